@@ -1,0 +1,1 @@
+//! One suite of op tests that every backend must pass.

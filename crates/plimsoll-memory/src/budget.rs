@@ -1,0 +1,378 @@
+//! The line, and who holds what under it.
+//!
+//! A [`Budget`] is a number of bytes. Whoever is about to allocate by the size of the data reserves first, under a name, and
+//! holds the [`Reservation`] for as long as the memory. A request that does not fit now waits its turn, first come, first
+//! served; one that can never fit fails at once with the numbers. A task asks once, for all that it needs, before it starts;
+//! so nobody waits while holding, and no two tasks can wait for each other.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use serde::Serialize;
+
+use crate::Bytes;
+
+/// A line in bytes and the ledger of what is held under it. Clones are handles to the same ledger.
+#[derive(Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    line: Bytes,
+    ledger: Mutex<Ledger>,
+    freed: Condvar,
+    /// Where this budget is a part of another: what it holds there.
+    _part_of: Option<Reservation>,
+}
+
+#[derive(Default)]
+struct Ledger {
+    used: Bytes,
+    /// Held until the end of the budget; no request need wait for these.
+    permanent: Bytes,
+    peak: Bytes,
+    holders: BTreeMap<Arc<str>, HolderUse>,
+    queue: VecDeque<u64>,
+    next_ticket: u64,
+}
+
+/// What one holder has of a budget.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HolderUse {
+    /// Who.
+    pub holder: String,
+    /// Held now.
+    pub now: Bytes,
+    /// The most ever held at one time.
+    pub peak: Bytes,
+}
+
+/// A request that the line has no room for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct OverBudget {
+    /// Who asked.
+    pub holder: String,
+    /// For how much.
+    pub needed: Bytes,
+    /// What is free now.
+    pub free: Bytes,
+    /// The line.
+    pub line: Bytes,
+    /// Who holds the most now, the largest first.
+    pub top: Vec<HolderUse>,
+}
+
+impl fmt::Display for OverBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let OverBudget { holder, needed, free, line, top } = self;
+        write!(f, "{holder} needs {needed}, but {free} of {line} is free")?;
+        for (i, held) in top.iter().enumerate() {
+            let lead = if i == 0 { "; held by" } else { "," };
+            write!(f, "{lead} {} {}", held.holder, held.now)?;
+        }
+        Ok(())
+    }
+}
+
+impl Budget {
+    /// A budget of `line` bytes with nothing held.
+    pub fn new(line: Bytes) -> Budget {
+        Budget::with_parent(line, None)
+    }
+
+    fn with_parent(line: Bytes, part_of: Option<Reservation>) -> Budget {
+        Budget {
+            shared: Arc::new(Shared {
+                line,
+                ledger: Mutex::default(),
+                freed: Condvar::new(),
+                _part_of: part_of,
+            }),
+        }
+    }
+
+    /// Reserves `bytes` for `holder`; if others hold what it needs, waits in turn until they let go.
+    ///
+    /// # Errors
+    /// At once, if `bytes` is more than the line leaves beside what is held permanently.
+    pub fn reserve(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
+        let mut ledger = self.shared.lock();
+        let ticket = ledger.next_ticket;
+        ledger.next_ticket += 1;
+        ledger.queue.push_back(ticket);
+        loop {
+            if bytes > self.shared.line - ledger.permanent {
+                let refused = self.refuse(&ledger, holder, bytes);
+                ledger.queue.retain(|waiting| *waiting != ticket);
+                self.shared.freed.notify_all();
+                return Err(refused);
+            }
+            if ledger.queue.front() == Some(&ticket) && bytes <= self.shared.line - ledger.used {
+                ledger.queue.pop_front();
+                // The next in the queue may fit as well.
+                self.shared.freed.notify_all();
+                return Ok(self.grant(&mut ledger, holder, bytes));
+            }
+            ledger = self.shared.freed.wait(ledger).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Reserves `bytes` for `holder` if they are free now and nobody waits for them.
+    ///
+    /// # Errors
+    /// If they are not.
+    pub fn try_reserve(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
+        let mut ledger = self.shared.lock();
+        if !ledger.queue.is_empty() || bytes > self.shared.line - ledger.used {
+            return Err(self.refuse(&ledger, holder, bytes));
+        }
+        Ok(self.grant(&mut ledger, holder, bytes))
+    }
+
+    /// Sets `bytes` aside as a budget of its own, held permanently here under the name `part`.
+    ///
+    /// # Errors
+    /// If they are not free now.
+    pub fn part(&self, part: &str, bytes: Bytes) -> Result<Budget, OverBudget> {
+        let mut reservation = self.try_reserve(part, bytes)?;
+        reservation.make_permanent();
+        Ok(Budget::with_parent(bytes, Some(reservation)))
+    }
+
+    /// The line.
+    pub fn line(&self) -> Bytes {
+        self.shared.line
+    }
+
+    /// What is held now.
+    pub fn used(&self) -> Bytes {
+        self.shared.lock().used
+    }
+
+    /// What is free now.
+    pub fn free(&self) -> Bytes {
+        self.shared.line - self.used()
+    }
+
+    /// The most that was ever held at one time.
+    pub fn peak(&self) -> Bytes {
+        self.shared.lock().peak
+    }
+
+    /// Everyone who ever held anything, by name.
+    pub fn holders(&self) -> Vec<HolderUse> {
+        self.shared.lock().holders.values().cloned().collect()
+    }
+
+    fn grant(&self, ledger: &mut Ledger, holder: &str, bytes: Bytes) -> Reservation {
+        ledger.used += bytes;
+        ledger.peak = ledger.peak.max(ledger.used);
+        let holder: Arc<str> = match ledger.holders.get_key_value(holder) {
+            Some((name, _)) => Arc::clone(name),
+            None => holder.into(),
+        };
+        let entry = ledger.holders.entry(Arc::clone(&holder)).or_default();
+        if entry.holder.is_empty() {
+            entry.holder = holder.to_string();
+        }
+        entry.now += bytes;
+        entry.peak = entry.peak.max(entry.now);
+        Reservation { shared: Arc::clone(&self.shared), holder, bytes, permanent: false }
+    }
+
+    fn refuse(&self, ledger: &Ledger, holder: &str, needed: Bytes) -> OverBudget {
+        let mut top: Vec<HolderUse> =
+            ledger.holders.values().filter(|held| held.now > Bytes::ZERO).cloned().collect();
+        top.sort_by_key(|held| std::cmp::Reverse(held.now));
+        top.truncate(4);
+        OverBudget {
+            holder: holder.into(),
+            needed,
+            free: self.shared.line - ledger.used,
+            line: self.shared.line,
+            top,
+        }
+    }
+}
+
+impl fmt::Debug for Budget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Budget").field("line", &self.line()).field("holders", &self.holders()).finish()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        // The ledger is whole between any two statements that can panic, so a poisoned lock is still good.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Bytes of a budget, held until this is dropped.
+pub struct Reservation {
+    shared: Arc<Shared>,
+    holder: Arc<str>,
+    bytes: Bytes,
+    permanent: bool,
+}
+
+impl Reservation {
+    /// What is held.
+    pub fn bytes(&self) -> Bytes {
+        self.bytes
+    }
+
+    /// Who holds it.
+    pub fn holder(&self) -> &str {
+        &self.holder
+    }
+
+    /// Says that this will be held to the end: requests that would need it back fail at once instead of waiting.
+    pub fn make_permanent(&mut self) {
+        if !self.permanent {
+            self.permanent = true;
+            self.shared.lock().permanent += self.bytes;
+            self.shared.freed.notify_all();
+        }
+    }
+
+    /// That `bytes` are within what is held.
+    ///
+    /// # Errors
+    /// If they are more.
+    pub fn check_covers(&self, bytes: Bytes) -> Result<(), OverBudget> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        Err(OverBudget {
+            holder: self.holder.to_string(),
+            needed: bytes,
+            free: self.bytes,
+            line: self.bytes,
+            top: Vec::new(),
+        })
+    }
+
+    /// Gives back all but `bytes`.
+    pub fn shrink_to(&mut self, bytes: Bytes) {
+        let back = self.bytes - bytes;
+        if back > Bytes::ZERO {
+            self.release(back);
+            self.bytes = bytes;
+        }
+    }
+
+    fn release(&self, bytes: Bytes) {
+        let mut ledger = self.shared.lock();
+        ledger.used = ledger.used - bytes;
+        if self.permanent {
+            ledger.permanent = ledger.permanent - bytes;
+        }
+        if let Some(entry) = ledger.holders.get_mut(&self.holder) {
+            entry.now = entry.now - bytes;
+        }
+        drop(ledger);
+        self.shared.freed.notify_all();
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.release(self.bytes);
+    }
+}
+
+impl fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Reservation({} for {})", self.bytes, self.holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::thread;
+    use std::time::Duration;
+
+    #[test]
+    fn an_impossible_request_fails_at_once_and_names_the_holders() {
+        let budget = Budget::new(Bytes(100));
+        let _cache = budget.reserve("cache", Bytes(60)).unwrap();
+        let mut arena = budget.reserve("arena", Bytes(30)).unwrap();
+        arena.make_permanent();
+        let error = budget.reserve("loader", Bytes(71)).unwrap_err();
+        assert_eq!(error.free, Bytes(10));
+        assert_eq!(
+            error.to_string(),
+            "loader needs 71 B, but 10 B of 100 B is free; held by cache 60 B, arena 30 B"
+        );
+        assert!(budget.try_reserve("loader", Bytes(11)).is_err());
+    }
+
+    #[test]
+    fn those_who_wait_are_served_in_turn() {
+        let budget = Budget::new(Bytes(100));
+        let all = budget.reserve("first", Bytes(100)).unwrap();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let mut waiting = Vec::new();
+        // A large request before a small one: the small one fits earlier, but does not overtake.
+        for (name, bytes) in [("large", 90), ("small", 20)] {
+            let (thread_budget, thread_order) = (budget.clone(), Arc::clone(&order));
+            waiting.push(thread::spawn(move || {
+                let held = thread_budget.reserve(name, Bytes(bytes)).unwrap();
+                thread_order.lock().unwrap().push(name);
+                thread::sleep(Duration::from_millis(5));
+                drop(held);
+            }));
+            while budget.shared.lock().queue.len() < waiting.len() {
+                thread::yield_now();
+            }
+        }
+        let mut all = all;
+        all.shrink_to(Bytes(50));
+        thread::sleep(Duration::from_millis(20));
+        assert!(order.lock().unwrap().is_empty());
+        drop(all);
+        waiting.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(*order.lock().unwrap(), ["large", "small"]);
+    }
+
+    #[test]
+    fn a_part_is_a_line_of_its_own() {
+        let budget = Budget::new(Bytes(100));
+        let cache = budget.part("cache", Bytes(40)).unwrap();
+        assert_eq!(budget.free(), Bytes(60));
+        assert!(cache.reserve("volume", Bytes(41)).is_err());
+        let held = cache.reserve("volume", Bytes(40)).unwrap();
+        drop(cache);
+        assert_eq!(budget.free(), Bytes(60), "held while anything of the part is");
+        drop(held);
+        assert_eq!(budget.free(), Bytes(100));
+    }
+
+    proptest! {
+        #[test]
+        fn threads_never_hold_more_than_the_line(sizes in prop::collection::vec(1u64..60, 1..40)) {
+            let budget = Budget::new(Bytes(100));
+            let held = AtomicU64::new(0);
+            thread::scope(|scope| {
+                for chunk in sizes.chunks(10) {
+                    let (budget, held) = (&budget, &held);
+                    scope.spawn(move || for size in chunk {
+                        let reservation = budget.reserve("worker", Bytes(*size)).unwrap();
+                        let now = held.fetch_add(*size, Ordering::SeqCst) + size;
+                        assert!(now <= 100);
+                        held.fetch_sub(*size, Ordering::SeqCst);
+                        drop(reservation);
+                    });
+                }
+            });
+            prop_assert_eq!(budget.used(), Bytes::ZERO);
+            prop_assert!(budget.peak() <= Bytes(100));
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The memory limits of the control groups that this process is in: version 1, version 2, and both at once (hybrid).
+//!
+//! A limit on any ancestor binds, so the whole path from the process's own group up to the mount point is read. Inside
+//! a container the path that `/proc/self/cgroup` names may lie outside what is mounted; then what is mounted is the
+//! container's own group, and the part of the path above the mount's root is taken off.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::Bytes;
+use crate::limits::{Limit, System};
+
+/// A mounted hierarchy that accounts memory.
+struct Hierarchy {
+    version: u8,
+    /// Where it is mounted.
+    mount: PathBuf,
+    /// The group, inside the hierarchy, that is visible at the mount point.
+    root: String,
+}
+
+/// Every limit that a control group sets, with what other processes of that group already hold taken off.
+pub(crate) fn limits(system: &System, own_resident: Bytes) -> Vec<Limit> {
+    let groups = fs::read_to_string(system.proc.join("self/cgroup")).unwrap_or_default();
+    let mounts = fs::read_to_string(system.proc.join("self/mountinfo")).unwrap_or_default();
+    let mut found = Vec::new();
+    for hierarchy in mounts.lines().filter_map(|line| hierarchy(system, line)) {
+        let Some(path) = group_path(&groups, hierarchy.version) else {
+            continue;
+        };
+        let below = path.strip_prefix(&hierarchy.root).unwrap_or(path);
+        let mut group = hierarchy.mount.clone();
+        group.extend(
+            Path::new(below).components().filter(|part| matches!(part, std::path::Component::Normal(_))),
+        );
+        if !group.is_dir() {
+            group.clone_from(&hierarchy.mount);
+        }
+        while group.starts_with(&hierarchy.mount) {
+            found.extend(group_limits(&group, hierarchy.version, own_resident));
+            if !group.pop() {
+                break;
+            }
+        }
+    }
+    found
+}
+
+/// One line of `mountinfo`, if it mounts a hierarchy that accounts memory. Fields: id, parent, device, root, mount point,
+/// options, optional tags, `-`, type, source, super options.
+fn hierarchy(system: &System, line: &str) -> Option<Hierarchy> {
+    let (mount, kind) = line.split_once(" - ")?;
+    let mut mount = mount.split(' ').skip(3);
+    let (root, point) = (mount.next()?, mount.next()?);
+    let mut kind = kind.split(' ');
+    let version = match (kind.next()?, kind.nth(1)?) {
+        ("cgroup2", _) => 2,
+        ("cgroup", options) if options.split(',').any(|option| option == "memory") => 1,
+        _ => return None,
+    };
+    let point = system.root.join(point.trim_start_matches('/'));
+    Some(Hierarchy { version, mount: point, root: root.trim_end_matches('/').into() })
+}
+
+/// The process's group in the hierarchy of a version: lines of `/proc/self/cgroup` are `id:controllers:path`, and
+/// version 2 is the one with id 0 and no controllers.
+fn group_path(groups: &str, version: u8) -> Option<&str> {
+    groups.lines().find_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        let matches = match version {
+            1 => controllers.split(',').any(|name| name == "memory"),
+            _ => id == "0" && controllers.is_empty(),
+        };
+        matches.then_some(path)
+    })
+}
+
+fn group_limits(group: &Path, version: u8, own_resident: Bytes) -> Vec<Limit> {
+    let (files, anonymous): (&[&str], &str) = match version {
+        1 => (&["memory.limit_in_bytes"], "total_rss"),
+        _ => (&["memory.max", "memory.high"], "anon"),
+    };
+    let held_by_others = fs::read_to_string(group.join("memory.stat"))
+        .ok()
+        .and_then(|stat| field(&stat, anonymous))
+        .unwrap_or_default()
+        .saturating_sub(own_resident);
+    files
+        .iter()
+        .filter_map(|file| {
+            let path = group.join(file);
+            let limit = fs::read_to_string(&path).ok()?.trim().parse::<u64>().ok()?;
+            // Version 1 writes "no limit" as the largest whole number of pages.
+            (limit < 1 << 60).then(|| Limit {
+                source: format!("cgroup v{version} {}", path.display()),
+                bytes: Bytes(limit) - held_by_others,
+                ceiling: Bytes(limit),
+            })
+        })
+        .collect()
+}
+
+fn field(stat: &str, name: &str) -> Option<Bytes> {
+    stat.lines().find_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        (key == name).then(|| value.parse().ok().map(Bytes)).flatten()
+    })
+}

@@ -1,0 +1,180 @@
+//! How much memory this process may hold: the least of everything that could stop it.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::{Bytes, cgroup, resident};
+
+/// Something that limits the memory of this process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Limit {
+    /// Who sets it, with the file or the flag it was read from.
+    pub source: String,
+    /// What it leaves to this process, after what others under the same limit hold now.
+    pub bytes: Bytes,
+    /// The limit itself.
+    pub ceiling: Bytes,
+}
+
+/// All limits that were found, and the line that follows from them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Every limit, the tightest first.
+    pub found: Vec<Limit>,
+    /// What the user asked for, if anything.
+    pub asked: Option<Bytes>,
+    /// The line to keep under: what was asked for, but never more than what the limits leave.
+    pub line: Bytes,
+}
+
+/// Where the system describes itself. Anything but the default is for tests.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// The folder of `proc`.
+    pub proc: PathBuf,
+    /// What mount points are relative to.
+    pub root: PathBuf,
+}
+
+impl Default for System {
+    fn default() -> System {
+        System { proc: "/proc".into(), root: "/".into() }
+    }
+}
+
+/// The share of what is left that stays free when nobody drew a line: one sixteenth, for the kernel's own pages and for
+/// what others may come to need.
+const MARGIN: u64 = 16;
+
+/// Reads every limit: control groups, resource limits, and the memory that is really available. With `asked`, the line is
+/// what was asked for unless a limit is lower; without, it is what the tightest limit leaves, less a sixteenth.
+pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
+    let own = resident().map(|resident| resident.now).unwrap_or_default();
+    let mut found = cgroup::limits(system, own);
+    found.extend(resource_limits(system));
+    found.extend(available(system, own));
+    found.sort_by_key(|limit| limit.bytes);
+    let tightest = found.first().map_or(Bytes(u64::MAX), |limit| limit.bytes);
+    let line = match asked {
+        Some(asked) => asked.min(tightest),
+        None => tightest - Bytes(tightest.0 / MARGIN),
+    };
+    Limits { found, asked, line }
+}
+
+/// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
+fn resource_limits(system: &System) -> Vec<Limit> {
+    let text = fs::read_to_string(system.proc.join("self/limits")).unwrap_or_default();
+    text.lines()
+        .filter_map(|line| {
+            let source = match line.get(..26)?.trim() {
+                "Max address space" => "RLIMIT_AS",
+                "Max data size" => "RLIMIT_DATA",
+                _ => return None,
+            };
+            let bytes = Bytes(line.get(26..47)?.trim().parse().ok()?);
+            Some(Limit { source: source.into(), bytes, ceiling: bytes })
+        })
+        .collect()
+}
+
+/// Memory that the kernel says it could give without swapping, with what this process holds already.
+fn available(system: &System, own: Bytes) -> Option<Limit> {
+    let path = system.proc.join("meminfo");
+    let text = fs::read_to_string(&path).ok()?;
+    let kib = |name: &str| {
+        let line = text.lines().find(|line| line.starts_with(name))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    };
+    let available = Bytes(kib("MemAvailable:")? << 10) + own;
+    let total = Bytes(kib("MemTotal:")? << 10);
+    Some(Limit {
+        source: format!("available memory, {}", path.display()),
+        bytes: available.min(total),
+        ceiling: total,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn machine(dir: &Path, groups: &str, mounts: &str) -> System {
+        let system = System { proc: dir.join("proc"), root: dir.into() };
+        write(&system.proc.join("self/cgroup"), groups);
+        write(&system.proc.join("self/mountinfo"), mounts);
+        write(&system.proc.join("meminfo"), "MemTotal:       25165824 kB\nMemAvailable:   20971520 kB\n");
+        write(
+            &system.proc.join("self/limits"),
+            "Limit                     Soft Limit           Hard Limit           Units     \n\
+             Max data size             unlimited            unlimited            bytes     \n\
+             Max address space         8589934592           unlimited            bytes     \n",
+        );
+        system
+    }
+
+    #[test]
+    fn the_tightest_ancestor_of_a_v1_group_binds() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(
+            dir.path(),
+            "4:memory:/job/step\n0::/\n",
+            "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n",
+        );
+        let mount = dir.path().join("sys/fs/cgroup/memory");
+        write(&mount.join("memory.limit_in_bytes"), "9223372036854771712\n");
+        write(&mount.join("job/memory.limit_in_bytes"), "1073741824\n");
+        write(&mount.join("job/step/memory.limit_in_bytes"), "4294967296\n");
+        let limits = limits(&system, None);
+        assert_eq!(limits.found[0].ceiling, Bytes::gib(1));
+        assert!(limits.found[0].source.contains("job/memory.limit_in_bytes"));
+        assert_eq!(limits.found.len(), 4, "two groups, RLIMIT_AS, available memory");
+        assert_eq!(limits.line, Bytes(limits.found[0].bytes.0 / 16 * 15));
+    }
+
+    #[test]
+    fn a_v2_group_counts_what_its_other_processes_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(
+            dir.path(),
+            "0::/user/job\n",
+            "35 31 0:32 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+        );
+        let mount = dir.path().join("sys/fs/cgroup");
+        write(&mount.join("user/job/memory.max"), "max\n");
+        write(&mount.join("user/memory.max"), "4294967296\n");
+        let own = resident().unwrap().now.0;
+        write(&mount.join("user/memory.stat"), &format!("anon {}\nfile 5\n", own + (3 << 30)));
+        let limits = limits(&system, None);
+        let slack = Bytes::mib(64).0;
+        assert!(limits.found[0].bytes.0.abs_diff(1 << 30) < slack, "{limits:?}");
+    }
+
+    #[test]
+    fn a_container_sees_its_own_group_at_the_mount_point() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(
+            dir.path(),
+            "5:memory:/docker/abc\n",
+            "35 31 0:32 /docker/abc /sys/fs/cgroup/memory ro - cgroup cgroup rw,memory\n",
+        );
+        write(&dir.path().join("sys/fs/cgroup/memory/memory.limit_in_bytes"), "2147483648");
+        assert_eq!(limits(&system, None).found[0].ceiling, Bytes::gib(2));
+    }
+
+    #[test]
+    fn what_was_asked_for_never_exceeds_what_there_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(dir.path(), "", "");
+        assert_eq!(limits(&system, Some(Bytes::gib(2))).line, Bytes::gib(2));
+        assert_eq!(limits(&system, Some(Bytes::gib(64))).line, Bytes::gib(8), "RLIMIT_AS");
+    }
+}

@@ -1,0 +1,146 @@
+//! Buffers of whole pages, mapped when they are made and unmapped when they are dropped.
+//!
+//! A general-purpose allocator keeps what it is given back; after a large buffer goes, the resident size often stays. A
+//! mapping does not linger, so what the ledger says is held is what the system sees.
+
+use std::io;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+
+use bytemuck::Pod;
+use memmap2::MmapMut;
+
+use crate::{Budget, Bytes, OverBudget, Reservation};
+
+/// Why a buffer could not be mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum MapError {
+    /// The budget has no room for it.
+    #[error(transparent)]
+    OverBudget(#[from] OverBudget),
+    /// The length does not fit the address space.
+    #[error("a buffer of {count} elements of {size} bytes does not fit the address space")]
+    TooLarge {
+        /// Elements asked for.
+        count: usize,
+        /// Bytes of one element.
+        size: usize,
+    },
+    /// The system refused the mapping.
+    #[error("the system refused to map {bytes} for {holder}")]
+    Refused {
+        /// Who asked.
+        holder: String,
+        /// How much.
+        bytes: Bytes,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A zeroed buffer of `T` that is reserved from a budget for as long as it lives. Pages become resident when they are first
+/// written.
+#[derive(Debug)]
+pub struct Mapped<T> {
+    map: Option<MmapMut>,
+    len: usize,
+    reservation: Reservation,
+    element: PhantomData<T>,
+}
+
+impl<T: Pod> Mapped<T> {
+    /// A buffer of `len` zeroes, reserved under the name `holder`; waits its turn if others hold what it needs.
+    ///
+    /// # Errors
+    /// If the budget can never hold it, or the system refuses.
+    pub fn zeroed(budget: &Budget, holder: &str, len: usize) -> Result<Mapped<T>, MapError> {
+        let reservation = budget.reserve(holder, Self::bytes(len)?)?;
+        Self::within(reservation, len)
+    }
+
+    /// A buffer of `len` zeroes inside a reservation that is already held.
+    ///
+    /// # Errors
+    /// If the reservation is smaller than the buffer, or the system refuses.
+    pub fn within(reservation: Reservation, len: usize) -> Result<Mapped<T>, MapError> {
+        let bytes = Self::bytes(len)?;
+        reservation.check_covers(bytes)?;
+        let map =
+            match bytes {
+                Bytes::ZERO => None,
+                // The size was checked when it was computed: it came from a `usize`.
+                Bytes(size) => Some(MmapMut::map_anon(size as usize).map_err(|source| {
+                    MapError::Refused { holder: reservation.holder().into(), bytes, source }
+                })?),
+            };
+        Ok(Mapped { map, len, reservation, element: PhantomData })
+    }
+
+    /// The bytes that a buffer of `len` elements reserves: whole pages.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub fn bytes(len: usize) -> Result<Bytes, MapError> {
+        const PAGE: usize = 4096;
+        let size = size_of::<T>();
+        len.checked_mul(size)
+            .and_then(|bytes| bytes.checked_next_multiple_of(PAGE))
+            .filter(|bytes| *bytes <= isize::MAX as usize)
+            .map(Bytes::of)
+            .ok_or(MapError::TooLarge { count: len, size })
+    }
+
+    /// What is reserved for this buffer.
+    pub fn reserved(&self) -> Bytes {
+        self.reservation.bytes()
+    }
+}
+
+impl<T: Pod> Deref for Mapped<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        match &self.map {
+            Some(map) => bytemuck::cast_slice(&map[..self.len * size_of::<T>()]),
+            None => &[],
+        }
+    }
+}
+
+impl<T: Pod> DerefMut for Mapped<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        match &mut self.map {
+            Some(map) => bytemuck::cast_slice_mut(&mut map[..self.len * size_of::<T>()]),
+            None => &mut [],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resident;
+
+    #[test]
+    fn the_resident_size_follows_a_buffer_out() {
+        let budget = Budget::new(Bytes::mib(128));
+        let before = resident().unwrap().now;
+        let mut buffer = Mapped::<f32>::zeroed(&budget, "test", 16 << 20).unwrap();
+        buffer.fill(1.0);
+        assert_eq!(budget.used(), Bytes::mib(64));
+        assert!(resident().unwrap().now > before + Bytes::mib(56));
+        drop(buffer);
+        assert_eq!(budget.used(), Bytes::ZERO);
+        assert!(resident().unwrap().now < before + Bytes::mib(8));
+    }
+
+    #[test]
+    fn a_buffer_over_the_line_is_refused_before_it_is_mapped() {
+        let budget = Budget::new(Bytes::mib(1));
+        assert!(matches!(Mapped::<u8>::zeroed(&budget, "test", 2 << 20), Err(MapError::OverBudget(_))));
+        assert!(matches!(
+            Mapped::<u64>::zeroed(&budget, "test", usize::MAX / 4),
+            Err(MapError::TooLarge { .. })
+        ));
+        assert!(Mapped::<u8>::zeroed(&budget, "test", 0).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,35 @@
+//! The resident size of this process, as the system counts it.
+
+use std::fs;
+use std::io;
+
+use serde::Serialize;
+
+use crate::Bytes;
+
+/// Resident and virtual size of this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Resident {
+    /// Resident now.
+    pub now: Bytes,
+    /// The most that was ever resident (the kernel's high-water mark).
+    pub peak: Bytes,
+    /// Address space now.
+    pub address_space: Bytes,
+}
+
+/// Reads `/proc/self/status`. The kernel batches its counters per thread, so that `now` may lag by some tens of pages.
+///
+/// # Errors
+/// Where the system has no `/proc`, or a field is missing.
+pub fn resident() -> io::Result<Resident> {
+    let status = fs::read_to_string("/proc/self/status")?;
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok())
+            .map(|kib| Bytes(kib << 10))
+            .ok_or_else(|| io::Error::other(format!("no {name} in /proc/self/status")))
+    };
+    Ok(Resident { now: field("VmRSS:")?, peak: field("VmHWM:")?, address_space: field("VmSize:")? })
+}
