@@ -1,0 +1,90 @@
+//! Reverse-mode differentiation, op by op.
+
+use std::collections::HashMap;
+
+use crate::ops::{Add, Fill};
+use crate::{GraphError, Op, Program, TensorId};
+
+/// The reverse pass while it is being written.
+pub struct Tape<'p> {
+    program: &'p mut Program,
+    /// Whether a tensor depends on anything that a gradient was asked for.
+    needs: Vec<bool>,
+    gradients: HashMap<TensorId, TensorId>,
+}
+
+impl Tape<'_> {
+    /// The program so far.
+    pub fn program(&self) -> &Program {
+        self.program
+    }
+
+    /// Whether a gradient with respect to this tensor is of any use.
+    pub fn needs(&self, tensor: TensorId) -> bool {
+        self.needs.get(tensor.index()).copied().unwrap_or(false)
+    }
+
+    /// The gradient of a tensor as far as it is known: whole for the results of the node at hand, partial for its operands.
+    pub fn gradient_of(&self, tensor: TensorId) -> Option<TensorId> {
+        self.gradients.get(&tensor).copied()
+    }
+
+    /// Appends a node.
+    ///
+    /// # Errors
+    /// If the operands do not fit the op.
+    pub fn push(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
+        self.program.push(op, inputs)
+    }
+
+    /// Sets the gradient of a tensor to one that already includes what was known of it.
+    pub fn replace(&mut self, tensor: TensorId, gradient: TensorId) {
+        self.gradients.insert(tensor, gradient);
+    }
+
+    /// Adds a gradient to what is known of a tensor's.
+    ///
+    /// # Errors
+    /// If the shapes differ.
+    pub fn add(&mut self, tensor: TensorId, gradient: TensorId) -> Result<(), GraphError> {
+        let whole = match self.gradient_of(tensor) {
+            None => gradient,
+            Some(known) => self.push(Add, &[known, gradient])?[0],
+        };
+        self.replace(tensor, whole);
+        Ok(())
+    }
+}
+
+/// Appends to a program the nodes that compute `scale` × ∂`of` / ∂t for each tensor t in `with_respect_to`, and returns the
+/// gradients in that order (none where `of` does not depend on t).
+///
+/// # Errors
+/// If a needed gradient goes through an op that has none.
+pub fn differentiate(
+    program: &mut Program,
+    of: TensorId,
+    scale: f32,
+    with_respect_to: &[TensorId],
+) -> Result<Vec<Option<TensorId>>, GraphError> {
+    let mut needs = vec![false; program.tensors.len()];
+    for id in with_respect_to {
+        needs[id.index()] = true;
+    }
+    for node in &program.nodes {
+        if node.inputs.iter().any(|id| needs[id.index()]) {
+            for id in &node.outputs {
+                needs[id.index()] = true;
+            }
+        }
+    }
+    let forward = program.nodes.clone();
+    let seed = program.push_one(Fill { value: scale, shape: program.shape(of).clone() }, &[])?;
+    let mut tape = Tape { program, needs, gradients: HashMap::from([(of, seed)]) };
+    for node in forward.iter().rev() {
+        if node.outputs.iter().any(|id| tape.gradient_of(*id).is_some()) {
+            node.op.rule().gradient(&mut tape, node)?;
+        }
+    }
+    Ok(with_respect_to.iter().map(|id| tape.gradient_of(*id)).collect())
+}

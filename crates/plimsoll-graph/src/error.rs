@@ -1,0 +1,70 @@
+//! What can be wrong with a program.
+
+use crate::{Kind, Shape};
+
+/// Why a node cannot be added to a program, or a program cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GraphError {
+    /// An op has another number of operands than it takes.
+    #[error("{op} takes {expected} operands, but {found} were given")]
+    OperandCount {
+        /// The op.
+        op: &'static str,
+        /// What it takes.
+        expected: String,
+        /// What it got.
+        found: usize,
+    },
+    /// An operand's shape does not fit.
+    #[error("{op}: {operand} has shape {found}, but {expected}")]
+    Shape {
+        /// The op.
+        op: &'static str,
+        /// Which operand.
+        operand: &'static str,
+        /// Its shape.
+        found: Shape,
+        /// What was expected.
+        expected: String,
+    },
+    /// An operand's kind does not fit.
+    #[error("{op}: {operand} is {found:?}, but must be {expected}")]
+    Kind {
+        /// The op.
+        op: &'static str,
+        /// Which operand.
+        operand: &'static str,
+        /// Its kind.
+        found: Kind,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A gradient was asked through an op that has none.
+    #[error("{op} has no gradient with respect to {operand}")]
+    NoGradient {
+        /// The op.
+        op: &'static str,
+        /// Which operand.
+        operand: &'static str,
+    },
+    /// A program was run without one of its inputs.
+    #[error("the program `{program}` needs a value for `{tensor}`")]
+    MissingValue {
+        /// The program.
+        program: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A node reads what no earlier node has written, or writes what is written already.
+    #[error("the program `{program}`, node {node}: {what} `{tensor}`")]
+    Order {
+        /// The program.
+        program: String,
+        /// The node's place.
+        node: usize,
+        /// What is wrong.
+        what: &'static str,
+        /// The tensor.
+        tensor: String,
+    },
+}

@@ -1,0 +1,27 @@
+//! The tensor program.
+//!
+//! A [`Program`] is a list of nodes in execution order. Each applies one [`Op`] of a small closed set to tensors with a known
+//! shape, dtype, kind and role; every tensor but states is written once. Networks, losses and optimizers are programs;
+//! [`differentiate`] appends the reverse pass of one. Nothing here says where a tensor lies or how an op is computed fast:
+//! that is for the planner and the backends.
+//!
+//! An op is one file in `ops/`: its shape rule, its gradient, its cost, what it may do in place, whether it is worth
+//! computing twice, and its definition in plain f64 loops, from which [`interpret`] runs whole programs as the oracle of
+//! all backends.
+
+mod differentiate;
+mod error;
+mod interpret;
+mod op;
+pub mod ops;
+mod program;
+mod tensor;
+mod window;
+
+pub use differentiate::{Tape, differentiate};
+pub use error::GraphError;
+pub use interpret::{Array, interpret};
+pub use op::{Cost, Op, Recompute, Rule, Signature};
+pub use program::{Node, NodeId, Program};
+pub use tensor::{DType, Kind, Role, Shape, Side, TensorId, TensorInfo};
+pub use window::Window;

@@ -1,0 +1,45 @@
+//! Sum of two tensors.
+
+use serde::{Deserialize, Serialize};
+
+use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
+use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
+
+/// Element-wise sum. Operands: two tensors of one shape and kind. Result: the same shape.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Add;
+
+const NAME: &str = "add";
+
+impl Rule for Add {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        expect_operands(NAME, inputs.len(), 2)?;
+        let (a, b) = (inputs[0], inputs[1]);
+        expect_shape(NAME, "the second operand", &b.shape, &a.shape)?;
+        expect_kind(NAME, "the second operand", b, |kind| *kind == a.kind, "like the first")?;
+        Ok(vec![Signature::like(a)])
+    }
+
+    fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
+        if let Some(gradient) = upstream(tape, node, 0) {
+            for operand in &node.inputs {
+                if tape.needs(*operand) {
+                    tape.add(*operand, gradient)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn in_place(&self) -> Vec<(usize, usize)> {
+        vec![(0, 0), (0, 1)]
+    }
+
+    fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
+        vec![Array::from_fn(results[0].clone(), |i| inputs[0].data[i] + inputs[1].data[i])]
+    }
+}

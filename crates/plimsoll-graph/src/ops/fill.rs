@@ -1,0 +1,30 @@
+//! A constant.
+
+use serde::{Deserialize, Serialize};
+
+use crate::op::expect_operands;
+use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
+
+/// A table with one value everywhere. No operands. Result: `shape`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fill {
+    /// The value.
+    pub value: f32,
+    /// Of the result.
+    pub shape: Shape,
+}
+
+impl Rule for Fill {
+    fn name(&self) -> &'static str {
+        "fill"
+    }
+
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        expect_operands(self.name(), inputs.len(), 0)?;
+        Ok(vec![Signature::new(self.shape.clone(), Kind::Table)])
+    }
+
+    fn evaluate(&self, _inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
+        vec![Array::from_fn(results[0].clone(), |_| f64::from(self.value))]
+    }
+}

@@ -1,0 +1,145 @@
+//! Optimizers: one node updates one parameter and its moments in place.
+
+use serde::{Deserialize, Serialize};
+
+use crate::op::{expect_operands, expect_shape};
+use crate::{Array, GraphError, Recompute, Rule, Shape, Signature, TensorInfo};
+
+/// The numbers that change from step to step, in the operand `rates`: learning rate; 1 − β₁ᵗ; 1 − β₂ᵗ.
+pub const RATES: usize = 3;
+
+/// Added to the norm before gradients are scaled down to the largest norm allowed, as `clip_grad_norm_` does.
+const CLIP_EPSILON: f64 = 1e-6;
+
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.
+///
+/// Operands: parameter, gradient, first moment, second moment, rates `[3]` and, where `max_norm`, the gradients' norm `[1]`.
+/// Updates the parameter and the moments, and with `clear` sets the gradient (a state) to zero.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct AdamW {
+    /// Decay of the first moment.
+    pub beta1: f32,
+    /// Decay of the second moment.
+    pub beta2: f32,
+    /// Added to the root of the second moment.
+    pub epsilon: f32,
+    /// Pull towards zero, per unit of learning rate.
+    pub weight_decay: f32,
+    /// Gradients are scaled so that their common norm is at most this.
+    pub max_norm: Option<f32>,
+    /// Whether the gradient is set to zero afterwards.
+    pub clear: bool,
+}
+
+/// Stochastic gradient descent with Nesterov momentum, as `torch.optim.SGD(nesterov=True)`.
+///
+/// Operands: parameter, gradient, momentum, rates `[3]` and, where `max_norm`, the gradients' norm `[1]`. Updates the
+/// parameter and the momentum, and with `clear` sets the gradient (a state) to zero.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sgd {
+    /// Decay of the momentum.
+    pub momentum: f32,
+    /// Added to the gradient, times the parameter.
+    pub weight_decay: f32,
+    /// Gradients are scaled so that their common norm is at most this.
+    pub max_norm: Option<f32>,
+    /// Whether the gradient is set to zero afterwards.
+    pub clear: bool,
+}
+
+/// What gradients are multiplied by so that their norm is at most `max_norm`.
+pub(crate) fn clip_scale(max_norm: Option<f32>, norm: Option<f64>) -> f64 {
+    match (max_norm, norm) {
+        (Some(max), Some(norm)) => (f64::from(max) / (norm + CLIP_EPSILON)).min(1.0),
+        _ => 1.0,
+    }
+}
+
+/// Checks parameter, gradient, `moments` moments, rates, and the norm where there is one.
+fn expect_update(
+    op: &'static str,
+    inputs: &[&TensorInfo],
+    moments: usize,
+    max_norm: Option<f32>,
+) -> Result<Vec<Signature>, GraphError> {
+    expect_operands(op, inputs.len(), 3 + moments + usize::from(max_norm.is_some()))?;
+    for tensor in &inputs[1..2 + moments] {
+        expect_shape(op, "a gradient or moment", &tensor.shape, &inputs[0].shape)?;
+    }
+    expect_shape(op, "the rates", &inputs[2 + moments].shape, &Shape(vec![RATES]))?;
+    if let Some(norm) = inputs.get(3 + moments) {
+        expect_shape(op, "the norm", &norm.shape, &Shape(vec![1]))?;
+    }
+    Ok(Vec::new())
+}
+
+impl Rule for AdamW {
+    fn name(&self) -> &'static str {
+        "adamw"
+    }
+
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        expect_update(self.name(), inputs, 2, self.max_norm)
+    }
+
+    fn updates(&self) -> Vec<usize> {
+        if self.clear { vec![0, 2, 3, 1] } else { vec![0, 2, 3] }
+    }
+
+    fn recompute(&self) -> Recompute {
+        Recompute::Never
+    }
+
+    fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
+        let scale = clip_scale(self.max_norm, inputs.get(5).map(|norm| norm.data[0]));
+        let [rate, correction1, correction2] = inputs[4].data[..] else { return Vec::new() };
+        let (beta1, beta2) = (f64::from(self.beta1), f64::from(self.beta2));
+        let mut results = vec![inputs[0].clone(), inputs[2].clone(), inputs[3].clone()];
+        for i in 0..inputs[0].data.len() {
+            let g = inputs[1].data[i] * scale;
+            let m = beta1 * inputs[2].data[i] + (1.0 - beta1) * g;
+            let v = beta2 * inputs[3].data[i] + (1.0 - beta2) * g * g;
+            let decayed = inputs[0].data[i] * (1.0 - rate * f64::from(self.weight_decay));
+            let step = m / correction1 / ((v / correction2).sqrt() + f64::from(self.epsilon));
+            results[0].data[i] = decayed - rate * step;
+            results[1].data[i] = m;
+            results[2].data[i] = v;
+        }
+        results.extend(self.clear.then(|| Array::zeros(inputs[1].shape.clone())));
+        results
+    }
+}
+
+impl Rule for Sgd {
+    fn name(&self) -> &'static str {
+        "sgd"
+    }
+
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        expect_update(self.name(), inputs, 1, self.max_norm)
+    }
+
+    fn updates(&self) -> Vec<usize> {
+        if self.clear { vec![0, 2, 1] } else { vec![0, 2] }
+    }
+
+    fn recompute(&self) -> Recompute {
+        Recompute::Never
+    }
+
+    fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
+        let scale = clip_scale(self.max_norm, inputs.get(4).map(|norm| norm.data[0]));
+        let rate = inputs[3].data[0];
+        let momentum = f64::from(self.momentum);
+        let mut results = vec![inputs[0].clone(), inputs[2].clone()];
+        for i in 0..inputs[0].data.len() {
+            let p = inputs[0].data[i];
+            let g = inputs[1].data[i] * scale + f64::from(self.weight_decay) * p;
+            let b = momentum * inputs[2].data[i] + g;
+            results[0].data[i] = p - rate * (g + momentum * b);
+            results[1].data[i] = b;
+        }
+        results.extend(self.clear.then(|| Array::zeros(inputs[1].shape.clone())));
+        results
+    }
+}

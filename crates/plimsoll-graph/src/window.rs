@@ -1,0 +1,60 @@
+//! The geometry of a convolution: kernel, stride, padding, per axis.
+
+use serde::{Deserialize, Serialize};
+
+/// Kernel extent, stride and zero padding (on both ends) along depth, height and width.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Window {
+    /// Extent.
+    pub kernel: [usize; 3],
+    /// Step.
+    pub stride: [usize; 3],
+    /// Zeroes before the first and after the last voxel.
+    pub padding: [usize; 3],
+}
+
+impl Window {
+    /// Padding (k − 1) / 2, as U-Nets have it: with stride 1 and odd kernels the extent is kept.
+    pub fn same(kernel: [usize; 3], stride: [usize; 3]) -> Window {
+        Window { kernel, stride, padding: kernel.map(|k| (k - 1) / 2) }
+    }
+
+    /// Kernel and stride alike, no padding: each voxel has a block of its own.
+    pub fn blocks(stride: [usize; 3]) -> Window {
+        Window { kernel: stride, stride, padding: [0; 3] }
+    }
+
+    /// One voxel to one voxel.
+    pub fn point() -> Window {
+        Window::blocks([1; 3])
+    }
+
+    /// Voxels of the kernel.
+    pub fn taps(&self) -> usize {
+        self.kernel.iter().product()
+    }
+
+    /// The extent after the convolution: ⌊(in + 2 p − k) / s⌋ + 1; none where the kernel does not fit.
+    pub fn output(&self, input: [usize; 3]) -> Option<[usize; 3]> {
+        let mut output = [0; 3];
+        for axis in 0..3 {
+            let stride = self.stride[axis];
+            if stride == 0 || self.kernel[axis] == 0 {
+                return None;
+            }
+            let room = (input[axis] + 2 * self.padding[axis]).checked_sub(self.kernel[axis])?;
+            output[axis] = room / stride + 1;
+        }
+        Some(output)
+    }
+
+    /// The extent after the transposed convolution, where it is the only one: (in − 1) s − 2 p + k.
+    pub fn transposed_output(&self, input: [usize; 3]) -> Option<[usize; 3]> {
+        let mut output = [0; 3];
+        for axis in 0..3 {
+            let last = input[axis].checked_sub(1)? * self.stride[axis] + self.kernel[axis];
+            output[axis] = last.checked_sub(2 * self.padding[axis]).filter(|extent| *extent > 0)?;
+        }
+        Some(output)
+    }
+}

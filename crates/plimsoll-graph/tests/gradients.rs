@@ -1,0 +1,195 @@
+//! Gradients against finite differences of the f64 definitions.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::HashMap;
+
+use plimsoll_graph::ops::{
+    Add, Conv, ConvTranspose, DiceCe, DownsampleLabels, LeakyRelu, Load, NormAct, NormStats, RegionTerms,
+    WeightedSum,
+};
+use plimsoll_graph::{
+    Array, DType, GraphError, Kind, Program, Role, Shape, Side, TensorId, Window, differentiate, interpret,
+};
+
+type Values = HashMap<String, Array>;
+
+/// Numbers that look random and are the same everywhere.
+fn noise(seed: usize, i: usize) -> f64 {
+    let x = ((seed * 7919 + i * 104_729) as f64 * 0.618_033_988_7).fract();
+    2.0 * x - 1.0
+}
+
+fn values_for(program: &Program, classes: usize) -> Values {
+    let mut values = Values::new();
+    for id in program.ids() {
+        let tensor = program.tensor(id);
+        if tensor.role != Role::Intermediate && tensor.role != Role::Output {
+            let array = Array::from_fn(tensor.shape.clone(), |i| match tensor.kind {
+                Kind::Labels => ((noise(1, i) + 1.0) / 2.0 * classes as f64).floor(),
+                Kind::Channels => 1.0 + 0.3 * noise(id.index(), i),
+                _ => noise(id.index(), i),
+            });
+            values.insert(tensor.name.clone(), array);
+        }
+    }
+    values
+}
+
+/// Compares the gradients of `loss` by every parameter, and by the image, with central differences.
+fn check(mut program: Program, loss: TensorId, classes: usize) {
+    let mut wanted: Vec<TensorId> = program.with_role(Role::Parameter).collect();
+    wanted.extend(program.with_role(Role::Input).filter(|id| program.tensor(*id).kind == Kind::Image));
+    let forward = program.clone();
+    let gradients = differentiate(&mut program, loss, 0.5, &wanted).unwrap();
+    program.validate().unwrap();
+    let values = values_for(&program, classes);
+    let run = interpret(&program, &values).unwrap();
+    let value = |values: &Values| interpret(&forward, values).unwrap()[loss.index()].data[0];
+    let step = 1e-5;
+    for (id, gradient) in wanted.iter().zip(gradients) {
+        let gradient = &run[gradient.unwrap().index()];
+        let name = &program.tensor(*id).name;
+        let count = gradient.data.len();
+        let mut scale = 0.0f64;
+        let mut worst = 0.0f64;
+        for place in (0..count).step_by((count / 12).max(1)) {
+            let mut shifted = values.clone();
+            shifted.get_mut(name).unwrap().data[place] += step;
+            let up = value(&shifted);
+            shifted.get_mut(name).unwrap().data[place] -= 2.0 * step;
+            let expected = 0.5 * (up - value(&shifted)) / (2.0 * step);
+            scale = scale.max(expected.abs());
+            worst = worst.max((gradient.data[place] - expected).abs());
+        }
+        assert!(scale > 1e-7, "{name}: the check sees no gradient");
+        assert!(worst <= 2e-5 * scale + 1e-9, "{name}: off by {worst:e} of {scale:e}");
+    }
+}
+
+fn weights(
+    p: &mut Program,
+    name: &str,
+    out: usize,
+    sources: &[usize],
+    k: [usize; 3],
+    from: Side,
+    to: Side,
+) -> TensorId {
+    let [kd, kh, kw] = k;
+    let shape = Shape(vec![out, sources.iter().sum(), kd, kh, kw]);
+    p.parameter(name, shape, Kind::Weights { sources: sources.to_vec(), from, to })
+}
+
+fn norm_act(p: &mut Program, y: TensorId, name: &str) -> Result<TensorId, GraphError> {
+    let channels = Shape(vec![p.shape(y).channels()]);
+    let scale = p.parameter(format!("{name}.weight"), channels.clone(), Kind::Channels);
+    let shift = p.parameter(format!("{name}.bias"), channels, Kind::Channels);
+    let statistics = p.push_one(NormStats { epsilon: 1e-5 }, &[y])?;
+    p.push_one(NormAct { slope: 0.01, affine: true }, &[y, statistics, scale, shift])
+}
+
+/// A U-Net of two levels with deep supervision: every way that gradients take through one.
+fn small_unet(terms: RegionTerms) -> Result<(Program, TensorId), GraphError> {
+    use Side::{Features, Image};
+    let mut p = Program::new("unet", DType::F32);
+    let classes = 3;
+    let image = p.input("image", Shape::volume(2, 2, [4, 4, 6]), Kind::Image);
+    let labels = p.input("labels", Shape::volume(2, 1, [4, 4, 6]), Kind::Labels);
+    let w0 = weights(&mut p, "w0", 3, &[2], [3, 3, 3], Image, Features);
+    let y0 = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), 1, false, Features), &[image, w0])?;
+    let z0 = norm_act(&mut p, y0, "n0")?;
+    let w1 = weights(&mut p, "w1", 4, &[3], [1, 3, 3], Features, Features);
+    let window = Window::same([1, 3, 3], [1, 2, 2]);
+    let y1 = p.push_one(Conv::new(window, 1, false, Features), &[z0, w1])?;
+    let z1 = norm_act(&mut p, y1, "n1")?;
+    let w2 = weights(&mut p, "up", 4, &[3], [1, 2, 2], Features, Features);
+    let b2 = p.parameter("up.bias", Shape(vec![3]), Kind::Channels);
+    let up = ConvTranspose {
+        window: Window::blocks([1, 2, 2]),
+        load: Load::Plain,
+        first_channel: 0,
+        channels: 3,
+        output: [4, 4, 6],
+        to: Features,
+        bias: true,
+        accumulate: false,
+    };
+    let up = p.push_one(up, &[z1, w2, b2])?;
+    let w3 = weights(&mut p, "w3", 3, &[3, 3], [3, 1, 3], Features, Features);
+    let y3 = p.push_one(Conv::new(Window::same([3, 1, 3], [1; 3]), 2, false, Features), &[up, z0, w3])?;
+    let z3 = norm_act(&mut p, y3, "n3")?;
+    let mut losses = Vec::new();
+    for (name, features, output) in [("head", z3, None), ("deep", z1, Some([4, 2, 3]))] {
+        let channels = p.shape(features).channels();
+        let w = weights(&mut p, name, classes, &[channels], [1; 3], Features, Image);
+        let b = p.parameter(format!("{name}.bias"), Shape(vec![classes]), Kind::Channels);
+        let logits = p.push_one(Conv::new(Window::point(), 1, true, Image), &[features, w, b])?;
+        let target = match output {
+            Some(output) => p.push_one(DownsampleLabels { output }, &[labels])?,
+            None => labels,
+        };
+        let sums = p.push_one(terms.stats(), &[logits, target])?;
+        losses.push(p.push_one(DiceCe { terms }, &[sums, logits, target])?);
+    }
+    let loss = p.push_one(WeightedSum { weights: vec![0.7, 0.3] }, &losses)?;
+    Ok((p, loss))
+}
+
+#[test]
+fn a_unet_with_deep_supervision() {
+    let (program, loss) = small_unet(RegionTerms::default()).unwrap();
+    check(program, loss, 3);
+}
+
+#[test]
+fn a_unet_with_batch_dice_without_background_squared_and_a_label_ignored() {
+    let terms = RegionTerms {
+        dice: 0.6,
+        cross_entropy: 1.3,
+        batch: true,
+        include_background: false,
+        squared: true,
+        ignore: Some(1),
+        ..RegionTerms::default()
+    };
+    let (program, loss) = small_unet(terms).unwrap();
+    check(program, loss, 3);
+}
+
+#[test]
+fn a_residual_block_with_odd_extents() {
+    use Side::{Features, Image};
+    let build = || -> Result<(Program, TensorId), GraphError> {
+        let mut p = Program::new("residual", DType::F32);
+        let image = p.input("image", Shape::volume(1, 1, [5, 3, 7]), Kind::Image);
+        let labels = p.input("labels", Shape::volume(1, 1, [3, 2, 4]), Kind::Labels);
+        let w0 = weights(&mut p, "w0", 3, &[1], [3, 3, 3], Image, Features);
+        let window = Window::same([3; 3], [2; 3]);
+        let x = p.push_one(Conv::new(window, 1, false, Features), &[image, w0])?;
+        let w1 = weights(&mut p, "w1", 3, &[3], [3, 3, 3], Features, Features);
+        let y = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), 1, false, Features), &[x, w1])?;
+        let sum = p.push_one(Add, &[y, x])?;
+        let z = p.push_one(LeakyRelu { slope: 0.1 }, &[sum])?;
+        let w2 = weights(&mut p, "head", 2, &[3], [1; 3], Features, Image);
+        let logits = p.push_one(Conv::new(Window::point(), 1, false, Image), &[z, w2])?;
+        let terms = RegionTerms::default();
+        let sums = p.push_one(terms.stats(), &[logits, labels])?;
+        let loss = p.push_one(DiceCe { terms }, &[sums, logits, labels])?;
+        Ok((p, loss))
+    };
+    let (program, loss) = build().unwrap();
+    check(program, loss, 2);
+}
+
+#[test]
+fn what_does_not_fit_is_refused_with_the_shapes() {
+    let mut p = Program::new("bad", DType::F32);
+    let image = p.input("image", Shape::volume(1, 2, [4, 4, 4]), Kind::Image);
+    let w = weights(&mut p, "w", 3, &[1], [3, 3, 3], Side::Image, Side::Features);
+    let conv = Conv::new(Window::same([3; 3], [1; 3]), 1, false, Side::Features);
+    assert!(matches!(p.push(conv.clone(), &[image, w]), Err(GraphError::Kind { .. })));
+    assert!(matches!(p.push(conv, &[image]), Err(GraphError::OperandCount { .. })));
+    let other = p.input("other", Shape::volume(1, 2, [4, 4, 5]), Kind::Image);
+    let error = p.push(Add, &[image, other]).unwrap_err();
+    assert_eq!(error.to_string(), "add: the second operand has shape [1×2×4×4×5], but [1×2×4×4×4] is needed");
+}

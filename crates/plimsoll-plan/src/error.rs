@@ -1,0 +1,48 @@
+//! Why there is no plan.
+
+use plimsoll_graph::GraphError;
+
+/// A node that a backend has no kernel for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{backend} cannot run {op}: {why}")]
+pub struct Unsupported {
+    /// The backend.
+    pub backend: String,
+    /// The op.
+    pub op: &'static str,
+    /// What about it.
+    pub why: String,
+}
+
+/// Why there is no plan, or why one is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A program is not well formed.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// A backend has no kernel for a node.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// Two programs of a set mean different things by one name.
+    #[error("`{name}` is {first} in the program `{program}`, but {second} in another of the set")]
+    Conflict {
+        /// The parameter or state.
+        name: String,
+        /// The program.
+        program: String,
+        /// There.
+        first: String,
+        /// Elsewhere.
+        second: String,
+    },
+    /// The verifier found a fault: the plan must not be run.
+    #[error("the plan of `{program}` is wrong at node {node}: {fault}")]
+    Wrong {
+        /// The program.
+        program: String,
+        /// The node's place.
+        node: usize,
+        /// What is wrong.
+        fault: String,
+    },
+}
