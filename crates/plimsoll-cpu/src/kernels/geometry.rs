@@ -1,0 +1,128 @@
+//! Convolutions as sums over taps.
+//!
+//! A convolution and a transposed one come down to the same thing: for positions q on a grid,
+//!
+//! result\[start + q · out_stride\] = Σ over taps: weight\[tap\] · source\[q · step + shift(tap)\].
+//!
+//! A convolution has one such sum: out_stride 1, step = stride, shift = k − padding. A transposed one has one for each phase
+//! r of its result modulo the stride, with only the taps that meet that phase: out_stride = stride, step 1,
+//! shift = (r + padding − k) / stride. (With kernel = stride, each phase has a single tap.)
+#![forbid(unsafe_code)]
+
+use plimsoll_graph::Window;
+
+/// A sum over taps, for the results of one phase.
+#[derive(Clone, Debug)]
+pub(crate) struct Phase {
+    /// The first result.
+    pub(crate) start: [usize; 3],
+    /// Positions along each axis.
+    pub(crate) count: [usize; 3],
+    /// What is summed.
+    pub(crate) taps: Vec<GridTap>,
+}
+
+/// One tap of a sum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GridTap {
+    /// Its place in the kernel.
+    pub(crate) index: usize,
+    /// Where the source is, against q · step.
+    pub(crate) shift: [isize; 3],
+}
+
+/// All sums of a convolution.
+#[derive(Clone, Debug)]
+pub(crate) struct TapGrid {
+    /// Source voxels from one position to the next.
+    pub(crate) step: [usize; 3],
+    /// Result voxels from one position to the next.
+    pub(crate) out_stride: [usize; 3],
+    /// Of the source.
+    pub(crate) source: [usize; 3],
+    /// Of the result.
+    pub(crate) result: [usize; 3],
+    /// One for a convolution, up to the product of the strides for a transposed one.
+    pub(crate) phases: Vec<Phase>,
+    /// The least shift of all taps.
+    pub(crate) low: [isize; 3],
+    /// The largest shift of all taps, less the least.
+    pub(crate) span: [usize; 3],
+    /// The most positions that a phase has.
+    pub(crate) positions: [usize; 3],
+}
+
+/// One axis of a phase.
+struct AxisPhase {
+    start: usize,
+    count: usize,
+    /// (place in the kernel, shift)
+    taps: Vec<(usize, isize)>,
+}
+
+impl TapGrid {
+    /// Of a convolution of an extent `source`.
+    pub(crate) fn convolution(window: &Window, source: [usize; 3], result: [usize; 3]) -> TapGrid {
+        let axes = [0, 1, 2].map(|axis| {
+            let shift = |k: usize| k as isize - window.padding[axis] as isize;
+            let taps = (0..window.kernel[axis]).map(|k| (k, shift(k))).collect();
+            vec![AxisPhase { start: 0, count: result[axis], taps }]
+        });
+        TapGrid::new(window, source, result, window.stride, [1; 3], &axes)
+    }
+
+    /// Of the transpose of a convolution, from an extent `source` to an extent `result`.
+    pub(crate) fn transposed(window: &Window, source: [usize; 3], result: [usize; 3]) -> TapGrid {
+        let axes = [0, 1, 2].map(|axis| {
+            let (stride, padding) = (window.stride[axis] as isize, window.padding[axis] as isize);
+            (0..stride.min(result[axis] as isize))
+                .map(|phase| {
+                    let taps = (0..window.kernel[axis])
+                        .map(|k| (k, phase + padding - k as isize))
+                        .filter(|(_, offset)| offset.rem_euclid(stride) == 0)
+                        .map(|(k, offset)| (k, offset.div_euclid(stride)))
+                        .collect();
+                    let start = phase as usize;
+                    AxisPhase { start, count: (result[axis] - start).div_ceil(stride as usize), taps }
+                })
+                .collect()
+        });
+        TapGrid::new(window, source, result, [1; 3], window.stride, &axes)
+    }
+
+    fn new(
+        window: &Window,
+        source: [usize; 3],
+        result: [usize; 3],
+        step: [usize; 3],
+        out_stride: [usize; 3],
+        axes: &[Vec<AxisPhase>; 3],
+    ) -> TapGrid {
+        let [_, kh, kw] = window.kernel;
+        let mut phases = Vec::new();
+        for d in &axes[0] {
+            for h in &axes[1] {
+                for w in &axes[2] {
+                    let mut taps = Vec::with_capacity(d.taps.len() * h.taps.len() * w.taps.len());
+                    for (i, shift_d) in &d.taps {
+                        for (j, shift_h) in &h.taps {
+                            for (k, shift_w) in &w.taps {
+                                let index = (i * kh + j) * kw + k;
+                                taps.push(GridTap { index, shift: [*shift_d, *shift_h, *shift_w] });
+                            }
+                        }
+                    }
+                    let (start, count) = ([d.start, h.start, w.start], [d.count, h.count, w.count]);
+                    phases.push(Phase { start, count, taps });
+                }
+            }
+        }
+        let shifts = |axis: usize| {
+            phases.iter().flat_map(move |phase| phase.taps.iter().map(move |tap| tap.shift[axis]))
+        };
+        let low = [0, 1, 2].map(|axis| shifts(axis).min().unwrap_or(0));
+        let span = [0, 1, 2].map(|axis| (shifts(axis).max().unwrap_or(0) - low[axis]) as usize);
+        let positions = [0, 1, 2].map(|axis| phases.iter().map(|phase| phase.count[axis]).max().unwrap_or(0));
+        TapGrid { step, out_stride, source, result, phases, low, span, positions }
+    }
+}

@@ -1,0 +1,203 @@
+//! Heads: from features to the logits of a few classes, voxel by voxel, and back.
+//!
+//! Features lie with channels innermost, logits with voxels innermost; between the two, squares of sixteen voxels by sixteen
+//! channels are turned in registers.
+
+use super::patch::{SourceBlock, norm_act};
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::{Element, LANES, Simd};
+
+/// Voxels of a task.
+const CHUNK: usize = 2048;
+/// Classes whose sums are held in registers at a time.
+const CLASSES: usize = 8;
+
+/// Loads a voxel of a block as its reader sees it.
+macro_rules! loaded {
+    ($S:ty, $T:ty, $block:expr, $sample:expr) => {{
+        let block: &SourceBlock<$T> = $block;
+        let data = block.data.0.add($sample * block.sample_stride);
+        let affine = match &block.norm {
+            Some(norm) => Some(norm.affine::<$S>($sample)),
+            None => None,
+        };
+        move |voxel: usize| {
+            let v = <$T as Element>::load::<$S>(data.add(voxel * LANES));
+            match &affine {
+                Some(affine) => norm_act::<$S, $T>(affine, v),
+                None => v,
+            }
+        }
+    }};
+}
+
+/// logits\[n,c,v\] = bias\[c\] + Σ weights\[c,i\] · features\[n,i,v\]
+pub(crate) struct Head<T> {
+    pub(crate) source: Vec<SourceBlock<T>>,
+    /// `[class][block][16]`
+    pub(crate) weights: Ptr<f32>,
+    pub(crate) bias: Option<Ptr<f32>>,
+    pub(crate) logits: Ptr<f32>,
+    pub(crate) batch: usize,
+    pub(crate) classes: usize,
+    pub(crate) voxels: usize,
+}
+
+impl<T: Element> Kernel for Head<T> {
+    fn tasks(&self) -> usize {
+        self.batch * self.voxels.div_ceil(CHUNK)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let chunks = self.voxels.div_ceil(CHUNK);
+        let (chunk, sample) = (task % chunks, task / chunks);
+        let end = self.voxels.min((chunk + 1) * CHUNK);
+        let mut first = chunk * CHUNK;
+        while first < end {
+            let count = LANES.min(end - first);
+            for group in (0..self.classes).step_by(CLASSES) {
+                // SAFETY: voxels and classes are those of the tensors; tasks write disjoint voxels.
+                unsafe { self.square::<S>(sample, (first, count), group) };
+            }
+            first += count;
+        }
+    }
+}
+
+impl<T: Element> Head<T> {
+    /// Some classes of up to sixteen voxels.
+    #[inline(always)]
+    unsafe fn square<S: Simd>(&self, sample: usize, (first, count): (usize, usize), group: usize) {
+        let classes = CLASSES.min(self.classes - group);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let mut sums = [S::zero(); CLASSES];
+            if let Some(bias) = self.bias {
+                for (c, sum) in sums.iter_mut().enumerate().take(classes) {
+                    *sum = S::splat(*bias.0.add(group + c));
+                }
+            }
+            for (b, block) in self.source.iter().enumerate() {
+                let load = loaded!(S, T, block, sample);
+                let mut by_voxel = [[0.0; LANES]; LANES];
+                for (i, lanes) in by_voxel.iter_mut().enumerate().take(count) {
+                    *lanes = S::to_array(load(first + i));
+                }
+                let weights = self.weights.0.add((group * self.source.len() + b) * LANES);
+                for channel in 0..LANES {
+                    let mut by_channel = [0.0; LANES];
+                    for (x, lanes) in by_channel.iter_mut().zip(&by_voxel) {
+                        *x = lanes[channel];
+                    }
+                    let x = S::load(by_channel.as_ptr());
+                    for (c, sum) in sums.iter_mut().enumerate().take(classes) {
+                        let w = S::splat(*weights.add(c * self.source.len() * LANES + channel));
+                        *sum = S::fma(w, x, *sum);
+                    }
+                }
+            }
+            for (c, sum) in sums.into_iter().enumerate().take(classes) {
+                let to = self.logits.0.add((sample * self.classes + group + c) * self.voxels + first);
+                let lanes = S::to_array(sum);
+                std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count);
+            }
+        }
+    }
+}
+
+/// features\[n,i,v\] = Σ weights\[c,i\] · logits\[n,c,v\], added to what is there or not: the way back.
+pub(crate) struct HeadBack<T> {
+    pub(crate) logits: Ptr<f32>,
+    /// `[class][block][16]`
+    pub(crate) weights: Ptr<f32>,
+    pub(crate) added_to: Option<Ptr<T>>,
+    pub(crate) features: Ptr<T>,
+    pub(crate) batch: usize,
+    pub(crate) classes: usize,
+    pub(crate) blocks: usize,
+    pub(crate) voxels: usize,
+}
+
+impl<T: Element> Kernel for HeadBack<T> {
+    fn tasks(&self) -> usize {
+        self.batch * self.voxels.div_ceil(CHUNK)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let chunks = self.voxels.div_ceil(CHUNK);
+        let (chunk, sample) = (task % chunks, task / chunks);
+        for block in 0..self.blocks {
+            for voxel in chunk * CHUNK..self.voxels.min((chunk + 1) * CHUNK) {
+                // SAFETY: voxels and classes are those of the tensors; tasks write disjoint voxels.
+                unsafe {
+                    let mut sum = S::zero();
+                    for class in 0..self.classes {
+                        let g = *self.logits.0.add((sample * self.classes + class) * self.voxels + voxel);
+                        let w = S::load(self.weights.0.add((class * self.blocks + block) * LANES));
+                        sum = S::fma(w, S::splat(g), sum);
+                    }
+                    let place = ((sample * self.blocks + block) * self.voxels + voxel) * LANES;
+                    if let Some(added_to) = self.added_to {
+                        sum = S::add(T::load::<S>(added_to.0.add(place)), sum);
+                    }
+                    T::store::<S>(self.features.0.add(place), sum);
+                }
+            }
+        }
+    }
+}
+
+/// weights\[c,i\] = Σ logits\[n,c,v\] · features\[n,i,v\], in parts that [`SumParts`](super::weight_grad::SumParts) adds up.
+pub(crate) struct HeadWeightGrad<T> {
+    pub(crate) source: Vec<SourceBlock<T>>,
+    pub(crate) logits: Ptr<f32>,
+    /// `[part][class][block][16]`
+    pub(crate) partial: Ptr<f32>,
+    pub(crate) batch: usize,
+    pub(crate) classes: usize,
+    pub(crate) voxels: usize,
+}
+
+impl<T: Element> HeadWeightGrad<T> {
+    /// Parts that the sums are cut into.
+    pub(crate) fn parts(batch: usize, voxels: usize) -> usize {
+        batch * voxels.div_ceil(4 * CHUNK)
+    }
+}
+
+impl<T: Element> Kernel for HeadWeightGrad<T> {
+    fn tasks(&self) -> usize {
+        Self::parts(self.batch, self.voxels)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let parts = self.voxels.div_ceil(4 * CHUNK);
+        let (part, sample) = (task % parts, task / parts);
+        let voxels = part * 4 * CHUNK..self.voxels.min((part + 1) * 4 * CHUNK);
+        let blocks = self.source.len();
+        for group in (0..self.classes).step_by(CLASSES) {
+            let classes = CLASSES.min(self.classes - group);
+            for (b, block) in self.source.iter().enumerate() {
+                // SAFETY: voxels and classes are those of the tensors; tasks write disjoint parts.
+                unsafe {
+                    let load = loaded!(S, T, block, sample);
+                    let mut sums = [S::zero(); CLASSES];
+                    let logits = self.logits.0.add((sample * self.classes + group) * self.voxels);
+                    for voxel in voxels.clone() {
+                        let x = load(voxel);
+                        for (c, sum) in sums.iter_mut().enumerate().take(classes) {
+                            *sum = S::fma(S::splat(*logits.add(c * self.voxels + voxel)), x, *sum);
+                        }
+                    }
+                    for (c, sum) in sums.into_iter().enumerate().take(classes) {
+                        let place = (task * self.classes + group + c) * blocks + b;
+                        S::store(self.partial.0.add(place * LANES), sum);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! The kernels.
+
+pub(crate) mod geometry;
+pub(crate) mod head;
+pub(crate) mod loss;
+pub(crate) mod norm;
+pub(crate) mod optimizer;
+pub(crate) mod patch;
+pub(crate) mod pointwise;
+pub(crate) mod tap_conv;
+pub(crate) mod transpose_weights;
+pub(crate) mod weight_grad;

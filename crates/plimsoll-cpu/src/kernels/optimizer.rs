@@ -1,0 +1,135 @@
+//! Optimizers: one pass over a parameter, its gradient and its moments.
+
+use plimsoll_graph::ops::{AdamW, Sgd};
+
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::{LANES, Simd};
+
+/// Elements of a task.
+const CHUNK: usize = 1 << 14;
+
+/// Which rule, with its constants.
+#[derive(Clone, Copy)]
+pub(crate) enum Rule {
+    AdamW(AdamW),
+    Sgd(Sgd),
+}
+
+impl Rule {
+    fn max_norm(&self) -> Option<f32> {
+        match self {
+            Rule::AdamW(rule) => rule.max_norm,
+            Rule::Sgd(rule) => rule.max_norm,
+        }
+    }
+
+    fn clear(&self) -> bool {
+        match self {
+            Rule::AdamW(rule) => rule.clear,
+            Rule::Sgd(rule) => rule.clear,
+        }
+    }
+}
+
+pub(crate) struct Update {
+    pub(crate) rule: Rule,
+    pub(crate) parameter: Ptr<f32>,
+    pub(crate) gradient: Ptr<f32>,
+    /// First moment or momentum.
+    pub(crate) first: Ptr<f32>,
+    /// Second moment, of AdamW.
+    pub(crate) second: Ptr<f32>,
+    /// Learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ.
+    pub(crate) rates: Ptr<f32>,
+    /// The norm of all gradients, where they are clipped.
+    pub(crate) norm: Option<Ptr<f32>>,
+    pub(crate) count: usize,
+}
+
+impl Kernel for Update {
+    fn tasks(&self) -> usize {
+        self.count.div_ceil(CHUNK)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let first = task * CHUNK;
+        let count = CHUNK.min(self.count - first);
+        // SAFETY: all four have `count` elements (the second moment only of AdamW, and then it is one); tasks write disjoint
+        // stretches; the rates and the norm are written before the update runs.
+        unsafe {
+            let (rate, correction1, correction2) =
+                (*self.rates.0, *self.rates.0.add(1), *self.rates.0.add(2));
+            let scale = match (self.rule.max_norm(), self.norm) {
+                // As torch.nn.utils.clip_grad_norm_.
+                (Some(max), Some(norm)) => (max / (*norm.0 + 1e-6)).min(1.0),
+                _ => 1.0,
+            };
+            let slice = |p: Ptr<f32>| std::slice::from_raw_parts_mut(p.0.add(first), count);
+            let (parameter, gradient) = (slice(self.parameter), slice(self.gradient));
+            let moment = slice(self.first);
+            match self.rule {
+                Rule::AdamW(rule) => {
+                    let second = slice(self.second);
+                    let decay = 1.0 - rate * rule.weight_decay;
+                    let step = rate / correction1;
+                    let root = correction2.sqrt();
+                    let all = parameter.iter_mut().zip(gradient.iter()).zip(moment).zip(second);
+                    for (((p, g), m), v) in all {
+                        let g = g * scale;
+                        *m = rule.beta1 * *m + (1.0 - rule.beta1) * g;
+                        *v = rule.beta2 * *v + (1.0 - rule.beta2) * g * g;
+                        *p = *p * decay - step * *m / (v.sqrt() / root + rule.epsilon);
+                    }
+                }
+                Rule::Sgd(rule) => {
+                    for ((p, g), m) in parameter.iter_mut().zip(gradient.iter()).zip(moment) {
+                        let g = g * scale + rule.weight_decay * *p;
+                        *m = rule.momentum * *m + g;
+                        *p -= rate * (g + rule.momentum * *m);
+                    }
+                }
+            }
+            if self.rule.clear() {
+                gradient.fill(0.0);
+            }
+        }
+    }
+}
+
+/// The sum of squares of each stretch of some gradients.
+pub(crate) struct Squares {
+    /// Each with its number of elements and its first stretch.
+    pub(crate) gradients: Vec<(Ptr<f32>, usize, usize)>,
+    pub(crate) stretches: usize,
+    /// One per stretch.
+    pub(crate) partial: Ptr<f64>,
+}
+
+impl Squares {
+    /// Stretches of gradients with these numbers of elements.
+    pub(crate) fn stretches(counts: impl Iterator<Item = usize>) -> usize {
+        counts.map(|count| count.div_ceil(CHUNK)).sum()
+    }
+}
+
+impl Kernel for Squares {
+    fn tasks(&self) -> usize {
+        self.stretches
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let of = self.gradients.partition_point(|(_, _, first)| *first <= task) - 1;
+        let (gradient, count, first) = self.gradients[of];
+        let from = (task - first) * CHUNK;
+        let mut sums = [0.0f64; LANES];
+        for place in from..count.min(from + CHUNK) {
+            // SAFETY: the place is one of the gradient's.
+            let g = f64::from(unsafe { *gradient.0.add(place) });
+            sums[place % LANES] += g * g;
+        }
+        // SAFETY: tasks write disjoint sums.
+        unsafe { *self.partial.0.add(task) = sums.iter().sum() };
+    }
+}

@@ -1,0 +1,137 @@
+//! Element by element, and sums of a channel.
+
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::{Element, LANES, Simd};
+
+/// Elements of a task.
+const CHUNK: usize = 1 << 15;
+
+/// What is done with two elements (for [`Op::Leaky`] the second is not read).
+#[derive(Clone, Copy)]
+pub(crate) enum Op {
+    /// a + b
+    Add,
+    /// lrelu(a)
+    Leaky(f32),
+    /// a · lrelu'(b)
+    LeakyGrad(f32),
+}
+
+/// result = op(a, b), over `count` stored elements. Any of the operands may be in the result's place.
+pub(crate) struct Pointwise<T> {
+    pub(crate) op: Op,
+    pub(crate) a: Ptr<T>,
+    pub(crate) b: Ptr<T>,
+    pub(crate) result: Ptr<T>,
+    pub(crate) count: usize,
+}
+
+impl<T: Element> Kernel for Pointwise<T> {
+    fn tasks(&self) -> usize {
+        self.count.div_ceil(CHUNK)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let end = self.count.min((task + 1) * CHUNK);
+        let mut place = task * CHUNK;
+        // SAFETY: places are below the count; tasks write disjoint ones, each after it is read.
+        unsafe {
+            while place + LANES <= end {
+                let a = T::load::<S>(self.a.0.add(place));
+                let b = || T::load::<S>(self.b.0.add(place));
+                let value = match self.op {
+                    Op::Add => S::add(a, b()),
+                    Op::Leaky(slope) => S::leaky(a, S::splat(slope)),
+                    Op::LeakyGrad(slope) => S::where_positive(b(), a, S::mul(a, S::splat(slope))),
+                };
+                T::store::<S>(self.result.0.add(place), value);
+                place += LANES;
+            }
+            for place in place..end {
+                let a = (*self.a.0.add(place)).to_f32();
+                let b = || (*self.b.0.add(place)).to_f32();
+                let value = match self.op {
+                    Op::Add => a + b(),
+                    Op::Leaky(slope) => a * if a > 0.0 { 1.0 } else { slope },
+                    Op::LeakyGrad(slope) => a * if b() > 0.0 { 1.0 } else { slope },
+                };
+                *self.result.0.add(place) = T::from_f32(value);
+            }
+        }
+    }
+}
+
+/// The sum of each channel of features over samples and voxels.
+pub(crate) struct FeatureSums<T> {
+    pub(crate) data: Ptr<T>,
+    pub(crate) batch: usize,
+    pub(crate) blocks: usize,
+    pub(crate) voxels: usize,
+    /// `[block][16]`
+    pub(crate) result: Ptr<f32>,
+}
+
+impl<T: Element> Kernel for FeatureSums<T> {
+    fn tasks(&self) -> usize {
+        self.blocks
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let mut total = [0.0f64; LANES];
+        for sample in 0..self.batch {
+            // SAFETY: the block is one of the tensor's.
+            let block = unsafe { self.data.0.add((sample * self.blocks + task) * self.voxels * LANES) };
+            for first in (0..self.voxels).step_by(1024) {
+                // SAFETY: voxels are the block's.
+                let sum = unsafe {
+                    let mut sum = S::zero();
+                    for voxel in first..self.voxels.min(first + 1024) {
+                        sum = S::add(sum, T::load::<S>(block.add(voxel * LANES)));
+                    }
+                    S::to_array(sum)
+                };
+                for (total, sum) in total.iter_mut().zip(sum) {
+                    *total += f64::from(sum);
+                }
+            }
+        }
+        for (lane, total) in total.into_iter().enumerate() {
+            // SAFETY: the result has sixteen lanes for each block.
+            unsafe { *self.result.0.add(task * LANES + lane) = total as f32 };
+        }
+    }
+}
+
+/// The sum of each channel of an image over samples and voxels.
+pub(crate) struct ImageSums {
+    pub(crate) data: Ptr<f32>,
+    pub(crate) batch: usize,
+    pub(crate) channels: usize,
+    pub(crate) voxels: usize,
+    pub(crate) result: Ptr<f32>,
+}
+
+impl Kernel for ImageSums {
+    fn tasks(&self) -> usize {
+        self.channels
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let mut total = 0.0f64;
+        for sample in 0..self.batch {
+            // SAFETY: the plane is one of the image's, and the result has a number for each channel.
+            unsafe {
+                let plane = self.data.0.add((sample * self.channels + task) * self.voxels);
+                let mut sums = [0.0f64; LANES];
+                for voxel in 0..self.voxels {
+                    sums[voxel % LANES] += f64::from(*plane.add(voxel));
+                }
+                total += sums.iter().sum::<f64>();
+                *self.result.0.add(task) = total as f32;
+            }
+        }
+    }
+}

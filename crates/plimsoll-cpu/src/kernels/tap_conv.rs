@@ -1,0 +1,436 @@
+//! The convolution kernel: sums over taps, a register tile of outputs × positions at a time.
+//!
+//! A task gathers the patch that a chunk of positions reads, then walks its tiles. Within a tile the whole sum over input
+//! channels and taps stays in registers: each step loads the weights of sixteen outputs per block and multiplies them with
+//! one input of each position.
+
+use super::geometry::TapGrid;
+use super::patch::{ImageSource, PatchShape, SourceBlock};
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::{Element, LANES, Simd};
+
+/// What is convolved.
+pub(crate) enum Source<T> {
+    /// Blocks of features, of all sources in order.
+    Blocks(Vec<SourceBlock<T>>),
+    /// An image.
+    Image(ImageSource),
+}
+
+/// One term of the sum over taps.
+#[derive(Clone, Copy)]
+struct Tap {
+    /// Floats from the position's place in the patch.
+    source: usize,
+    /// Floats from the first tap of a pair of blocks.
+    weight: usize,
+}
+
+struct PhaseTaps {
+    start: [usize; 3],
+    count: [usize; 3],
+    taps: Vec<Tap>,
+}
+
+/// How the work is cut, which depends on shapes alone.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    pub(crate) shape: PatchShape,
+    /// Chunks of positions along depth and height.
+    chunks: [usize; 2],
+    /// Ranges that the output blocks are cut into.
+    splits: usize,
+    /// Floats of a patch, of all blocks.
+    pub(crate) patch: usize,
+}
+
+/// Patches should stay in the second-level cache beside the weights that stream through it.
+const PATCH_BYTES: usize = 384 << 10;
+/// Tasks there should be at least, for threads to share the work evenly.
+const TASKS: usize = 16;
+
+impl Cut {
+    /// For a source of `blocks` blocks with `lanes` floats per column, and `out_blocks` blocks of results.
+    pub(crate) fn new(grid: &TapGrid, batch: usize, blocks: usize, lanes: usize, out_blocks: usize) -> Cut {
+        let mut chunk = [grid.positions[0].clamp(1, 4), grid.positions[1].clamp(1, 16)];
+        let tasks = |chunk: [usize; 2]| {
+            batch * grid.positions[0].div_ceil(chunk[0]) * grid.positions[1].div_ceil(chunk[1])
+        };
+        loop {
+            let shape = PatchShape::new(grid, chunk, lanes);
+            let patch = shape.block() * blocks;
+            let too_large = patch * size_of::<f32>() > PATCH_BYTES;
+            let too_few = tasks(chunk) < TASKS && chunk[0] * chunk[1] > 8;
+            if !(too_large || too_few) || chunk == [1, 1] {
+                let splits = TASKS.div_ceil(tasks(chunk)).min(out_blocks.div_ceil(2)).max(1);
+                let chunks = [0, 1].map(|axis| grid.positions[axis].div_ceil(chunk[axis]));
+                return Cut { shape, chunks, splits, patch };
+            }
+            // Depth first: a plane more costs a whole plane of border.
+            let axis = if chunk[0] > 1 && (chunk[0] * 4 > chunk[1] || chunk[1] == 1) { 0 } else { 1 };
+            chunk[axis] = chunk[axis].div_ceil(2);
+        }
+    }
+}
+
+/// A convolution or transposed convolution to features, bound to memory.
+pub(crate) struct TapConv<T> {
+    pub(crate) cut: Cut,
+    pub(crate) batch: usize,
+    pub(crate) source: Source<T>,
+    /// `[out block][source block][tap][lane][16]`.
+    pub(crate) weights: Ptr<f32>,
+    /// Channels of an image; sixteen for features.
+    lanes: usize,
+    source_blocks: usize,
+    taps: usize,
+    phases: Vec<PhaseTaps>,
+    out_stride: [usize; 3],
+    extent: [usize; 3],
+    out_blocks: usize,
+    pub(crate) result: Ptr<T>,
+    pub(crate) bias: Option<Ptr<f32>>,
+    /// What the result is added to.
+    pub(crate) added_to: Option<Ptr<T>>,
+    /// One patch per thread.
+    pub(crate) patches: Ptr<f32>,
+}
+
+/// What a convolution is bound to.
+pub(crate) struct Operands<T> {
+    pub(crate) source: Source<T>,
+    pub(crate) weights: Ptr<f32>,
+    pub(crate) bias: Option<Ptr<f32>>,
+    pub(crate) added_to: Option<Ptr<T>>,
+    pub(crate) result: Ptr<T>,
+    pub(crate) patches: Ptr<f32>,
+}
+
+impl<T: Element> TapConv<T> {
+    /// Prepares a convolution of `kernel_taps` taps in all to `out_blocks` blocks.
+    pub(crate) fn new(
+        grid: &TapGrid,
+        cut: Cut,
+        batch: usize,
+        kernel_taps: usize,
+        out_blocks: usize,
+        operands: Operands<T>,
+    ) -> TapConv<T> {
+        let (lanes, source_blocks) = match &operands.source {
+            Source::Blocks(blocks) => (LANES, blocks.len()),
+            Source::Image(image) => (image.channels, 1),
+        };
+        let phases = grid
+            .phases
+            .iter()
+            .map(|phase| PhaseTaps {
+                start: phase.start,
+                count: phase.count,
+                taps: phase
+                    .taps
+                    .iter()
+                    .map(|tap| Tap {
+                        source: cut.shape.tap_offset(tap.shift),
+                        weight: tap.index * lanes * LANES,
+                    })
+                    .collect(),
+            })
+            .collect();
+        TapConv {
+            cut,
+            batch,
+            source: operands.source,
+            weights: operands.weights,
+            lanes,
+            source_blocks,
+            taps: kernel_taps,
+            phases,
+            out_stride: grid.out_stride,
+            extent: grid.result,
+            out_blocks,
+            result: operands.result,
+            bias: operands.bias,
+            added_to: operands.added_to,
+            patches: operands.patches,
+        }
+    }
+
+    /// Walks the rows of one phase within a chunk, for some output blocks.
+    ///
+    /// # Safety
+    /// As for the kernel; `patch` must be gathered.
+    #[inline(always)]
+    unsafe fn phase<S: Simd>(&self, at: &At, phase: &PhaseTaps, blocks: (usize, usize), patch: *const f32) {
+        let shape = &self.cut.shape;
+        let strides = shape.position_strides();
+        let width = phase.count[2];
+        let rows_at_once = (S::TILE_POSITIONS / width.max(1)).clamp(1, 3);
+        let tiles = width.div_ceil(S::TILE_POSITIONS.min(MOST_POSITIONS));
+        let end = |axis: usize| phase.count[axis].min(at.first[axis] + shape.chunk[axis]);
+        for d in at.first[0]..end(0) {
+            let mut h = at.first[1];
+            while h < end(1) {
+                let rows = rows_at_once.min(end(1) - h);
+                for tile in 0..tiles {
+                    let (from, to) = (width * tile / tiles, width * (tile + 1) / tiles);
+                    let place = (d - at.first[0]) * strides[0] + (h - at.first[1]) * strides[1];
+                    let args = Tile {
+                        // SAFETY: the position is one of the chunk's, so its place is in the patch.
+                        source: unsafe { patch.add(place + from * shape.lanes) },
+                        row_stride: strides[1],
+                        phase,
+                        position: [d, h, from],
+                        sample: at.sample,
+                        block: blocks.0,
+                    };
+                    // SAFETY: passed on to the caller.
+                    unsafe {
+                        match blocks.1 {
+                            1 => self.tile_of_rows::<S, 1>(&args, rows, to - from),
+                            _ => self.tile_of_rows::<S, 2>(&args, rows, to - from),
+                        }
+                    }
+                }
+                h += rows;
+            }
+        }
+    }
+
+    /// Chooses the compiled tile.
+    #[inline(always)]
+    unsafe fn tile_of_rows<S: Simd, const B: usize>(&self, args: &Tile<'_>, rows: usize, width: usize) {
+        macro_rules! choose {
+            ($full:literal, $lanes:literal, $(($r:literal, $w:literal)),*) => {
+                match (rows, width) {
+                    // SAFETY: passed on to the caller.
+                    $(($r, $w) if $r * $w <= S::TILE_POSITIONS => unsafe {
+                        self.tile::<S, B, $r, $w, $full, $lanes>(args)
+                    },)*
+                    // The caller cuts rows into these widths only.
+                    _ => unreachable!("no tile of {rows} × {width} positions"),
+                }
+            };
+        }
+        match (self.lanes == LANES && self.cut.shape.lanes == LANES, self.cut.shape.lanes) {
+            (true, _) => choose!(
+                true,
+                16,
+                (1, 1),
+                (1, 2),
+                (1, 3),
+                (1, 4),
+                (1, 5),
+                (1, 6),
+                (1, 7),
+                (1, 8),
+                (1, 9),
+                (1, 10),
+                (1, 11),
+                (1, 12),
+                (1, 13),
+                (1, 14),
+                (2, 1),
+                (2, 2),
+                (2, 3),
+                (2, 4),
+                (2, 5),
+                (2, 6),
+                (2, 7),
+                (3, 1),
+                (3, 2),
+                (3, 3),
+                (3, 4)
+            ),
+            (_, 4) => choose!(
+                false,
+                4,
+                (1, 1),
+                (1, 2),
+                (1, 3),
+                (1, 4),
+                (1, 5),
+                (1, 6),
+                (1, 7),
+                (1, 8),
+                (1, 9),
+                (1, 10),
+                (1, 11),
+                (1, 12),
+                (1, 13),
+                (1, 14),
+                (2, 1),
+                (2, 2),
+                (2, 3),
+                (2, 4),
+                (2, 5),
+                (2, 6),
+                (2, 7),
+                (3, 1),
+                (3, 2),
+                (3, 3),
+                (3, 4)
+            ),
+            _ => choose!(
+                false,
+                16,
+                (1, 1),
+                (1, 2),
+                (1, 3),
+                (1, 4),
+                (1, 5),
+                (1, 6),
+                (1, 7),
+                (1, 8),
+                (1, 9),
+                (1, 10),
+                (1, 11),
+                (1, 12),
+                (1, 13),
+                (1, 14),
+                (2, 1),
+                (2, 2),
+                (2, 3),
+                (2, 4),
+                (2, 5),
+                (2, 6),
+                (2, 7),
+                (3, 1),
+                (3, 2),
+                (3, 3),
+                (3, 4)
+            ),
+        }
+    }
+
+    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions. With `FULL` all sixteen lanes of a column
+    /// count; `P` are the floats of a column.
+    #[inline(always)]
+    unsafe fn tile<
+        S: Simd,
+        const B: usize,
+        const R: usize,
+        const W: usize,
+        const FULL: bool,
+        const P: usize,
+    >(
+        &self,
+        args: &Tile<'_>,
+    ) {
+        let lanes = if FULL { LANES } else { self.lanes };
+        let pair = self.taps * lanes * LANES;
+        let out_block = self.source_blocks * pair;
+        // SAFETY: taps of positions of the chunk are in the patch; weights have a place for each pair of blocks, tap and lane.
+        let sums = unsafe {
+            let mut sums = [[[S::zero(); W]; R]; B];
+            for source_block in 0..self.source_blocks {
+                let source = args.source.add(source_block * self.cut.shape.block());
+                let weights = self.weights.0.add(args.block * out_block + source_block * pair);
+                for tap in &args.phase.taps {
+                    let source = source.add(tap.source);
+                    let weights = weights.add(tap.weight);
+                    for lane in 0..lanes {
+                        let mut w = [S::zero(); B];
+                        for (b, w) in w.iter_mut().enumerate() {
+                            *w = S::load(weights.add(b * out_block + lane * LANES));
+                        }
+                        for r in 0..R {
+                            for p in 0..W {
+                                let x = S::splat(*source.add(r * args.row_stride + p * P + lane));
+                                for b in 0..B {
+                                    sums[b][r][p] = S::fma(w[b], x, sums[b][r][p]);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            sums
+        };
+        let [d, h, w] = args.position;
+        let [_, height, width] = self.extent;
+        let voxels = self.extent.iter().product::<usize>();
+        let start = args.phase.start;
+        for (b, sums) in sums.iter().enumerate() {
+            let plane = (args.sample * self.out_blocks + args.block + b) * voxels;
+            // SAFETY: the results are those of the position, inside the result's extent.
+            unsafe {
+                let bias = match self.bias {
+                    Some(bias) => S::load(bias.0.add((args.block + b) * LANES)),
+                    None => S::zero(),
+                };
+                for (r, sums) in sums.iter().enumerate() {
+                    let row = (d * self.out_stride[0] + start[0]) * height
+                        + (h + r) * self.out_stride[1]
+                        + start[1];
+                    for (p, sum) in sums.iter().enumerate() {
+                        let voxel = row * width + (w + p) * self.out_stride[2] + start[2];
+                        let place = (plane + voxel) * LANES;
+                        let mut value = S::add(*sum, bias);
+                        if let Some(added_to) = self.added_to {
+                            value = S::add(T::load::<S>(added_to.0.add(place)), value);
+                        }
+                        T::store::<S>(self.result.0.add(place), value);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The widest tile that is compiled.
+const MOST_POSITIONS: usize = 14;
+
+/// Where a task is.
+struct At {
+    sample: usize,
+    /// The first position along depth and height.
+    first: [usize; 2],
+}
+
+/// Where a tile is.
+struct Tile<'a> {
+    /// The first position's place in the patch.
+    source: *const f32,
+    row_stride: usize,
+    phase: &'a PhaseTaps,
+    position: [usize; 3],
+    sample: usize,
+    /// The first output block.
+    block: usize,
+}
+
+impl<T: Element> Kernel for TapConv<T> {
+    fn tasks(&self) -> usize {
+        self.batch * self.cut.chunks[0] * self.cut.chunks[1] * self.cut.splits
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
+        let Cut { shape, chunks, splits, patch: length } = &self.cut;
+        let (split, task) = (task % splits, task / splits);
+        let (chunk_h, task) = (task % chunks[1], task / chunks[1]);
+        let (chunk_d, sample) = (task % chunks[0], task / chunks[0]);
+        let at = At { sample, first: [chunk_d * shape.chunk[0], chunk_h * shape.chunk[1]] };
+        // SAFETY: each thread has a patch of its own; the chunk is one of the grid's.
+        unsafe {
+            let patch = self.patches.0.add(thread * length);
+            match &self.source {
+                Source::Image(image) => image.gather(shape, sample, at.first, patch),
+                Source::Blocks(blocks) => {
+                    for (i, block) in blocks.iter().enumerate() {
+                        block.gather::<S>(shape, sample, at.first, patch.add(i * shape.block()));
+                    }
+                }
+            }
+            let end = self.out_blocks * (split + 1) / splits;
+            let mut block = self.out_blocks * split / splits;
+            while block < end {
+                let count = S::TILE_BLOCKS.min(2).min(end - block);
+                for phase in &self.phases {
+                    self.phase::<S>(&at, phase, (block, count), patch);
+                }
+                block += count;
+            }
+        }
+    }
+}

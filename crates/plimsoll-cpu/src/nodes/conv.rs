@@ -1,0 +1,413 @@
+//! Convolutions of all directions: which kernel, over which blocks.
+
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, Load, SourceOperands};
+use plimsoll_graph::{Op, Side, TensorId, Window};
+use plimsoll_plan::Unsupported;
+
+use super::{Context, Memory, Step, bytes_of, single, total};
+use crate::blocks::{blocks, source_blocks};
+use crate::kernel::{Machine, Ptr};
+use crate::kernels::geometry::TapGrid;
+use crate::kernels::head::{Head, HeadBack, HeadWeightGrad};
+use crate::kernels::patch::{BlockNorm, ImageSource, SourceBlock};
+use crate::kernels::tap_conv::{Cut, Operands, Source, TapConv};
+use crate::kernels::transpose_weights::TransposeWeights;
+use crate::kernels::weight_grad::{GradCut, SumParts, WeightGrad};
+use crate::simd::{Element, LANES};
+
+/// The most channels of an image that is convolved.
+const IMAGE_CHANNELS: usize = LANES;
+
+pub(super) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
+    let (window, image, from, to) = match &cx.node.op {
+        Op::Conv(conv) => (&conv.window, cx.input(0), cx.input(0).kind.side(), Some(conv.to)),
+        Op::ConvTranspose(conv) => (&conv.window, cx.input(0), cx.input(0).kind.side(), Some(conv.to)),
+        Op::ConvWeightGrad(conv) => (&conv.window, cx.input(0), Some(conv.from), Some(conv.to)),
+        _ => return Ok(()),
+    };
+    let point = *window == Window::point();
+    let transposed = matches!(cx.node.op, Op::ConvTranspose(_));
+    match (from, to) {
+        (Some(Side::Features), Some(Side::Features)) => Ok(()),
+        (Some(Side::Features), Some(Side::Image)) if point && !transposed => Ok(()),
+        (Some(Side::Image), Some(Side::Features)) if transposed && point => Ok(()),
+        (Some(Side::Image), Some(Side::Features)) if !transposed => {
+            let loads = match &cx.node.op {
+                Op::Conv(conv) => conv.loads.as_slice(),
+                Op::ConvWeightGrad(conv) => conv.loads.as_slice(),
+                _ => &[],
+            };
+            match (image.shape.channels(), loads) {
+                (..=IMAGE_CHANNELS, [Load::Plain]) => Ok(()),
+                (channels, _) => Err(cx.unsupported(format!(
+                    "an image of {channels} channels; one plain image of at most {IMAGE_CHANNELS} is possible"
+                ))),
+            }
+        }
+        _ => Err(cx.unsupported(format!("{from:?} to {to:?} with a kernel {:?}", window.kernel))),
+    }
+}
+
+/// Floats of a column of a gathered patch.
+fn lanes(side: Side, channels: usize) -> usize {
+    match side {
+        Side::Image if channels <= 4 => 4,
+        _ => LANES,
+    }
+}
+
+/// A convolution or transposed convolution to features: its grid, how it is cut, blocks of its source and its result.
+struct Forward {
+    grid: TapGrid,
+    cut: Cut,
+    batch: usize,
+    source_blocks: usize,
+    out_blocks: usize,
+    /// Blocks of weights to be turned round, for a transposed convolution.
+    turned: usize,
+}
+
+impl Forward {
+    fn of(cx: &Context<'_>) -> Forward {
+        let result = &cx.output(0).shape;
+        let source = cx.input(0);
+        let spatial = source.shape.spatial();
+        let out_blocks = blocks(result.channels());
+        let side = source.kind.side().unwrap_or(Side::Features);
+        let (grid, source_blocks, turned) = match &cx.node.op {
+            Op::ConvTranspose(conv) => {
+                let source_blocks = blocks(source.shape.channels());
+                let grid = TapGrid::transposed(&conv.window, spatial, conv.output);
+                let turned = TransposeWeights::count(out_blocks, source_blocks, conv.window.taps());
+                (grid, source_blocks, turned)
+            }
+            Op::Conv(conv) => {
+                let channels: Vec<usize> = sources_of(&conv.loads, cx)
+                    .iter()
+                    .map(|source| cx.program.shape(source.value).channels())
+                    .collect();
+                let source_blocks = match side {
+                    Side::Features => source_blocks(&channels),
+                    Side::Image => 1,
+                };
+                (TapGrid::convolution(&conv.window, spatial, result.spatial()), source_blocks, 0)
+            }
+            _ => (TapGrid::convolution(&Window::point(), spatial, spatial), 1, 0),
+        };
+        let column = lanes(side, source.shape.channels());
+        let cut = Cut::new(&grid, result.batch(), source_blocks, column, out_blocks);
+        Forward { grid, cut, batch: result.batch(), source_blocks, out_blocks, turned }
+    }
+
+    fn pieces(&self, threads: usize) -> [usize; 2] {
+        [bytes_of::<f32>(threads * self.cut.patch), bytes_of::<f32>(self.turned)]
+    }
+}
+
+/// The weight gradient of a convolution to features.
+struct Backward {
+    grid: TapGrid,
+    cut: GradCut,
+}
+
+impl Backward {
+    fn of(cx: &Context<'_>, conv: &ConvWeightGrad) -> Backward {
+        let (sources, gradient) = split(conv, cx);
+        let source = cx.program.tensor(sources[0].value);
+        let result = cx.program.shape(gradient.value);
+        let grid = TapGrid::convolution(&conv.window, source.shape.spatial(), result.spatial());
+        let channels: Vec<usize> =
+            sources.iter().map(|source| cx.program.shape(source.value).channels()).collect();
+        let (source_blocks, used) = match conv.from {
+            Side::Features => (source_blocks(&channels), LANES),
+            Side::Image => (1, channels[0]),
+        };
+        let column = (lanes(conv.from, channels[0]), used);
+        let cut = GradCut::new(
+            &grid,
+            result.batch(),
+            source_blocks,
+            column,
+            blocks(result.channels()),
+            conv.window.taps(),
+        );
+        Backward { grid, cut }
+    }
+
+    fn pieces(&self, threads: usize) -> [usize; 2] {
+        [bytes_of::<f32>(self.cut.partial()), bytes_of::<f32>(threads * self.cut.per_thread())]
+    }
+}
+
+pub(super) fn scratch(cx: &Context<'_>) -> usize {
+    match &cx.node.op {
+        Op::Conv(Conv { to: Side::Image, .. }) => 0,
+        Op::ConvTranspose(_) if cx.input(0).kind.side() == Some(Side::Image) => 0,
+        Op::ConvWeightGrad(conv) if conv.to == Side::Image => total([head_partial(cx, conv)]),
+        Op::ConvWeightGrad(conv) => total(Backward::of(cx, conv).pieces(cx.threads)),
+        _ => total(Forward::of(cx).pieces(cx.threads)),
+    }
+}
+
+/// Bytes of the partial sums of a head's weight gradient.
+fn head_partial(cx: &Context<'_>, conv: &ConvWeightGrad) -> usize {
+    let (sources, gradient) = split(conv, cx);
+    let shape = cx.program.shape(gradient.value);
+    let blocks: usize = sources.iter().map(|s| blocks(cx.program.shape(s.value).channels())).sum();
+    let parts = HeadWeightGrad::<f32>::parts(shape.batch(), shape.voxels());
+    bytes_of::<f32>(parts * shape.channels() * blocks * LANES)
+}
+
+fn sources_of(loads: &[Load], cx: &Context<'_>) -> Vec<SourceOperands<TensorId>> {
+    Load::take_all(loads, &cx.node.inputs).map(|(sources, _)| sources).unwrap_or_default()
+}
+
+/// The operands behind those of the sources.
+fn rest_of<'a>(loads: &[Load], cx: &'a Context<'_>) -> &'a [TensorId] {
+    Load::take_all(loads, &cx.node.inputs).map(|(_, rest)| rest).unwrap_or_default()
+}
+
+/// The sources of the convolution, and the gradient of its result.
+fn split(
+    conv: &ConvWeightGrad,
+    cx: &Context<'_>,
+) -> (Vec<SourceOperands<TensorId>>, SourceOperands<TensorId>) {
+    let mut loads = conv.loads.clone();
+    loads.push(conv.result_load);
+    let mut sources = sources_of(&loads, cx);
+    let first = cx.node.inputs[0];
+    let plain = SourceOperands { value: first, statistics: None, affine: None, slope: 1.0 };
+    let gradient = sources.pop().unwrap_or(plain);
+    (sources, gradient)
+}
+
+/// The blocks of a source of features.
+fn source_views<T: Element>(
+    source: &SourceOperands<TensorId>,
+    cx: &Context<'_>,
+    memory: &Memory<'_>,
+) -> Vec<SourceBlock<T>> {
+    let shape = cx.program.shape(source.value);
+    let count = blocks(shape.channels());
+    let norms = block_norms(source, cx, memory);
+    let block_elements = shape.voxels() * LANES;
+    (0..count)
+        .map(|block| SourceBlock {
+            // SAFETY: the tensor has `count` blocks in each sample.
+            data: unsafe { memory.tensor::<T>(source.value).add(block * block_elements) },
+            sample_stride: count * block_elements,
+            norm: norms.get(block).copied(),
+        })
+        .collect()
+}
+
+/// How the blocks of a source are normalised, where they are.
+pub(super) fn block_norms(
+    source: &SourceOperands<TensorId>,
+    cx: &Context<'_>,
+    memory: &Memory<'_>,
+) -> Vec<BlockNorm> {
+    let Some(statistics) = source.statistics else { return Vec::new() };
+    let count = blocks(cx.program.shape(source.value).channels());
+    let statistics = memory.tensor::<f32>(statistics);
+    let affine = source.affine.map(|(a, b)| (memory.tensor::<f32>(a), memory.tensor::<f32>(b)));
+    (0..count)
+        // SAFETY: statistics, scale and shift have `count` blocks.
+        .map(|block| unsafe {
+            BlockNorm {
+                statistics: statistics.add(block * 2 * LANES),
+                statistics_stride: count * 2 * LANES,
+                affine: affine.map(|(a, b)| (a.add(block * LANES), b.add(block * LANES))),
+                slope: source.slope,
+            }
+        })
+        .collect()
+}
+
+fn all_views<T: Element>(
+    sources: &[SourceOperands<TensorId>],
+    cx: &Context<'_>,
+    memory: &Memory<'_>,
+) -> Vec<SourceBlock<T>> {
+    sources.iter().flat_map(|source| source_views(source, cx, memory)).collect()
+}
+
+fn image(id: TensorId, cx: &Context<'_>, memory: &Memory<'_>) -> ImageSource {
+    let shape = cx.program.shape(id);
+    ImageSource { data: memory.tensor(id), channels: shape.channels(), voxels: shape.voxels() }
+}
+
+pub(super) fn bind<T: Element>(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
+    match &cx.node.op {
+        Op::Conv(conv) if conv.to == Side::Image => head::<T>(cx, memory, conv),
+        Op::Conv(conv) => convolution::<T>(cx, memory, conv),
+        Op::ConvTranspose(conv) if cx.input(0).kind.side() == Some(Side::Image) => {
+            head_back::<T>(cx, memory, conv)
+        }
+        Op::ConvTranspose(conv) => transposed::<T>(cx, memory, conv),
+        Op::ConvWeightGrad(conv) if conv.to == Side::Image => head_weight_grad::<T>(cx, memory, conv),
+        Op::ConvWeightGrad(conv) => weight_grad::<T>(cx, memory, conv),
+        op => unreachable!("{} is no convolution", op.rule().name()),
+    }
+}
+
+fn convolution<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn Step> {
+    let forward = Forward::of(cx);
+    let [patches, _] = memory.pieces(forward.pieces(cx.threads));
+    let rest = rest_of(&conv.loads, cx);
+    let source = match cx.input(0).kind.side() {
+        Some(Side::Image) => Source::Image(image(cx.node.inputs[0], cx, memory)),
+        _ => Source::Blocks(all_views(&sources_of(&conv.loads, cx), cx, memory)),
+    };
+    let operands = Operands {
+        source,
+        weights: memory.tensor(rest[0]),
+        bias: conv.bias.then(|| memory.tensor(rest[1])),
+        added_to: None,
+        result: memory.tensor(cx.node.outputs[0]),
+        patches: patches.cast(),
+    };
+    let taps = conv.window.taps();
+    single(TapConv::<T>::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands))
+}
+
+/// Turns the weights round, then convolves with them.
+struct Transposed<T> {
+    turn: TransposeWeights,
+    conv: TapConv<T>,
+}
+
+impl<T: Element> Step for Transposed<T> {
+    unsafe fn run(&self, machine: &Machine) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            machine.launch(&self.turn);
+            machine.launch(&self.conv);
+        }
+    }
+}
+
+fn transposed<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Box<dyn Step> {
+    let forward = Forward::of(cx);
+    let [patches, turned] = memory.pieces(forward.pieces(cx.threads));
+    let rest = rest_of(&[conv.load], cx);
+    let (weights, taps) = (cx.program.tensor(rest[0]), conv.window.taps());
+    let plimsoll_graph::Kind::Weights { sources, .. } = &weights.kind else {
+        unreachable!("the op's rule asks for weights")
+    };
+    // The source whose channels are wanted begins at a block of its own.
+    let mut first = (0, 0);
+    for channels in sources {
+        if first.0 == conv.first_channel {
+            break;
+        }
+        first = (first.0 + channels, first.1 + blocks(*channels));
+    }
+    let turn = TransposeWeights {
+        weights: memory.tensor(rest[0]),
+        turned: turned.cast(),
+        out_blocks: forward.source_blocks,
+        in_blocks: source_blocks(sources),
+        wanted: first.1..first.1 + forward.out_blocks,
+        taps,
+    };
+    let operands = Operands {
+        source: Source::Blocks(all_views(&sources_of(&[conv.load], cx), cx, memory)),
+        weights: turned.cast(),
+        bias: conv.bias.then(|| memory.tensor(rest[1])),
+        added_to: conv.accumulate.then(|| memory.tensor(rest[rest.len() - 1])),
+        result: memory.tensor(cx.node.outputs[0]),
+        patches: patches.cast(),
+    };
+    let conv =
+        TapConv::<T>::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands);
+    Box::new(Transposed { turn, conv })
+}
+
+/// Partial sums, then their sum.
+struct Partial<K> {
+    sums: K,
+    add: Option<SumParts>,
+}
+
+impl<K: crate::kernel::Kernel + Send> Step for Partial<K> {
+    unsafe fn run(&self, machine: &Machine) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            machine.launch(&self.sums);
+            if let Some(add) = &self.add {
+                machine.launch(add);
+            }
+        }
+    }
+}
+
+fn weight_grad<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvWeightGrad) -> Box<dyn Step> {
+    let backward = Backward::of(cx, conv);
+    let [partial, gathered] = memory.pieces(backward.pieces(cx.threads)).map(Ptr::cast::<f32>);
+    let (sources, gradient) = split(conv, cx);
+    let source = match conv.from {
+        Side::Image => Source::Image(image(sources[0].value, cx, memory)),
+        Side::Features => Source::Blocks(all_views(&sources, cx, memory)),
+    };
+    let result = memory.tensor::<f32>(cx.node.outputs[0]);
+    let add = SumParts::of(&backward.cut, partial, result);
+    let gradient = source_views::<T>(&gradient, cx, memory);
+    let sums = WeightGrad::new(&backward.grid, backward.cut, source, gradient, (result, partial, gathered));
+    Box::new(Partial { sums, add })
+}
+
+fn head<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn Step> {
+    let rest = rest_of(&conv.loads, cx);
+    let shape = &cx.output(0).shape;
+    single(Head::<T> {
+        source: all_views(&sources_of(&conv.loads, cx), cx, memory),
+        weights: memory.tensor(rest[0]),
+        bias: conv.bias.then(|| memory.tensor(rest[1])),
+        logits: memory.tensor(cx.node.outputs[0]),
+        batch: shape.batch(),
+        classes: shape.channels(),
+        voxels: shape.voxels(),
+    })
+}
+
+fn head_back<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Box<dyn Step> {
+    let rest = rest_of(&[conv.load], cx);
+    let (logits, features) = (&cx.input(0).shape, &cx.output(0).shape);
+    single(HeadBack::<T> {
+        logits: memory.tensor(cx.node.inputs[0]),
+        weights: memory.tensor(rest[0]),
+        added_to: conv.accumulate.then(|| memory.tensor(rest[rest.len() - 1])),
+        features: memory.tensor(cx.node.outputs[0]),
+        batch: logits.batch(),
+        classes: logits.channels(),
+        blocks: blocks(features.channels()),
+        voxels: logits.voxels(),
+    })
+}
+
+fn head_weight_grad<T: Element>(
+    cx: &Context<'_>,
+    memory: &Memory<'_>,
+    conv: &ConvWeightGrad,
+) -> Box<dyn Step> {
+    let (sources, gradient) = split(conv, cx);
+    let shape = cx.program.shape(gradient.value);
+    let [partial] = memory.pieces([head_partial(cx, conv)]).map(Ptr::cast::<f32>);
+    let source = all_views::<T>(&sources, cx, memory);
+    let add = SumParts {
+        partial,
+        result: memory.tensor(cx.node.outputs[0]),
+        parts: HeadWeightGrad::<T>::parts(shape.batch(), shape.voxels()),
+        count: shape.channels() * source.len() * LANES,
+    };
+    let sums = HeadWeightGrad {
+        source,
+        logits: memory.tensor(gradient.value),
+        partial,
+        batch: shape.batch(),
+        classes: shape.channels(),
+        voxels: shape.voxels(),
+    };
+    Box::new(Partial { sums, add: Some(add) })
+}

@@ -1,0 +1,127 @@
+//! Sixteen f32 lanes, on whatever the machine has.
+//!
+//! Kernels are written once, over this trait, and compiled for each level; which one runs is decided when the program starts.
+//! A vector is always sixteen lanes wide, one block of channels: one register with AVX-512, two with AVX2.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod element;
+pub(crate) mod exp;
+mod portable;
+
+pub(crate) use element::{Bf16, Element};
+
+use std::fmt;
+
+/// Lanes of a vector, and channels of a block.
+pub(crate) const LANES: usize = 16;
+
+/// An instruction set that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Whatever the compiler makes of plain loops.
+    Portable,
+    /// AVX2 and FMA.
+    Avx2,
+    /// AVX-512 F, BW, DQ and VL.
+    Avx512,
+}
+
+impl Level {
+    /// The best level that this machine has.
+    pub fn detect() -> Level {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl")
+            {
+                return Level::Avx512;
+            }
+            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+                return Level::Avx2;
+            }
+        }
+        Level::Portable
+    }
+
+    /// The best level of this machine, or the lower one that the environment variable `PLIMSOLL_SIMD` names (`avx512`,
+    /// `avx2`, `portable`).
+    pub fn from_environment() -> Level {
+        let best = Level::detect();
+        let asked = std::env::var("PLIMSOLL_SIMD").ok();
+        let asked = [Level::Portable, Level::Avx2, Level::Avx512]
+            .into_iter()
+            .find(|level| asked.as_deref() == Some(level.name()));
+        asked.map_or(best, |asked| asked.min(best))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Level::Portable => "portable",
+            Level::Avx2 => "avx2",
+            Level::Avx512 => "avx512",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Sixteen lanes of f32 and what kernels do with them.
+///
+/// # Safety
+/// All functions need the instruction set to be there; they are called from inside [`Level`]'s entry points only, which are
+/// reached after detection. Pointers must be good for sixteen elements; no alignment is needed.
+pub(crate) trait Simd: Copy + Send + Sync + 'static {
+    /// Sixteen lanes.
+    type V: Copy;
+    /// The register tile of a convolution: how many blocks of sixteen outputs.
+    const TILE_BLOCKS: usize;
+    /// The register tile of a convolution: how many positions.
+    const TILE_POSITIONS: usize;
+    /// The register tile of a weight gradient: how many inputs.
+    const TILE_INPUTS: usize;
+
+    unsafe fn zero() -> Self::V;
+    unsafe fn splat(x: f32) -> Self::V;
+    unsafe fn load(p: *const f32) -> Self::V;
+    unsafe fn store(p: *mut f32, v: Self::V);
+    /// a · b + c, rounded once where the machine can.
+    unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
+    /// Lane by lane, `a` where x > 0, else `b`.
+    unsafe fn where_positive(x: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// Widens sixteen bf16.
+    unsafe fn load_bf16(p: *const u16) -> Self::V;
+    /// Rounds to the nearest bf16, ties to even.
+    unsafe fn store_bf16(p: *mut u16, v: Self::V);
+
+    /// The leaky ReLU.
+    #[inline(always)]
+    unsafe fn leaky(x: Self::V, slope: Self::V) -> Self::V {
+        // SAFETY: as for the functions that are called.
+        unsafe { Self::where_positive(x, x, Self::mul(x, slope)) }
+    }
+
+    /// The lanes, in order.
+    #[inline(always)]
+    unsafe fn to_array(v: Self::V) -> [f32; LANES] {
+        let mut lanes = [0.0; LANES];
+        // SAFETY: the array has sixteen lanes.
+        unsafe { Self::store(lanes.as_mut_ptr(), v) };
+        lanes
+    }
+}
+
+pub(crate) use portable::Portable;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use {avx2::Avx2, avx512::Avx512};

@@ -1,0 +1,86 @@
+//! Plain loops over sixteen lanes.
+
+use super::{Bf16, LANES, Simd};
+
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+type V = [f32; LANES];
+
+#[inline(always)]
+fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
+    let mut r = a;
+    for (r, b) in r.iter_mut().zip(b) {
+        *r = f(*r, b);
+    }
+    r
+}
+
+// SAFETY (all functions): nothing but reads and writes through pointers that the caller vouches for.
+impl Simd for Portable {
+    type V = V;
+    const TILE_BLOCKS: usize = 1;
+    const TILE_POSITIONS: usize = 2;
+    const TILE_INPUTS: usize = 2;
+
+    #[inline(always)]
+    unsafe fn zero() -> V {
+        [0.0; LANES]
+    }
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> V {
+        [x; LANES]
+    }
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> V {
+        // SAFETY: the caller vouches for sixteen elements; an array of f32 has the alignment of one.
+        unsafe { p.cast::<V>().read_unaligned() }
+    }
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: V) {
+        // SAFETY: as in `load`.
+        unsafe { p.cast::<V>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn fma(a: V, b: V, c: V) -> V {
+        zip(zip(a, b, |a, b| a * b), c, |ab, c| ab + c)
+    }
+    #[inline(always)]
+    unsafe fn add(a: V, b: V) -> V {
+        zip(a, b, |a, b| a + b)
+    }
+    #[inline(always)]
+    unsafe fn sub(a: V, b: V) -> V {
+        zip(a, b, |a, b| a - b)
+    }
+    #[inline(always)]
+    unsafe fn mul(a: V, b: V) -> V {
+        zip(a, b, |a, b| a * b)
+    }
+    #[inline(always)]
+    unsafe fn where_positive(x: V, a: V, b: V) -> V {
+        let mut r = b;
+        for ((r, a), x) in r.iter_mut().zip(a).zip(x) {
+            if x > 0.0 {
+                *r = a;
+            }
+        }
+        r
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(p: *const u16) -> V {
+        let mut r = [0.0; LANES];
+        for (i, r) in r.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for sixteen elements.
+            *r = Bf16(unsafe { p.add(i).read_unaligned() }).to_f32();
+        }
+        r
+    }
+    #[inline(always)]
+    unsafe fn store_bf16(p: *mut u16, v: V) {
+        for (i, v) in v.into_iter().enumerate() {
+            // SAFETY: the caller vouches for sixteen elements.
+            unsafe { p.add(i).write_unaligned(Bf16::from_f32(v).0) };
+        }
+    }
+}
