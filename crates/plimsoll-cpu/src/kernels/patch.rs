@@ -6,7 +6,7 @@
 
 use super::geometry::TapGrid;
 use crate::kernel::Ptr;
-use crate::simd::{Element, LANES, Simd};
+use crate::simd::{Bf16, Element, LANES, Simd};
 
 /// The shape of gathered patches of a convolution.
 #[derive(Clone, Debug)]
@@ -184,6 +184,98 @@ impl<T: Element> SourceBlock<T> {
             }
         }
     }
+
+    /// Copies a run of voxels, as their reader sees them, in f32.
+    ///
+    /// # Safety
+    /// As for [`Simd`]; `to` must have room for the voxels, which must be in the block.
+    #[inline(always)]
+    unsafe fn widen<S: Simd>(&self, sample: usize, voxels: std::ops::Range<usize>, to: *mut f32) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let from = self.data.0.add(sample * self.sample_stride + voxels.start * LANES);
+            match &self.norm {
+                None => {
+                    for i in 0..voxels.len() {
+                        S::store(to.add(i * LANES), T::load::<S>(from.add(i * LANES)));
+                    }
+                }
+                Some(norm) => {
+                    let affine = norm.affine::<S>(sample);
+                    for i in 0..voxels.len() {
+                        let v = norm_act::<S, T>(&affine, T::load::<S>(from.add(i * LANES)));
+                        S::store(to.add(i * LANES), v);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The blocks of one or several sources, in order, as they are stored.
+pub(crate) enum Blocks {
+    F32(Vec<SourceBlock<f32>>),
+    Bf16(Vec<SourceBlock<Bf16>>),
+}
+
+impl Blocks {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Blocks::F32(blocks) => blocks.len(),
+            Blocks::Bf16(blocks) => blocks.len(),
+        }
+    }
+
+    /// [`SourceBlock::gather`] of one of the blocks.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn gather<S: Simd>(
+        &self,
+        block: usize,
+        shape: &PatchShape,
+        sample: usize,
+        first: [usize; 2],
+        patch: *mut f32,
+    ) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self {
+                Blocks::F32(blocks) => blocks[block].gather::<S>(shape, sample, first, patch),
+                Blocks::Bf16(blocks) => blocks[block].gather::<S>(shape, sample, first, patch),
+            }
+        }
+    }
+
+    /// [`SourceBlock::widen`] of one of the blocks.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(crate) unsafe fn widen<S: Simd>(
+        &self,
+        block: usize,
+        sample: usize,
+        voxels: std::ops::Range<usize>,
+        to: *mut f32,
+    ) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self {
+                Blocks::F32(blocks) => blocks[block].widen::<S>(sample, voxels, to),
+                Blocks::Bf16(blocks) => blocks[block].widen::<S>(sample, voxels, to),
+            }
+        }
+    }
+}
+
+/// What is convolved.
+pub(crate) enum Source {
+    /// Blocks of features.
+    Features(Blocks),
+    /// An image.
+    Image(ImageSource),
 }
 
 /// Fills one row of a patch.

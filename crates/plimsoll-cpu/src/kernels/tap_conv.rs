@@ -5,16 +5,15 @@
 //! one input of each position.
 
 use super::geometry::TapGrid;
-use super::patch::{ImageSource, PatchShape, SourceBlock};
+use super::patch::{PatchShape, Source};
 use crate::kernel::{Kernel, Ptr};
-use crate::simd::{Element, LANES, Simd};
+use crate::simd::{Bf16, Body, Element, LANES, Simd};
 
-/// What is convolved.
-pub(crate) enum Source<T> {
-    /// Blocks of features, of all sources in order.
-    Blocks(Vec<SourceBlock<T>>),
-    /// An image.
-    Image(ImageSource),
+/// Where results go, and what they are added to.
+#[derive(Clone, Copy)]
+pub(crate) enum Destination {
+    F32(Ptr<f32>, Option<Ptr<f32>>),
+    Bf16(Ptr<Bf16>, Option<Ptr<Bf16>>),
 }
 
 /// One term of the sum over taps.
@@ -74,12 +73,10 @@ impl Cut {
 }
 
 /// A convolution or transposed convolution to features, bound to memory.
-pub(crate) struct TapConv<T> {
-    pub(crate) cut: Cut,
-    pub(crate) batch: usize,
-    pub(crate) source: Source<T>,
-    /// `[out block][source block][tap][lane][16]`.
-    pub(crate) weights: Ptr<f32>,
+pub(crate) struct TapConv {
+    cut: Cut,
+    batch: usize,
+    operands: Operands,
     /// Channels of an image; sixteen for features.
     lanes: usize,
     source_blocks: usize,
@@ -88,25 +85,20 @@ pub(crate) struct TapConv<T> {
     out_stride: [usize; 3],
     extent: [usize; 3],
     out_blocks: usize,
-    pub(crate) result: Ptr<T>,
+}
+
+/// What a convolution is bound to.
+pub(crate) struct Operands {
+    pub(crate) source: Source,
+    /// `[out block][source block][tap][lane][16]`
+    pub(crate) weights: Ptr<f32>,
     pub(crate) bias: Option<Ptr<f32>>,
-    /// What the result is added to.
-    pub(crate) added_to: Option<Ptr<T>>,
+    pub(crate) result: Destination,
     /// One patch per thread.
     pub(crate) patches: Ptr<f32>,
 }
 
-/// What a convolution is bound to.
-pub(crate) struct Operands<T> {
-    pub(crate) source: Source<T>,
-    pub(crate) weights: Ptr<f32>,
-    pub(crate) bias: Option<Ptr<f32>>,
-    pub(crate) added_to: Option<Ptr<T>>,
-    pub(crate) result: Ptr<T>,
-    pub(crate) patches: Ptr<f32>,
-}
-
-impl<T: Element> TapConv<T> {
+impl TapConv {
     /// Prepares a convolution of `kernel_taps` taps in all to `out_blocks` blocks.
     pub(crate) fn new(
         grid: &TapGrid,
@@ -114,10 +106,10 @@ impl<T: Element> TapConv<T> {
         batch: usize,
         kernel_taps: usize,
         out_blocks: usize,
-        operands: Operands<T>,
-    ) -> TapConv<T> {
+        operands: Operands,
+    ) -> TapConv {
         let (lanes, source_blocks) = match &operands.source {
-            Source::Blocks(blocks) => (LANES, blocks.len()),
+            Source::Features(blocks) => (LANES, blocks.len()),
             Source::Image(image) => (image.channels, 1),
         };
         let phases = grid
@@ -139,8 +131,7 @@ impl<T: Element> TapConv<T> {
         TapConv {
             cut,
             batch,
-            source: operands.source,
-            weights: operands.weights,
+            operands,
             lanes,
             source_blocks,
             taps: kernel_taps,
@@ -148,10 +139,6 @@ impl<T: Element> TapConv<T> {
             out_stride: grid.out_stride,
             extent: grid.result,
             out_blocks,
-            result: operands.result,
-            bias: operands.bias,
-            added_to: operands.added_to,
-            patches: operands.patches,
         }
     }
 
@@ -164,8 +151,12 @@ impl<T: Element> TapConv<T> {
         let shape = &self.cut.shape;
         let strides = shape.position_strides();
         let width = phase.count[2];
-        let rows_at_once = (S::TILE_POSITIONS / width.max(1)).clamp(1, 3);
-        let tiles = width.div_ceil(S::TILE_POSITIONS.min(MOST_POSITIONS));
+        // Images are a small part of the work and have narrower tiles, of one row.
+        let (rows_at_once, widest) = match self.operands.source {
+            Source::Features(_) => ((S::TILE_POSITIONS / width.max(1)).clamp(1, 3), S::TILE_POSITIONS),
+            Source::Image(_) => (1, S::TILE_POSITIONS.min(IMAGE_POSITIONS)),
+        };
+        let tiles = width.div_ceil(widest);
         let end = |axis: usize| phase.count[axis].min(at.first[axis] + shape.chunk[axis]);
         for d in at.first[0]..end(0) {
             let mut h = at.first[1];
@@ -200,21 +191,23 @@ impl<T: Element> TapConv<T> {
     #[inline(always)]
     unsafe fn tile_of_rows<S: Simd, const B: usize>(&self, args: &Tile<'_>, rows: usize, width: usize) {
         macro_rules! choose {
-            ($full:literal, $lanes:literal, $(($r:literal, $w:literal)),*) => {
+            ($full:literal, $(($r:literal, $w:literal)),*) => {
                 match (rows, width) {
-                    // SAFETY: passed on to the caller.
-                    $(($r, $w) if $r * $w <= S::TILE_POSITIONS => unsafe {
-                        self.tile::<S, B, $r, $w, $full, $lanes>(args)
-                    },)*
+                    $(($r, $w) => {
+                        // Known when compiling, so that tiles too large for the registers are never made.
+                        if const { $r * $w <= S::TILE_POSITIONS } {
+                            // SAFETY: passed on to the caller.
+                            unsafe { S::call(SumTile::<B, $r, $w, $full> { conv: self, at: args }) }
+                        }
+                    })*
                     // The caller cuts rows into these widths only.
                     _ => unreachable!("no tile of {rows} × {width} positions"),
                 }
             };
         }
-        match (self.lanes == LANES && self.cut.shape.lanes == LANES, self.cut.shape.lanes) {
-            (true, _) => choose!(
+        match self.operands.source {
+            Source::Features(_) => choose!(
                 true,
-                16,
                 (1, 1),
                 (1, 2),
                 (1, 3),
@@ -241,82 +234,19 @@ impl<T: Element> TapConv<T> {
                 (3, 3),
                 (3, 4)
             ),
-            (_, 4) => choose!(
-                false,
-                4,
-                (1, 1),
-                (1, 2),
-                (1, 3),
-                (1, 4),
-                (1, 5),
-                (1, 6),
-                (1, 7),
-                (1, 8),
-                (1, 9),
-                (1, 10),
-                (1, 11),
-                (1, 12),
-                (1, 13),
-                (1, 14),
-                (2, 1),
-                (2, 2),
-                (2, 3),
-                (2, 4),
-                (2, 5),
-                (2, 6),
-                (2, 7),
-                (3, 1),
-                (3, 2),
-                (3, 3),
-                (3, 4)
-            ),
-            _ => choose!(
-                false,
-                16,
-                (1, 1),
-                (1, 2),
-                (1, 3),
-                (1, 4),
-                (1, 5),
-                (1, 6),
-                (1, 7),
-                (1, 8),
-                (1, 9),
-                (1, 10),
-                (1, 11),
-                (1, 12),
-                (1, 13),
-                (1, 14),
-                (2, 1),
-                (2, 2),
-                (2, 3),
-                (2, 4),
-                (2, 5),
-                (2, 6),
-                (2, 7),
-                (3, 1),
-                (3, 2),
-                (3, 3),
-                (3, 4)
-            ),
+            Source::Image(_) => {
+                choose!(false, (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 7), (1, 8))
+            }
         }
     }
 
-    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions. With `FULL` all sixteen lanes of a column
-    /// count; `P` are the floats of a column.
+    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of features where `FULL`.
     #[inline(always)]
-    unsafe fn tile<
-        S: Simd,
-        const B: usize,
-        const R: usize,
-        const W: usize,
-        const FULL: bool,
-        const P: usize,
-    >(
+    unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const FULL: bool>(
         &self,
         args: &Tile<'_>,
     ) {
-        let lanes = if FULL { LANES } else { self.lanes };
+        let (lanes, column) = if FULL { (LANES, LANES) } else { (self.lanes, self.cut.shape.lanes) };
         let pair = self.taps * lanes * LANES;
         let out_block = self.source_blocks * pair;
         // SAFETY: taps of positions of the chunk are in the patch; weights have a place for each pair of blocks, tap and lane.
@@ -324,7 +254,7 @@ impl<T: Element> TapConv<T> {
             let mut sums = [[[S::zero(); W]; R]; B];
             for source_block in 0..self.source_blocks {
                 let source = args.source.add(source_block * self.cut.shape.block());
-                let weights = self.weights.0.add(args.block * out_block + source_block * pair);
+                let weights = self.operands.weights.0.add(args.block * out_block + source_block * pair);
                 for tap in &args.phase.taps {
                     let source = source.add(tap.source);
                     let weights = weights.add(tap.weight);
@@ -335,7 +265,7 @@ impl<T: Element> TapConv<T> {
                         }
                         for r in 0..R {
                             for p in 0..W {
-                                let x = S::splat(*source.add(r * args.row_stride + p * P + lane));
+                                let x = S::splat(*source.add(r * args.row_stride + p * column + lane));
                                 for b in 0..B {
                                     sums[b][r][p] = S::fma(w[b], x, sums[b][r][p]);
                                 }
@@ -346,6 +276,28 @@ impl<T: Element> TapConv<T> {
             }
             sums
         };
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self.operands.result {
+                Destination::F32(result, added_to) => {
+                    self.store::<S, f32, B, R, W>(args, &sums, result, added_to)
+                }
+                Destination::Bf16(result, added_to) => {
+                    self.store::<S, Bf16, B, R, W>(args, &sums, result, added_to);
+                }
+            }
+        }
+    }
+
+    /// Stores the sums of a tile.
+    #[inline(always)]
+    unsafe fn store<S: Simd, T: Element, const B: usize, const R: usize, const W: usize>(
+        &self,
+        args: &Tile<'_>,
+        sums: &[[[S::V; W]; R]; B],
+        result: Ptr<T>,
+        added_to: Option<Ptr<T>>,
+    ) {
         let [d, h, w] = args.position;
         let [_, height, width] = self.extent;
         let voxels = self.extent.iter().product::<usize>();
@@ -354,7 +306,7 @@ impl<T: Element> TapConv<T> {
             let plane = (args.sample * self.out_blocks + args.block + b) * voxels;
             // SAFETY: the results are those of the position, inside the result's extent.
             unsafe {
-                let bias = match self.bias {
+                let bias = match self.operands.bias {
                     Some(bias) => S::load(bias.0.add((args.block + b) * LANES)),
                     None => S::zero(),
                 };
@@ -366,10 +318,10 @@ impl<T: Element> TapConv<T> {
                         let voxel = row * width + (w + p) * self.out_stride[2] + start[2];
                         let place = (plane + voxel) * LANES;
                         let mut value = S::add(*sum, bias);
-                        if let Some(added_to) = self.added_to {
+                        if let Some(added_to) = added_to {
                             value = S::add(T::load::<S>(added_to.0.add(place)), value);
                         }
-                        T::store::<S>(self.result.0.add(place), value);
+                        T::store::<S>(result.0.add(place), value);
                     }
                 }
             }
@@ -377,14 +329,28 @@ impl<T: Element> TapConv<T> {
     }
 }
 
-/// The widest tile that is compiled.
-const MOST_POSITIONS: usize = 14;
+/// The widest tile of an image.
+const IMAGE_POSITIONS: usize = 8;
 
 /// Where a task is.
 struct At {
     sample: usize,
     /// The first position along depth and height.
     first: [usize; 2],
+}
+
+/// A tile to be summed and stored.
+struct SumTile<'a, const B: usize, const R: usize, const W: usize, const FULL: bool> {
+    conv: &'a TapConv,
+    at: &'a Tile<'a>,
+}
+
+impl<const B: usize, const R: usize, const W: usize, const FULL: bool> Body for SumTile<'_, B, R, W, FULL> {
+    #[inline(always)]
+    unsafe fn run<S: Simd>(self) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.conv.tile::<S, B, R, W, FULL>(self.at) }
+    }
 }
 
 /// Where a tile is.
@@ -399,7 +365,7 @@ struct Tile<'a> {
     block: usize,
 }
 
-impl<T: Element> Kernel for TapConv<T> {
+impl Kernel for TapConv {
     fn tasks(&self) -> usize {
         self.batch * self.cut.chunks[0] * self.cut.chunks[1] * self.cut.splits
     }
@@ -413,12 +379,12 @@ impl<T: Element> Kernel for TapConv<T> {
         let at = At { sample, first: [chunk_d * shape.chunk[0], chunk_h * shape.chunk[1]] };
         // SAFETY: each thread has a patch of its own; the chunk is one of the grid's.
         unsafe {
-            let patch = self.patches.0.add(thread * length);
-            match &self.source {
+            let patch = self.operands.patches.0.add(thread * length);
+            match &self.operands.source {
                 Source::Image(image) => image.gather(shape, sample, at.first, patch),
-                Source::Blocks(blocks) => {
-                    for (i, block) in blocks.iter().enumerate() {
-                        block.gather::<S>(shape, sample, at.first, patch.add(i * shape.block()));
+                Source::Features(blocks) => {
+                    for i in 0..blocks.len() {
+                        blocks.gather::<S>(i, shape, sample, at.first, patch.add(i * shape.block()));
                     }
                 }
             }

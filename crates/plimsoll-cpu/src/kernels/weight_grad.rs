@@ -5,10 +5,9 @@
 //! into parts with a partial sum each, added up afterwards in a fixed order: how many is a matter of shapes, not of threads.
 
 use super::geometry::TapGrid;
-use super::patch::{PatchShape, SourceBlock, norm_act};
-use super::tap_conv::Source;
+use super::patch::{Blocks, PatchShape, Source};
 use crate::kernel::{Kernel, Ptr};
-use crate::simd::{Element, LANES, Simd};
+use crate::simd::{LANES, Simd};
 
 /// Output blocks that share a gathered patch.
 const GROUP: usize = 2;
@@ -85,12 +84,12 @@ impl GradCut {
 }
 
 /// The weight gradient of a convolution to features, bound to memory.
-pub(crate) struct WeightGrad<T> {
+pub(crate) struct WeightGrad {
     cut: GradCut,
-    source: Source<T>,
-    /// Blocks of the gradient of the convolution's result.
-    gradient: Vec<SourceBlock<T>>,
-    /// (offset in the patch, tap) of each tap.
+    source: Source,
+    /// Of the convolution's result.
+    gradient: Blocks,
+    /// Offsets in the patch.
     taps: Vec<usize>,
     /// Channels of an image; sixteen for features.
     lanes: usize,
@@ -99,19 +98,19 @@ pub(crate) struct WeightGrad<T> {
     gathered: Ptr<f32>,
 }
 
-impl<T: Element> WeightGrad<T> {
+impl WeightGrad {
     pub(crate) fn new(
         grid: &TapGrid,
         cut: GradCut,
-        source: Source<T>,
-        gradient: Vec<SourceBlock<T>>,
+        source: Source,
+        gradient: Blocks,
         (result, partial, gathered): (Ptr<f32>, Ptr<f32>, Ptr<f32>),
-    ) -> WeightGrad<T> {
+    ) -> WeightGrad {
         let mut taps: Vec<(usize, usize)> =
             grid.phases[0].taps.iter().map(|tap| (tap.index, cut.shape.tap_offset(tap.shift))).collect();
         taps.sort_unstable();
         let lanes = match &source {
-            Source::Blocks(_) => LANES,
+            Source::Features(_) => LANES,
             Source::Image(image) => image.channels,
         };
         let sums = if cut.parts > 1 { partial } else { result };
@@ -146,12 +145,14 @@ impl<T: Element> WeightGrad<T> {
                 let mut lane = 0;
                 while lane + S::TILE_INPUTS <= self.lanes {
                     let (source, sums) = (source.add(lane), sums.add(lane * LANES));
-                    match S::TILE_INPUTS {
-                        8 => run.accumulate::<S, B, 8>(sums, source, gradient),
-                        4 => run.accumulate::<S, B, 4>(sums, source, gradient),
-                        _ => run.accumulate::<S, B, 2>(sums, source, gradient),
+                    if const { S::TILE_INPUTS == 8 } {
+                        run.accumulate::<S, B, 8>(sums, source, gradient);
+                    } else if const { S::TILE_INPUTS == 4 } {
+                        run.accumulate::<S, B, 4>(sums, source, gradient);
+                    } else {
+                        run.accumulate::<S, B, 2>(sums, source, gradient);
                     }
-                    lane += S::TILE_INPUTS.min(8);
+                    lane += S::TILE_INPUTS;
                 }
                 while lane < self.lanes {
                     run.accumulate::<S, B, 1>(sums.add(lane * LANES), source.add(lane), gradient);
@@ -218,39 +219,7 @@ impl Run {
     }
 }
 
-/// Widens, and normalises where the gradient is read through a load, some rows of one block.
-///
-/// # Safety
-/// As for [`Simd`]; `to` must have room for `count` voxels, which must be in the block.
-#[inline(always)]
-unsafe fn widen<S: Simd, T: Element>(
-    block: &SourceBlock<T>,
-    sample: usize,
-    voxel: usize,
-    count: usize,
-    to: *mut f32,
-) {
-    // SAFETY: passed on to the caller.
-    unsafe {
-        let from = block.data.0.add(sample * block.sample_stride + voxel * LANES);
-        match &block.norm {
-            None => {
-                for i in 0..count {
-                    S::store(to.add(i * LANES), T::load::<S>(from.add(i * LANES)));
-                }
-            }
-            Some(norm) => {
-                let affine = norm.affine::<S>(sample);
-                for i in 0..count {
-                    let v = norm_act::<S, T>(&affine, T::load::<S>(from.add(i * LANES)));
-                    S::store(to.add(i * LANES), v);
-                }
-            }
-        }
-    }
-}
-
-impl<T: Element> Kernel for WeightGrad<T> {
+impl Kernel for WeightGrad {
     fn tasks(&self) -> usize {
         self.cut.groups * self.cut.source_blocks * self.cut.parts
     }
@@ -284,15 +253,15 @@ impl<T: Element> Kernel for WeightGrad<T> {
                 let rows = cut.shape.chunk[1].min(height - h);
                 match &self.source {
                     Source::Image(image) => image.gather(&cut.shape, sample, [d, h], patch),
-                    Source::Blocks(blocks) => {
-                        blocks[source_block].gather::<S>(&cut.shape, sample, [d, h], patch);
+                    Source::Features(blocks) => {
+                        blocks.gather::<S>(source_block, &cut.shape, sample, [d, h], patch);
                     }
                 }
                 let stride = cut.shape.chunk[1] * width * LANES;
                 for b in 0..blocks {
-                    let voxel = (d * height + h) * width;
-                    let to = rows_of_gradient.add(b * stride);
-                    widen::<S, T>(&self.gradient[block + b], sample, voxel, rows * width, to);
+                    let first = (d * height + h) * width;
+                    let voxels = first..first + rows * width;
+                    self.gradient.widen::<S>(block + b, sample, voxels, rows_of_gradient.add(b * stride));
                 }
                 match blocks {
                     1 => self.run::<S, 1>(sums, patch, [rows_of_gradient], rows),

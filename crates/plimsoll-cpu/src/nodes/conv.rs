@@ -1,7 +1,7 @@
 //! Convolutions of all directions: which kernel, over which blocks.
 
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, Load, SourceOperands};
-use plimsoll_graph::{Op, Side, TensorId, Window};
+use plimsoll_graph::{DType, Op, Side, TensorId, Window};
 use plimsoll_plan::Unsupported;
 
 use super::{Context, Memory, Step, bytes_of, single, total};
@@ -9,8 +9,8 @@ use crate::blocks::{blocks, source_blocks};
 use crate::kernel::{Machine, Ptr};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::head::{Head, HeadBack, HeadWeightGrad};
-use crate::kernels::patch::{BlockNorm, ImageSource, SourceBlock};
-use crate::kernels::tap_conv::{Cut, Operands, Source, TapConv};
+use crate::kernels::patch::{BlockNorm, Blocks, ImageSource, Source, SourceBlock};
+use crate::kernels::tap_conv::{Cut, Destination, Operands, TapConv};
 use crate::kernels::transpose_weights::TransposeWeights;
 use crate::kernels::weight_grad::{GradCut, SumParts, WeightGrad};
 use crate::simd::{Element, LANES};
@@ -232,6 +232,23 @@ fn all_views<T: Element>(
     sources.iter().flat_map(|source| source_views(source, cx, memory)).collect()
 }
 
+/// The blocks of some sources as the program stores them.
+fn stored_blocks(sources: &[SourceOperands<TensorId>], cx: &Context<'_>, memory: &Memory<'_>) -> Blocks {
+    match cx.program.precision {
+        DType::Bf16 => Blocks::Bf16(all_views(sources, cx, memory)),
+        _ => Blocks::F32(all_views(sources, cx, memory)),
+    }
+}
+
+/// The result of a node, and a volume that it is added to.
+fn destination(cx: &Context<'_>, memory: &Memory<'_>, added_to: Option<TensorId>) -> Destination {
+    let result = cx.node.outputs[0];
+    match cx.program.precision {
+        DType::Bf16 => Destination::Bf16(memory.tensor(result), added_to.map(|id| memory.tensor(id))),
+        _ => Destination::F32(memory.tensor(result), added_to.map(|id| memory.tensor(id))),
+    }
+}
+
 fn image(id: TensorId, cx: &Context<'_>, memory: &Memory<'_>) -> ImageSource {
     let shape = cx.program.shape(id);
     ImageSource { data: memory.tensor(id), channels: shape.channels(), voxels: shape.voxels() }
@@ -240,44 +257,43 @@ fn image(id: TensorId, cx: &Context<'_>, memory: &Memory<'_>) -> ImageSource {
 pub(super) fn bind<T: Element>(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
     match &cx.node.op {
         Op::Conv(conv) if conv.to == Side::Image => head::<T>(cx, memory, conv),
-        Op::Conv(conv) => convolution::<T>(cx, memory, conv),
+        Op::Conv(conv) => convolution(cx, memory, conv),
         Op::ConvTranspose(conv) if cx.input(0).kind.side() == Some(Side::Image) => {
             head_back::<T>(cx, memory, conv)
         }
-        Op::ConvTranspose(conv) => transposed::<T>(cx, memory, conv),
+        Op::ConvTranspose(conv) => transposed(cx, memory, conv),
         Op::ConvWeightGrad(conv) if conv.to == Side::Image => head_weight_grad::<T>(cx, memory, conv),
-        Op::ConvWeightGrad(conv) => weight_grad::<T>(cx, memory, conv),
+        Op::ConvWeightGrad(conv) => weight_grad(cx, memory, conv),
         op => unreachable!("{} is no convolution", op.rule().name()),
     }
 }
 
-fn convolution<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn Step> {
+fn convolution(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn Step> {
     let forward = Forward::of(cx);
     let [patches, _] = memory.pieces(forward.pieces(cx.threads));
     let rest = rest_of(&conv.loads, cx);
     let source = match cx.input(0).kind.side() {
         Some(Side::Image) => Source::Image(image(cx.node.inputs[0], cx, memory)),
-        _ => Source::Blocks(all_views(&sources_of(&conv.loads, cx), cx, memory)),
+        _ => Source::Features(stored_blocks(&sources_of(&conv.loads, cx), cx, memory)),
     };
     let operands = Operands {
         source,
         weights: memory.tensor(rest[0]),
         bias: conv.bias.then(|| memory.tensor(rest[1])),
-        added_to: None,
-        result: memory.tensor(cx.node.outputs[0]),
+        result: destination(cx, memory, None),
         patches: patches.cast(),
     };
     let taps = conv.window.taps();
-    single(TapConv::<T>::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands))
+    single(TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands))
 }
 
 /// Turns the weights round, then convolves with them.
-struct Transposed<T> {
+struct Transposed {
     turn: TransposeWeights,
-    conv: TapConv<T>,
+    conv: TapConv,
 }
 
-impl<T: Element> Step for Transposed<T> {
+impl Step for Transposed {
     unsafe fn run(&self, machine: &Machine) {
         // SAFETY: passed on to the caller.
         unsafe {
@@ -287,7 +303,7 @@ impl<T: Element> Step for Transposed<T> {
     }
 }
 
-fn transposed<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Box<dyn Step> {
+fn transposed(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Box<dyn Step> {
     let forward = Forward::of(cx);
     let [patches, turned] = memory.pieces(forward.pieces(cx.threads));
     let rest = rest_of(&[conv.load], cx);
@@ -312,15 +328,13 @@ fn transposed<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTran
         taps,
     };
     let operands = Operands {
-        source: Source::Blocks(all_views(&sources_of(&[conv.load], cx), cx, memory)),
+        source: Source::Features(stored_blocks(&sources_of(&[conv.load], cx), cx, memory)),
         weights: turned.cast(),
         bias: conv.bias.then(|| memory.tensor(rest[1])),
-        added_to: conv.accumulate.then(|| memory.tensor(rest[rest.len() - 1])),
-        result: memory.tensor(cx.node.outputs[0]),
+        result: destination(cx, memory, conv.accumulate.then(|| rest[rest.len() - 1])),
         patches: patches.cast(),
     };
-    let conv =
-        TapConv::<T>::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands);
+    let conv = TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands);
     Box::new(Transposed { turn, conv })
 }
 
@@ -342,17 +356,17 @@ impl<K: crate::kernel::Kernel + Send> Step for Partial<K> {
     }
 }
 
-fn weight_grad<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvWeightGrad) -> Box<dyn Step> {
+fn weight_grad(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvWeightGrad) -> Box<dyn Step> {
     let backward = Backward::of(cx, conv);
     let [partial, gathered] = memory.pieces(backward.pieces(cx.threads)).map(Ptr::cast::<f32>);
     let (sources, gradient) = split(conv, cx);
     let source = match conv.from {
         Side::Image => Source::Image(image(sources[0].value, cx, memory)),
-        Side::Features => Source::Blocks(all_views(&sources, cx, memory)),
+        Side::Features => Source::Features(stored_blocks(&sources, cx, memory)),
     };
     let result = memory.tensor::<f32>(cx.node.outputs[0]);
     let add = SumParts::of(&backward.cut, partial, result);
-    let gradient = source_views::<T>(&gradient, cx, memory);
+    let gradient = stored_blocks(&[gradient], cx, memory);
     let sums = WeightGrad::new(&backward.grid, backward.cut, source, gradient, (result, partial, gathered));
     Box::new(Partial { sums, add })
 }

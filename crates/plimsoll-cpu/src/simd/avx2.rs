@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Simd;
+use super::{Body, Simd};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -19,6 +19,10 @@ impl Simd for Avx2 {
     const TILE_POSITIONS: usize = 6;
     const TILE_INPUTS: usize = 4;
 
+    #[inline(always)]
+    unsafe fn call<B: Body>(body: B) {
+        unsafe { call(body) }
+    }
     #[inline(always)]
     unsafe fn zero() -> V {
         unsafe { (_mm256_setzero_ps(), _mm256_setzero_ps()) }
@@ -93,4 +97,11 @@ impl Simd for Avx2 {
             _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
         }
     }
+}
+
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+unsafe fn call<B: Body>(body: B) {
+    // SAFETY: passed on to the caller.
+    unsafe { body.run::<Avx2>() }
 }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Simd;
+use super::{Body, Simd};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -18,6 +18,10 @@ impl Simd for Avx512 {
     // 8 × 2 sums are enough to hide the latency of two multiply-add units, four cycles each.
     const TILE_INPUTS: usize = 8;
 
+    #[inline(always)]
+    unsafe fn call<B: Body>(body: B) {
+        unsafe { call(body) }
+    }
     #[inline(always)]
     unsafe fn zero() -> __m512 {
         unsafe { _mm512_setzero_ps() }
@@ -74,4 +78,11 @@ impl Simd for Avx512 {
             _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(chosen)));
         }
     }
+}
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+#[inline(never)]
+unsafe fn call<B: Body>(body: B) {
+    // SAFETY: passed on to the caller.
+    unsafe { body.run::<Avx512>() }
 }

@@ -74,6 +74,15 @@ impl fmt::Display for Level {
     }
 }
 
+/// Something to be run with an instruction set.
+pub(crate) trait Body {
+    /// Runs it.
+    ///
+    /// # Safety
+    /// The instruction set of `S` must be there, and whatever the body itself asks for.
+    unsafe fn run<S: Simd>(self);
+}
+
 /// Sixteen lanes of f32 and what kernels do with them.
 ///
 /// # Safety
@@ -88,6 +97,10 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     const TILE_POSITIONS: usize;
     /// The register tile of a weight gradient: how many inputs.
     const TILE_INPUTS: usize;
+
+    /// Runs a body as a function of its own, compiled for this instruction set: for bodies that are too large to be
+    /// inlined into one another by the dozen.
+    unsafe fn call<B: Body>(body: B);
 
     unsafe fn zero() -> Self::V;
     unsafe fn splat(x: f32) -> Self::V;

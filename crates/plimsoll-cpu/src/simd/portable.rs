@@ -1,6 +1,6 @@
 //! Plain loops over sixteen lanes.
 
-use super::{Bf16, LANES, Simd};
+use super::{Bf16, Body, LANES, Simd};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Portable;
@@ -23,6 +23,11 @@ impl Simd for Portable {
     const TILE_POSITIONS: usize = 2;
     const TILE_INPUTS: usize = 2;
 
+    #[inline(always)]
+    unsafe fn call<B: Body>(body: B) {
+        // SAFETY: passed on to the caller.
+        unsafe { call(body) }
+    }
     #[inline(always)]
     unsafe fn zero() -> V {
         [0.0; LANES]
@@ -83,4 +88,10 @@ impl Simd for Portable {
             unsafe { p.add(i).write_unaligned(Bf16::from_f32(v).0) };
         }
     }
+}
+
+#[inline(never)]
+unsafe fn call<B: Body>(body: B) {
+    // SAFETY: passed on to the caller.
+    unsafe { body.run::<Portable>() }
 }
