@@ -1,0 +1,236 @@
+//! The programs of a run.
+
+use plimsoll_graph::ops::{
+    Accumulate, DiceCe, DownsampleLabels, GradNorm, HardCounts, RATES, RegionTerms, WeightedSum,
+};
+use plimsoll_graph::{DType, GraphError, Kind, Program, Role, Shape, TensorId, differentiate};
+use serde::{Deserialize, Serialize};
+
+use crate::{ConfigError, Optimizer, UNet};
+
+/// Names of inputs and outputs.
+pub mod names {
+    /// Input of every program: the image `[N, C, D, H, W]`.
+    pub const IMAGE: &str = "image";
+    /// Input when training and validating: class numbers `[N, 1, D, H, W]`.
+    pub const LABELS: &str = "labels";
+    /// Input of the update: see [`Optimizer::rates`](crate::Optimizer::rates).
+    pub const RATES: &str = "rates";
+    /// Output: the loss that is minimised `[1]`.
+    pub const LOSS: &str = "loss";
+    /// Output: Dice term and cross-entropy of the finest head, unweighted `[2]`.
+    pub const LOSS_PARTS: &str = "loss parts";
+    /// Output of the update: the norm of all gradients `[1]`.
+    pub const GRAD_NORM: &str = "gradient norm";
+    /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`.
+    pub const COUNTS: &str = "counts";
+    /// Output of prediction: logits `[N, C, D, H, W]`.
+    pub const LOGITS: &str = "logits";
+}
+
+/// All that shapes the programs of a training run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Training {
+    /// The network.
+    pub net: UNet,
+    /// The loss.
+    pub loss: RegionTerms,
+    /// The optimizer.
+    pub optimizer: Optimizer,
+    /// The norm that gradients are scaled down to.
+    pub max_grad_norm: Option<f32>,
+    /// Depth, height, width of a patch.
+    pub patch: [usize; 3],
+    /// Samples of a step.
+    pub batch: usize,
+    /// Samples that go through the network at a time; a divisor of the batch.
+    pub micro_batch: usize,
+    /// How features are stored.
+    pub precision: DType,
+}
+
+/// The programs of a training run. Parameters and states of one name are one tensor in all of them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TrainingPrograms {
+    /// One micro-batch: loss and gradients; where a step is one micro-batch, the update as well.
+    pub gradient: Program,
+    /// What follows the last micro-batch, where a step has several.
+    pub update: Option<Program>,
+    /// Loss and counts of one micro-batch.
+    pub validate: Program,
+}
+
+impl Training {
+    /// Micro-batches of a step.
+    pub fn accumulation(&self) -> usize {
+        self.batch / self.micro_batch.max(1)
+    }
+
+    /// The weights of the heads' losses: halved from each to the next coarser one, summing to one. As in nnU-Net, the
+    /// coarsest of several has none.
+    pub fn head_weights(heads: usize) -> Vec<f32> {
+        let counted = if heads > 2 { heads - 1 } else { heads };
+        let weights: Vec<f64> =
+            (0..heads).map(|i| if i < counted { 0.5f64.powi(i as i32) } else { 0.0 }).collect();
+        let sum: f64 = weights.iter().sum();
+        weights.into_iter().map(|weight| (weight / sum) as f32).collect()
+    }
+
+    /// Writes the programs.
+    ///
+    /// # Errors
+    /// If the configuration is impossible, or micro-batches would change the result.
+    pub fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
+        let value = |setting, found: usize, expected: &str| {
+            Err(ConfigError::Value { setting, found: found.to_string(), expected: expected.into() })
+        };
+        if self.batch == 0 || self.micro_batch == 0 || !self.batch.is_multiple_of(self.micro_batch) {
+            return value("micro_batch", self.micro_batch, "it must divide the batch");
+        }
+        if self.accumulation() > 1 && self.loss.batch && self.loss.dice != 0.0 {
+            return value(
+                "micro_batch",
+                self.micro_batch,
+                "a Dice over the whole batch cannot be taken in parts",
+            );
+        }
+        Ok(TrainingPrograms {
+            gradient: self.gradient_program()?,
+            update: (self.accumulation() > 1).then(|| self.update_program()).transpose()?,
+            validate: self.validate_program()?,
+        })
+    }
+
+    fn gradient_program(&self) -> Result<Program, ConfigError> {
+        let whole = self.accumulation() == 1;
+        let mut program = Program::new(if whole { "step" } else { "gradient" }, self.precision);
+        let (image, labels) = self.inputs(&mut program);
+        let heads = self.net.forward(&mut program, image, true)?;
+        let loss = self.loss_of(&mut program, &heads, labels)?;
+        let parameters: Vec<TensorId> = program.with_role(Role::Parameter).collect();
+        let scale = 1.0 / self.accumulation() as f32;
+        let gradients = differentiate(&mut program, loss, scale, &parameters)?;
+        // Parameters that the loss does not depend on (a head of weight zero) are left as they are.
+        let pairs: Vec<(TensorId, TensorId)> = parameters
+            .into_iter()
+            .zip(gradients)
+            .filter_map(|(parameter, gradient)| Some((parameter, gradient?)))
+            .collect();
+        if whole {
+            self.update(&mut program, &pairs, false)?;
+        } else {
+            for (parameter, gradient) in pairs {
+                let sum = gradient_state(&mut program, parameter);
+                program.push(Accumulate, &[sum, gradient])?;
+            }
+        }
+        Ok(program)
+    }
+
+    /// The update of accumulated gradients, which it sets back to zero.
+    fn update_program(&self) -> Result<Program, ConfigError> {
+        let gradient = self.gradient_program()?;
+        let mut program = Program::new("update", self.precision);
+        let mut pairs = Vec::new();
+        for id in gradient.with_role(Role::Parameter) {
+            let info = gradient.tensor(id);
+            let parameter = program.parameter(info.name.clone(), info.shape.clone(), info.kind.clone());
+            if gradient.find(&gradient_name(&info.name)).is_some() {
+                pairs.push((parameter, gradient_state(&mut program, parameter)));
+            }
+        }
+        self.update(&mut program, &pairs, true)?;
+        Ok(program)
+    }
+
+    fn update(
+        &self,
+        program: &mut Program,
+        pairs: &[(TensorId, TensorId)],
+        clear: bool,
+    ) -> Result<(), GraphError> {
+        let rates = program.input(names::RATES, Shape(vec![RATES]), Kind::Table);
+        let gradients: Vec<TensorId> = pairs.iter().map(|(_, gradient)| *gradient).collect();
+        let norm = program.push_one(GradNorm, &gradients)?;
+        program.mark_output(norm, names::GRAD_NORM);
+        for pair in pairs {
+            let clip = self.max_grad_norm.map(|max| (max, norm));
+            self.optimizer.update(program, *pair, rates, clip, clear)?;
+        }
+        Ok(())
+    }
+
+    fn validate_program(&self) -> Result<Program, ConfigError> {
+        let mut program = Program::new("validate", self.precision);
+        let (image, labels) = self.inputs(&mut program);
+        let heads = self.net.forward(&mut program, image, false)?;
+        self.loss_of(&mut program, &heads, labels)?;
+        let counts = program.push_one(HardCounts { ignore: self.loss.ignore }, &[heads[0], labels])?;
+        program.mark_output(counts, names::COUNTS);
+        Ok(program)
+    }
+
+    fn inputs(&self, program: &mut Program) -> (TensorId, TensorId) {
+        let image = Shape::volume(self.micro_batch, self.net.in_channels, self.patch);
+        let labels = Shape::volume(self.micro_batch, 1, self.patch);
+        (program.input(names::IMAGE, image, Kind::Image), program.input(names::LABELS, labels, Kind::Labels))
+    }
+
+    /// The loss over all heads, as an output.
+    fn loss_of(
+        &self,
+        program: &mut Program,
+        heads: &[TensorId],
+        labels: TensorId,
+    ) -> Result<TensorId, GraphError> {
+        let weights = Training::head_weights(heads.len());
+        let mut losses = Vec::with_capacity(heads.len());
+        for (head, weight) in heads.iter().zip(&weights) {
+            if *weight == 0.0 {
+                continue;
+            }
+            let output = program.shape(*head).spatial();
+            let target = match output == program.shape(labels).spatial() {
+                true => labels,
+                false => program.push_one(DownsampleLabels { output }, &[labels])?,
+            };
+            let sums = program.push_one(self.loss.stats(), &[*head, target])?;
+            let results = program.push(DiceCe { terms: self.loss }, &[sums, *head, target])?;
+            if losses.is_empty() {
+                program.mark_output(results[1], names::LOSS_PARTS);
+            }
+            losses.push(results[0]);
+        }
+        let weights = weights.into_iter().filter(|weight| *weight != 0.0).collect();
+        let loss = program.push_one(WeightedSum { weights }, &losses)?;
+        program.mark_output(loss, names::LOSS);
+        Ok(loss)
+    }
+}
+
+fn gradient_name(parameter: &str) -> String {
+    format!("{parameter}/grad")
+}
+
+fn gradient_state(program: &mut Program, parameter: TensorId) -> TensorId {
+    let info = program.tensor(parameter).clone();
+    program.state(gradient_name(&info.name), info.shape, info.kind)
+}
+
+/// The program of inference: the logits of a batch of patches.
+///
+/// # Errors
+/// If the configuration is impossible.
+pub fn predict(
+    net: &UNet,
+    patch: [usize; 3],
+    batch: usize,
+    precision: DType,
+) -> Result<Program, ConfigError> {
+    let mut program = Program::new("predict", precision);
+    let image = Shape::volume(batch, net.in_channels, patch);
+    let image = program.input(names::IMAGE, image, Kind::Image);
+    let logits = net.forward(&mut program, image, false)?[0];
+    program.mark_output(logits, names::LOGITS);
+    Ok(program)
+}

@@ -1,0 +1,128 @@
+//! Weight files: safetensors, and PyTorch's own.
+//!
+//! Tensors are in PyTorch's layout and under PyTorch's names in both, so that weights travel both ways.
+
+mod pytorch;
+pub mod safetensors;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_graph::{Shape, TensorInfo};
+
+pub use pytorch::PytorchFile;
+pub use safetensors::SafetensorsFile;
+
+/// What can be wrong with a weight file.
+#[derive(Debug, thiserror::Error)]
+pub enum WeightError {
+    /// It cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is not what its name says.
+    #[error("{}: {why}", path.display())]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// A parameter is not in it.
+    #[error("{}: there is no tensor `{name}`, which the network needs with shape {shape}", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The parameter.
+        name: String,
+        /// Its shape.
+        shape: Shape,
+    },
+    /// A parameter has another shape in it.
+    #[error("{}: `{name}` has shape {found}, but the network needs {expected}", path.display())]
+    Shape {
+        /// The file.
+        path: PathBuf,
+        /// The parameter.
+        name: String,
+        /// In the file.
+        found: Shape,
+        /// In the network.
+        expected: Shape,
+    },
+}
+
+impl WeightError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            WeightError::Io { .. } => None,
+            WeightError::Format { .. } => {
+                Some("weights are read from .safetensors, .pt and .pth files".into())
+            }
+            WeightError::Missing { .. } | WeightError::Shape { .. } => Some(
+                "the file must hold the state dict of the same network: family, features, kernels and deep \
+                 supervision decide the names and shapes"
+                    .into(),
+            ),
+        }
+    }
+
+    pub(crate) fn format(path: &Path, why: impl Into<String>) -> WeightError {
+        WeightError::Format { path: path.into(), why: why.into() }
+    }
+
+    pub(crate) fn io(path: &Path, source: io::Error) -> WeightError {
+        WeightError::Io { path: path.into(), source }
+    }
+}
+
+/// An open weight file: one tensor in memory at a time.
+pub enum WeightFile {
+    /// `.safetensors`
+    Safetensors(SafetensorsFile),
+    /// `.pt`, `.pth` and whatever else `torch.save` wrote.
+    Pytorch(PytorchFile),
+}
+
+impl WeightFile {
+    /// Opens a file by its ending: `.safetensors`, or anything else as PyTorch's.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not such a file.
+    pub fn open(path: &Path) -> Result<WeightFile, WeightError> {
+        match path.extension().is_some_and(|ending| ending == "safetensors") {
+            true => Ok(WeightFile::Safetensors(SafetensorsFile::open(path)?)),
+            false => Ok(WeightFile::Pytorch(PytorchFile::open(path)?)),
+        }
+    }
+
+    /// Reads the values of a parameter.
+    ///
+    /// # Errors
+    /// If it is not there, has another shape, or cannot be read.
+    pub fn read(&mut self, parameter: &TensorInfo) -> Result<Vec<f32>, WeightError> {
+        match self {
+            WeightFile::Safetensors(file) => file.read(&parameter.name, &parameter.shape),
+            WeightFile::Pytorch(file) => file.read(&parameter.name, &parameter.shape),
+        }
+    }
+}
+
+/// Widens little-endian elements of a named type; none for types that hold no real numbers.
+pub(crate) fn widen(dtype: &str, bytes: &[u8]) -> Option<Vec<f32>> {
+    fn each<const N: usize>(bytes: &[u8], f: impl Fn([u8; N]) -> f32) -> Vec<f32> {
+        bytes.as_chunks::<N>().0.iter().map(|element| f(*element)).collect()
+    }
+    match dtype {
+        "F32" => Some(each(bytes, f32::from_le_bytes)),
+        "F64" => Some(each(bytes, |b| f64::from_le_bytes(b) as f32)),
+        "F16" => Some(each(bytes, |b| half::f16::from_le_bytes(b).to_f32())),
+        "BF16" => Some(each(bytes, |b| half::bf16::from_le_bytes(b).to_f32())),
+        _ => None,
+    }
+}
