@@ -236,12 +236,12 @@ impl UNet {
     }
 
     /// Both families count decoder stages from the coarsest.
-    fn from_below(&self, stage: usize) -> usize {
+    fn place_from_coarsest(&self, stage: usize) -> usize {
         self.stages() - 2 - stage
     }
 
     fn decoder_name(&self, stage: usize, conv: usize) -> ConvName {
-        let place = self.from_below(stage);
+        let place = self.place_from_coarsest(stage);
         match self.family {
             Family::DynUNet => ConvName::dynunet(&format!("upsamples.{place}.conv_block"), conv),
             Family::PlainConvUNet => ConvName::plain(&format!("decoder.stages.{place}.convs.{conv}")),
@@ -249,7 +249,7 @@ impl UNet {
     }
 
     fn transposed_name(&self, stage: usize) -> String {
-        let place = self.from_below(stage);
+        let place = self.place_from_coarsest(stage);
         match self.family {
             Family::DynUNet => format!("upsamples.{place}.transp_conv.conv"),
             Family::PlainConvUNet => format!("decoder.transpconvs.{place}"),
@@ -260,7 +260,7 @@ impl UNet {
         match (self.family, stage) {
             (Family::DynUNet, 0) => "output_block.conv.conv".into(),
             (Family::DynUNet, coarser) => format!("deep_supervision_heads.{}.conv.conv", coarser - 1),
-            (Family::PlainConvUNet, stage) => format!("decoder.seg_layers.{}", self.from_below(stage)),
+            (Family::PlainConvUNet, stage) => format!("decoder.seg_layers.{}", self.place_from_coarsest(stage)),
         }
     }
 

@@ -1,0 +1,129 @@
+//! How voxels are stored: their type, and the line that turns stored values into real ones.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The type of a stored voxel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs)] // The names are those of Rust's own types.
+pub enum ElementType {
+    U8,
+    I8,
+    U16,
+    I16,
+    U32,
+    I32,
+    U64,
+    I64,
+    F32,
+    F64,
+}
+
+impl ElementType {
+    /// All of them.
+    pub const ALL: [ElementType; 10] = [
+        ElementType::U8,
+        ElementType::I8,
+        ElementType::U16,
+        ElementType::I16,
+        ElementType::U32,
+        ElementType::I32,
+        ElementType::U64,
+        ElementType::I64,
+        ElementType::F32,
+        ElementType::F64,
+    ];
+
+    /// Bytes of one voxel.
+    pub const fn size(self) -> usize {
+        match self {
+            ElementType::U8 | ElementType::I8 => 1,
+            ElementType::U16 | ElementType::I16 => 2,
+            ElementType::U32 | ElementType::I32 | ElementType::F32 => 4,
+            ElementType::U64 | ElementType::I64 | ElementType::F64 => 8,
+        }
+    }
+
+    /// As Rust writes it: `u8`, `f32`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ElementType::U8 => "u8",
+            ElementType::I8 => "i8",
+            ElementType::U16 => "u16",
+            ElementType::I16 => "i16",
+            ElementType::U32 => "u32",
+            ElementType::I32 => "i32",
+            ElementType::U64 => "u64",
+            ElementType::I64 => "i64",
+            ElementType::F32 => "f32",
+            ElementType::F64 => "f64",
+        }
+    }
+}
+
+impl fmt::Display for ElementType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The order of the bytes of a number in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ByteOrder {
+    /// The least significant byte first.
+    Little,
+    /// The most significant byte first.
+    Big,
+}
+
+impl ByteOrder {
+    /// The order of this machine.
+    pub const NATIVE: ByteOrder =
+        if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
+
+    /// Turns elements of `size` bytes from this order to the machine's, or back.
+    pub(crate) fn swap_to_native(self, size: usize, bytes: &mut [u8]) {
+        if self == ByteOrder::NATIVE {
+            return;
+        }
+        // The sizes are written out so that each loop is compiled for its own.
+        match size {
+            2 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|element| element.reverse()),
+            4 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|element| element.reverse()),
+            8 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|element| element.reverse()),
+            _ => {}
+        }
+    }
+}
+
+/// The line that turns stored values into real ones: real = slope × stored + intercept.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scaling {
+    /// What a step of one in the stored value is worth.
+    pub slope: f64,
+    /// The real value of a stored zero.
+    pub intercept: f64,
+}
+
+impl Scaling {
+    /// Stored values are real values.
+    pub const NONE: Scaling = Scaling { slope: 1.0, intercept: 0.0 };
+
+    /// Whether stored values are real values.
+    pub fn is_none(&self) -> bool {
+        *self == Scaling::NONE
+    }
+
+    /// The real value of a stored one.
+    pub fn apply(&self, stored: f64) -> f64 {
+        self.slope * stored + self.intercept
+    }
+}
+
+impl Default for Scaling {
+    fn default() -> Scaling {
+        Scaling::NONE
+    }
+}

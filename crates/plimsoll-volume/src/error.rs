@@ -1,0 +1,259 @@
+//! What can go wrong with the file of a volume.
+
+use std::io;
+use std::path::PathBuf;
+
+use plimsoll_memory::MapError;
+
+use crate::nifti::HeaderError;
+use crate::{DecodeError, GeometryDifference, VoxelBox};
+
+/// Why a volume could not be read or written. Each error names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum VolumeError {
+    /// The system refused.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was attempted.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The name does not end like that of an image.
+    #[error("{path} does not have the name of an image that is supported: .nii, .nii.gz, .hdr/.img")]
+    UnknownName {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The other file of a pair is missing.
+    #[error("{path} is one of a pair of files, but the other is not there; looked for {}", list(.tried))]
+    MissingPart {
+        /// The file that was named.
+        path: PathBuf,
+        /// Where the other could have been.
+        tried: Vec<PathBuf>,
+    },
+    /// The header cannot be used.
+    #[error("{path}: {problem}")]
+    Header {
+        /// The file with the header.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: HeaderError,
+    },
+    /// The file is too short to be an image.
+    #[error("{path} has only {found} bytes, too few for the header of an image")]
+    NoHeader {
+        /// The file.
+        path: PathBuf,
+        /// Its length, decompressed.
+        found: u64,
+    },
+    /// The file is shorter than its header says.
+    #[error("{path} has {found} bytes, but its header says that the voxels end at byte {needed}")]
+    TooShort {
+        /// The file with the voxels.
+        path: PathBuf,
+        /// Where the voxels end.
+        needed: u64,
+        /// The length of the file.
+        found: u64,
+    },
+    /// No compressed file of this length can hold what the header says.
+    #[error(
+        "{path} has {compressed} bytes compressed, which hold at most {most}, \
+         but its header says that the voxels end at byte {needed}"
+    )]
+    ImpossibleSize {
+        /// The file with the voxels.
+        path: PathBuf,
+        /// Where the voxels end after decompression.
+        needed: u64,
+        /// The length of the file.
+        compressed: u64,
+        /// What deflate can make of it at most.
+        most: u64,
+    },
+    /// The compressed data ends too early or was changed.
+    #[error("{path} is damaged: decompression failed after {got} of {expected} bytes ({problem})")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// How many decompressed bytes there should be.
+        expected: u64,
+        /// How many came.
+        got: u64,
+        /// What the decompressor said.
+        problem: io::Error,
+    },
+    /// The file does not have this channel.
+    #[error("{path} has {channels} channels, so none with index {asked}")]
+    Channel {
+        /// The file.
+        path: PathBuf,
+        /// The channel that was asked for, from 0.
+        asked: usize,
+        /// How many there are.
+        channels: usize,
+    },
+    /// The region is not within the image.
+    #[error(
+        "{path} has shape {shape:?}, which does not contain the {:?} voxels from {:?}",
+        asked.shape,
+        asked.start
+    )]
+    Region {
+        /// The file.
+        path: PathBuf,
+        /// The region that was asked for.
+        asked: VoxelBox,
+        /// The shape of the image.
+        shape: [usize; 3],
+    },
+    /// A buffer has the wrong length.
+    #[error("{path}: a buffer has {found} elements where {needed} are needed")]
+    BufferLength {
+        /// The file.
+        path: PathBuf,
+        /// What is needed.
+        needed: usize,
+        /// What there is.
+        found: usize,
+    },
+    /// A voxel of a label map is not a label.
+    #[error(
+        "{path}: voxel {voxel:?} of channel {channel} is {value}, which is not a label: \
+         labels are whole numbers from 0 to 255"
+    )]
+    NotALabel {
+        /// The file.
+        path: PathBuf,
+        /// From 0.
+        channel: usize,
+        /// (depth, height, width), from 0.
+        voxel: [usize; 3],
+        /// The value after scaling.
+        value: f64,
+    },
+    /// There is no room for a buffer.
+    #[error("{path}: {problem}")]
+    Memory {
+        /// The file.
+        path: PathBuf,
+        /// Who needs how much, and how much is free.
+        problem: Box<MapError>,
+    },
+    /// Pairs are read, but not written.
+    #[error("{path} is one of a pair of files; pairs are read, but not written")]
+    WritesPair {
+        /// The file that was to be written.
+        path: PathBuf,
+    },
+    /// What is to be written lies elsewhere than the template.
+    #[error("{path} cannot be written with the header of its template: {difference}")]
+    TemplateDiffers {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// How the template's grid (the second) differs.
+        difference: GeometryDifference,
+    },
+    /// The template's header has no usable grid.
+    #[error("{path} cannot be written with the header of its template: {problem}")]
+    Template {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// What is wrong with the template.
+        problem: HeaderError,
+    },
+    /// The volume to be written does not fit the address space, or is empty.
+    #[error("{path}: {channels} channels of {plane} bytes per plane cannot be written")]
+    UnwritableSize {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// How many channels.
+        channels: usize,
+        /// Bytes of a plane.
+        plane: usize,
+    },
+    /// What was given to the writer is not a number of whole planes.
+    #[error("{path}: {found} bytes are not a whole number of planes of {plane} bytes")]
+    PartialPlane {
+        /// The file that is being written.
+        path: PathBuf,
+        /// Bytes that were given.
+        found: usize,
+        /// Bytes of a plane.
+        plane: usize,
+    },
+    /// The writer was given too many planes, or finished with too few.
+    #[error("{path}: {written} planes were given where the volume has {planes}")]
+    PlaneCount {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// Planes of the volume: channels × depth.
+        planes: u64,
+        /// Planes that were given.
+        written: u64,
+    },
+    /// An earlier write failed, so that the file was given up.
+    #[error("{path} was given up after an earlier error")]
+    Abandoned {
+        /// The file that was to be written.
+        path: PathBuf,
+    },
+}
+
+fn list(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+}
+
+impl VolumeError {
+    /// A way out.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            VolumeError::Io { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => "check the path".into(),
+                io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                    "free space on the disk, or write somewhere else".into()
+                }
+                _ => return None,
+            },
+            VolumeError::UnknownName { .. } => "convert the image to NIfTI and name it .nii.gz".into(),
+            VolumeError::MissingPart { .. } => {
+                "put both files of the pair into one folder under the same name".into()
+            }
+            VolumeError::Header { problem, .. } | VolumeError::Template { problem, .. } => {
+                return problem.hint();
+            }
+            VolumeError::NoHeader { .. }
+            | VolumeError::TooShort { .. }
+            | VolumeError::ImpossibleSize { .. }
+            | VolumeError::Damaged { .. } => {
+                "the file was probably cut off while it was copied or written: copy it again, \
+                 or leave the case out"
+                    .into()
+            }
+            VolumeError::NotALabel { value, .. } => {
+                let not_a_label = DecodeError::NotALabel { position: 0, value: *value };
+                return not_a_label.hint();
+            }
+            VolumeError::Memory { .. } => {
+                "raise the memory line, or read the volume by regions instead of whole".into()
+            }
+            VolumeError::WritesPair { .. } => "name the output .nii.gz or .nii".into(),
+            VolumeError::TemplateDiffers { .. } => {
+                "resample to the template's grid first, or write without a template".into()
+            }
+            VolumeError::Channel { .. }
+            | VolumeError::Region { .. }
+            | VolumeError::BufferLength { .. }
+            | VolumeError::UnwritableSize { .. }
+            | VolumeError::PartialPlane { .. }
+            | VolumeError::PlaneCount { .. }
+            | VolumeError::Abandoned { .. } => return None,
+        })
+    }
+}

@@ -1,0 +1,331 @@
+//! An image in a file, of which regions are read.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Budget, Mapped};
+
+use crate::nifti::{HeaderError, Layout, NiftiHeader, NiftiVersion, names};
+use crate::region::runs;
+use crate::stream::ByteStream;
+use crate::{DecodeError, ElementType, Geometry, Scaling, VolumeError, VoxelBox, decode_f32, decode_labels};
+
+/// Stored bytes that are decoded at once.
+const SCRATCH: usize = 64 << 10;
+
+/// The most that deflate makes of one byte: a match of 258 bytes in two bits.
+const DEFLATE_LIMIT: u64 = 1032;
+
+/// An image in a file: NIfTI-1 or NIfTI-2, in one file or a pair, plain or compressed.
+///
+/// Opening reads the header and checks it against the length of the file. Voxels are read by regions with a fixed
+/// amount of memory (about 0.2 MB), however large the image. From a plain file only the region itself is read. A
+/// compressed one is decompressed up to the region's end: going forward continues from the last read, going back
+/// starts again. Its check sum is compared when its last voxel is read.
+pub struct VolumeFile {
+    path: PathBuf,
+    header: NiftiHeader,
+    layout: Layout,
+    stream: ByteStream,
+    scratch: Box<[u8]>,
+}
+
+impl VolumeFile {
+    /// Opens the image `path`: `.nii` or `.nii.gz`, or either file of a pair `.hdr` and `.img`, each possibly with
+    /// `.gz`.
+    ///
+    /// # Errors
+    /// If a file is missing, the header is not usable (the error says which field), or the file cannot hold
+    /// what the header says. No memory is allocated by the header's numbers.
+    pub fn open(path: impl AsRef<Path>) -> Result<VolumeFile, VolumeError> {
+        let path = path.as_ref();
+        let parts = names::parts(path)?;
+        let mut stream = open(&parts.header)?;
+        let header = read_header(&parts.header, &mut stream)?;
+        let in_header = |problem| VolumeError::Header { path: parts.header.clone(), problem };
+        let layout = header.layout().map_err(in_header)?;
+        let data_path = match (header.pair, parts.image) {
+            (false, _) => parts.header.clone(),
+            (true, Some(image)) => {
+                stream = open(&image)?;
+                image
+            }
+            (true, None) => return Err(in_header(HeaderError::PairInOneFile)),
+        };
+        check_length(&data_path, &stream, &layout)?;
+        let scratch = vec![0; SCRATCH].into_boxed_slice();
+        Ok(VolumeFile { path: data_path, header, layout, stream, scratch })
+    }
+
+    /// The file with the voxels.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The header, to serve as the template of what is written in the same space.
+    pub fn header(&self) -> &NiftiHeader {
+        &self.header
+    }
+
+    /// The grid.
+    pub fn geometry(&self) -> &Geometry {
+        &self.layout.geometry
+    }
+
+    /// The number of channels: the product of the dimensions beyond the third. Voxels are stored as
+    /// `[channel][depth][height][width]`.
+    pub fn channels(&self) -> usize {
+        self.layout.channels
+    }
+
+    /// How a voxel is stored.
+    pub fn element_type(&self) -> ElementType {
+        self.layout.element_type
+    }
+
+    /// What turns stored values into real ones.
+    pub fn scaling(&self) -> Scaling {
+        self.layout.scaling
+    }
+
+    /// The bytes of all voxels of all channels, decompressed, in their stored type.
+    pub fn stored_bytes(&self) -> u64 {
+        self.layout.bytes
+    }
+
+    /// Whether a region is read without what lies before it: true of files that are not compressed.
+    pub fn is_random_access(&self) -> bool {
+        !self.stream.is_compressed()
+    }
+
+    /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
+    ///
+    /// # Errors
+    /// If the channel or the region is not in the image, `voxels` has not just the region's bytes, or the
+    /// file cannot be read or is damaged.
+    pub fn read_region(
+        &mut self,
+        channel: usize,
+        region: VoxelBox,
+        voxels: &mut [u8],
+    ) -> Result<(), VolumeError> {
+        let size = self.element_type().size();
+        self.check(channel, region, voxels.len(), size)?;
+        for run in runs(self.geometry().shape(), region) {
+            let part = &mut voxels[run.region.start * size..run.region.end * size];
+            self.read_voxels(channel, run.source, part)?;
+        }
+        self.layout.byte_order.swap_to_native(size, voxels);
+        Ok(())
+    }
+
+    /// Reads the voxels of a region as real values: scaled, in f32.
+    ///
+    /// # Errors
+    /// As [`read_region`](Self::read_region).
+    pub fn region_f32(
+        &mut self,
+        channel: usize,
+        region: VoxelBox,
+        voxels: &mut [f32],
+    ) -> Result<(), VolumeError> {
+        self.decode_region(channel, region, voxels, decode_f32)
+    }
+
+    /// Reads the voxels of a region as labels.
+    ///
+    /// # Errors
+    /// As [`read_region`](Self::read_region), and if a voxel is not a whole number from 0 to 255.
+    pub fn region_labels(
+        &mut self,
+        channel: usize,
+        region: VoxelBox,
+        labels: &mut [u8],
+    ) -> Result<(), VolumeError> {
+        self.decode_region(channel, region, labels, decode_labels)
+    }
+
+    /// Calls `visit` with the index and the stored voxels (this machine's byte order, no scaling) of each plane of a
+    /// channel, in order. One plane is held, reserved from `budget`.
+    ///
+    /// # Errors
+    /// If the channel is not in the image, there is no room for a plane, the file cannot be read or is
+    /// damaged, or `visit` fails.
+    pub fn for_each_plane<E: From<VolumeError>>(
+        &mut self,
+        channel: usize,
+        budget: &Budget,
+        mut visit: impl FnMut(usize, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let [depth, height, width] = self.geometry().shape();
+        let bytes = height * width * self.element_type().size();
+        let mut plane = Mapped::<u8>::zeroed(budget, "a plane of an image", bytes)
+            .map_err(|problem| VolumeError::Memory { path: self.path.clone(), problem: Box::new(problem) })?;
+        for index in 0..depth {
+            let region = VoxelBox { start: [index, 0, 0], shape: [1, height, width] };
+            self.read_region(channel, region, &mut plane)?;
+            visit(index, &plane)?;
+        }
+        Ok(())
+    }
+
+    fn decode_region<T>(
+        &mut self,
+        channel: usize,
+        region: VoxelBox,
+        voxels: &mut [T],
+        decode: impl Fn(ElementType, Scaling, &[u8], &mut [T]) -> Result<(), DecodeError>,
+    ) -> Result<(), VolumeError> {
+        self.check(channel, region, voxels.len(), 1)?;
+        let Layout { geometry, element_type, byte_order, scaling, .. } = self.layout;
+        let size = element_type.size();
+        let at_once = SCRATCH / size;
+        for run in runs(geometry.shape(), region) {
+            let mut source = run.source;
+            for part in voxels[run.region].chunks_mut(at_once) {
+                // Taken out while it is filled, since filling it needs the rest of `self`.
+                let mut scratch = std::mem::take(&mut self.scratch);
+                let stored = &mut scratch[..part.len() * size];
+                let read = self.read_voxels(channel, source, stored);
+                byte_order.swap_to_native(size, stored);
+                let decoded = decode(element_type, scaling, stored, part);
+                self.scratch = scratch;
+                read?;
+                decoded.map_err(|error| decode_error(&self.path, &geometry, channel, source, error))?;
+                source += part.len();
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the bytes of a stretch of voxels in the file's byte order.
+    fn read_voxels(&mut self, channel: usize, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError> {
+        let size = self.layout.element_type.size() as u64;
+        let channel_start = channel as u64 * self.layout.geometry.voxel_count() as u64;
+        let offset = self.layout.start + (channel_start + first as u64) * size;
+        let mut result = self.stream.read_exact_at(offset, bytes);
+        if result.is_ok() && self.stream.position() == self.layout.end() {
+            result = self.stream.verify_rest();
+        }
+        result.map_err(|error| damaged_or_refused(&self.path, &self.stream, self.layout.end(), error))
+    }
+
+    /// That the region is there and the buffer has `size` elements for each of its voxels.
+    fn check(&self, channel: usize, region: VoxelBox, length: usize, size: usize) -> Result<(), VolumeError> {
+        check_region(&self.path, &self.layout.geometry, self.layout.channels, channel, region)?;
+        // The region is within the grid, whose bytes were checked to be addressable.
+        let needed = region.shape.iter().product::<usize>() * size;
+        check_buffer(&self.path, needed, length)
+    }
+}
+
+impl fmt::Debug for VolumeFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeFile")
+            .field("path", &self.path)
+            .field("layout", &self.layout)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn check_region(
+    path: &Path,
+    geometry: &Geometry,
+    channels: usize,
+    channel: usize,
+    region: VoxelBox,
+) -> Result<(), VolumeError> {
+    if channel >= channels {
+        return Err(VolumeError::Channel { path: path.into(), asked: channel, channels });
+    }
+    let shape = geometry.shape();
+    if !region.is_within(shape) {
+        return Err(VolumeError::Region { path: path.into(), asked: region, shape });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_buffer(path: &Path, needed: usize, found: usize) -> Result<(), VolumeError> {
+    if needed == found { Ok(()) } else { Err(VolumeError::BufferLength { path: path.into(), needed, found }) }
+}
+
+/// Says which voxel of the image a stretch starting at voxel `first` could not decode.
+pub(crate) fn decode_error(
+    path: &Path,
+    geometry: &Geometry,
+    channel: usize,
+    first: usize,
+    error: DecodeError,
+) -> VolumeError {
+    let path = path.into();
+    match error {
+        DecodeError::NotALabel { position, value } => {
+            let [_, height, width] = geometry.shape();
+            let at = first + position;
+            let voxel = [at / (height * width), at / width % height, at % width];
+            VolumeError::NotALabel { path, channel, voxel, value }
+        }
+        DecodeError::Length { bytes, voxels, .. } => {
+            VolumeError::BufferLength { path, needed: bytes, found: voxels }
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<ByteStream, VolumeError> {
+    ByteStream::open(path).map_err(|source| VolumeError::Io { path: path.into(), action: "open", source })
+}
+
+fn read_header(path: &Path, stream: &mut ByteStream) -> Result<NiftiHeader, VolumeError> {
+    let mut bytes = [0; NiftiVersion::Two.header_size()];
+    let mut read = |from: usize, part: &mut [u8]| {
+        let to = (from + part.len()) as u64;
+        stream.read_exact_at(from as u64, part).map_err(|error| {
+            match damaged_or_refused(path, stream, to, error) {
+                VolumeError::TooShort { path, found, .. } => VolumeError::NoHeader { path, found },
+                other => other,
+            }
+        })
+    };
+    let mut start = [0; 4];
+    read(0, &mut start)?;
+    let in_header = |problem| VolumeError::Header { path: path.into(), problem };
+    let (version, byte_order) = NiftiHeader::detect(start).map_err(in_header)?;
+    let (head, rest) = bytes.split_at_mut(start.len());
+    head.copy_from_slice(&start);
+    read(start.len(), &mut rest[..version.header_size() - start.len()])?;
+    NiftiHeader::decode(version, byte_order, &bytes).map_err(in_header)
+}
+
+fn check_length(path: &Path, stream: &ByteStream, layout: &Layout) -> Result<(), VolumeError> {
+    let (needed, found) = (layout.end(), stream.stored_length());
+    if !stream.is_compressed() {
+        return if needed <= found {
+            Ok(())
+        } else {
+            Err(VolumeError::TooShort { path: path.into(), needed, found })
+        };
+    }
+    let most = found.saturating_mul(DEFLATE_LIMIT);
+    if needed <= most {
+        Ok(())
+    } else {
+        Err(VolumeError::ImpossibleSize { path: path.into(), needed, compressed: found, most })
+    }
+}
+
+/// Tells a file that is not what it should be from a system that could not read it.
+fn damaged_or_refused(path: &Path, stream: &ByteStream, expected: u64, error: io::Error) -> VolumeError {
+    let path = path.into();
+    let got = stream.position();
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
+            if stream.is_compressed() {
+                VolumeError::Damaged { path, expected, got, problem: error }
+            } else {
+                VolumeError::TooShort { path, needed: expected, found: got }
+            }
+        }
+        _ => VolumeError::Io { path, action: "read", source: error },
+    }
+}

@@ -1,0 +1,140 @@
+//! A whole image in memory, in its stored type.
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+
+use crate::file::{check_buffer, check_region, decode_error};
+use crate::region::runs;
+use crate::{
+    DecodeError, ElementType, Geometry, Scaling, VolumeError, VolumeFile, VoxelBox, decode_f32, decode_labels,
+};
+
+/// A whole image in memory in its stored type, which for most is a half or a quarter of f32. Regions are decoded as
+/// they are asked for.
+#[derive(Debug)]
+pub struct StoredVolume {
+    path: PathBuf,
+    geometry: Geometry,
+    channels: usize,
+    element_type: ElementType,
+    scaling: Scaling,
+    data: Mapped<u8>,
+}
+
+impl StoredVolume {
+    /// What an image of `stored_bytes` (see [`VolumeFile::stored_bytes`]) reserves when it is read: whole pages.
+    /// `None` if that cannot be addressed.
+    pub fn reserves(stored_bytes: u64) -> Option<Bytes> {
+        Mapped::<u8>::bytes(usize::try_from(stored_bytes).ok()?).ok()
+    }
+
+    /// Reads all voxels of all channels of the image `path`. Their bytes are reserved from `budget` under the name
+    /// `holder` first.
+    ///
+    /// # Errors
+    /// If the file cannot be used (see [`VolumeFile::open`]) or is damaged, or the budget can never hold it.
+    pub fn read(path: impl AsRef<Path>, budget: &Budget, holder: &str) -> Result<StoredVolume, VolumeError> {
+        let mut file = VolumeFile::open(path)?;
+        let memory =
+            |problem: MapError| VolumeError::Memory { path: file.path().into(), problem: Box::new(problem) };
+        let bytes = usize::try_from(file.stored_bytes())
+            .map_err(|_| memory(MapError::TooLarge { count: usize::MAX, size: 1 }))?;
+        let mut data = Mapped::<u8>::zeroed(budget, holder, bytes).map_err(memory)?;
+        let whole = VoxelBox::whole(file.geometry().shape());
+        let channel_bytes = bytes / file.channels();
+        for (channel, voxels) in data.chunks_exact_mut(channel_bytes).enumerate() {
+            file.read_region(channel, whole, voxels)?;
+        }
+        Ok(StoredVolume {
+            path: file.path().into(),
+            geometry: *file.geometry(),
+            channels: file.channels(),
+            element_type: file.element_type(),
+            scaling: file.scaling(),
+            data,
+        })
+    }
+
+    /// The file that it was read from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The grid.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The number of channels.
+    pub fn channels(&self) -> usize {
+        self.channels
+    }
+
+    /// How a voxel is stored.
+    pub fn element_type(&self) -> ElementType {
+        self.element_type
+    }
+
+    /// What turns stored values into real ones.
+    pub fn scaling(&self) -> Scaling {
+        self.scaling
+    }
+
+    /// The stored voxels, `[channel][depth][height][width]`, in this machine's byte order.
+    pub fn bytes(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// What is reserved for it.
+    pub fn reserved(&self) -> Bytes {
+        self.data.reserved()
+    }
+
+    /// The voxels of a region as real values: scaled, in f32.
+    ///
+    /// # Errors
+    /// If the channel or the region is not in the image, or `voxels` does not have just the region's voxels.
+    pub fn region_f32(
+        &self,
+        channel: usize,
+        region: VoxelBox,
+        voxels: &mut [f32],
+    ) -> Result<(), VolumeError> {
+        self.decode_region(channel, region, voxels, decode_f32)
+    }
+
+    /// The voxels of a region as labels.
+    ///
+    /// # Errors
+    /// As [`region_f32`](Self::region_f32), and if a voxel is not a whole number from 0 to 255.
+    pub fn region_labels(
+        &self,
+        channel: usize,
+        region: VoxelBox,
+        labels: &mut [u8],
+    ) -> Result<(), VolumeError> {
+        self.decode_region(channel, region, labels, decode_labels)
+    }
+
+    fn decode_region<T>(
+        &self,
+        channel: usize,
+        region: VoxelBox,
+        voxels: &mut [T],
+        decode: impl Fn(ElementType, Scaling, &[u8], &mut [T]) -> Result<(), DecodeError>,
+    ) -> Result<(), VolumeError> {
+        check_region(&self.path, &self.geometry, self.channels, channel, region)?;
+        check_buffer(&self.path, region.shape.iter().product(), voxels.len())?;
+        let size = self.element_type.size();
+        let channel_start = channel * self.geometry.voxel_count();
+        for run in runs(self.geometry.shape(), region) {
+            let part = &mut voxels[run.region];
+            let first = channel_start + run.source;
+            let stored = &self.data[first * size..(first + part.len()) * size];
+            decode(self.element_type, self.scaling, stored, part)
+                .map_err(|error| decode_error(&self.path, &self.geometry, channel, run.source, error))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,135 @@
+//! The bytes of a file, decompressed if need be, read forward in pieces with a fixed amount of memory.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::gzip::Members;
+
+/// What is read from the file at once.
+const BUFFER: usize = 16 << 10;
+
+/// What is decompressed at once only to get past it.
+const SKIP: usize = 32 << 10;
+
+/// A file whose (decompressed) bytes are read from given offsets. A plain file seeks; a compressed one goes forward
+/// from where it is and starts again to go back.
+pub(crate) struct ByteStream {
+    bytes: Bytes,
+    /// The offset of the next byte that `bytes` gives.
+    position: u64,
+    /// The length of the file as it is stored.
+    stored_length: u64,
+    /// After an error nobody knows where `bytes` is.
+    lost: bool,
+}
+
+enum Bytes {
+    Plain(BufReader<File>),
+    Compressed(Members),
+}
+
+impl ByteStream {
+    /// Opens a file. Whether it is compressed is seen from its first bytes, not from its name.
+    pub(crate) fn open(path: &Path) -> io::Result<ByteStream> {
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() {
+            return Err(io::Error::from(io::ErrorKind::IsADirectory));
+        }
+        let mut reader = BufReader::with_capacity(BUFFER, file);
+        let compressed = reader.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+        let bytes = if compressed { Bytes::Compressed(Members::new(reader)) } else { Bytes::Plain(reader) };
+        Ok(ByteStream { bytes, position: 0, stored_length: metadata.len(), lost: false })
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        matches!(self.bytes, Bytes::Compressed(_))
+    }
+
+    pub(crate) fn stored_length(&self) -> u64 {
+        self.stored_length
+    }
+
+    /// How far the (decompressed) bytes were read.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Fills `buffer` with the bytes from `offset` on. Where the file ends before, the error is `UnexpectedEof`, and
+    /// `position` tells how far it went.
+    pub(crate) fn read_exact_at(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.seek(offset)?;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..])? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => filled += count,
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a compressed file to its end, so that its check sums are compared. Bytes after the voxels are allowed.
+    pub(crate) fn verify_rest(&mut self) -> io::Result<()> {
+        if self.is_compressed() {
+            let mut skipped = [0; SKIP];
+            while self.read(&mut skipped)? > 0 {}
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let result = match &mut self.bytes {
+                Bytes::Plain(reader) => reader.read(buffer),
+                Bytes::Compressed(members) => members.read(buffer),
+            };
+            match result {
+                Ok(count) => {
+                    self.position += count as u64;
+                    return Ok(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.lost = true;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn seek(&mut self, offset: u64) -> io::Result<()> {
+        if self.lost || (self.is_compressed() && offset < self.position) {
+            self.rewind()?;
+        }
+        if let Bytes::Plain(reader) = &mut self.bytes {
+            // A step within what is buffered costs nothing, which a plain seek would throw away. Both offsets are
+            // within a file.
+            let sought = reader.seek_relative(offset as i64 - self.position as i64);
+            self.lost = sought.is_err();
+            sought?;
+            self.position = offset;
+        }
+        while self.position < offset {
+            let mut skipped = [0; SKIP];
+            let step = (offset - self.position).min(SKIP as u64) as usize;
+            if self.read(&mut skipped[..step])? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn rewind(&mut self) -> io::Result<()> {
+        match &mut self.bytes {
+            Bytes::Plain(reader) => {
+                reader.seek(SeekFrom::Start(0))?;
+            }
+            Bytes::Compressed(members) => members.rewind()?,
+        }
+        self.position = 0;
+        self.lost = false;
+        Ok(())
+    }
+}

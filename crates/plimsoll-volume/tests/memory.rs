@@ -1,0 +1,47 @@
+//! Reading regions and writing planes take a fixed amount of memory, however large the image.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+
+mod support;
+
+use plimsoll_memory::{Budget, Bytes, CountingAllocator, heap_use};
+use plimsoll_volume::{ElementType, VolumeError, VolumeFile, VolumeWriter, VoxelBox};
+use support::Raw;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+const PLANE: usize = 512 * 512;
+
+#[test]
+fn the_heap_stays_small_while_images_of_32_mib_are_written_and_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let shape = [128, 512, 512];
+    let plane: Vec<u8> = (0..PLANE as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 28) as u8).collect();
+    let geometry =
+        *VolumeFile::open(Raw::new([1; 3]).write(folder.path(), "one", false, &[0])).unwrap().geometry();
+    let geometry = plimsoll_volume::Geometry::new(shape, *geometry.affine()).unwrap();
+    let mut region = vec![0.0; 32 * 32 * 32];
+    let budget = Budget::new(Bytes::mib(1));
+    let before = heap_use().now;
+    for name in ["image.nii", "image.nii.gz"] {
+        let path = folder.path().join(name);
+        let mut writer = VolumeWriter::create(&path, &geometry, 1, ElementType::U8, None).unwrap();
+        for _ in 0..shape[0] {
+            writer.write_planes(&plane).unwrap();
+        }
+        writer.finish().unwrap();
+        let mut file = VolumeFile::open(&path).unwrap();
+        for start in [[64, 100, 100], [10, 400, 3]] {
+            file.region_f32(0, VoxelBox { start, shape: [32; 3] }, &mut region).unwrap();
+            assert_eq!(region[33], f32::from(plane[(start[1] + 1) * 512 + start[2] + 1]));
+        }
+        file.for_each_plane::<VolumeError>(0, &budget, |_, voxels| {
+            assert_eq!(voxels, plane);
+            Ok(())
+        })
+        .unwrap();
+    }
+    let most = heap_use().peak - before;
+    assert!(most < Bytes(640 << 10), "{most}");
+    assert_eq!(budget.peak(), Bytes::of(PLANE));
+}
