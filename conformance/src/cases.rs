@@ -261,7 +261,10 @@ pub fn rims(precision: DType) -> Vec<Case> {
             to: Image,
         };
         w.result(grad, &[z, dlogits]);
-        w.result(ChannelSum, &[dlogits]);
+        // The norm sees what fills up blocks, too.
+        let sum = w.push(ChannelSum, &[dlogits])[0];
+        w.result(GradNorm, &[sum]);
+        w.program.mark_output(sum, "sums");
         cases.push(w.case(format!("head {channels}→{classes} of {extent:?}, {precision:?}"), 0));
     }
     cases

@@ -30,7 +30,7 @@ pub struct CpuOptions {
     pub threads: usize,
     /// The instruction set.
     pub level: Level,
-    /// For tests: after each node, what nobody will read again is overwritten with NaN.
+    /// For tests: what no node has written yet, and after each node what nobody will read again, is NaN.
     pub poison: bool,
 }
 
@@ -53,6 +53,9 @@ pub struct CpuEngine {
     poison: bool,
 }
 
+/// All bits set is a NaN in every float format.
+const POISON: u8 = 0xff;
+
 struct Prepared {
     step: Box<dyn Step>,
     /// The end of the highest place that the node is given.
@@ -68,6 +71,9 @@ impl CpuEngine {
     /// If the reservation is too small, or the system refuses memory or threads.
     pub fn new(plan: Plan, reservation: Reservation, options: CpuOptions) -> Result<CpuEngine, EngineError> {
         let mut arena = Mapped::<u8>::within(reservation, plan.arena_bytes)?;
+        if options.poison {
+            arena[plan.persistent_bytes()..].fill(POISON);
+        }
         let machine = Machine { pool: Pool::new(options.threads)?, level: options.level };
         let base = Ptr(arena.as_mut_ptr());
         let programs = (0..plan.programs.len())
@@ -199,9 +205,8 @@ impl Engine for CpuEngine {
             self.used.set(self.used.get().max(prepared.end));
             if self.poison {
                 for block in &prepared.dead {
-                    // All bits set is a NaN in every float format.
                     // SAFETY: places are inside the arena.
-                    unsafe { std::ptr::write_bytes(self.base.0.add(block.offset), 0xff, block.bytes) };
+                    unsafe { std::ptr::write_bytes(self.base.0.add(block.offset), POISON, block.bytes) };
                 }
             }
         }

@@ -260,7 +260,9 @@ impl UNet {
         match (self.family, stage) {
             (Family::DynUNet, 0) => "output_block.conv.conv".into(),
             (Family::DynUNet, coarser) => format!("deep_supervision_heads.{}.conv.conv", coarser - 1),
-            (Family::PlainConvUNet, stage) => format!("decoder.seg_layers.{}", self.place_from_coarsest(stage)),
+            (Family::PlainConvUNet, stage) => {
+                format!("decoder.seg_layers.{}", self.place_from_coarsest(stage))
+            }
         }
     }
 

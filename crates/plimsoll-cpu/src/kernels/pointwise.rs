@@ -104,34 +104,35 @@ impl<T: Element> Kernel for FeatureSums<T> {
     }
 }
 
-/// The sum of each channel of an image over samples and voxels.
+/// The sum of each channel of an image over samples and voxels; zero for the lanes that fill up the last block.
 pub(crate) struct ImageSums {
     pub(crate) data: Ptr<f32>,
     pub(crate) batch: usize,
     pub(crate) channels: usize,
     pub(crate) voxels: usize,
+    /// `[block][16]`
     pub(crate) result: Ptr<f32>,
 }
 
 impl Kernel for ImageSums {
     fn tasks(&self) -> usize {
-        self.channels
+        self.channels.next_multiple_of(LANES)
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let mut total = 0.0f64;
-        for sample in 0..self.batch {
-            // SAFETY: the plane is one of the image's, and the result has a number for each channel.
-            unsafe {
-                let plane = self.data.0.add((sample * self.channels + task) * self.voxels);
-                let mut sums = [0.0f64; LANES];
-                for voxel in 0..self.voxels {
-                    sums[voxel % LANES] += f64::from(*plane.add(voxel));
-                }
-                total += sums.iter().sum::<f64>();
-                *self.result.0.add(task) = total as f32;
+        let samples = if task < self.channels { self.batch } else { 0 };
+        for sample in 0..samples {
+            let mut sums = [0.0f64; LANES];
+            for voxel in 0..self.voxels {
+                let place = (sample * self.channels + task) * self.voxels + voxel;
+                // SAFETY: the voxel is one of the channel's.
+                sums[voxel % LANES] += f64::from(unsafe { *self.data.0.add(place) });
             }
+            total += sums.iter().sum::<f64>();
         }
+        // SAFETY: the result has sixteen lanes for each block.
+        unsafe { *self.result.0.add(task) = total as f32 };
     }
 }

@@ -1,0 +1,228 @@
+//! Losses over twenty steps, and gradients at the first, against PyTorch: MONAI's DynUNet (plain, with deep supervision, with
+//! flat kernels) and nnU-Net's PlainConvUNet. `oracles/unet_training.py` made the numbers.
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use conformance::noise;
+use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::{DType, Program, Role};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_nn::weights::{SafetensorsFile, WeightFile};
+use plimsoll_nn::{Optimizer, Training, UNet, names};
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Record {
+    net: UNet,
+    patch: [usize; 3],
+    batch: usize,
+    optimizer: Settings,
+    loss: LossOptions,
+    weights: String,
+    losses: Vec<f64>,
+    gradient_norms: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Settings {
+    name: String,
+    lr: f64,
+    weight_decay: f32,
+    max_norm: Option<f32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct LossOptions {
+    include_background: Option<bool>,
+    batch: bool,
+    squared_pred: bool,
+}
+
+fn oracles() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/data")
+}
+
+impl Record {
+    fn open(folder: &Path, name: &str) -> Record {
+        let text = fs::read_to_string(folder.join(format!("unet_{name}.json"))).unwrap();
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn training(&self) -> Training {
+        let optimizer = match self.optimizer.name.as_str() {
+            "adamw" => Optimizer::AdamW {
+                beta1: 0.9,
+                beta2: 0.999,
+                epsilon: 1e-8,
+                weight_decay: self.optimizer.weight_decay,
+            },
+            _ => Optimizer::Sgd { momentum: 0.99, weight_decay: self.optimizer.weight_decay },
+        };
+        Training {
+            net: self.net.clone(),
+            loss: RegionTerms {
+                batch: self.loss.batch,
+                include_background: self.loss.include_background.unwrap_or(true),
+                squared: self.loss.squared_pred,
+                ..RegionTerms::default()
+            },
+            optimizer,
+            max_grad_norm: self.optimizer.max_norm,
+            patch: self.patch,
+            batch: self.batch,
+            micro_batch: self.batch,
+            precision: DType::F32,
+        }
+    }
+
+    /// Image and labels of a step, by the same formula as in the script.
+    fn batch(&self, step: usize) -> (Vec<f32>, Vec<u8>) {
+        let voxels: usize = self.patch.iter().product();
+        let channels = self.net.in_channels;
+        let image = |i: usize| noise(2 * step + 1, i);
+        let labels = (0..self.batch * voxels).map(|i| {
+            let (sample, voxel) = (i / voxels, i % voxels);
+            let level = noise(2 * step + 2, i) * 0.5 + image(sample * channels * voxels + voxel);
+            let classes = self.net.classes as f64;
+            ((level + 1.5) / 3.0 * classes).floor().clamp(0.0, classes - 1.0) as u8
+        });
+        let count = self.batch * channels * voxels;
+        ((0..count).map(|i| image(i) as f32).collect(), labels.collect())
+    }
+}
+
+/// An engine for some programs, with the weights of a file.
+fn engine(programs: &[Program], weights: &Path) -> CpuEngine {
+    let layout = CpuLayout { threads: 2 };
+    let plan = plan(programs, &layout, Options::default()).unwrap();
+    let budget = Budget::new(Bytes::gib(8));
+    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
+    let reservation = budget.reserve("arena", bytes).unwrap();
+    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(2)).unwrap();
+    let mut file = WeightFile::open(weights).unwrap();
+    for id in programs[0].with_role(Role::Parameter) {
+        let values = file.read(programs[0].tensor(id)).unwrap();
+        engine.write(0, id, HostSlice::F32(&values));
+    }
+    engine
+}
+
+fn read(engine: &CpuEngine, program: &Program, name: &str) -> Vec<f32> {
+    let id = program.find(name).unwrap();
+    let mut values = vec![0.0; program.shape(id).count()];
+    engine.read(0, id, HostSliceMut::F32(&mut values));
+    values
+}
+
+fn losses_agree(folder: &Path, name: &str) {
+    let record = Record::open(folder, name);
+    let training = record.training();
+    let step = training.programs().unwrap().gradient;
+    let mut engine = engine(std::slice::from_ref(&step), &folder.join(&record.weights));
+    let input = |name| step.find(name).unwrap();
+    let mut worst = 0.0f64;
+    for (i, (expected, expected_norm)) in record.losses.iter().zip(&record.gradient_norms).enumerate() {
+        let (image, labels) = record.batch(i);
+        let rates = training.optimizer.rates(record.optimizer.lr, i as u64 + 1);
+        engine.write(0, input(names::IMAGE), HostSlice::F32(&image));
+        engine.write(0, input(names::LABELS), HostSlice::U8(&labels));
+        engine.write(0, input(names::RATES), HostSlice::F32(&rates));
+        engine.run(0);
+        let loss = f64::from(read(&engine, &step, names::LOSS)[0]);
+        let norm = f64::from(read(&engine, &step, names::GRAD_NORM)[0]);
+        let error = (loss - expected).abs() / expected;
+        worst = worst.max(error);
+        assert!(error <= 1e-4, "{name}, step {i}: the loss is {loss}, PyTorch's {expected}");
+        let error = (norm - expected_norm).abs() / expected_norm;
+        assert!(error <= 1e-2, "{name}, step {i}: the gradient's norm is {norm}, PyTorch's {expected_norm}");
+    }
+    eprintln!("{name}: losses agree to {worst:.1e} over {} steps", record.losses.len());
+}
+
+fn gradients_agree(folder: &Path, name: &str) {
+    let record = Record::open(folder, name);
+    // With two micro-batches to a step, one program leaves half the gradients of its batch in states that can be read.
+    let mut training = record.training();
+    training.batch *= 2;
+    let with_batch_dice = std::mem::replace(&mut training.loss.batch, false);
+    let mut program = training.programs().unwrap().gradient;
+    if with_batch_dice {
+        set_batch_dice(&mut program);
+    }
+    let mut engine = engine(std::slice::from_ref(&program), &folder.join(&record.weights));
+    let (image, labels) = record.batch(0);
+    engine.write(0, program.find(names::IMAGE).unwrap(), HostSlice::F32(&image));
+    engine.write(0, program.find(names::LABELS).unwrap(), HostSlice::U8(&labels));
+    engine.run(0);
+    let mut file = SafetensorsFile::open(&folder.join(format!("unet_{name}_gradients.safetensors"))).unwrap();
+    let mut compared = 0;
+    for id in program.with_role(Role::Parameter) {
+        let info = program.tensor(id);
+        let Ok(expected) = file.read(&info.name, &info.shape) else {
+            assert!(program.find(&format!("{}/grad", info.name)).is_none(), "{} has no gradient", info.name);
+            continue;
+        };
+        let found = read(&engine, &program, &format!("{}/grad", info.name));
+        let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
+        let scale = norm(&mut expected.iter().map(|x| f64::from(*x)));
+        let pairs = expected.iter().zip(&found);
+        let error = norm(&mut pairs.map(|(e, f)| f64::from(*e) - 2.0 * f64::from(*f))) / scale;
+        assert!(error <= 1e-3, "{name}: the gradient of {} is off by {error:.1e}", info.name);
+        compared += 1;
+    }
+    eprintln!("{name}: {compared} gradients agree");
+    assert!(compared > 10);
+}
+
+/// Sets the Dice over the whole batch, which [`Training`] refuses to take in parts.
+fn set_batch_dice(program: &mut Program) {
+    use plimsoll_graph::Op;
+    for node in &mut program.nodes {
+        match &mut node.op {
+            Op::DiceCe(op) => op.terms.batch = true,
+            Op::DiceCeGrad(op) => op.terms.batch = true,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn dynunet_trains_as_in_pytorch() {
+    losses_agree(&oracles(), "plain");
+    gradients_agree(&oracles(), "plain");
+}
+
+#[test]
+fn dynunet_with_deep_supervision_trains_as_in_pytorch() {
+    losses_agree(&oracles(), "supervised");
+    gradients_agree(&oracles(), "supervised");
+}
+
+#[test]
+fn dynunet_with_flat_kernels_and_nesterov_momentum_trains_as_in_pytorch() {
+    losses_agree(&oracles(), "anisotropic");
+    gradients_agree(&oracles(), "anisotropic");
+}
+
+#[test]
+fn the_plain_unet_of_nnunet_trains_as_in_pytorch_from_its_checkpoint() {
+    losses_agree(&oracles(), "nnunet");
+    gradients_agree(&oracles(), "nnunet");
+}
+
+/// The networks of the documentation, 32 to 320 features: `python oracles/unet_training.py full DIR` makes the numbers, then
+/// `PLIMSOLL_ORACLE=DIR cargo test --release -p plimsoll-nn --test pytorch -- --ignored --nocapture`.
+#[test]
+#[ignore = "needs numbers that are too large to commit"]
+fn full_size_networks_train_as_in_pytorch() {
+    let folder = PathBuf::from(std::env::var("PLIMSOLL_ORACLE").unwrap());
+    for name in ["full", "full_supervised", "full_anisotropic"] {
+        losses_agree(&folder, name);
+        gradients_agree(&folder, name);
+    }
+}
