@@ -1,5 +1,5 @@
-//! Losses over twenty steps, and gradients at the first, against PyTorch: MONAI's DynUNet (plain, with deep supervision, with
-//! flat kernels) and nnU-Net's PlainConvUNet. `oracles/unet_training.py` made the numbers.
+//! Losses over twenty steps against PyTorch in f32, and gradients of the first step against PyTorch in f64: MONAI's DynUNet
+//! (plain, with deep supervision, with flat kernels) and nnU-Net's PlainConvUNet. `oracles/unet_training.py` made the numbers.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -24,6 +24,10 @@ struct Record {
     loss: LossOptions,
     weights: String,
     losses: Vec<f64>,
+    /// The same in f64.
+    exact_losses: Vec<f64>,
+    /// How far PyTorch's own gradients in f32 are off those in f64, at most, in relative norm per tensor.
+    gradient_error: f64,
     gradient_norms: Vec<f64>,
 }
 
@@ -113,7 +117,7 @@ fn engine(programs: &[Program], weights: &Path) -> CpuEngine {
 }
 
 fn read(engine: &CpuEngine, program: &Program, name: &str) -> Vec<f32> {
-    let id = program.find(name).unwrap();
+    let id = program.find(name).unwrap_or_else(|| panic!("there is no `{name}`"));
     let mut values = vec![0.0; program.shape(id).count()];
     engine.read(0, id, HostSliceMut::F32(&mut values));
     values
@@ -125,7 +129,7 @@ fn losses_agree(folder: &Path, name: &str) {
     let step = training.programs().unwrap().gradient;
     let mut engine = engine(std::slice::from_ref(&step), &folder.join(&record.weights));
     let input = |name| step.find(name).unwrap();
-    let mut worst = 0.0f64;
+    let (mut worst, mut exact) = (0.0f64, [0.0f64; 2]);
     for (i, (expected, expected_norm)) in record.losses.iter().zip(&record.gradient_norms).enumerate() {
         let (image, labels) = record.batch(i);
         let rates = training.optimizer.rates(record.optimizer.lr, i as u64 + 1);
@@ -137,11 +141,17 @@ fn losses_agree(folder: &Path, name: &str) {
         let norm = f64::from(read(&engine, &step, names::GRAD_NORM)[0]);
         let error = (loss - expected).abs() / expected;
         worst = worst.max(error);
+        for (exact, loss) in exact.iter_mut().zip([loss, *expected]) {
+            *exact = exact.max((loss / record.exact_losses[i] - 1.0).abs());
+        }
         assert!(error <= 1e-4, "{name}, step {i}: the loss is {loss}, PyTorch's {expected}");
         let error = (norm - expected_norm).abs() / expected_norm;
         assert!(error <= 1e-2, "{name}, step {i}: the gradient's norm is {norm}, PyTorch's {expected_norm}");
     }
-    eprintln!("{name}: losses agree to {worst:.1e} over {} steps", record.losses.len());
+    let (steps, [ours, theirs]) = (record.losses.len(), exact);
+    eprintln!(
+        "{name}: losses agree to {worst:.1e} over {steps} steps; off f64 by {ours:.1e}, PyTorch {theirs:.1e}"
+    );
 }
 
 fn gradients_agree(folder: &Path, name: &str) {
@@ -149,7 +159,7 @@ fn gradients_agree(folder: &Path, name: &str) {
     // With two micro-batches to a step, one program leaves half the gradients of its batch in states that can be read.
     let mut training = record.training();
     training.batch *= 2;
-    let with_batch_dice = std::mem::replace(&mut training.loss.batch, false);
+    let with_batch_dice = std::mem::take(&mut training.loss.batch);
     let mut program = training.programs().unwrap().gradient;
     if with_batch_dice {
         set_batch_dice(&mut program);
@@ -160,7 +170,7 @@ fn gradients_agree(folder: &Path, name: &str) {
     engine.write(0, program.find(names::LABELS).unwrap(), HostSlice::U8(&labels));
     engine.run(0);
     let mut file = SafetensorsFile::open(&folder.join(format!("unet_{name}_gradients.safetensors"))).unwrap();
-    let mut compared = 0;
+    let (mut compared, mut worst) = (0, 0.0f64);
     for id in program.with_role(Role::Parameter) {
         let info = program.tensor(id);
         let Ok(expected) = file.read(&info.name, &info.shape) else {
@@ -172,10 +182,13 @@ fn gradients_agree(folder: &Path, name: &str) {
         let scale = norm(&mut expected.iter().map(|x| f64::from(*x)));
         let pairs = expected.iter().zip(&found);
         let error = norm(&mut pairs.map(|(e, f)| f64::from(*e) - 2.0 * f64::from(*f))) / scale;
-        assert!(error <= 1e-3, "{name}: the gradient of {} is off by {error:.1e}", info.name);
+        let allowed = record.gradient_error.max(1e-3);
+        assert!(error <= allowed, "{name}: the gradient of {} is off by {error:.1e}", info.name);
+        worst = worst.max(error);
         compared += 1;
     }
-    eprintln!("{name}: {compared} gradients agree");
+    let theirs = record.gradient_error;
+    eprintln!("{name}: {compared} gradients are off f64 by at most {worst:.1e}, PyTorch's by {theirs:.1e}");
     assert!(compared > 10);
 }
 
@@ -221,8 +234,11 @@ fn the_plain_unet_of_nnunet_trains_as_in_pytorch_from_its_checkpoint() {
 #[ignore = "needs numbers that are too large to commit"]
 fn full_size_networks_train_as_in_pytorch() {
     let folder = PathBuf::from(std::env::var("PLIMSOLL_ORACLE").unwrap());
-    for name in ["full", "full_supervised", "full_anisotropic"] {
-        losses_agree(&folder, name);
-        gradients_agree(&folder, name);
+    for net in ["full", "full_supervised", "full_anisotropic"] {
+        for optimizer in ["sgd", "adamw"] {
+            let name = format!("{net}_{optimizer}");
+            losses_agree(&folder, &name);
+            gradients_agree(&folder, &name);
+        }
     }
 }

@@ -250,9 +250,11 @@ impl TapConv {
         let pair = self.taps * lanes * LANES;
         let out_block = self.source_blocks * pair;
         // SAFETY: taps of positions of the chunk are in the patch; weights have a place for each pair of blocks, tap and lane.
-        let sums = unsafe {
-            let mut sums = [[[S::zero(); W]; R]; B];
+        let total = unsafe {
+            // Each block of inputs is summed by itself, so that rounding grows with the taps and not with the channels.
+            let mut total = [[[S::zero(); W]; R]; B];
             for source_block in 0..self.source_blocks {
+                let mut sums = [[[S::zero(); W]; R]; B];
                 let source = args.source.add(source_block * self.cut.shape.block());
                 let weights = self.operands.weights.0.add(args.block * out_block + source_block * pair);
                 for tap in &args.phase.taps {
@@ -273,17 +275,25 @@ impl TapConv {
                         }
                     }
                 }
+                for (total, sum) in total
+                    .as_flattened_mut()
+                    .as_flattened_mut()
+                    .iter_mut()
+                    .zip(sums.as_flattened().as_flattened())
+                {
+                    *total = S::add(*total, *sum);
+                }
             }
-            sums
+            total
         };
         // SAFETY: passed on to the caller.
         unsafe {
             match self.operands.result {
                 Destination::F32(result, added_to) => {
-                    self.store::<S, f32, B, R, W>(args, &sums, result, added_to)
+                    self.store::<S, f32, B, R, W>(args, &total, result, added_to)
                 }
                 Destination::Bf16(result, added_to) => {
-                    self.store::<S, Bf16, B, R, W>(args, &sums, result, added_to);
+                    self.store::<S, Bf16, B, R, W>(args, &total, result, added_to);
                 }
             }
         }

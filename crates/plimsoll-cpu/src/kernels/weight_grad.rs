@@ -184,11 +184,6 @@ impl Run {
         // SAFETY: passed on to the caller.
         unsafe {
             let mut held = [[S::zero(); I]; B];
-            for (b, held) in held.iter_mut().enumerate() {
-                for (i, held) in held.iter_mut().enumerate() {
-                    *held = S::load(sums.add(b * self.sums_stride + i * LANES));
-                }
-            }
             for row in 0..self.rows {
                 let mut source = source.add(row * self.row_stride);
                 let mut from = gradient;
@@ -212,7 +207,9 @@ impl Run {
             }
             for (b, held) in held.iter().enumerate() {
                 for (i, held) in held.iter().enumerate() {
-                    S::store(sums.add(b * self.sums_stride + i * LANES), *held);
+                    // Each run is summed by itself, so that rounding grows with its length and not with the volume.
+                    let sum = sums.add(b * self.sums_stride + i * LANES);
+                    S::store(sum, S::add(S::load(sum), *held));
                 }
             }
         }
