@@ -55,6 +55,11 @@ pub(crate) fn stored_bytes(tensor: &TensorInfo) -> usize {
     stored_count(tensor) * tensor.dtype.bytes()
 }
 
+/// Whether a tensor's elements are stored in the logical order of its shape, with nothing between or behind them.
+pub(crate) fn is_stored_as_given(tensor: &TensorInfo) -> bool {
+    matches!(tensor.kind, Kind::Image | Kind::Labels | Kind::Table)
+}
+
 /// The stored place of each element, in the logical order of the tensor's shape.
 pub(crate) fn stored_places(tensor: &TensorInfo) -> Box<dyn Iterator<Item = usize>> {
     let shape = tensor.shape.clone();

@@ -1,12 +1,13 @@
 //! The arena, and the engine that runs planned programs over it.
 
 use std::cell::Cell;
+use std::time::Instant;
 
-use plimsoll_graph::{DType, Role, TensorId, TensorInfo};
+use plimsoll_graph::{DType, Role, TensorId};
 use plimsoll_memory::{MapError, Mapped, Reservation, watch_this_thread};
 use plimsoll_plan::{Block, Engine, HostSlice, HostSliceMut, Plan};
 
-use crate::blocks::{stored_bytes, stored_places};
+use crate::blocks::{is_stored_as_given, stored_bytes, stored_places};
 use crate::kernel::{Machine, Ptr};
 use crate::nodes::{self, Context, Memory, Step};
 use crate::pool::Pool;
@@ -82,15 +83,24 @@ impl CpuEngine {
         Ok(CpuEngine { programs, machine, plan, arena, base, used: Cell::new(0), poison: options.poison })
     }
 
+    /// Runs a program once and says what each node was and how long it took, in seconds.
+    pub fn profile(&mut self, program: usize) -> Vec<(String, f64)> {
+        let nodes = &self.plan.programs[program].program;
+        let mut times = Vec::with_capacity(nodes.nodes.len());
+        for (prepared, node) in self.programs[program].iter().zip(&nodes.nodes) {
+            let start = Instant::now();
+            // SAFETY: as in `run`.
+            unsafe { prepared.step.run(&self.machine) };
+            let result = node.outputs.first().map(|id| nodes.tensor(*id));
+            let what = result.map(|tensor| format!("{} {}", tensor.name, tensor.shape)).unwrap_or_default();
+            times.push((format!("{} {what}", node.op.rule().name()), start.elapsed().as_secs_f64()));
+        }
+        times
+    }
+
     /// The plan that this runs.
     pub fn plan(&self) -> &Plan {
         &self.plan
-    }
-
-    fn info(&self, program: usize, tensor: TensorId) -> (&TensorInfo, Block) {
-        let info = self.plan.programs[program].program.tensor(tensor);
-        let place = self.plan.place(program, tensor).unwrap_or_default();
-        (info, Block { bytes: stored_bytes(info).min(place.bytes), ..place })
     }
 }
 
@@ -140,59 +150,67 @@ fn dead_after(plan: &plimsoll_plan::ProgramPlan, at: usize) -> Vec<Block> {
         .collect()
 }
 
+#[allow(clippy::panic, reason = "the trait asks for it: a caller that mixes up tensors of one plan")]
 impl Engine for CpuEngine {
     fn describe(&self) -> String {
         format!("CPU, {}, {} threads", self.machine.level, self.machine.pool.threads())
     }
 
     fn write(&mut self, program: usize, tensor: TensorId, values: HostSlice<'_>) {
-        let (info, place) = self.info(program, tensor);
-        let (places, dtype, count) = (stored_places(info), info.dtype, info.shape.count());
-        let bytes = &mut self.arena[place.offset..place.end()];
-        match values {
-            HostSlice::U8(values) => {
-                assert!(values.len() == count && dtype == DType::U8, "values for another tensor");
-                bytes.copy_from_slice(values);
-            }
-            HostSlice::F32(values) => {
-                assert!(values.len() == count && dtype != DType::U8, "values for another tensor");
-                bytes.fill(0);
-                for (place, value) in places.zip(values) {
-                    match dtype {
-                        DType::Bf16 => {
-                            let half = Bf16::from_f32(*value).0.to_ne_bytes();
-                            bytes[2 * place..][..2].copy_from_slice(&half);
-                        }
-                        _ => bytes[4 * place..][..4].copy_from_slice(&value.to_ne_bytes()),
-                    }
+        let info = self.plan.programs[program].program.tensor(tensor);
+        let place = self.plan.place(program, tensor).unwrap_or_default();
+        let bytes = &mut self.arena[place.offset..place.offset + stored_bytes(info)];
+        match (values, info.dtype) {
+            (HostSlice::U8(values), DType::U8) => bytes.copy_from_slice(values),
+            (HostSlice::F32(values), DType::F32) => {
+                assert_eq!(values.len(), info.shape.count(), "values for another tensor");
+                let stored = bytemuck::cast_slice_mut::<u8, f32>(bytes);
+                if is_stored_as_given(info) {
+                    stored.copy_from_slice(values);
+                    return;
+                }
+                stored.fill(0.0);
+                for (place, value) in stored_places(info).zip(values) {
+                    stored[place] = *value;
                 }
             }
+            (HostSlice::F32(values), DType::Bf16) => {
+                assert_eq!(values.len(), info.shape.count(), "values for another tensor");
+                let stored = bytemuck::cast_slice_mut::<u8, u16>(bytes);
+                stored.fill(0);
+                for (place, value) in stored_places(info).zip(values) {
+                    stored[place] = Bf16::from_f32(*value).0;
+                }
+            }
+            _ => panic!("values of another type than the tensor's"),
         }
     }
 
     fn read(&self, program: usize, tensor: TensorId, values: HostSliceMut<'_>) {
-        let (info, place) = self.info(program, tensor);
-        let bytes = &self.arena[place.offset..place.end()];
-        match values {
-            HostSliceMut::U8(values) => {
-                assert!(values.len() == info.shape.count() && info.dtype == DType::U8, "another tensor");
-                values.copy_from_slice(bytes);
-            }
-            HostSliceMut::F32(values) => {
-                assert!(values.len() == info.shape.count() && info.dtype != DType::U8, "another tensor");
+        let info = self.plan.programs[program].program.tensor(tensor);
+        let place = self.plan.place(program, tensor).unwrap_or_default();
+        let bytes = &self.arena[place.offset..place.offset + stored_bytes(info)];
+        match (values, info.dtype) {
+            (HostSliceMut::U8(values), DType::U8) => values.copy_from_slice(bytes),
+            (HostSliceMut::F32(values), DType::F32) => {
+                assert_eq!(values.len(), info.shape.count(), "room for another tensor");
+                let stored = bytemuck::cast_slice::<u8, f32>(bytes);
+                if is_stored_as_given(info) {
+                    values.copy_from_slice(stored);
+                    return;
+                }
                 for (place, value) in stored_places(info).zip(values) {
-                    *value = match info.dtype {
-                        DType::Bf16 => {
-                            Bf16(u16::from_ne_bytes([bytes[2 * place], bytes[2 * place + 1]])).to_f32()
-                        }
-                        _ => {
-                            let mut word = [0; 4];
-                            word.copy_from_slice(&bytes[4 * place..][..4]);
-                            f32::from_ne_bytes(word)
-                        }
-                    };
+                    *value = stored[place];
                 }
             }
+            (HostSliceMut::F32(values), DType::Bf16) => {
+                assert_eq!(values.len(), info.shape.count(), "room for another tensor");
+                let stored = bytemuck::cast_slice::<u8, u16>(bytes);
+                for (place, value) in stored_places(info).zip(values) {
+                    *value = Bf16(stored[place]).to_f32();
+                }
+            }
+            _ => panic!("values of another type than the tensor's"),
         }
     }
 

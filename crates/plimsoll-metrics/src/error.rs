@@ -67,7 +67,7 @@ impl MetricError {
                 Some("a prediction and its reference have the same file name, as `case_001.nii.gz`".into())
             }
             MetricError::Missing { .. } => {
-                Some("predict these cases too, or compare against a folder without them".into())
+                Some("predict these cases too, or score only those that are predicted with --partial".into())
             }
         }
     }

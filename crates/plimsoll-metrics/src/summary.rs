@@ -121,7 +121,8 @@ impl Summary {
     }
 }
 
-/// Compares every reference of a folder that ends in `file_ending` with the prediction of the same name, for these classes.
+/// Compares every reference of a folder that ends in `file_ending` with the prediction of the same name, for these classes;
+/// with `partial`, only those that have one.
 ///
 /// # Errors
 /// If a folder cannot be listed, a prediction is missing, or two files cannot be compared.
@@ -130,6 +131,7 @@ pub fn evaluate(
     references: &Path,
     file_ending: &str,
     classes: &[u8],
+    partial: bool,
     budget: &Budget,
 ) -> Result<Summary, MetricError> {
     let list = |folder: &Path| -> Result<Vec<OsString>, MetricError> {
@@ -144,10 +146,11 @@ pub fn evaluate(
         names.sort();
         Ok(names)
     };
-    let (expected, found) = (list(references)?, list(predictions)?);
+    let (mut expected, found) = (list(references)?, list(predictions)?);
     if !expected.iter().any(|name| found.contains(name)) {
         return Err(MetricError::NoCases { predictions: predictions.into(), references: references.into() });
     }
+    expected.retain(|name| !partial || found.contains(name));
     let missing: Vec<String> = expected
         .iter()
         .filter(|name| !found.contains(name))

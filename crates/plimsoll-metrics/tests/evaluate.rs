@@ -30,7 +30,7 @@ fn folders() -> Folders {
 
 fn run(folders: &Folders) -> Result<plimsoll_metrics::Summary, MetricError> {
     let budget = Budget::new(Bytes::mib(1));
-    evaluate(&folders.predictions, &folders.references, ".nii.gz", &[1, 2], &budget)
+    evaluate(&folders.predictions, &folders.references, ".nii.gz", &[1, 2], false, &budget)
 }
 
 #[test]

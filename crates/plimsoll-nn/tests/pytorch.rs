@@ -1,6 +1,6 @@
 //! Losses over twenty steps against PyTorch in f32, and gradients of the first step against PyTorch in f64: MONAI's DynUNet
 //! (plain, with deep supervision, with flat kernels) and nnU-Net's PlainConvUNet. `oracles/unet_training.py` made the numbers.
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -110,7 +110,9 @@ fn engine(programs: &[Program], weights: &Path) -> CpuEngine {
     let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(2)).unwrap();
     let mut file = WeightFile::open(weights).unwrap();
     for id in programs[0].with_role(Role::Parameter) {
-        let values = file.read(programs[0].tensor(id)).unwrap();
+        let info = programs[0].tensor(id);
+        let mut values = vec![0.0; info.shape.count()];
+        file.read(info, &mut values).unwrap();
         engine.write(0, id, HostSlice::F32(&values));
     }
     engine
@@ -129,7 +131,13 @@ fn losses_agree(folder: &Path, name: &str) {
     let step = training.programs().unwrap().gradient;
     let mut engine = engine(std::slice::from_ref(&step), &folder.join(&record.weights));
     let input = |name| step.find(name).unwrap();
-    let (mut worst, mut exact) = (0.0f64, [0.0f64; 2]);
+    let off_f64 = |losses: &[f64]| {
+        let pairs = losses.iter().zip(&record.exact_losses);
+        pairs.map(|(loss, exact)| (loss / exact - 1.0).abs()).fold(0.0, f64::max)
+    };
+    // Where PyTorch in f32 is further than that off PyTorch in f64, more cannot be asked.
+    let allowed = (2.0 * off_f64(&record.losses)).max(1e-4);
+    let (mut worst, mut losses) = (0.0f64, Vec::new());
     for (i, (expected, expected_norm)) in record.losses.iter().zip(&record.gradient_norms).enumerate() {
         let (image, labels) = record.batch(i);
         let rates = training.optimizer.rates(record.optimizer.lr, i as u64 + 1);
@@ -141,14 +149,12 @@ fn losses_agree(folder: &Path, name: &str) {
         let norm = f64::from(read(&engine, &step, names::GRAD_NORM)[0]);
         let error = (loss - expected).abs() / expected;
         worst = worst.max(error);
-        for (exact, loss) in exact.iter_mut().zip([loss, *expected]) {
-            *exact = exact.max((loss / record.exact_losses[i] - 1.0).abs());
-        }
-        assert!(error <= 1e-4, "{name}, step {i}: the loss is {loss}, PyTorch's {expected}");
+        losses.push(loss);
+        assert!(error <= allowed, "{name}, step {i}: the loss is {loss}, PyTorch's {expected}");
         let error = (norm - expected_norm).abs() / expected_norm;
         assert!(error <= 1e-2, "{name}, step {i}: the gradient's norm is {norm}, PyTorch's {expected_norm}");
     }
-    let (steps, [ours, theirs]) = (record.losses.len(), exact);
+    let (steps, ours, theirs) = (losses.len(), off_f64(&losses), off_f64(&record.losses));
     eprintln!(
         "{name}: losses agree to {worst:.1e} over {steps} steps; off f64 by {ours:.1e}, PyTorch {theirs:.1e}"
     );
@@ -173,10 +179,11 @@ fn gradients_agree(folder: &Path, name: &str) {
     let (mut compared, mut worst) = (0, 0.0f64);
     for id in program.with_role(Role::Parameter) {
         let info = program.tensor(id);
-        let Ok(expected) = file.read(&info.name, &info.shape) else {
+        let mut expected = vec![0.0; info.shape.count()];
+        if file.read(&info.name, &info.shape, &mut expected).is_err() {
             assert!(program.find(&format!("{}/grad", info.name)).is_none(), "{} has no gradient", info.name);
             continue;
-        };
+        }
         let found = read(&engine, &program, &format!("{}/grad", info.name));
         let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
         let scale = norm(&mut expected.iter().map(|x| f64::from(*x)));

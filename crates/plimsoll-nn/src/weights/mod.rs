@@ -101,28 +101,42 @@ impl WeightFile {
         }
     }
 
-    /// Reads the values of a parameter.
+    /// Reads the values of a parameter, in the logical order of its shape.
     ///
     /// # Errors
     /// If it is not there, has another shape, or cannot be read.
-    pub fn read(&mut self, parameter: &TensorInfo) -> Result<Vec<f32>, WeightError> {
+    ///
+    /// # Panics
+    /// If there is not room for just as many values as the parameter has.
+    pub fn read(&mut self, parameter: &TensorInfo, values: &mut [f32]) -> Result<(), WeightError> {
         match self {
-            WeightFile::Safetensors(file) => file.read(&parameter.name, &parameter.shape),
-            WeightFile::Pytorch(file) => file.read(&parameter.name, &parameter.shape),
+            WeightFile::Safetensors(file) => file.read(&parameter.name, &parameter.shape, values),
+            WeightFile::Pytorch(file) => file.read(&parameter.name, &parameter.shape, values),
         }
     }
 }
 
-/// Widens little-endian elements of a named type; none for types that hold no real numbers.
-pub(crate) fn widen(dtype: &str, bytes: &[u8]) -> Option<Vec<f32>> {
-    fn each<const N: usize>(bytes: &[u8], f: impl Fn([u8; N]) -> f32) -> Vec<f32> {
-        bytes.as_chunks::<N>().0.iter().map(|element| f(*element)).collect()
+/// Bytes of an element of a named type; none for types that hold no real numbers.
+pub(crate) fn element_bytes(dtype: &str) -> Option<usize> {
+    match dtype {
+        "F64" => Some(8),
+        "F32" => Some(4),
+        "F16" | "BF16" => Some(2),
+        _ => None,
+    }
+}
+
+/// Widens little-endian elements of a named type.
+pub(crate) fn widen(dtype: &str, bytes: &[u8], values: &mut [f32]) {
+    fn each<const N: usize>(bytes: &[u8], values: &mut [f32], f: impl Fn([u8; N]) -> f32) {
+        for (value, element) in values.iter_mut().zip(bytes.as_chunks::<N>().0) {
+            *value = f(*element);
+        }
     }
     match dtype {
-        "F32" => Some(each(bytes, f32::from_le_bytes)),
-        "F64" => Some(each(bytes, |b| f64::from_le_bytes(b) as f32)),
-        "F16" => Some(each(bytes, |b| half::f16::from_le_bytes(b).to_f32())),
-        "BF16" => Some(each(bytes, |b| half::bf16::from_le_bytes(b).to_f32())),
-        _ => None,
+        "F64" => each(bytes, values, |b| f64::from_le_bytes(b) as f32),
+        "F16" => each(bytes, values, |b| half::f16::from_le_bytes(b).to_f32()),
+        "BF16" => each(bytes, values, |b| half::bf16::from_le_bytes(b).to_f32()),
+        _ => each(bytes, values, f32::from_le_bytes),
     }
 }

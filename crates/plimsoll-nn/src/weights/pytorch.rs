@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_graph::Shape;
 use pytorch_reader::PytorchReader;
 
-use super::{WeightError, widen};
+use super::{WeightError, element_bytes, widen};
 
 /// An open `.pt` or `.pth` file. Nothing in it is executed: tensors are found by walking its pickle.
 pub struct PytorchFile {
@@ -44,7 +44,11 @@ impl PytorchFile {
     ///
     /// # Errors
     /// If it is not there, has another shape, is not of real numbers, or cannot be read.
-    pub fn read(&mut self, name: &str, shape: &Shape) -> Result<Vec<f32>, WeightError> {
+    ///
+    /// # Panics
+    /// If there is not room for just as many values as the shape has.
+    pub fn read(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
+        assert_eq!(values.len(), shape.count(), "room for another tensor");
         let path = self.path.clone();
         let parallel = format!("module.{name}");
         let Some(tensor) = self.reader.get(name).or_else(|| self.reader.get(&parallel)) else {
@@ -56,9 +60,11 @@ impl PytorchFile {
         }
         let bytes = tensor.read().map_err(|error| WeightError::format(&path, error.to_string()))?;
         let dtype = format!("{:?}", tensor.dtype()).to_uppercase();
-        widen(&dtype, &bytes).filter(|values| values.len() == shape.count()).ok_or_else(|| {
+        if element_bytes(&dtype).map(|size| size * values.len()) != Some(bytes.len()) {
             let why = format!("`{name}` is {dtype} in {} bytes, which is no {shape} of numbers", bytes.len());
-            WeightError::format(&path, why)
-        })
+            return Err(WeightError::format(&path, why));
+        }
+        widen(&dtype, &bytes, values);
+        Ok(())
     }
 }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_graph::Shape;
 use serde::{Deserialize, Serialize};
 
-use super::{WeightError, widen};
+use super::{WeightError, element_bytes, widen};
 
 /// Headers beyond this are not believed, as in the reference implementation.
 const MOST_HEADER_BYTES: u64 = 100_000_000;
@@ -95,11 +95,15 @@ impl SafetensorsFile {
         self.entries.iter().map(|(name, entry)| (name.as_str(), Shape(entry.shape.clone())))
     }
 
-    /// Reads a tensor as f32.
+    /// Reads a tensor as f32, in the logical order of its shape.
     ///
     /// # Errors
     /// If it is not there, has another shape, is not of real numbers, or cannot be read.
-    pub fn read(&mut self, name: &str, shape: &Shape) -> Result<Vec<f32>, WeightError> {
+    ///
+    /// # Panics
+    /// If there is not room for just as many values as the shape has.
+    pub fn read(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
+        assert_eq!(values.len(), shape.count(), "room for another tensor");
         let path = self.path.clone();
         let Some(entry) = self.entries.get(name) else {
             return Err(WeightError::Missing { path, name: name.into(), shape: shape.clone() });
@@ -109,33 +113,44 @@ impl SafetensorsFile {
             return Err(WeightError::Shape { path, name: name.into(), found, expected: shape.clone() });
         }
         let [start, end] = entry.data_offsets;
-        let mut bytes = vec![0; (end - start) as usize];
-        let from = SeekFrom::Start(self.data + start);
-        self.file
-            .seek(from)
-            .and_then(|_| self.file.read_exact(&mut bytes))
-            .map_err(|error| WeightError::io(&path, error))?;
-        widen(&entry.dtype, &bytes).filter(|values| values.len() == shape.count()).ok_or_else(|| {
+        let size = element_bytes(&entry.dtype).filter(|size| (size * values.len()) as u64 == end - start);
+        let Some(size) = size else {
             let why = format!(
                 "`{name}` is {} in {} bytes, which is no {shape} of numbers",
                 entry.dtype,
-                bytes.len()
+                end - start
             );
-            WeightError::format(&path, why)
-        })
+            return Err(WeightError::format(&path, why));
+        };
+        let io = |error| WeightError::io(&path, error);
+        self.file.seek(SeekFrom::Start(self.data + start)).map_err(io)?;
+        let mut bytes = [0; CHUNK_BYTES];
+        for chunk in values.chunks_mut(CHUNK_BYTES / size) {
+            let bytes = &mut bytes[..chunk.len() * size];
+            self.file.read_exact(bytes).map_err(io)?;
+            widen(&entry.dtype, bytes, chunk);
+        }
+        Ok(())
     }
 }
 
-/// Writes a file of f32 tensors: `values(i)` gives those of the i-th, in the logical order of its shape. The order in the
-/// file is that given.
+/// Bytes that are read or written at a time.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Writes a file of f32 tensors: `fill(i, values)` gives those of the i-th, in the logical order of its shape, in `buffer`,
+/// which must have room for the largest. The order in the file is that given.
 ///
 /// # Errors
 /// If writing fails.
+///
+/// # Panics
+/// If the buffer is too small.
 pub fn write(
     to: &mut impl Write,
     tensors: &[(String, Shape)],
     metadata: &BTreeMap<String, String>,
-    mut values: impl FnMut(usize) -> Vec<f32>,
+    buffer: &mut [f32],
+    mut fill: impl FnMut(usize, &mut [f32]),
 ) -> std::io::Result<()> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
@@ -155,16 +170,70 @@ pub fn write(
     text.resize(text.len().next_multiple_of(8), b' ');
     to.write_all(&(text.len() as u64).to_le_bytes())?;
     to.write_all(&text)?;
-    for (i, (name, shape)) in tensors.iter().enumerate() {
-        let values = values(i);
-        if values.len() != shape.count() {
-            let why = format!("`{name}` has {} values, not {shape}", values.len());
-            return Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
-        }
-        for chunk in values.chunks(1 << 14) {
-            let bytes: Vec<u8> = chunk.iter().flat_map(|value| value.to_le_bytes()).collect();
-            to.write_all(&bytes)?;
+    let mut bytes = [0; CHUNK_BYTES];
+    for (i, (_, shape)) in tensors.iter().enumerate() {
+        let values = &mut buffer[..shape.count()];
+        fill(i, values);
+        for chunk in values.chunks(CHUNK_BYTES / 4) {
+            for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(chunk) {
+                *bytes = value.to_le_bytes();
+            }
+            to.write_all(&bytes[..4 * chunk.len()])?;
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(path: &Path) {
+        let tensors = [("b".to_string(), Shape(vec![2, 3])), ("a".to_string(), Shape(vec![40_000]))];
+        let metadata = BTreeMap::from([("step".to_string(), "7".to_string())]);
+        let mut file = File::create(path).unwrap();
+        let fill = |i: usize, values: &mut [f32]| {
+            for (place, value) in values.iter_mut().enumerate() {
+                *value = i as f32 + place as f32 / 8.0;
+            }
+        };
+        write(&mut file, &tensors, &metadata, &mut vec![0.0; 40_000], fill).unwrap();
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weights.safetensors");
+        sample(&path);
+        let mut file = SafetensorsFile::open(&path).unwrap();
+        assert_eq!(file.metadata()["step"], "7");
+        let mut values = vec![0.0; 40_000];
+        file.read("a", &Shape(vec![40_000]), &mut values).unwrap();
+        assert_eq!((values[0], values[39_999]), (1.0, 1.0 + 39_999.0 / 8.0));
+        let mut few = [0.0; 6];
+        file.read("b", &Shape(vec![2, 3]), &mut few).unwrap();
+        assert_eq!(few, [0.0, 0.125, 0.25, 0.375, 0.5, 0.625]);
+        let wrong = file.read("b", &Shape(vec![3, 2]), &mut few).unwrap_err();
+        assert!(wrong.to_string().contains("`b` has shape [2×3], but the network needs [3×2]"), "{wrong}");
+        let missing = file.read("c", &Shape(vec![6]), &mut few).unwrap_err();
+        assert!(matches!(missing, WeightError::Missing { .. }));
+    }
+
+    #[test]
+    fn a_header_that_claims_more_than_the_file_has_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weights.safetensors");
+        sample(&path);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+        let error = SafetensorsFile::open(&path).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("claims bytes"), "{error}");
+        let mut long = whole.clone();
+        long[..8].copy_from_slice(&u64::MAX.to_le_bytes());
+        std::fs::write(&path, &long).unwrap();
+        let error = SafetensorsFile::open(&path).map(|_| ()).unwrap_err();
+        assert!(error.to_string().contains("the header claims"), "{error}");
+        std::fs::write(&path, b"abc").unwrap();
+        assert!(SafetensorsFile::open(&path).is_err());
+    }
 }

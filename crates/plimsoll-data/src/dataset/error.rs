@@ -1,0 +1,271 @@
+//! What can be wrong with a data set before any image is read.
+
+use std::io;
+use std::path::PathBuf;
+
+use plimsoll_volume::VolumeError;
+
+/// Why a folder is not a data set. Each error names the file or the folder.
+#[derive(Debug, thiserror::Error)]
+pub enum DatasetError {
+    /// There is no such folder.
+    #[error("{path} is not a folder")]
+    NotAFolder {
+        /// What was named.
+        path: PathBuf,
+    },
+    /// The folder does not describe itself.
+    #[error("{folder} has no dataset.json")]
+    NoDatasetJson {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The system refused.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was attempted.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The description is far larger than any description.
+    #[error("{path} has {found} bytes; a description of a data set has at most {most}")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        found: u64,
+        /// What is read at most.
+        most: u64,
+    },
+    /// The description is not JSON, or an entry has the wrong type.
+    #[error("{path} cannot be understood: {problem}")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        problem: serde_json::Error,
+    },
+    /// The description lacks an entry.
+    #[error("{path} has no entry `{key}`")]
+    MissingKey {
+        /// The file.
+        path: PathBuf,
+        /// The entry.
+        key: &'static str,
+    },
+    /// Channels are not numbered 0, 1, 2, …
+    #[error("{path}: the channels are numbered {found}, but must be numbered from 0 without gaps")]
+    ChannelNumbers {
+        /// The file.
+        path: PathBuf,
+        /// The numbers as they stand there.
+        found: String,
+    },
+    /// Images of this kind are not read.
+    #[error("{path}: images that end in `{found}` are not supported")]
+    FileEnding {
+        /// The file that says so.
+        path: PathBuf,
+        /// The ending.
+        found: String,
+    },
+    /// A label is neither a number nor a name.
+    #[error("{path}: the label `{key}` is {value}, which is not a whole number from 0")]
+    LabelForm {
+        /// The file.
+        path: PathBuf,
+        /// The entry's key.
+        key: String,
+        /// The entry's value.
+        value: String,
+    },
+    /// Labels are regions, that is, sets of values.
+    #[error("{path}: the label `{name}` is a region of several values; training on regions is not supported")]
+    Regions {
+        /// The file.
+        path: PathBuf,
+        /// The first such label.
+        name: String,
+    },
+    /// No class has the value 0.
+    #[error("{path}: no label has the value 0, which must be the background")]
+    NoBackground {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A value is missing, or there twice.
+    #[error("{path}: the label `{name}` has the value {found} where {expected} would come next")]
+    NotConsecutive {
+        /// The file.
+        path: PathBuf,
+        /// The first label that is out of order.
+        name: String,
+        /// Its value.
+        found: u64,
+        /// The value that it would have without gaps or repetitions.
+        expected: u64,
+    },
+    /// The value of "ignore" is not the one after the last class.
+    #[error("{path}: the label `ignore` has the value {found}, but must come last, with {expected}")]
+    IgnoreNotLast {
+        /// The file.
+        path: PathBuf,
+        /// Its value.
+        found: u64,
+        /// The value that it must have.
+        expected: u64,
+    },
+    /// More classes than a byte can tell apart.
+    #[error("{path} has {found} classes; at most {most} are supported")]
+    TooManyClasses {
+        /// The file.
+        path: PathBuf,
+        /// How many there are, with the background.
+        found: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// There is nothing to train on or to predict.
+    #[error("{folder} has no images that end in `{file_ending}`")]
+    NoCases {
+        /// The folder that was looked through.
+        folder: PathBuf,
+        /// What images end in.
+        file_ending: String,
+    },
+    /// A file of a case is missing.
+    #[error("case {case} has no file for channel {channel} ({name}): {path} is missing{}", more(*.others))]
+    MissingChannel {
+        /// The case.
+        case: String,
+        /// The number of the channel.
+        channel: usize,
+        /// The name of the channel.
+        name: String,
+        /// The file that should be there.
+        path: PathBuf,
+        /// How many more files of channels are missing.
+        others: usize,
+    },
+    /// A case has a file that no channel is for.
+    #[error("{path} is for channel {found}, but there are only {channels} channels, numbered from 0")]
+    ExtraChannel {
+        /// The file.
+        path: PathBuf,
+        /// The number in its name.
+        found: usize,
+        /// How many channels there are.
+        channels: usize,
+    },
+    /// A training case has no label map.
+    #[error("case {case} has no label map: {path} is missing{}", more(*.others))]
+    MissingLabel {
+        /// The case.
+        case: String,
+        /// The file that should be there.
+        path: PathBuf,
+        /// How many more label maps are missing.
+        others: usize,
+    },
+    /// Two cases have the same name.
+    #[error("{path} lists the case {case} twice")]
+    DuplicateCase {
+        /// The file or folder with the list.
+        path: PathBuf,
+        /// The name.
+        case: String,
+    },
+    /// A file among channel files is not named as one.
+    #[error(
+        "{path} is not named like a channel of a case (CASE_0000{file_ending}), but others beside it are"
+    )]
+    MixedNames {
+        /// The file.
+        path: PathBuf,
+        /// What images end in.
+        file_ending: String,
+    },
+    /// An image that should hold all channels has another number of them.
+    #[error("{path} has {found} channels, but {expected} are needed")]
+    ChannelCount {
+        /// The file.
+        path: PathBuf,
+        /// Its channels.
+        found: usize,
+        /// The channels that are needed.
+        expected: usize,
+    },
+    /// An image cannot be opened.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+}
+
+fn more(others: usize) -> String {
+    if others == 0 { String::new() } else { format!(" (and {others} more)") }
+}
+
+impl DatasetError {
+    /// A way out.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            DatasetError::NotAFolder { .. } => "check the path".into(),
+            DatasetError::NoDatasetJson { .. } => {
+                "a data set is a folder with dataset.json, imagesTr and labelsTr, as nnU-Net or the Medical \
+                 Segmentation Decathlon lay it out"
+                    .into()
+            }
+            DatasetError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "check the path".into()
+            }
+            DatasetError::Json { .. } => "correct the file at the line that is named".into(),
+            DatasetError::MissingKey { .. } => {
+                "nnU-Net's raw format has `channel_names`, `labels` and `file_ending`; the Decathlon's has \
+                 `modality`, `labels` and `training`"
+                    .into()
+            }
+            DatasetError::ChannelNumbers { .. } => {
+                "write them like {\"0\": \"T1\", \"1\": \"T2\"}".into()
+            }
+            DatasetError::FileEnding { .. } => {
+                "convert the images to NIfTI and set `file_ending` to .nii.gz or .nii".into()
+            }
+            DatasetError::LabelForm { .. } => {
+                "write the labels like {\"background\": 0, \"vessel\": 1}".into()
+            }
+            DatasetError::Regions { .. } => {
+                "give every class a value of its own, and merge classes when evaluating".into()
+            }
+            DatasetError::NoBackground { .. } => "add \"background\": 0 to `labels`".into(),
+            DatasetError::NotConsecutive { .. } | DatasetError::IgnoreNotLast { .. } => {
+                "renumber the labels 0, 1, 2, … (`ignore` last), in dataset.json and in the label maps".into()
+            }
+            DatasetError::TooManyClasses { .. } => "merge classes, or split the task".into(),
+            DatasetError::NoCases { .. } => {
+                "check the folder and the file ending; channels are named CASE_0000.nii.gz, CASE_0001.nii.gz, …".into()
+            }
+            DatasetError::MissingChannel { .. } => {
+                "add the file, or remove the case's other files to leave it out".into()
+            }
+            DatasetError::ExtraChannel { .. } => {
+                "add the channel to dataset.json, or remove the file".into()
+            }
+            DatasetError::MissingLabel { .. } => {
+                "add the label map, or remove the case's images to leave it out".into()
+            }
+            DatasetError::DuplicateCase { .. } => "leave one of the two out".into(),
+            DatasetError::MixedNames { .. } => {
+                "rename it with the number of its channel, or move it elsewhere".into()
+            }
+            DatasetError::ChannelCount { .. } => {
+                "put each channel into a file of its own, CASE_0000.nii.gz, CASE_0001.nii.gz, …, or all into one 4D \
+                 image in the order of training"
+                    .into()
+            }
+            DatasetError::Volume(problem) => return problem.hint(),
+            DatasetError::Io { .. } | DatasetError::TooLarge { .. } => return None,
+        })
+    }
+}

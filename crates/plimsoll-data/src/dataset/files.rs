@@ -1,0 +1,222 @@
+//! The files of cases, by their names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::dataset::json::Listed;
+use crate::dataset::{Case, Channel, ChannelFile, DatasetError};
+
+/// The images of a folder: their names, sorted.
+pub(crate) struct Folder {
+    pub(crate) path: PathBuf,
+    pub(crate) names: Vec<String>,
+    pub(crate) file_ending: String,
+}
+
+pub(crate) fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// `CASE_0012` as (`CASE`, 12).
+fn split_channel(stem: &str) -> Option<(&str, usize)> {
+    let (id, number) = stem.rsplit_once('_')?;
+    let is_number = number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number && !id.is_empty() { Some((id, number.parse().ok()?)) } else { None }
+}
+
+fn channel_name(id: &str, channel: usize, file_ending: &str) -> String {
+    format!("{id}_{channel:04}{file_ending}")
+}
+
+impl Folder {
+    /// Lists the files that end in `file_ending`. Hidden files are left out: some systems leave copies of every file
+    /// that start with a dot.
+    pub(crate) fn read(path: &Path, file_ending: &str) -> Result<Folder, DatasetError> {
+        let failed = |source: io::Error| DatasetError::Io { path: path.into(), action: "list", source };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(path).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
+            if name.ends_with(file_ending) && !name.starts_with('.') {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(Folder { path: path.into(), names, file_ending: file_ending.into() })
+    }
+
+    /// Names without the ending.
+    fn stems(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().map(|name| name.strip_suffix(self.file_ending.as_str()).unwrap_or(name))
+    }
+
+    /// The cases of which this folder has channel files. Files with other names are left out with a warning.
+    pub(crate) fn channel_cases(
+        &self,
+        channels: &[Channel],
+        warnings: &mut Vec<String>,
+    ) -> Result<Vec<Case>, DatasetError> {
+        let mut found: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
+        for (stem, name) in self.stems().zip(&self.names) {
+            match split_channel(stem) {
+                Some((id, channel)) if channel < channels.len() => {
+                    found.entry(id).or_default().insert(channel);
+                }
+                Some((_, found)) => {
+                    let (path, channels) = (self.path.join(name), channels.len());
+                    return Err(DatasetError::ExtraChannel { path, found, channels });
+                }
+                None => {
+                    let path = self.path.join(name);
+                    warnings.push(format!(
+                        "{} is left out: it is not named like a channel of a case, CASE_0000{}",
+                        path.display(),
+                        self.file_ending
+                    ));
+                }
+            }
+        }
+        let absent: Vec<(&str, usize)> = found
+            .iter()
+            .flat_map(|(id, there)| (0..channels.len()).filter(|c| !there.contains(c)).map(move |c| (*id, c)))
+            .collect();
+        if let Some(&(id, channel)) = absent.first() {
+            return Err(DatasetError::MissingChannel {
+                case: id.into(),
+                channel,
+                name: channels[channel].name.clone(),
+                path: self.path.join(channel_name(id, channel, &self.file_ending)),
+                others: absent.len() - 1,
+            });
+        }
+        Ok(found.keys().map(|id| self.case_of_channel_files(id, channels.len())).collect())
+    }
+
+    fn case_of_channel_files(&self, id: &str, channels: usize) -> Case {
+        let file = |channel| self.path.join(channel_name(id, channel, &self.file_ending));
+        let images = (0..channels).map(|channel| ChannelFile { path: file(channel), index: 0 }).collect();
+        Case { id: id.into(), images, label: None }
+    }
+
+    /// Gives every case its label map, which has the case's name.
+    pub(crate) fn give_labels(
+        &self,
+        cases: &mut [Case],
+        warnings: &mut Vec<String>,
+    ) -> Result<(), DatasetError> {
+        let mut unused: BTreeSet<&str> = self.stems().collect();
+        let mut absent = Vec::new();
+        for case in cases {
+            let path = self.path.join(format!("{}{}", case.id, self.file_ending));
+            if unused.remove(case.id.as_str()) {
+                case.label = Some(path);
+            } else {
+                absent.push((case.id.clone(), path));
+            }
+        }
+        for id in unused {
+            let path = self.path.join(format!("{id}{}", self.file_ending));
+            warnings.push(format!("{} is left out: there is no image for it", path.display()));
+        }
+        let others = absent.len().saturating_sub(1);
+        match absent.into_iter().next() {
+            Some((case, path)) => Err(DatasetError::MissingLabel { case, path, others }),
+            None => Ok(()),
+        }
+    }
+
+    /// The cases to predict. `alone` says that the one file here was named by itself and is the whole case.
+    pub(crate) fn cases_to_predict(
+        &self,
+        alone: bool,
+        channels: &[Channel],
+    ) -> Result<Vec<Case>, DatasetError> {
+        let by_channels = !alone && self.stems().any(|stem| matches!(split_channel(stem), Some((_, 0))));
+        if by_channels {
+            if let Some((_, name)) =
+                self.stems().zip(&self.names).find(|(stem, _)| split_channel(stem).is_none())
+            {
+                let (path, file_ending) = (self.path.join(name), self.file_ending.clone());
+                return Err(DatasetError::MixedNames { path, file_ending });
+            }
+            return self.channel_cases(channels, &mut Vec::new());
+        }
+        let whole = |(stem, name): (&str, &String)| {
+            let path = self.path.join(name);
+            let id = match split_channel(stem) {
+                // Named by itself, one channel of one: the number is no part of the name.
+                Some((id, 0)) if alone && channels.len() == 1 => id,
+                _ => stem,
+            };
+            Case { id: id.into(), images: all_channels_of(&path, channels.len()), label: None }
+        };
+        Ok(self.stems().zip(&self.names).map(whole).collect())
+    }
+}
+
+fn all_channels_of(path: &Path, channels: usize) -> Vec<ChannelFile> {
+    (0..channels).map(|index| ChannelFile { path: path.into(), index }).collect()
+}
+
+/// The cases of a list, sorted by id. An image that is there under its name holds all channels; otherwise its channels
+/// may be in files of their own, as the first version of nnU-Net had it. For training every case needs a label map.
+pub(crate) fn listed(
+    folder: &Path,
+    list: &[Listed],
+    channels: &[Channel],
+    file_ending: &str,
+    for_training: bool,
+) -> Result<Vec<Case>, DatasetError> {
+    let mut cases = BTreeMap::new();
+    let mut absent = Vec::new();
+    for entry in list {
+        let (image, label) = match entry {
+            Listed::Pair { image, label } => (image, label.as_ref()),
+            Listed::Image(image) => (image, None),
+        };
+        let path = folder.join(image.trim_start_matches("./"));
+        let name = file_name(&path);
+        let id = name.strip_suffix(file_ending).unwrap_or(&name).to_string();
+        let images: Vec<ChannelFile> = if path.is_file() {
+            all_channels_of(&path, channels.len())
+        } else {
+            let file = |channel| path.with_file_name(channel_name(&id, channel, file_ending));
+            (0..channels.len()).map(|channel| ChannelFile { path: file(channel), index: 0 }).collect()
+        };
+        absent.extend(
+            images
+                .iter()
+                .enumerate()
+                .filter(|(_, file)| !file.path.is_file())
+                .map(|(channel, _)| (id.clone(), channel, path.clone())),
+        );
+        let label = match label {
+            Some(label) => Some(folder.join(label.trim_start_matches("./"))),
+            None => for_training.then(|| folder.join("labelsTr").join(&name)),
+        };
+        let case = Case { id: id.clone(), images, label };
+        if cases.insert(id.clone(), case).is_some() {
+            return Err(DatasetError::DuplicateCase { path: folder.join("dataset.json"), case: id });
+        }
+    }
+    if let Some((case, channel, path)) = absent.first() {
+        return Err(DatasetError::MissingChannel {
+            case: case.clone(),
+            channel: *channel,
+            name: channels[*channel].name.clone(),
+            path: path.clone(),
+            others: absent.len() - 1,
+        });
+    }
+    let unlabelled: Vec<&Case> =
+        cases.values().filter(|case| case.label.as_ref().is_some_and(|path| !path.is_file())).collect();
+    if let Some(case) = unlabelled.first() {
+        return Err(DatasetError::MissingLabel {
+            case: case.id.clone(),
+            path: case.label.clone().unwrap_or_default(),
+            others: unlabelled.len() - 1,
+        });
+    }
+    Ok(cases.into_values().collect())
+}

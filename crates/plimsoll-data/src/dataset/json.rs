@@ -1,0 +1,134 @@
+//! The file `dataset.json`.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::Normalisation;
+use crate::dataset::{Channel, DatasetError};
+
+/// A Decathlon description lists its cases; a hundred thousand of them fit into this.
+const LARGEST: u64 = 32 << 20;
+
+/// The endings of images that are read.
+const SUPPORTED: [&str; 3] = [".nii.gz", ".nii", ".hdr"];
+
+/// What `dataset.json` says, as far as it matters here.
+pub(crate) struct Description {
+    pub(crate) path: PathBuf,
+    pub(crate) name: Option<String>,
+    pub(crate) labels: Map<String, Value>,
+    pub(crate) training_cases: Option<u64>,
+    raw: Raw,
+}
+
+/// The entries of either layout. Others are for people or for other programs.
+#[derive(Deserialize)]
+struct Raw {
+    name: Option<String>,
+    channel_names: Option<BTreeMap<String, String>>,
+    modality: Option<BTreeMap<String, String>>,
+    labels: Option<Map<String, Value>>,
+    file_ending: Option<String>,
+    #[serde(rename = "numTraining")]
+    training_cases: Option<u64>,
+    training: Option<Vec<Listed>>,
+    test: Option<Vec<Listed>>,
+}
+
+/// An entry of `training` or `test`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Listed {
+    /// An image with its label map, relative to the data set's folder.
+    Pair { image: String, label: Option<String> },
+    /// An image alone.
+    Image(String),
+}
+
+/// The cases that a Decathlon description lists.
+pub(crate) struct ListedCases {
+    pub(crate) training: Vec<Listed>,
+    pub(crate) test: Vec<Listed>,
+}
+
+impl Description {
+    pub(crate) fn read(folder: &Path) -> Result<Description, DatasetError> {
+        if !folder.is_dir() {
+            return Err(DatasetError::NotAFolder { path: folder.into() });
+        }
+        let path = folder.join("dataset.json");
+        if !path.is_file() {
+            return Err(DatasetError::NoDatasetJson { folder: folder.into() });
+        }
+        let bytes = read_bounded(&path)?;
+        let mut raw: Raw = serde_json::from_slice(&bytes)
+            .map_err(|problem| DatasetError::Json { path: path.clone(), problem })?;
+        let labels = raw
+            .labels
+            .take()
+            .ok_or_else(|| DatasetError::MissingKey { path: path.clone(), key: "labels" })?;
+        Ok(Description { path, name: raw.name.take(), labels, training_cases: raw.training_cases, raw })
+    }
+
+    /// The channels, in order. nnU-Net calls them `channel_names`, the Decathlon `modality`.
+    pub(crate) fn channels(&self) -> Result<Vec<Channel>, DatasetError> {
+        let names = self.raw.channel_names.as_ref().or(self.raw.modality.as_ref());
+        let names = names.filter(|names| !names.is_empty());
+        let names = names
+            .ok_or_else(|| DatasetError::MissingKey { path: self.path.clone(), key: "channel_names" })?;
+        let mut numbered: Vec<(Option<usize>, &String)> =
+            names.iter().map(|(number, name)| (number.parse().ok(), name)).collect();
+        numbered.sort();
+        if numbered.iter().enumerate().any(|(expected, (number, _))| *number != Some(expected)) {
+            let found = names.keys().cloned().collect::<Vec<_>>().join(", ");
+            return Err(DatasetError::ChannelNumbers { path: self.path.clone(), found });
+        }
+        let channel =
+            |name: &String| Channel { name: name.clone(), normalisation: Normalisation::for_channel(name) };
+        Ok(numbered.into_iter().map(|(_, name)| channel(name)).collect())
+    }
+
+    /// What the names of images end in. The Decathlon does not say, because it is always the same.
+    pub(crate) fn file_ending(&self) -> Result<String, DatasetError> {
+        let ending = match (&self.raw.file_ending, self.listed_cases()) {
+            (Some(ending), _) => ending.clone(),
+            (None, Some(_)) => ".nii.gz".into(),
+            (None, None) => {
+                return Err(DatasetError::MissingKey { path: self.path.clone(), key: "file_ending" });
+            }
+        };
+        if !SUPPORTED.contains(&ending.to_ascii_lowercase().as_str()) {
+            return Err(DatasetError::FileEnding { path: self.path.clone(), found: ending });
+        }
+        Ok(ending)
+    }
+
+    /// The lists of a Decathlon description. nnU-Net's format is told from it by `channel_names`; then lists that are
+    /// left from before a conversion do not count, as they do not for nnU-Net.
+    pub(crate) fn listed_cases(&self) -> Option<ListedCases> {
+        match (&self.raw.channel_names, &self.raw.training) {
+            (None, Some(training)) => Some(ListedCases {
+                training: training.clone(),
+                test: self.raw.test.clone().unwrap_or_default(),
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {
+    let failed = |source: io::Error| DatasetError::Io { path: path.into(), action: "read", source };
+    let found = fs::metadata(path).map_err(failed)?.len();
+    if found > LARGEST {
+        return Err(DatasetError::TooLarge { path: path.into(), found, most: LARGEST });
+    }
+    let mut bytes = Vec::new();
+    // The bound holds even if the file grows meanwhile.
+    File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)).map_err(failed)?;
+    Ok(bytes)
+}

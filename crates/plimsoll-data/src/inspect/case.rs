@@ -1,0 +1,214 @@
+//! Everything there is to find out about one case, in one pass over each of its files.
+
+use std::path::Path;
+
+use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
+use plimsoll_volume::{ElementType, Geometry, VolumeError, VolumeFile, VoxelBox};
+
+use crate::Labels;
+use crate::dataset::{Case, Channel};
+use crate::fingerprint::{CaseFingerprint, ChannelStatistics};
+use crate::inspect::image_scan::{self, ImageScan};
+use crate::inspect::label_scan::{self, LabelScan};
+use crate::inspect::moments::Moments;
+use crate::inspect::problem::{Problem, Problems};
+use crate::inspect::{InspectError, judge};
+
+/// What an open file holds: buffers and the decompressor's window.
+const OPEN_FILE: u64 = 256 << 10;
+
+/// What was found out about a case.
+pub(crate) struct CaseReport {
+    pub(crate) problems: Vec<Problem>,
+    /// If no problem is an error.
+    pub(crate) fingerprint: Option<CaseFingerprint>,
+    /// If there is a label map that could be read.
+    pub(crate) labels: Option<LabelScan>,
+    /// By channel, the values of sampled foreground voxels.
+    pub(crate) intensities: Vec<Vec<f32>>,
+}
+
+/// What a case is looked through for.
+pub(crate) struct Task<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) channels: &'a [Channel],
+    /// `None` if it is only to be predicted.
+    pub(crate) labels: Option<&'a Labels>,
+    /// How many foreground voxels are sampled for statistics.
+    pub(crate) intensities: usize,
+    /// The key of samples.
+    pub(crate) key: u64,
+}
+
+/// What a case was given: planes are mapped within a budget of their own.
+struct Memory {
+    local: Budget,
+    _held: Reservation,
+}
+
+/// A channel that was read.
+struct ReadChannel {
+    element_type: ElementType,
+    scan: ImageScan,
+}
+
+impl Task<'_> {
+    pub(crate) fn run(&self, budget: &Budget) -> Result<CaseReport, InspectError> {
+        let mut problems = Problems::of(&self.case.id);
+        let mut images = self.open_images(&mut problems);
+        let mut label = self.open_label(&mut problems);
+        let grid = images.iter().flatten().next().map(|image| *image.geometry());
+        if let Some(grid) = &grid {
+            for image in images.iter().flatten() {
+                judge::grids(&mut problems, image.path(), image.geometry(), grid, "the first channel");
+            }
+            if let Some(label) = &label {
+                judge::grids(&mut problems, label.path(), label.geometry(), grid, "the image");
+            }
+        }
+        let memory = self.reserve(&images, label.as_ref(), budget)?;
+        let labels = self.read_labels(&mut problems, label.as_mut(), &memory.local)?;
+        let label_shape = label.map(|label| label.geometry().shape());
+        let channels = self.read_channels(&mut problems, &mut images, &memory.local, |image| {
+            // Positions in the label map are positions in an image of the same shape.
+            let same = label_shape == Some(image.geometry().shape());
+            labels.as_ref().filter(|_| same).map_or(&[][..], |scan| &scan.foreground)
+        })?;
+        let mut fingerprint = None;
+        if let (Some(grid), false) = (grid, problems.any_error()) {
+            let found = self.fingerprint(grid, &channels, labels.as_ref());
+            judge::ranges(&mut problems, self.case, self.channels, &found);
+            fingerprint = (!problems.any_error()).then_some(found);
+        }
+        let intensities = channels.into_iter().map(|channel| channel.scan.values).collect();
+        Ok(CaseReport { problems: problems.found, fingerprint, labels, intensities })
+    }
+
+    fn open_images(&self, problems: &mut Problems) -> Vec<Option<VolumeFile>> {
+        let in_one = self.case.image_files().count() == 1;
+        let expected = if in_one { self.channels.len() } else { 1 };
+        let open_image = |path: &Path| {
+            let image = open(problems, path)?;
+            let found = image.channels();
+            if found != expected {
+                let hint = if in_one {
+                    "the image must have a channel for each that dataset.json names, in that order"
+                } else {
+                    "each channel must be in a file of its own"
+                };
+                problems.error(path, format!("it has {found} channels where {expected} are expected"), hint);
+            }
+            Some(image)
+        };
+        self.case.image_files().map(open_image).collect()
+    }
+
+    fn open_label(&self, problems: &mut Problems) -> Option<VolumeFile> {
+        self.labels?;
+        let path = self.case.label.as_deref()?;
+        let label = open(problems, path)?;
+        let found = label.channels();
+        if found != 1 {
+            let hint = "merge the channels into one label map";
+            problems.error(path, format!("it has {found} channels, but a label map has one"), hint);
+        }
+        Some(label)
+    }
+
+    /// Sets aside all that the case needs, at once, so that cases which are looked through together cannot wait for each
+    /// other.
+    fn reserve(
+        &self,
+        images: &[Option<VolumeFile>],
+        label: Option<&VolumeFile>,
+        budget: &Budget,
+    ) -> Result<Memory, InspectError> {
+        let files = images.iter().flatten().chain(label).count() as u64 * OPEN_FILE;
+        let image = images.iter().flatten().map(image_scan::plane_bytes).max().unwrap_or(0);
+        let label = label.map_or(0, label_scan::plane_bytes);
+        let samples = self.labels.map_or(0, |labels| {
+            let values = self.intensities * self.channels.len() * size_of::<f32>();
+            label_scan::sample_bytes(labels, self.intensities) + values as u64
+        });
+        let planes = Bytes(image.max(label));
+        let all = planes + Bytes(files) + Bytes(samples);
+        let held = budget.reserve("inspection", all).map_err(MapError::from)?;
+        Ok(Memory { local: Budget::new(planes), _held: held })
+    }
+
+    fn read_labels(
+        &self,
+        problems: &mut Problems,
+        label: Option<&mut VolumeFile>,
+        memory: &Budget,
+    ) -> Result<Option<LabelScan>, InspectError> {
+        let (Some(label), Some(labels)) = (label, self.labels) else { return Ok(None) };
+        let scanned = label_scan::scan(label, labels, self.intensities, self.key, memory)?;
+        let scan = usable(problems, label.path(), scanned);
+        if let Some(scan) = &scan {
+            judge::label_values(problems, label.path(), scan, labels);
+        }
+        Ok(scan)
+    }
+
+    /// The channels that can be read: all of them, or there is a problem that is an error.
+    fn read_channels<'b>(
+        &self,
+        problems: &mut Problems,
+        images: &mut [Option<VolumeFile>],
+        memory: &Budget,
+        positions: impl Fn(&VolumeFile) -> &'b [u64],
+    ) -> Result<Vec<ReadChannel>, InspectError> {
+        let mut channels = Vec::with_capacity(self.channels.len());
+        for (file, channel) in self.case.images.iter().zip(self.channels) {
+            let at = self.case.image_files().position(|path| path == file.path);
+            let Some(image) = at.and_then(|at| images.get_mut(at)).and_then(Option::as_mut) else { continue };
+            if file.index >= image.channels() {
+                continue;
+            }
+            let scanned = image_scan::scan(image, file.index, positions(image), memory)?;
+            if let Some(scan) = usable(problems, &file.path, scanned) {
+                judge::finite(problems, &file.path, &channel.name, &scan);
+                channels.push(ReadChannel { element_type: image.element_type(), scan });
+            }
+        }
+        Ok(channels)
+    }
+
+    fn fingerprint(
+        &self,
+        geometry: Geometry,
+        channels: &[ReadChannel],
+        labels: Option<&LabelScan>,
+    ) -> CaseFingerprint {
+        let boxes = channels.iter().map(|channel| channel.scan.nonzero_box);
+        let nonzero_box =
+            boxes.fold(None, image_scan::union).unwrap_or_else(|| VoxelBox::whole(geometry.shape()));
+        let voxels = nonzero_box.shape.iter().product::<usize>() as u64;
+        let statistics = |channel: &ReadChannel| {
+            let nonzero = channel.scan.nonzero;
+            let all = nonzero.and(Moments::of_zeros(voxels - nonzero.count));
+            ChannelStatistics { mean: all.mean, std: all.deviation(), min: all.min, max: all.max }
+        };
+        let bytes = |channel: &ReadChannel| {
+            Bytes::of(geometry.voxel_count().saturating_mul(channel.element_type.size()))
+        };
+        CaseFingerprint {
+            id: self.case.id.clone(),
+            geometry,
+            nonzero_box,
+            element_types: channels.iter().map(|channel| channel.element_type).collect(),
+            stored_bytes: channels.iter().map(bytes).sum(),
+            channels: channels.iter().map(statistics).collect(),
+            label_voxels: labels.map_or_else(Vec::new, |labels| labels.counts.clone()),
+        }
+    }
+}
+
+fn open(problems: &mut Problems, path: &Path) -> Option<VolumeFile> {
+    usable(problems, path, VolumeFile::open(path))
+}
+
+fn usable<T>(problems: &mut Problems, path: &Path, read: Result<T, VolumeError>) -> Option<T> {
+    read.map_err(|problem| judge::unreadable(problems, path, &problem)).ok()
+}

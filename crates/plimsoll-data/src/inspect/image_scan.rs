@@ -1,0 +1,111 @@
+//! One pass over a channel of an image: statistics, the box of what is not zero, values that are no numbers, and the
+//! values at given places.
+
+use plimsoll_memory::{Budget, Mapped};
+use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox};
+
+use crate::inspect::InspectError;
+use crate::inspect::moments::Moments;
+
+/// What a channel contains.
+pub(crate) struct ImageScan {
+    /// Of the voxels that are not zero.
+    pub(crate) nonzero: Moments,
+    /// Around them; `None` if there are none.
+    pub(crate) nonzero_box: Option<VoxelBox>,
+    /// Voxels that are infinite or no number at all.
+    pub(crate) not_finite: u64,
+    /// The value and the place of the first such voxel.
+    pub(crate) first_not_finite: Option<(f32, [usize; 3])>,
+    /// The values at the given positions.
+    pub(crate) values: Vec<f32>,
+}
+
+/// What a plane takes.
+pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
+    let [_, height, width] = file.geometry().shape();
+    (height as u64 * width as u64 * size_of::<f32>() as u64).next_multiple_of(4096)
+}
+
+/// Reads a channel, one plane within `memory`. `positions` are in order. The inner error is the file's.
+pub(crate) fn scan(
+    file: &mut VolumeFile,
+    channel: usize,
+    positions: &[u64],
+    memory: &Budget,
+) -> Result<Result<ImageScan, VolumeError>, InspectError> {
+    let [depth, height, width] = file.geometry().shape();
+    let count = height * width;
+    let mut plane = Mapped::<f32>::zeroed(memory, "a plane of an image", count)?;
+    let mut bounds = Bounds::default();
+    let mut remaining = positions;
+    let mut scan = ImageScan {
+        nonzero: Moments::NONE,
+        nonzero_box: None,
+        not_finite: 0,
+        first_not_finite: None,
+        values: Vec::with_capacity(positions.len()),
+    };
+    for d in 0..depth {
+        let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
+        if let Err(problem) = file.region_f32(channel, region, &mut plane) {
+            return Ok(Err(problem));
+        }
+        let end = ((d + 1) * count) as u64;
+        let (here, later) = remaining.split_at(remaining.partition_point(|position| *position < end));
+        remaining = later;
+        scan.values.extend(here.iter().map(|position| plane[*position as usize % count]));
+        scan.take_out_not_finite(&mut plane, d, width);
+        scan.nonzero = scan.nonzero.and(Moments::of_nonzero(&plane));
+        for (h, row) in plane.chunks_exact(width).enumerate() {
+            bounds.include_row(d, h, row);
+        }
+    }
+    scan.nonzero_box = bounds.into_box();
+    Ok(Ok(scan))
+}
+
+impl ImageScan {
+    /// Notes what is not finite and puts zeros there, so that the rest still has statistics.
+    fn take_out_not_finite(&mut self, plane: &mut [f32], d: usize, width: usize) {
+        // Nearly every plane is whole, which is seen fastest without looking for the first that is not.
+        if !plane.iter().fold(false, |any, value| any | !value.is_finite()) {
+            return;
+        }
+        for (at, value) in plane.iter_mut().enumerate().filter(|(_, value)| !value.is_finite()) {
+            self.not_finite += 1;
+            self.first_not_finite.get_or_insert((*value, [d, at / width, at % width]));
+            *value = 0.0;
+        }
+    }
+}
+
+/// A box that grows.
+#[derive(Default)]
+struct Bounds {
+    seen: Option<([usize; 3], [usize; 3])>,
+}
+
+impl Bounds {
+    fn include_row(&mut self, d: usize, h: usize, row: &[f32]) {
+        let Some(first) = row.iter().position(|value| *value != 0.0) else { return };
+        let last = row.iter().rposition(|value| *value != 0.0).unwrap_or(first);
+        let (low, high) = self.seen.get_or_insert(([d, h, first], [d, h, last]));
+        for (axis, (least, greatest)) in [(d, d), (h, h), (first, last)].into_iter().enumerate() {
+            low[axis] = low[axis].min(least);
+            high[axis] = high[axis].max(greatest);
+        }
+    }
+
+    fn into_box(self) -> Option<VoxelBox> {
+        self.seen.map(|(low, high)| VoxelBox::between(low, high.map(|last| last + 1)))
+    }
+}
+
+/// The smallest box with both in it.
+pub(crate) fn union(a: Option<VoxelBox>, b: Option<VoxelBox>) -> Option<VoxelBox> {
+    let (Some(one), Some(other)) = (a, b) else { return a.or(b) };
+    let start = std::array::from_fn(|axis| one.start[axis].min(other.start[axis]));
+    let end = |region: &VoxelBox, axis: usize| region.start[axis] + region.shape[axis];
+    Some(VoxelBox::between(start, std::array::from_fn(|axis| end(&one, axis).max(end(&other, axis)))))
+}

@@ -1,0 +1,140 @@
+//! What counts as a problem, and how it is put to people.
+
+use std::error::Error;
+use std::path::Path;
+
+use plimsoll_volume::{Geometry, GeometryDifference, VolumeError};
+
+use crate::dataset::{Case, Channel};
+use crate::fingerprint::CaseFingerprint;
+use crate::inspect::image_scan::ImageScan;
+use crate::inspect::label_scan::LabelScan;
+use crate::inspect::problem::{Problems, Severity};
+use crate::{Labels, Normalisation};
+
+/// How far apart, in millimetres, two files of a case may put the same voxel: both may have gone through f32.
+const SAME_PLACE: f64 = 1e-3;
+
+/// The same, as a share of the smallest spacing, for images of things far smaller than a millimetre.
+const SAME_PLACE_IN_VOXELS: f64 = 0.01;
+
+/// A file that cannot be read.
+pub(crate) fn unreadable(problems: &mut Problems, path: &Path, problem: &VolumeError) {
+    let mut text = problem.to_string();
+    let mut cause = problem.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    problems.add(Severity::Error, path, text, problem.hint());
+}
+
+/// How the grid of a file differs from that of the image it belongs to.
+pub(crate) fn grids(
+    problems: &mut Problems,
+    path: &Path,
+    geometry: &Geometry,
+    reference: &Geometry,
+    what: &str,
+) {
+    let smallest = reference.spacing().0.into_iter().fold(f64::INFINITY, f64::min);
+    let tolerance = SAME_PLACE.min(SAME_PLACE_IN_VOXELS * smallest);
+    match geometry.difference(reference, tolerance) {
+        None => {}
+        Some(GeometryDifference::Shape { first, second }) => problems.error(
+            path,
+            format!("it has shape {first:?}, but {what} has {second:?} (depth, height, width)"),
+            "resample it to the image's grid, or replace it by the file that belongs to the image",
+        ),
+        Some(GeometryDifference::Affine { displacement }) => {
+            let distance = if displacement < 0.1 {
+                format!("{:.3} µm", displacement * 1000.0)
+            } else {
+                format!("{displacement:.3} mm")
+            };
+            let text =
+                format!("its affine puts the same voxel up to {distance} from where that of {what} puts it");
+            // Below half a voxel nothing would change places if the one were resampled to the other.
+            if displacement < 0.5 * smallest {
+                problems.warning(path, text, "voxels are taken to belong together by their index");
+            } else {
+                problems.error(
+                    path,
+                    text,
+                    "if voxels of the same index belong together, copy the image's affine into the file; otherwise \
+                     resample it to the image's grid",
+                );
+            }
+        }
+    }
+}
+
+/// Values of a label map that are no labels; no foreground at all.
+pub(crate) fn label_values(problems: &mut Problems, path: &Path, scan: &LabelScan, labels: &Labels) {
+    let hint = "correct the label map, or add the label to dataset.json; if this is an image, it is in the wrong folder";
+    for wrong in &scan.wrong {
+        problems.error(
+            path,
+            format!(
+                "{} voxels are {}, which is no label of the data set; the first is at {:?} (depth, height, width)",
+                wrong.voxels, wrong.value, wrong.first
+            ),
+            hint,
+        );
+    }
+    if scan.more_wrong > 0 {
+        let more = scan.more_wrong;
+        problems.error(path, format!("{more} more voxels have still other values that are no labels"), hint);
+    }
+    let foreground = &scan.counts[1..labels.classes()];
+    if foreground.iter().all(|voxels| *voxels == 0) && scan.wrong.is_empty() {
+        problems.warning(
+            path,
+            "the label map has no foreground".into(),
+            "check whether that is right; patches of this case will be background alone",
+        );
+    }
+}
+
+/// Values of an image that are no numbers.
+pub(crate) fn finite(problems: &mut Problems, path: &Path, channel: &str, scan: &ImageScan) {
+    if let Some((value, at)) = scan.first_not_finite {
+        problems.error(
+            path,
+            format!(
+                "channel {channel} has {} voxels that are not finite; the first is {value} at {at:?} (depth, height, \
+                 width)",
+                scan.not_finite
+            ),
+            "replace them, or leave the case out: a single one makes every statistic and every gradient useless",
+        );
+    }
+}
+
+/// Channels that are the same everywhere, or beyond what their normalisation is for.
+pub(crate) fn ranges(
+    problems: &mut Problems,
+    case: &Case,
+    channels: &[Channel],
+    fingerprint: &CaseFingerprint,
+) {
+    for ((file, channel), found) in case.images.iter().zip(channels).zip(&fingerprint.channels) {
+        if found.min == found.max {
+            problems.warning(
+                &file.path,
+                format!("channel {} is {} everywhere", channel.name, found.min),
+                "check whether the image was exported rightly",
+            );
+        }
+        if channel.normalisation == Normalisation::RgbTo01 && (found.min < 0.0 || found.max > 255.0) {
+            problems.error(
+                &file.path,
+                format!(
+                    "channel {} has values from {} to {}, but its normalisation is for 0 to 255",
+                    channel.name, found.min, found.max
+                ),
+                "name the channel in dataset.json so that it is normalised otherwise (`zscore`)",
+            );
+        }
+    }
+}

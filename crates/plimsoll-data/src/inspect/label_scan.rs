@@ -1,0 +1,189 @@
+//! One pass over a label map: counts, values that should not be there, and where the classes are.
+
+use std::collections::BTreeMap;
+
+use plimsoll_memory::{Budget, Mapped};
+use plimsoll_volume::{DecodeError, VolumeError, VolumeFile, VoxelBox, decode_labels};
+
+use crate::Labels;
+use crate::inspect::InspectError;
+use crate::inspect::foreground::{POSITIONS, unit, voxel};
+use crate::inspect::sample::Sample;
+use crate::random::mix;
+
+/// The most different wrong values that are told apart; a label map with more is no label map.
+const WRONG_VALUES: usize = 8;
+
+/// A value that is no label of the data set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct WrongValue {
+    pub(crate) value: f64,
+    pub(crate) voxels: u64,
+    /// The first, (depth, height, width) as stored.
+    pub(crate) first: [usize; 3],
+}
+
+/// What a label map contains.
+pub(crate) struct LabelScan {
+    /// Voxels of each label of the data set, the one to be ignored last.
+    pub(crate) counts: Vec<u64>,
+    pub(crate) wrong: Vec<WrongValue>,
+    /// Voxels with wrong values beyond those.
+    pub(crate) more_wrong: u64,
+    /// Sampled positions by class; of class 0 those of annotated voxels, if there are others.
+    pub(crate) classes: Vec<Vec<u64>>,
+    /// What positions are multiples of.
+    pub(crate) unit: u64,
+    /// Sampled positions of all foreground, for the statistics of intensities.
+    pub(crate) foreground: Vec<u64>,
+}
+
+/// What a scan allocates beside the planes.
+pub(crate) fn sample_bytes(labels: &Labels, intensities: usize) -> u64 {
+    labels.classes() as u64 * Sample::bytes(POSITIONS) + Sample::bytes(intensities)
+}
+
+/// Stored bytes of a plane, and the labels that they become.
+pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
+    let [_, height, width] = file.geometry().shape();
+    let page = |bytes: u64| bytes.next_multiple_of(4096);
+    let voxels = height as u64 * width as u64;
+    page(voxels * file.element_type().size() as u64) + page(voxels)
+}
+
+/// Reads a label map, planes within `memory`. The inner error is the file's.
+pub(crate) fn scan(
+    file: &mut VolumeFile,
+    labels: &Labels,
+    intensities: usize,
+    key: u64,
+    memory: &Budget,
+) -> Result<Result<LabelScan, VolumeError>, InspectError> {
+    let shape = file.geometry().shape();
+    let [depth, height, width] = shape;
+    let (plane, size) = (height * width, file.element_type().size());
+    let mut stored = Mapped::<u8>::zeroed(memory, "a plane of a label map", plane * size)?;
+    let mut decoded = Mapped::<u8>::zeroed(memory, "a plane of labels", plane)?;
+    let mut tally = Tally::new(labels, intensities, key, unit(file.geometry().voxel_count()));
+    for d in 0..depth {
+        let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
+        if let Err(problem) = file.read_region(0, region, &mut stored) {
+            return Ok(Err(problem));
+        }
+        let before = (d * plane) as u64;
+        if decode_labels(file.element_type(), file.scaling(), &stored, &mut decoded).is_err() {
+            for (at, label) in decoded.iter_mut().enumerate() {
+                let one = &stored[at * size..(at + 1) * size];
+                let mut found = [0];
+                let result = decode_labels(file.element_type(), file.scaling(), one, &mut found);
+                *label = found[0];
+                if let Err(DecodeError::NotALabel { value, .. }) = result {
+                    *label = 0;
+                    tally.note_wrong(value, before + at as u64);
+                }
+            }
+        }
+        tally.visit(&decoded, before);
+    }
+    Ok(Ok(tally.finish(shape)))
+}
+
+struct Tally<'a> {
+    labels: &'a Labels,
+    counts: [u64; 256],
+    /// Where each value was seen first.
+    first: [u64; 256],
+    /// Values that are no labels at all: voxels, and the first of them; by bits, so that every value can be a key.
+    wrong: BTreeMap<u64, (u64, u64)>,
+    more_wrong: u64,
+    seen: u64,
+    unit: u64,
+    classes: Vec<Sample>,
+    foreground: Sample,
+}
+
+impl Tally<'_> {
+    fn new(labels: &Labels, intensities: usize, key: u64, unit: u64) -> Tally<'_> {
+        let sample = |class: usize| Sample::new(POSITIONS, mix(key ^ class as u64));
+        Tally {
+            labels,
+            counts: [0; 256],
+            first: [0; 256],
+            wrong: BTreeMap::new(),
+            more_wrong: 0,
+            seen: 0,
+            unit,
+            classes: (0..labels.classes()).map(sample).collect(),
+            foreground: Sample::new(intensities, mix(key ^ 0x100)),
+        }
+    }
+
+    fn visit(&mut self, plane: &[u8], before: u64) {
+        self.seen += plane.len() as u64;
+        for (position, &label) in (before..).zip(plane) {
+            if label == 0 {
+                continue;
+            }
+            let count = &mut self.counts[usize::from(label)];
+            if *count == 0 {
+                self.first[usize::from(label)] = position;
+            }
+            *count += 1;
+            if self.labels.is_foreground(label) {
+                self.foreground.show(position);
+                if position.is_multiple_of(self.unit) {
+                    self.classes[usize::from(label)].show(position);
+                }
+            }
+        }
+        if let Some(ignore) = self.labels.ignore() {
+            for (position, _) in (before..).zip(plane).filter(|(_, label)| **label != ignore) {
+                if position.is_multiple_of(self.unit) {
+                    self.classes[0].show(position);
+                }
+            }
+        }
+    }
+
+    fn note_wrong(&mut self, value: f64, position: u64) {
+        let is_known = self.wrong.contains_key(&value.to_bits());
+        if is_known || self.wrong.len() < WRONG_VALUES {
+            self.wrong.entry(value.to_bits()).or_insert((0, position)).0 += 1;
+        } else {
+            self.more_wrong += 1;
+        }
+    }
+
+    fn finish(mut self, shape: [usize; 3]) -> LabelScan {
+        let undecodable = self.wrong.values().map(|(voxels, _)| voxels).sum::<u64>() + self.more_wrong;
+        self.counts[0] = self.seen - self.counts[1..].iter().sum::<u64>() - undecodable;
+        let mut wrong: Vec<WrongValue> = self
+            .wrong
+            .iter()
+            .map(|(bits, (voxels, first))| (f64::from_bits(*bits), *voxels, *first))
+            .map(|(value, voxels, first)| WrongValue { value, voxels, first: voxel(first, shape) })
+            .collect();
+        for value in 1..=u8::MAX {
+            let voxels = self.counts[usize::from(value)];
+            if voxels == 0 || self.labels.contains(value) {
+                continue;
+            }
+            if wrong.len() < WRONG_VALUES {
+                let first = voxel(self.first[usize::from(value)], shape);
+                wrong.push(WrongValue { value: f64::from(value), voxels, first });
+            } else {
+                self.more_wrong += voxels;
+            }
+        }
+        wrong.sort_by(|a, b| a.value.total_cmp(&b.value));
+        let values = self.labels.classes() + usize::from(self.labels.ignore().is_some());
+        LabelScan {
+            counts: self.counts[..values].to_vec(),
+            wrong,
+            more_wrong: self.more_wrong,
+            classes: self.classes.into_iter().map(Sample::into_sorted).collect(),
+            unit: self.unit,
+            foreground: self.foreground.into_sorted(),
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! What is wrong with a case, for people to read.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Whether a problem keeps a case from being used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Severity {
+    /// The case cannot be used as it is.
+    Error,
+    /// The case can be used, but something about it is unusual.
+    Warning,
+}
+
+/// One thing that is wrong with one case.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// How bad it is.
+    pub severity: Severity,
+    /// The case.
+    pub case: String,
+    /// The file.
+    pub file: PathBuf,
+    /// What is wrong, with the numbers.
+    pub text: String,
+    /// A way out.
+    pub hint: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let severity = match self.severity {
+            Severity::Error => "error",
+            Severity::Warning => "warning",
+        };
+        write!(f, "{severity}: case {}: ", self.case)?;
+        let file = self.file.display().to_string();
+        if !self.text.contains(&file) {
+            write!(f, "{file}: ")?;
+        }
+        f.write_str(&self.text)
+    }
+}
+
+/// The problems of one case, as they are found.
+pub(crate) struct Problems {
+    case: String,
+    pub(crate) found: Vec<Problem>,
+}
+
+impl Problems {
+    pub(crate) fn of(case: &str) -> Problems {
+        Problems { case: case.into(), found: Vec::new() }
+    }
+
+    pub(crate) fn error(&mut self, file: &Path, text: String, hint: &str) {
+        self.add(Severity::Error, file, text, Some(hint.into()));
+    }
+
+    pub(crate) fn warning(&mut self, file: &Path, text: String, hint: &str) {
+        self.add(Severity::Warning, file, text, Some(hint.into()));
+    }
+
+    pub(crate) fn add(&mut self, severity: Severity, file: &Path, text: String, hint: Option<String>) {
+        let (case, file) = (self.case.clone(), file.to_path_buf());
+        self.found.push(Problem { severity, case, file, text, hint });
+    }
+
+    pub(crate) fn any_error(&self) -> bool {
+        self.found.iter().any(|problem| problem.severity == Severity::Error)
+    }
+}

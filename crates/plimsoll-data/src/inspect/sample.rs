@@ -1,0 +1,81 @@
+//! A random sample of bounded size from a stream of unknown length.
+
+use std::collections::BinaryHeap;
+
+use crate::random::mix;
+
+/// Keeps, of all positions that it is shown, the `capacity` whose hashes are the least. As hashes are as good as random,
+/// so is the sample; it depends on the key and on which positions there are, not on their order.
+pub(crate) struct Sample {
+    capacity: usize,
+    key: u64,
+    /// (hash, position), the greatest hash on top.
+    kept: BinaryHeap<(u64, u64)>,
+    /// Hashes from this on are not kept.
+    bound: u64,
+}
+
+impl Sample {
+    /// Bytes of a sample of this capacity, and of its positions in order.
+    pub(crate) const fn bytes(capacity: usize) -> u64 {
+        (capacity * (size_of::<(u64, u64)>() + size_of::<u64>())) as u64
+    }
+
+    pub(crate) fn new(capacity: usize, key: u64) -> Sample {
+        Sample { capacity, key, kept: BinaryHeap::with_capacity(capacity), bound: u64::MAX }
+    }
+
+    #[inline]
+    pub(crate) fn show(&mut self, position: u64) {
+        let hash = mix(position ^ self.key);
+        if hash < self.bound {
+            self.keep(hash, position);
+        }
+    }
+
+    fn keep(&mut self, hash: u64, position: u64) {
+        if self.kept.len() == self.capacity {
+            self.kept.pop();
+        }
+        self.kept.push((hash, position));
+        if self.kept.len() == self.capacity {
+            self.bound = self.kept.peek().map_or(0, |(hash, _)| *hash);
+        }
+    }
+
+    /// The positions, in order.
+    pub(crate) fn into_sorted(self) -> Vec<u64> {
+        let mut positions: Vec<u64> = self.kept.into_iter().map(|(_, position)| position).collect();
+        positions.sort_unstable();
+        positions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_position_is_as_likely_to_be_kept_whatever_the_order() {
+        let mut counts = [0u32; 50];
+        for key in 0..10_000 {
+            let mut sample = Sample::new(5, key);
+            (0..50).for_each(|position| sample.show(position));
+            let mut backwards = Sample::new(5, key);
+            (0..50).rev().for_each(|position| backwards.show(position));
+            let kept = sample.into_sorted();
+            assert_eq!(kept, backwards.into_sorted());
+            assert_eq!(kept.len(), 5);
+            kept.iter().for_each(|position| counts[*position as usize] += 1);
+        }
+        // Five deviations of a count with mean 1000.
+        assert!(counts.iter().all(|count| count.abs_diff(1000) < 150), "{counts:?}");
+    }
+
+    #[test]
+    fn what_fits_is_kept_whole() {
+        let mut sample = Sample::new(9, 1);
+        (10..18).for_each(|position| sample.show(position));
+        assert_eq!(sample.into_sorted(), (10..18).collect::<Vec<u64>>());
+    }
+}

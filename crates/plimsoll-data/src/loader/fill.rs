@@ -1,0 +1,138 @@
+//! Making the batch of one step. It is all that the threads of a loader do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_memory::{Budget, Bytes};
+
+use crate::dataset::{Case, Dataset};
+use crate::loader::LoaderError;
+use crate::loader::slot::{BatchBuffer, BatchShape};
+use crate::patch::{CaseSource, PatchError, Scratch, pull};
+use crate::{Intensity, Mode, Sampler, VolumeCache};
+
+/// Where patches come from: the sampler that chooses them, the files of the cases, the cache.
+pub struct Patches {
+    sampler: Sampler,
+    channels: usize,
+    /// In the order of the fingerprint.
+    cases: Vec<(Case, Vec<Intensity>)>,
+    cache: Arc<VolumeCache>,
+}
+
+impl Patches {
+    /// Joins what a sampler chooses with the files of the data set.
+    ///
+    /// # Errors
+    /// If the sampler's inspection is not of this data set, or a channel cannot be normalised.
+    pub fn new(dataset: &Dataset, sampler: Sampler, cache: Arc<VolumeCache>) -> Result<Patches, LoaderError> {
+        let mut cases = Vec::new();
+        for found in sampler
+            .inspection()
+            .fingerprint
+            .iter()
+            .flat_map(|all| all.cases.iter().map(move |case| (all, case)))
+        {
+            let (all, fingerprint) = found;
+            let at = dataset.cases.binary_search_by(|case| case.id.cmp(&fingerprint.id));
+            let unknown = |_| LoaderError::UnknownCase { case: fingerprint.id.clone() };
+            let case = dataset.cases[at.map_err(unknown)?].clone();
+            let intensities = fingerprint
+                .intensities(&dataset.channels, &all.foreground_intensity_properties_per_channel)
+                .map_err(|problem| LoaderError::Normalisation { case: case.id.clone(), problem })?;
+            cases.push((case, intensities));
+        }
+        Ok(Patches { sampler, channels: dataset.channels.len(), cases, cache })
+    }
+
+    /// What chooses the patches.
+    pub fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// The decoded volumes.
+    pub fn cache(&self) -> &VolumeCache {
+        &self.cache
+    }
+
+    /// The shape of a batch of so many patches.
+    pub fn batch_shape(&self, batch_size: usize) -> BatchShape {
+        BatchShape { batch_size, channels: self.channels, patch: self.sampler.config().grid.patch }
+    }
+
+    /// Makes the batch of a step. Gives up between two patches once `stop` is set.
+    pub(crate) fn fill(
+        &self,
+        mode: Mode,
+        seed: u64,
+        step: u64,
+        batch: &mut BatchBuffer,
+        scratch: &mut Scratch,
+        stop: &AtomicBool,
+    ) -> Result<(), LoaderError> {
+        let voxels = batch.shape().voxels();
+        let images = batch.images.chunks_exact_mut((voxels * self.channels).max(1));
+        let labels = batch.labels.chunks_exact_mut(voxels.max(1));
+        for ((sample, case), (image, labels)) in (0..).zip(&mut batch.cases).zip(images.zip(labels)) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(LoaderError::Stopped { step });
+            }
+            let recipe = self.sampler.recipe(mode, seed, step, sample);
+            *case = recipe.case();
+            let (files, intensities) = &self.cases[recipe.case()];
+            CaseSource::open(files, intensities, true, &self.cache)
+                .map_err(PatchError::from)
+                .and_then(|mut source| pull(&recipe, &mut source, image, Some(labels), scratch))
+                .map_err(Box::new)
+                .map_err(|problem| LoaderError::Patch { step, case: files.id.clone(), problem })?;
+        }
+        Ok(())
+    }
+}
+
+/// Makes single batches when they are asked for, on the thread that asks.
+pub struct BatchReader {
+    patches: Arc<Patches>,
+    mode: Mode,
+    seed: u64,
+    batch: BatchBuffer,
+    scratch: Scratch,
+    never: AtomicBool,
+}
+
+impl BatchReader {
+    /// What a reader of batches of this shape reserves.
+    ///
+    /// # Errors
+    /// If a batch does not fit the address space.
+    pub fn bytes(shape: BatchShape, scratch: Bytes) -> Result<Bytes, LoaderError> {
+        Ok(BatchBuffer::bytes(shape)? + Scratch::reserves(scratch)?)
+    }
+
+    /// A reader with one batch and one scratch, reserved from `budget`.
+    ///
+    /// # Errors
+    /// If the budget has no room for them.
+    pub fn new(
+        patches: Arc<Patches>,
+        mode: Mode,
+        seed: u64,
+        batch_size: usize,
+        scratch: Bytes,
+        budget: &Budget,
+    ) -> Result<BatchReader, LoaderError> {
+        let batch = BatchBuffer::new(patches.batch_shape(batch_size), budget)?;
+        let scratch = Scratch::new(budget, scratch)?;
+        Ok(BatchReader { patches, mode, seed, batch, scratch, never: AtomicBool::new(false) })
+    }
+
+    /// The batch of a step: the same that a [`Loader`](crate::Loader) makes of it.
+    ///
+    /// # Errors
+    /// If a patch cannot be made; the error names the case and the file.
+    pub fn load(&mut self, step: u64) -> Result<&BatchBuffer, LoaderError> {
+        let BatchReader { patches, mode, seed, batch, scratch, never } = self;
+        patches.fill(*mode, *seed, step, batch, scratch, never)?;
+        Ok(batch)
+    }
+}

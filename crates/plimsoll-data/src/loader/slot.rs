@@ -1,0 +1,133 @@
+//! The buffers of a batch, and how they are lent.
+
+use std::fmt;
+use std::sync::Arc;
+
+use plimsoll_memory::{Budget, Bytes, Mapped};
+
+use crate::loader::{LoaderError, Shared};
+
+/// The shape of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchShape {
+    /// Patches.
+    pub batch_size: usize,
+    /// Channels of each.
+    pub channels: usize,
+    /// Voxels of each along (depth, height, width).
+    pub patch: [usize; 3],
+}
+
+impl BatchShape {
+    /// Voxels of a patch; `usize::MAX`, which no buffer has, if that overflows.
+    pub(crate) fn voxels(&self) -> usize {
+        self.patch.iter().fold(1, |product: usize, size| product.saturating_mul(*size))
+    }
+
+    fn labels(&self) -> usize {
+        self.voxels().saturating_mul(self.batch_size)
+    }
+
+    fn values(&self) -> usize {
+        self.labels().saturating_mul(self.channels)
+    }
+}
+
+/// Images and labels of a batch.
+#[derive(Debug)]
+pub struct BatchBuffer {
+    shape: BatchShape,
+    pub(crate) images: Mapped<f32>,
+    pub(crate) labels: Mapped<u8>,
+    pub(crate) cases: Vec<usize>,
+}
+
+impl BatchBuffer {
+    /// What the buffers reserve.
+    pub(crate) fn bytes(shape: BatchShape) -> Result<Bytes, LoaderError> {
+        Ok(Mapped::<f32>::bytes(shape.values())? + Mapped::<u8>::bytes(shape.labels())?)
+    }
+
+    pub(crate) fn new(shape: BatchShape, budget: &Budget) -> Result<BatchBuffer, LoaderError> {
+        Ok(BatchBuffer {
+            shape,
+            images: Mapped::zeroed(budget, "batches", shape.values())?,
+            labels: Mapped::zeroed(budget, "batches", shape.labels())?,
+            cases: vec![0; shape.batch_size],
+        })
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> BatchShape {
+        self.shape
+    }
+
+    /// Normalised intensities, `[patch][channel][depth][height][width]`.
+    pub fn images(&self) -> &[f32] {
+        &self.images
+    }
+
+    /// Labels, `[patch][depth][height][width]`.
+    pub fn labels(&self) -> &[u8] {
+        &self.labels
+    }
+
+    /// The case of each patch, by its place in the fingerprint's list.
+    pub fn cases(&self) -> &[usize] {
+        &self.cases
+    }
+}
+
+/// A batch that a loader lends. Its buffers are filled again once it is dropped.
+pub struct Batch {
+    step: u64,
+    shape: BatchShape,
+    /// `None` only while it is dropped.
+    buffer: Option<BatchBuffer>,
+    shared: Arc<Shared>,
+}
+
+impl Batch {
+    pub(crate) fn new(step: u64, buffer: BatchBuffer, shared: Arc<Shared>) -> Batch {
+        Batch { step, shape: buffer.shape, buffer: Some(buffer), shared }
+    }
+
+    /// The step that it is for.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> BatchShape {
+        self.shape
+    }
+
+    /// Normalised intensities, `[patch][channel][depth][height][width]`.
+    pub fn images(&self) -> &[f32] {
+        self.buffer.as_ref().map_or(&[], BatchBuffer::images)
+    }
+
+    /// Labels, `[patch][depth][height][width]`.
+    pub fn labels(&self) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], BatchBuffer::labels)
+    }
+
+    /// The case of each patch, by its place in the fingerprint's list.
+    pub fn cases(&self) -> &[usize] {
+        self.buffer.as_ref().map_or(&[], BatchBuffer::cases)
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.shared.give_back(buffer);
+        }
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch(step {}, {:?})", self.step, self.shape)
+    }
+}

@@ -1,0 +1,254 @@
+//! Pulling a patch: reading what it touches of the stored images, and interpolating once.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_volume::{Outside, PullError, SourceBlock, VolumeError, VoxelBox, pull_linear, pull_nearest};
+
+use crate::patch::recipe::Recipe;
+use crate::patch::source::CaseSource;
+use crate::patch::tiles::{Tiling, TooSmall, is_contiguous, within};
+use crate::random::{Draws, Purpose};
+
+/// The memory in which a thread holds parts of source images while it interpolates: reserved once, and never more.
+pub struct Scratch {
+    voxels: Mapped<f32>,
+}
+
+impl Scratch {
+    /// What a thread uses unless told otherwise: 8 MiB, a cube of 128 voxels.
+    pub const DEFAULT: Bytes = Bytes::mib(8);
+
+    /// Scratch of `bytes`, rounded up to whole pages, reserved from `budget` for as long as it lives.
+    ///
+    /// # Errors
+    /// If the budget has no room for it.
+    pub fn new(budget: &Budget, bytes: Bytes) -> Result<Scratch, MapError> {
+        Ok(Scratch { voxels: Mapped::zeroed(budget, "scratch", Scratch::elements(bytes))? })
+    }
+
+    /// What scratch of `bytes` reserves.
+    ///
+    /// # Errors
+    /// If it does not fit the address space.
+    pub fn reserves(bytes: Bytes) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(Scratch::elements(bytes))
+    }
+
+    fn elements(bytes: Bytes) -> usize {
+        usize::try_from(bytes.0).unwrap_or(usize::MAX).div_ceil(size_of::<f32>())
+    }
+}
+
+impl fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scratch({})", self.voxels.reserved())
+    }
+}
+
+/// Why a patch could not be pulled.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    /// A file cannot be read.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// An image no longer has the shape that it had when the data set was inspected.
+    #[error("{path} has shape {found:?}, but had {expected:?} when the data set was inspected")]
+    Changed {
+        /// The file.
+        path: PathBuf,
+        /// Its shape (depth, height, width) as stored.
+        found: [usize; 3],
+        /// What it was.
+        expected: [usize; 3],
+    },
+    /// The scratch cannot even hold what one voxel reads.
+    #[error("{path}: one voxel of a patch reads {needed} of the image, but the scratch is {found}")]
+    ScratchTooSmall {
+        /// The file.
+        path: PathBuf,
+        /// What is needed at least.
+        needed: Bytes,
+        /// What there is.
+        found: Bytes,
+    },
+    /// A buffer is not as long as the patch needs it to be.
+    #[error("a buffer for a patch of {expected} values has {found}")]
+    BufferLength {
+        /// Values of the patch.
+        expected: usize,
+        /// Values of the buffer.
+        found: usize,
+    },
+    /// Labels are wanted of a case that has none.
+    #[error("the case has no label map")]
+    NoLabel,
+    /// The map leads to nowhere.
+    #[error("{path}: {problem}")]
+    Interpolation {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        problem: Box<PullError>,
+    },
+}
+
+impl PatchError {
+    /// A way out.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            PatchError::Volume(problem) => problem.hint(),
+            PatchError::Changed { .. } => Some("inspect the data set again".into()),
+            PatchError::ScratchTooSmall { needed, .. } => {
+                Some(format!("raise the scratch to {needed} at least; {} is usual", Scratch::DEFAULT))
+            }
+            PatchError::Interpolation { problem, .. } => problem.hint(),
+            PatchError::BufferLength { .. } | PatchError::NoLabel => None,
+        }
+    }
+}
+
+/// Makes a patch: `image` becomes `[channel][depth][height][width]` of normalised intensities, interpolated linearly,
+/// and `labels` `[depth][height][width]`, the nearest voxel's. What is outside of the image is 0, in intensities after
+/// normalisation, and background in labels. A patch that is neither turned nor at another spacing copies voxels as they
+/// are.
+///
+/// Only the part of each image that the patch touches is read, in pieces that fit `scratch`; the result does not depend
+/// on how many. Where a patch shows more than one source voxel per voxel, those between its samples do not count: nothing
+/// is smoothed first.
+///
+/// # Errors
+/// If a file cannot be read or has changed since it was inspected, a buffer has the wrong length, or the scratch cannot
+/// hold the eight voxels that one sample is made of.
+pub fn pull(
+    recipe: &Recipe,
+    source: &mut CaseSource,
+    image: &mut [f32],
+    labels: Option<&mut [u8]>,
+    scratch: &mut Scratch,
+) -> Result<(), PatchError> {
+    let voxels = recipe.voxels();
+    check_length(voxels * source.channels(), image.len())?;
+    for (path, found) in source.shapes() {
+        if found != recipe.stored_shape {
+            return Err(PatchError::Changed { path: path.into(), found, expected: recipe.stored_shape });
+        }
+    }
+    if let Some(labels) = labels {
+        check_length(voxels, labels.len())?;
+        if !source.has_label() {
+            return Err(PatchError::NoLabel);
+        }
+        let memory = bytemuck::cast_slice_mut(&mut scratch.voxels);
+        let kind = Kind { channel: None, outside: 0, read: read_labels, interpolate: pull_nearest };
+        pull_one(recipe, source, labels, memory, &kind)?;
+    }
+    for (channel, out) in image.chunks_exact_mut(voxels.max(1)).enumerate() {
+        // Images are normalised before they are interpolated, so the value outside is 0 whatever the normalisation.
+        let kind = Kind {
+            channel: Some(channel),
+            outside: 0.0,
+            read: CaseSource::read_channel,
+            interpolate: pull_linear,
+        };
+        pull_one(recipe, source, out, &mut scratch.voxels, &kind)?;
+    }
+    let stream = recipe.stream;
+    recipe.change.apply(image, voxels, || {
+        Draws::new(stream.seed, Purpose::Noise, stream.group, stream.step, stream.sample)
+    });
+    Ok(())
+}
+
+fn check_length(expected: usize, found: usize) -> Result<(), PatchError> {
+    if expected == found { Ok(()) } else { Err(PatchError::BufferLength { expected, found }) }
+}
+
+fn read_labels(
+    source: &mut CaseSource,
+    _: usize,
+    region: VoxelBox,
+    labels: &mut [u8],
+) -> Result<(), VolumeError> {
+    source.read_labels(region, labels)
+}
+
+/// What tells intensities from labels.
+struct Kind<T> {
+    /// `None` for the label map.
+    channel: Option<usize>,
+    outside: T,
+    read: fn(&mut CaseSource, usize, VoxelBox, &mut [T]) -> Result<(), VolumeError>,
+    interpolate: Interpolate<T>,
+}
+
+type Interpolate<T> = fn(
+    &SourceBlock<'_, T>,
+    &plimsoll_volume::VoxelMap,
+    [usize; 3],
+    Outside<T>,
+    &mut [T],
+) -> Result<(), PullError>;
+
+fn pull_one<T: Copy>(
+    recipe: &Recipe,
+    source: &mut CaseSource,
+    out: &mut [T],
+    memory: &mut [T],
+    kind: &Kind<T>,
+) -> Result<(), PatchError> {
+    let path = source.path(kind.channel).to_path_buf();
+    let bytes = |elements: usize| Bytes::of(elements.saturating_mul(size_of::<T>()));
+    let found = bytes(memory.len());
+    let too_small = |TooSmall { needed }| PatchError::ScratchTooSmall {
+        path: path.clone(),
+        needed: bytes(needed),
+        found,
+    };
+    let in_file =
+        |problem: PullError| PatchError::Interpolation { path: path.clone(), problem: Box::new(problem) };
+    let tiling = Tiling::new(&recipe.map, recipe.patch, recipe.stored_shape, memory.len());
+    tiling.visit(too_small, &mut |tile| {
+        let Some(region) = tile.region else {
+            copy_rows(&tile.part, recipe.patch, |row| out[row].fill(kind.outside));
+            return Ok(());
+        };
+        // Both products were found to fit when the patch was cut.
+        let (voxels, aside) = memory.split_at_mut(region.shape.iter().product());
+        (kind.read)(source, kind.channel.unwrap_or(0), region, voxels)?;
+        let block = SourceBlock::new(voxels, region, recipe.stored_shape).map_err(in_file)?;
+        let map = within(&recipe.map, &tile.part);
+        let count = tile.part.shape.iter().product::<usize>();
+        let outside = Outside::Constant(kind.outside);
+        if is_contiguous(&tile.part, recipe.patch) {
+            let first = offset(tile.part.start, recipe.patch);
+            let part = &mut out[first..first + count];
+            return (kind.interpolate)(&block, &map, tile.part.shape, outside, part).map_err(in_file);
+        }
+        let aside = &mut aside[..count];
+        (kind.interpolate)(&block, &map, tile.part.shape, outside, aside).map_err(in_file)?;
+        let mut rows = aside.chunks_exact(tile.part.shape[2]);
+        copy_rows(&tile.part, recipe.patch, |row| {
+            if let Some(pulled) = rows.next() {
+                out[row].copy_from_slice(pulled);
+            }
+        });
+        Ok(())
+    })
+}
+
+fn offset(start: [usize; 3], patch: [usize; 3]) -> usize {
+    (start[0] * patch[1] + start[1]) * patch[2] + start[2]
+}
+
+/// Calls `copy` with the place in the patch of each row of a part.
+fn copy_rows(part: &VoxelBox, patch: [usize; 3], mut copy: impl FnMut(std::ops::Range<usize>)) {
+    let [depth, height, width] = part.start;
+    for d in depth..depth + part.shape[0] {
+        for h in height..height + part.shape[1] {
+            let first = offset([d, h, width], patch);
+            copy(first..first + part.shape[2]);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Everything that makes a patch: from where, through which map, changed how.
+
+use plimsoll_volume::{Spacing, VoxelMap};
+
+use crate::TargetGrid;
+use crate::patch::augmentation::SpatialChange;
+use crate::patch::intensity::IntensityChange;
+
+/// Maps are rounded to multiples of this. Then coordinates of patch voxels are computed without any rounding, and a tile
+/// of a patch reads the very coordinates that the whole patch would. It is just above the 1e-7 voxels within which a
+/// [`VoxelMap`] takes a translation as whole, so that no tile is moved by that. A patch of 512 voxels is off by at most
+/// two hundred-thousandths of a voxel at its ends.
+const QUANTUM: f64 = 1.0 / (1 << 23) as f64;
+
+/// Which stream of random numbers the noise of a patch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stream {
+    pub(crate) seed: u64,
+    pub(crate) group: u32,
+    pub(crate) step: u64,
+    pub(crate) sample: u64,
+}
+
+/// How to make one patch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Recipe {
+    pub(crate) case: usize,
+    pub(crate) patch: [usize; 3],
+    pub(crate) stored_shape: [usize; 3],
+    pub(crate) map: VoxelMap,
+    pub(crate) change: IntensityChange,
+    pub(crate) stream: Stream,
+}
+
+impl Recipe {
+    /// The patch of `patch` voxels that starts at voxel `start` of `target`, which may lie outside of it; `change` turns,
+    /// scales and mirrors it about its centre, rigidly on a grid of `spacing`. Intensities are left alone.
+    pub fn new(
+        case: usize,
+        target: &TargetGrid,
+        start: [i64; 3],
+        patch: [usize; 3],
+        spacing: Spacing,
+        change: &SpatialChange,
+    ) -> Recipe {
+        let centre = patch.map(|voxels| (voxels as f64 - 1.0) / 2.0);
+        let mut mirror = [[0.0; 4]; 3];
+        for axis in 0..3 {
+            let mirrored = change.mirrored[axis];
+            mirror[axis][axis] = if mirrored { -1.0 } else { 1.0 };
+            mirror[axis][3] = if mirrored { 2.0 * centre[axis] } else { 0.0 };
+        }
+        let map = VoxelMap::new(mirror)
+            .then(&VoxelMap::scale(change.factors, centre))
+            .then(&VoxelMap::rotation(change.radians, spacing, centre))
+            .then(&target.window(start));
+        Recipe {
+            case,
+            patch,
+            stored_shape: target.stored_shape(),
+            map: rounded(&map, centre),
+            change: IntensityChange::default(),
+            stream: Stream { seed: 0, group: 0, step: 0, sample: 0 },
+        }
+    }
+
+    /// The window of `patch` voxels that starts at voxel `start` of `target`, unchanged: what is predicted from.
+    pub fn window(case: usize, target: &TargetGrid, start: [i64; 3], patch: [usize; 3]) -> Recipe {
+        Recipe::new(case, target, start, patch, Spacing([1.0; 3]), &SpatialChange::NONE)
+    }
+
+    /// The case, by its place in the fingerprint's list.
+    pub fn case(&self) -> usize {
+        self.case
+    }
+
+    /// The voxels along each axis.
+    pub fn patch(&self) -> [usize; 3] {
+        self.patch
+    }
+
+    /// From voxels of the patch to voxels of the stored image: all steps in one.
+    pub fn map(&self) -> VoxelMap {
+        self.map
+    }
+
+    /// What is done to intensities.
+    pub fn intensity_change(&self) -> &IntensityChange {
+        &self.change
+    }
+
+    /// The voxels of a patch.
+    pub(crate) fn voxels(&self) -> usize {
+        self.patch.iter().product()
+    }
+}
+
+/// The map with entries that are multiples of [`QUANTUM`], and `centre` where it was.
+fn rounded(map: &VoxelMap, centre: [f64; 3]) -> VoxelMap {
+    let round = |value: f64| (value / QUANTUM).round() * QUANTUM;
+    let at_centre = map.apply(centre);
+    let mut rows = map.rows();
+    for (row, at) in rows.iter_mut().zip(at_centre) {
+        for factor in &mut row[..3] {
+            *factor = round(*factor);
+        }
+        let turned = (row[0] * centre[0] + row[1] * centre[1]) + row[2] * centre[2];
+        row[3] = round(at - turned);
+    }
+    VoxelMap::new(rows)
+}

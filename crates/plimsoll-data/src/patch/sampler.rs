@@ -1,0 +1,266 @@
+//! Choosing patches: which case, which place, which augmentation.
+
+use std::sync::Arc;
+
+use plimsoll_volume::VoxelBox;
+use serde::{Deserialize, Serialize};
+
+use crate::patch::augmentation::{Augmentation, AugmentationError, SpatialChange};
+use crate::patch::intensity::IntensityChange;
+use crate::patch::recipe::{Recipe, Stream};
+use crate::random::{Draws, Purpose};
+use crate::{Fold, Inspection, PatchGrid, TargetGrid};
+
+/// What patches are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Training: of the fold's training cases, augmented, different in every step.
+    Training,
+    /// Validation: of the fold's validation cases, as they are, the same whenever they are asked for.
+    Validation,
+}
+
+impl Mode {
+    /// Part of the key of random numbers; must not change.
+    fn group(self) -> u32 {
+        match self {
+            Mode::Training => 0,
+            Mode::Validation => 1,
+        }
+    }
+}
+
+/// How patches are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplerConfig {
+    /// Their shape and spacing.
+    pub grid: PatchGrid,
+    /// What is done to those for training.
+    #[serde(default)]
+    pub augmentation: Augmentation,
+    /// The share of patches that are centred on the foreground.
+    #[serde(default = "default_oversampling")]
+    pub oversample_foreground: f64,
+}
+
+fn default_oversampling() -> f64 {
+    1.0 / 3.0
+}
+
+impl SamplerConfig {
+    /// nnU-Net's augmentation, and a third of the patches on the foreground.
+    pub fn new(grid: PatchGrid) -> SamplerConfig {
+        let (augmentation, oversample_foreground) = (Augmentation::default(), default_oversampling());
+        SamplerConfig { grid, augmentation, oversample_foreground }
+    }
+}
+
+/// Why patches cannot be chosen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SamplerError {
+    /// A case of the fold was not inspected, or was found to be unusable.
+    #[error("case {case} of the fold is not among the cases that were found to be sound")]
+    UnknownCase {
+        /// The case.
+        case: String,
+    },
+    /// There is nothing to train on or to validate with.
+    #[error("the fold has no {list} cases")]
+    Empty {
+        /// `train` or `val`.
+        list: &'static str,
+    },
+    /// The patch has no voxels, or more than can be addressed.
+    #[error("a patch cannot have the shape {patch:?}")]
+    Patch {
+        /// Its shape.
+        patch: [usize; 3],
+    },
+    /// The spacing is not a length.
+    #[error("a spacing of {found} mm is not possible")]
+    Spacing {
+        /// The first impossible one.
+        found: f64,
+    },
+    /// A share is not between 0 and 1.
+    #[error("`oversample_foreground` is {found}, but must be a share from 0 to 1")]
+    Oversampling {
+        /// The value.
+        found: f64,
+    },
+    /// A setting of the augmentation makes no sense.
+    #[error(transparent)]
+    Augmentation(#[from] AugmentationError),
+}
+
+impl SamplerError {
+    /// A way out.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SamplerError::UnknownCase { .. } => {
+                Some("see what `inspect` says of the case; repair it, or take it out of the fold".into())
+            }
+            SamplerError::Empty { .. } => Some("use fold `all` to train on all cases".into()),
+            SamplerError::Augmentation(problem) => problem.hint(),
+            _ => None,
+        }
+    }
+}
+
+/// What is needed of a case to place patches in it.
+struct Place {
+    target: TargetGrid,
+    /// Along each axis, the first and the last start of a patch.
+    starts: [(i64, i64); 3],
+}
+
+/// Chooses patches. Which one is a function of seed, step and sample alone, so a run that is resumed needs no state.
+pub struct Sampler {
+    config: SamplerConfig,
+    inspection: Arc<Inspection>,
+    channels: usize,
+    places: Vec<Place>,
+    training: Vec<usize>,
+    validation: Vec<usize>,
+}
+
+impl Sampler {
+    /// Chooses patches of the cases of a fold.
+    ///
+    /// # Errors
+    /// If the fold names a case that is not sound, or has none; or if a setting makes no sense.
+    pub fn new(
+        inspection: Arc<Inspection>,
+        fold: &Fold,
+        config: SamplerConfig,
+    ) -> Result<Sampler, SamplerError> {
+        config.augmentation.check()?;
+        let PatchGrid { patch, spacing } = config.grid;
+        if config.grid.voxels().is_none_or(|voxels| voxels == 0 || voxels > isize::MAX as usize / 8) {
+            return Err(SamplerError::Patch { patch });
+        }
+        if let Some(found) = spacing.0.into_iter().find(|length| !(length.is_normal() && *length > 0.0)) {
+            return Err(SamplerError::Spacing { found });
+        }
+        if !(0.0..=1.0).contains(&config.oversample_foreground) {
+            return Err(SamplerError::Oversampling { found: config.oversample_foreground });
+        }
+        let cases = inspection.fingerprint.as_ref().map_or(&[][..], |fingerprint| &fingerprint.cases);
+        let number = |id: &String| {
+            let found = cases.binary_search_by(|case| case.id.cmp(id));
+            found.map_err(|_| SamplerError::UnknownCase { case: id.clone() })
+        };
+        let numbers = |list: &'static str, ids: &[String]| {
+            if ids.is_empty() {
+                return Err(SamplerError::Empty { list });
+            }
+            ids.iter().map(number).collect::<Result<Vec<usize>, _>>()
+        };
+        let (training, validation) = (numbers("train", &fold.train)?, numbers("val", &fold.val)?);
+        let places = cases
+            .iter()
+            .map(|case| {
+                let target = TargetGrid::new(&case.geometry, spacing);
+                let room = target.covering(&case.nonzero_box);
+                Place { target, starts: starts(&room, patch) }
+            })
+            .collect();
+        let channels = cases.first().map_or(0, |case| case.channels.len());
+        Ok(Sampler { config, places, channels, training, validation, inspection })
+    }
+
+    /// How patches are chosen.
+    pub fn config(&self) -> &SamplerConfig {
+        &self.config
+    }
+
+    /// What was found out about the cases.
+    pub fn inspection(&self) -> &Inspection {
+        &self.inspection
+    }
+
+    /// The grid of a case, by its place in the fingerprint's list.
+    pub fn target(&self, case: usize) -> Option<&TargetGrid> {
+        self.places.get(case).map(|place| &place.target)
+    }
+
+    /// The recipe of sample `sample` of step `step`.
+    ///
+    /// A case is chosen, each as likely as any other. With the probability `oversample_foreground` the patch is centred
+    /// on a foreground voxel, each class that the case has being as likely as any other; otherwise, or if there is no
+    /// foreground, it is anywhere. It stays within the box of non-zero voxels as long as it fits, and is centred where
+    /// it does not. Of a data set with voxels to be ignored, patches that are not on the foreground are centred on a
+    /// voxel that is annotated.
+    pub fn recipe(&self, mode: Mode, seed: u64, step: u64, sample: u64) -> Recipe {
+        let stream = Stream { seed, group: mode.group(), step, sample };
+        let draws = |purpose| Draws::new(seed, purpose, stream.group, step, sample);
+        let cases = match mode {
+            Mode::Training => &self.training,
+            Mode::Validation => &self.validation,
+        };
+        let mut place = draws(Purpose::Place);
+        let case = cases[place.below(cases.len())];
+        let start = self.start(case, &mut place);
+        let augmentation = &self.config.augmentation;
+        let (space, change) = match mode {
+            Mode::Training => (
+                augmentation.draw_space(&self.config.grid, &mut draws(Purpose::Space)),
+                augmentation.draw_intensity(self.channels, &mut draws(Purpose::Intensity)),
+            ),
+            Mode::Validation => (SpatialChange::NONE, IntensityChange::default()),
+        };
+        let PatchGrid { patch, spacing } = self.config.grid;
+        let recipe = Recipe::new(case, &self.places[case].target, start, patch, spacing, &space);
+        Recipe { change, stream, ..recipe }
+    }
+
+    fn start(&self, case: usize, draws: &mut Draws) -> [i64; 3] {
+        let Place { target, starts } = &self.places[case];
+        let index = &self.inspection.foreground[case];
+        let on_foreground = draws.chance(self.config.oversample_foreground);
+        let positions = if on_foreground {
+            let present: Vec<u8> = index.present().collect();
+            (!present.is_empty()).then(|| index.positions(present[draws.below(present.len())]))
+        } else {
+            Some(index.annotated())
+        };
+        match positions.filter(|positions| !positions.is_empty()) {
+            Some(positions) => {
+                let voxel = positions.voxel(draws.below(positions.len()), target.stored_shape());
+                let centre = target.index_of(voxel);
+                std::array::from_fn(|axis| {
+                    let before = (self.config.grid.patch[axis] / 2) as i64;
+                    let (first, last) = starts[axis];
+                    (centre[axis].round() as i64 - before).clamp(first, last)
+                })
+            }
+            None => starts.map(|(first, last)| first + draws.below((last - first + 1) as usize) as i64),
+        }
+    }
+}
+
+/// Where patches may start so that they stay in `room`; where they do not fit, so that they are centred.
+fn starts(room: &VoxelBox, patch: [usize; 3]) -> [(i64, i64); 3] {
+    std::array::from_fn(|axis| {
+        let (first, size, patch) = (room.start[axis] as i64, room.shape[axis] as i64, patch[axis] as i64);
+        if patch <= size {
+            (first, first + size - patch)
+        } else {
+            let centred = first - (patch - size) / 2;
+            (centred, centred)
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_patch_stays_inside_where_it_fits_and_is_centred_where_not() {
+        let room = VoxelBox { start: [2, 0, 5], shape: [10, 8, 4] };
+        assert_eq!(starts(&room, [4, 8, 7]), [(2, 8), (0, 0), (4, 4)]);
+    }
+}

@@ -1,0 +1,108 @@
+//! Random numbers that depend on nothing but what they are for.
+//!
+//! A generator that is advanced from draw to draw has a state, which a run would have to save and threads would have to
+//! share. Here every use has a stream of its own, whose key says which: seed, step, sample and purpose. The streams are
+//! ChaCha with 8 rounds (Bernstein 2008), whose output is fixed by its definition.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_distr::{Distribution, StandardNormal};
+
+/// What numbers are drawn for. The discriminants are part of the key and must not change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// The case and the place of a patch.
+    Place = 1,
+    /// Rotation, scale, mirroring.
+    Space = 2,
+    /// Parameters of what changes intensities.
+    Intensity = 3,
+    /// Noise, voxel by voxel.
+    Noise = 4,
+    /// The shapes of a phantom.
+    Phantom = 5,
+}
+
+/// One stream.
+pub(crate) struct Draws(ChaCha8Rng);
+
+impl Draws {
+    /// The stream of these four. `group` tells apart what has the same steps and samples.
+    pub(crate) fn new(seed: u64, purpose: Purpose, group: u32, step: u64, sample: u64) -> Draws {
+        let mut key = [0; 32];
+        key[..8].copy_from_slice(&seed.to_le_bytes());
+        key[8..16].copy_from_slice(&step.to_le_bytes());
+        key[16..24].copy_from_slice(&sample.to_le_bytes());
+        key[24..28].copy_from_slice(&(purpose as u32).to_le_bytes());
+        key[28..].copy_from_slice(&group.to_le_bytes());
+        Draws(ChaCha8Rng::from_seed(key))
+    }
+
+    /// From 0 up to, not including, 1.
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    }
+
+    /// From `low` to `high`.
+    pub(crate) fn between(&mut self, (low, high): (f64, f64)) -> f64 {
+        low + (high - low) * self.unit()
+    }
+
+    /// True with this probability.
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// A whole number below `count`, which must not be 0. What the product's rounding favours is less than one part in
+    /// 2⁶⁴ ÷ `count`.
+    pub(crate) fn below(&mut self, count: usize) -> usize {
+        ((u128::from(self.0.next_u64()) * count as u128) >> 64) as usize
+    }
+
+    /// From the normal distribution with mean 0 and deviation 1.
+    pub(crate) fn normal(&mut self) -> f32 {
+        StandardNormal.sample(&mut self.0)
+    }
+}
+
+/// Mixes a number so that each bit of the result depends on each of the input (the finaliser of SplitMix64; Steele, Lea
+/// and Flood 2014).
+pub(crate) fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_the_key_makes_another_stream() {
+        let first =
+            |seed, purpose, group, step, sample| Draws::new(seed, purpose, group, step, sample).unit();
+        let reference = first(1, Purpose::Place, 0, 2, 3);
+        assert_eq!(reference, first(1, Purpose::Place, 0, 2, 3));
+        for other in [
+            first(2, Purpose::Place, 0, 2, 3),
+            first(1, Purpose::Space, 0, 2, 3),
+            first(1, Purpose::Place, 1, 2, 3),
+            first(1, Purpose::Place, 0, 3, 3),
+            first(1, Purpose::Place, 0, 2, 4),
+        ] {
+            assert_ne!(reference, other);
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_drawn_evenly() {
+        let mut draws = Draws::new(1, Purpose::Place, 0, 0, 0);
+        let mut counts = [0u32; 7];
+        for _ in 0..70_000 {
+            counts[draws.below(7)] += 1;
+        }
+        // Five deviations of a count with mean 10 000.
+        assert!(counts.iter().all(|count| count.abs_diff(10_000) < 470), "{counts:?}");
+    }
+}

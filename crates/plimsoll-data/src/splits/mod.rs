@@ -1,0 +1,258 @@
+//! Which cases train and which validate.
+//!
+//! The folds are those that nnU-Net makes: scikit-learn's `KFold(n_splits=5, shuffle=True, random_state=12345)` over the
+//! sorted names, whose order comes from NumPy's Mersenne Twister. So numbers can be compared fold by fold.
+
+mod mersenne;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::atomic;
+use mersenne::MersenneTwister;
+
+/// The folds that are made unless there are fewer cases.
+const FOLDS: usize = 5;
+
+/// nnU-Net's `random_state`.
+const SEED: u32 = 12345;
+
+/// A million cases fit into this.
+const LARGEST: u64 = 64 << 20;
+
+/// One way to divide the cases.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fold {
+    /// The cases to train on.
+    pub train: Vec<String>,
+    /// The cases to validate with.
+    pub val: Vec<String>,
+}
+
+impl Fold {
+    /// All cases train and all validate: nnU-Net's fold `all`.
+    pub fn all(ids: &[String]) -> Fold {
+        Fold { train: ids.to_vec(), val: ids.to_vec() }
+    }
+}
+
+/// The folds of a data set, as `splits_final.json` has them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Splits {
+    /// Each is one way to divide the cases.
+    pub folds: Vec<Fold>,
+}
+
+/// Why there are no usable folds.
+#[derive(Debug, thiserror::Error)]
+pub enum SplitsError {
+    /// One case cannot be divided.
+    #[error("{cases} case cannot be divided into folds for training and validation")]
+    TooFewCases {
+        /// How many there are.
+        cases: usize,
+    },
+    /// The system refused.
+    #[error("cannot {action} {path}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What was attempted.
+        action: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The file is not JSON, or not a list of folds.
+    #[error("{path} is not a list of folds {{\"train\": […], \"val\": […]}}: {problem}")]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        problem: serde_json::Error,
+    },
+    /// The file has no folds.
+    #[error("{path} has no folds")]
+    NoFolds {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A list is empty.
+    #[error("{path}: `{list}` of fold {fold} is empty")]
+    Empty {
+        /// The file.
+        path: PathBuf,
+        /// From 0.
+        fold: usize,
+        /// `train` or `val`.
+        list: &'static str,
+    },
+    /// A case is not in the data set.
+    #[error("{path}: `{list}` of fold {fold} has the case {case}, which the data set has not")]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// From 0.
+        fold: usize,
+        /// `train` or `val`.
+        list: &'static str,
+        /// The case.
+        case: String,
+    },
+    /// A case is in a list twice.
+    #[error("{path}: `{list}` of fold {fold} has the case {case} twice")]
+    Duplicate {
+        /// The file.
+        path: PathBuf,
+        /// From 0.
+        fold: usize,
+        /// `train` or `val`.
+        list: &'static str,
+        /// The case.
+        case: String,
+    },
+    /// A case trains and validates.
+    #[error("{path}: case {case} is in `train` and in `val` of fold {fold}")]
+    Overlap {
+        /// The file.
+        path: PathBuf,
+        /// From 0.
+        fold: usize,
+        /// The case.
+        case: String,
+    },
+    /// There is no such fold.
+    #[error("there is no fold {fold}: the folds are numbered from 0 to {}", folds.saturating_sub(1))]
+    NoSuchFold {
+        /// What was asked for.
+        fold: usize,
+        /// How many there are.
+        folds: usize,
+    },
+}
+
+impl SplitsError {
+    /// A way out.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            SplitsError::TooFewCases { .. } => "use fold `all` to train and validate on all cases".into(),
+            SplitsError::Io { .. } => return None,
+            SplitsError::Json { .. } | SplitsError::NoFolds { .. } => {
+                "remove the file to have the folds made anew".into()
+            }
+            SplitsError::Empty { .. } => "use fold `all` to train and validate on all cases".into(),
+            SplitsError::Unknown { .. } => {
+                "correct the name, or remove the file to have the folds made anew".into()
+            }
+            SplitsError::Duplicate { .. } => "remove one of the two".into(),
+            SplitsError::Overlap { .. } => {
+                "remove it from one of the two: what was trained on says nothing in validation".into()
+            }
+            SplitsError::NoSuchFold { .. } => "choose one of them, or `all`".into(),
+        })
+    }
+}
+
+impl Splits {
+    /// Five folds of these cases, or as many as there are cases; the same that nnU-Net makes.
+    ///
+    /// # Errors
+    /// If there are fewer than two cases.
+    pub fn make(ids: &[String]) -> Result<Splits, SplitsError> {
+        let cases = ids.len();
+        if cases < 2 {
+            return Err(SplitsError::TooFewCases { cases });
+        }
+        let mut sorted = ids.to_vec();
+        sorted.sort();
+        let mut order: Vec<usize> = (0..cases).collect();
+        MersenneTwister::new(SEED).shuffle(&mut order);
+        let folds = FOLDS.min(cases);
+        let mut fold_of = vec![0; cases];
+        let mut start = 0;
+        for fold in 0..folds {
+            // The first folds take the cases that are left over.
+            let size = cases / folds + usize::from(fold < cases % folds);
+            order[start..start + size].iter().for_each(|case| fold_of[*case] = fold);
+            start += size;
+        }
+        let pick = |wanted: &dyn Fn(usize) -> bool| {
+            let chosen = sorted.iter().zip(&fold_of).filter(|(_, fold)| wanted(**fold));
+            chosen.map(|(id, _)| id.clone()).collect()
+        };
+        let fold =
+            |number: usize| Fold { train: pick(&|fold| fold != number), val: pick(&|fold| fold == number) };
+        Ok(Splits { folds: (0..folds).map(fold).collect() })
+    }
+
+    /// Reads `splits_final.json` and checks it against the cases of the data set. Not every case needs to be in it.
+    ///
+    /// # Errors
+    /// If the file cannot be read, names cases that are not there, or has a case twice where it may be only once.
+    pub fn read(path: impl AsRef<Path>, ids: &[String]) -> Result<Splits, SplitsError> {
+        let path = path.as_ref();
+        let failed = |source| SplitsError::Io { path: path.into(), action: "read", source };
+        let mut bytes = Vec::new();
+        File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)).map_err(failed)?;
+        let splits: Splits = serde_json::from_slice(&bytes)
+            .map_err(|problem| SplitsError::Json { path: path.into(), problem })?;
+        splits.check(path, ids)?;
+        Ok(splits)
+    }
+
+    /// Writes the folds as `splits_final.json` has them, whole or not at all.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn write(&self, path: impl AsRef<Path>) -> Result<(), SplitsError> {
+        let path = path.as_ref();
+        atomic::write(path, |file| {
+            serde_json::to_writer_pretty(&mut *file, self)?;
+            file.write_all(b"\n")
+        })
+        .map_err(|source| SplitsError::Io { path: path.into(), action: "write", source })
+    }
+
+    /// The fold with this number.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn fold(&self, fold: usize) -> Result<&Fold, SplitsError> {
+        self.folds.get(fold).ok_or(SplitsError::NoSuchFold { fold, folds: self.folds.len() })
+    }
+
+    fn check(&self, path: &Path, ids: &[String]) -> Result<(), SplitsError> {
+        if self.folds.is_empty() {
+            return Err(SplitsError::NoFolds { path: path.into() });
+        }
+        let known: BTreeSet<&String> = ids.iter().collect();
+        for (fold, Fold { train, val }) in self.folds.iter().enumerate() {
+            let mut of_train = BTreeSet::new();
+            for (list, cases) in [("train", train), ("val", val)] {
+                if cases.is_empty() {
+                    return Err(SplitsError::Empty { path: path.into(), fold, list });
+                }
+                let mut seen = BTreeSet::new();
+                for case in cases {
+                    let (path, case_name) = (path.to_path_buf(), case.clone());
+                    if !known.contains(case) {
+                        return Err(SplitsError::Unknown { path, fold, list, case: case_name });
+                    }
+                    if !seen.insert(case) {
+                        return Err(SplitsError::Duplicate { path, fold, list, case: case_name });
+                    }
+                    if of_train.contains(case) {
+                        return Err(SplitsError::Overlap { path, fold, case: case_name });
+                    }
+                }
+                of_train.append(&mut seen);
+            }
+        }
+        Ok(())
+    }
+}

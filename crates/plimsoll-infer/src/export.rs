@@ -1,0 +1,165 @@
+//! From finished planes of logits to labels on the image's own grid.
+//!
+//! The windows' grid and the stored grid differ by a permutation and mirroring of axes and by a scale along each, so a stored
+//! voxel's place in the windows' grid is found axis by axis. Logits are interpolated linearly, and the class with the largest
+//! one is written: the first of equals.
+
+use plimsoll_data::TargetGrid;
+
+use crate::ring::{Ring, RingShape};
+
+/// Where the voxels along one axis of the stored grid lie along an axis of the windows' grid.
+struct Places {
+    /// The lower neighbour of each voxel.
+    lower: Vec<usize>,
+    /// The upper neighbour.
+    upper: Vec<usize>,
+    /// The weight of the upper neighbour.
+    share: Vec<f32>,
+}
+
+impl Places {
+    /// Of `count` stored voxels, at `factor` · i + `offset`, within the places from `first` to `last`.
+    fn new(count: usize, factor: f64, offset: f64, (first, last): (usize, usize)) -> Places {
+        let mut places = Places { lower: Vec::new(), upper: Vec::new(), share: Vec::new() };
+        for i in 0..count {
+            let at = (factor * i as f64 + offset).clamp(first as f64, last as f64);
+            let lower = at.floor() as usize;
+            places.lower.push(lower);
+            places.upper.push((lower + 1).min(last));
+            places.share.push((at - lower as f64) as f32);
+        }
+        places
+    }
+}
+
+/// The way from the windows' grid to the planes of the stored one.
+pub(crate) struct Export {
+    shape: RingShape,
+    /// Of the stored planes along depth, in the order in which planes of logits are finished.
+    depth: Places,
+    /// Of rows and columns of a stored plane.
+    rows: Places,
+    columns: Places,
+    /// Whether rows of a stored plane run along the first axis of a plane of the ring.
+    rows_are_first: bool,
+    stored: [usize; 3],
+}
+
+/// The order in which planes of logits have to be finished for stored planes to be written one after the other: along which
+/// axis of the windows' grid, and whether backwards.
+pub(crate) fn order(grid: &TargetGrid) -> (usize, bool) {
+    let along = axis_of(grid, 0);
+    (along.axis, along.factor < 0.0)
+}
+
+/// Voxels of the ring before the image along each axis: an image that is smaller than a window stands in its middle.
+pub(crate) fn lead(grid: &TargetGrid, shape: &RingShape) -> [usize; 3] {
+    [0, 1, 2].map(|axis| (shape.grid[axis] - grid.shape()[axis]) / 2)
+}
+
+/// How an axis of the stored grid lies in the windows' grid.
+struct Along {
+    axis: usize,
+    factor: f64,
+    offset: f64,
+}
+
+fn axis_of(grid: &TargetGrid, stored_axis: usize) -> Along {
+    // Every row of the map has one entry that is not zero; it is the stored index along the row's axis.
+    let rows = grid.to_stored().rows();
+    let row = rows[stored_axis];
+    let axis = (0..3).max_by(|a, b| row[*a].abs().total_cmp(&row[*b].abs())).unwrap_or(stored_axis);
+    // stored = a · place + b, so place = (stored − b) / a.
+    Along { axis, factor: 1.0 / row[axis], offset: -row[3] / row[axis] }
+}
+
+impl Export {
+    /// From a ring of this shape to the stored grid.
+    pub(crate) fn new(grid: &TargetGrid, shape: RingShape) -> Export {
+        let stored = grid.stored_shape();
+        let places = |stored_axis: usize, turned: bool| {
+            let Along { axis, factor, offset } = axis_of(grid, stored_axis);
+            // The image stands in the middle of a ring that is larger.
+            let lead = lead(grid, &shape)[axis];
+            let (first, last) = (lead, lead + grid.shape()[axis] - 1);
+            let offset = offset + lead as f64;
+            // In a ring that is passed backwards, place p comes at turn end − p.
+            let end = shape.grid[axis] - 1;
+            match turned {
+                true => {
+                    Places::new(stored[stored_axis], -factor, end as f64 - offset, (end - last, end - first))
+                }
+                false => Places::new(stored[stored_axis], factor, offset, (first, last)),
+            }
+        };
+        Export {
+            depth: places(0, shape.reversed),
+            rows: places(1, false),
+            columns: places(2, false),
+            rows_are_first: axis_of(grid, 1).axis == shape.plane_axes()[0],
+            stored,
+            shape,
+        }
+    }
+
+    /// Voxels of a stored plane.
+    pub(crate) fn plane(&self) -> usize {
+        self.stored[1] * self.stored[2]
+    }
+
+    /// Stored planes.
+    pub(crate) fn planes(&self) -> usize {
+        self.stored[0]
+    }
+
+    /// The first plane of logits that stored plane `d` and those after it still need.
+    pub(crate) fn first_needed(&self, d: usize) -> usize {
+        self.depth.lower.get(d).copied().unwrap_or(self.shape.grid[self.shape.axis])
+    }
+
+    /// Whether stored plane `d` can be made when the planes of logits before `finished` are.
+    pub(crate) fn is_ready(&self, d: usize, finished: usize) -> bool {
+        self.depth.upper[d] < finished
+    }
+
+    /// Makes the labels of stored plane `d`.
+    pub(crate) fn labels(&self, ring: &Ring, d: usize, labels: &mut [u8]) {
+        let (before, after) = (ring.plane(self.depth.lower[d]), ring.plane(self.depth.upper[d]));
+        let share = self.depth.share[d];
+        let voxels = self.shape.plane();
+        let second = self.shape.grid[self.shape.plane_axes()[1]];
+        for (i, row) in labels.chunks_exact_mut(self.stored[2]).enumerate() {
+            let (row_lower, row_upper) = (self.rows.lower[i], self.rows.upper[i]);
+            for (j, label) in row.iter_mut().enumerate() {
+                let (column_lower, column_upper) = (self.columns.lower[j], self.columns.upper[j]);
+                let place = |row: usize, column: usize| match self.rows_are_first {
+                    true => row * second + column,
+                    false => column * second + row,
+                };
+                let corners = [
+                    place(row_lower, column_lower),
+                    place(row_lower, column_upper),
+                    place(row_upper, column_lower),
+                    place(row_upper, column_upper),
+                ];
+                let (u, v) = (self.rows.share[i], self.columns.share[j]);
+                let mut best = (0, f32::NEG_INFINITY);
+                for class in 0..self.shape.classes {
+                    let plane = |logits: &[f32]| {
+                        let at = |corner: usize| logits[class * voxels + corners[corner]];
+                        let lower = at(0) + v * (at(1) - at(0));
+                        let upper = at(2) + v * (at(3) - at(2));
+                        lower + u * (upper - lower)
+                    };
+                    let (first, last) = (plane(before), plane(after));
+                    let logit = first + share * (last - first);
+                    if logit > best.1 {
+                        best = (class, logit);
+                    }
+                }
+                *label = best.0 as u8;
+            }
+        }
+    }
+}

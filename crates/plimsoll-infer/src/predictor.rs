@@ -1,0 +1,346 @@
+//! Windows over a case, one after the other.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use plimsoll_data::{
+    Case, CaseFingerprint, CaseSource, Recipe, Scratch, Severity, TargetGrid, VolumeCache, inspect_images,
+    pull,
+};
+use plimsoll_graph::{Program, Role, TensorId};
+use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
+use plimsoll_nn::{names, predict};
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
+use plimsoll_train::{overhead, read_parameters};
+use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
+use serde::Serialize;
+
+use crate::export::{Export, lead, order};
+use crate::mirror::{all_mirrors, mirror};
+use crate::ring::{Ring, RingShape};
+use crate::windows::{gaussian, window_starts};
+use crate::{InferError, Model};
+
+/// How to predict.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PredictOptions {
+    /// The share of a window that the next one covers too.
+    pub overlap: f64,
+    /// Whether each window is also looked at mirrored, in all eight ways.
+    pub mirror: bool,
+    /// Threads that kernels run on.
+    pub threads: usize,
+    /// Whether predictions that are there are replaced.
+    pub overwrite: bool,
+}
+
+/// What predicting a case holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PredictPlan {
+    /// The memory line.
+    pub ram_budget_bytes: Bytes,
+    /// Code, heap and stacks.
+    pub overhead_bytes: Bytes,
+    /// Parameters, features and kernels' scratch.
+    pub arena_bytes: Bytes,
+    /// Windows on their way in and out, and what they are read through.
+    pub window_bytes: Bytes,
+    /// Logits being summed, and a plane of labels.
+    pub logits_bytes: Bytes,
+    /// Decoded images: the whole case, or what is left of the line.
+    pub cache_bytes: Bytes,
+    /// All of these.
+    pub total_bytes: Bytes,
+    /// The least line that would do: without a cache.
+    pub minimum_ram_bytes: Bytes,
+}
+
+/// How far a case is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Windows done, each fold counted.
+    pub windows: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
+/// A model ready to predict.
+pub struct Predictor {
+    model: Model,
+    options: PredictOptions,
+    budget: Budget,
+    engine: CpuEngine,
+    program: Program,
+    image: TensorId,
+    logits: TensorId,
+    weights: [Vec<f32>; 3],
+    buffers: Buffers,
+    scratch: Scratch,
+    /// Which fold's weights the engine has.
+    loaded: Option<usize>,
+    overhead: Reservation,
+}
+
+/// Windows on their way in and out.
+struct Buffers {
+    image: Mapped<f32>,
+    logits: Mapped<f32>,
+    /// One of either, mirrored; and room for the largest parameter.
+    other: Mapped<f32>,
+}
+
+impl Predictor {
+    /// Plans the network for one window and allocates the arena. The plan's overhead is taken from the budget as well.
+    ///
+    /// # Errors
+    /// If the budget has no room, or the model's files are not sound.
+    pub fn new(model: Model, options: PredictOptions, budget: &Budget) -> Result<Predictor, InferError> {
+        let training = &model.config.training;
+        let program = predict(&training.net, training.patch, 1, training.precision)?;
+        let layout = CpuLayout { threads: options.threads };
+        let planned = plan(std::slice::from_ref(&program), &layout, Options::default())?;
+        let overhead = overhead(options.threads);
+        let mut held = budget.reserve("overhead", overhead)?;
+        held.make_permanent();
+        let arena = Bytes::of(planned.arena_bytes.next_multiple_of(4096));
+        let engine =
+            CpuEngine::new(planned, budget.reserve("arena", arena)?, CpuOptions::new(options.threads))?;
+        let missing = |name: &str| {
+            let program = program.name.clone();
+            InferError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor: name.into() }.into())
+        };
+        let image = program.find(names::IMAGE).ok_or_else(|| missing(names::IMAGE))?;
+        let logits = program.find(names::LOGITS).ok_or_else(|| missing(names::LOGITS))?;
+        let (image_count, logits_count) = (program.shape(image).count(), program.shape(logits).count());
+        let largest =
+            program.with_role(Role::Parameter).map(|id| program.shape(id).count()).max().unwrap_or(0);
+        let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
+        let buffers = Buffers {
+            image: buffer(image_count)?,
+            logits: buffer(logits_count)?,
+            other: buffer(image_count.max(logits_count).max(largest))?,
+        };
+        Ok(Predictor {
+            weights: gaussian(training.patch),
+            scratch: Scratch::new(budget, Scratch::DEFAULT)?,
+            budget: budget.clone(),
+            engine,
+            program,
+            image,
+            logits,
+            buffers,
+            loaded: None,
+            overhead: held,
+            model,
+            options,
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// What runs it.
+    pub fn describe(&self) -> String {
+        self.engine.describe()
+    }
+
+    /// Predicts a case and writes its labels to `path`, with the geometry and header of its first image. Returns what that
+    /// held.
+    ///
+    /// # Errors
+    /// If an image is not sound, memory or disk are refused, or `stop` is set; then nothing is written.
+    pub fn predict(
+        &mut self,
+        case: &Case,
+        path: &Path,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictPlan, InferError> {
+        if path.exists() && !self.options.overwrite {
+            return Err(InferError::Exists { path: path.into() });
+        }
+        let channels = &self.model.config.dataset.channels;
+        let (problems, fingerprint) = inspect_images(case, channels, &self.budget)?;
+        if let Some(problem) = problems.into_iter().find(|problem| problem.severity == Severity::Error) {
+            return Err(InferError::Unsound { problem: Box::new(problem) });
+        }
+        let Some(fingerprint) = fingerprint else {
+            return Err(InferError::Unreadable { case: case.id.clone() });
+        };
+        let grid = TargetGrid::new(&fingerprint.geometry, self.model.config.spacing);
+        let shape = self.ring_shape(&grid);
+        let plan = self.plan_case(case, &fingerprint, shape)?;
+        let intensities = fingerprint
+            .intensities(channels, &self.model.config.dataset.foreground_intensity_properties_per_channel)
+            .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
+        let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?);
+        let mut source = CaseSource::open(case, &intensities, false, &cache)?;
+        let mut ring = Ring::new(shape, &self.budget)?;
+        let export = Export::new(&grid, shape);
+        let mut plane = Mapped::<u8>::zeroed(&self.budget, "labels", export.plane())?;
+        let template = VolumeFile::open(&case.images[0].path)?;
+        let mut writer =
+            VolumeWriter::create(path, &fingerprint.geometry, 1, ElementType::U8, Some(template.header()))?;
+        drop(template);
+        let rows = Rows::new(shape, self.options.overlap);
+        let mut progress = Progress { windows: 0, of: rows.windows() * self.model.weights.len() };
+        let (mut written, mut cleared) = (0, 0);
+        for (row, starts) in rows.rows.iter().enumerate() {
+            for fold in 0..self.model.weights.len() {
+                self.load_fold(fold)?;
+                for start in starts {
+                    if stop.load(Ordering::Relaxed) {
+                        return Err(InferError::Interrupted { case: case.id.clone() });
+                    }
+                    self.window(&grid, *start, &mut source, &mut ring, &rows)?;
+                    progress.windows += 1;
+                    observe(progress);
+                }
+            }
+            let finished = rows.finished_after(row);
+            ring.finish_before(finished);
+            while written < export.planes() && export.is_ready(written, finished) {
+                export.labels(&ring, written, &mut plane);
+                writer.write_planes(&plane)?;
+                written += 1;
+            }
+            let needed = export.first_needed(written).min(finished);
+            ring.clear_before(cleared, needed);
+            cleared = cleared.max(needed);
+        }
+        writer.finish()?;
+        Ok(plan)
+    }
+
+    fn ring_shape(&self, grid: &TargetGrid) -> RingShape {
+        let window = self.model.config.training.patch;
+        let (axis, reversed) = order(grid);
+        // An image smaller than a window is looked at through one that reaches beyond it.
+        let extent = [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]));
+        RingShape { classes: self.model.config.training.net.classes, grid: extent, axis, reversed, window }
+    }
+
+    fn plan_case(
+        &self,
+        case: &Case,
+        fingerprint: &CaseFingerprint,
+        shape: RingShape,
+    ) -> Result<PredictPlan, InferError> {
+        let [_, height, width] = fingerprint.geometry.shape();
+        let logits_bytes = shape.bytes()? + Mapped::<u8>::bytes(height * width)?;
+        let arena_bytes = Bytes::of(self.engine.plan().arena_bytes.next_multiple_of(4096));
+        let window_bytes = self.budget.used() - arena_bytes - self.overhead.bytes();
+        let minimum_ram_bytes = self.budget.used() + logits_bytes;
+        let line = self.budget.line();
+        if minimum_ram_bytes > line {
+            return Err(InferError::Infeasible {
+                case: case.id.clone(),
+                needed: minimum_ram_bytes,
+                line,
+                parts: format!(
+                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, overhead {}",
+                    self.overhead.bytes()
+                ),
+            });
+        }
+        // Each image in whole pages.
+        let decoded = fingerprint.stored_bytes + Bytes(4096 * case.images.len() as u64);
+        let cache_bytes = decoded.min(line - minimum_ram_bytes);
+        Ok(PredictPlan {
+            ram_budget_bytes: line,
+            overhead_bytes: self.overhead.bytes(),
+            arena_bytes,
+            window_bytes,
+            logits_bytes,
+            cache_bytes,
+            total_bytes: minimum_ram_bytes + cache_bytes,
+            minimum_ram_bytes,
+        })
+    }
+
+    fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
+        if self.loaded != Some(fold) {
+            let weights = &self.model.weights[fold];
+            read_parameters(weights, &mut self.engine, (0, &self.program), &mut self.buffers.other)?;
+            self.loaded = Some(fold);
+        }
+        Ok(())
+    }
+
+    /// Adds the logits of one window to the ring.
+    fn window(
+        &mut self,
+        grid: &TargetGrid,
+        start: [usize; 3],
+        source: &mut CaseSource,
+        ring: &mut Ring,
+        rows: &Rows,
+    ) -> Result<(), InferError> {
+        let window = rows.shape.window;
+        let lead = lead(grid, &rows.shape);
+        let from = [0, 1, 2].map(|axis| start[axis] as i64 - lead[axis] as i64);
+        let recipe = Recipe::window(0, grid, from, window);
+        let Buffers { image, logits, other } = &mut self.buffers;
+        pull(&recipe, source, image, None, &mut self.scratch)?;
+        let mirrors: usize = if self.options.mirror { 8 } else { 1 };
+        for axes in all_mirrors().take(mirrors) {
+            let input = &mut other[..image.len()];
+            mirror(image, input, window, axes);
+            self.engine.write(0, self.image, HostSlice::F32(input));
+            self.engine.run(0);
+            let output = &mut other[..logits.len()];
+            self.engine.read(0, self.logits, HostSliceMut::F32(output));
+            mirror(output, logits, window, axes);
+            ring.add(start, logits, &self.weights);
+        }
+        Ok(())
+    }
+}
+
+/// All windows, in rows that begin at the same place of the axis along which planes pass through the ring.
+struct Rows {
+    shape: RingShape,
+    rows: Vec<Vec<[usize; 3]>>,
+    /// Where each row begins, in the order of passing.
+    turns: Vec<usize>,
+}
+
+impl Rows {
+    fn new(shape: RingShape, overlap: f64) -> Rows {
+        let starts = window_starts(shape.grid, shape.window, overlap);
+        let [first, second] = shape.plane_axes();
+        let mut along = starts[shape.axis].clone();
+        if shape.reversed {
+            along.reverse();
+        }
+        let last = shape.grid[shape.axis] - shape.window[shape.axis];
+        let turns = along.iter().map(|place| if shape.reversed { last - place } else { *place }).collect();
+        let rows = along
+            .iter()
+            .map(|place| {
+                let mut row = Vec::with_capacity(starts[first].len() * starts[second].len());
+                for a in &starts[first] {
+                    for b in &starts[second] {
+                        let mut start = [0; 3];
+                        (start[shape.axis], start[first], start[second]) = (*place, *a, *b);
+                        row.push(start);
+                    }
+                }
+                row
+            })
+            .collect();
+        Rows { shape, rows, turns }
+    }
+
+    fn windows(&self) -> usize {
+        self.rows.iter().map(Vec::len).sum()
+    }
+
+    /// The planes before this one, in the order of passing, are finished after a row.
+    fn finished_after(&self, row: usize) -> usize {
+        self.turns.get(row + 1).copied().unwrap_or(self.shape.grid[self.shape.axis])
+    }
+}

@@ -1,0 +1,23 @@
+//! Training runs.
+//!
+//! [`Settings`] are what a user writes; with the fingerprint of a data set they become a [`RunConfig`], which says all that
+//! the result depends on. [`RunPlan`] says what a run of it holds, part by part, and what the least is that would do.
+//! [`train`] runs a fold: steps, validation, checkpoints; what was interrupted goes on to the same bits.
+
+mod checkpoint;
+mod config;
+mod error;
+mod journal;
+mod run_plan;
+mod settings;
+mod topology;
+mod trainer;
+
+pub use checkpoint::{Checkpoint, CheckpointKind, read_parameters};
+pub use config::{CONFIG_FILE, DatasetSummary, RunConfig};
+pub use error::TrainError;
+pub use journal::{EpochRecord, METRICS_FILE};
+pub use run_plan::{Machine, Part, PlannedRun, RunPlan, overhead, plan_run};
+pub use settings::{NetworkSettings, Settings};
+pub use topology::Topology;
+pub use trainer::{Job, Observer, RUN_FILE, RunRecord, StepReport, train};

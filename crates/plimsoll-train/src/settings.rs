@@ -1,0 +1,106 @@
+//! What a user may set. Everything has a default, which is nnU-Net's where nnU-Net has one.
+
+use plimsoll_data::Augmentation;
+use plimsoll_graph::DType;
+use plimsoll_graph::ops::RegionTerms;
+use plimsoll_nn::{Decay, Family, Optimizer};
+use serde::{Deserialize, Serialize};
+
+/// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The network.
+    pub network: NetworkSettings,
+    /// Depth, height, width of a patch in voxels [default: the proportions of the median image, about 64³ voxels].
+    pub patch_size: Option<[usize; 3]>,
+    /// Spacing that images are brought to, in millimetres [default: nnU-Net's rule].
+    pub spacing: Option<[f64; 3]>,
+    /// Samples of a step [default: 2].
+    pub batch_size: Option<usize>,
+    /// Samples that go through the network at a time [default: as many as fit].
+    pub micro_batch: Option<usize>,
+    /// How features are stored [default: f32].
+    pub precision: Option<DType>,
+    /// Epochs [default: 1000].
+    pub epochs: Option<u64>,
+    /// Steps of an epoch [default: 250].
+    pub iterations_per_epoch: Option<u64>,
+    /// Batches that are validated after each epoch [default: 50].
+    pub validation_iterations: Option<u64>,
+    /// The optimizer [default: SGD with Nesterov momentum 0.99 and weight decay 3e-5].
+    pub optimizer: Option<Optimizer>,
+    /// The highest learning rate [default: 0.01 for SGD, 0.001 for AdamW].
+    pub learning_rate: Option<f64>,
+    /// Steps over which the learning rate rises [default: 0].
+    pub warmup_steps: Option<u64>,
+    /// How the learning rate falls [default: poly with power 0.9].
+    pub decay: Option<Decay>,
+    /// The norm that gradients are scaled down to [default: 12].
+    pub max_grad_norm: Option<f32>,
+    /// The loss [default: Dice without background plus cross-entropy].
+    pub loss: Option<RegionTerms>,
+    /// How patches are changed [default: nnU-Net's ways].
+    pub augmentation: Option<Augmentation>,
+    /// The share of patches centred on the foreground [default: 1/3].
+    pub oversample_foreground: Option<f64>,
+    /// Of initial weights, patches and augmentation [default: 0].
+    pub seed: Option<u64>,
+}
+
+/// The network. Lists go from the finest stage to the coarsest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NetworkSettings {
+    /// Whose names the parameters have [default: PlainConvUNet].
+    pub family: Option<Family>,
+    /// Channels of each stage [default: 32, doubled to at most 320].
+    pub features: Option<Vec<usize>>,
+    /// Kernel of each stage [default: from spacing and patch].
+    pub kernels: Option<Vec<[usize; 3]>>,
+    /// Stride into each stage [default: from spacing and patch].
+    pub strides: Option<Vec<[usize; 3]>>,
+    /// Convolutions of each stage on the way down [default: 2].
+    pub encoder_convs: Option<Vec<usize>>,
+    /// Convolutions of each stage but the coarsest on the way up [default: 2].
+    pub decoder_convs: Option<Vec<usize>>,
+    /// Whether normalisations have a scale and a shift [default: yes].
+    pub affine: Option<bool>,
+    /// How many coarser maps get a head of their own [default: all but the two coarsest].
+    pub deep_supervision: Option<usize>,
+}
+
+impl Settings {
+    /// These settings where they say something, else those of `other`.
+    pub fn or(self, other: Settings) -> Settings {
+        Settings {
+            network: NetworkSettings {
+                family: self.network.family.or(other.network.family),
+                features: self.network.features.or(other.network.features),
+                kernels: self.network.kernels.or(other.network.kernels),
+                strides: self.network.strides.or(other.network.strides),
+                encoder_convs: self.network.encoder_convs.or(other.network.encoder_convs),
+                decoder_convs: self.network.decoder_convs.or(other.network.decoder_convs),
+                affine: self.network.affine.or(other.network.affine),
+                deep_supervision: self.network.deep_supervision.or(other.network.deep_supervision),
+            },
+            patch_size: self.patch_size.or(other.patch_size),
+            spacing: self.spacing.or(other.spacing),
+            batch_size: self.batch_size.or(other.batch_size),
+            micro_batch: self.micro_batch.or(other.micro_batch),
+            precision: self.precision.or(other.precision),
+            epochs: self.epochs.or(other.epochs),
+            iterations_per_epoch: self.iterations_per_epoch.or(other.iterations_per_epoch),
+            validation_iterations: self.validation_iterations.or(other.validation_iterations),
+            optimizer: self.optimizer.or(other.optimizer),
+            learning_rate: self.learning_rate.or(other.learning_rate),
+            warmup_steps: self.warmup_steps.or(other.warmup_steps),
+            decay: self.decay.or(other.decay),
+            max_grad_norm: self.max_grad_norm.or(other.max_grad_norm),
+            loss: self.loss.or(other.loss),
+            augmentation: self.augmentation.or(other.augmentation),
+            oversample_foreground: self.oversample_foreground.or(other.oversample_foreground),
+            seed: self.seed.or(other.seed),
+        }
+    }
+}

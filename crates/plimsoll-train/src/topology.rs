@@ -1,0 +1,125 @@
+//! A network and a patch for a data set, by nnU-Net's rules (Isensee et al. 2021, `ExperimentPlanner`).
+//!
+//! The patch has the proportions of the median image in millimetres. Axes are halved while they are long enough and not much
+//! coarser than the others, so that voxels of deep stages are nearly cubes; a kernel spans an axis once its voxels are within a
+//! factor of two of the finest.
+
+/// Axes are not halved below this many voxels.
+const SMALLEST: usize = 4;
+/// Features of the first stage; doubled from stage to stage.
+const FIRST_FEATURES: usize = 32;
+/// Features beyond which they are not doubled.
+const MOST_FEATURES: usize = 320;
+
+/// Kernels and strides of all stages, the finest first, and a patch that can be halved so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Depth, height, width.
+    pub patch: [usize; 3],
+    /// Per stage.
+    pub kernels: Vec<[usize; 3]>,
+    /// Per stage, into it.
+    pub strides: Vec<[usize; 3]>,
+}
+
+impl Topology {
+    /// For a patch about as large as `patch` of voxels of `spacing` millimetres.
+    pub fn of(spacing: [f64; 3], patch: [usize; 3]) -> Topology {
+        let (mut spacing, mut size) = (spacing, patch);
+        let mut kernel = [1; 3];
+        let mut halvings = [0u32; 3];
+        let (mut kernels, mut strides) = (Vec::new(), vec![[1; 3]]);
+        loop {
+            let long_enough: Vec<usize> = (0..3).filter(|axis| size[*axis] >= 2 * SMALLEST).collect();
+            let finest_of_those = long_enough.iter().map(|axis| spacing[*axis]).fold(f64::INFINITY, f64::min);
+            let halved: Vec<usize> =
+                long_enough.into_iter().filter(|axis| spacing[*axis] / finest_of_those < 2.0).collect();
+            if halved.is_empty() || (halved.len() == 1 && size[halved[0]] < 3 * SMALLEST) {
+                break;
+            }
+            let finest = spacing.into_iter().fold(f64::INFINITY, f64::min);
+            for axis in 0..3 {
+                if spacing[axis] / finest < 2.0 {
+                    kernel[axis] = 3;
+                }
+            }
+            let mut stride = [1; 3];
+            for axis in halved {
+                stride[axis] = 2;
+                halvings[axis] += 1;
+                spacing[axis] *= 2.0;
+                size[axis] = size[axis].div_ceil(2);
+            }
+            kernels.push(kernel);
+            strides.push(stride);
+        }
+        kernels.push([3; 3]);
+        let patch = [0, 1, 2].map(|axis| patch[axis].next_multiple_of(1 << halvings[axis]));
+        Topology { patch, kernels, strides }
+    }
+
+    /// For images of a median shape, with a patch of at most about `voxels`.
+    pub fn for_images(spacing: [f64; 3], median_shape: [usize; 3], voxels: usize) -> Topology {
+        // As many millimetres along each axis, and as many voxels as nnU-Net starts from.
+        let inverse = spacing.map(|mm| 1.0 / mm);
+        let scale = (256f64.powi(3) / inverse.iter().product::<f64>()).cbrt();
+        let mut patch = [0, 1, 2].map(|axis| {
+            let cube = (inverse[axis] * scale).round() as usize;
+            cube.clamp(1, median_shape[axis].max(1))
+        });
+        loop {
+            let topology = Topology::of(spacing, patch);
+            if topology.patch.iter().product::<usize>() <= voxels {
+                return topology;
+            }
+            // The axis of which the patch covers most gives way, by one halving's worth.
+            let cover = |axis: usize| topology.patch[axis] as f64 / median_shape[axis].max(1) as f64;
+            let multiple = |axis: usize| -> usize { topology.strides.iter().map(|s| s[axis]).product() };
+            let axis = (0..3)
+                .filter(|axis| topology.patch[*axis] > multiple(*axis).max(SMALLEST))
+                .max_by(|a, b| cover(*a).total_cmp(&cover(*b)));
+            let Some(axis) = axis else { return topology };
+            patch = topology.patch;
+            patch[axis] = (patch[axis] - multiple(axis)).max(1);
+        }
+    }
+
+    /// Features of each stage.
+    pub fn features(&self) -> Vec<usize> {
+        (0..self.strides.len()).map(|stage| (FIRST_FEATURES << stage.min(16)).min(MOST_FEATURES)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn isotropic_patches_are_halved_alike() {
+        let topology = Topology::of([1.0; 3], [64; 3]);
+        assert_eq!(topology.patch, [64; 3]);
+        assert_eq!(topology.strides, [[1; 3], [2; 3], [2; 3], [2; 3], [2; 3]]);
+        assert_eq!(topology.kernels, [[3; 3]; 5]);
+        assert_eq!(topology.features(), [32, 64, 128, 256, 320]);
+    }
+
+    #[test]
+    fn thick_slices_are_halved_late_and_get_flat_kernels_first() {
+        // nnU-Net's plan of the Medical Segmentation Decathlon's prostate: 3.6 mm slices, 20 × 320 × 256.
+        let topology = Topology::of([3.6, 0.625, 0.625], [20, 320, 256]);
+        assert_eq!(topology.patch, [20, 320, 256]);
+        assert_eq!(topology.strides[..4], [[1, 1, 1], [1, 2, 2], [1, 2, 2], [2, 2, 2]]);
+        assert_eq!(topology.kernels[..3], [[1, 3, 3], [1, 3, 3], [3, 3, 3]]);
+        assert_eq!(topology.strides.len(), 7);
+    }
+
+    #[test]
+    fn the_patch_has_the_proportions_of_the_images() {
+        let topology = Topology::for_images([1.0; 3], [120, 126, 164], 64 * 64 * 64);
+        let voxels: usize = topology.patch.iter().product();
+        assert!(voxels <= 64 * 64 * 64 && voxels > 32 * 64 * 64, "{:?}", topology.patch);
+        assert!(topology.patch[2] >= topology.patch[0]);
+        let small = Topology::for_images([1.0; 3], [9, 20, 20], 64 * 64 * 64);
+        assert!(small.patch[0] <= 16 && small.patch[1] <= 32, "{:?}", small.patch);
+    }
+}

@@ -1,0 +1,452 @@
+//! The loop: steps, validation, checkpoints.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use plimsoll_cpu::{CpuEngine, CpuOptions};
+use plimsoll_data::{
+    BatchReader, CacheStatistics, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, Patches, Sampler,
+    Scratch, VolumeCache,
+};
+use plimsoll_graph::{Program, Role, TensorId};
+use plimsoll_memory::{
+    Budget, Bytes, HeapUse, HolderUse, heap_use, resident, watch_this_thread, watched_allocations,
+};
+use plimsoll_nn::{initial_values, names};
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
+use serde::Serialize;
+
+use crate::checkpoint::Progress;
+use crate::journal::{Journal, write_json};
+use crate::{
+    Checkpoint, CheckpointKind, EpochRecord, METRICS_FILE, Machine, Part, PlannedRun, RunConfig, TrainError,
+};
+
+/// The file with what a run held and how fast it was, in the folder of a fold.
+pub const RUN_FILE: &str = "run.json";
+
+/// A checkpoint is written after each epoch, and within an epoch that takes longer than this.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(600);
+
+/// A fold to be trained.
+pub struct Job {
+    /// What the run holds, and its programs.
+    pub planned: PlannedRun,
+    /// What it is given of the machine.
+    pub machine: Machine,
+    /// The images.
+    pub dataset: Dataset,
+    /// What was found out about them.
+    pub inspection: Arc<Inspection>,
+    /// Which cases are trained on, and which validated.
+    pub fold: Fold,
+    /// Where the fold's files go.
+    pub folder: PathBuf,
+    /// Whether to go on with what is there.
+    pub resume: bool,
+    /// Parameters to start from, instead of random ones.
+    pub weights: Option<PathBuf>,
+}
+
+/// What is told of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepReport {
+    /// Steps done.
+    pub steps: u64,
+    /// Steps of the run.
+    pub of: u64,
+    /// The loss.
+    pub loss: f32,
+    /// Of the step.
+    pub seconds: f64,
+}
+
+/// Whoever wants to know how a run goes.
+pub trait Observer {
+    /// The run begins at a step, on an engine.
+    fn begin(&mut self, first_step: u64, of: u64, engine: &str);
+    /// A step is done.
+    fn step(&mut self, report: &StepReport);
+    /// An epoch is done and validated.
+    fn epoch(&mut self, record: &EpochRecord);
+}
+
+/// What a run held and how fast it was.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunRecord {
+    /// The memory line.
+    pub ram_budget_bytes: Bytes,
+    /// What was planned in all.
+    pub planned_bytes: Bytes,
+    /// The most that was ever resident.
+    pub peak_rss_bytes: Bytes,
+    /// The arena.
+    pub arena_bytes: Bytes,
+    /// What of it kernels were given.
+    pub arena_used_bytes: Bytes,
+    /// Heap allocations of the threads that run steps, after the first step.
+    pub heap_allocations_in_steps: u64,
+    /// Steps done since the beginning of the run.
+    pub steps: u64,
+    /// The median over the steps of this process.
+    pub seconds_per_step: f64,
+    /// Whether all epochs are done.
+    pub finished: bool,
+    /// The parts of the line as planned.
+    pub planned: Vec<Part>,
+    /// Who held how much of it.
+    pub held: Vec<HolderUse>,
+    /// What was on the heap.
+    pub heap: HeapUse,
+    /// How the cache did.
+    pub cache: CacheSummary,
+    /// What ran the steps.
+    pub engine: String,
+    /// The moving average of the pseudo-Dice.
+    pub ema_pseudo_dice: Option<f64>,
+}
+
+/// How the cache did.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CacheSummary {
+    /// Volumes found in it.
+    pub hits: u64,
+    /// Volumes read into it.
+    pub misses: u64,
+    /// Volumes read by regions, because they did not fit.
+    pub bypasses: u64,
+    /// Volumes given up for others.
+    pub evictions: u64,
+    /// The most it held.
+    pub peak_bytes: Bytes,
+}
+
+impl From<CacheStatistics> for CacheSummary {
+    fn from(s: CacheStatistics) -> CacheSummary {
+        CacheSummary {
+            hits: s.hits,
+            misses: s.misses,
+            bypasses: s.bypasses,
+            evictions: s.evictions,
+            peak_bytes: s.peak,
+        }
+    }
+}
+
+/// Trains a fold, from the beginning or from its last checkpoint, to the end or until `stop` is set; then there is a checkpoint
+/// to go on from. Everything is reserved from `budget`, whose line the plan was made for and which holds the plan's overhead
+/// and the inspection's index already.
+///
+/// # Errors
+/// If the folder holds another run, memory or disk are refused, an image has become unreadable, or the loss is no longer a
+/// number.
+pub fn train(
+    job: Job,
+    budget: &Budget,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<RunRecord, TrainError> {
+    let mut run = Run::start(job, budget)?;
+    observer.begin(run.progress.steps, run.config().schedule.total_steps, &run.engine.describe());
+    let finished = run.go(stop, observer)?;
+    run.finish(finished)
+}
+
+/// A run in memory.
+struct Run {
+    planned: PlannedRun,
+    budget: Budget,
+    folder: PathBuf,
+    engine: CpuEngine,
+    checkpoint: Checkpoint,
+    journal: Journal,
+    patches: Arc<Patches>,
+    loader: Loader,
+    validation: BatchReader,
+    progress: Progress,
+    inputs: Inputs,
+    seconds: Vec<f64>,
+    allocations: u64,
+}
+
+/// Where the engine's inputs and outputs are.
+struct Inputs {
+    image: TensorId,
+    labels: TensorId,
+    rates: (usize, TensorId),
+    loss: TensorId,
+    validate_image: TensorId,
+    validate_labels: TensorId,
+    validate_loss: TensorId,
+    counts: TensorId,
+}
+
+impl Inputs {
+    fn of(planned: &PlannedRun) -> Result<Inputs, TrainError> {
+        let find = |program: usize, name: &str| {
+            let program: &Program = &planned.programs[program];
+            program.find(name).ok_or_else(|| {
+                let tensor = name.to_string();
+                let program = program.name.clone();
+                TrainError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
+            })
+        };
+        let (validate, keeper) = (planned.validate(), planned.keeper());
+        Ok(Inputs {
+            image: find(0, names::IMAGE)?,
+            labels: find(0, names::LABELS)?,
+            rates: (keeper, find(keeper, names::RATES)?),
+            loss: find(0, names::LOSS)?,
+            validate_image: find(validate, names::IMAGE)?,
+            validate_labels: find(validate, names::LABELS)?,
+            validate_loss: find(validate, names::LOSS)?,
+            counts: find(validate, names::COUNTS)?,
+        })
+    }
+}
+
+impl Run {
+    fn start(job: Job, budget: &Budget) -> Result<Run, TrainError> {
+        let Job { planned, machine, dataset, inspection, fold, folder, resume, weights } = job;
+        let io = |source| TrainError::io(&folder, source);
+        fs::create_dir_all(&folder).map_err(io)?;
+        if !resume && folder.join(CheckpointKind::Latest.file()).exists() {
+            return Err(TrainError::Occupied { folder });
+        }
+        let config = &planned.config;
+        let arena = budget.reserve("arena", planned.numbers.arena_bytes)?;
+        let options = CpuOptions::new(machine.threads);
+        let mut engine = CpuEngine::new(planned.plan.clone(), arena, options)?;
+        let keeper = planned.keeper();
+        let mut checkpoint = Checkpoint::new(&folder, &planned.programs[keeper], budget)?;
+        let resumed = if resume { checkpoint.resume(&mut engine, keeper)? } else { None };
+        let progress = match resumed {
+            Some(progress) => progress,
+            None => {
+                match &weights {
+                    Some(file) => {
+                        checkpoint.load_parameters(file, &mut engine, (0, &planned.programs[0]))?;
+                    }
+                    None => initialise(&mut engine, &planned.programs[0], config),
+                }
+                Progress::default()
+            }
+        };
+        let journal = Journal::open(folder.join(METRICS_FILE), progress.journal_bytes)?;
+        let sampler = Sampler::new(inspection, &fold, config.sampler())?;
+        let cache_budget = budget.part("cache", planned.numbers.cache_bytes)?;
+        let cache = Arc::new(VolumeCache::new(cache_budget));
+        let patches = Arc::new(Patches::new(&dataset, sampler, cache)?);
+        let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
+        let loader_config = LoaderConfig { first_step: progress.steps, ..planned.loader };
+        let loader = Loader::start(loader_config, Arc::clone(&patches), &loader_budget)?;
+        let validation = BatchReader::new(
+            Arc::clone(&patches),
+            Mode::Validation,
+            config.seed,
+            config.training.micro_batch,
+            Scratch::DEFAULT,
+            &loader_budget,
+        )?;
+        let inputs = Inputs::of(&planned)?;
+        // Room for as many times as there can be steps, as long as that is not much.
+        let steps = planned.config.schedule.total_steps.saturating_sub(progress.steps);
+        let seconds = Vec::with_capacity(steps.min(KEPT_TIMES as u64) as usize);
+        Ok(Run {
+            planned,
+            budget: budget.clone(),
+            folder,
+            engine,
+            checkpoint,
+            journal,
+            patches,
+            loader,
+            validation,
+            progress,
+            inputs,
+            seconds,
+            allocations: 0,
+        })
+    }
+
+    fn config(&self) -> &RunConfig {
+        &self.planned.config
+    }
+
+    /// Runs epochs until the end or until told to stop; whether the end was reached.
+    fn go(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<bool, TrainError> {
+        let (total, per_epoch) = (self.config().schedule.total_steps, self.config().iterations_per_epoch);
+        let mut last_checkpoint = Instant::now();
+        let mut epoch_start = Instant::now();
+        while self.progress.steps < total {
+            if stop.load(Ordering::Relaxed) {
+                self.write(CheckpointKind::Latest)?;
+                return Ok(false);
+            }
+            let report = self.step()?;
+            observer.step(&report);
+            if self.progress.steps.is_multiple_of(per_epoch) {
+                let record = self.end_epoch(epoch_start.elapsed())?;
+                observer.epoch(&record);
+                (last_checkpoint, epoch_start) = (Instant::now(), Instant::now());
+            } else if last_checkpoint.elapsed() > CHECKPOINT_EVERY {
+                self.write(CheckpointKind::Latest)?;
+                last_checkpoint = Instant::now();
+            }
+        }
+        self.write(CheckpointKind::Final)?;
+        Ok(true)
+    }
+
+    fn step(&mut self) -> Result<StepReport, TrainError> {
+        let start = Instant::now();
+        let before = watched_allocations();
+        let watch = watch_this_thread();
+        let step = self.progress.steps;
+        let training = &self.planned.config.training;
+        let rates = training.optimizer.rates(self.planned.config.schedule.at(step), step + 1);
+        let batch = self.loader.next_batch()?;
+        let (images, labels) = (batch.images(), batch.labels());
+        let micro_batches = training.accumulation();
+        let (update, rates_input) = self.inputs.rates;
+        let mut loss = 0.0;
+        let parts = images.chunks_exact(images.len() / micro_batches);
+        for (image, labels) in parts.zip(labels.chunks_exact(labels.len() / micro_batches)) {
+            self.engine.write(0, self.inputs.image, HostSlice::F32(image));
+            self.engine.write(0, self.inputs.labels, HostSlice::U8(labels));
+            if update == 0 {
+                self.engine.write(0, rates_input, HostSlice::F32(&rates));
+            }
+            self.engine.run(0);
+            let mut part = [0.0];
+            self.engine.read(0, self.inputs.loss, HostSliceMut::F32(&mut part));
+            loss += part[0] / micro_batches as f32;
+        }
+        if update != 0 {
+            // Inputs of one program lie where another has its values, so they are written just before it runs.
+            self.engine.write(update, rates_input, HostSlice::F32(&rates));
+            self.engine.run(update);
+        }
+        drop(batch);
+        drop(watch);
+        if !self.seconds.is_empty() {
+            self.allocations += watched_allocations() - before;
+        }
+        if !loss.is_finite() {
+            return Err(TrainError::Diverged { step: step + 1, loss });
+        }
+        self.progress.steps += 1;
+        self.progress.epoch_loss += f64::from(loss);
+        let seconds = start.elapsed().as_secs_f64();
+        if self.seconds.len() < KEPT_TIMES {
+            self.seconds.push(seconds);
+        }
+        Ok(StepReport { steps: self.progress.steps, of: self.config().schedule.total_steps, loss, seconds })
+    }
+
+    fn end_epoch(&mut self, training_time: Duration) -> Result<EpochRecord, TrainError> {
+        let start = Instant::now();
+        let (loss, pseudo_dice) = self.validate()?;
+        let scored: Vec<f64> = pseudo_dice.iter().flatten().copied().collect();
+        let mean = (!scored.is_empty()).then(|| scored.iter().sum::<f64>() / scored.len() as f64);
+        let ema = match (self.progress.ema, mean) {
+            (Some(ema), Some(mean)) => Some(0.9 * ema + 0.1 * mean),
+            (known, new) => new.or(known),
+        };
+        self.progress.ema = ema;
+        let per_epoch = self.config().iterations_per_epoch;
+        let record = EpochRecord {
+            epoch: self.progress.steps / per_epoch - 1,
+            steps: self.progress.steps,
+            learning_rate: self.config().schedule.at(self.progress.steps - 1),
+            train_loss: self.progress.epoch_loss / per_epoch as f64,
+            validation_loss: loss,
+            pseudo_dice,
+            mean_pseudo_dice: mean,
+            ema_pseudo_dice: ema,
+            seconds: (training_time + start.elapsed()).as_secs_f64(),
+            resident_bytes: resident().map(|resident| resident.now.0).unwrap_or(0),
+        };
+        self.progress.epoch_loss = 0.0;
+        self.journal.append(&record)?;
+        self.progress.journal_bytes = self.journal.length();
+        if ema > self.progress.best {
+            self.progress.best = ema;
+            self.write(CheckpointKind::Best)?;
+        }
+        self.write(CheckpointKind::Latest)?;
+        Ok(record)
+    }
+
+    /// The mean loss of the validation batches, and the Dice of each class but the background over all their voxels.
+    fn validate(&mut self) -> Result<(f64, Vec<Option<f64>>), TrainError> {
+        let validate = self.planned.validate();
+        let classes = self.config().training.net.classes;
+        let batches = self.config().validation_iterations;
+        let micro_batches = self.config().training.accumulation() as u64;
+        let mut counts = vec![0.0f32; classes * 3];
+        let mut totals = vec![0.0f64; classes * 3];
+        let mut loss = 0.0;
+        for step in 0..batches * micro_batches {
+            let batch = self.validation.load(step)?;
+            self.engine.write(validate, self.inputs.validate_image, HostSlice::F32(batch.images()));
+            self.engine.write(validate, self.inputs.validate_labels, HostSlice::U8(batch.labels()));
+            self.engine.run(validate);
+            let mut one = [0.0];
+            self.engine.read(validate, self.inputs.validate_loss, HostSliceMut::F32(&mut one));
+            self.engine.read(validate, self.inputs.counts, HostSliceMut::F32(&mut counts));
+            loss += f64::from(one[0]);
+            for (total, count) in totals.iter_mut().zip(&counts) {
+                *total += f64::from(*count);
+            }
+        }
+        let dice = totals.chunks_exact(3).skip(1).map(|class| {
+            let denominator = 2.0 * class[0] + class[1] + class[2];
+            (denominator > 0.0).then(|| 2.0 * class[0] / denominator)
+        });
+        Ok((loss / (batches * micro_batches).max(1) as f64, dice.collect()))
+    }
+
+    fn write(&mut self, kind: CheckpointKind) -> Result<(), TrainError> {
+        let (keeper, net) = (self.planned.keeper(), &self.planned.config.training.net);
+        self.checkpoint.write(kind, &self.engine, keeper, &self.progress, net)
+    }
+
+    fn finish(mut self, finished: bool) -> Result<RunRecord, TrainError> {
+        self.seconds.sort_by(f64::total_cmp);
+        let numbers = &self.planned.numbers;
+        let record = RunRecord {
+            ram_budget_bytes: numbers.ram_budget_bytes,
+            planned_bytes: numbers.total_bytes,
+            peak_rss_bytes: resident().map(|resident| resident.peak).unwrap_or_default(),
+            arena_bytes: Bytes::of(self.planned.plan.arena_bytes),
+            arena_used_bytes: Bytes::of(self.engine.used_bytes()),
+            heap_allocations_in_steps: self.allocations,
+            steps: self.progress.steps,
+            seconds_per_step: self.seconds.get(self.seconds.len() / 2).copied().unwrap_or(0.0),
+            finished,
+            planned: numbers.parts(),
+            held: self.budget.holders(),
+            heap: heap_use(),
+            cache: self.patches.cache().statistics().into(),
+            engine: self.engine.describe(),
+            ema_pseudo_dice: self.progress.ema,
+        };
+        write_json(&self.folder.join(RUN_FILE), &record)?;
+        Ok(record)
+    }
+}
+
+/// How many steps' times are kept for the median.
+const KEPT_TIMES: usize = 1 << 14;
+
+/// Writes random initial values of all parameters.
+fn initialise(engine: &mut CpuEngine, program: &Program, config: &RunConfig) {
+    for id in program.with_role(Role::Parameter) {
+        let values = initial_values(program.tensor(id), config.training.net.slope, config.seed);
+        engine.write(0, id, HostSlice::F32(&values));
+    }
+}

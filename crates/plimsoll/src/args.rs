@@ -1,0 +1,361 @@
+//! Arguments.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use plimsoll_graph::DType;
+use plimsoll_memory::Bytes;
+use plimsoll_nn::Family;
+use plimsoll_train::{CheckpointKind, NetworkSettings, Settings};
+
+/// Trains and runs medical-image networks inside a memory line, and never over it.
+#[derive(Debug, Parser)]
+#[command(version, propagate_version = true, max_term_width = 100)]
+pub struct Args {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// Print results as JSON.
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Do the whole job on a small data set that it makes itself, in minutes.
+    Demo(Demo),
+    /// Show the machine: cores, instruction sets, and what limits memory.
+    Doctor(Ram),
+    /// Check and fingerprint a data set; name each case that is wrong or would blow up.
+    Inspect(Inspect),
+    /// Say what a run would hold, part by part, before it begins.
+    Plan(Plan),
+    /// Train a network.
+    Train(Train),
+    /// Segment images with a trained network.
+    Predict(Predict),
+    /// Compare predictions with references.
+    Evaluate(Evaluate),
+    /// Measure speed on this machine.
+    #[command(subcommand)]
+    Bench(Bench),
+}
+
+/// Reads `D,H,W`, or one number for all three.
+fn triple<T: FromStr + Copy>(text: &str) -> Result<[T; 3], String> {
+    let numbers: Option<Vec<T>> = text.split(',').map(|number| number.trim().parse().ok()).collect();
+    match numbers.as_deref() {
+        Some([all]) => Ok([*all; 3]),
+        Some([d, h, w]) => Ok([*d, *h, *w]),
+        _ => Err("write one number, or three with commas between: depth,height,width".into()),
+    }
+}
+
+/// The memory line.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct Ram {
+    /// The memory line, like 1.5GiB [default: what the machine leaves, less a sixteenth].
+    #[arg(long, value_name = "BYTES")]
+    pub ram: Option<Bytes>,
+}
+
+/// Threads of kernels.
+#[derive(Clone, Copy, Debug, Default, ClapArgs)]
+pub struct Threads {
+    /// Threads that kernels run on [default: all cores].
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+}
+
+impl From<Precision> for DType {
+    fn from(precision: Precision) -> DType {
+        match precision {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::Bf16,
+        }
+    }
+}
+
+impl Threads {
+    /// The number asked for, or of cores.
+    pub fn count(self) -> usize {
+        self.threads
+            .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+            .clamp(1, 256)
+    }
+}
+
+/// How features are stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    /// 32-bit floats.
+    #[default]
+    F32,
+    /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
+    Bf16,
+}
+
+/// The whole job.
+#[derive(Debug, ClapArgs)]
+pub struct Demo {
+    /// Where the data set, the run and the predictions are left [default: a temporary folder, removed afterwards].
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The memory line.
+    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
+    pub ram: Bytes,
+    #[command(flatten)]
+    pub threads: Threads,
+}
+
+/// A data set.
+#[derive(Debug, ClapArgs)]
+pub struct Inspect {
+    /// The folder of the data set: nnU-Net's raw layout, or the Medical Segmentation Decathlon's.
+    pub dataset: PathBuf,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub threads: Threads,
+}
+
+/// A run that is planned.
+#[derive(Debug, ClapArgs)]
+pub struct Plan {
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// A run that is begun or gone on with.
+#[derive(Debug, ClapArgs)]
+pub struct Train {
+    #[command(flatten)]
+    pub run: RunArgs,
+    /// The fold: 0, 1, 2, … or `all`.
+    #[arg(long, default_value = "0")]
+    pub fold: String,
+    /// The folder of the run [default: runs/NAME].
+    #[arg(long, value_name = "RUN")]
+    pub out: Option<PathBuf>,
+    /// Go on from the last checkpoint.
+    #[arg(long)]
+    pub resume: bool,
+    /// Start from these weights: .safetensors, .pt or .pth.
+    #[arg(long, value_name = "FILE")]
+    pub weights: Option<PathBuf>,
+    /// Folds to use instead of the data set's splits_final.json.
+    #[arg(long, value_name = "FILE")]
+    pub splits: Option<PathBuf>,
+}
+
+/// What shapes a run.
+#[derive(Debug, Default, ClapArgs)]
+pub struct RunArgs {
+    /// The folder of the data set: nnU-Net's raw layout, or the Medical Segmentation Decathlon's.
+    pub dataset: PathBuf,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub threads: Threads,
+    /// Threads that make batches [default: one, and one more for every eight kernel threads].
+    #[arg(long, value_name = "N")]
+    pub loader_threads: Option<usize>,
+    /// Settings to read [default: plimsoll.toml, if it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Depth,height,width of a patch in voxels.
+    #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W")]
+    pub patch_size: Option<[usize; 3]>,
+    /// Spacing that images are brought to, in millimetres: depth,height,width.
+    #[arg(long, value_parser = triple::<f64>, value_name = "D,H,W")]
+    pub spacing: Option<[f64; 3]>,
+    /// Samples of a step.
+    #[arg(long, value_name = "N")]
+    pub batch_size: Option<usize>,
+    /// Samples that go through the network at a time.
+    #[arg(long, value_name = "N")]
+    pub micro_batch: Option<usize>,
+    /// How features are stored.
+    #[arg(long, value_enum)]
+    pub precision: Option<Precision>,
+    /// The network.
+    #[arg(long, value_enum)]
+    pub net: Option<Net>,
+    /// Channels of each stage, the finest first.
+    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
+    pub features: Option<Vec<usize>>,
+    /// Epochs.
+    #[arg(long, value_name = "N")]
+    pub epochs: Option<u64>,
+    /// Steps of an epoch.
+    #[arg(long, value_name = "N")]
+    pub iterations: Option<u64>,
+    /// Batches that are validated after each epoch.
+    #[arg(long, value_name = "N")]
+    pub validation_iterations: Option<u64>,
+    /// The highest learning rate.
+    #[arg(long, value_name = "RATE")]
+    pub learning_rate: Option<f64>,
+    /// Of initial weights, patches and augmentation.
+    #[arg(long)]
+    pub seed: Option<u64>,
+}
+
+impl RunArgs {
+    /// What the flags say.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            network: NetworkSettings {
+                family: self.net.map(Family::from),
+                features: self.features.clone(),
+                ..NetworkSettings::default()
+            },
+            patch_size: self.patch_size,
+            spacing: self.spacing,
+            batch_size: self.batch_size,
+            micro_batch: self.micro_batch,
+            precision: self.precision.map(DType::from),
+            epochs: self.epochs,
+            iterations_per_epoch: self.iterations,
+            validation_iterations: self.validation_iterations,
+            learning_rate: self.learning_rate,
+            seed: self.seed,
+            ..Settings::default()
+        }
+    }
+}
+
+/// Networks that can be trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Net {
+    /// MONAI's DynUNet.
+    Dynunet,
+    /// nnU-Net's plain U-Net.
+    Plain,
+}
+
+impl From<Net> for Family {
+    fn from(net: Net) -> Family {
+        match net {
+            Net::Dynunet => Family::DynUNet,
+            Net::Plain => Family::PlainConvUNet,
+        }
+    }
+}
+
+/// Images to segment.
+#[derive(Debug, ClapArgs)]
+pub struct Predict {
+    /// The folder of a run (all its folds are averaged), or of one fold.
+    pub model: PathBuf,
+    /// A folder of images named as in imagesTr, or one image.
+    #[arg(short, long, value_name = "IN")]
+    pub input: PathBuf,
+    /// The folder that label maps are written to.
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// The checkpoint.
+    #[arg(long, value_enum, default_value_t)]
+    pub checkpoint: WhichCheckpoint,
+    /// The share of a window that the next one covers too, from 0 to less than 1.
+    #[arg(long, default_value_t = 0.5)]
+    pub overlap: f64,
+    /// Look at each window mirrored, too, in all eight ways.
+    #[arg(long)]
+    pub mirror: bool,
+    /// Replace predictions that are there.
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub threads: Threads,
+}
+
+/// Which checkpoint of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichCheckpoint {
+    /// That after the last epoch.
+    #[default]
+    Final,
+    /// That of the highest moving average of the pseudo-Dice.
+    Best,
+    /// The last that was written.
+    Latest,
+}
+
+impl From<WhichCheckpoint> for CheckpointKind {
+    fn from(which: WhichCheckpoint) -> CheckpointKind {
+        match which {
+            WhichCheckpoint::Final => CheckpointKind::Final,
+            WhichCheckpoint::Best => CheckpointKind::Best,
+            WhichCheckpoint::Latest => CheckpointKind::Latest,
+        }
+    }
+}
+
+/// Predictions to compare.
+#[derive(Debug, ClapArgs)]
+pub struct Evaluate {
+    /// The folder of predictions.
+    pub predictions: PathBuf,
+    /// The folder of references.
+    pub references: PathBuf,
+    /// Classes to score [default: those of the dataset.json beside the folder of references].
+    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
+    pub labels: Option<Vec<u8>>,
+    /// Score only references that have a prediction, instead of asking for all.
+    #[arg(long)]
+    pub partial: bool,
+    /// Where the scores are written [default: summary.json in the folder of predictions].
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub ram: Ram,
+}
+
+/// What to measure.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// Training steps of a network on made-up data.
+    Step(BenchStep),
+}
+
+/// Which step to measure.
+#[derive(Debug, ClapArgs)]
+pub struct BenchStep {
+    /// The network.
+    #[arg(long, value_enum, default_value_t)]
+    pub net: BenchNet,
+    /// Edge of the patch, or depth,height,width.
+    #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W", default_value = "64")]
+    pub size: [usize; 3],
+    /// Samples of a step.
+    #[arg(long, default_value_t = 1)]
+    pub batch: usize,
+    /// How features are stored.
+    #[arg(long, value_enum, default_value_t)]
+    pub precision: Precision,
+    /// Steps that are timed, after one that is not.
+    #[arg(long, default_value_t = 6)]
+    pub steps: usize,
+    /// Print the time of each kind of op.
+    #[arg(long)]
+    pub profile: bool,
+    #[command(flatten)]
+    pub threads: Threads,
+    #[command(flatten)]
+    pub ram: Ram,
+}
+
+/// Networks that can be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BenchNet {
+    /// MONAI's DynUNet with five stages of 32 to 320 features.
+    #[default]
+    Dynunet,
+    /// nnU-Net's plain U-Net with six stages of 32 to 320 features.
+    Plain,
+}

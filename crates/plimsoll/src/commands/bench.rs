@@ -1,0 +1,144 @@
+//! `plimsoll bench`
+
+use std::time::Instant;
+
+use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::{DType, Program, Role};
+use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
+use plimsoll_nn::{Optimizer, Training, UNet, initial_values, names};
+use plimsoll_plan::{Engine, HostSlice, Options, plan};
+use serde::Serialize;
+
+use crate::args::{Bench, BenchNet, BenchStep, Precision};
+use crate::failure::Outcome;
+use crate::report::json;
+
+/// Measures what was asked for.
+pub fn run(bench: &Bench, as_json: bool) -> Outcome {
+    match bench {
+        Bench::Step(step) => bench_step(step, as_json),
+    }
+}
+
+#[derive(Serialize)]
+struct StepReport {
+    net: String,
+    patch_size: [usize; 3],
+    batch_size: usize,
+    precision: DType,
+    engine: String,
+    seconds_per_step: f64,
+    gflops: f64,
+    arena_bytes: usize,
+    arena_lower_bound_bytes: usize,
+    peak_rss_bytes: Bytes,
+    heap_allocations_in_steps: u64,
+}
+
+fn network(net: BenchNet) -> UNet {
+    match net {
+        BenchNet::Dynunet => {
+            let mut strides = vec![[2; 3]; 5];
+            strides[0] = [1; 3];
+            UNet::dynunet(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides)
+        }
+        BenchNet::Plain => {
+            let mut strides = vec![[2; 3]; 6];
+            strides[0] = [1; 3];
+            UNet::plain_conv(1, 2, &[32, 64, 128, 256, 320, 320], &[[3; 3]; 6], &strides)
+        }
+    }
+}
+
+fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
+    let training = Training {
+        net: network(args.net),
+        loss: RegionTerms::default(),
+        optimizer: Optimizer::adamw(),
+        max_grad_norm: None,
+        patch: args.size,
+        batch: args.batch,
+        micro_batch: args.batch,
+        precision: match args.precision {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::Bf16,
+        },
+    };
+    let program = training.programs()?.gradient;
+    let layout = CpuLayout { threads: args.threads.count() };
+    let plan = plan(std::slice::from_ref(&program), &layout, Options::default())?;
+    let budget = Budget::new(limits(&System::default(), args.ram.ram).line);
+    let arena_bytes = plan.arena_bytes;
+    let arena_lower_bound_bytes = plan.lower_bound_bytes;
+    let reservation = budget.reserve("arena", Bytes::of(arena_bytes.next_multiple_of(4096)))?;
+    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(layout.threads))?;
+    fill(&mut engine, &program, &training);
+    let mut seconds = Vec::with_capacity(args.steps);
+    engine.run(0);
+    let allocations = watched_allocations();
+    for _ in 0..args.steps.max(1) {
+        let start = Instant::now();
+        engine.run(0);
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    let heap_allocations_in_steps = watched_allocations() - allocations;
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds[seconds.len() / 2];
+    let report = StepReport {
+        net: format!("{:?}", args.net).to_lowercase(),
+        patch_size: training.patch,
+        batch_size: args.batch,
+        precision: training.precision,
+        engine: engine.describe(),
+        seconds_per_step: median,
+        gflops: program.flops() as f64 / median / 1e9,
+        arena_bytes,
+        arena_lower_bound_bytes,
+        peak_rss_bytes: resident()?.peak,
+        heap_allocations_in_steps,
+    };
+    if args.profile {
+        for (name, seconds) in engine.profile(0) {
+            eprintln!("{name:60} {:8.2} ms", seconds * 1e3);
+        }
+    }
+    if as_json {
+        return json(&report);
+    }
+    println!(
+        "{} {:?} × {}: {median:.3} s per step, {:.0} GFLOP/s, {}; arena {} (lower bound {}), peak RSS {}",
+        report.net,
+        report.patch_size,
+        report.batch_size,
+        report.gflops,
+        report.engine,
+        Bytes::of(arena_bytes),
+        Bytes::of(arena_lower_bound_bytes),
+        report.peak_rss_bytes
+    );
+    Ok(())
+}
+
+/// Writes initial weights, a made-up image and labels that have to do with it.
+fn fill(engine: &mut CpuEngine, program: &Program, training: &Training) {
+    for id in program.with_role(Role::Parameter) {
+        let values = initial_values(program.tensor(id), training.net.slope, 0);
+        engine.write(0, id, HostSlice::F32(&values));
+    }
+    for id in program.with_role(Role::Input) {
+        let tensor = program.tensor(id);
+        let wave = |i: usize| (i as f32 * 0.37).sin() + (i as f32 * 0.0113).cos();
+        match tensor.name.as_str() {
+            names::LABELS => {
+                let labels: Vec<u8> = (0..tensor.shape.count()).map(|i| u8::from(wave(i) > 0.8)).collect();
+                engine.write(0, id, HostSlice::U8(&labels));
+            }
+            names::RATES => engine.write(0, id, HostSlice::F32(&training.optimizer.rates(1e-3, 10))),
+            _ => {
+                let image: Vec<f32> = (0..tensor.shape.count()).map(wave).collect();
+                engine.write(0, id, HostSlice::F32(&image));
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! `plimsoll doctor`
+
+use plimsoll_cpu::Level;
+use plimsoll_memory::{Limits, System, limits};
+use serde::Serialize;
+
+use crate::args::Ram;
+use crate::failure::Outcome;
+use crate::report::{Table, json};
+
+#[derive(Serialize)]
+struct Machine {
+    version: &'static str,
+    cores: usize,
+    processor: Option<String>,
+    simd: String,
+    limits: Limits,
+}
+
+/// Describes the machine.
+pub fn run(ram: &Ram, as_json: bool) -> Outcome {
+    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let machine = Machine {
+        version: env!("CARGO_PKG_VERSION"),
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        processor: cpuinfo
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
+            .map(|(_, name)| name.trim().to_string()),
+        simd: Level::from_environment().to_string(),
+        limits: limits(&System::default(), ram.ram),
+    };
+    if as_json {
+        return json(&machine);
+    }
+    println!("plimsoll {}", machine.version);
+    let processor = machine.processor.as_deref().unwrap_or("unknown processor");
+    println!("processor  {processor}, {} cores, kernels for {}", machine.cores, machine.simd);
+    println!("memory line  {}", machine.limits.line);
+    let mut table = Table::new(["leaves", "of", "limit"]);
+    for limit in &machine.limits.found {
+        table.row([limit.bytes.to_string(), limit.ceiling.to_string(), limit.source.clone()]);
+    }
+    table.print();
+    Ok(())
+}
