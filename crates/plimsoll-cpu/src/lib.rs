@@ -5,6 +5,10 @@
 
 #![allow(unsafe_code, reason = "kernels and the arena are what this crate is")]
 #![allow(clippy::needless_range_loop, reason = "kernels index several arrays of registers by one counter")]
+#![allow(
+    clippy::manual_map,
+    reason = "a closure would not be inlined with the instruction set of its kernel"
+)]
 
 mod blocks;
 mod engine;

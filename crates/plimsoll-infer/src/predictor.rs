@@ -101,8 +101,7 @@ impl Predictor {
         let layout = CpuLayout { threads: options.threads };
         let planned = plan(std::slice::from_ref(&program), &layout, Options::default())?;
         let overhead = overhead(options.threads);
-        let mut held = budget.reserve("overhead", overhead)?;
-        held.make_permanent();
+        let held = budget.reserve("overhead", overhead)?;
         let arena = Bytes::of(planned.arena_bytes.next_multiple_of(4096));
         let engine =
             CpuEngine::new(planned, budget.reserve("arena", arena)?, CpuOptions::new(options.threads))?;

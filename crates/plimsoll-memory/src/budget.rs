@@ -1,9 +1,11 @@
 //! The line, and who holds what under it.
 //!
 //! A [`Budget`] is a number of bytes. Whoever is about to allocate by the size of the data reserves first, under a name, and
-//! holds the [`Reservation`] for as long as the memory. A request that does not fit now waits its turn, first come, first
-//! served; one that can never fit fails at once with the numbers. A task asks once, for all that it needs, before it starts;
-//! so nobody waits while holding, and no two tasks can wait for each other.
+//! holds the [`Reservation`] for as long as the memory. What is held for long is reserved with [`Budget::reserve`], which
+//! grants or refuses at once. Tasks that come and go, many at a time, reserve with [`Budget::reserve_in_turn`]: what does not
+//! fit now waits for other tasks to end, first come, first served; what can never fit beside that which is held for long is
+//! refused at once. A task asks once, for all that it needs, before it starts; so nobody waits while holding, and no two
+//! tasks can wait for each other.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,8 +32,8 @@ struct Shared {
 #[derive(Default)]
 struct Ledger {
     used: Bytes,
-    /// Held until the end of the budget; no request need wait for these.
-    permanent: Bytes,
+    /// Held by tasks, which end; nobody waits for the rest.
+    by_tasks: Bytes,
     peak: Bytes,
     holders: BTreeMap<Arc<str>, HolderUse>,
     queue: VecDeque<u64>,
@@ -93,17 +95,33 @@ impl Budget {
         }
     }
 
-    /// Reserves `bytes` for `holder`; if others hold what it needs, waits in turn until they let go.
+    /// Reserves `bytes` for `holder`, at once or not at all.
     ///
     /// # Errors
-    /// At once, if `bytes` is more than the line leaves beside what is held permanently.
+    /// If they are not free now.
     pub fn reserve(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
+        let mut ledger = self.shared.lock();
+        if bytes > self.shared.line - ledger.used {
+            return Err(self.refuse(&ledger, holder, bytes));
+        }
+        let granted = self.grant(&mut ledger, holder, bytes, false);
+        // For a task that waits, it may be in vain now.
+        self.shared.freed.notify_all();
+        Ok(granted)
+    }
+
+    /// Reserves `bytes` for a task; if other tasks hold what it needs, waits in turn until they end. The task must hold no
+    /// other reservation of this budget.
+    ///
+    /// # Errors
+    /// As soon as `bytes` are more than the line leaves beside what is held for long.
+    pub fn reserve_in_turn(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
         let mut ledger = self.shared.lock();
         let ticket = ledger.next_ticket;
         ledger.next_ticket += 1;
         ledger.queue.push_back(ticket);
         loop {
-            if bytes > self.shared.line - ledger.permanent {
+            if bytes > self.shared.line - (ledger.used - ledger.by_tasks) {
                 let refused = self.refuse(&ledger, holder, bytes);
                 ledger.queue.retain(|waiting| *waiting != ticket);
                 self.shared.freed.notify_all();
@@ -113,32 +131,18 @@ impl Budget {
                 ledger.queue.pop_front();
                 // The next in the queue may fit as well.
                 self.shared.freed.notify_all();
-                return Ok(self.grant(&mut ledger, holder, bytes));
+                return Ok(self.grant(&mut ledger, holder, bytes, true));
             }
             ledger = self.shared.freed.wait(ledger).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// Reserves `bytes` for `holder` if they are free now and nobody waits for them.
-    ///
-    /// # Errors
-    /// If they are not.
-    pub fn try_reserve(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
-        let mut ledger = self.shared.lock();
-        if !ledger.queue.is_empty() || bytes > self.shared.line - ledger.used {
-            return Err(self.refuse(&ledger, holder, bytes));
-        }
-        Ok(self.grant(&mut ledger, holder, bytes))
-    }
-
-    /// Sets `bytes` aside as a budget of its own, held permanently here under the name `part`.
+    /// Sets `bytes` aside as a budget of its own, held here under the name `part` until the last of it is dropped.
     ///
     /// # Errors
     /// If they are not free now.
     pub fn part(&self, part: &str, bytes: Bytes) -> Result<Budget, OverBudget> {
-        let mut reservation = self.try_reserve(part, bytes)?;
-        reservation.make_permanent();
-        Ok(Budget::with_parent(bytes, Some(reservation)))
+        Ok(self.reserve(part, bytes)?.into_budget())
     }
 
     /// The line.
@@ -166,8 +170,11 @@ impl Budget {
         self.shared.lock().holders.values().cloned().collect()
     }
 
-    fn grant(&self, ledger: &mut Ledger, holder: &str, bytes: Bytes) -> Reservation {
+    fn grant(&self, ledger: &mut Ledger, holder: &str, bytes: Bytes, by_task: bool) -> Reservation {
         ledger.used += bytes;
+        if by_task {
+            ledger.by_tasks += bytes;
+        }
         ledger.peak = ledger.peak.max(ledger.used);
         let holder: Arc<str> = match ledger.holders.get_key_value(holder) {
             Some((name, _)) => Arc::clone(name),
@@ -179,7 +186,7 @@ impl Budget {
         }
         entry.now += bytes;
         entry.peak = entry.peak.max(entry.now);
-        Reservation { shared: Arc::clone(&self.shared), holder, bytes, permanent: false }
+        Reservation { shared: Arc::clone(&self.shared), holder, bytes, by_task }
     }
 
     fn refuse(&self, ledger: &Ledger, holder: &str, needed: Bytes) -> OverBudget {
@@ -215,7 +222,7 @@ pub struct Reservation {
     shared: Arc<Shared>,
     holder: Arc<str>,
     bytes: Bytes,
-    permanent: bool,
+    by_task: bool,
 }
 
 impl Reservation {
@@ -229,13 +236,9 @@ impl Reservation {
         &self.holder
     }
 
-    /// Says that this will be held to the end: requests that would need it back fail at once instead of waiting.
-    pub fn make_permanent(&mut self) {
-        if !self.permanent {
-            self.permanent = true;
-            self.shared.lock().permanent += self.bytes;
-            self.shared.freed.notify_all();
-        }
+    /// Makes a budget of what is held.
+    pub fn into_budget(self) -> Budget {
+        Budget::with_parent(self.bytes, Some(self))
     }
 
     /// That `bytes` are within what is held.
@@ -267,8 +270,8 @@ impl Reservation {
     fn release(&self, bytes: Bytes) {
         let mut ledger = self.shared.lock();
         ledger.used = ledger.used - bytes;
-        if self.permanent {
-            ledger.permanent = ledger.permanent - bytes;
+        if self.by_task {
+            ledger.by_tasks = ledger.by_tasks - bytes;
         }
         if let Some(entry) = ledger.holders.get_mut(&self.holder) {
             entry.now = entry.now - bytes;
@@ -301,29 +304,43 @@ mod tests {
     #[test]
     fn an_impossible_request_fails_at_once_and_names_the_holders() {
         let budget = Budget::new(Bytes(100));
-        let _cache = budget.reserve("cache", Bytes(60)).unwrap();
-        let mut arena = budget.reserve("arena", Bytes(30)).unwrap();
-        arena.make_permanent();
-        let error = budget.reserve("loader", Bytes(71)).unwrap_err();
+        let _arena = budget.reserve("arena", Bytes(30)).unwrap();
+        let _task = budget.reserve_in_turn("reader", Bytes(60)).unwrap();
+        let error = budget.reserve("cache", Bytes(11)).unwrap_err();
         assert_eq!(error.free, Bytes(10));
         assert_eq!(
             error.to_string(),
-            "loader needs 71 B, but 10 B of 100 B is free; held by cache 60 B, arena 30 B"
+            "cache needs 11 B, but 10 B of 100 B is free; held by reader 60 B, arena 30 B"
         );
-        assert!(budget.try_reserve("loader", Bytes(11)).is_err());
+        // Not even the end of the reader would make room for this one beside the arena.
+        assert!(budget.reserve_in_turn("large", Bytes(71)).is_err());
+    }
+
+    #[test]
+    fn a_task_that_waits_is_told_when_it_becomes_impossible() {
+        let budget = Budget::new(Bytes(100));
+        let task = budget.reserve_in_turn("first", Bytes(50)).unwrap();
+        let second = budget.clone();
+        let waiting = thread::spawn(move || second.reserve_in_turn("second", Bytes(60)).map(|_| ()));
+        while budget.shared.lock().queue.is_empty() {
+            thread::yield_now();
+        }
+        let _long = budget.reserve("arena", Bytes(50)).unwrap();
+        assert!(waiting.join().unwrap().is_err());
+        drop(task);
     }
 
     #[test]
     fn those_who_wait_are_served_in_turn() {
         let budget = Budget::new(Bytes(100));
-        let all = budget.reserve("first", Bytes(100)).unwrap();
+        let all = budget.reserve_in_turn("first", Bytes(100)).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
         let mut waiting = Vec::new();
         // A large request before a small one: the small one fits earlier, but does not overtake.
         for (name, bytes) in [("large", 90), ("small", 20)] {
             let (thread_budget, thread_order) = (budget.clone(), Arc::clone(&order));
             waiting.push(thread::spawn(move || {
-                let held = thread_budget.reserve(name, Bytes(bytes)).unwrap();
+                let held = thread_budget.reserve_in_turn(name, Bytes(bytes)).unwrap();
                 thread_order.lock().unwrap().push(name);
                 thread::sleep(Duration::from_millis(5));
                 drop(held);
@@ -363,7 +380,7 @@ mod tests {
                 for chunk in sizes.chunks(10) {
                     let (budget, held) = (&budget, &held);
                     scope.spawn(move || for size in chunk {
-                        let reservation = budget.reserve("worker", Bytes(*size)).unwrap();
+                        let reservation = budget.reserve_in_turn("worker", Bytes(*size)).unwrap();
                         let now = held.fetch_add(*size, Ordering::SeqCst) + size;
                         assert!(now <= 100);
                         held.fetch_sub(*size, Ordering::SeqCst);

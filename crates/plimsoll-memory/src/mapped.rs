@@ -49,10 +49,10 @@ pub struct Mapped<T> {
 }
 
 impl<T: Pod> Mapped<T> {
-    /// A buffer of `len` zeroes, reserved under the name `holder`; waits its turn if others hold what it needs.
+    /// A buffer of `len` zeroes, reserved under the name `holder`.
     ///
     /// # Errors
-    /// If the budget can never hold it, or the system refuses.
+    /// If the budget has no room for it now, or the system refuses.
     pub fn zeroed(budget: &Budget, holder: &str, len: usize) -> Result<Mapped<T>, MapError> {
         let reservation = budget.reserve(holder, Self::bytes(len)?)?;
         Self::within(reservation, len)

@@ -3,7 +3,7 @@
 //! Features lie with channels innermost, logits with voxels innermost; between the two, squares of sixteen voxels by sixteen
 //! channels are turned in registers.
 
-use super::patch::{SourceBlock, norm_act};
+use super::patch::{Affine, SourceBlock, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
 
@@ -12,23 +12,42 @@ const CHUNK: usize = 2048;
 /// Classes whose sums are held in registers at a time.
 const CLASSES: usize = 8;
 
-/// Loads a voxel of a block as its reader sees it.
-macro_rules! loaded {
-    ($S:ty, $T:ty, $block:expr, $sample:expr) => {{
-        let block: &SourceBlock<$T> = $block;
-        let data = block.data.0.add($sample * block.sample_stride);
-        let affine = match &block.norm {
-            Some(norm) => Some(norm.affine::<$S>($sample)),
-            None => None,
-        };
-        move |voxel: usize| {
-            let v = <$T as Element>::load::<$S>(data.add(voxel * LANES));
-            match &affine {
-                Some(affine) => norm_act::<$S, $T>(affine, v),
-                None => v,
+/// A block of one sample, and how it is read.
+struct Reader<V, T> {
+    data: *const T,
+    affine: Option<Affine<V>>,
+}
+
+impl<V: Copy, T: Element> Reader<V, T> {
+    /// # Safety
+    /// As for the kernels.
+    #[inline(always)]
+    unsafe fn new<S: Simd<V = V>>(block: &SourceBlock<T>, sample: usize) -> Reader<V, T> {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let affine = match &block.norm {
+                Some(norm) => Some(norm.affine::<S>(sample)),
+                None => None,
+            };
+            Reader { data: block.data.0.add(sample * block.sample_stride), affine }
+        }
+    }
+
+    /// A voxel as its reader sees it.
+    ///
+    /// # Safety
+    /// As for the kernels.
+    #[inline(always)]
+    unsafe fn voxel<S: Simd<V = V>>(&self, voxel: usize) -> V {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let stored = T::load::<S>(self.data.add(voxel * LANES));
+            match &self.affine {
+                Some(affine) => norm_act::<S, T>(affine, stored),
+                None => stored,
             }
         }
-    }};
+    }
 }
 
 /// logits\[n,c,v\] = bias\[c\] + Σ weights\[c,i\] · features\[n,i,v\]
@@ -79,10 +98,10 @@ impl<T: Element> Head<T> {
                 }
             }
             for (b, block) in self.source.iter().enumerate() {
-                let load = loaded!(S, T, block, sample);
+                let reader = Reader::new::<S>(block, sample);
                 let mut by_voxel = [[0.0; LANES]; LANES];
                 for (i, lanes) in by_voxel.iter_mut().enumerate().take(count) {
-                    *lanes = S::to_array(load(first + i));
+                    *lanes = S::to_array(reader.voxel::<S>(first + i));
                 }
                 let weights = self.weights.0.add((group * self.source.len() + b) * LANES);
                 for channel in 0..LANES {
@@ -183,11 +202,11 @@ impl<T: Element> Kernel for HeadWeightGrad<T> {
             for (b, block) in self.source.iter().enumerate() {
                 // SAFETY: voxels and classes are those of the tensors; tasks write disjoint parts.
                 unsafe {
-                    let load = loaded!(S, T, block, sample);
+                    let reader = Reader::new::<S>(block, sample);
                     let mut sums = [S::zero(); CLASSES];
                     let logits = self.logits.0.add((sample * self.classes + group) * self.voxels);
                     for voxel in voxels.clone() {
-                        let x = load(voxel);
+                        let x = reader.voxel::<S>(voxel);
                         for (c, sum) in sums.iter_mut().enumerate().take(classes) {
                             *sum = S::fma(S::splat(*logits.add(c * self.voxels + voxel)), x, *sum);
                         }

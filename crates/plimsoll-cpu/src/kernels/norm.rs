@@ -2,7 +2,7 @@
 //!
 //! Sums over a channel's voxels are taken chunk by chunk in f32 and put together in f64, in order.
 
-use super::patch::{BlockNorm, norm_act};
+use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
 
@@ -46,6 +46,13 @@ impl Extent {
     }
 }
 
+/// The sum of four sums that were taken side by side, for additions not to wait for each other.
+#[inline(always)]
+unsafe fn total<S: Simd>(sums: [S::V; 4]) -> S::V {
+    // SAFETY: passed on to the caller.
+    unsafe { S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])) }
+}
+
 /// Mean and sum of squared deviations of each chunk.
 pub(crate) struct ChunkStats<T> {
     pub(crate) extent: Extent,
@@ -67,23 +74,21 @@ impl<T: Element> Kernel for ChunkStats<T> {
         unsafe {
             let data = self.data.0.add(block * self.extent.voxels * LANES);
             let count = S::splat(1.0 / voxels.len() as f32);
-            // Four sums side by side, for additions not to wait for each other.
             let mut sums = [S::zero(); 4];
             for voxel in voxels.clone() {
                 let sum = &mut sums[voxel % 4];
                 *sum = S::add(*sum, T::load::<S>(data.add(voxel * LANES)));
             }
-            let mean = S::mul(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])), count);
+            let mean = S::mul(total::<S>(sums), count);
             let mut squares = [S::zero(); 4];
             for voxel in voxels {
                 let deviation = S::sub(T::load::<S>(data.add(voxel * LANES)), mean);
                 let sum = &mut squares[voxel % 4];
                 *sum = S::fma(deviation, deviation, *sum);
             }
-            let squares = S::add(S::add(squares[0], squares[1]), S::add(squares[2], squares[3]));
             let to = self.partial.0.add(task * 2 * LANES);
             S::store(to, mean);
-            S::store(to.add(LANES), squares);
+            S::store(to.add(LANES), total::<S>(squares));
         }
     }
 }
@@ -172,29 +177,45 @@ pub(crate) struct NormGrad<T> {
     pub(crate) norms: Vec<BlockNorm>,
 }
 
+/// The constants of one block of a sample.
+struct BlockConstants<V> {
+    affine: Affine<V>,
+    mean: V,
+    rstd: V,
+}
+
 impl<T: Element> NormGrad<T> {
-    /// Calls `visit(place, g, x̂)` for the voxels of a task, with g = dz · lrelu'(u).
+    /// # Safety
+    /// As for the kernels.
+    #[inline(always)]
+    unsafe fn constants<S: Simd>(&self, block: usize) -> BlockConstants<S::V> {
+        let (sample, channel_block) = (block / self.extent.blocks, block % self.extent.blocks);
+        let norm = &self.norms[channel_block];
+        // SAFETY: statistics have a pair for each block of each sample.
+        unsafe {
+            let statistics = norm.statistics.add(sample * norm.statistics_stride).0;
+            BlockConstants {
+                affine: norm.affine::<S>(sample),
+                mean: S::load(statistics),
+                rstd: S::load(statistics.add(LANES)),
+            }
+        }
+    }
+
+    /// g = dz · lrelu'(u) and x̂ of the voxel at `place`.
     ///
     /// # Safety
     /// As for the kernels.
     #[inline(always)]
-    unsafe fn for_each<S: Simd>(&self, task: usize, mut visit: impl FnMut(usize, S::V, S::V)) {
-        let (block, chunk) = self.extent.at(task);
-        let (sample, channel_block) = (block / self.extent.blocks, block % self.extent.blocks);
-        let norm = &self.norms[channel_block];
-        // SAFETY: voxels are the block's.
+    unsafe fn voxel<S: Simd>(&self, constants: &BlockConstants<S::V>, place: usize) -> (S::V, S::V) {
+        let BlockConstants { affine, mean, rstd } = constants;
+        // SAFETY: passed on to the caller.
         unsafe {
-            let affine = norm.affine::<S>(sample);
-            let statistics = norm.statistics.add(sample * norm.statistics_stride).0;
-            let (mean, rstd) = (S::load(statistics), S::load(statistics.add(LANES)));
-            for voxel in self.extent.voxels_of(chunk) {
-                let place = (block * self.extent.voxels + voxel) * LANES;
-                let y = T::load::<S>(self.data.0.add(place));
-                let dz = T::load::<S>(self.upstream.0.add(place));
-                let u = S::fma(affine.a, y, affine.b);
-                let g = S::where_positive(u, dz, S::mul(dz, affine.slope));
-                visit(place, g, S::mul(S::sub(y, mean), rstd));
-            }
+            let y = T::load::<S>(self.data.0.add(place));
+            let dz = T::load::<S>(self.upstream.0.add(place));
+            let u = S::fma(affine.a, y, affine.b);
+            let g = S::where_positive(u, dz, S::mul(dz, affine.slope));
+            (g, S::mul(S::sub(y, *mean), *rstd))
         }
     }
 }
@@ -217,16 +238,17 @@ impl<T: Element> Kernel for NormGradSums<T> {
         unsafe {
             let mut sums = [S::zero(); 4];
             let mut products = [S::zero(); 4];
-            let mut turn = 0;
-            self.grad.for_each::<S>(task, |_, g, x| {
-                sums[turn % 4] = S::add(sums[turn % 4], g);
-                products[turn % 4] = S::fma(g, x, products[turn % 4]);
-                turn += 1;
-            });
-            let total = |s: [S::V; 4]| S::add(S::add(s[0], s[1]), S::add(s[2], s[3]));
+            let extent = &self.grad.extent;
+            let (block, chunk) = extent.at(task);
+            let constants = self.grad.constants::<S>(block);
+            for voxel in extent.voxels_of(chunk) {
+                let (g, x) = self.grad.voxel::<S>(&constants, (block * extent.voxels + voxel) * LANES);
+                sums[voxel % 4] = S::add(sums[voxel % 4], g);
+                products[voxel % 4] = S::fma(g, x, products[voxel % 4]);
+            }
             let to = self.partial.0.add(task * 2 * LANES);
-            S::store(to, total(sums));
-            S::store(to.add(LANES), total(products));
+            S::store(to, total::<S>(sums));
+            S::store(to.add(LANES), total::<S>(products));
         }
     }
 }
@@ -295,18 +317,20 @@ impl<T: Element> Kernel for NormGradApply<T> {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let extent = &self.grad.extent;
-        let (block, _) = extent.at(task);
+        let (block, chunk) = extent.at(task);
         // SAFETY: tasks write disjoint voxels. Where the result takes the place of an operand, each voxel is read before it is
         // written.
         unsafe {
-            // a = r γ is the factor of y in the forward map.
-            let factor = self.grad.norms[block % extent.blocks].affine::<S>(block / extent.blocks).a;
+            let constants = self.grad.constants::<S>(block);
             let means = self.means.0.add(block * 2 * LANES);
             let (mean, product) = (S::load(means), S::load(means.add(LANES)));
-            self.grad.for_each::<S>(task, |place, g, x| {
+            for voxel in extent.voxels_of(chunk) {
+                let place = (block * extent.voxels + voxel) * LANES;
+                let (g, x) = self.grad.voxel::<S>(&constants, place);
                 let centred = S::sub(S::sub(g, mean), S::mul(x, product));
-                T::store::<S>(self.result.0.add(place), S::mul(factor, centred));
-            });
+                // a = r γ is the factor of y in the forward map.
+                T::store::<S>(self.result.0.add(place), S::mul(constants.affine.a, centred));
+            }
         }
     }
 }

@@ -74,21 +74,21 @@ impl PatchShape {
         at % self.step[axis] <= self.span[axis]
     }
 
-    /// Calls `fill(row of the patch, row of the source)` for every row that is read; the source's is none outside of it.
+    /// Every row that is read: its place in the patch, and the row of the source, none outside of it.
     #[inline(always)]
-    fn for_each_row(&self, first: [usize; 2], mut fill: impl FnMut(usize, Option<usize>)) {
+    fn rows_read(&self, first: [usize; 2]) -> impl Iterator<Item = (usize, Option<usize>)> {
         let [depth, height, _] = self.source;
-        for plane in (0..self.planes).filter(|plane| self.is_read(0, *plane)) {
+        let planes = (0..self.planes).filter(move |plane| self.is_read(0, *plane));
+        planes.flat_map(move |plane| {
             let d = (first[0] * self.step[0] + plane) as isize + self.low[0];
-            for row in (0..self.rows).filter(|row| self.is_read(1, *row)) {
+            let rows = (0..self.rows).filter(move |row| self.is_read(1, *row));
+            rows.map(move |row| {
                 let h = (first[1] * self.step[1] + row) as isize + self.low[1];
                 let inside = d >= 0 && (d as usize) < depth && h >= 0 && (h as usize) < height;
-                fill(
-                    plane * self.plane() + row * self.row(),
-                    inside.then(|| d as usize * height + h as usize),
-                );
-            }
-        }
+                let from = inside.then(|| d as usize * height + h as usize);
+                (plane * self.plane() + row * self.row(), from)
+            })
+        })
     }
 }
 
@@ -142,6 +142,34 @@ impl BlockNorm {
     }
 }
 
+/// How values are changed while they are read. A trait and not a closure, because what is called in the innermost loop must be
+/// inlined for the instruction set to reach it.
+pub(crate) trait Read<S: Simd, T> {
+    /// The value as its reader sees it.
+    ///
+    /// # Safety
+    /// As for [`Simd`].
+    unsafe fn read(&self, stored: S::V) -> S::V;
+}
+
+/// As they are.
+pub(crate) struct AsStored;
+
+impl<S: Simd, T> Read<S, T> for AsStored {
+    #[inline(always)]
+    unsafe fn read(&self, stored: S::V) -> S::V {
+        stored
+    }
+}
+
+impl<S: Simd, T: Element> Read<S, T> for Affine<S::V> {
+    #[inline(always)]
+    unsafe fn read(&self, stored: S::V) -> S::V {
+        // SAFETY: passed on to the caller.
+        unsafe { norm_act::<S, T>(self, stored) }
+    }
+}
+
 /// The normalised and activated value, as it would be stored.
 ///
 /// # Safety
@@ -165,22 +193,36 @@ impl<T: Element> SourceBlock<T> {
         first: [usize; 2],
         patch: *mut f32,
     ) {
-        let width = shape.source[2];
-        // SAFETY: rows are inside the source, columns are clipped to it, and the patch is as large as its shape says.
+        // SAFETY: passed on to the caller.
         unsafe {
-            let data = self.data.add(sample * self.sample_stride).0.cast_const();
             match &self.norm {
-                None => shape.for_each_row(first, |to, from| {
-                    let from = from.map(|row| data.add(row * width * LANES));
-                    row::<S, T>(shape, patch.add(to), from, |v| v);
-                }),
+                None => self.gather_read::<S, _>(shape, sample, first, patch, &AsStored),
                 Some(norm) => {
-                    let affine = norm.affine::<S>(sample);
-                    shape.for_each_row(first, |to, from| {
-                        let from = from.map(|row| data.add(row * width * LANES));
-                        row::<S, T>(shape, patch.add(to), from, |v| norm_act::<S, T>(&affine, v));
-                    });
+                    self.gather_read::<S, _>(shape, sample, first, patch, &norm.affine::<S>(sample));
                 }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn gather_read<S: Simd, R: Read<S, T>>(
+        &self,
+        shape: &PatchShape,
+        sample: usize,
+        first: [usize; 2],
+        patch: *mut f32,
+        read: &R,
+    ) {
+        let width = shape.source[2];
+        for (to, from) in shape.rows_read(first) {
+            // SAFETY: rows are inside the source, columns are clipped to it, and the patch is as large as its shape says.
+            unsafe {
+                let data = self.data.add(sample * self.sample_stride).0.cast_const();
+                let from = match from {
+                    Some(row) => Some(data.add(row * width * LANES)),
+                    None => None,
+                };
+                row::<S, T, R>(shape, patch.add(to), from, read);
             }
         }
     }
@@ -193,20 +235,26 @@ impl<T: Element> SourceBlock<T> {
     unsafe fn widen<S: Simd>(&self, sample: usize, voxels: std::ops::Range<usize>, to: *mut f32) {
         // SAFETY: passed on to the caller.
         unsafe {
-            let from = self.data.0.add(sample * self.sample_stride + voxels.start * LANES);
             match &self.norm {
-                None => {
-                    for i in 0..voxels.len() {
-                        S::store(to.add(i * LANES), T::load::<S>(from.add(i * LANES)));
-                    }
-                }
-                Some(norm) => {
-                    let affine = norm.affine::<S>(sample);
-                    for i in 0..voxels.len() {
-                        let v = norm_act::<S, T>(&affine, T::load::<S>(from.add(i * LANES)));
-                        S::store(to.add(i * LANES), v);
-                    }
-                }
+                None => self.widen_read::<S, _>(sample, voxels, to, &AsStored),
+                Some(norm) => self.widen_read::<S, _>(sample, voxels, to, &norm.affine::<S>(sample)),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn widen_read<S: Simd, R: Read<S, T>>(
+        &self,
+        sample: usize,
+        voxels: std::ops::Range<usize>,
+        to: *mut f32,
+        read: &R,
+    ) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let from = self.data.0.add(sample * self.sample_stride + voxels.start * LANES);
+            for i in 0..voxels.len() {
+                S::store(to.add(i * LANES), read.read(T::load::<S>(from.add(i * LANES))));
             }
         }
     }
@@ -283,11 +331,11 @@ pub(crate) enum Source {
 /// # Safety
 /// `to` must have room for a row of the shape; `from` must be a row of the source.
 #[inline(always)]
-unsafe fn row<S: Simd, T: Element>(
+unsafe fn row<S: Simd, T: Element, R: Read<S, T>>(
     shape: &PatchShape,
     to: *mut f32,
     from: Option<*const T>,
-    apply: impl Fn(S::V) -> S::V,
+    read: &R,
 ) {
     let (step, columns, width) = (shape.step[2], shape.columns, shape.source[2] as isize);
     for phase in 0..step {
@@ -309,7 +357,7 @@ unsafe fn row<S: Simd, T: Element>(
             }
             for column in first..end {
                 let v = T::load::<S>(from.add(place(column) as usize * LANES));
-                S::store(to.add(column * LANES), apply(v));
+                S::store(to.add(column * LANES), read.read(v));
             }
             for column in end..columns {
                 S::store(to.add(column * LANES), S::zero());
@@ -340,7 +388,7 @@ impl ImageSource {
         patch: *mut f32,
     ) {
         let width = shape.source[2];
-        shape.for_each_row(first, |to, from| {
+        for (to, from) in shape.rows_read(first) {
             for column in 0..shape.step[2] * shape.columns {
                 let (phase, index) = (column / shape.columns, column % shape.columns);
                 let place = (index * shape.step[2] + phase) as isize + shape.low[2];
@@ -357,6 +405,6 @@ impl ImageSource {
                     unsafe { *patch.add(to + column * shape.lanes + lane) = value };
                 }
             }
-        });
+        }
     }
 }

@@ -132,7 +132,7 @@ impl Task<'_> {
         });
         let planes = Bytes(image.max(label));
         let all = planes + Bytes(files) + Bytes(samples);
-        let held = budget.reserve("inspection", all).map_err(MapError::from)?;
+        let held = budget.reserve_in_turn("inspection", all).map_err(MapError::from)?;
         Ok(Memory { local: Budget::new(planes), _held: held })
     }
 

@@ -199,9 +199,8 @@ impl Gathered {
     fn new(dataset: &Dataset, samples: usize, budget: &Budget) -> Result<Gathered, InspectError> {
         let cases = dataset.cases.len();
         let count = cases.saturating_mul(dataset.channels.len()).saturating_mul(samples);
-        let mut reservation = budget.reserve("samples of intensities", Mapped::<f32>::bytes(count)?)?;
+        let reservation = budget.reserve("samples of intensities", Mapped::<f32>::bytes(count)?)?;
         // Held until all threads are done: none of them may wait for it.
-        reservation.make_permanent();
         Ok(Gathered {
             reports: (0..cases).map(|_| None).collect(),
             intensities: Mapped::within(reservation, count)?,

@@ -40,11 +40,10 @@ impl Line {
         }
         let budget = Budget::new(limits.line);
         let needed = overhead(threads);
-        let mut overhead = budget.try_reserve("overhead", needed).map_err(|_| {
+        let overhead = budget.reserve("overhead", needed).map_err(|_| {
             let message = format!("the process itself needs {needed}, but the line is {}", limits.line);
             Failure::new(message).hint("raise --ram")
         })?;
-        overhead.make_permanent();
         Ok(Line { limits, budget, overhead })
     }
 }
