@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
-use plimsoll_nn::Family;
+use plimsoll_nn::{Family, Optimizer};
 use plimsoll_train::{CheckpointKind, NetworkSettings, Settings};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
@@ -195,6 +195,9 @@ pub struct RunArgs {
     /// Batches that are validated after each epoch.
     #[arg(long, value_name = "N")]
     pub validation_iterations: Option<u64>,
+    /// The optimizer.
+    #[arg(long, value_enum)]
+    pub optimizer: Option<WhichOptimizer>,
     /// The highest learning rate.
     #[arg(long, value_name = "RATE")]
     pub learning_rate: Option<f64>,
@@ -220,11 +223,24 @@ impl RunArgs {
             epochs: self.epochs,
             iterations_per_epoch: self.iterations,
             validation_iterations: self.validation_iterations,
+            optimizer: self.optimizer.map(|which| match which {
+                WhichOptimizer::Sgd => Optimizer::nnunet(),
+                WhichOptimizer::Adamw => Optimizer::adamw(),
+            }),
             learning_rate: self.learning_rate,
             seed: self.seed,
             ..Settings::default()
         }
     }
+}
+
+/// Optimizers, with the constants that their settings default to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhichOptimizer {
+    /// Gradient descent with Nesterov momentum 0.99, as nnU-Net.
+    Sgd,
+    /// AdamW, as PyTorch.
+    Adamw,
 }
 
 /// Networks that can be trained.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection, Severity, Splits};
+use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection, Problem, Severity, Splits};
 use plimsoll_memory::{Budget, Bytes, Limits, Reservation, System, limits};
 use plimsoll_train::{CONFIG_FILE, Machine, PlannedRun, RunConfig, Settings, overhead, plan_run};
 
@@ -75,6 +75,12 @@ pub fn inspect(
     Ok(inspection)
 }
 
+/// What is wrong, with the file, which the text of some problems names already.
+pub fn problem_text(problem: &Problem) -> String {
+    let file = problem.file.display().to_string();
+    if problem.text.contains(&file) { problem.text.clone() } else { format!("{file}: {}", problem.text) }
+}
+
 /// That no case has an error; all of them are printed.
 pub fn expect_sound(inspection: &Inspection) -> Outcome {
     let errors: Vec<_> =
@@ -84,7 +90,7 @@ pub fn expect_sound(inspection: &Inspection) -> Outcome {
         1 => String::new(),
         count => format!(" (and {} more; see `plimsoll inspect`)", count - 1),
     };
-    let failure = Failure::new(format!("{}: {}{more}", first.file.display(), first.text));
+    let failure = Failure::new(format!("{}{more}", problem_text(first)));
     Err(match &first.hint {
         Some(hint) => failure.hint(hint.clone()),
         None => failure,
@@ -101,8 +107,9 @@ pub fn settings(args: &RunArgs) -> Outcome<Settings> {
     let text =
         fs::read_to_string(&path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
     let from_file: Settings = toml::from_str(&text).map_err(|error| {
-        let place = error.span().map(|span| text[..span.start].lines().count()).unwrap_or(0);
-        Failure::new(format!("{}, line {}: {}", path.display(), place.max(1), error.message()))
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        Failure::new(format!("{}, line {line}: {}", path.display(), error.message()))
             .hint("settings are listed in docs/settings.md")
     })?;
     Ok(args.settings().or(from_file))
