@@ -325,6 +325,12 @@ pub struct Evaluate {
     /// Score only references that have a prediction, instead of asking for all.
     #[arg(long)]
     pub partial: bool,
+    /// The folder of the images, for pictures: named as in imagesTr, of which the first channel is shown.
+    #[arg(long, value_name = "DIR", requires = "pictures")]
+    pub images: Option<PathBuf>,
+    /// Write a picture of each case here: three slices with the outlines of reference (green) and prediction (red).
+    #[arg(long, value_name = "DIR", requires = "images")]
+    pub pictures: Option<PathBuf>,
     /// Where the scores are written [default: summary.json in the folder of predictions].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

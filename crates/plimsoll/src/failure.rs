@@ -74,11 +74,13 @@ with_hint!(
     plimsoll_nn::ConfigError,
     plimsoll_nn::weights::WeightError,
     plimsoll_train::TrainError,
+    plimsoll_volume::VolumeError,
 );
 without_hint!(
     std::io::Error,
     serde_json::Error,
     plimsoll_plan::PlanError,
+    plimsoll_memory::MapError,
     plimsoll_memory::OverBudget,
     plimsoll_cpu::EngineError,
 );

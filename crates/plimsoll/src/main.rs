@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod failure;
+mod picture;
 mod progress;
 mod report;
 

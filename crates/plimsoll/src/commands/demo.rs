@@ -119,6 +119,8 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
         references: data.join("labelsTs"),
         labels: None,
         partial: false,
+        images: Some(data.join("imagesTs")),
+        pictures: Some(folder.join("pictures")),
         output: None,
         ram: Ram { ram: Some(args.ram) },
     })?;

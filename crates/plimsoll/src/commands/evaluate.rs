@@ -8,6 +8,7 @@ use plimsoll_metrics::{Scores, Summary, evaluate};
 
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
+use crate::picture::{self, Files};
 use crate::report::{Table, json};
 
 /// Compares predictions with references.
@@ -36,6 +37,9 @@ pub fn compare(args: &Evaluate) -> Outcome<Summary> {
     };
     let budget = Budget::new(limits(&System::default(), args.ram.ram).line);
     let summary = evaluate(&args.predictions, &args.references, &ending, &classes, args.partial, &budget)?;
+    if let (Some(images), Some(pictures)) = (&args.images, &args.pictures) {
+        draw_all(&summary, images, &ending, pictures, &budget)?;
+    }
     let path = args.output.clone().unwrap_or_else(|| args.predictions.join("summary.json"));
     plimsoll_data::atomic::write(&path, |file| {
         serde_json::to_writer_pretty(&mut *file, &summary)?;
@@ -43,6 +47,22 @@ pub fn compare(args: &Evaluate) -> Outcome<Summary> {
     })
     .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
     Ok(summary)
+}
+
+/// Draws every case of a summary.
+fn draw_all(summary: &Summary, images: &Path, ending: &str, folder: &Path, budget: &Budget) -> Outcome {
+    std::fs::create_dir_all(folder)
+        .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+    for case in &summary.metric_per_case {
+        let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy();
+        let id = name.trim_end_matches(ending);
+        let channel = images.join(format!("{id}_0000{ending}"));
+        let image = if channel.is_file() { channel } else { images.join(&*name) };
+        let files =
+            Files { image: &image, reference: &case.reference_file, prediction: &case.prediction_file };
+        picture::draw(&files, &folder.join(format!("{id}.png")), budget)?;
+    }
+    Ok(())
 }
 
 /// Prints scores, for people.
