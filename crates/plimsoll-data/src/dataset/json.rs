@@ -41,7 +41,7 @@ struct Raw {
 }
 
 /// An entry of `training` or `test`.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Listed {
     /// An image with its label map, relative to the data set's folder.
@@ -51,9 +51,9 @@ pub(crate) enum Listed {
 }
 
 /// The cases that a Decathlon description lists.
-pub(crate) struct ListedCases {
-    pub(crate) training: Vec<Listed>,
-    pub(crate) test: Vec<Listed>,
+pub(crate) struct ListedCases<'a> {
+    pub(crate) training: &'a [Listed],
+    pub(crate) test: &'a [Listed],
 }
 
 impl Description {
@@ -110,12 +110,11 @@ impl Description {
 
     /// The lists of a Decathlon description. nnU-Net's format is told from it by `channel_names`; then lists that are
     /// left from before a conversion do not count, as they do not for nnU-Net.
-    pub(crate) fn listed_cases(&self) -> Option<ListedCases> {
+    pub(crate) fn listed_cases(&self) -> Option<ListedCases<'_>> {
         match (&self.raw.channel_names, &self.raw.training) {
-            (None, Some(training)) => Some(ListedCases {
-                training: training.clone(),
-                test: self.raw.test.clone().unwrap_or_default(),
-            }),
+            (None, Some(training)) => {
+                Some(ListedCases { training, test: self.raw.test.as_deref().unwrap_or_default() })
+            }
             _ => None,
         }
     }

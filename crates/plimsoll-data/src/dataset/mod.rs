@@ -97,11 +97,10 @@ impl Dataset {
         let labels = Labels::from_json(&description.path, &description.labels)?;
         let file_ending = description.file_ending()?;
         let mut warnings = Vec::new();
-        let listed = description.listed_cases();
-        let (cases, test_cases) = match &listed {
+        let (cases, test_cases) = match description.listed_cases() {
             Some(list) => (
-                files::listed(folder, &list.training, &channels, &file_ending, true)?,
-                files::listed(folder, &list.test, &channels, &file_ending, false)?,
+                files::listed(folder, list.training, &channels, &file_ending, true)?,
+                files::listed(folder, list.test, &channels, &file_ending, false)?,
             ),
             None => {
                 let images = Folder::read(&folder.join("imagesTr"), &file_ending)?;

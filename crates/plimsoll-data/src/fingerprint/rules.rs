@@ -100,3 +100,29 @@ impl Fingerprint {
         self.cases.iter().filter_map(of).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn target_spacings_and_median_shapes_are_those_of_nnu_net() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/data_fingerprint.json");
+        let oracle: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let targets = oracle["targets"].as_array().unwrap();
+        let mut lowered = 0;
+        for example in targets {
+            let spacings: Vec<Spacing> = serde_json::from_value(example["spacings"].clone()).unwrap();
+            let shapes: Vec<[usize; 3]> = serde_json::from_value(example["shapes"].clone()).unwrap();
+            let theirs: [f64; 3] = serde_json::from_value(example["target"].clone()).unwrap();
+            let ours = target_spacing(&spacings, &shapes);
+            assert!((0..3).all(|axis| (ours.0[axis] - theirs[axis]).abs() < 1e-12), "{ours} {theirs:?}");
+            let median: [f64; 3] = serde_json::from_value(example["median_shape"].clone()).unwrap();
+            assert_eq!(median_shape(&spacings, &shapes, Spacing(theirs)), median);
+            let middle = |axis: usize| percentile::of(spacings.iter().map(|spacing| spacing.0[axis]), 50.0);
+            lowered += usize::from((0..3).any(|axis| ours.0[axis] < middle(axis)));
+        }
+        assert!(lowered >= 3, "the rule for coarse axes is tried as well: {lowered} times");
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, Geometry, VolumeError, VolumeFile, VoxelBox};
 
 use crate::Labels;
@@ -40,12 +40,6 @@ pub(crate) struct Task<'a> {
     pub(crate) key: u64,
 }
 
-/// What a case was given: planes are mapped within a budget of their own.
-struct Memory {
-    local: Budget,
-    _held: Reservation,
-}
-
 /// A channel that was read.
 struct ReadChannel {
     element_type: ElementType,
@@ -67,9 +61,9 @@ impl Task<'_> {
             }
         }
         let memory = self.reserve(&images, label.as_ref(), budget)?;
-        let labels = self.read_labels(&mut problems, label.as_mut(), &memory.local)?;
+        let labels = self.read_labels(&mut problems, label.as_mut(), &memory)?;
         let label_shape = label.map(|label| label.geometry().shape());
-        let channels = self.read_channels(&mut problems, &mut images, &memory.local, |image| {
+        let channels = self.read_channels(&mut problems, &mut images, &memory, |image| {
             // Positions in the label map are positions in an image of the same shape.
             let same = label_shape == Some(image.geometry().shape());
             labels.as_ref().filter(|_| same).map_or(&[][..], |scan| &scan.foreground)
@@ -96,7 +90,11 @@ impl Task<'_> {
                 } else {
                     "each channel must be in a file of its own"
                 };
-                problems.error(path, format!("it has {found} channels where {expected} are expected"), hint);
+                problems.error(
+                    path,
+                    format!("its number of channels is {found}, but {expected} are expected"),
+                    hint,
+                );
             }
             Some(image)
         };
@@ -110,19 +108,22 @@ impl Task<'_> {
         let found = label.channels();
         if found != 1 {
             let hint = "merge the channels into one label map";
-            problems.error(path, format!("it has {found} channels, but a label map has one"), hint);
+            problems.error(
+                path,
+                format!("its number of channels is {found}, but that of a label map is 1"),
+                hint,
+            );
         }
         Some(label)
     }
 
-    /// Sets aside all that the case needs, at once, so that cases which are looked through together cannot wait for each
-    /// other.
+    /// All that the case needs: the larger of the planes, which are held one after the other, open files and samples.
     fn reserve(
         &self,
         images: &[Option<VolumeFile>],
         label: Option<&VolumeFile>,
         budget: &Budget,
-    ) -> Result<Memory, InspectError> {
+    ) -> Result<Budget, InspectError> {
         let files = images.iter().flatten().chain(label).count() as u64 * OPEN_FILE;
         let image = images.iter().flatten().map(image_scan::plane_bytes).max().unwrap_or(0);
         let label = label.map_or(0, label_scan::plane_bytes);
@@ -130,10 +131,8 @@ impl Task<'_> {
             let values = self.intensities * self.channels.len() * size_of::<f32>();
             label_scan::sample_bytes(labels, self.intensities) + values as u64
         });
-        let planes = Bytes(image.max(label));
-        let all = planes + Bytes(files) + Bytes(samples);
-        let held = budget.reserve_in_turn("inspection", all).map_err(MapError::from)?;
-        Ok(Memory { local: Budget::new(planes), _held: held })
+        let bytes = Bytes(image.max(label)) + Bytes(files) + Bytes(samples);
+        Ok(budget.reserve_in_turn("inspection", bytes)?.into_budget())
     }
 
     fn read_labels(

@@ -200,7 +200,6 @@ impl Gathered {
         let cases = dataset.cases.len();
         let count = cases.saturating_mul(dataset.channels.len()).saturating_mul(samples);
         let reservation = budget.reserve("samples of intensities", Mapped::<f32>::bytes(count)?)?;
-        // Held until all threads are done: none of them may wait for it.
         Ok(Gathered {
             reports: (0..cases).map(|_| None).collect(),
             intensities: Mapped::within(reservation, count)?,

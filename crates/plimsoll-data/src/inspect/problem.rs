@@ -30,13 +30,19 @@ pub struct Problem {
     pub hint: Option<String>,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let severity = match self.severity {
+        f.write_str(match self {
             Severity::Error => "error",
             Severity::Warning => "warning",
-        };
-        write!(f, "{severity}: case {}: ", self.case)?;
+        })
+    }
+}
+
+impl fmt::Display for Problem {
+    /// The case, the file and what is wrong with it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "case {}: ", self.case)?;
         let file = self.file.display().to_string();
         if !self.text.contains(&file) {
             write!(f, "{file}: ")?;

@@ -121,9 +121,12 @@ impl BatchReader {
         scratch: Bytes,
         budget: &Budget,
     ) -> Result<BatchReader, LoaderError> {
-        let batch = BatchBuffer::new(patches.batch_shape(batch_size), budget)?;
-        let scratch = Scratch::new(budget, scratch)?;
-        Ok(BatchReader { patches, mode, seed, batch, scratch, never: AtomicBool::new(false) })
+        let shape = patches.batch_shape(batch_size);
+        let memory = budget.part("batch reader", BatchReader::bytes(shape, scratch)?)?;
+        let batch = BatchBuffer::new(shape, &memory)?;
+        let scratch = Scratch::new(&memory, scratch)?;
+        let never = AtomicBool::new(false);
+        Ok(BatchReader { patches, mode, seed, batch, scratch, never })
     }
 
     /// The batch of a step: the same that a [`Loader`](crate::Loader) makes of it.

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use plimsoll_memory::{Budget, Bytes, Reservation};
+use plimsoll_memory::Budget;
 
 pub use config::LoaderConfig;
 pub use error::LoaderError;
@@ -36,7 +36,6 @@ pub struct Loader {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     next_step: u64,
-    _held: Reservation,
 }
 
 /// What the threads and the batches that are lent have in common.
@@ -139,14 +138,12 @@ impl Loader {
         patches: Arc<Patches>,
         budget: &Budget,
     ) -> Result<Loader, LoaderError> {
-        config.check()?;
         let shape = patches.batch_shape(config.batch_size);
-        let of_threads = Bytes(THREAD_BYTES.saturating_mul(config.threads as u64));
-        let held = budget.reserve("loader threads", of_threads)?;
+        let memory = budget.part("loader", config.bytes(shape.channels, shape.patch)?)?;
         let free =
-            (0..config.slots).map(|_| BatchBuffer::new(shape, budget)).collect::<Result<Vec<_>, _>>()?;
+            (0..config.slots).map(|_| BatchBuffer::new(shape, &memory)).collect::<Result<Vec<_>, _>>()?;
         let scratch = (0..config.threads)
-            .map(|_| Scratch::new(budget, config.scratch))
+            .map(|_| Scratch::new(&memory, config.scratch))
             .collect::<Result<Vec<_>, _>>()?;
         let state = State {
             free,
@@ -166,7 +163,7 @@ impl Loader {
             stop: AtomicBool::new(false),
         });
         // Made first, so that the threads that were started are stopped if one cannot be.
-        let mut loader = Loader { shared, threads: Vec::new(), next_step: config.first_step, _held: held };
+        let mut loader = Loader { shared, threads: Vec::new(), next_step: config.first_step };
         for mut scratch in scratch {
             let shared = Arc::clone(&loader.shared);
             let thread = thread::Builder::new()

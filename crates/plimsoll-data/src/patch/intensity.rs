@@ -90,3 +90,66 @@ fn change_gamma(values: &mut [f32], power: f32) {
     let (mean_before, mean_after) = (mean_before as f32, mean_after as f32);
     values.iter_mut().for_each(|value| *value = (*value - mean_after) * factor + mean_before);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Purpose;
+    use std::path::Path;
+
+    fn stream() -> Draws {
+        Draws::new(1, Purpose::Noise, 0, 2, 3)
+    }
+
+    #[test]
+    fn changes_are_those_of_batchgenerators() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/data_intensities.json");
+        let oracle: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        let image: Vec<f32> = serde_json::from_value(oracle["image"].clone()).unwrap();
+        for example in oracle["changes"].as_array().unwrap() {
+            let number = |name: &str| example[name].as_f64().map(|value| value as f32);
+            let channel = ChannelChange {
+                brightness: number("brightness"),
+                contrast: number("contrast"),
+                inverted_gamma: number("inverted_gamma"),
+                gamma: number("gamma"),
+            };
+            // The second channel stays as it is.
+            let channels = vec![channel, ChannelChange::default()];
+            let mut both = [image.clone(), image.clone()].concat();
+            IntensityChange { noise: None, channels }.apply(&mut both, image.len(), stream);
+            let theirs: Vec<f32> = serde_json::from_value(example["values"].clone()).unwrap();
+            for (ours, theirs) in both.iter().zip(&theirs) {
+                assert!((ours - theirs).abs() < 2e-6, "{channel:?}: {ours} against {theirs}");
+            }
+            assert_eq!(both[image.len()..], image);
+        }
+    }
+
+    #[test]
+    fn noise_has_the_deviation_asked_for_and_is_the_same_each_time() {
+        let change = IntensityChange { noise: Some(0.05), channels: vec![ChannelChange::default(); 2] };
+        let mut image = vec![2.0; 40_000];
+        change.apply(&mut image, 20_000, stream);
+        let mean = mean(&image);
+        assert!((mean - 2.0).abs() < 0.001, "{mean}");
+        assert!((deviation(&image, mean) - 0.05).abs() < 0.001);
+        assert_ne!(image[..20_000], image[20_000..]);
+        let mut again = vec![2.0; 40_000];
+        change.apply(&mut again, 20_000, stream);
+        assert_eq!(image, again);
+    }
+
+    #[test]
+    fn a_constant_image_survives_every_change() {
+        let channel = ChannelChange {
+            brightness: Some(1.0),
+            contrast: Some(1.2),
+            inverted_gamma: Some(0.7),
+            gamma: Some(1.5),
+        };
+        let mut image = vec![0.25; 27];
+        IntensityChange { noise: None, channels: vec![channel] }.apply(&mut image, 27, stream);
+        assert!(image.iter().all(|value| (value - 0.25).abs() < 1e-6), "{image:?}");
+    }
+}

@@ -15,6 +15,7 @@ use plimsoll_volume::{
     Affine, ElementType, Geometry, GeometryError, Reorientation, Spacing, VolumeError, VolumeWriter,
 };
 
+use crate::Splits;
 use crate::atomic;
 use crate::random::{Draws, Purpose};
 use scene::Scene;
@@ -31,8 +32,8 @@ pub struct PhantomConfig {
     pub test_cases: usize,
     /// The fewest and the most voxels along an axis.
     pub size: [usize; 2],
-    /// Whether the last training case has far larger voxels than the others. Only if there are at least three cases, so
-    /// that it stays an exception.
+    /// Whether one training case has far larger voxels than the others: the first that is to train in fold 0. Only if
+    /// there are at least three cases, so that it stays an exception.
     pub outlier: bool,
     /// The same seed makes the same files.
     pub seed: u64,
@@ -97,6 +98,7 @@ impl PhantomError {
 pub fn write(folder: impl AsRef<Path>, config: &PhantomConfig) -> Result<(), PhantomError> {
     let folder = folder.as_ref();
     config.check()?;
+    let outlier = config.outlier();
     for (count, images, labels) in
         [(config.cases, "imagesTr", "labelsTr"), (config.test_cases, "imagesTs", "labelsTs")]
     {
@@ -106,8 +108,8 @@ pub fn write(folder: impl AsRef<Path>, config: &PhantomConfig) -> Result<(), Pha
         }
         for number in 0..count {
             let is_test = images == "imagesTs";
-            let id = if is_test { format!("vessel_test_{number:03}") } else { format!("vessel_{number:03}") };
-            let is_outlier = config.outlier && !is_test && count >= 3 && number + 1 == count;
+            let id = if is_test { format!("vessel_test_{number:03}") } else { training_id(number) };
+            let is_outlier = !is_test && outlier.as_ref() == Some(&id);
             // Test cases are numbered after all training cases there could be.
             let case = if is_test { u32::MAX - number as u32 } else { number as u32 };
             let sketch = Sketch::draw(config, case, is_outlier)?;
@@ -131,7 +133,18 @@ pub fn write(folder: impl AsRef<Path>, config: &PhantomConfig) -> Result<(), Pha
     .map_err(|source| PhantomError::Io { path, action: "write", source })
 }
 
+fn training_id(number: usize) -> String {
+    format!("vessel_{number:03}")
+}
+
 impl PhantomConfig {
+    /// The case with large voxels, if there is one.
+    fn outlier(&self) -> Option<String> {
+        let ids: Vec<String> = (0..self.cases).map(training_id).collect();
+        let splits = Splits::make(&ids).ok().filter(|_| self.outlier && self.cases >= 3)?;
+        splits.folds.first()?.train.first().cloned()
+    }
+
     fn check(&self) -> Result<(), PhantomError> {
         let wrong = |setting, found, expected| Err(PhantomError::Setting { setting, found, expected });
         if !(1..=10_000).contains(&self.cases) {

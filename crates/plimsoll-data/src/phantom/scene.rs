@@ -7,11 +7,11 @@ use crate::random::Draws;
 
 /// Intensities: of the background, how much it varies from place to place, and how strong the noise is.
 const BACKGROUND: f64 = 1000.0;
-const VARIATION: f64 = 130.0;
-const NOISE: f32 = 60.0;
+const VARIATION: f64 = 160.0;
+const NOISE: f32 = 40.0;
 
 /// By how much vessels are brighter than what surrounds them.
-const CONTRAST: (f64, f64) = (150.0, 200.0);
+const CONTRAST: (f64, f64) = (200.0, 250.0);
 
 /// Waves that the background is made of.
 const WAVES: usize = 6;
@@ -44,8 +44,8 @@ impl Scene {
         let tubes = (0..TREES).flat_map(|_| tree::grow(extent, draws)).collect();
         let wave = |_| Wave {
             phase: draws.between((0.0, std::f64::consts::TAU)),
-            // From half a wave to one and a half across the image.
-            step: shape.map(|voxels| draws.between((-1.5, 1.5)) * std::f64::consts::TAU / voxels as f64),
+            // At most one wave across the image along each axis.
+            step: shape.map(|voxels| draws.between((-1.0, 1.0)) * std::f64::consts::TAU / voxels as f64),
             height: VARIATION * (2.0 / WAVES as f64).sqrt(),
         };
         let waves = (0..WAVES).map(wave).collect();

@@ -12,7 +12,7 @@ pub(crate) struct Tube {
 }
 
 /// Vessels thinner than this are not drawn on: a voxel could not show them.
-const THINNEST: f64 = 1.3;
+const THINNEST: f64 = 1.6;
 
 /// No tree has more pieces.
 const MOST: usize = 400;

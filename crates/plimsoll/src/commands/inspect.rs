@@ -43,7 +43,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
         _ => {
             let all = inspection.problems.iter();
             let first = all.clone().find(|problem| problem.severity == Severity::Error);
-            let named = first.map_or(String::new(), |first| format!(": {}", session::problem_text(first)));
+            let named = first.map_or(String::new(), |first| format!(": {first}"));
             let plural = if errors == 1 { "error" } else { "errors" };
             let failure = Failure::new(format!("{} {plural} in {}{named}", errors, args.dataset.display()));
             Err(failure.hint("mend or remove the cases that are named above"))
@@ -87,11 +87,7 @@ pub fn print(dataset: &Dataset, inspection: &Inspection) {
         );
     }
     for problem in &inspection.problems {
-        let kind = match problem.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
-        println!("{kind}: {}", session::problem_text(problem));
+        println!("{}: {problem}", problem.severity);
         if let Some(hint) = &problem.hint {
             println!("  hint: {hint}");
         }

@@ -75,12 +75,6 @@ pub fn inspect(
     Ok(inspection)
 }
 
-/// What is wrong, with the file, which the text of some problems names already.
-pub fn problem_text(problem: &Problem) -> String {
-    let file = problem.file.display().to_string();
-    if problem.text.contains(&file) { problem.text.clone() } else { format!("{file}: {}", problem.text) }
-}
-
 /// That no case has an error; all of them are printed.
 pub fn expect_sound(inspection: &Inspection) -> Outcome {
     let errors: Vec<_> =
@@ -90,7 +84,7 @@ pub fn expect_sound(inspection: &Inspection) -> Outcome {
         1 => String::new(),
         count => format!(" (and {} more; see `plimsoll inspect`)", count - 1),
     };
-    let failure = Failure::new(format!("{}{more}", problem_text(first)));
+    let failure = Failure::new(format!("{first}{more}"));
     Err(match &first.hint {
         Some(hint) => failure.hint(hint.clone()),
         None => failure,

@@ -1,0 +1,86 @@
+"""The distance transform against SciPy and the `edt` package, alternately, in one go.
+
+    python benches/morphology/edt_peers.py [--threads 2] [--rounds 9] [--scipy-rounds 1]
+
+Needs numpy, scipy and edt beside cargo. Every round runs each program once on the same mask; the table has the medians and
+how many times longer the peers took. It also checks that the results agree. `warm` repeats ours without the others in
+between, so that the mask and the result may still be in the cache.
+"""
+
+import argparse
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import edt
+import numpy as np
+import scipy.ndimage as ndi
+
+ROOT = Path(__file__).parents[2]
+KINDS = ["blobs", "vessels", "borders", "sparse", "noise", "one"]
+
+
+class Ours:
+    """The example `edt_bench`, which obeys lines on its standard input."""
+
+    def __init__(self):
+        build = ["cargo", "build", "--release", "-q", "-p", "plimsoll-morphology", "--example", "edt_bench"]
+        subprocess.run(build, cwd=ROOT, check=True)
+        run = ["cargo", "run", "--release", "-q", "-p", "plimsoll-morphology", "--example", "edt_bench", "--", "--serve"]
+        self.process = subprocess.Popen(run, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def __call__(self, command):
+        self.process.stdin.write(command + "\n")
+        self.process.stdin.flush()
+        return self.process.stdout.readline().strip()
+
+
+def timed(call):
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--scipy-rounds", type=int, default=1)
+    arguments = parser.parse_args()
+    ours = Ours()
+    head = ["mask", "shape", "what", "ours ms", "warm ms", "edt ms", "SciPy ms", "edt/ours", "SciPy/ours"]
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
+    with tempfile.TemporaryDirectory() as folder:
+        for shape in [(72, 136, 136), (256, 256, 256)]:
+            for what in ["binary", "labels"]:
+                for kind in KINDS:
+                    row(ours, Path(folder), shape, what, kind, arguments)
+
+
+def row(ours, folder, shape, what, kind, arguments):
+    file = folder / "mask.u8"
+    ours(f"mask {kind} {' '.join(map(str, shape))} 1 1 1 {what} {arguments.threads} {file}")
+    mask = np.fromfile(file, np.uint8).reshape(shape)
+    if what == "binary":
+        mask = (mask > 0).astype(np.uint8)
+    own, peer, scipy = [], [], []
+    for number in range(arguments.rounds):
+        own.append(float(ours("run")))
+        seconds, expected = timed(lambda: edt.edt(mask, black_border=False, parallel=arguments.threads))
+        peer.append(seconds)
+        if what == "binary" and number < arguments.scipy_rounds:
+            scipy.append(timed(lambda: ndi.distance_transform_edt(mask))[0])
+    warm = np.median([float(ours("run")) for _ in range(arguments.rounds)])
+    ours(f"save {folder / 'distances.f32'}")
+    found = np.fromfile(folder / "distances.f32", np.float32).reshape(shape)
+    assert np.allclose(found, expected, atol=1e-4), (kind, what)
+    own, peer = np.median(own), np.median(peer)
+    scipy = np.median(scipy) if scipy else float("nan")
+    times = [f"{seconds * 1e3:.1f}" for seconds in (own, warm, peer, scipy)]
+    ratios = [f"{peer / own:.1f}", f"{scipy / own:.0f}"]
+    print("| " + " | ".join([kind, "×".join(map(str, shape)), what] + times + ratios) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

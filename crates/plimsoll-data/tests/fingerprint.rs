@@ -1,0 +1,291 @@
+//! Numbers of the fingerprint against nnU-Net's, and what is kept on the disk.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+
+mod support;
+
+use std::fs;
+
+use plimsoll_data::{Dataset, InspectConfig, Inspection, IntensityProperties, Normalisation};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{ElementType, Reorientation, Spacing};
+use serde_json::{Value, json};
+use support::{Raw, grid, hash, inspect, numbers, oracle, shape, three, write_image};
+
+/// The data set of the oracle. It does not matter how a case is stored, so each is turned another way.
+fn made_up(oracle: &Value) -> Raw {
+    let raw = Raw::new(&["CT", "T2"], json!({"background": 0, "a": 1, "b": 2}));
+    let turns = [
+        ([0, 1, 2], [false; 3]),
+        ([2, 0, 1], [true, false, true]),
+        ([1, 0, 2], [false, true, false]),
+        ([0, 2, 1], [true; 3]),
+    ];
+    for (number, (case, (order, flip))) in oracle["cases"].as_array().unwrap().iter().zip(turns).enumerate() {
+        let id = format!("case_{number}");
+        let canonical = grid(shape(&case["shape"]), three(&case["spacing"]));
+        let [_, height, width] = canonical.shape();
+        let is_in = |region: &Value, at: usize| {
+            let at = [at / (height * width), at / width % height, at % width];
+            region.as_array().is_some_and(|bounds| {
+                bounds.iter().zip(at).all(|(bounds, at)| {
+                    let bounds = numbers(bounds);
+                    at as f64 >= bounds[0] && (at as f64) < bounds[1]
+                })
+            })
+        };
+        let turn = Reorientation::new(order, flip).unwrap();
+        let stored = turn.geometry(&canonical);
+        let write = |path: &std::path::Path, element_type, value: &dyn Fn(usize) -> f32| {
+            let [depth, height, width] = stored.shape();
+            let mut voxels = Vec::new();
+            for d in 0..depth {
+                for h in 0..height {
+                    for w in 0..width {
+                        let [d, h, w] = turn.source_index([d, h, w], canonical.shape()).unwrap();
+                        voxels.push(value((d * canonical.shape()[1] + h) * canonical.shape()[2] + w));
+                    }
+                }
+            }
+            write_image(path, &stored, 1, element_type, &voxels);
+        };
+        for channel in 0..2 {
+            let less = if channel == 0 { 1024.0 } else { 0.0 };
+            let element_type = if number % 2 == 0 { ElementType::I16 } else { ElementType::F32 };
+            write(&raw.image(&id, channel), element_type, &|at| {
+                let index = (at + 7919 * number + 104_729 * channel) as u64;
+                if is_in(&case["box"], at) { (hash(index) >> 8) as f32 - less } else { 0.0 }
+            });
+        }
+        write(&raw.label(&id), ElementType::U8, &|at| {
+            let labels = case["labels"].as_array().unwrap();
+            (1..).zip(labels).find(|(_, region)| is_in(region, at)).map_or(0.0, |(value, _)| value as f32)
+        });
+    }
+    raw.set("numTraining", Some(4.into()));
+    raw
+}
+
+fn close(ours: f64, theirs: &Value, tolerance: f64) {
+    let theirs = theirs.as_f64().unwrap();
+    assert!((ours - theirs).abs() <= tolerance * theirs.abs().max(1.0), "{ours} against {theirs}");
+}
+
+#[test]
+fn a_data_set_has_the_fingerprint_that_nnu_net_finds() {
+    let oracle = oracle("data_fingerprint.json");
+    let raw = made_up(&oracle);
+    let inspection = inspect(&raw.open());
+    assert_eq!(inspection.problems, []);
+    let fingerprint = inspection.fingerprint.unwrap();
+    for (number, case) in fingerprint.cases.iter().enumerate() {
+        assert_eq!(case.shape(), shape(&oracle["cases"][number]["shape"]));
+        assert_eq!(fingerprint.shapes_after_crop[number], shape(&oracle["shapes_after_crop"][number]));
+        for axis in 0..3 {
+            close(fingerprint.spacings[number].0[axis], &oracle["cases"][number]["spacing"][axis], 1e-6);
+        }
+        let counts: Vec<f64> = case.label_voxels.iter().map(|count| *count as f64).collect();
+        assert_eq!(counts, numbers(&oracle["label_voxels"][number]));
+        for (found, theirs) in case.channels.iter().zip(oracle["channels"][number].as_array().unwrap()) {
+            close(found.mean, &theirs["mean"], 1e-9);
+            close(found.std, &theirs["std"], 1e-9);
+            assert_eq!(json!([found.min, found.max]), json!([theirs["min"], theirs["max"]]));
+        }
+    }
+    for axis in 0..3 {
+        close(fingerprint.target_spacing.0[axis], &oracle["target_spacing"][axis], 1e-6);
+    }
+    assert_eq!(fingerprint.median_shape, three(&oracle["median_shape"]));
+    close(
+        fingerprint.median_relative_size_after_cropping,
+        &oracle["median_relative_size_after_cropping"],
+        1e-12,
+    );
+    let theirs = &oracle["foreground_intensity_properties_per_channel"];
+    for (channel, found) in &fingerprint.foreground_intensity_properties_per_channel {
+        let ours = serde_json::to_value(found).unwrap();
+        for (name, value) in ours.as_object().unwrap() {
+            close(value.as_f64().unwrap(), &theirs[channel.to_string()][name], 1e-9);
+        }
+    }
+}
+
+#[test]
+fn intensities_are_normalised_as_nnu_net_does() {
+    let oracle = oracle("data_fingerprint.json");
+    let fingerprint = inspect(&made_up(&oracle).open()).fingerprint.unwrap();
+    for (name, channel) in
+        [("CTNormalization", 0), ("ZScoreNormalization", 1), ("RescaleTo01Normalization", 1)]
+    {
+        let normalisation: Normalisation = serde_json::from_value(name.into()).unwrap();
+        let foreground = fingerprint.foreground_intensity_properties_per_channel.get(&channel);
+        let own = &fingerprint.cases[0].channels[channel];
+        let mut values: Vec<f32> =
+            numbers(&oracle["first_row"][channel]).into_iter().map(|value| value as f32).collect();
+        normalisation.intensity(own, foreground).unwrap().apply(&mut values);
+        for (ours, theirs) in values.iter().zip(numbers(&oracle["normalised"][name])) {
+            assert!((f64::from(*ours) - theirs).abs() < 2e-6, "{name}: {ours} against {theirs}");
+        }
+    }
+}
+
+#[test]
+fn a_sample_of_many_foreground_voxels_has_their_statistics() {
+    let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
+    let geometry = grid([40, 40, 40], [1.0; 3]);
+    raw.case("a", 1, &geometry, &vec![1; 64_000]);
+    let found = inspect(&raw.open()).fingerprint.unwrap().foreground_intensity_properties_per_channel[&0];
+    let mut all: Vec<f32> = (0..64_000).map(|i| (hash(i) >> 8) as f32 - 1000.0).collect();
+    let exact = IntensityProperties::of(&mut all).unwrap();
+    // Four deviations of the mean of 10 000, and of a percentile in the tail of an even distribution.
+    assert!((found.mean - exact.mean).abs() < 4.0 * exact.std / 100.0, "{found:?} against {exact:?}");
+    assert!((found.std / exact.std - 1.0).abs() < 0.02, "{found:?} against {exact:?}");
+    for (ours, theirs) in
+        [(found.percentile_00_5, exact.percentile_00_5), (found.percentile_99_5, exact.percentile_99_5)]
+    {
+        assert!((ours - theirs).abs() < 15.0, "{found:?} against {exact:?}");
+    }
+}
+
+#[test]
+fn the_index_has_every_voxel_of_a_small_class_and_a_thousand_of_a_large_one() {
+    let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1, "tumour": 2, "rare": 3}));
+    let shape = [20, 20, 20];
+    let mut labels = vec![1; 8000];
+    labels[..400].fill(0);
+    labels[777] = 3;
+    labels[7999] = 3;
+    raw.case("a", 1, &grid(shape, [1.0; 3]), &labels);
+    let inspection = inspect(&raw.open());
+    let index = &inspection.foreground[0];
+    assert_eq!(index.present().collect::<Vec<u8>>(), [1, 3]);
+    assert_eq!(index.positions(1).len(), 1000);
+    let rare: Vec<[usize; 3]> = (0..2).map(|nth| index.positions(3).voxel(nth, shape)).collect();
+    assert_eq!(rare, [[1, 18, 17], [19, 19, 19]]);
+    assert!(index.positions(2).is_empty() && index.annotated().is_empty());
+    for nth in 0..1000 {
+        let [d, h, w] = index.positions(1).voxel(nth, shape);
+        assert_eq!(labels[(d * 20 + h) * 20 + w], 1);
+    }
+    assert_eq!(inspection.index_bytes(), Bytes(4096));
+}
+
+#[test]
+fn voxels_to_be_ignored_are_neither_foreground_nor_annotated() {
+    let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1, "ignore": 2}));
+    let mut labels = vec![2; 512];
+    labels[3] = 1;
+    labels[4] = 0;
+    raw.case("a", 1, &grid([8, 8, 8], [1.0; 3]), &labels);
+    let inspection = inspect(&raw.open());
+    assert_eq!(inspection.problems, []);
+    let index = &inspection.foreground[0];
+    assert_eq!(index.present().collect::<Vec<u8>>(), [1]);
+    let annotated: Vec<[usize; 3]> = (0..2).map(|nth| index.annotated().voxel(nth, [8; 3])).collect();
+    assert_eq!((index.annotated().len(), annotated), (2, vec![[0, 0, 3], [0, 0, 4]]));
+    let case = &inspection.fingerprint.unwrap().cases[0];
+    assert_eq!(case.label_voxels, [1, 1, 510]);
+}
+
+fn config() -> InspectConfig {
+    InspectConfig { threads: 2, seed: 9 }
+}
+
+fn load(folder: &std::path::Path, dataset: &Dataset) -> Option<Inspection> {
+    Inspection::load_if_current(folder, dataset, config(), &Budget::new(Bytes::mib(1))).unwrap()
+}
+
+fn saved(dataset: &Dataset) -> (tempfile::TempDir, Inspection) {
+    let folder = tempfile::tempdir().unwrap();
+    let inspection = Inspection::run(dataset, config(), &Budget::new(Bytes::mib(64)), &|_, _| ()).unwrap();
+    inspection.save(folder.path(), dataset).unwrap();
+    (folder, inspection)
+}
+
+#[test]
+fn what_was_saved_comes_back_bit_by_bit_while_nothing_changes() {
+    let (_data, dataset) = support::phantom(4);
+    let (folder, inspection) = saved(&dataset);
+    let back = load(folder.path(), &dataset).unwrap();
+    assert_eq!(back.fingerprint, inspection.fingerprint);
+    assert_eq!(back.problems, inspection.problems);
+    assert_eq!(back.problems.len(), 1, "the outlier");
+    for (ours, theirs) in back.foreground.iter().zip(&inspection.foreground) {
+        let voxels = |index: &plimsoll_data::ForegroundIndex| {
+            let positions = index.positions(1);
+            (0..positions.len()).map(|nth| positions.voxel(nth, [40; 3])).collect::<Vec<_>>()
+        };
+        assert_eq!(voxels(ours), voxels(theirs));
+    }
+    let names: Vec<String> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    // nnU-Net's names are at the top.
+    let text = fs::read(folder.path().join("dataset_fingerprint.json")).unwrap();
+    let json: Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(json["spacings"].as_array().unwrap().len(), 4);
+    assert!(json["foreground_intensity_properties_per_channel"]["0"]["percentile_99_5"].is_f64());
+}
+
+#[test]
+fn what_was_saved_is_of_no_use_once_anything_changed() {
+    let (data, dataset) = support::phantom(4);
+    assert!(load(data.path(), &dataset).is_none(), "nothing was saved");
+    let (folder, _) = saved(&dataset);
+    let mut other = dataset.clone();
+    other.channels[0].normalisation = Normalisation::Ct;
+    assert!(load(folder.path(), &other).is_none(), "another normalisation");
+    let mut other = dataset.clone();
+    other.cases.pop();
+    assert!(load(folder.path(), &other).is_none(), "a case less");
+    let seed = InspectConfig { seed: 10, ..config() };
+    let budget = Budget::new(Bytes::mib(1));
+    assert!(Inspection::load_if_current(folder.path(), &dataset, seed, &budget).unwrap().is_none());
+    assert!(load(folder.path(), &dataset).is_some());
+
+    let index = folder.path().join("foreground_index.bin");
+    let mut bytes = fs::read(&index).unwrap();
+    bytes[10] ^= 1;
+    fs::write(&index, &bytes).unwrap();
+    assert!(load(folder.path(), &dataset).is_none(), "a changed index");
+    bytes[10] ^= 1;
+    fs::write(&index, &bytes).unwrap();
+    assert!(load(folder.path(), &dataset).is_some());
+    fs::write(&index, &bytes[..bytes.len() - 4]).unwrap();
+    assert!(load(folder.path(), &dataset).is_none(), "a short index");
+    fs::write(&index, &bytes).unwrap();
+
+    let label = dataset.cases[0].label.as_ref().unwrap();
+    let bytes = fs::read(label).unwrap();
+    fs::remove_file(label).unwrap();
+    assert!(load(folder.path(), &dataset).is_none(), "a missing file");
+    fs::write(label, &bytes).unwrap();
+    assert!(load(folder.path(), &dataset).is_none(), "the same bytes, but written later");
+    fs::write(folder.path().join("dataset_fingerprint.json"), "{}").unwrap();
+    assert!(load(folder.path(), &dataset).is_none(), "a damaged fingerprint");
+}
+
+#[test]
+fn a_data_set_without_a_sound_case_can_be_saved_too() {
+    let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
+    raw.case("a", 1, &grid([2, 2, 2], [1.0; 3]), &[7; 8]);
+    let dataset = raw.open();
+    let (folder, inspection) = saved(&dataset);
+    assert!(inspection.fingerprint.is_none() && inspection.has_errors());
+    let back = load(folder.path(), &dataset).unwrap();
+    assert_eq!((back.fingerprint, back.problems), (None, inspection.problems));
+}
+
+#[test]
+fn spacings_are_those_of_the_canonical_axes() {
+    let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
+    let canonical = grid([3, 4, 5], [3.0, 2.0, 1.0]);
+    let stored = Reorientation::new([1, 2, 0], [true, false, true]).unwrap().geometry(&canonical);
+    assert_eq!(stored.shape(), [4, 5, 3]);
+    raw.case("a", 1, &stored, &[1; 60]);
+    let fingerprint = inspect(&raw.open()).fingerprint.unwrap();
+    assert_eq!(fingerprint.spacings[0], Spacing([3.0, 2.0, 1.0]));
+    assert_eq!(fingerprint.cases[0].shape(), [3, 4, 5]);
+    assert_eq!(fingerprint.cases[0].stored_bytes, Bytes(120));
+}

@@ -1,0 +1,217 @@
+//! Batches: the same whatever the threads, in order, and to the last byte within what was said.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+
+mod support;
+
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use plimsoll_data::{
+    BatchReader, Dataset, Inspection, Loader, LoaderConfig, LoaderError, Mode, PatchGrid, Patches,
+    SamplerConfig, Scratch,
+};
+use plimsoll_memory::{Budget, Bytes};
+use support::{inspect, patches, phantom};
+
+const PATCH: [usize; 3] = [16, 20, 12];
+
+fn config(threads: usize) -> LoaderConfig {
+    LoaderConfig {
+        mode: Mode::Training,
+        seed: 4,
+        first_step: 0,
+        batch_size: 2,
+        slots: 3,
+        threads,
+        scratch: Bytes(64 << 10),
+    }
+}
+
+fn sampler_config(inspection: &Inspection) -> SamplerConfig {
+    let spacing = inspection.fingerprint.as_ref().unwrap().target_spacing;
+    SamplerConfig::new(PatchGrid { patch: PATCH, spacing })
+}
+
+struct Set {
+    _folder: tempfile::TempDir,
+    dataset: Dataset,
+    inspection: Arc<Inspection>,
+}
+
+impl Set {
+    fn new(cases: usize) -> Set {
+        let (folder, dataset) = phantom(cases);
+        let inspection = Arc::new(inspect(&dataset));
+        Set { _folder: folder, dataset, inspection }
+    }
+
+    fn patches(&self, cache: Bytes) -> Arc<Patches> {
+        patches(&self.dataset, Arc::clone(&self.inspection), sampler_config(&self.inspection), cache)
+    }
+}
+
+type Found = (u64, Vec<u32>, Vec<u8>, Vec<usize>);
+
+fn found(step: u64, images: &[f32], labels: &[u8], cases: &[usize]) -> Found {
+    (step, images.iter().map(|value| value.to_bits()).collect(), labels.to_vec(), cases.to_vec())
+}
+
+fn batches(patches: Arc<Patches>, config: LoaderConfig, count: usize) -> Vec<Found> {
+    let budget = Budget::new(Bytes::mib(64));
+    let mut loader = Loader::start(config, patches, &budget).unwrap();
+    (0..count)
+        .map(|_| {
+            let batch = loader.next_batch().unwrap();
+            found(batch.step(), batch.images(), batch.labels(), batch.cases())
+        })
+        .collect()
+}
+
+#[test]
+fn batches_are_the_same_whatever_the_threads_the_cache_and_the_scratch() {
+    let set = Set::new(3);
+    let reference = batches(set.patches(Bytes::mib(16)), config(1), 12);
+    assert_eq!(reference.iter().map(|batch| batch.0).collect::<Vec<_>>(), (0..12).collect::<Vec<_>>());
+    for (threads, cache, scratch) in [
+        (2, Bytes::mib(16), Scratch::DEFAULT),
+        (5, Bytes::ZERO, Bytes(4096)),
+        (3, Bytes(150_000), Bytes(8192)),
+    ] {
+        let config = LoaderConfig { scratch, slots: threads + 1, ..config(threads) };
+        assert!(batches(set.patches(cache), config, 12) == reference, "{threads} {cache} {scratch}");
+    }
+}
+
+#[test]
+fn a_loader_goes_on_at_any_step_as_if_it_had_never_stopped() {
+    let set = Set::new(3);
+    let patches = set.patches(Bytes::mib(16));
+    let all = batches(Arc::clone(&patches), config(2), 9);
+    let later = LoaderConfig { first_step: 5, ..config(3) };
+    assert!(batches(Arc::clone(&patches), later, 4) == all[5..]);
+    let budget = Budget::new(Bytes::mib(4));
+    let mut reader =
+        BatchReader::new(Arc::clone(&patches), Mode::Training, 4, 2, Scratch::DEFAULT, &budget).err();
+    assert!(matches!(reader.take(), Some(LoaderError::Memory(_))), "8 MiB of scratch");
+    let scratch = Bytes::mib(1);
+    let mut reader = BatchReader::new(Arc::clone(&patches), Mode::Training, 4, 2, scratch, &budget).unwrap();
+    assert_eq!(budget.used(), BatchReader::bytes(patches.batch_shape(2), scratch).unwrap());
+    for step in [7, 0, 7] {
+        let batch = reader.load(step).unwrap();
+        let found = found(step, batch.images(), batch.labels(), batch.cases());
+        assert!(found == all[step as usize]);
+    }
+}
+
+#[test]
+fn batches_have_foreground_and_normalised_intensities() {
+    let set = Set::new(3);
+    let patches = set.patches(Bytes::mib(16));
+    let budget = Budget::new(Bytes::mib(64));
+    let config = LoaderConfig { mode: Mode::Validation, ..config(2) };
+    let mut loader = Loader::start(config, patches, &budget).unwrap();
+    let (mut foreground, mut sum, mut squares, mut count) = (0, 0.0, 0.0, 0.0);
+    for _ in 0..40 {
+        let batch = loader.next_batch().unwrap();
+        assert_eq!(batch.images().len(), batch.labels().len());
+        assert_eq!(batch.shape().patch, PATCH);
+        foreground += batch.labels().iter().filter(|label| **label == 1).count();
+        for value in batch.images().iter().map(|value| f64::from(*value)) {
+            (sum, squares, count) = (sum + value, squares + value * value, count + 1.0);
+        }
+    }
+    assert!(foreground as f64 > 0.03 * count, "{foreground} of {count}");
+    let mean = sum / count;
+    let deviation = (squares / count - mean * mean).sqrt();
+    assert!(mean.abs() < 0.5 && (deviation - 1.0).abs() < 0.3, "{mean} {deviation}");
+}
+
+#[test]
+fn a_loader_reserves_exactly_what_it_says() {
+    let set = Set::new(3);
+    let patches = set.patches(Bytes::mib(16));
+    for threads in [1, 4] {
+        let config = LoaderConfig { slots: 5, ..config(threads) };
+        let bytes = config.bytes(1, PATCH).unwrap();
+        let budget = Budget::new(bytes);
+        let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+        assert_eq!(budget.used(), bytes);
+        let batch = loader.next_batch().unwrap();
+        drop(loader);
+        assert_eq!(budget.used(), bytes, "a batch is still there");
+        drop(batch);
+        assert_eq!((budget.used(), budget.peak()), (Bytes::ZERO, bytes));
+        let error = Loader::start(config, Arc::clone(&patches), &Budget::new(bytes - Bytes(1)));
+        assert!(matches!(error, Err(LoaderError::Memory(_))));
+    }
+    let error = LoaderConfig { slots: 0, ..config(1) }.bytes(1, PATCH).unwrap_err();
+    assert_eq!(error.to_string(), "`slots` of the loader is 0, but must be at least 1");
+    assert!(config(1).bytes(1, [usize::MAX; 3]).is_err());
+}
+
+#[test]
+fn an_error_comes_at_its_step_with_the_case_and_the_file() {
+    let set = Set::new(3);
+    let patches = set.patches(Bytes::ZERO);
+    let good = batches(Arc::clone(&patches), config(2), 12);
+    // The first step that needs the case that is about to be damaged.
+    let broken = good[0].3[0];
+    let case = &set.dataset.cases[broken];
+    let path = &case.images[0].path;
+    let first = good.iter().position(|batch| batch.3.contains(&broken)).unwrap();
+    let from = good.iter().position(|batch| !batch.3.contains(&broken));
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, &bytes[..200]).unwrap();
+    assert_eq!(first, 0);
+    for threads in [1, 4] {
+        let first_step = from.unwrap_or(0) as u64;
+        let config = LoaderConfig { first_step, slots: 5, ..config(threads) };
+        let budget = Budget::new(Bytes::mib(64));
+        let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+        let mut step = first_step;
+        let error = loop {
+            match loader.next_batch() {
+                Ok(batch) => {
+                    assert!(
+                        found(step, batch.images(), batch.labels(), batch.cases()) == good[step as usize]
+                    );
+                    step += 1;
+                }
+                Err(error) => break error,
+            }
+        };
+        assert!(good[step as usize].3.contains(&broken));
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("step {step}: case {}: ", case.id)), "{text}");
+        assert!(text.contains(&path.display().to_string()) && error.hint().is_some(), "{text}");
+        assert!(matches!(loader.next_batch(), Err(LoaderError::Stopped { .. })));
+    }
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn holding_every_batch_is_an_error_not_a_standstill() {
+    let set = Set::new(3);
+    let budget = Budget::new(Bytes::mib(64));
+    let mut loader = Loader::start(config(2), set.patches(Bytes::mib(16)), &budget).unwrap();
+    let held: Vec<_> = (0..3).map(|_| loader.next_batch().unwrap()).collect();
+    assert!(matches!(loader.next_batch(), Err(LoaderError::AllLent { slots: 3 })));
+    assert_eq!(held.iter().map(|batch| batch.step()).collect::<Vec<_>>(), [0, 1, 2]);
+    drop(held);
+    assert_eq!(loader.next_batch().unwrap().step(), 3);
+}
+
+#[test]
+fn dropping_a_loader_stops_its_threads_between_patches() {
+    let set = Set::new(3);
+    let budget = Budget::new(Bytes::gib(1));
+    // Batches that would take far longer than the test may.
+    let config = LoaderConfig { batch_size: 20_000, slots: 2, ..config(2) };
+    let loader = Loader::start(config, set.patches(Bytes::mib(16)), &budget).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let start = Instant::now();
+    drop(loader);
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    assert_eq!(budget.used(), Bytes::ZERO);
+}

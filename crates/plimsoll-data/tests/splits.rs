@@ -1,0 +1,97 @@
+//! Folds against nnU-Net's, and what a list of folds must not be.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+
+mod support;
+
+use std::fs;
+
+use plimsoll_data::{Fold, Splits, SplitsError};
+use serde_json::{Value, json};
+use support::{numbers, oracle};
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("case_{number:04}")).collect()
+}
+
+#[test]
+fn folds_are_those_of_nnu_net() {
+    for (count, folds) in oracle("data_splits.json").as_object().unwrap() {
+        let mut names = ids(count.parse().unwrap());
+        // The order in which a folder lists its files does not matter.
+        names.reverse();
+        let splits = Splits::make(&names).unwrap();
+        let folds = folds.as_array().unwrap();
+        assert_eq!(splits.folds.len(), folds.len(), "{count} cases");
+        for (ours, theirs) in splits.folds.iter().zip(folds) {
+            let theirs: Vec<String> =
+                numbers(theirs).iter().map(|number| format!("case_{:04}", *number as usize)).collect();
+            assert_eq!(ours.val, theirs, "{count} cases");
+            let mut both = [ours.train.clone(), ours.val.clone()].concat();
+            both.sort();
+            assert_eq!(both, ids(names.len()));
+            assert!(ours.train.is_sorted());
+        }
+    }
+}
+
+#[test]
+fn one_case_cannot_be_divided() {
+    let error = Splits::make(&ids(1)).unwrap_err();
+    assert!(matches!(error, SplitsError::TooFewCases { cases: 1 }));
+    assert!(error.hint().unwrap().contains("`all`"));
+    let all = Fold::all(&ids(1));
+    assert_eq!(all.train, all.val);
+}
+
+#[test]
+fn folds_come_back_as_they_were_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("splits_final.json");
+    let splits = Splits::make(&ids(7)).unwrap();
+    splits.write(&path).unwrap();
+    splits.write(&path).unwrap();
+    assert_eq!(Splits::read(&path, &ids(7)).unwrap(), splits);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert!(matches!(splits.fold(5), Err(SplitsError::NoSuchFold { fold: 5, folds: 5 })));
+    assert_eq!(splits.fold(4).unwrap(), &splits.folds[4]);
+}
+
+fn error_of(folds: Value) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("splits_final.json");
+    fs::write(&path, folds.to_string()).unwrap();
+    let error = Splits::read(&path, &ids(3)).unwrap_err();
+    assert!(error.hint().is_some(), "{error}");
+    error.to_string().replace(&path.display().to_string(), "FILE")
+}
+
+#[test]
+fn lists_that_make_no_sense_are_errors() {
+    let (a, b) = ("case_0000", "case_0001");
+    assert_eq!(error_of(json!([])), "FILE has no folds");
+    assert_eq!(error_of(json!([{"train": [a], "val": []}])), "FILE: `val` of fold 0 is empty");
+    assert_eq!(
+        error_of(json!([{"train": [a], "val": [b]}, {"train": [b], "val": ["other"]}])),
+        "FILE: `val` of fold 1 has the case other, which the data set has not"
+    );
+    assert_eq!(
+        error_of(json!([{"train": [a, a], "val": [b]}])),
+        "FILE: `train` of fold 0 has the case case_0000 twice"
+    );
+    assert_eq!(
+        error_of(json!([{"train": [a, b], "val": [b]}])),
+        "FILE: case case_0001 is in `train` and in `val` of fold 0"
+    );
+    assert!(error_of(json!({"train": [a], "val": [b]})).starts_with("FILE is not a list of folds"));
+    assert!(error_of(json!([{"train": [a], "validation": [b]}])).contains("unknown field `validation`"));
+}
+
+#[test]
+fn a_case_may_be_in_no_fold() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("splits_final.json");
+    fs::write(&path, json!([{"train": ["case_0002"], "val": ["case_0000"]}]).to_string()).unwrap();
+    assert_eq!(Splits::read(&path, &ids(3)).unwrap().folds.len(), 1);
+    let error = Splits::read(folder.path().join("none"), &ids(3)).unwrap_err();
+    assert!(matches!(error, SplitsError::Io { action: "read", .. }));
+}

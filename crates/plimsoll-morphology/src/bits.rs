@@ -1,0 +1,67 @@
+//! Masks as one bit per voxel, so that 64 voxels are done at a time.
+
+use crate::carve::{Carver, bytes_of};
+use crate::rows::{Bits, Rows, words};
+use crate::simd::Instructions;
+
+/// A mask of bits. A row starts with a new word, its first voxel the lowest bit; bits behind its last voxel are 0.
+pub(crate) struct BitVolume<'a> {
+    words: &'a mut [u64],
+    shape: [usize; 3],
+}
+
+impl<'a> BitVolume<'a> {
+    fn len([depth, height, width]: [usize; 3]) -> usize {
+        depth * height * words(width)
+    }
+
+    /// The memory that a mask of `shape` takes.
+    pub(crate) fn bytes(shape: [usize; 3]) -> usize {
+        bytes_of::<u64>(BitVolume::len(shape))
+    }
+
+    /// A mask of unknown contents.
+    pub(crate) fn new(shape: [usize; 3], carver: &mut Carver<'a>) -> BitVolume<'a> {
+        BitVolume { words: carver.take(BitVolume::len(shape)), shape }
+    }
+
+    /// The foreground of a mask.
+    pub(crate) fn read(mask: &dyn Rows, shape: [usize; 3], carver: &mut Carver<'a>) -> BitVolume<'a> {
+        let volume = BitVolume::new(shape, carver);
+        let bits = Bits { foreground: &mut *volume.words, boundary: None };
+        mask.bits(Instructions::widest(), 0, shape[2], false, bits);
+        volume
+    }
+
+    /// Depth, height, width.
+    pub(crate) fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    /// The words of a row; nothing outside of the volume.
+    pub(crate) fn row(&self, z: usize, y: usize) -> Option<&[u64]> {
+        let [depth, height, width] = self.shape;
+        let words = words(width);
+        (z < depth && y < height).then(|| &self.words[(z * height + y) * words..][..words])
+    }
+
+    /// All words, row by row.
+    pub(crate) fn words_mut(&mut self) -> &mut [u64] {
+        self.words
+    }
+
+    /// Writes the mask, one element per voxel.
+    pub(crate) fn write(&self, to: &mut [bool]) {
+        let width = self.shape[2];
+        for (bits, row) in self.words.chunks_exact(words(width)).zip(to.chunks_exact_mut(width)) {
+            let bytes = bits.iter().flat_map(|word| word.to_le_bytes());
+            for (byte, part) in bytes.zip(row.chunks_mut(8)) {
+                // Eight copies of the byte, of which the first keeps the first bit, and so on.
+                let spread = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
+                for (voxel, bit) in part.iter_mut().zip(spread.to_le_bytes()) {
+                    *voxel = bit != 0;
+                }
+            }
+        }
+    }
+}

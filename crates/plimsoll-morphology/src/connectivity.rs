@@ -1,0 +1,24 @@
+//! Which voxels are neighbours.
+
+/// Which of the 26 voxels around a voxel are its neighbours. In an image, a volume of depth 1, the first means 4 pixels and
+/// the others 8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Connectivity {
+    /// The 6 that share a face with it.
+    Faces,
+    /// The 18 that share a face or an edge with it.
+    Edges,
+    /// All 26, which share at least a corner with it.
+    Corners,
+}
+
+impl Connectivity {
+    /// How many axes may differ at a time.
+    pub(crate) fn axes(self) -> usize {
+        match self {
+            Connectivity::Faces => 1,
+            Connectivity::Edges => 2,
+            Connectivity::Corners => 3,
+        }
+    }
+}

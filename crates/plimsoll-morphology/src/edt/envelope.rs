@@ -1,0 +1,285 @@
+//! The other passes: along a column of n voxels, the lower envelope of n parabolas,
+//! `result[y] = min over i of values[i] + costs[|y − i|]`, for a block of columns side by side.
+//!
+//! Where two parabolas cross, the one with the farther apex is below from there on; so the apex of the lowest parabola never
+//! moves back as y grows. Once it is known for two rows, it is known to lie between theirs for all rows between them. The
+//! rows are therefore taken in the order 0, n − 1, then the middle, the quarters, the eighths and so on, and each has only
+//! few apexes to try, for all lanes together: those from the least apex of any lane in the row above to the greatest in the
+//! row below. Nor can an apex matter that is so far off that its cost alone is more than the row's own values. Only every
+//! eighth row is taken in this way; the seven between two of them are done together, with the same few apexes to try for all.
+//! There is no stack and no branch that depends on a lane; the inner loop is an addition and a minimum.
+//!
+//! Sums of squares below 2²⁴ are exact in `f32`. Beyond, rounding can misplace an apex only between parabolas that are equal
+//! to within rounding in the row where it is decided; as the root of the envelope changes by no more than one step from row
+//! to row, they are then equal to within rounding in every row of fewer than 2²⁴ that the decision is used for.
+
+use std::iter;
+
+use super::store::Store;
+use crate::simd::{LANES, Simd};
+
+/// Rows from one whose apexes are found to the next.
+const STEP: usize = 8;
+
+/// Rows between them, which are done together.
+const BETWEEN: usize = STEP - 1;
+
+/// The range, over all lanes, of the lowest parabola's place in the list of candidates.
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Apexes {
+    least: u32,
+    greatest: u32,
+}
+
+/// What all columns of `n` rows have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Axis<'a> {
+    /// The cost of distance 1.
+    weight: f32,
+    /// The costs of the distances from the row `n − 1 + BETWEEN` before to as many behind.
+    costs: &'a [f32],
+    /// The rows that are decided one by one, in order.
+    turns: &'a [Turn],
+}
+
+/// A row that is decided, with a row above and one below that come before it; both are the row itself where there is none.
+#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub(super) struct Turn {
+    row: u32,
+    above: u32,
+    below: u32,
+}
+
+impl<'a> Axis<'a> {
+    /// The costs of a column of `n` rows.
+    pub(super) fn costs_len(n: usize) -> usize {
+        2 * (n - 1 + BETWEEN) + 1
+    }
+
+    /// The turns of a column of `n` rows.
+    pub(super) fn turns_len(n: usize) -> usize {
+        Self::order(n).count()
+    }
+
+    /// Fills the tables for a column of `n` rows, in units in which distance 1 costs `weight`.
+    pub(super) fn new(n: usize, weight: f32, costs: &'a mut [f32], turns: &'a mut [Turn]) -> Axis<'a> {
+        let middle = costs.len() / 2;
+        for (at, cost) in costs.iter_mut().enumerate() {
+            let distance = at.abs_diff(middle) as f64;
+            *cost = (distance * distance * f64::from(weight)) as f32;
+        }
+        for (turn, [row, above, below]) in turns.iter_mut().zip(Self::order(n)) {
+            *turn = Turn { row: row as u32, above: above as u32, below: below as u32 };
+        }
+        Axis { weight, costs, turns }
+    }
+
+    /// The first and the last row, and then rows half as far apart each time, down to [`STEP`].
+    fn order(n: usize) -> impl Iterator<Item = [usize; 3]> {
+        let last = n - 1;
+        let ends = [[0, 0, 0], [last, 0, last]].into_iter().take(n);
+        let steps = iter::successors(Some(n.next_power_of_two() / 2), |step| Some(step / 2));
+        let between = steps.take_while(|step| *step >= STEP).flat_map(move |step| {
+            (step..last).step_by(2 * step).map(move |y| [y, y - step, (y + step).min(last)])
+        });
+        ends.chain(between)
+    }
+
+    /// The costs of the distances 0, 1, 2, and so on.
+    pub(super) fn forward(&self) -> &'a [f32] {
+        self.costs_from(0)
+    }
+
+    /// The costs to the rows 0, 1, 2, and so on, from row `y`.
+    #[inline(always)]
+    fn costs_from(&self, y: usize) -> &'a [f32] {
+        &self.costs[self.costs.len() / 2 - y..]
+    }
+}
+
+/// Room to work on columns of `n` rows.
+pub(super) struct EnvelopeScratch<'a> {
+    /// `n` elements.
+    pub(super) apexes: &'a mut [Apexes],
+    /// `n` elements: the rows whose parabolas can matter.
+    pub(super) rows: &'a mut [u32],
+    /// `n + 1` elements: how many of `rows` are less than each row.
+    pub(super) rank: &'a mut [u32],
+}
+
+/// Columns side by side.
+pub(super) struct Columns<'a, 'w> {
+    /// The values, row by row: zero where a voxel is a site itself. A row is infinite in all lanes or in none. Rows that are
+    /// all infinite or zero need not have been written.
+    pub(super) values: &'a mut [[f32; LANES]],
+    /// The greatest value of each row.
+    pub(super) greatest: &'a [f32],
+    pub(super) axis: Axis<'a>,
+    /// For at least as many rows.
+    pub(super) scratch: &'a mut EnvelopeScratch<'w>,
+}
+
+impl Columns<'_, '_> {
+    /// The envelope, row by row, to `store`.
+    #[inline(always)]
+    pub(super) fn lower_envelope<S: Simd>(&mut self, store: &Store<'_>) {
+        let n = self.values.len();
+        let candidates = self.list();
+        if candidates == 0 {
+            // All rows are zero, or all are infinite.
+            for y in 0..n {
+                if self.greatest[0] == 0.0 { store.zero(y) } else { store.infinite(y) }
+            }
+            return;
+        }
+        // Beyond the ends there is no row to learn from.
+        let all = Apexes { least: 0, greatest: candidates as u32 - 1 };
+        for turn in self.axis.turns {
+            let above = if turn.above == turn.row { all } else { self.scratch.apexes[turn.above as usize] };
+            let below = if turn.below == turn.row { all } else { self.scratch.apexes[turn.below as usize] };
+            self.decide::<S>(turn.row as usize, above.least as usize, below.greatest as usize, store);
+        }
+        let last = n - 1;
+        for y in (0..last).step_by(STEP) {
+            let next = (y + STEP).min(last);
+            if next > y + 1 {
+                self.between::<S>(y + 1, next, store);
+            }
+        }
+    }
+
+    /// Lists the rows whose parabolas can matter: those that are not infinite, and of a run of zero rows only the ends, as
+    /// seen from the rows that are not zero. How many there are.
+    #[inline(always)]
+    fn list(&mut self) -> usize {
+        let n = self.values.len();
+        let EnvelopeScratch { rows, rank, .. } = &mut *self.scratch;
+        let mut count = 0;
+        let mut before = 0.0;
+        for y in 0..n {
+            let own = self.greatest[y];
+            rank[y] = count as u32;
+            rows[count] = y as u32;
+            if own == 0.0 {
+                let behind = if y + 1 < n { self.greatest[y + 1] } else { 0.0 };
+                if before > 0.0 || behind > 0.0 {
+                    self.values[y] = [0.0; LANES];
+                    count += 1;
+                }
+            } else {
+                count += usize::from(own < f32::INFINITY);
+            }
+            before = own;
+        }
+        rank[n] = count as u32;
+        count
+    }
+
+    /// Of the candidates from `least` to `greatest`, those that can be lower than `highest` in a row of `first..end`.
+    #[inline(always)]
+    fn within_reach(
+        &self,
+        first: usize,
+        end: usize,
+        highest: f32,
+        least: usize,
+        greatest: usize,
+    ) -> (usize, usize) {
+        // One more than the exact radius is harmless, and covers the rounding of the root.
+        let radius = ((highest / self.axis.weight).sqrt() as usize).saturating_add(1);
+        let near = self.scratch.rank[first.saturating_sub(radius)] as usize;
+        let far = self.scratch.rank[end.saturating_add(radius).min(self.values.len())] as usize;
+        let to = greatest.min(far - 1);
+        (least.max(near).min(to), to)
+    }
+
+    /// Row `y`, whose candidates are known to be from `least` to `greatest`, and its apexes.
+    #[inline(always)]
+    fn decide<S: Simd>(&mut self, y: usize, least: usize, greatest: usize, store: &Store<'_>) {
+        let highest = self.greatest[y];
+        if highest == 0.0 {
+            // Below this row, nothing before it matters; above it, nothing after it.
+            let rank = &self.scratch.rank;
+            self.scratch.apexes[y] = Apexes { least: rank[y], greatest: rank[y + 1].max(1) - 1 };
+            store.zero(y);
+            return;
+        }
+        let (from, to) = self.within_reach(y, y + 1, highest, least, greatest);
+        let costs = self.axis.costs_from(y);
+        let mut lowest = S::splat(f32::INFINITY);
+        let mut at = S::index(0);
+        for (place, &row) in self.scratch.rows[from..=to].iter().enumerate() {
+            let value = S::load(&self.values[row as usize]).plus(S::splat(costs[row as usize]));
+            value.lower((from + place) as u32, &mut lowest, &mut at);
+        }
+        let (least, greatest) = S::range(at, at);
+        self.scratch.apexes[y] = Apexes { least: least as u32, greatest: greatest as u32 };
+        store.row(y, lowest);
+        if store.features.is_some() {
+            self.give_apexes::<S>(y, at, store);
+        }
+    }
+
+    /// The rows `first..end`, whose neighbours on both sides are decided.
+    #[inline(always)]
+    fn between<S: Simd>(&mut self, first: usize, end: usize, store: &Store<'_>) {
+        let highest = self.greatest[first..end].iter().fold(0.0, |a, &b| if a < b { b } else { a });
+        if highest == 0.0 {
+            for y in first..end {
+                store.zero(y);
+            }
+            return;
+        }
+        let least = self.scratch.apexes[first - 1].least as usize;
+        let greatest = self.scratch.apexes[end].greatest as usize;
+        let (from, to) = self.within_reach(first, end, highest, least, greatest);
+        // All seven rows are worked out, though there are fewer at the end: the table goes far enough.
+        let costs = self.axis.costs_from(first + BETWEEN - 1);
+        let mut lowest = [S::splat(f32::INFINITY); BETWEEN];
+        let mut at = [S::index(0); BETWEEN];
+        let candidates = self.scratch.rows[from..=to].iter();
+        if store.features.is_some() {
+            for (place, &row) in candidates.enumerate() {
+                let values = S::load(&self.values[row as usize]);
+                let costs = &costs[row as usize..][..BETWEEN];
+                for y in 0..BETWEEN {
+                    let value = values.plus(S::splat(costs[BETWEEN - 1 - y]));
+                    value.lower((from + place) as u32, &mut lowest[y], &mut at[y]);
+                }
+            }
+        } else {
+            for &row in candidates {
+                let values = S::load(&self.values[row as usize]);
+                let costs = &costs[row as usize..][..BETWEEN];
+                for y in 0..BETWEEN {
+                    lowest[y] = values.plus(S::splat(costs[BETWEEN - 1 - y])).lesser(lowest[y]);
+                }
+            }
+        }
+        // In memory only now, so that they are in registers until here.
+        let mut rows = [[0.0; LANES]; BETWEEN];
+        for (lowest, row) in lowest.into_iter().zip(&mut rows) {
+            lowest.store(row);
+        }
+        for (y, row) in (first..end).zip(&rows) {
+            if self.greatest[y] == 0.0 { store.zero(y) } else { store.row(y, S::load(row)) }
+        }
+        if store.features.is_some() {
+            for (y, at) in (first..end).zip(at).filter(|(y, _)| self.greatest[*y] > 0.0) {
+                self.give_apexes::<S>(y, at, store);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn give_apexes<S: Simd>(&self, y: usize, places: S::Index, store: &Store<'_>) {
+        let mut apexes = [0; LANES];
+        S::store_index(places, &mut apexes);
+        for apex in &mut apexes {
+            *apex = self.scratch.rows[*apex as usize];
+        }
+        store.apexes(y, &apexes);
+    }
+}

@@ -1,0 +1,255 @@
+//! The exact Euclidean distance transform.
+//!
+//! The squared distance separates into the axes: the least of (distance along the width)² in each row, then the least of that
+//! plus (distance along the height)², then of that plus (distance along the depth)². The first two passes are done slice by
+//! slice in a buffer that stays in the cache; the third for one height at a time, in place. The volume is thus read once and
+//! the result written twice, no intermediate volume is held, and what is known to be zero or infinite is written once.
+
+mod envelope;
+mod labels;
+mod passes;
+mod row;
+mod scratch;
+mod store;
+mod tile;
+
+use passes::{Data, Unit, Work};
+use scratch::Worker;
+use store::Finish;
+
+pub use store::NO_FEATURE;
+
+use crate::grid::{check_length, check_numbered, check_spacing, voxels};
+use crate::rows::Rows;
+use crate::simd::{Instructions, LANES};
+use crate::workers::{Parts, for_each};
+use crate::{Label, MorphologyError};
+
+/// What a distance is measured to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Distance {
+    /// From each foreground voxel to the nearest background voxel; 0 for background voxels. As
+    /// `scipy.ndimage.distance_transform_edt`.
+    #[default]
+    ToBackground,
+    /// From each foreground voxel to the nearest voxel of another label, be it background or not; 0 for background voxels. As
+    /// `edt.edt` with `black_border=False`.
+    ToOtherLabel,
+    /// From each voxel to the nearest one of the other side: positive outside, in the background, and negative inside.
+    Signed,
+}
+
+/// What a distance transform yields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EdtOptions {
+    /// What is measured.
+    pub distance: Distance,
+    /// Whether distances are left squared, in mm² (with the sign of the distance).
+    pub squared: bool,
+}
+
+/// A transform with everything settled but the data.
+struct Job {
+    /// Depth, height, width, without axes of one voxel in between.
+    shape: [usize; 3],
+    /// The square of one step along each axis, in mm² or, where all steps are the same, in steps².
+    weights: [f32; 3],
+    finish: Finish,
+    distance: Distance,
+    features: bool,
+    threads: usize,
+    /// Tiles that the last pass takes at a time: all next to each other, unless there are too few heights to share.
+    tiles_at_once: usize,
+}
+
+impl Job {
+    fn new(
+        shape: [usize; 3],
+        spacing: [f64; 3],
+        options: &EdtOptions,
+        features: bool,
+        threads: usize,
+    ) -> Result<Job, MorphologyError> {
+        check_spacing(shape, spacing)?;
+        if threads == 0 {
+            return Err(MorphologyError::NoThreads);
+        }
+        let (shape, spacing) = without_flat_axes(shape, spacing);
+        let [step, others @ ..] = spacing;
+        let isotropic = others.iter().all(|other| *other == step);
+        // Squared distances in steps are whole numbers, which stay exact; the step comes in at the very end.
+        let unit = if isotropic { step } else { 1.0 };
+        let scale = if options.squared { unit * unit } else { unit };
+        Ok(Job {
+            shape,
+            weights: spacing.map(|step| ((step / unit) * (step / unit)) as f32),
+            finish: Finish { root: !options.squared, scale: scale as f32 },
+            distance: options.distance,
+            features,
+            threads,
+            tiles_at_once: if shape[1] / 4 >= threads { shape[2].div_ceil(LANES) } else { 1 },
+        })
+    }
+
+    /// Tiles of `LANES` columns next to each other.
+    fn tiles(&self) -> usize {
+        self.shape[2].div_ceil(LANES)
+    }
+}
+
+/// The same voxels in the same order, with axes of one voxel out of the way: an image is depth × 1 × width here, so that the
+/// passes along both of its axes are cut into many units of work. An axis of one voxel takes the spacing of the width.
+fn without_flat_axes(shape: [usize; 3], spacing: [f64; 3]) -> ([usize; 3], [f64; 3]) {
+    let mut axes = (0..3).filter(|axis| shape[*axis] != 1);
+    match (axes.next(), axes.next(), axes.next()) {
+        (Some(a), Some(b), None) => ([shape[a], 1, shape[b]], [spacing[a], spacing[b], spacing[b]]),
+        (Some(a), None, None) => ([1, 1, shape[a]], [spacing[a]; 3]),
+        _ => (shape, spacing),
+    }
+}
+
+/// The bytes of scratch that [`edt`] takes: a slice or a plane and some rows per thread, and one byte for every 32 voxels. 0
+/// for a shape that is too large to address or has no voxels.
+pub fn scratch_bytes(shape: [usize; 3], options: &EdtOptions, threads: usize) -> usize {
+    bytes(shape, options, threads, false)
+}
+
+/// The bytes of scratch that [`edt_with_features`] takes.
+pub fn scratch_bytes_with_features(shape: [usize; 3], options: &EdtOptions, threads: usize) -> usize {
+    bytes(shape, options, threads, true)
+}
+
+fn bytes(shape: [usize; 3], options: &EdtOptions, threads: usize, features: bool) -> usize {
+    match (voxels(shape), Job::new(shape, [1.0; 3], options, features, threads)) {
+        (Ok(1..), Ok(job)) => scratch::bytes(&job),
+        _ => 0,
+    }
+}
+
+/// Exact distances in `shape` (depth, height, width) with voxels `spacing` mm apart, written to `out`, in mm or mm².
+///
+/// Where a voxel has no other side in the whole volume its distance is infinite. Squared distances are exact where the spacing
+/// is the same along all axes and they are below 2²⁴ steps²; otherwise, and after taking the root, the relative error is a few
+/// 2⁻²⁴. `scratch` has at least [`scratch_bytes`]; its contents do not matter. The result does not depend on `threads`.
+/// Nothing is allocated here but what it takes to start threads other than the calling one.
+///
+/// After T. Hirata, "A unified linear-time algorithm for computing distance maps" (1996), and P. Felzenszwalb and D.
+/// Huttenlocher, "Distance transforms of sampled functions" (2012), in how the axes separate.
+///
+/// # Errors
+/// If a length does not fit the shape, the spacing is not positive and finite or takes distances over the volume out of the
+/// range of `f32`, the scratch is too small or there are no threads.
+pub fn edt<L: Label>(
+    mask: &[L],
+    shape: [usize; 3],
+    spacing: [f64; 3],
+    options: &EdtOptions,
+    out: &mut [f32],
+    scratch: &mut [u8],
+    threads: usize,
+) -> Result<(), MorphologyError> {
+    check_length("the mask", mask.len(), shape)?;
+    check_length("the buffer of distances", out.len(), shape)?;
+    let job = Job::new(shape, spacing, options, false, threads)?;
+    run(Instructions::widest(), &mask, &job, out, &mut [], scratch)
+}
+
+/// As [`edt`], and the number of the voxel that each distance is measured to in `features`: `(z · height + y) · width + x`, or
+/// [`NO_FEATURE`] where there is none. Of several nearest voxels it is always the same one. A background voxel whose distance
+/// is 0 by definition is its own.
+///
+/// # Errors
+/// As for [`edt`], and if there are more voxels than 32 bits can number.
+pub fn edt_with_features<L: Label>(
+    mask: &[L],
+    shape: [usize; 3],
+    spacing: [f64; 3],
+    options: &EdtOptions,
+    out: &mut [f32],
+    features: &mut [u32],
+    scratch: &mut [u8],
+    threads: usize,
+) -> Result<(), MorphologyError> {
+    check_length("the mask", mask.len(), shape)?;
+    check_length("the buffer of distances", out.len(), shape)?;
+    check_length("the buffer of features", features.len(), shape)?;
+    check_numbered(shape)?;
+    let job = Job::new(shape, spacing, options, true, threads)?;
+    run(Instructions::widest(), &mask, &job, out, features, scratch)
+}
+
+fn run(
+    instructions: Instructions,
+    mask: &dyn Rows,
+    job: &Job,
+    out: &mut [f32],
+    features: &mut [u32],
+    scratch: &mut [u8],
+) -> Result<(), MorphologyError> {
+    if out.is_empty() {
+        return Ok(());
+    }
+    let needed = scratch::bytes(job);
+    if scratch.len() < needed {
+        return Err(MorphologyError::Scratch { found: scratch.len(), needed });
+    }
+    let out = Parts::new(out);
+    let features = Parts::new(features);
+    let (shared, rest) = scratch::shared(job, scratch);
+    let pieces = Parts::new(shared.pieces);
+    let axes = shared.axes;
+    let data = Data { job, mask, instructions, axes, out: &out, features: &features, pieces: &pieces };
+    let work = |worker: &mut Worker<'_>, unit| instructions.run(Work { data, worker, unit });
+    let [depth, height, _] = job.shape;
+    for_each(scratch::workers(job, rest), depth, 1, |worker, slices| {
+        slices.for_each(|z| work(worker, Unit::Slice(z)));
+    });
+    let workers = scratch::workers(job, rest);
+    let tiles = job.tiles();
+    if job.tiles_at_once == tiles {
+        // Rows next to each other share cache lines: several to a portion.
+        let grain = (height / job.threads / 8).clamp(1, 16);
+        for_each(workers, height, grain, |worker, heights| {
+            heights.for_each(|y| work(worker, Unit::Plane(y, 0..tiles)));
+        });
+    } else {
+        for_each(workers, height * tiles, 1, |worker, units| {
+            for unit in units {
+                let (y, tile) = (unit / tiles, unit % tiles);
+                work(worker, Unit::Plane(y, tile..tile + 1));
+            }
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_set_of_instructions_gives_the_same_bits() {
+        let shape = [9, 37, 83];
+        let mut state = 1u32;
+        let mask: Vec<u8> = (0..shape.iter().product())
+            .map(|at: usize| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                u8::from(state >> 28 == 0) + (at / 400 % 3) as u8
+            })
+            .collect();
+        for distance in [Distance::ToBackground, Distance::ToOtherLabel, Distance::Signed] {
+            let options = EdtOptions { distance, squared: false };
+            let job = Job::new(shape, [2.5, 0.7, 0.7], &options, true, 2).unwrap();
+            let results: Vec<_> = Instructions::all()
+                .map(|instructions| {
+                    let mut scratch = vec![0; scratch::bytes(&job)];
+                    let mut out = vec![0.0; mask.len()];
+                    let mut features = vec![0; mask.len()];
+                    run(instructions, &&mask[..], &job, &mut out, &mut features, &mut scratch).unwrap();
+                    (out, features)
+                })
+                .collect();
+            assert!(results.windows(2).all(|pair| pair[0] == pair[1]), "{distance:?}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The passes over a volume, cut into units of work.
+
+use std::ops::Range;
+
+use super::envelope::Axis;
+use super::row::{Piece, Row};
+use super::scratch::Worker;
+use super::store::{Pass, piece};
+use super::tile::Tile;
+use super::{Distance, Job};
+use crate::rows::{Bits, Rows};
+use crate::simd::{Instructions, Kernel, LANES, Simd, prefetch};
+use crate::workers::Parts;
+
+/// Rows from one that is read to one that will be.
+const AHEAD: usize = 8;
+
+/// What all units share.
+#[derive(Clone, Copy)]
+pub(super) struct Data<'a> {
+    pub(super) job: &'a Job,
+    pub(super) mask: &'a dyn Rows,
+    pub(super) instructions: Instructions,
+    /// Along the depth and the height.
+    pub(super) axes: [Axis<'a>; 2],
+    pub(super) out: &'a Parts<'a, f32>,
+    /// Empty if they are not wanted.
+    pub(super) features: &'a Parts<'a, u32>,
+    /// For each row of the volume, its pieces: see [`piece`].
+    pub(super) pieces: &'a Parts<'a, u8>,
+}
+
+/// What one thread does at a time.
+pub(super) enum Unit {
+    /// The first two passes, along the width and the height, for the slice at this depth. Leaves squares in the output.
+    Slice(usize),
+    /// The third pass, along the depth, in place, for some tiles of the plane at this height.
+    Plane(usize, Range<usize>),
+}
+
+/// A unit with all that it takes.
+pub(super) struct Work<'a, 'w> {
+    pub(super) data: Data<'a>,
+    pub(super) worker: &'a mut Worker<'w>,
+    pub(super) unit: Unit,
+}
+
+impl Kernel for Work<'_, '_> {
+    #[inline(always)]
+    fn run<S: Simd>(self) {
+        let Work { data, worker, unit } = self;
+        let [depth, height, width] = data.job.shape;
+        let tiles = data.job.tiles();
+        let (rows, first, stride, axis, indices) = match &unit {
+            Unit::Slice(z) => {
+                let all_labels = data.job.distance == Distance::ToOtherLabel;
+                let bits = Bits { foreground: worker.foreground, boundary: Some(worker.boundary) };
+                data.mask.bits(data.instructions, z * height * width, width, all_labels, bits);
+                for y in 0..height {
+                    data.row::<S>(worker, *z, y);
+                }
+                (height, z * height * width, width, data.axes[1], 0..tiles)
+            }
+            Unit::Plane(y, indices) => {
+                for z in 0..depth {
+                    data.load::<S>(worker, z, *y, indices.clone());
+                }
+                (depth, y * width, height * width, data.axes[0], indices.clone())
+            }
+        };
+        for (at, index) in indices.enumerate() {
+            let pass = match unit {
+                Unit::Slice(z) => {
+                    Pass::Inner { pieces: data.pieces, first: z * height * tiles + index, stride: tiles }
+                }
+                Unit::Plane(..) => Pass::Last(data.job.finish),
+            };
+            let tile = Tile {
+                rows: at * rows..(at + 1) * rows,
+                start: first + index * LANES,
+                stride,
+                busy: LANES.min(width - index * LANES),
+                axis,
+                pass,
+            };
+            tile.pass::<S>(&data, worker);
+        }
+    }
+}
+
+impl Data<'_> {
+    /// The first pass over row (`z`, `y`) of the volume, to row `y` of the worker's tiles.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn row<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize) {
+        let [_, height, width] = self.job.shape;
+        let tiles = self.job.tiles();
+        let row = z * height + y;
+        let start = row * width;
+        // SAFETY: a row belongs to one slice, and a slice to one unit of work.
+        let pieces = unsafe { self.pieces.part(row * tiles, tiles) };
+        let words = y * worker.next.len()..(y + 1) * worker.next.len();
+        let mut bits = Row {
+            foreground: &worker.foreground[words.clone()],
+            boundary: &worker.boundary[words],
+            next: worker.next,
+        };
+        let signed = self.job.distance == Distance::Signed;
+        let values = worker.plane[y..].iter_mut().step_by(height);
+        let greatest = worker.greatest[y..].iter_mut().step_by(height);
+        let to = values.zip(greatest).zip(&mut *pieces);
+        let to = to.map(|((values, greatest), kind)| Piece { values, greatest, kind });
+        bits.distances::<S>(width, self.job.weights[2], signed, to);
+        // SAFETY: as for the pieces.
+        let out = unsafe { self.out.part(start, width) };
+        let mut at = 0;
+        for run in pieces.chunk_by(|a, b| a == b) {
+            let end = (at + run.len() * LANES).min(width);
+            if run[0] == piece::ZERO {
+                out[at..end].fill(0.0);
+            }
+            at = end;
+        }
+        if self.job.features {
+            let to = worker.plane_features[y..].iter_mut().step_by(height).take(tiles);
+            bits.features(width, start as u32, signed, to);
+        }
+        let to = worker.plane_labels.iter_mut().skip(y).step_by(height);
+        for (index, (lanes, kind)) in to.zip(pieces).enumerate() {
+            self.labels(lanes, *kind, start + index * LANES, LANES.min(width - index * LANES));
+        }
+    }
+
+    /// The labels of the piece that starts at voxel `start`.
+    #[inline(always)]
+    fn labels(&self, lanes: &mut [u32; LANES], kind: u8, start: usize, busy: usize) {
+        if kind == piece::ZERO {
+            *lanes = [0; LANES];
+        } else {
+            self.mask.numbers(start, lanes, busy);
+        }
+    }
+
+    /// Copies pieces of row (`z`, `y`) of the output to row `z` of the worker's tiles.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn load<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize, tiles: Range<usize>) {
+        let [depth, height, width] = self.job.shape;
+        let row = z * height + y;
+        // SAFETY: these tiles at this height belong to this unit of work.
+        let pieces = unsafe { self.pieces.part(row * self.job.tiles() + tiles.start, tiles.len()) };
+        for (at, (index, piece)) in tiles.zip(pieces).enumerate() {
+            let start = row * width + index * LANES;
+            let busy = LANES.min(width - index * LANES);
+            let greatest = &mut worker.greatest[at * depth + z];
+            let ahead = start + AHEAD * height * width;
+            if *piece != piece::ZERO {
+                prefetch(self.out.whole(), ahead, busy);
+            }
+            match *piece {
+                piece::ZERO => *greatest = 0.0,
+                piece::INFINITE => *greatest = f32::INFINITY,
+                _ => {
+                    let lanes = &mut worker.plane[at * depth + z];
+                    // SAFETY: as for the pieces.
+                    copy_lanes(lanes, unsafe { self.out.part(start, busy) });
+                    *greatest = S::load(lanes).greatest();
+                }
+            }
+            if let Some(lanes) = worker.plane_features.get_mut(at * depth + z) {
+                // SAFETY: as for the pieces.
+                copy_lanes(lanes, unsafe { self.features.part(start, busy) });
+            }
+            if let Some(lanes) = worker.plane_labels.get_mut(at * depth + z) {
+                let (bytes, size) = self.mask.bytes();
+                prefetch(bytes, ahead * size, busy * size);
+                self.labels(lanes, *piece, start, busy);
+            }
+        }
+    }
+}
+
+/// Fills lanes, and what is left with the last of what there is, so that idle lanes never differ from a busy one.
+#[inline(always)]
+fn copy_lanes<T: Copy>(lanes: &mut [T; LANES], from: &[T]) {
+    match from.try_into() {
+        Ok(from) => *lanes = from,
+        Err(_) => {
+            lanes[..from.len()].copy_from_slice(from);
+            lanes[from.len()..].fill(from[from.len() - 1]);
+        }
+    }
+}

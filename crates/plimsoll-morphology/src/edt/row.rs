@@ -1,0 +1,147 @@
+//! The first pass: along the width, how far each voxel is from the nearest one of another label in its row.
+//!
+//! A row is reduced to bits: is a voxel foreground, and does its label differ from its left neighbour's? The nearest other
+//! voxel to the left lies just before the last such boundary, the nearest to the right just behind the next; boundaries are
+//! found by counting zeroes.
+
+use super::store::{NO_FEATURE, piece};
+use crate::rows::WORD;
+use crate::simd::{LANES, Simd};
+
+/// The bits of a piece, at the bottom of a word.
+const LANE_BITS: u64 = u64::MAX >> (WORD - LANES);
+
+/// A row's part of a tile.
+pub(super) struct Piece<'a> {
+    /// The values, unless the kind is [`piece::ZERO`].
+    pub(super) values: &'a mut [f32; LANES],
+    /// The greatest of their magnitudes.
+    pub(super) greatest: &'a mut f32,
+    /// See [`piece`].
+    pub(super) kind: &'a mut u8,
+}
+
+/// Where a boundary is that does not exist.
+const NOWHERE: u64 = u64::MAX;
+
+/// What is known of one row; each of as many elements as the row has words.
+pub(super) struct Row<'a> {
+    /// See [`crate::rows::Bits`].
+    pub(super) foreground: &'a [u64],
+    /// See [`crate::rows::Bits`].
+    pub(super) boundary: &'a [u64],
+    /// Room for one element per word: the place of the first boundary behind it, or [`NOWHERE`].
+    pub(super) next: &'a mut [u64],
+}
+
+impl Row<'_> {
+    /// Squared distances in units of `weight`⁻¹, to pieces of `LANES`. What is left of the last piece repeats the last voxel,
+    /// so that idle lanes never differ from a busy one. Background voxels are zero or, if `signed`, have distances too, and
+    /// those of foreground voxels are negated; pieces are then never said to be zero.
+    #[inline(always)]
+    pub(super) fn distances<'t, S: Simd>(
+        &mut self,
+        width: usize,
+        weight: f32,
+        signed: bool,
+        to: impl Iterator<Item = Piece<'t>>,
+    ) {
+        let uniform = self.boundary.iter().all(|bits| *bits == 0);
+        if uniform && !signed {
+            for piece in to {
+                if self.foreground[0] == 0 {
+                    (*piece.kind, *piece.greatest) = (piece::ZERO, 0.0);
+                } else {
+                    *piece.values = [f32::INFINITY; LANES];
+                    (*piece.kind, *piece.greatest) = (piece::MIXED, f32::INFINITY);
+                }
+            }
+            return;
+        }
+        let mut next = NOWHERE;
+        for (at, (bits, behind)) in self.boundary.iter().zip(self.next.iter_mut()).enumerate().rev() {
+            *behind = next;
+            next = if *bits == 0 { next } else { (at * WORD) as u64 + u64::from(bits.trailing_zeros()) };
+        }
+        let mut last = NOWHERE;
+        for (at, piece) in to.enumerate() {
+            let first = at * LANES;
+            let (word, shift) = (first / WORD, first % WORD);
+            let boundary = self.boundary[word];
+            let inside = self.foreground[word] >> shift;
+            if signed || inside & LANE_BITS != 0 {
+                let before = boundary & ((1 << shift) - 1);
+                let last = if before == 0 { last } else { (word * WORD) as u64 + u64::from(before.ilog2()) };
+                let left = if last == NOWHERE { f32::INFINITY } else { (first as u64 - last) as f32 };
+                // In two steps, as a shift by all bits is none.
+                let behind = boundary >> shift >> (LANES - 1) >> 1;
+                let right = match self.next[word] {
+                    _ if behind != 0 => behind.trailing_zeros() as f32,
+                    NOWHERE => f32::INFINITY,
+                    next => (next - (first + LANES) as u64) as f32,
+                };
+                let here = (boundary >> shift & LANE_BITS) as u32;
+                let inside = (inside & LANE_BITS) as u32;
+                let distance = S::distances(here, left, right);
+                let squared = distance.times(distance).times(S::splat(weight));
+                let squared = if signed { squared.negated(inside) } else { squared.only(inside) };
+                let lanes = piece.values;
+                squared.store(lanes);
+                let busy = width - first;
+                if busy < LANES {
+                    let idle = lanes[busy - 1];
+                    lanes[busy..].fill(idle);
+                }
+                (*piece.kind, *piece.greatest) = (piece::MIXED, squared.greatest());
+            } else {
+                (*piece.kind, *piece.greatest) = (piece::ZERO, 0.0);
+            }
+            if shift + LANES == WORD && boundary != 0 {
+                last = (word * WORD) as u64 + u64::from(boundary.ilog2());
+            }
+        }
+    }
+
+    /// The number of the nearest voxel of another label, with the same arrangement as [`Row::distances`]. The row's
+    /// first voxel has the number `start`. Of two that are equally far it is the left one; of none, [`NO_FEATURE`].
+    #[inline(always)]
+    pub(super) fn features<'t>(
+        &mut self,
+        width: usize,
+        start: u32,
+        signed: bool,
+        to: impl Iterator<Item = &'t mut [u32; LANES]>,
+    ) {
+        let next_from = |at: usize| (at..width).find(|at| bit(self.boundary, *at));
+        let mut x = 0;
+        let (mut left, mut right) = (None, next_from(0));
+        for lanes in to {
+            let mut last = NO_FEATURE;
+            for lane in lanes {
+                if x < width {
+                    if right == Some(x) {
+                        left = right;
+                        right = next_from(x + 1);
+                    }
+                    last = if !signed && !bit(self.foreground, x) {
+                        start + x as u32
+                    } else {
+                        match (left, right) {
+                            (Some(left), Some(right)) if x + 1 - left > right - x => start + right as u32,
+                            (Some(left), _) => start + left as u32 - 1,
+                            (None, Some(right)) => start + right as u32,
+                            (None, None) => NO_FEATURE,
+                        }
+                    };
+                    x += 1;
+                }
+                *lane = last;
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn bit(words: &[u64], at: usize) -> bool {
+    words[at / WORD] >> (at % WORD) & 1 != 0
+}

@@ -1,0 +1,139 @@
+//! How the caller's scratch is divided.
+
+use super::envelope::{Apexes, Axis, Turn};
+use super::{Distance, Job};
+use crate::carve::{Carver, LINE, bytes_of, sum};
+use crate::rows::words;
+use crate::simd::LANES;
+
+/// What one thread works with. `n` is the longer of depth and height.
+pub(super) struct Worker<'a> {
+    /// The rows of a slice: see [`crate::rows::Bits`].
+    pub(super) foreground: &'a mut [u64],
+    pub(super) boundary: &'a mut [u64],
+    /// See [`super::row::Row`].
+    pub(super) next: &'a mut [u64],
+    /// Rows of the width, cut into tiles of `LANES` columns, tile after tile.
+    pub(super) plane: &'a mut [[f32; LANES]],
+    /// The greatest of each row of a tile.
+    pub(super) greatest: &'a mut [f32],
+    /// The nearest voxels, as `plane`; empty if they are not wanted.
+    pub(super) plane_features: &'a mut [[u32; LANES]],
+    /// The labels, as `plane`; empty if there are only two.
+    pub(super) plane_labels: &'a mut [[u32; LANES]],
+    /// A part of a tile of `n` rows, and the greatest of each row; empty if tiles have only one part.
+    pub(super) part: &'a mut [[f32; LANES]],
+    pub(super) part_greatest: &'a mut [f32],
+    /// See [`super::envelope::EnvelopeScratch`].
+    pub(super) apexes: &'a mut [Apexes],
+    pub(super) rows: &'a mut [u32],
+    pub(super) rank: &'a mut [u32],
+}
+
+/// What all threads share.
+pub(super) struct Shared<'a> {
+    /// The depth and the height.
+    pub(super) axes: [Axis<'a>; 2],
+    /// A byte per piece.
+    pub(super) pieces: &'a mut [u8],
+}
+
+/// How long each buffer of a worker is.
+struct Lengths {
+    words: usize,
+    bits: usize,
+    plane: usize,
+    features: usize,
+    labels: usize,
+    part: usize,
+    n: usize,
+}
+
+impl Lengths {
+    fn of(job: &Job) -> Lengths {
+        let [depth, height, width] = job.shape;
+        let n = depth.max(height);
+        let plane = job.tiles().saturating_mul(height).max(job.tiles_at_once.saturating_mul(depth));
+        let only_if = |wanted: bool, len: usize| if wanted { len } else { 0 };
+        Lengths {
+            words: words(width),
+            bits: words(width).saturating_mul(height),
+            plane,
+            features: only_if(job.features, plane),
+            labels: only_if(job.distance == Distance::ToOtherLabel, plane),
+            part: only_if(job.distance != Distance::ToBackground, n),
+            n,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        sum([
+            bytes_of::<u64>(self.bits),
+            bytes_of::<u64>(self.bits),
+            bytes_of::<u64>(self.words),
+            bytes_of::<[f32; LANES]>(self.plane),
+            bytes_of::<f32>(self.plane),
+            bytes_of::<[u32; LANES]>(self.features),
+            bytes_of::<[u32; LANES]>(self.labels),
+            bytes_of::<[f32; LANES]>(self.part),
+            bytes_of::<f32>(self.part),
+            bytes_of::<Apexes>(self.n),
+            bytes_of::<u32>(self.n),
+            bytes_of::<u32>(self.n + 1),
+        ])
+    }
+}
+
+fn pieces(job: &Job) -> usize {
+    job.shape[0] * job.shape[1] * job.tiles()
+}
+
+fn axis_bytes(n: usize) -> usize {
+    sum([bytes_of::<f32>(Axis::costs_len(n)), bytes_of::<Turn>(Axis::turns_len(n))])
+}
+
+/// The bytes that `job` needs, wherever the buffer starts.
+pub(super) fn bytes(job: &Job) -> usize {
+    let [depth, height, _] = job.shape;
+    sum([
+        LINE - 1,
+        axis_bytes(depth),
+        axis_bytes(height),
+        bytes_of::<u8>(pieces(job)),
+        Lengths::of(job).bytes().saturating_mul(job.threads),
+    ])
+}
+
+/// Fills what is shared, at the start of `scratch`, which has at least [`bytes`] bytes; the rest is for the threads.
+pub(super) fn shared<'a>(job: &Job, scratch: &'a mut [u8]) -> (Shared<'a>, &'a mut [u8]) {
+    let mut carver = Carver::new(scratch);
+    let [depth, height, _] = job.shape;
+    let mut axis = |n: usize, weight: f32| {
+        Axis::new(n, weight, carver.take(Axis::costs_len(n)), carver.take(Axis::turns_len(n)))
+    };
+    let axes = [axis(depth, job.weights[0]), axis(height, job.weights[1])];
+    let pieces = carver.take(pieces(job));
+    (Shared { axes, pieces }, carver.rest())
+}
+
+/// Divides what [`shared`] left among the threads.
+pub(super) fn workers<'a>(job: &Job, scratch: &'a mut [u8]) -> impl Iterator<Item = Worker<'a>> + use<'a> {
+    let lengths = Lengths::of(job);
+    scratch.chunks_exact_mut(lengths.bytes()).take(job.threads).map(move |rest| {
+        let mut carver = Carver::new(rest);
+        Worker {
+            foreground: carver.take(lengths.bits),
+            boundary: carver.take(lengths.bits),
+            next: carver.take(lengths.words),
+            plane: carver.take(lengths.plane),
+            greatest: carver.take(lengths.plane),
+            plane_features: carver.take(lengths.features),
+            plane_labels: carver.take(lengths.labels),
+            part: carver.take(lengths.part),
+            part_greatest: carver.take(lengths.part),
+            apexes: carver.take(lengths.n),
+            rows: carver.take(lengths.n),
+            rank: carver.take(lengths.n + 1),
+        }
+    })
+}

@@ -1,0 +1,80 @@
+//! What can be wrong with what a caller hands over.
+
+use plimsoll_memory::MapError;
+
+/// Why an operation on a mask could not be done.
+#[derive(Debug, thiserror::Error)]
+pub enum MorphologyError {
+    /// A buffer has not one element per voxel.
+    #[error("{buffer} has {found} elements, but the shape {shape:?} has {needed} voxels")]
+    Length {
+        /// Which buffer.
+        buffer: &'static str,
+        /// Its elements.
+        found: usize,
+        /// The voxels of the shape.
+        needed: usize,
+        /// The shape: depth, height, width.
+        shape: [usize; 3],
+    },
+    /// The scratch buffer is too small.
+    #[error("the scratch buffer has {found} bytes, but {needed} are needed")]
+    Scratch {
+        /// What it has.
+        found: usize,
+        /// What it takes.
+        needed: usize,
+    },
+    /// The shape has more voxels than this machine can address.
+    #[error("the shape {shape:?} has more voxels than this machine can address")]
+    TooLarge {
+        /// The shape: depth, height, width.
+        shape: [usize; 3],
+    },
+    /// Voxels are to be numbered in 32 bits, and there are more.
+    #[error(
+        "the shape {shape:?} has {voxels} voxels, more than the {} that can be numbered in 32 bits",
+        u32::MAX
+    )]
+    TooManyVoxels {
+        /// The voxels of the shape.
+        voxels: usize,
+        /// The shape: depth, height, width.
+        shape: [usize; 3],
+    },
+    /// A spacing is not a positive, finite number of a usable size.
+    #[error(
+        "the spacing {spacing:?} mm has an element that is not positive and finite, or so small or large that squared \
+         distances leave the range of 32-bit floating point"
+    )]
+    Spacing {
+        /// The spacing: depth, height, width, in millimetres.
+        spacing: [f64; 3],
+    },
+    /// No threads to work with.
+    #[error("0 threads were given to work with")]
+    NoThreads,
+    /// Memory for intermediate results was not to be had.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+}
+
+impl MorphologyError {
+    /// A way out, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            MorphologyError::Length { needed, .. } => {
+                Some(format!("give it {needed} elements in the order depth, height, width"))
+            }
+            MorphologyError::Scratch { needed, .. } => {
+                Some(format!("ask `scratch_bytes` with the same settings; it says {needed} here"))
+            }
+            MorphologyError::TooManyVoxels { .. } => Some("crop the volume to the box of its labels".into()),
+            MorphologyError::Spacing { .. } => {
+                Some("take the spacing from the image's header, in millimetres per voxel".into())
+            }
+            MorphologyError::NoThreads => Some("give at least 1".into()),
+            MorphologyError::TooLarge { .. } | MorphologyError::Memory(_) => None,
+        }
+    }
+}

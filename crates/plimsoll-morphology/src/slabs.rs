@@ -1,0 +1,111 @@
+//! A volume cut into slabs of slices, one per thread, whose runs are made into one forest.
+
+use std::ops::Range;
+
+use crate::Connectivity;
+use crate::carve::{Carver, sum};
+use crate::forest::{Forest, SliceRuns};
+use crate::rows::Rows;
+use crate::runs::{Kind, Run, RunReader};
+use crate::workers::each;
+
+/// Slices that one thread takes, and what it takes them with.
+pub(crate) struct Slab<'a> {
+    slices: Range<usize>,
+    reader: RunReader<'a>,
+    runs: SliceRuns<'a>,
+}
+
+/// All slabs of a volume, in order.
+pub(crate) struct Slabs<'a> {
+    slabs: Vec<Slab<'a>>,
+    /// Voxels of a slab; the last may have fewer.
+    voxels: usize,
+}
+
+/// Slices of a slab.
+fn thickness(depth: usize, threads: usize) -> usize {
+    depth.div_ceil(threads)
+}
+
+/// What the work on one slab takes.
+fn slab_bytes(height: usize, width: usize) -> usize {
+    sum([RunReader::bytes(height, width), SliceRuns::bytes(height, width)])
+}
+
+impl<'a> Slabs<'a> {
+    /// The memory that slabs of `shape` for `threads` threads take: 16 bytes and a little per voxel of a slice, and thread.
+    pub(crate) fn bytes(shape: [usize; 3], threads: usize) -> usize {
+        let [depth, height, width] = shape;
+        depth.div_ceil(thickness(depth, threads)).saturating_mul(slab_bytes(height, width))
+    }
+
+    /// Cuts a volume of at least one voxel into slabs for at least one thread. `memory` has [`Slabs::bytes`] bytes from the
+    /// start of a cache line.
+    pub(crate) fn new(
+        mask: &'a dyn Rows,
+        kind: Kind,
+        shape: [usize; 3],
+        threads: usize,
+        memory: &'a mut [u8],
+    ) -> Slabs<'a> {
+        let [depth, height, width] = shape;
+        let thickness = thickness(depth, threads);
+        let slabs = (0..depth)
+            .step_by(thickness)
+            .zip(memory.chunks_exact_mut(slab_bytes(height, width)))
+            .map(|(first, memory)| {
+                let mut carver = Carver::new(memory);
+                let reader = RunReader::new(mask, kind, height, width, &mut carver);
+                let runs = SliceRuns::new(height, width, &mut carver);
+                Slab { slices: first..(first + thickness).min(depth), reader, runs }
+            })
+            .collect();
+        Slabs { slabs, voxels: thickness * height * width }
+    }
+
+    /// Plants all runs in `parents`, which has one element per voxel, and joins those that touch.
+    pub(crate) fn grow(&mut self, connectivity: Connectivity, parents: &mut [u32]) {
+        self.each(parents, |slab, parents| {
+            let (height, width) = slab.reader.shape();
+            let mut forest = Forest::new(parents, slab.slices.start * height * width);
+            slab.runs.grow(&mut slab.reader, slab.slices.clone(), connectivity, &mut forest);
+        });
+        let mut forest = Forest::new(parents, 0);
+        for slab in self.slabs.iter_mut().skip(1) {
+            slab.runs.graft(&mut slab.reader, slab.slices.start, connectivity, &mut forest);
+        }
+    }
+
+    /// All slabs, in order, on the calling thread.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Slab<'a>> {
+        self.slabs.iter_mut()
+    }
+
+    /// Runs `work` for each slab and its part of `voxels`, each on a thread of its own, the first on the calling thread.
+    pub(crate) fn each<T: Send>(&mut self, voxels: &mut [T], work: impl Fn(&mut Slab<'a>, &mut [T]) + Sync) {
+        each(self.slabs.iter_mut().zip(voxels.chunks_mut(self.voxels)), |(slab, voxels)| work(slab, voxels));
+    }
+}
+
+impl Slab<'_> {
+    /// Calls `visit` for each row with its place (depth, height), the number of its first voxel, and its runs.
+    pub(crate) fn rows(
+        &mut self,
+        mut visit: impl FnMut((usize, usize), usize, &mut dyn Iterator<Item = Run>),
+    ) {
+        let (height, width) = self.reader.shape();
+        for z in self.slices.clone() {
+            self.reader.read(z);
+            for y in 0..height {
+                visit((z, y), (z * height + y) * width, &mut self.reader.row(y));
+            }
+        }
+    }
+
+    /// The number of the slab's first voxel, and the width of a row.
+    pub(crate) fn base(&self) -> (usize, usize) {
+        let (height, width) = self.reader.shape();
+        (self.slices.start * height * width, width)
+    }
+}

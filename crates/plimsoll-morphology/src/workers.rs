@@ -1,0 +1,99 @@
+//! Work that is cut into units by shape alone and shared among threads.
+//!
+//! A unit reads and writes places that no other unit touches, so that who takes it, and when, cannot be seen in the result.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread;
+
+/// Runs `work(worker, units)` for every unit below `count`, `grain` at a time, on one thread per worker; the calling thread
+/// takes the first of them. A worker is what one thread may use as its own.
+pub(crate) fn for_each<W: Send>(
+    workers: impl Iterator<Item = W>,
+    count: usize,
+    grain: usize,
+    work: impl Fn(&mut W, Range<usize>) + Sync,
+) {
+    let next = AtomicUsize::new(0);
+    let take = |mut worker: W| {
+        loop {
+            let start = next.fetch_add(grain, Relaxed);
+            if start >= count {
+                return;
+            }
+            work(&mut worker, start..(start + grain).min(count));
+        }
+    };
+    // No more threads than there are portions.
+    let mut workers = workers.take(count.div_ceil(grain)).peekable();
+    let Some(own) = workers.next() else { return };
+    if workers.peek().is_none() {
+        // A scope would allocate.
+        return take(own);
+    }
+    let take = &take;
+    thread::scope(|scope| {
+        for worker in workers {
+            scope.spawn(move || take(worker));
+        }
+        take(own);
+    });
+}
+
+/// Runs `work` for each item on a thread of its own, the first on the calling thread.
+pub(crate) fn each<I: Send>(items: impl Iterator<Item = I>, work: impl Fn(I) + Sync) {
+    let mut items = items.peekable();
+    let Some(own) = items.next() else { return };
+    if items.peek().is_none() {
+        return work(own);
+    }
+    let work = &work;
+    thread::scope(|scope| {
+        for item in items {
+            scope.spawn(move || work(item));
+        }
+        work(own);
+    });
+}
+
+/// A slice of which several threads write parts that do not overlap.
+pub(crate) struct Parts<'a, T> {
+    start: *mut T,
+    len: usize,
+    whole: PhantomData<&'a mut [T]>,
+}
+
+// SAFETY: the only way to the elements is `part`, whose callers vouch that no two threads hold the same element.
+unsafe impl<T: Send> Sync for Parts<'_, T> {}
+// SAFETY: a `&mut [T]` could be sent.
+unsafe impl<T: Send> Send for Parts<'_, T> {}
+
+impl<'a, T> Parts<'a, T> {
+    /// Takes the whole slice.
+    pub(crate) fn new(whole: &'a mut [T]) -> Parts<'a, T> {
+        Parts { start: whole.as_mut_ptr(), len: whole.len(), whole: PhantomData }
+    }
+
+    /// Where it all lies, for [`crate::simd::prefetch`].
+    #[inline(always)]
+    pub(crate) fn whole(&self) -> *const [T] {
+        std::ptr::slice_from_raw_parts(self.start, self.len)
+    }
+
+    /// `len` elements from `start`.
+    ///
+    /// # Safety
+    /// While the result lives, no other part that overlaps it may live, on any thread.
+    ///
+    /// # Panics
+    /// If they are not within the slice.
+    #[inline(always)]
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
+        assert!(start <= self.len && len <= self.len - start, "{len} elements from {start} of {}", self.len);
+        // SAFETY: within the slice, as was just checked; alone, as the caller vouches; alive, as `'a` outlives `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
+    }
+}
