@@ -16,9 +16,11 @@ mod kernel;
 mod kernels;
 mod layout;
 mod nodes;
+mod peak;
 mod pool;
 mod simd;
 
 pub use engine::{CpuEngine, CpuOptions, EngineError};
 pub use layout::CpuLayout;
+pub use peak::fma_peak;
 pub use simd::Level;

@@ -1,7 +1,7 @@
 //! Prediction.
 //!
 //! A [`Model`] is one fold of a run or several. A [`Predictor`] lays windows over a case at the spacing of training, in the
-//! canonical orientation; sums their logits in a [`Ring`](ring) of as many planes as windows still touch; brings each finished
+//! canonical orientation; sums their logits in a ring of as many planes as windows still touch; brings each finished
 //! plane back to the grid of the image; and writes the labels plane by plane with the image's own geometry. Neither the
 //! resampled image nor the logits of the volume ever exist whole.
 
@@ -10,7 +10,8 @@ mod export;
 mod mirror;
 mod model;
 mod predictor;
-pub mod ring;
+mod ring;
+mod stream;
 mod windows;
 
 pub use error::InferError;

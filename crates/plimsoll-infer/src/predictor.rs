@@ -16,10 +16,9 @@ use plimsoll_train::{overhead, read_parameters};
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
 use serde::Serialize;
 
-use crate::export::{Export, lead, order};
 use crate::mirror::{all_mirrors, mirror};
-use crate::ring::{Ring, RingShape};
-use crate::windows::{gaussian, window_starts};
+use crate::stream::{Rows, Stream};
+use crate::windows::gaussian;
 use crate::{InferError, Model};
 
 /// How to predict.
@@ -170,23 +169,20 @@ impl Predictor {
             return Err(InferError::Unreadable { case: case.id.clone() });
         };
         let grid = TargetGrid::new(&fingerprint.geometry, self.model.config.spacing);
-        let shape = self.ring_shape(&grid);
-        let plan = self.plan_case(case, &fingerprint, shape)?;
+        let training = &self.model.config.training;
+        let rows = Rows::new(&grid, training.patch, training.net.classes, self.options.overlap);
+        let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows)?)?;
         let intensities = fingerprint
             .intensities(channels, &self.model.config.dataset.foreground_intensity_properties_per_channel)
             .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
         let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?);
         let mut source = CaseSource::open(case, &intensities, false, &cache)?;
-        let mut ring = Ring::new(shape, &self.budget)?;
-        let export = Export::new(&grid, shape);
-        let mut plane = Mapped::<u8>::zeroed(&self.budget, "labels", export.plane())?;
+        let mut stream = Stream::new(&grid, &rows, &self.budget)?;
         let template = VolumeFile::open(&case.images[0].path)?;
         let mut writer =
             VolumeWriter::create(path, &fingerprint.geometry, 1, ElementType::U8, Some(template.header()))?;
         drop(template);
-        let rows = Rows::new(shape, self.options.overlap);
         let mut progress = Progress { windows: 0, of: rows.windows() * self.model.weights.len() };
-        let (mut written, mut cleared) = (0, 0);
         for (row, starts) in rows.rows.iter().enumerate() {
             for fold in 0..self.model.weights.len() {
                 self.load_fold(fold)?;
@@ -194,42 +190,23 @@ impl Predictor {
                     if stop.load(Ordering::Relaxed) {
                         return Err(InferError::Interrupted { case: case.id.clone() });
                     }
-                    self.window(&grid, *start, &mut source, &mut ring, &rows)?;
+                    self.window(&grid, *start, &mut source, &mut stream, &rows)?;
                     progress.windows += 1;
                     observe(progress);
                 }
             }
-            let finished = rows.finished_after(row);
-            ring.finish_before(finished);
-            while written < export.planes() && export.is_ready(written, finished) {
-                export.labels(&ring, written, &mut plane);
-                writer.write_planes(&plane)?;
-                written += 1;
-            }
-            let needed = export.first_needed(written).min(finished);
-            ring.clear_before(cleared, needed);
-            cleared = cleared.max(needed);
+            stream.finish_row(&rows, row, |plane| writer.write_planes(plane))?;
         }
         writer.finish()?;
         Ok(plan)
-    }
-
-    fn ring_shape(&self, grid: &TargetGrid) -> RingShape {
-        let window = self.model.config.training.patch;
-        let (axis, reversed) = order(grid);
-        // An image smaller than a window is looked at through one that reaches beyond it.
-        let extent = [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]));
-        RingShape { classes: self.model.config.training.net.classes, grid: extent, axis, reversed, window }
     }
 
     fn plan_case(
         &self,
         case: &Case,
         fingerprint: &CaseFingerprint,
-        shape: RingShape,
+        logits_bytes: Bytes,
     ) -> Result<PredictPlan, InferError> {
-        let [_, height, width] = fingerprint.geometry.shape();
-        let logits_bytes = shape.bytes()? + Mapped::<u8>::bytes(height * width)?;
         let arena_bytes = Bytes::of(self.engine.plan().arena_bytes.next_multiple_of(4096));
         let window_bytes = self.budget.used() - arena_bytes - self.overhead.bytes();
         let minimum_ram_bytes = self.budget.used() + logits_bytes;
@@ -275,12 +252,11 @@ impl Predictor {
         grid: &TargetGrid,
         start: [usize; 3],
         source: &mut CaseSource,
-        ring: &mut Ring,
+        stream: &mut Stream,
         rows: &Rows,
     ) -> Result<(), InferError> {
         let window = rows.shape.window;
-        let lead = lead(grid, &rows.shape);
-        let from = [0, 1, 2].map(|axis| start[axis] as i64 - lead[axis] as i64);
+        let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
         let recipe = Recipe::window(0, grid, from, window);
         let Buffers { image, logits, other } = &mut self.buffers;
         pull(&recipe, source, image, None, &mut self.scratch)?;
@@ -293,53 +269,8 @@ impl Predictor {
             let output = &mut other[..logits.len()];
             self.engine.read(0, self.logits, HostSliceMut::F32(output));
             mirror(output, logits, window, axes);
-            ring.add(start, logits, &self.weights);
+            stream.ring.add(start, logits, &self.weights);
         }
         Ok(())
-    }
-}
-
-/// All windows, in rows that begin at the same place of the axis along which planes pass through the ring.
-struct Rows {
-    shape: RingShape,
-    rows: Vec<Vec<[usize; 3]>>,
-    /// Where each row begins, in the order of passing.
-    turns: Vec<usize>,
-}
-
-impl Rows {
-    fn new(shape: RingShape, overlap: f64) -> Rows {
-        let starts = window_starts(shape.grid, shape.window, overlap);
-        let [first, second] = shape.plane_axes();
-        let mut along = starts[shape.axis].clone();
-        if shape.reversed {
-            along.reverse();
-        }
-        let last = shape.grid[shape.axis] - shape.window[shape.axis];
-        let turns = along.iter().map(|place| if shape.reversed { last - place } else { *place }).collect();
-        let rows = along
-            .iter()
-            .map(|place| {
-                let mut row = Vec::with_capacity(starts[first].len() * starts[second].len());
-                for a in &starts[first] {
-                    for b in &starts[second] {
-                        let mut start = [0; 3];
-                        (start[shape.axis], start[first], start[second]) = (*place, *a, *b);
-                        row.push(start);
-                    }
-                }
-                row
-            })
-            .collect();
-        Rows { shape, rows, turns }
-    }
-
-    fn windows(&self) -> usize {
-        self.rows.iter().map(Vec::len).sum()
-    }
-
-    /// The planes before this one, in the order of passing, are finished after a row.
-    fn finished_after(&self, row: usize) -> usize {
-        self.turns.get(row + 1).copied().unwrap_or(self.shape.grid[self.shape.axis])
     }
 }

@@ -94,7 +94,7 @@ impl TargetGrid {
     }
 
     /// The (continuous) index in this grid of a stored voxel.
-    pub(crate) fn index_of(&self, stored: [usize; 3]) -> [f64; 3] {
+    pub fn index_of(&self, stored: [usize; 3]) -> [f64; 3] {
         let canonical_shape = self.reorientation.shape(self.stored_shape);
         std::array::from_fn(|axis| {
             let behind = stored[self.reorientation.source_axis()[axis]];

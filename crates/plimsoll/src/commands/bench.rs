@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, fma_peak};
 use plimsoll_graph::ops::RegionTerms;
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
@@ -30,6 +30,8 @@ struct StepReport {
     engine: String,
     seconds_per_step: f64,
     gflops: f64,
+    fma_peak_gflops: f64,
+    fraction_of_peak: f64,
     arena_bytes: usize,
     arena_lower_bound_bytes: usize,
     peak_rss_bytes: Bytes,
@@ -85,6 +87,8 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
     let heap_allocations_in_steps = watched_allocations() - allocations;
     seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];
+    let gflops = program.flops() as f64 / median / 1e9;
+    let fma_peak_gflops = fma_peak(layout.threads)? / 1e9;
     let report = StepReport {
         net: format!("{:?}", args.net).to_lowercase(),
         patch_size: training.patch,
@@ -92,7 +96,9 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         precision: training.precision,
         engine: engine.describe(),
         seconds_per_step: median,
-        gflops: program.flops() as f64 / median / 1e9,
+        gflops,
+        fma_peak_gflops,
+        fraction_of_peak: gflops / fma_peak_gflops,
         arena_bytes,
         arena_lower_bound_bytes,
         peak_rss_bytes: resident()?.peak,
@@ -107,11 +113,13 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         return json(&report);
     }
     println!(
-        "{} {:?} × {}: {median:.3} s per step, {:.0} GFLOP/s, {}; arena {} (lower bound {}), peak RSS {}",
+        "{} {:?} × {}: {median:.3} s per step, {:.0} GFLOP/s ({:.0} % of the multiply-add peak), {}; arena {} (lower bound {}), \
+         peak RSS {}",
         report.net,
         report.patch_size,
         report.batch_size,
         report.gflops,
+        100.0 * report.fraction_of_peak,
         report.engine,
         Bytes::of(arena_bytes),
         Bytes::of(arena_lower_bound_bytes),

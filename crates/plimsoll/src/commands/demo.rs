@@ -86,7 +86,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
     let run = folder.join("run");
     let train_args = Train {
         run: run_args(),
-        fold: "all".into(),
+        fold: "0".into(),
         out: Some(run.clone()),
         resume: false,
         weights: None,
@@ -138,7 +138,8 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
         heap_allocations_in_steps: record.heap_allocations_in_steps,
     };
     let path = folder.join("demo.json");
-    std::fs::write(&path, serde_json::to_string_pretty(&report)? + "\n")?;
+    let text = serde_json::to_string_pretty(&report)? + "\n";
+    atomic::write(&path, |out| out.write_all(text.as_bytes()))?;
     if quiet {
         return json(&report);
     }

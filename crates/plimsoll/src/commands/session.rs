@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection, Problem, Severity, Splits};
+use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection, Severity, Splits};
 use plimsoll_memory::{Budget, Bytes, Limits, Reservation, System, limits};
 use plimsoll_train::{CONFIG_FILE, Machine, PlannedRun, RunConfig, Settings, overhead, plan_run};
 

@@ -1,0 +1,51 @@
+"""A training step here and in PyTorch, alternately, in one go: medians, and the ratio of the pairs.
+
+    python benches/step/compare.py --size 64 [--precision bf16] [--checkpoint] [--rounds 5]
+
+Needs cargo, and torch and monai in the Python that runs this. If libjemalloc is found, PyTorch is measured with it as well.
+"""
+
+import argparse
+import ctypes.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--size", type=int, default=64)
+parser.add_argument("--batch", type=int, default=1)
+parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
+parser.add_argument("--checkpoint", action="store_true", help="the peer computes activations again")
+parser.add_argument("--rounds", type=int, default=5)
+parser.add_argument("--threads", type=int, default=2)
+args = parser.parse_args()
+
+subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+shared = ["--size", str(args.size), "--batch", str(args.batch), "--precision", args.precision, "--threads", str(args.threads)]
+ours = [str(ROOT / "target/release/plimsoll"), "bench", "step", "--net", "dynunet", "--steps", "5", "--json", *shared]
+peer = [sys.executable, str(Path(__file__).with_name("pytorch_step.py")), *shared, *(["--checkpoint"] if args.checkpoint else [])]
+contenders = {"plimsoll": (ours, {}), "PyTorch": (peer, {})}
+jemalloc = ctypes.util.find_library("jemalloc")
+if jemalloc:
+    unbounded = {"LD_PRELOAD": jemalloc, "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
+    contenders["PyTorch + jemalloc"] = (peer, unbounded)
+
+runs = {name: [] for name in contenders}
+for _ in range(args.rounds):
+    for name, (command, environment) in contenders.items():
+        output = subprocess.run(command, env=os.environ | environment, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
+        runs[name].append(json.loads(output.stdout.strip().splitlines()[-1] if name != "plimsoll" else output.stdout))
+
+print(f"{'':20} {'s per step':>10} {'peak RSS':>10} {'time':>8} {'memory':>8}   of plimsoll's, medians of {args.rounds} pairs")
+for name, results in runs.items():
+    seconds = statistics.median(run["seconds_per_step"] for run in results)
+    mebibytes = statistics.median(run["peak_rss_bytes"] for run in results) / 2**20
+    pairs = list(zip(results, runs["plimsoll"]))
+    slower = statistics.median(theirs["seconds_per_step"] / own["seconds_per_step"] for theirs, own in pairs)
+    larger = statistics.median(theirs["peak_rss_bytes"] / own["peak_rss_bytes"] for theirs, own in pairs)
+    print(f"{name:20} {seconds:10.3f} {mebibytes:6.0f} MiB {slower:7.2f}× {larger:7.2f}×")

@@ -1,0 +1,84 @@
+"""One training step of MONAI's DynUNet in PyTorch: seconds and peak resident memory, as a line of JSON.
+
+    python benches/step/pytorch_step.py --size 64 [--precision bf16] [--checkpoint] [--compile]
+
+Dice + cross-entropy, AdamW, two classes, one channel: what `plimsoll bench step` measures. PyTorch is at its fastest on a CPU
+with jemalloc preloaded, as page faults of fresh buffers cost it a third otherwise; `compare.py` does that.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from pathlib import Path
+
+import torch
+from monai.losses import DiceCELoss
+from monai.networks.blocks.dynunet_block import UnetBasicBlock
+from monai.networks.nets import DynUNet
+from torch.utils.checkpoint import checkpoint
+
+FEATURES = [32, 64, 128, 256, 320]
+
+
+def dynunet():
+    stages = len(FEATURES)
+    strides = [1] + [2] * (stages - 1)
+    return DynUNet(
+        spatial_dims=3,
+        in_channels=1,
+        out_channels=2,
+        kernel_size=[3] * stages,
+        strides=strides,
+        upsample_kernel_size=strides[1:],
+        filters=FEATURES,
+        norm_name="INSTANCE",
+    )
+
+
+def checkpointed(module):
+    """The module's forward pass, with what is inside it computed again on the way back."""
+    inside = module.forward
+    return lambda value: checkpoint(inside, value, use_reentrant=False)
+
+
+def peak_rss_bytes():
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError("no VmHWM in /proc/self/status")
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--size", type=int, default=64)
+parser.add_argument("--batch", type=int, default=1)
+parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
+parser.add_argument("--checkpoint", action="store_true", help="compute each block again instead of keeping what is in it")
+parser.add_argument("--compile", action="store_true")
+parser.add_argument("--steps", type=int, default=5)
+parser.add_argument("--threads", type=int, default=2)
+args = parser.parse_args()
+
+torch.set_num_threads(args.threads)
+torch.manual_seed(0)
+model = dynunet()
+if args.checkpoint:
+    for module in model.modules():
+        if isinstance(module, UnetBasicBlock):
+            module.forward = checkpointed(module)
+step_model = torch.compile(model) if args.compile else model
+image = torch.randn(args.batch, 1, *[args.size] * 3)
+label = (torch.rand(args.batch, 1, *[args.size] * 3) > 0.7).long()
+loss_of = DiceCELoss(softmax=True, to_onehot_y=True)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+seconds = []
+for _ in range(2 + args.steps):
+    start = time.perf_counter()
+    optimizer.zero_grad(set_to_none=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
+        logits = step_model(image)
+    loss_of(logits.float(), label).backward()
+    optimizer.step()
+    seconds.append(time.perf_counter() - start)
+print(json.dumps({"seconds_per_step": statistics.median(seconds[2:]), "peak_rss_bytes": peak_rss_bytes()}))

@@ -1,0 +1,215 @@
+//! Logits of windows on their way to planes of labels.
+//!
+//! Windows are taken in rows. After each row, the planes of logits that no later row touches are finished, the stored planes
+//! that lie between finished ones are written, and what no stored plane needs any more makes room in the ring.
+
+use plimsoll_data::TargetGrid;
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+
+use crate::export::{Export, lead, order};
+use crate::ring::{Ring, RingShape};
+use crate::windows::window_starts;
+
+/// Where windows of a case stand.
+pub(crate) struct Rows {
+    pub(crate) shape: RingShape,
+    /// Voxels of the ring before the image along each axis.
+    pub(crate) lead: [usize; 3],
+    /// All windows, in rows that begin at the same place of the axis along which planes pass through the ring.
+    pub(crate) rows: Vec<Vec<[usize; 3]>>,
+    /// Where each row begins, in the order of passing.
+    turns: Vec<usize>,
+}
+
+impl Rows {
+    /// Of windows over a case. An image smaller than a window is looked at through one that reaches beyond it.
+    pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], classes: usize, overlap: f64) -> Rows {
+        let (axis, reversed) = order(grid);
+        let extent = [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]));
+        let shape = RingShape { classes, grid: extent, axis, reversed, window };
+        let starts = window_starts(shape.grid, shape.window, overlap);
+        let [first, second] = shape.plane_axes();
+        let mut along = starts[shape.axis].clone();
+        if shape.reversed {
+            along.reverse();
+        }
+        let last = shape.grid[shape.axis] - shape.window[shape.axis];
+        let turns = along.iter().map(|place| if shape.reversed { last - place } else { *place }).collect();
+        let rows = along
+            .iter()
+            .map(|place| {
+                let mut row = Vec::with_capacity(starts[first].len() * starts[second].len());
+                for a in &starts[first] {
+                    for b in &starts[second] {
+                        let mut start = [0; 3];
+                        (start[shape.axis], start[first], start[second]) = (*place, *a, *b);
+                        row.push(start);
+                    }
+                }
+                row
+            })
+            .collect();
+        Rows { shape, lead: lead(grid, &shape), rows, turns }
+    }
+
+    /// Windows of the case.
+    pub(crate) fn windows(&self) -> usize {
+        self.rows.iter().map(Vec::len).sum()
+    }
+
+    /// The planes before this one, in the order of passing, are finished after a row.
+    fn finished_after(&self, row: usize) -> usize {
+        self.turns.get(row + 1).copied().unwrap_or(self.shape.grid[self.shape.axis])
+    }
+}
+
+/// The ring, and the way out of it.
+pub(crate) struct Stream {
+    pub(crate) ring: Ring,
+    export: Export,
+    plane: Mapped<u8>,
+    written: usize,
+    cleared: usize,
+}
+
+impl Stream {
+    /// Bytes that the stream of a case reserves.
+    pub(crate) fn bytes(grid: &TargetGrid, rows: &Rows) -> Result<Bytes, MapError> {
+        let [_, height, width] = grid.stored_shape();
+        Ok(rows.shape.bytes()? + Mapped::<u8>::bytes(height * width)?)
+    }
+
+    /// Reserves what a case needs.
+    pub(crate) fn new(grid: &TargetGrid, rows: &Rows, budget: &Budget) -> Result<Stream, MapError> {
+        let export = Export::new(grid, rows.shape);
+        Ok(Stream {
+            ring: Ring::new(rows.shape, budget)?,
+            plane: Mapped::zeroed(budget, "labels", export.plane())?,
+            export,
+            written: 0,
+            cleared: 0,
+        })
+    }
+
+    /// Says that all windows of a row have been added; hands on the planes of labels that this decides, in their order.
+    pub(crate) fn finish_row<E>(
+        &mut self,
+        rows: &Rows,
+        row: usize,
+        mut write: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let finished = rows.finished_after(row);
+        self.ring.finish_before(finished);
+        while self.written < self.export.planes() && self.export.is_ready(self.written, finished) {
+            self.export.labels(&self.ring, self.written, &mut self.plane);
+            write(&self.plane)?;
+            self.written += 1;
+        }
+        let needed = self.export.first_needed(self.written).min(finished);
+        self.ring.clear_before(self.cleared, needed);
+        self.cleared = self.cleared.max(needed);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::windows::gaussian;
+    use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
+    use proptest::prelude::*;
+
+    /// A number for each class and voxel of a window that nothing else explains.
+    fn logit(start: [usize; 3], class: usize, at: [usize; 3]) -> f32 {
+        let [a, b, c] = [0, 1, 2].map(|axis| (start[axis] * 31 + at[axis]) as f32);
+        (a * 0.7 + class as f32).sin() + (b * 1.3 + 2.0 * class as f32).cos() + (c * 0.9 - class as f32).sin()
+    }
+
+    fn voxels(shape: [usize; 3]) -> impl Iterator<Item = [usize; 3]> {
+        let [depth, height, width] = shape;
+        (0..depth * height * width).map(move |i| [i / (height * width), i / width % height, i % width])
+    }
+
+    /// Sums over the whole volume, in f64, by the definition: the weighted mean of all windows that cover a voxel.
+    fn whole(rows: &Rows, weights: &[Vec<f32>; 3]) -> Vec<[f64; 2]> {
+        let grid = rows.shape.grid;
+        let mut sums = vec![[0.0; 2]; grid.iter().product()];
+        let mut total = vec![0.0; sums.len()];
+        for start in rows.rows.iter().flatten() {
+            for at in voxels(rows.shape.window) {
+                let place = [0, 1, 2].map(|axis| start[axis] + at[axis]);
+                let voxel = (place[0] * grid[1] + place[1]) * grid[2] + place[2];
+                let weight: f64 = (0..3).map(|axis| f64::from(weights[axis][at[axis]])).product();
+                total[voxel] += weight;
+                for (class, sum) in sums[voxel].iter_mut().enumerate() {
+                    *sum += weight * f64::from(logit(*start, class, at));
+                }
+            }
+        }
+        sums.iter().zip(total).map(|(sum, weight)| sum.map(|sum| sum / weight)).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn planes_of_labels_are_those_of_logits_summed_over_the_whole_volume(
+            shape in prop::array::uniform3(1usize..14),
+            window in prop::array::uniform3(1usize..7),
+            order in Just([0usize, 1, 2]).prop_shuffle(),
+            flip: [bool; 3],
+            spacing in prop::array::uniform3(0.6..2.0f64),
+            overlap in 0.0..0.8f64,
+        ) {
+            let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
+            let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
+            let grid = TargetGrid::new(&stored, Spacing(spacing));
+            let rows = Rows::new(&grid, window, 2, overlap);
+            let weights = gaussian(window);
+            let budget = Budget::new(Bytes(1 << 26));
+            let mut stream = Stream::new(&grid, &rows, &budget).unwrap();
+            prop_assert_eq!(budget.used(), Stream::bytes(&grid, &rows).unwrap());
+            let mut labels: Vec<u8> = Vec::new();
+            for (row, starts) in rows.rows.iter().enumerate() {
+                for start in starts {
+                    let mut logits = Vec::new();
+                    for class in 0..2 {
+                        logits.extend(voxels(window).map(|at| logit(*start, class, at)));
+                    }
+                    stream.ring.add(*start, &logits, &weights);
+                }
+                stream.finish_row(&rows, row, |plane| {
+                    labels.extend(plane);
+                    Ok::<(), std::convert::Infallible>(())
+                }).unwrap();
+            }
+            prop_assert_eq!(labels.len(), stored.voxel_count());
+            let whole = whole(&rows, &weights);
+            for (voxel, label) in voxels(stored.shape()).zip(labels) {
+                // Linear interpolation between the eight voxels around, within the image.
+                let at = grid.index_of(voxel);
+                let mut sums = [0.0; 2];
+                for corner in voxels([2; 3]) {
+                    let mut weight = 1.0;
+                    let mut place = [0; 3];
+                    for axis in 0..3 {
+                        let at = at[axis].clamp(0.0, (grid.shape()[axis] - 1) as f64);
+                        let share = at - at.floor();
+                        weight *= if corner[axis] == 1 { share } else { 1.0 - share };
+                        let inside = (at.floor() as usize + corner[axis]).min(grid.shape()[axis] - 1);
+                        place[axis] = rows.lead[axis] + inside;
+                    }
+                    let extent = rows.shape.grid;
+                    let index = (place[0] * extent[1] + place[1]) * extent[2] + place[2];
+                    for (sum, logit) in sums.iter_mut().zip(whole[index]) {
+                        *sum += weight * logit;
+                    }
+                }
+                // f32 may decide otherwise where both classes are as likely.
+                if (sums[0] - sums[1]).abs() > 1e-4 {
+                    prop_assert_eq!(label, u8::from(sums[1] > sums[0]), "{:?}: {:?}", voxel, sums);
+                }
+            }
+        }
+    }
+}
