@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::Dataset;
+use plimsoll_data::{Dataset, atomic};
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_nn::{Family, Optimizer};
