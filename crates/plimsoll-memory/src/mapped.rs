@@ -65,14 +65,19 @@ impl<T: Pod> Mapped<T> {
     pub fn within(reservation: Reservation, len: usize) -> Result<Mapped<T>, MapError> {
         let bytes = Self::bytes(len)?;
         reservation.check_covers(bytes)?;
-        let map =
-            match bytes {
-                Bytes::ZERO => None,
-                // The size was checked when it was computed: it came from a `usize`.
-                Bytes(size) => Some(MmapMut::map_anon(size as usize).map_err(|source| {
-                    MapError::Refused { holder: reservation.holder().into(), bytes, source }
-                })?),
-            };
+        let map = match bytes {
+            Bytes::ZERO => None,
+            // The size was checked when it was computed: it came from a `usize`.
+            Bytes(size) => {
+                let map = MmapMut::map_anon(size as usize).map_err(|source| MapError::Refused {
+                    holder: reservation.holder().into(),
+                    bytes,
+                    source,
+                })?;
+                ask_for_huge_pages(&map);
+                Some(map)
+            }
+        };
         Ok(Mapped { map, len, reservation, element: PhantomData })
     }
 
@@ -94,6 +99,13 @@ impl<T: Pod> Mapped<T> {
     pub fn reserved(&self) -> Bytes {
         self.reservation.bytes()
     }
+}
+
+/// Kernels that walk over large buffers lose less time in looking up pages if these are large. The system may refuse, and
+/// never makes more resident than is mapped.
+fn ask_for_huge_pages(map: &MmapMut) {
+    #[cfg(target_os = "linux")]
+    let _ = map.advise(memmap2::Advice::HugePage);
 }
 
 impl<T: Pod> Deref for Mapped<T> {

@@ -215,7 +215,10 @@ fn difference(known: &Value, new: &Value, place: &str) -> Option<String> {
 /// The network that settings and topology make.
 fn network(settings: &Settings, topology: &Topology, dataset: &Dataset) -> UNet {
     let chosen = &settings.network;
-    let strides = chosen.strides.clone().unwrap_or_else(|| topology.strides.clone());
+    // Fewer features than a patch could be halved times make a shallower network.
+    let wanted = chosen.features.as_ref().map_or(usize::MAX, Vec::len);
+    let possible = || topology.strides.iter().take(wanted).copied().collect();
+    let strides: Vec<[usize; 3]> = chosen.strides.clone().unwrap_or_else(possible);
     let stages = strides.len();
     let mut features = topology.features();
     features.resize(stages, features.last().copied().unwrap_or(1));
