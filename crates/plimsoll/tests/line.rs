@@ -29,7 +29,7 @@ fn large_dataset(folder: &Path) -> PathBuf {
     let [depth, height, width] = SHAPE;
     for case in 0..CASES {
         let create = |path: String, element| {
-            VolumeWriter::create(&data.join(path), &geometry, 1, element, None).unwrap()
+            VolumeWriter::create(data.join(path), &geometry, 1, element, None).unwrap()
         };
         let mut image = create(format!("imagesTr/ball_{case:03}_0000.nii"), ElementType::I16);
         let mut label = create(format!("labelsTr/ball_{case:03}.nii"), ElementType::U8);
