@@ -77,9 +77,12 @@ def head_weights(heads):
     return [x / sum(w) for x in w]
 
 
-def loss_over(net, c, loss_of, image, labels):
+def loss_over(net, c, loss_of, image, labels, bf16):
     loss = 0.0
-    heads = outputs(net, c, image)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+        heads = outputs(net, c, image)
+    if bf16:
+        heads = [logits.float() for logits in heads]
     for weight, logits in zip(head_weights(len(heads)), heads):
         if weight > 0.0:
             target = torch.nn.functional.interpolate(labels.float(), logits.shape[2:], mode="nearest-exact").long()
@@ -97,7 +100,7 @@ def optimizer_of(net, settings):
     )
 
 
-def train(net, c, patch, n, steps, settings, loss_of):
+def train(net, c, patch, n, steps, settings, loss_of, bf16=False):
     """Losses, gradient norms, and the gradients of the first step."""
     optimizer = optimizer_of(net, settings)
     dtype = next(net.parameters()).dtype
@@ -105,7 +108,7 @@ def train(net, c, patch, n, steps, settings, loss_of):
     for step in range(steps):
         image, labels = batch(step, n, c["in_channels"], c["classes"], patch)
         optimizer.zero_grad()
-        loss = loss_over(net, c, loss_of, image.to(dtype), labels)
+        loss = loss_over(net, c, loss_of, image.to(dtype), labels, bf16)
         loss.backward()
         if first is None:
             first = {k: p.grad.clone() for k, p in net.named_parameters() if p.grad is not None and p.grad.any()}
@@ -133,15 +136,16 @@ def run(name, c, patch, n, steps, settings, loss_options, folder, suffix):
     loss_of = DiceCELoss(softmax=True, to_onehot_y=True, **loss_options)
     # The same in f64 says how far f32 can be trusted: an activation near the kink of the leaky ReLU that falls to the
     # other side changes gradients by more than rounding does, and AdamW's first steps follow signs.
-    exact = copy.deepcopy(net).double()
+    exact, rounded = copy.deepcopy(net).double(), copy.deepcopy(net)
     losses, norms, own = train(net, c, patch, n, steps, settings, loss_of)
     exact_losses, _, gradients = train(exact, c, patch, n, steps, settings, loss_of)
+    rounded_losses, _, _ = train(rounded, c, patch, n, steps, settings, loss_of, bf16=True)
     off = {k: ((own[k] - g).norm() / g.norm()).item() for k, g in gradients.items() if not k.endswith("conv.bias")}
     loss_off = max(abs(a - b) / b for a, b in zip(losses, exact_losses))
     save_file({k: g.float() for k, g in gradients.items()}, folder / f"unet_{name}_gradients.safetensors")
     record = dict(
         net=c, patch=patch, batch=n, optimizer=settings, loss=loss_options, weights=weights.name, losses=losses,
-        exact_losses=exact_losses, gradient_norms=norms, gradient_error=max(off.values()), torch=torch.__version__,
+        exact_losses=exact_losses, bf16_losses=rounded_losses, gradient_norms=norms, gradient_error=max(off.values()), torch=torch.__version__,
     )
     (folder / f"unet_{name}.json").write_text(json.dumps(record, indent=1) + "\n")
     print(f"{name}: loss {losses[0]:.4f} to {losses[-1]:.4f}; PyTorch in f32 is off PyTorch in f64 by {loss_off:.1e} in "
@@ -193,7 +197,7 @@ def full(folder):
         ("full_supervised", dynunet_config(features, five, strides, deep_supervision=3), [32, 48, 64]),
         ("full_anisotropic", dynunet_config(features, flat, flat_strides), [16, 64, 64]),
     ]:
-        run(name + "_smooth", dict(c, slope=1.0), patch, 1, 20, sgd, {}, folder, "pth")
+        run(name + "_smooth", dict(c, slope=1.0), patch, 1, 5, sgd, {}, folder, "pth")
         run(name + "_sgd", c, patch, 1, 20, sgd, {}, folder, "pth")
         run(name + "_adamw", c, patch, 1, 20, slow, {}, folder, "pth")
 
