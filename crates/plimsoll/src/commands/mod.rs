@@ -1,6 +1,7 @@
 //! The commands.
 
 mod bench;
+mod classification;
 mod demo;
 mod doctor;
 mod evaluate;
