@@ -1,9 +1,10 @@
-"""Reference numbers for crates/plimsoll-metrics/tests, from surface-distance, MONAI, SciPy, scikit-image and scikit-learn.
+"""Reference numbers for crates/plimsoll-metrics/tests, from surface-distance, MONAI, scikit-image and scikit-learn.
 
     python oracles/metrics.py
 
-Versions that made the committed file: numpy 2.4.6, scipy 1.17.1, scikit-image 0.26.0, scikit-learn 1.9.1, torch 2.15.0,
-monai 1.6.1, connected-components-3d 4.1.1, surface-distance 0.1 (which names things that NumPy and SciPy have moved since).
+Versions that made the committed file: numpy 2.4.6, scipy 1.17.1, scikit-image 0.26.0, scikit-learn 1.9.1,
+torch 2.15.0, monai 1.6.1, connected-components-3d 4.1.1, surface-distance 0.1 (which uses names that NumPy and SciPy
+have dropped since).
 """
 
 import json
@@ -118,9 +119,6 @@ def surfaces(prediction, reference, spacing, tolerances):
         "assd": compute_average_surface_distance(p, r, symmetric=True, **space),
         "nsd": [number(compute_surface_dice(p, r, [t], **space)) for t in tolerances],
     }
-    if flat:
-        # The same definitions in two dimensions.
-        assert len(spacing) == 2
     return [
         {key: value if isinstance(value, list) else number(value) for key, value in scores.items()}
         for scores in (elements, voxels)
@@ -137,12 +135,13 @@ def betti(mask):
 
 
 def cl_dice(prediction, reference):
-    """As cldice_metric of the authors, with Lee's skeletons in images too."""
+    """As cldice_metric of the authors, with Lee's skeletons in images too; and the voxels of both skeletons."""
     p, r = (skeletonize(mask, method="lee") > 0 for mask in (prediction, reference))
     if prediction.shape[0] == 1:
         p, r = (skeletonize(mask[0], method="lee")[None] > 0 for mask in (prediction, reference))
     precision, sensitivity = np.sum(p & reference) / np.sum(p), np.sum(r & prediction) / np.sum(r)
-    return 2 * precision * sensitivity / (precision + sensitivity)
+    score = 2 * precision * sensitivity / (precision + sensitivity)
+    return {"score": number(score), "skeletons": [int(p.sum()), int(r.sum())]}
 
 
 def lesions(prediction, reference):
@@ -186,7 +185,7 @@ def segmentation():
                 "tolerances": tolerances,
                 "elements": elements,
                 "voxels": voxels,
-                "cldice": number(cl_dice(prediction, reference)),
+                "cldice": cl_dice(prediction, reference),
                 "betti": [betti(prediction), betti(reference)],
                 "lesions": lesions(prediction, reference),
             }

@@ -18,8 +18,8 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#333}.title{font-weight:bold
     .axis{stroke:#bbb;fill:none}.box{fill:#9ec5e8;stroke:#1f5f99}.line{stroke:#1f5f99}\
     .median{stroke:#0b2e4f;stroke-width:2}.far{fill:none;stroke:#1f5f99}";
 
-/// A box plot as Tukey (1977) draws it, and matplotlib: the box holds the middle half, the whiskers reach to the furthest case
-/// within 1.5 times its height, and cases beyond are drawn one by one.
+/// A box plot as Tukey (1977) draws it, and matplotlib: the box holds the middle half, the whiskers reach to the
+/// furthest case within 1.5 times its height, and cases beyond are drawn one by one.
 struct Plot {
     box_: [f64; 3],
     whiskers: [f64; 2],
@@ -51,7 +51,8 @@ impl Summary {
         let (width, height) = (columns as f64 * CELL[0], rows as f64 * CELL[1]);
         writeln!(
             to,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\">\n\
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+             viewBox=\"0 0 {width} {height}\">\n\
              <style>{STYLE}</style>\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
         )?;
         for (at, metric) in metrics.into_iter().enumerate() {

@@ -15,8 +15,8 @@ const TOLERANCE: f64 = 1e-3;
 pub struct Confusion {
     /// `[reference][prediction]`
     counts: Box<[[u64; 256]; 256]>,
-    /// First voxel and one past the last, of prediction and reference together; the first is not before the last where there
-    /// is none.
+    /// First voxel and one past the last, of prediction and reference together; the first is not before the last where
+    /// there is none.
     bounds: Box<[[[usize; 3]; 2]; 256]>,
 }
 

@@ -53,8 +53,8 @@ pub struct CasePaths {
     pub reference: PathBuf,
 }
 
-/// Finds for every reference of a folder that ends in `file_ending` the prediction of the same name; with `partial`, only those
-/// that have one.
+/// Finds for every reference of a folder that ends in `file_ending` the prediction of the same name; with `partial`,
+/// only those that have one.
 ///
 /// # Errors
 /// If a folder cannot be listed or a prediction is missing.
@@ -98,8 +98,8 @@ pub fn pair_cases(
     Ok(expected.into_iter().map(paths).collect())
 }
 
-/// Scores cases. Overlap takes two planes of memory; the other groups take, one class and one group at a time, up to some 10
-/// bytes per voxel of the box of the class. `done` is told how many cases are.
+/// Scores cases. Overlap takes two planes of memory; the other groups take, one class and one group at a time, up to
+/// some 10 bytes per voxel of the box of the class. `done` is told how many cases are.
 ///
 /// # Errors
 /// If two files cannot be read or compared, or the memory for a class is not to be had.

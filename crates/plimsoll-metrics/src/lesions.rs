@@ -11,8 +11,8 @@ use crate::{ClassMasks, MetricError};
 pub struct Lesions {
     predicted: Components,
     reference: Components,
-    /// Pairs of components that share voxels, as the reference's above the prediction's, and how many voxels. What is behind
-    /// the first `overlap_count` means nothing.
+    /// Pairs of components that share voxels, as the reference's above the prediction's, and how many voxels. What is
+    /// behind the first `overlap_count` means nothing.
     overlaps: Mapped<[u64; 2]>,
     overlap_count: usize,
     grid_voxels: u64,
@@ -109,8 +109,8 @@ pub struct Panoptic {
     pub recognition: f64,
 }
 
-/// The variation of information (Meilă 2007, doi:10.1016/j.jmva.2006.11.013) between two partitions of the grid, in bits. Each
-/// component is a part, and so is the background.
+/// The variation of information (Meilă 2007, doi:10.1016/j.jmva.2006.11.013) between two partitions of the grid, in
+/// bits. Each component is a part, and so is the background.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VariationOfInformation {
     /// H(prediction | reference): false splits.
@@ -120,8 +120,8 @@ pub struct VariationOfInformation {
 }
 
 impl Lesions {
-    /// Finds and matches components. Takes a little more than 8 bytes per voxel while it does, 24 bytes per component and 16
-    /// per run of voxels that two components share, from `budget`.
+    /// Finds and matches components. Takes a little more than 8 bytes per voxel while it does, 24 bytes per component
+    /// and 16 per run of voxels that two components share, from `budget`.
     ///
     /// # Errors
     /// If there are more voxels than 32 bits can number, or the memory is not to be had.
@@ -166,10 +166,10 @@ impl Lesions {
         self.overlaps.iter().take(self.overlap_count).map(|[pair, voxels]| Shared::new(*pair, *voxels))
     }
 
-    /// Which lesions are found by the rule of ISLES'22 (Hernandez Petzsche et al. 2022, doi:10.1038/s41597-022-01875-5): a lesion
-    /// is, if it meets the other mask; here with a threshold. A lesion of the reference is found if the prediction covers any of
-    /// it and at least the share `overlap` (0 for any); a lesion of the prediction of which the reference covers less is a false
-    /// positive.
+    /// Which lesions are found by the rule of ISLES'22 (Hernandez Petzsche et al. 2022,
+    /// doi:10.1038/s41597-022-01875-5): a lesion is, if it meets the other mask; here with a threshold. A lesion of
+    /// the reference is found if the prediction covers any of it and at least the share `overlap` (0 for any); a
+    /// lesion of the prediction of which the reference covers less is a false positive.
     pub fn detection(&self, overlap: f64) -> Detection {
         let found = self.reference.covered(overlap);
         Detection {

@@ -1,7 +1,7 @@
 //! One class of a prediction and of its reference, cut out of their grid.
 //!
-//! Scores of shape cost memory by the voxel, and nothing of a class is outside of its box. So they are computed inside the box
-//! of prediction and reference together, one class at a time.
+//! Scores of shape cost memory by the voxel, and nothing of a class is outside of its box. So they are computed inside
+//! the box of prediction and reference together, one class at a time.
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::VoxelBox;
@@ -12,8 +12,9 @@ use crate::{Confusion, MetricError};
 /// Voxels of background that are kept around the box.
 const MARGIN: usize = 1;
 
-/// A class as two masks (0 and 1) inside the box of both, with a margin of background along every axis of the grid that has
-/// more than one voxel. The grid is three-dimensional, or an image, which has depth 1 whichever its flat axis was.
+/// A class as two masks (0 and 1) inside the box of both, with a margin of background along every axis of the grid
+/// that has more than one voxel. The grid is three-dimensional, or an image, which has depth 1 whichever its flat axis
+/// was.
 #[derive(Debug)]
 pub struct ClassMasks {
     shape: [usize; 3],
@@ -24,8 +25,8 @@ pub struct ClassMasks {
 }
 
 impl ClassMasks {
-    /// Cuts a class out of two label maps of `shape` (depth, height, width) with voxels `spacing` mm apart. Takes 2 bytes per
-    /// voxel of the box, from `budget`.
+    /// Cuts a class out of two label maps of `shape` (depth, height, width) with voxels `spacing` mm apart. Takes 2
+    /// bytes per voxel of the box, from `budget`.
     ///
     /// # Errors
     /// If a map does not fit the shape or the memory is not to be had.

@@ -52,8 +52,8 @@ impl Overlap {
         quotient(self.true_positives, self.predicted())
     }
 
-    /// 1 − |FN − FP| / (2 TP + FP + FN) (Taha and Hanbury 2015, doi:10.1186/s12880-015-0068-x); not a number if the class
-    /// is in neither.
+    /// 1 − |FN − FP| / (2 TP + FP + FN) (Taha and Hanbury 2015, doi:10.1186/s12880-015-0068-x); not a number if the
+    /// class is in neither.
     pub fn volume_similarity(&self) -> f64 {
         let difference = self.false_negatives.abs_diff(self.false_positives);
         1.0 - quotient(difference, self.predicted() + self.reference())

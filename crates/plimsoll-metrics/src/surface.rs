@@ -1,7 +1,8 @@
 //! Distances between the surfaces of two masks.
 //!
-//! Programs of the field agree on the scores, but not on what a surface is; both definitions are here, by name. A surface is a
-//! list of parts, each with its distance to the other surface and a weight, and every score is one of these lists.
+//! Programs of the field agree on the scores, but not on what a surface is; both definitions are here, by name. A
+//! surface is a list of parts, each with its distance to the other surface and a weight, and every score is one of
+//! these lists.
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_morphology::{
@@ -20,13 +21,15 @@ const ROUNDING: f64 = 1e-6;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Surface {
-    /// Cells between eight voxels that are not all alike, weighted by the area of the surface that runs through them; in an
-    /// image, cells between four pixels, weighted by the length of the contour. As DeepMind's surface-distance (Nikolov et al.
-    /// 2021, doi:10.2196/26151). A percentile is the distance within which that share of the area lies.
+    /// Cells between eight voxels that are not all alike, weighted by the area of the surface that runs through them;
+    /// in an image, cells between four pixels, weighted by the length of the contour. As DeepMind's surface-distance
+    /// (Nikolov et al. 2021, doi:10.2196/26151). A percentile is the distance within which that share of the area
+    /// lies.
     #[default]
     Elements,
     /// Foreground voxels that share a face with the background or the border of the grid, all of the same weight. As
-    /// `monai.metrics` without `use_subvoxels`. A percentile is interpolated between distances, as by `numpy.quantile`.
+    /// `monai.metrics` without `use_subvoxels`. A percentile is interpolated between distances, as by
+    /// `numpy.quantile`.
     Voxels,
 }
 
@@ -73,14 +76,14 @@ impl SurfaceDistances {
         Ok(SurfaceDistances { surface, weights: definition.weights, from_prediction, from_reference })
     }
 
-    /// The greatest distance from one surface to the other, in mm (Hausdorff 1914). Infinite if one mask is empty, not a number
-    /// if both are, as in MONAI.
+    /// The greatest distance from one surface to the other, in mm (Hausdorff 1914). Infinite if one mask is empty, not
+    /// a number if both are, as in MONAI.
     pub fn hausdorff(&self) -> f64 {
         self.greater(|parts| parts.0.last().map(|part| distance(*part)))
     }
 
-    /// The greater of the distances within which a share (from 0 to 1) of each surface lies, in mm; 0.95 for HD95. What the
-    /// share refers to is said at [`Surface`]. Empty masks as for [`hausdorff`](Self::hausdorff).
+    /// The greater of the distances within which a share (from 0 to 1) of each surface lies, in mm; 0.95 for HD95.
+    /// What the share refers to is said at [`Surface`]. Empty masks as for [`hausdorff`](Self::hausdorff).
     pub fn hausdorff_at(&self, share: f64) -> f64 {
         self.greater(|parts| match self.surface {
             Surface::Elements => parts.within_share_of_weight(share, &self.weights),
@@ -88,9 +91,9 @@ impl SurfaceDistances {
         })
     }
 
-    /// The mean distance from the prediction's surface to the reference's, and back, by weight, in mm. Not a number where a mask
-    /// is empty and infinite where only the other is; as `compute_average_surface_distance` of surface-distance, which has
-    /// them in the other order.
+    /// The mean distance from the prediction's surface to the reference's, and back, by weight, in mm. Not a number
+    /// where a mask is empty and infinite where only the other is; as `compute_average_surface_distance` of
+    /// surface-distance, which has them in the other order.
     pub fn average_distances(&self) -> [f64; 2] {
         [&self.from_prediction, &self.from_reference].map(|parts| {
             let (sum, weight) = parts.sums(&self.weights);
@@ -105,8 +108,9 @@ impl SurfaceDistances {
         (a.0 + b.0) / (a.1 + b.1)
     }
 
-    /// The normalised surface distance, or surface Dice: the share of both surfaces that is within `tolerance` mm of the other
-    /// (Nikolov et al. 2021). 0 if one mask is empty, not a number if both are, as in surface-distance and MONAI.
+    /// The normalised surface distance, or surface Dice: the share of both surfaces that is within `tolerance` mm of
+    /// the other (Nikolov et al. 2021). 0 if one mask is empty, not a number if both are, as in surface-distance and
+    /// MONAI.
     pub fn surface_dice(&self, tolerance: f64) -> f64 {
         let [mut within, mut all] = [0.0; 2];
         for part in self.from_prediction.0.iter().chain(self.from_reference.0.iter()) {
@@ -171,7 +175,8 @@ impl Definition {
     }
 }
 
-/// Marks foreground voxels with a neighbour, at a face, that is background. The masks' margin is what is outside of the grid.
+/// Marks foreground voxels with a neighbour, at a face, that is background. The masks' margin is what is outside of
+/// the grid.
 fn mark_rim(mask: &[u8], shape: [usize; 3], rim: &mut [u8]) {
     let steps = [shape[1] * shape[2], shape[2], 1];
     let steps: Vec<usize> = (0..3).filter(|axis| shape[*axis] > 1).map(|axis| steps[axis]).collect();

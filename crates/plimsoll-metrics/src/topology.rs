@@ -34,8 +34,8 @@ impl BettiNumbers {
         std::array::from_fn(|dimension| prediction[dimension].abs_diff(reference[dimension]))
     }
 
-    /// 1 − Σ |Δβ| / Σ (β of prediction + β of reference): a Dice of holes, 1 for the same topology and 0 if one mask is empty.
-    /// Not a number if both are. Our own definition; the field has no common one.
+    /// 1 − Σ |Δβ| / Σ (β of prediction + β of reference): a Dice of holes, 1 for the same topology and 0 if one mask
+    /// is empty. Not a number if both are. Our own definition; the field has no common one.
     pub fn score(&self) -> f64 {
         let sum = |numbers: [u64; 3]| numbers.iter().sum::<u64>() as f64;
         1.0 - sum(self.errors()) / (sum(numbers(self.prediction)) + sum(numbers(self.reference)))

@@ -337,8 +337,8 @@ pub struct Evaluate {
     pub pictures: Option<PathBuf>,
     #[command(flatten)]
     pub classification: Classification,
-    /// Where the scores are written [default: summary.json, scores.csv and scores.svg in the folder of predictions]; tables and
-    /// plots stand beside it under the same name.
+    /// Where the scores are written [default: summary.json, scores.csv and scores.svg in the folder of predictions];
+    /// tables and plots stand beside it under the same name.
     #[arg(short, long, value_name = "FILE.json")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -392,8 +392,8 @@ pub enum SurfaceKind {
 /// A classification instead of segmentations.
 #[derive(Debug, Default, ClapArgs)]
 pub struct Classification {
-    /// Score a classification instead: a table with a header `case,label,` and the names of the classes, and in each line a case,
-    /// its class, and the probability of each class.
+    /// Score a classification instead: a table with a header `case,label,` and the names of the classes, and in each
+    /// line a case, its class, and the probability of each class.
     #[arg(
         id = "classification",
         long = "classification",

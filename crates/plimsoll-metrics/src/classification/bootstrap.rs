@@ -38,8 +38,9 @@ pub struct Interval {
     pub high: Option<f64>,
 }
 
-/// The intervals of all scores: from the percentile (1 − confidence) / 2 of the resamples in which a score exists to that of the
-/// other side (Efron and Tibshirani 1993, chapter 13). Takes 8 bytes per score and resample, from `budget`.
+/// The intervals of all scores: from the percentile (1 − confidence) / 2 of the resamples in which a score exists to
+/// that of the other side (Efron and Tibshirani 1993, chapter 13). Takes 8 bytes per score and resample, from
+/// `budget`.
 ///
 /// # Errors
 /// If the memory is not to be had.
@@ -76,7 +77,8 @@ pub(crate) fn intervals(
     Ok(intervals.collect())
 }
 
-/// Draws as many cases as there are; the weight of a case is how often it is drawn. Each resample has a stream of its own.
+/// Draws as many cases as there are; the weight of a case is how often it is drawn. Each resample has a stream of its
+/// own.
 fn draw(seed: u64, resample: u64, weights: &mut [u32]) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());

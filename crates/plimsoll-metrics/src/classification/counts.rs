@@ -72,8 +72,8 @@ impl Counts {
         quotient(2 * self.correct(class), self.labelled(class) + self.predicted(class))
     }
 
-    /// Cohen's kappa with quadratic weights (Cohen 1968): 1 − Σ (i − j)² observed / Σ (i − j)² expected by chance, where classes
-    /// are numbered in their order.
+    /// Cohen's kappa with quadratic weights (Cohen 1968): 1 − Σ (i − j)² observed / Σ (i − j)² expected by chance,
+    /// where classes are numbered in their order.
     pub(crate) fn quadratic_kappa(&self) -> f64 {
         let [mut observed, mut expected] = [0.0; 2];
         let labelled: Vec<u64> = (0..self.classes).map(|class| self.labelled(class)).collect();

@@ -35,8 +35,9 @@ impl Ranking {
         Ok(Ranking { order })
     }
 
-    /// The area under the ROC curve: the share of pairs of a case of the class and another one in which the first is the more
-    /// probable; ties count one half (Hanley and McNeil 1982). As `roc_auc_score`; not a number if either side has no case.
+    /// The area under the ROC curve: the share of pairs of a case of the class and another one in which the first is
+    /// the more probable; ties count one half (Hanley and McNeil 1982). As `roc_auc_score`; not a number if either
+    /// side has no case.
     ///
     /// And the average precision: Σ (recall − recall before) · precision over the probabilities that occur, as
     /// `average_precision_score`; not a number without a case of the class.

@@ -16,8 +16,8 @@ use crate::csv::{number, quoted};
 pub struct Report {
     /// How many cases.
     pub cases: usize,
-    /// Of all classes together. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and `average_precision` are means over
-    /// classes (macro averages), too, of those that exist.
+    /// Of all classes together. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and `average_precision` are
+    /// means over classes (macro averages), too, of those that exist.
     pub overall: BTreeMap<String, Interval>,
     /// Of each class against the rest, in the order of the table.
     pub classes: Vec<ClassReport>,
@@ -36,9 +36,9 @@ pub struct ClassReport {
     pub scores: BTreeMap<String, Interval>,
 }
 
-/// Scores a table: accuracy, balanced accuracy, F1, AUROC, average precision, Cohen's kappa with quadratic weights and the
-/// expected calibration error; sensitivity, specificity, precision, F1, AUROC and average precision of each class. As in
-/// scikit-learn, whose names they have, but that what would be divided by zero does not exist.
+/// Scores a table: accuracy, balanced accuracy, F1, AUROC, average precision, Cohen's kappa with quadratic weights and
+/// the expected calibration error; sensitivity, specificity, precision, F1, AUROC and average precision of each class.
+/// As in scikit-learn, whose names they have, but that what would be divided by zero does not exist.
 ///
 /// # Errors
 /// If the memory is not to be had.

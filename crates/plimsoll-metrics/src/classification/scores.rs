@@ -91,8 +91,9 @@ impl<'a> Scorer<'a> {
         ]);
     }
 
-    /// The expected calibration error (Guo et al. 2017): the mean difference between the probability of the most probable class
-    /// and how often it is right, over 15 bins of equal width, open below and closed above, weighted by their cases.
+    /// The expected calibration error (Guo et al. 2017): the mean difference between the probability of the most
+    /// probable class and how often it is right, over 15 bins of equal width, open below and closed above, weighted by
+    /// their cases.
     fn calibration_error(&self, weights: &[u32]) -> f64 {
         let mut bins = [[0.0; 2]; BINS];
         let mut all = 0.0;

@@ -70,8 +70,8 @@ impl TableError {
     pub fn hint(&self) -> Option<String> {
         match self {
             TableError::Line { .. } | TableError::Empty { .. } => Some(
-                "the first line is `case,label,` and the names of the classes; each other line names a case and its class, \
-                 and has the probability of each class, which sum to 1"
+                "the first line is `case,label,` and the names of the classes; each other line has a case, its class, \
+                 and the probability of each class, which sum to 1"
                     .into(),
             ),
             TableError::Memory(_) => Some("raise --ram".into()),
@@ -84,7 +84,8 @@ impl Table {
     /// A table of labels (numbers of classes) and probabilities, `[case][class]`.
     ///
     /// # Errors
-    /// If they do not fit each other, a label is not that of a class, there are no cases, or the memory is not to be had.
+    /// If they do not fit each other, a label is not that of a class, there are no cases, or the memory is not to be
+    /// had.
     pub fn new(
         classes: Vec<String>,
         labels: &[u32],
@@ -108,8 +109,8 @@ impl Table {
         Ok(Table { classes, labels, probabilities })
     }
 
-    /// Reads a CSV file: a header `case,label,` and the names of two classes or more, then a line per case with its name, the
-    /// name of its class, and the probability of each class in the order of the header.
+    /// Reads a CSV file: a header `case,label,` and the names of two classes or more, then a line per case with its
+    /// name, the name of its class, and the probability of each class in the order of the header.
     ///
     /// # Errors
     /// If the file cannot be read, a line is not as said, or the memory is not to be had.
