@@ -82,7 +82,8 @@ impl Summary {
         let unit = metric.unit().map(|unit| format!(" ({unit})")).unwrap_or_default();
         writeln!(to, "<text class=\"title\" y=\"-10\">{}{unit}</text>", metric.name())?;
         for step in 0..=STEPS {
-            let score = top * step as f64 / STEPS as f64;
+            // A multiple of a tenth is not one in binary, and should not be written so.
+            let score = (top * step as f64 / STEPS as f64 * 1e9).round() / 1e9;
             let (y, right) = (height(score), PLOT[0]);
             writeln!(to, "<path class=\"axis\" d=\"M0 {y:.1}H{right}\"/>")?;
             writeln!(to, "<text x=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{score}</text>", y + 4.0)?;

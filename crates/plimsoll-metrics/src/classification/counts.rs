@@ -1,18 +1,21 @@
 //! Scores that follow from which class was taken for which.
 
+use plimsoll_memory::{Budget, MapError, Mapped};
+
 use crate::overlap::quotient;
 
 /// How many cases of each class were given each class.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Counts {
     classes: usize,
     /// `[label][prediction]`
-    counts: Vec<u64>,
+    counts: Mapped<u64>,
 }
 
 impl Counts {
-    pub(crate) fn new(classes: usize) -> Counts {
-        Counts { classes, counts: vec![0; classes * classes] }
+    pub(crate) fn new(classes: usize, budget: &Budget) -> Result<Counts, MapError> {
+        let counts = Mapped::zeroed(budget, "confusion matrix", classes.saturating_mul(classes))?;
+        Ok(Counts { classes, counts })
     }
 
     pub(crate) fn clear(&mut self) {

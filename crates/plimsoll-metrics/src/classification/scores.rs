@@ -42,8 +42,9 @@ impl<'a> Scorer<'a> {
             }
         }
         let classes = table.classes().len();
+        let counts = Counts::new(classes, budget)?;
         let rankings: Result<_, _> = (0..classes).map(|class| Ranking::new(table, class, budget)).collect();
-        Ok(Scorer { table, predicted, confidence, rankings: rankings?, counts: Counts::new(classes) })
+        Ok(Scorer { table, predicted, confidence, rankings: rankings?, counts })
     }
 
     /// How many scores there are.
