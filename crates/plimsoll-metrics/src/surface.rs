@@ -16,6 +16,8 @@ use crate::{ClassMasks, MetricError};
 
 /// Distances are computed in 32 bits; one that is above the tolerance by less than this share is within it.
 const ROUNDING: f64 = 1e-6;
+/// A share of the area that is reached to within this is reached.
+const SHARE_ROUNDING: f64 = 1e-12;
 
 /// What the surface of a mask is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -229,7 +231,7 @@ impl Parts {
         let mut sum = 0.0;
         let reached = self.0.iter().find(|part| {
             sum += weight(**part, weights);
-            sum / all >= share
+            sum / all >= share - SHARE_ROUNDING
         });
         reached.or(self.0.last()).map(|part| distance(*part))
     }
