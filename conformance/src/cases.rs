@@ -105,6 +105,9 @@ fn windows() -> Vec<Window> {
 /// Extents with one, two, three and seventeen voxels on an axis.
 const EXTENTS: [[usize; 3]; 5] = [[4, 6, 8], [3, 17, 5], [2, 2, 2], [1, 9, 17], [5, 3, 31]];
 
+/// Extents that kernels cut into pieces along every axis, with something left over.
+const LARGE: &[[usize; 3]] = &[[5, 37, 23], [11, 19, 18]];
+
 /// Channels that do not fill a block, fill one, or run over.
 const CHANNELS: [(usize, usize); 4] = [(16, 32), (33, 15), (3, 48), (20, 1)];
 
@@ -113,7 +116,8 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
     use Side::Features;
     let mut cases = Vec::new();
     for (i, window) in windows().into_iter().enumerate() {
-        for (j, extent) in EXTENTS.into_iter().enumerate() {
+        let large = if i < 3 { LARGE } else { &[] };
+        for (j, extent) in EXTENTS.iter().chain(large).copied().enumerate() {
             let Some(output) = window.output(extent) else { continue };
             // Not every pair with every other: the channels walk along.
             let (channels, out) = CHANNELS[(i + j) % CHANNELS.len()];

@@ -3,7 +3,7 @@
 use plimsoll_graph::ops::{
     Accumulate, DiceCe, DownsampleLabels, GradNorm, HardCounts, RATES, RegionTerms, WeightedSum,
 };
-use plimsoll_graph::{DType, GraphError, Kind, Program, Role, Shape, TensorId, differentiate};
+use plimsoll_graph::{DType, GraphError, Kind, Node, Program, Role, Shape, TensorId, differentiate};
 use serde::{Deserialize, Serialize};
 
 use crate::{ConfigError, Optimizer, UNet};
@@ -20,7 +20,7 @@ pub mod names {
     pub const LOSS: &str = "loss";
     /// Output: Dice term and cross-entropy of the finest head, unweighted `[2]`.
     pub const LOSS_PARTS: &str = "loss parts";
-    /// Output of the update: the norm of all gradients `[1]`.
+    /// Output of an update that clips gradients: the norm of all of them `[1]`.
     pub const GRAD_NORM: &str = "gradient norm";
     /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`.
     pub const COUNTS: &str = "counts";
@@ -150,12 +150,19 @@ impl Training {
         clear: bool,
     ) -> Result<(), GraphError> {
         let rates = program.input(names::RATES, Shape(vec![RATES]), Kind::Table);
-        let gradients: Vec<TensorId> = pairs.iter().map(|(_, gradient)| *gradient).collect();
-        let norm = program.push_one(GradNorm, &gradients)?;
-        program.mark_output(norm, names::GRAD_NORM);
+        let mut clip = None;
+        if let Some(max) = self.max_grad_norm {
+            let gradients: Vec<TensorId> = pairs.iter().map(|(_, gradient)| *gradient).collect();
+            let norm = program.push_one(GradNorm, &gradients)?;
+            program.mark_output(norm, names::GRAD_NORM);
+            clip = Some((max, norm));
+        }
+        let first = program.nodes.len();
         for pair in pairs {
-            let clip = self.max_grad_norm.map(|max| (max, norm));
             self.optimizer.update(program, *pair, rates, clip, clear)?;
+        }
+        if clip.is_none() {
+            update_early(program, first);
         }
         Ok(())
     }
@@ -205,6 +212,28 @@ impl Training {
         let loss = program.push_one(WeightedSum { weights }, &losses)?;
         program.mark_output(loss, names::LOSS);
         Ok(loss)
+    }
+}
+
+/// Moves updates, which are all nodes from the `first` on, to where nothing else reads their parameter or gradient any more:
+/// a gradient need not be held until all are known if no norm of all is taken.
+fn update_early(program: &mut Program, first: usize) {
+    let updates = program.nodes.split_off(first);
+    let nodes = std::mem::take(&mut program.nodes);
+    let mut after: Vec<Vec<Node>> = vec![Vec::new(); nodes.len() + 1];
+    for update in updates {
+        let touches = |node: &Node| {
+            let mut all = node.inputs.iter().chain(&node.outputs);
+            all.any(|id| update.inputs.contains(id) && program.tensor(*id).role != Role::Input)
+        };
+        let place = nodes.iter().rposition(touches).map_or(0, |last| last + 1);
+        after[place].push(update);
+    }
+    let mut after = after.into_iter();
+    program.nodes.extend(after.next().into_iter().flatten());
+    for (node, updates) in nodes.into_iter().zip(after) {
+        program.nodes.push(node);
+        program.nodes.extend(updates);
     }
 }
 

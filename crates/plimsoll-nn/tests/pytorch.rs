@@ -146,11 +146,14 @@ fn losses_agree(folder: &Path, name: &str) {
         engine.write(0, input(names::RATES), HostSlice::F32(&rates));
         engine.run(0);
         let loss = f64::from(read(&engine, &step, names::LOSS)[0]);
-        let norm = f64::from(read(&engine, &step, names::GRAD_NORM)[0]);
         let error = (loss - expected).abs() / expected;
         worst = worst.max(error);
         losses.push(loss);
         assert!(error <= allowed, "{name}, step {i}: the loss is {loss}, PyTorch's {expected}");
+        if step.find(names::GRAD_NORM).is_none() {
+            continue;
+        }
+        let norm = f64::from(read(&engine, &step, names::GRAD_NORM)[0]);
         let error = (norm - expected_norm).abs() / expected_norm;
         assert!(error <= 1e-2, "{name}, step {i}: the gradient's norm is {norm}, PyTorch's {expected_norm}");
     }

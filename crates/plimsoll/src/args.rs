@@ -415,6 +415,21 @@ pub struct Classification {
 pub enum Bench {
     /// Training steps of a network on made-up data.
     Step(BenchStep),
+    /// The passes of single convolutions, as fractions of what the machine can do.
+    Kernels(BenchKernels),
+}
+
+/// How to measure kernels.
+#[derive(Debug, ClapArgs)]
+pub struct BenchKernels {
+    /// How features are stored.
+    #[arg(long, value_enum, default_value_t)]
+    pub precision: Precision,
+    /// Runs, of which the best counts.
+    #[arg(long, default_value_t = 9)]
+    pub rounds: usize,
+    #[command(flatten)]
+    pub threads: Threads,
 }
 
 /// Which step to measure.
@@ -435,7 +450,7 @@ pub struct BenchStep {
     /// Steps that are timed, after one that is not.
     #[arg(long, default_value_t = 6)]
     pub steps: usize,
-    /// Print the time of each kind of op.
+    /// Print the time of each node: its best of the steps.
     #[arg(long)]
     pub profile: bool,
     #[command(flatten)]

@@ -80,6 +80,7 @@ with_hint!(
 without_hint!(
     std::io::Error,
     serde_json::Error,
+    plimsoll_graph::GraphError,
     plimsoll_plan::PlanError,
     plimsoll_memory::MapError,
     plimsoll_memory::OverBudget,

@@ -296,6 +296,22 @@ impl Blocks {
         }
     }
 
+    /// Where a block of a sample lies, if readers see it in f32 and as it is stored.
+    ///
+    /// # Safety
+    /// The block and the sample must be of the source.
+    #[inline(always)]
+    pub(crate) unsafe fn as_f32(&self, block: usize, sample: usize) -> Option<*const f32> {
+        match self {
+            Blocks::F32(blocks) if blocks[block].norm.is_none() => {
+                let block = &blocks[block];
+                // SAFETY: passed on to the caller.
+                Some(unsafe { block.data.add(sample * block.sample_stride).0.cast_const() })
+            }
+            _ => None,
+        }
+    }
+
     /// [`SourceBlock::widen`] of one of the blocks.
     ///
     /// # Safety
@@ -387,22 +403,26 @@ impl ImageSource {
         first: [usize; 2],
         patch: *mut f32,
     ) {
-        let width = shape.source[2];
+        let width = shape.source[2] as isize;
+        let (step, columns, lanes) = (shape.step[2], shape.columns, shape.lanes);
         for (to, from) in shape.rows_read(first) {
-            for column in 0..shape.step[2] * shape.columns {
-                let (phase, index) = (column / shape.columns, column % shape.columns);
-                let place = (index * shape.step[2] + phase) as isize + shape.low[2];
-                for lane in 0..shape.lanes {
-                    let value = match from {
-                        Some(row) if lane < self.channels && place >= 0 && (place as usize) < width => {
-                            let plane = (sample * self.channels + lane) * self.voxels;
-                            // SAFETY: the row is inside the source, and the column was checked.
-                            unsafe { *self.data.0.add(plane + row * width + place as usize) }
+            // SAFETY: the row is inside the source, columns are checked, and the patch is as large as its shape says.
+            unsafe {
+                let to = patch.add(to);
+                to.write_bytes(0, shape.row());
+                let Some(from) = from else { continue };
+                for lane in 0..self.channels.min(lanes) {
+                    let plane = (sample * self.channels + lane) * self.voxels;
+                    let from = self.data.0.add(plane + from * shape.source[2]);
+                    for phase in 0..step {
+                        for column in 0..columns {
+                            let place = (column * step + phase) as isize + shape.low[2];
+                            if place >= 0 && place < width {
+                                *to.add((phase * columns + column) * lanes + lane) =
+                                    *from.add(place as usize);
+                            }
                         }
-                        _ => 0.0,
-                    };
-                    // SAFETY: the patch is as large as its shape says.
-                    unsafe { *patch.add(to + column * shape.lanes + lane) = value };
+                    }
                 }
             }
         }

@@ -44,7 +44,7 @@ pub(crate) struct Cut {
 }
 
 /// Patches should stay in the second-level cache beside the weights that stream through it.
-const PATCH_BYTES: usize = 384 << 10;
+const PATCH_BYTES: usize = 1024 << 10;
 /// Tasks there should be at least, for threads to share the work evenly.
 const TASKS: usize = 16;
 

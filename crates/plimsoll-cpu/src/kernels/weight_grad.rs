@@ -15,15 +15,24 @@ const GROUP: usize = 2;
 const TASKS: usize = 16;
 /// Positions that a part should have at least, for its partial sum to be worth it.
 const PART_POSITIONS: usize = 1024;
+/// Positions gathered at a time, about: more would share their borders better, fewer stay in the second-level cache.
+const CHUNK_POSITIONS: usize = 1024;
+/// Positions summed in registers, at most: their gradients stay in the first-level cache while all taps go over them. Each
+/// run is summed by itself, so that rounding grows with its length and not with the volume.
+const RUN_POSITIONS: usize = 128;
 
 /// How the work is cut, which depends on shapes alone.
 #[derive(Clone, Debug)]
 pub(crate) struct GradCut {
+    /// Of a chunk of planes and rows.
     shape: PatchShape,
+    /// Planes and rows of a run.
+    run: [usize; 2],
     /// Parts that the positions are cut into.
     parts: usize,
-    /// Runs of rows, over all samples and planes.
-    runs: usize,
+    /// Along depth and height.
+    chunks: [usize; 2],
+    batch: usize,
     groups: usize,
     source_blocks: usize,
     out_blocks: usize,
@@ -32,6 +41,13 @@ pub(crate) struct GradCut {
     /// Floats of the weights of one pair of blocks.
     pair_weights: usize,
     positions: [usize; 3],
+}
+
+/// Planes and rows of about so many positions, whole rows first.
+fn planes_and_rows([depth, height, width]: [usize; 3], positions: usize) -> [usize; 2] {
+    let rows = (positions / width.max(1)).clamp(1, height);
+    let planes = if rows == height { positions / (height * width).max(1) } else { 1 };
+    [planes.clamp(1, depth), rows]
 }
 
 impl GradCut {
@@ -45,19 +61,24 @@ impl GradCut {
         taps: usize,
     ) -> GradCut {
         let [depth, height, width] = grid.positions;
-        // Rows whose inputs and gradients stay in the first-level cache while the taps go over them.
-        let rows = (256 / width.max(1)).clamp(1, height);
-        let shape = PatchShape::new(grid, [1, rows], lanes);
-        let runs = batch * depth * height.div_ceil(rows);
+        let run = planes_and_rows(grid.positions, RUN_POSITIONS);
+        // Half the chunk in one plane and half in the next: a plane more is a border less.
+        let mut chunk = planes_and_rows(grid.positions, CHUNK_POSITIONS / 2);
+        chunk[1] = (chunk[1] / run[1]).max(1) * run[1];
+        chunk[0] = (CHUNK_POSITIONS / (chunk[1] * width).max(1)).clamp(run[0], depth);
+        let shape = PatchShape::new(grid, chunk, lanes);
+        let chunks = [depth.div_ceil(chunk[0]), height.div_ceil(chunk[1])];
         let groups = out_blocks.div_ceil(GROUP);
         let positions = batch * depth * height * width;
         let wanted = TASKS.div_ceil(groups * source_blocks);
-        let parts = wanted.min(positions / PART_POSITIONS).min(runs).max(1);
+        let parts = wanted.min(positions / PART_POSITIONS).min(batch * chunks[0] * chunks[1]).max(1);
         let pair_weights = taps * used * LANES;
         GradCut {
             shape,
+            run,
             parts,
-            runs,
+            chunks,
+            batch,
             groups,
             source_blocks,
             out_blocks,
@@ -77,9 +98,14 @@ impl GradCut {
         if self.parts > 1 { self.parts * self.weights() } else { 0 }
     }
 
-    /// Floats that each thread gathers into: a patch, and the rows of the gradient.
+    /// Floats of a chunk of one block of the gradient.
+    fn gradient(&self) -> usize {
+        self.shape.chunk[0] * self.shape.chunk[1] * self.positions[2] * LANES
+    }
+
+    /// Floats that each thread gathers into: a patch, and the gradient.
     pub(crate) fn per_thread(&self) -> usize {
-        self.shape.block() + GROUP * self.shape.chunk[1] * self.positions[2] * LANES
+        self.shape.block() + GROUP * self.gradient()
     }
 }
 
@@ -89,10 +115,8 @@ pub(crate) struct WeightGrad {
     source: Source,
     /// Of the convolution's result.
     gradient: Blocks,
-    /// Offsets in the patch.
-    taps: Vec<usize>,
-    /// Channels of an image; sixteen for features.
-    lanes: usize,
+    /// Offsets in the patch of each tap and channel, in the order of the sums.
+    inputs: Vec<usize>,
     /// Where the sums go: the result, or the partial sums.
     sums: Ptr<f32>,
     gathered: Ptr<f32>,
@@ -114,100 +138,179 @@ impl WeightGrad {
             Source::Image(image) => image.channels,
         };
         let sums = if cut.parts > 1 { partial } else { result };
-        let taps = taps.into_iter().map(|(_, offset)| offset).collect();
-        WeightGrad { cut, source, gradient, taps, lanes, sums, gathered }
+        let inputs = taps.iter().flat_map(|(_, tap)| (0..lanes).map(move |lane| tap + lane)).collect();
+        WeightGrad { cut, source, gradient, inputs, sums, gathered }
     }
 
-    /// Adds one run of rows to the sums of one pair of blocks.
+    /// Adds a chunk to the sums of one pair of blocks, run by run.
     ///
     /// # Safety
-    /// As for the kernel; `patch` and the gradient's rows must be gathered.
+    /// As for the kernel; `patch` must be gathered, and `gradient` must be that of the chunk of `count` planes and rows.
     #[inline(always)]
-    unsafe fn run<S: Simd, const B: usize>(
+    unsafe fn chunk<S: Simd, const B: usize>(
         &self,
         sums: *mut f32,
         patch: *const f32,
-        gradient: [*const f32; B],
-        rows: usize,
+        gradient: &Gradient<B>,
+        count: [usize; 2],
     ) {
-        let run = Run {
-            row_stride: self.cut.shape.position_strides()[1],
-            column: self.cut.shape.lanes,
-            rows,
-            width: self.cut.positions[2],
-            sums_stride: self.cut.out_block_weights,
-        };
-        // SAFETY: passed on to the caller: taps of the run's positions are in the patch, sums have sixteen lanes for each of
-        // them and each input.
-        unsafe {
-            for (tap, offset) in self.taps.iter().enumerate() {
-                let (source, sums) = (patch.add(*offset), sums.add(tap * self.lanes * LANES));
-                let mut lane = 0;
-                while lane + S::TILE_INPUTS <= self.lanes {
-                    let (source, sums) = (source.add(lane), sums.add(lane * LANES));
-                    if const { S::TILE_INPUTS == 8 } {
-                        run.accumulate::<S, B, 8>(sums, source, gradient);
-                    } else if const { S::TILE_INPUTS == 4 } {
-                        run.accumulate::<S, B, 4>(sums, source, gradient);
-                    } else {
-                        run.accumulate::<S, B, 2>(sums, source, gradient);
+        let [planes, rows] = self.cut.run;
+        let strides = self.cut.shape.position_strides();
+        for d in (0..count[0]).step_by(planes) {
+            for h in (0..count[1]).step_by(rows) {
+                let run = Run {
+                    planes: planes.min(count[0] - d),
+                    rows: rows.min(count[1] - h),
+                    width: self.cut.positions[2],
+                    source_strides: strides,
+                    column: self.cut.shape.lanes,
+                    gradient_strides: gradient.strides,
+                    sums_stride: self.cut.out_block_weights,
+                };
+                // SAFETY: the run is in the chunk, so what its taps read is in the patch; there are sixteen sums for each input.
+                unsafe {
+                    let source = patch.add(d * strides[0] + h * strides[1]);
+                    let mut from = gradient.blocks;
+                    for from in &mut from {
+                        *from = from.add(d * gradient.strides[0] + h * gradient.strides[1]);
                     }
-                    lane += S::TILE_INPUTS;
-                }
-                while lane < self.lanes {
-                    run.accumulate::<S, B, 1>(sums.add(lane * LANES), source.add(lane), gradient);
-                    lane += 1;
+                    let (mut sums, mut inputs) = (sums, self.inputs.as_slice());
+                    while !inputs.is_empty() {
+                        let tile = S::TILE_INPUTS.min(1 << inputs.len().ilog2());
+                        match tile {
+                            8 => run.accumulate::<S, B, 8>(sums, source, inputs, from),
+                            4 => run.accumulate::<S, B, 4>(sums, source, inputs, from),
+                            2 => run.accumulate::<S, B, 2>(sums, source, inputs, from),
+                            _ => run.accumulate::<S, B, 1>(sums, source, inputs, from),
+                        }
+                        sums = sums.add(tile * LANES);
+                        inputs = &inputs[tile..];
+                    }
                 }
             }
         }
     }
+
+    /// Reads a chunk of the source and of the gradients of `B` blocks, and adds it to their sums.
+    ///
+    /// # Safety
+    /// As for the kernel; the chunk must be one of the grid's, and `scratch` this thread's.
+    #[inline(always)]
+    unsafe fn gather_and_add<S: Simd, const B: usize>(
+        &self,
+        (source_block, block): (usize, usize),
+        at: &At,
+        sums: *mut f32,
+        patch: *mut f32,
+    ) {
+        let cut = &self.cut;
+        let [_, height, width] = cut.positions;
+        // SAFETY: passed on to the caller; scratch has room for a patch and a chunk of the gradient of each block.
+        unsafe {
+            match &self.source {
+                Source::Image(image) => image.gather(&cut.shape, at.sample, at.first, patch),
+                Source::Features(blocks) => {
+                    blocks.gather::<S>(source_block, &cut.shape, at.sample, at.first, patch);
+                }
+            }
+            let first = (at.first[0] * height + at.first[1]) * width;
+            let mut blocks = [std::ptr::null(); B];
+            let mut strides = [height * width * LANES, width * LANES];
+            for (b, chunk) in blocks.iter_mut().enumerate() {
+                if let Some(stored) = self.gradient.as_f32(block + b, at.sample) {
+                    *chunk = stored.add(first * LANES);
+                    continue;
+                }
+                let rows = at.count[1] * width;
+                let to = patch.add(cut.shape.block() + b * cut.gradient());
+                for plane in 0..at.count[0] {
+                    let from = first + plane * height * width;
+                    let to = to.add(plane * rows * LANES);
+                    self.gradient.widen::<S>(block + b, at.sample, from..from + rows, to);
+                }
+                strides[0] = rows * LANES;
+                *chunk = to.cast_const();
+            }
+            self.chunk::<S, B>(sums, patch, &Gradient { blocks, strides }, at.count);
+        }
+    }
 }
 
-/// A run of rows, as the innermost loops see it.
+/// A chunk of the gradients of some blocks.
+struct Gradient<const B: usize> {
+    blocks: [*const f32; B],
+    /// From one plane to the next, and from one row.
+    strides: [usize; 2],
+}
+
+/// A chunk.
+struct At {
+    sample: usize,
+    /// The first position along depth and height.
+    first: [usize; 2],
+    /// How many there are.
+    count: [usize; 2],
+}
+
+/// A run of positions, as the innermost loops see it.
 struct Run {
-    row_stride: usize,
-    column: usize,
+    planes: usize,
     rows: usize,
     width: usize,
+    source_strides: [usize; 2],
+    column: usize,
+    gradient_strides: [usize; 2],
     sums_stride: usize,
 }
 
 impl Run {
-    /// Adds the products of `I` inputs with `B` blocks of gradients over all positions of the run.
+    /// Adds the products of the first `I` inputs with `B` blocks of gradients over all positions of the run.
+    ///
+    /// # Safety
+    /// As for the kernel; there must be as many inputs, and sums for them.
     #[inline(always)]
     unsafe fn accumulate<S: Simd, const B: usize, const I: usize>(
         &self,
         sums: *mut f32,
         source: *const f32,
+        inputs: &[usize],
         gradient: [*const f32; B],
     ) {
+        if const { I > S::TILE_INPUTS } {
+            return;
+        }
         // SAFETY: passed on to the caller.
         unsafe {
+            let mut inputs_of_tile = [source; I];
+            for i in 0..I {
+                inputs_of_tile[i] = source.add(inputs[i]);
+            }
             let mut held = [[S::zero(); I]; B];
-            for row in 0..self.rows {
-                let mut source = source.add(row * self.row_stride);
-                let mut from = gradient;
-                for from in &mut from {
-                    *from = from.add(row * self.width * LANES);
-                }
-                for _ in 0..self.width {
-                    let mut g = [S::zero(); B];
-                    for (g, from) in g.iter_mut().zip(&mut from) {
-                        *g = S::load(*from);
-                        *from = from.add(LANES);
+            for plane in 0..self.planes {
+                for row in 0..self.rows {
+                    let mut at = plane * self.source_strides[0] + row * self.source_strides[1];
+                    let mut from = gradient;
+                    for from in &mut from {
+                        *from = from.add(plane * self.gradient_strides[0] + row * self.gradient_strides[1]);
                     }
-                    for i in 0..I {
-                        let x = S::splat(*source.add(i));
-                        for b in 0..B {
-                            held[b][i] = S::fma(g[b], x, held[b][i]);
+                    for _ in 0..self.width {
+                        let mut g = [S::zero(); B];
+                        for (g, from) in g.iter_mut().zip(&mut from) {
+                            *g = S::load(*from);
+                            *from = from.add(LANES);
                         }
+                        for i in 0..I {
+                            let x = S::splat(*inputs_of_tile[i].add(at));
+                            for b in 0..B {
+                                held[b][i] = S::fma(g[b], x, held[b][i]);
+                            }
+                        }
+                        at += self.column;
                     }
-                    source = source.add(self.column);
                 }
             }
             for (b, held) in held.iter().enumerate() {
                 for (i, held) in held.iter().enumerate() {
-                    // Each run is summed by itself, so that rounding grows with its length and not with the volume.
                     let sum = sums.add(b * self.sums_stride + i * LANES);
                     S::store(sum, S::add(S::load(sum), *held));
                 }
@@ -228,9 +331,8 @@ impl Kernel for WeightGrad {
         let (source_block, group) = (task % cut.source_blocks, task / cut.source_blocks);
         let block = group * GROUP;
         let blocks = GROUP.min(cut.out_blocks - block);
-        let [depth, height, width] = cut.positions;
-        let runs_per_plane = height.div_ceil(cut.shape.chunk[1]);
-        // SAFETY: each thread gathers into scratch of its own; each task has sums of its own; runs are those of the grid.
+        let chunks = cut.batch * cut.chunks[0] * cut.chunks[1];
+        // SAFETY: each thread gathers into scratch of its own; each task has sums of its own; chunks are those of the grid.
         unsafe {
             let sums = self
                 .sums
@@ -241,31 +343,16 @@ impl Kernel for WeightGrad {
                     S::store(sums.add(b * cut.out_block_weights + i), S::zero());
                 }
             }
-            let patch = self.gathered.0.add(thread * cut.per_thread());
-            let rows_of_gradient = patch.add(cut.shape.block());
-            for run in cut.runs * part / cut.parts..cut.runs * (part + 1) / cut.parts {
-                let (in_plane, plane) = (run % runs_per_plane, run / runs_per_plane);
-                let (d, sample) = (plane % depth, plane / depth);
-                let h = in_plane * cut.shape.chunk[1];
-                let rows = cut.shape.chunk[1].min(height - h);
-                match &self.source {
-                    Source::Image(image) => image.gather(&cut.shape, sample, [d, h], patch),
-                    Source::Features(blocks) => {
-                        blocks.gather::<S>(source_block, &cut.shape, sample, [d, h], patch);
-                    }
-                }
-                let stride = cut.shape.chunk[1] * width * LANES;
-                for b in 0..blocks {
-                    let first = (d * height + h) * width;
-                    let voxels = first..first + rows * width;
-                    self.gradient.widen::<S>(block + b, sample, voxels, rows_of_gradient.add(b * stride));
-                }
+            let scratch = self.gathered.0.add(thread * cut.per_thread());
+            for chunk in chunks * part / cut.parts..chunks * (part + 1) / cut.parts {
+                let (chunk_h, chunk) = (chunk % cut.chunks[1], chunk / cut.chunks[1]);
+                let (chunk_d, sample) = (chunk % cut.chunks[0], chunk / cut.chunks[0]);
+                let first = [chunk_d * cut.shape.chunk[0], chunk_h * cut.shape.chunk[1]];
+                let count = [0, 1].map(|axis| cut.shape.chunk[axis].min(cut.positions[axis] - first[axis]));
+                let at = At { sample, first, count };
                 match blocks {
-                    1 => self.run::<S, 1>(sums, patch, [rows_of_gradient], rows),
-                    _ => {
-                        let both = [rows_of_gradient.cast_const(), rows_of_gradient.add(stride)];
-                        self.run::<S, 2>(sums, patch, both, rows);
-                    }
+                    1 => self.gather_and_add::<S, 1>((source_block, block), &at, sums, scratch),
+                    _ => self.gather_and_add::<S, 2>((source_block, block), &at, sums, scratch),
                 }
             }
         }

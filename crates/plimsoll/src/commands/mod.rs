@@ -1,6 +1,7 @@
 //! The commands.
 
 mod bench;
+mod bench_kernels;
 mod classification;
 mod demo;
 mod doctor;

@@ -1,0 +1,161 @@
+//! `plimsoll bench kernels`: each pass of a convolution by itself.
+
+use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, fma_peak};
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, Load};
+use plimsoll_graph::{DType, GraphError, Kind, Program, Role, Shape, Side, Window};
+use plimsoll_memory::{Budget, Bytes, System, limits};
+use plimsoll_plan::{Engine, HostSlice, Options, plan};
+use serde::Serialize;
+
+use crate::args::BenchKernels;
+use crate::failure::Outcome;
+use crate::report::{Table, json};
+
+/// A convolution of a batch of one.
+struct Layer {
+    channels: usize,
+    features: usize,
+    extent: [usize; 3],
+    window: Window,
+}
+
+#[derive(Serialize)]
+struct Row {
+    channels: usize,
+    features: usize,
+    extent: [usize; 3],
+    kernel: [usize; 3],
+    stride: [usize; 3],
+    pass: &'static str,
+    milliseconds: f64,
+    gflops: f64,
+    fraction_of_peak: f64,
+}
+
+/// The layers of U-Nets, and some odd ones.
+fn layers() -> Vec<Layer> {
+    let layer = |channels, features, edge, window| Layer { channels, features, extent: [edge; 3], window };
+    let same = Window::same([3; 3], [1; 3]);
+    vec![
+        layer(1, 32, 64, same),
+        layer(32, 32, 64, same),
+        layer(64, 32, 64, same),
+        layer(32, 64, 64, Window::same([3; 3], [2; 3])),
+        layer(64, 64, 32, same),
+        layer(128, 128, 32, same),
+        layer(128, 128, 16, same),
+        layer(256, 256, 8, same),
+        layer(320, 320, 4, same),
+        layer(32, 32, 64, Window::same([1, 3, 3], [1; 3])),
+        layer(32, 32, 64, Window::point()),
+        layer(32, 64, 64, Window::blocks([2; 3])),
+    ]
+}
+
+/// The passes of a layer, as a program.
+fn program(layer: &Layer, precision: DType) -> Result<Program, GraphError> {
+    let mut program = Program::new("layer", precision);
+    let output = layer.window.output(layer.extent).unwrap_or(layer.extent);
+    let from = if layer.channels < 8 { Side::Image } else { Side::Features };
+    let (x_kind, x_type) = match from {
+        Side::Image => (Kind::Image, DType::F32),
+        Side::Features => (Kind::Features, precision),
+    };
+    let x = program.input("x", Shape::volume(1, layer.channels, layer.extent), x_kind);
+    let dy = program.input("dy", Shape::volume(1, layer.features, output), Kind::Features);
+    program.tensors[x.index()].dtype = x_type;
+    program.tensors[dy.index()].dtype = precision;
+    let [d, h, w] = layer.window.kernel;
+    let kind = Kind::Weights { sources: vec![layer.channels], from, to: Side::Features };
+    let weights = program.input("weights", Shape(vec![layer.features, layer.channels, d, h, w]), kind);
+    let y = program.push(Conv::new(layer.window, 1, false, Side::Features), &[x, weights])?[0];
+    program.mark_output(y, FORWARD);
+    if from == Side::Features {
+        let back = ConvTranspose {
+            window: layer.window,
+            load: Load::Plain,
+            first_channel: 0,
+            channels: layer.channels,
+            output: layer.extent,
+            to: Side::Features,
+            bias: false,
+            accumulate: false,
+        };
+        let dx = program.push(back, &[dy, weights])?[0];
+        program.mark_output(dx, DATA_GRADIENT);
+    }
+    let grad = ConvWeightGrad {
+        window: layer.window,
+        loads: vec![Load::Plain],
+        result_load: Load::Plain,
+        from,
+        to: Side::Features,
+    };
+    let dw = program.push(grad, &[x, dy])?[0];
+    program.mark_output(dw, WEIGHT_GRADIENT);
+    Ok(program)
+}
+
+const FORWARD: &str = "forward";
+const DATA_GRADIENT: &str = "data gradient";
+const WEIGHT_GRADIENT: &str = "weight gradient";
+const PASSES: [&str; 3] = [FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT];
+
+/// Measures the passes of all layers: the best of some runs, as the peak is.
+pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
+    let threads = args.threads.count();
+    let layout = CpuLayout { threads };
+    let budget = Budget::new(limits(&System::default(), None).line);
+    let peak = fma_peak(threads)?;
+    let mut rows = Vec::new();
+    for layer in layers() {
+        let program = program(&layer, args.precision.into())?;
+        let plan = plan(std::slice::from_ref(&program), &layout, Options::default())?;
+        let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
+        let mut engine = CpuEngine::new(plan, arena, CpuOptions::new(threads))?;
+        for id in program.with_role(Role::Input) {
+            let count = program.shape(id).count();
+            let values: Vec<f32> = (0..count).map(|i| (i as f32 * 0.37).sin()).collect();
+            engine.write(0, id, HostSlice::F32(&values));
+        }
+        engine.run(0);
+        let runs: Vec<_> = (0..args.rounds.max(1)).map(|_| engine.profile(0)).collect();
+        for (at, node) in program.nodes.iter().enumerate() {
+            let name = &program.tensor(node.outputs[0]).name;
+            let best = runs.iter().map(|times| times[at].1).fold(f64::INFINITY, f64::min);
+            let flops = program.cost(node).flops as f64;
+            rows.push(Row {
+                channels: layer.channels,
+                features: layer.features,
+                extent: layer.extent,
+                kernel: layer.window.kernel,
+                stride: layer.window.stride,
+                pass: PASSES.into_iter().find(|pass| pass == name).unwrap_or_default(),
+                milliseconds: best * 1e3,
+                gflops: flops / best / 1e9,
+                fraction_of_peak: flops / best / peak,
+            });
+        }
+    }
+    if as_json {
+        return json(&rows);
+    }
+    println!("multiply-add peak of {threads} threads: {:.0} GFLOP/s", peak / 1e9);
+    let mut table =
+        Table::new(["channels", "extent", "kernel", "stride", "pass", "ms", "GFLOP/s", "of the peak"]);
+    let triple = |[d, h, w]: [usize; 3]| format!("{d}×{h}×{w}");
+    for row in rows {
+        table.row([
+            format!("{} → {}", row.channels, row.features),
+            triple(row.extent),
+            triple(row.kernel),
+            triple(row.stride),
+            row.pass.to_string(),
+            format!("{:.2}", row.milliseconds),
+            format!("{:.0}", row.gflops),
+            format!("{:.0} %", 100.0 * row.fraction_of_peak),
+        ]);
+    }
+    table.print();
+    Ok(())
+}
