@@ -1,33 +1,58 @@
-//! Which class met which, over two label maps.
+//! Which class met which, over two label maps, and where.
 
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{VolumeFile, VoxelBox};
+use plimsoll_volume::{Geometry, VolumeFile, VoxelBox};
 
 use crate::{MetricError, Overlap};
 
 /// Grids whose corners are further apart than this, in millimetres, are not the same.
 const TOLERANCE: f64 = 1e-3;
 
-/// How many voxels have each pair of classes.
+/// How many voxels have each pair of classes, and the box that each class lies in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confusion {
     /// `[reference][prediction]`
     counts: Box<[[u64; 256]; 256]>,
+    /// First voxel and one past the last, of prediction and reference together; the first is not before the last where
+    /// there is none.
+    bounds: Box<[[[usize; 3]; 2]; 256]>,
 }
 
 impl Default for Confusion {
     fn default() -> Confusion {
-        Confusion { counts: Box::new([[0; 256]; 256]) }
+        Confusion { counts: Box::new([[0; 256]; 256]), bounds: Box::new([[[usize::MAX; 3], [0; 3]]; 256]) }
     }
 }
 
 impl Confusion {
-    /// Counts some voxels.
-    pub fn add(&mut self, reference: &[u8], prediction: &[u8]) {
-        for (reference, prediction) in reference.iter().zip(prediction) {
-            self.counts[usize::from(*reference)][usize::from(*prediction)] += 1;
+    /// Counts the plane at depth `z`; rows have `width` voxels.
+    pub fn add_plane(&mut self, z: usize, width: usize, reference: &[u8], prediction: &[u8]) {
+        let rows = reference.chunks(width.max(1)).zip(prediction.chunks(width.max(1)));
+        for (y, (reference, prediction)) in rows.enumerate() {
+            let mut rest = reference.iter().zip(prediction).enumerate();
+            let Some((_, mut pair)) = rest.next() else { continue };
+            // Label maps are long runs, so that only their ends cost anything.
+            let mut start = 0;
+            for (x, here) in rest {
+                if here != pair {
+                    self.add_run(*pair.0, *pair.1, [z, y], [start, x]);
+                    (start, pair) = (x, here);
+                }
+            }
+            self.add_run(*pair.0, *pair.1, [z, y], [start, reference.len().min(prediction.len())]);
+        }
+    }
+
+    fn add_run(&mut self, reference: u8, prediction: u8, [z, y]: [usize; 2], [start, end]: [usize; 2]) {
+        self.counts[usize::from(reference)][usize::from(prediction)] += (end - start) as u64;
+        for class in [reference, prediction] {
+            let [first, last] = &mut self.bounds[usize::from(class)];
+            for (axis, (from, to)) in [(z, z + 1), (y, y + 1), (start, end)].into_iter().enumerate() {
+                first[axis] = first[axis].min(from);
+                last[axis] = last[axis].max(to);
+            }
         }
     }
 
@@ -45,32 +70,92 @@ impl Confusion {
             true_negatives: all + true_positives - predicted - reference,
         }
     }
+
+    /// The smallest box that holds all voxels of a class in prediction and reference; nothing if it is in neither.
+    pub fn bounds(&self, class: u8) -> Option<VoxelBox> {
+        let [first, last] = self.bounds[usize::from(class)];
+        let found = VoxelBox::between(first, last);
+        (!found.is_empty()).then_some(found)
+    }
 }
 
-/// Compares two label maps on the same grid, a plane of each at a time.
+/// A prediction and its reference, on the same grid.
+pub struct CaseFiles {
+    prediction: VolumeFile,
+    reference: VolumeFile,
+}
+
+impl CaseFiles {
+    /// Opens both.
+    ///
+    /// # Errors
+    /// If a file cannot be read or the grids differ.
+    pub fn open(prediction: &Path, reference: &Path) -> Result<CaseFiles, MetricError> {
+        let files =
+            CaseFiles { prediction: VolumeFile::open(prediction)?, reference: VolumeFile::open(reference)? };
+        match files.geometry().difference(files.prediction.geometry(), TOLERANCE) {
+            None => Ok(files),
+            Some(difference) => Err(MetricError::Geometry {
+                prediction: prediction.into(),
+                reference: reference.into(),
+                difference,
+            }),
+        }
+    }
+
+    /// The grid.
+    pub fn geometry(&self) -> &Geometry {
+        self.reference.geometry()
+    }
+
+    /// Reads a region of the prediction and of the reference.
+    ///
+    /// # Errors
+    /// If a file cannot be read there or holds other than whole numbers from 0 to 255.
+    pub fn read(
+        &mut self,
+        region: VoxelBox,
+        prediction: &mut [u8],
+        reference: &mut [u8],
+    ) -> Result<(), MetricError> {
+        self.prediction.region_labels(0, region, prediction)?;
+        self.reference.region_labels(0, region, reference)?;
+        Ok(())
+    }
+}
+
+/// Compares two label maps, a plane of each at a time.
 ///
 /// # Errors
-/// If a file cannot be read or holds other than whole numbers from 0 to 255, or the grids differ.
-pub fn compare(prediction: &Path, reference: &Path, budget: &Budget) -> Result<Confusion, MetricError> {
-    let (mut predicted, mut expected) = (VolumeFile::open(prediction)?, VolumeFile::open(reference)?);
-    let geometry = *expected.geometry();
-    if let Some(difference) = geometry.difference(predicted.geometry(), TOLERANCE) {
-        return Err(MetricError::Geometry {
-            prediction: prediction.into(),
-            reference: reference.into(),
-            difference,
-        });
-    }
-    let [depth, height, width] = geometry.shape();
+/// If a file cannot be read or holds other than whole numbers from 0 to 255, or there is no memory for two planes.
+pub fn compare(files: &mut CaseFiles, budget: &Budget) -> Result<Confusion, MetricError> {
+    let [depth, height, width] = files.geometry().shape();
     let plane = height * width;
     let mut planes = Mapped::<u8>::zeroed(budget, "evaluation", 2 * plane)?;
-    let (first, second) = planes.split_at_mut(plane);
+    let (prediction, reference) = planes.split_at_mut(plane);
     let mut confusion = Confusion::default();
-    for d in 0..depth {
-        let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
-        predicted.region_labels(0, region, first)?;
-        expected.region_labels(0, region, second)?;
-        confusion.add(second, first);
+    for z in 0..depth {
+        files.read(VoxelBox { start: [z, 0, 0], shape: [1, height, width] }, prediction, reference)?;
+        confusion.add_plane(z, width, reference, prediction);
     }
     Ok(confusion)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_voxel_is_counted_once_and_lies_in_the_box_of_its_class() {
+        let reference = [0, 1, 1, 2, 2, 0, 0, 0, 0, 0, 0, 0];
+        let prediction = [0, 1, 2, 2, 0, 0, 0, 0, 0, 0, 1, 0];
+        let mut confusion = Confusion::default();
+        confusion.add_plane(3, 6, &reference, &prediction);
+        let one = confusion.overlap(1);
+        assert_eq!((one.true_positives, one.false_positives, one.false_negatives), (1, 1, 1));
+        assert_eq!(one.true_negatives, 9);
+        assert_eq!(confusion.bounds(1), Some(VoxelBox { start: [3, 0, 1], shape: [1, 2, 4] }));
+        assert_eq!(confusion.bounds(2), Some(VoxelBox { start: [3, 0, 2], shape: [1, 1, 3] }));
+        assert_eq!(confusion.bounds(7), None);
+    }
 }

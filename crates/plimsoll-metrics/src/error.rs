@@ -1,8 +1,9 @@
 //! Why a score cannot be given.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use plimsoll_memory::MapError;
+use plimsoll_memory::{MapError, OverBudget};
+use plimsoll_morphology::MorphologyError;
 use plimsoll_volume::{GeometryDifference, VolumeError};
 
 /// Why a score cannot be given.
@@ -11,9 +12,30 @@ pub enum MetricError {
     /// A file cannot be used.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// There is no memory for the planes being compared.
+    /// There is no memory for what is being compared.
     #[error(transparent)]
     Memory(#[from] MapError),
+    /// A mask cannot be measured.
+    #[error(transparent)]
+    Morphology(#[from] MorphologyError),
+    /// Two label maps do not fit the shape that they are said to have.
+    #[error("a prediction of {} and a reference of {} voxels do not have the shape {shape:?}", found[0], found[1])]
+    Length {
+        /// Voxels of prediction and reference.
+        found: [usize; 2],
+        /// Depth, height, width.
+        shape: [usize; 3],
+    },
+    /// One class of a case cannot be scored.
+    #[error("{}, class {class}: {source}", path.display())]
+    Class {
+        /// The prediction.
+        path: PathBuf,
+        /// The class.
+        class: u8,
+        /// Why.
+        source: Box<MetricError>,
+    },
     /// Prediction and reference do not lie on the same grid.
     #[error("{} does not lie on the grid of {}: {difference}", prediction.display(), reference.display())]
     Geometry {
@@ -53,12 +75,31 @@ pub enum MetricError {
     },
 }
 
+impl From<OverBudget> for MetricError {
+    fn from(error: OverBudget) -> MetricError {
+        MetricError::Memory(error.into())
+    }
+}
+
 impl MetricError {
+    /// With the case and the class, unless the error names a file already.
+    pub(crate) fn in_class(self, path: &Path, class: u8) -> MetricError {
+        match self {
+            MetricError::Volume(_) => self,
+            error => MetricError::Class { path: path.into(), class, source: Box::new(error) },
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
             MetricError::Volume(error) => error.hint(),
-            MetricError::Memory(_) => Some("raise --ram".into()),
+            MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)) => {
+                Some("raise --ram, or leave surface, topology and lesion out of --metrics".into())
+            }
+            MetricError::Morphology(error) => error.hint(),
+            MetricError::Length { .. } => None,
+            MetricError::Class { source, .. } => source.hint(),
             MetricError::Geometry { .. } => {
                 Some("predictions must be on the grid of the image that the reference was drawn on".into())
             }

@@ -16,7 +16,7 @@ pub struct Overlap {
 }
 
 /// A quotient; not a number where the denominator is zero, as in nnU-Net.
-fn quotient(numerator: u64, denominator: u64) -> f64 {
+pub(crate) fn quotient(numerator: u64, denominator: u64) -> f64 {
     if denominator == 0 { f64::NAN } else { numerator as f64 / denominator as f64 }
 }
 
@@ -42,8 +42,18 @@ impl Overlap {
         quotient(self.true_positives, union)
     }
 
-    /// 1 − |FN − FP| / (2 TP + FP + FN) (Taha and Hanbury 2015, doi:10.1186/s12880-015-0068-x); not a number if the class
-    /// is in neither.
+    /// TP / (TP + FN), also recall; not a number if the class is not in the reference.
+    pub fn sensitivity(&self) -> f64 {
+        quotient(self.true_positives, self.reference())
+    }
+
+    /// TP / (TP + FP); not a number if the class was not predicted.
+    pub fn precision(&self) -> f64 {
+        quotient(self.true_positives, self.predicted())
+    }
+
+    /// 1 − |FN − FP| / (2 TP + FP + FN) (Taha and Hanbury 2015, doi:10.1186/s12880-015-0068-x); not a number if the
+    /// class is in neither.
     pub fn volume_similarity(&self) -> f64 {
         let difference = self.false_negatives.abs_diff(self.false_positives);
         1.0 - quotient(difference, self.predicted() + self.reference())
@@ -60,6 +70,7 @@ mod tests {
             Overlap { true_positives: 6, false_positives: 2, false_negatives: 4, true_negatives: 88 };
         assert_eq!(overlap.dice(), 12.0 / 18.0);
         assert_eq!(overlap.iou(), 0.5);
+        assert_eq!((overlap.sensitivity(), overlap.precision()), (0.6, 0.75));
         assert_eq!(overlap.volume_similarity(), 1.0 - 2.0 / 18.0);
         assert_eq!((overlap.predicted(), overlap.reference()), (8, 10));
     }
@@ -70,5 +81,6 @@ mod tests {
         assert!(absent.dice().is_nan() && absent.iou().is_nan() && absent.volume_similarity().is_nan());
         let missed = Overlap { false_negatives: 3, true_negatives: 7, ..Overlap::default() };
         assert_eq!((missed.dice(), missed.iou(), missed.volume_similarity()), (0.0, 0.0, 0.0));
+        assert!(missed.sensitivity() == 0.0 && missed.precision().is_nan());
     }
 }

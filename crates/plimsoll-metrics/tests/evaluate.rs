@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{MetricError, evaluate};
+use plimsoll_metrics::{Group, Metric, MetricError, Scores, Settings, Summary, evaluate, pair_cases};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
 
 fn write(path: &Path, shape: [usize; 3], spacing: f64, labels: &[u8]) {
@@ -28,9 +28,13 @@ fn folders() -> Folders {
     Folders { _dir: dir, predictions, references }
 }
 
-fn run(folders: &Folders) -> Result<plimsoll_metrics::Summary, MetricError> {
-    let budget = Budget::new(Bytes::mib(1));
-    evaluate(&folders.predictions, &folders.references, ".nii.gz", &[1, 2], false, &budget)
+fn run(folders: &Folders) -> Result<Summary, MetricError> {
+    run_with(folders, Settings::new(vec![1, 2]), Bytes::mib(1))
+}
+
+fn run_with(folders: &Folders, settings: Settings, line: Bytes) -> Result<Summary, MetricError> {
+    let cases = pair_cases(&folders.predictions, &folders.references, ".nii.gz", false)?;
+    evaluate(&cases, &settings, &Budget::new(line), 1, &|_| ())
 }
 
 #[test]
@@ -41,15 +45,18 @@ fn scores_are_those_of_nnunets_summary() {
     write(&folders.references.join("b.nii.gz"), [1, 2, 2], 1.0, &[2, 2, 0, 1]);
     write(&folders.predictions.join("b.nii.gz"), [1, 2, 2], 1.0, &[2, 0, 0, 1]);
     let summary = run(&folders).unwrap();
-    let close = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 1e-12;
+    let close = |scores: &Scores, metric: Metric, expected: f64| {
+        (scores.get(metric).unwrap() - expected).abs() < 1e-12
+    };
     let (a, b) = (&summary.metric_per_case[0].metrics, &summary.metric_per_case[1].metrics);
-    assert!(close(a[&1].dice, 4.0 / 6.0) && close(a[&1].iou, 0.5));
-    assert_eq!((a[&1].true_negatives, a[&1].n_pred, a[&1].n_ref), (4.0, 3.0, 3.0));
-    assert_eq!(a[&2].dice, None, "class 2 is in neither");
-    assert!(close(b[&1].dice, 1.0) && close(b[&2].dice, 2.0 / 3.0));
-    assert!(close(summary.mean[&1].dice, (4.0 / 6.0 + 1.0) / 2.0));
-    assert!(close(summary.mean[&2].dice, 2.0 / 3.0), "over the one case that has it");
-    assert!(close(summary.foreground_mean.dice, (5.0 / 6.0 + 2.0 / 3.0) / 2.0));
+    assert!(close(&a[&1], Metric::Dice, 4.0 / 6.0) && close(&a[&1], Metric::IoU, 0.5));
+    let counts = [Metric::TN, Metric::Predicted, Metric::Reference].map(|count| a[&1].get(count));
+    assert_eq!(counts, [Some(4.0), Some(3.0), Some(3.0)]);
+    assert_eq!(a[&2].get(Metric::Dice), None, "class 2 is in neither");
+    assert!(close(&b[&1], Metric::Dice, 1.0) && close(&b[&2], Metric::Dice, 2.0 / 3.0));
+    assert!(close(&summary.mean[&1], Metric::Dice, (4.0 / 6.0 + 1.0) / 2.0));
+    assert!(close(&summary.mean[&2], Metric::Dice, 2.0 / 3.0), "over the one case that has it");
+    assert!(close(&summary.foreground_mean, Metric::Dice, (5.0 / 6.0 + 2.0 / 3.0) / 2.0));
     let json = serde_json::to_value(&summary).unwrap();
     assert_eq!(json["metric_per_case"][0]["metrics"]["1"]["TP"], 2.0);
     assert_eq!(json["metric_per_case"][0]["metrics"]["2"]["Dice"], serde_json::Value::Null);
@@ -69,4 +76,57 @@ fn what_cannot_be_compared_is_named() {
     let error = run(&folders).unwrap_err();
     assert!(matches!(error, MetricError::Geometry { .. }), "{error}");
     assert!(error.to_string().contains("b.nii.gz") && error.hint().is_some(), "{error}");
+}
+
+/// Two boxes of class 1, one of them shifted by a voxel, far from the origin of a large grid.
+fn boxes(folders: &Folders) {
+    let shape = [30, 40, 50];
+    let labels = |first: usize| -> Vec<u8> {
+        let inside =
+            |z, y, x| (20..26).contains(&z) && (30..37).contains(&y) && (first..first + 5).contains(&x);
+        let voxels = (0..30).flat_map(|z| (0..40).flat_map(move |y| (0..50).map(move |x| (z, y, x))));
+        voxels.map(|(z, y, x)| u8::from(inside(z, y, x))).collect()
+    };
+    write(&folders.references.join("a.nii.gz"), shape, 2.0, &labels(10));
+    write(&folders.predictions.join("a.nii.gz"), shape, 2.0, &labels(11));
+}
+
+#[test]
+fn all_scores_are_written_for_classes_that_are_there() {
+    let folders = folders();
+    boxes(&folders);
+    let settings = Settings { groups: Group::ALL.into(), ..Settings::new(vec![1, 2]) };
+    let summary = run_with(&folders, settings, Bytes::mib(8)).unwrap();
+    let (one, two) = (&summary.metric_per_case[0].metrics[&1], &summary.metric_per_case[0].metrics[&2]);
+    for metric in Metric::ALL {
+        assert!(one.get(metric).is_some(), "{metric:?}");
+        assert_eq!(two.get(metric).is_some(), metric.is_count(), "{metric:?} of a class that is in neither");
+    }
+    assert_eq!((one.get(Metric::HD), one.get(Metric::Betti0)), (Some(2.0), Some(0.0)));
+    assert_eq!((one.get(Metric::LesionF1), one.get(Metric::PQ)), (Some(1.0), Some(4.0 / 6.0)));
+    let mut csv = Vec::new();
+    summary.write_csv(&mut csv).unwrap();
+    let csv = String::from_utf8(csv).unwrap();
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines.len(), 3);
+    assert!(lines[0].starts_with("case,class,Dice,IoU,") && lines[1].starts_with("a.nii.gz,1,0.8,"), "{csv}");
+    assert!(lines.iter().all(|line| line.matches(',').count() == Metric::ALL.len() + 1), "{csv}");
+    let mut svg = Vec::new();
+    summary.write_box_plots(&mut svg).unwrap();
+    let svg = String::from_utf8(svg).unwrap();
+    assert!(svg.contains(">HD95 (mm)<") && !svg.contains("n_ref") && svg.ends_with("</svg>\n"), "{svg}");
+}
+
+#[test]
+fn a_class_that_does_not_fit_is_refused_with_the_numbers() {
+    let folders = folders();
+    boxes(&folders);
+    // The background fills the grid: 32 × 42 × 52 voxels with a margin, at 2 bytes and 8 more for components.
+    let settings = Settings { groups: Group::ALL.into(), ..Settings::new(vec![0]) };
+    let error = run_with(&folders, settings, Bytes(600_000)).unwrap_err();
+    let text = error.to_string();
+    let expected =
+        "a.nii.gz, class 0: a box of 30 × 40 × 50 voxels needs 682.5 KiB, but 585.9 KiB of 585.9 KiB is free";
+    assert!(text.contains(expected), "{text}");
+    assert!(error.hint().unwrap().contains("--ram"));
 }

@@ -71,6 +71,7 @@ with_hint!(
     plimsoll_data::phantom::PhantomError,
     plimsoll_infer::InferError,
     plimsoll_metrics::MetricError,
+    plimsoll_metrics::classification::TableError,
     plimsoll_nn::ConfigError,
     plimsoll_nn::weights::WeightError,
     plimsoll_train::TrainError,

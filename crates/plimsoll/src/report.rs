@@ -12,13 +12,13 @@ pub struct Table {
 
 impl Table {
     /// A table with these columns.
-    pub fn new<const N: usize>(columns: [&str; N]) -> Table {
-        Table { rows: vec![columns.map(String::from).to_vec()] }
+    pub fn new<'a>(columns: impl IntoIterator<Item = &'a str>) -> Table {
+        Table { rows: vec![columns.into_iter().map(String::from).collect()] }
     }
 
     /// Appends a row.
-    pub fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.to_vec());
+    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
     }
 
     /// Prints it, indented by two.

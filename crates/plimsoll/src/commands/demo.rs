@@ -7,12 +7,15 @@ use std::time::Instant;
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_data::{Dataset, atomic};
 use plimsoll_memory::{Bytes, resident};
+use plimsoll_metrics::Metric;
 use plimsoll_nn::{Family, Optimizer};
 use plimsoll_train::{NetworkSettings, Settings};
 use serde::Serialize;
 
 use super::{evaluate, inspect, plan, predict, session, stop_on_signals, train};
-use crate::args::{Demo, Evaluate, Predict, Ram, RunArgs, Train, WhichCheckpoint};
+use crate::args::{
+    Classification, Demo, Evaluate, Metrics, Predict, Ram, RunArgs, Scores, Train, WhichCheckpoint,
+};
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 
@@ -114,16 +117,22 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
     };
     predict::predict_all(&predict_args, stop, quiet)?;
     say("evaluating");
-    let summary = evaluate::compare(&Evaluate {
-        predictions,
-        references: data.join("labelsTs"),
-        labels: None,
-        partial: false,
-        images: Some(data.join("imagesTs")),
-        pictures: Some(folder.join("pictures")),
-        output: None,
-        ram: Ram { ram: Some(args.ram) },
-    })?;
+    let summary = evaluate::compare(
+        &Evaluate {
+            predictions: Some(predictions),
+            references: Some(data.join("labelsTs")),
+            labels: None,
+            partial: false,
+            scores: Scores { metrics: vec![Metrics::Overlap], ..Scores::default() },
+            images: Some(data.join("imagesTs")),
+            pictures: Some(folder.join("pictures")),
+            classification: Classification::default(),
+            output: None,
+            ram: Ram { ram: Some(args.ram) },
+            threads: args.threads,
+        },
+        quiet,
+    )?;
     if !quiet {
         evaluate::print(&summary);
     }
@@ -131,7 +140,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
         ram_budget_bytes: args.ram,
         planned_bytes: record.planned_bytes,
         peak_rss_bytes: resident()?.peak,
-        mean_dice: summary.foreground_mean.dice.unwrap_or(0.0),
+        mean_dice: summary.foreground_mean.get(Metric::Dice).unwrap_or(0.0),
         seconds: start.elapsed().as_secs_f64(),
         steps: record.steps,
         seconds_per_step: record.seconds_per_step,

@@ -1,19 +1,43 @@
 //! `plimsoll evaluate`
 
+use std::io::{self, Write};
 use std::path::Path;
 
-use plimsoll_data::Dataset;
-use plimsoll_memory::{Budget, System, limits};
-use plimsoll_metrics::{Scores, Summary, evaluate};
+use plimsoll_data::{Dataset, atomic};
+use plimsoll_memory::Budget;
+use plimsoll_metrics::{CasePaths, Group, Metric, Scores, Settings, Summary, Surface, evaluate, pair_cases};
 
-use crate::args::Evaluate;
+use super::classification;
+use super::session::Line;
+use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
 use crate::picture::{self, Files};
+use crate::progress::Progress;
 use crate::report::{Table, json};
+
+/// Scores that are printed, of those that were asked for.
+const PRINTED: [Metric; 13] = [
+    Metric::Dice,
+    Metric::IoU,
+    Metric::Sensitivity,
+    Metric::Precision,
+    Metric::HD95,
+    Metric::ASSD,
+    Metric::NSD,
+    Metric::ClDice,
+    Metric::TopologyScore,
+    Metric::LesionF1,
+    Metric::PQ,
+    Metric::Predicted,
+    Metric::Reference,
+];
 
 /// Compares predictions with references.
 pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
-    let summary = compare(args)?;
+    if let Some(table) = &args.classification.table {
+        return classification::run(table, args, as_json);
+    }
+    let summary = compare(args, as_json)?;
     if as_json {
         return json(&summary);
     }
@@ -22,31 +46,90 @@ pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
 }
 
 /// Compares, and writes the scores.
-pub fn compare(args: &Evaluate) -> Outcome<Summary> {
-    let folder = args.references.parent().unwrap_or(Path::new("."));
-    let described = folder.join("dataset.json").is_file().then(|| Dataset::open(folder)).transpose()?;
-    let ending = described.as_ref().map_or(".nii.gz".into(), |dataset| dataset.file_ending.clone());
-    let classes: Vec<u8> = match (&args.labels, &described) {
+pub fn compare(args: &Evaluate, quiet: bool) -> Outcome<Summary> {
+    let (Some(predictions), Some(references)) = (&args.predictions, &args.references) else {
+        return Err(Failure::new("predictions and references are needed"));
+    };
+    let is_file = references.is_file();
+    let above = |path: &Path| path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let dataset = if is_file { above(&above(references)) } else { above(references) };
+    let described = dataset.join("dataset.json").is_file().then(|| Dataset::open(&dataset)).transpose()?;
+    let settings = settings(args, &dataset, described.as_ref())?;
+    let ending = described.map_or(".nii.gz".into(), |dataset| dataset.file_ending);
+    let cases = match is_file {
+        true => vec![CasePaths { prediction: predictions.clone(), reference: references.clone() }],
+        false => pair_cases(predictions, references, &ending, args.partial)?,
+    };
+    let threads = args.threads.count();
+    let line = Line::draw(&args.ram, threads)?;
+    let progress = Progress::new("evaluating", cases.len() as u64, quiet);
+    let done = |done: usize| progress.set(done as u64, String::new());
+    let summary = evaluate(&cases, &settings, &line.budget, threads, &done)?;
+    progress.finish();
+    if let (Some(images), Some(pictures)) = (&args.images, &args.pictures) {
+        draw_all(&summary, images, &ending, pictures, &line.budget)?;
+    }
+    let folder = if is_file { above(predictions) } else { predictions.clone() };
+    let beside = |ending: &str| match &args.output {
+        Some(path) => path.with_extension(ending),
+        None => folder.join("scores").with_extension(ending),
+    };
+    let path = args.output.clone().unwrap_or_else(|| folder.join("summary.json"));
+    write(&path, |file| write_json(file, &summary))?;
+    write(&beside("csv"), |file| summary.write_csv(file))?;
+    write(&beside("svg"), |file| summary.write_box_plots(file))?;
+    Ok(summary)
+}
+
+/// Writes a file, whole or not at all.
+pub fn write(path: &Path, to: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+    atomic::write(path, to).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// Writes JSON as people read it.
+pub fn write_json(file: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *file, value)?;
+    file.write_all(b"\n")
+}
+
+/// What the flags say, with the classes of the data set.
+fn settings(args: &Evaluate, folder: &Path, described: Option<&Dataset>) -> Outcome<Settings> {
+    let classes: Vec<u8> = match (&args.labels, described) {
         (Some(labels), _) => labels.clone(),
         (None, Some(dataset)) => (1..dataset.labels.classes()).filter_map(|c| u8::try_from(c).ok()).collect(),
         (None, None) => {
+            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             let message =
                 format!("which classes to score is not known: {} has no dataset.json", folder.display());
             return Err(Failure::new(message).hint("name them, like --labels 1,2"));
         }
     };
-    let budget = Budget::new(limits(&System::default(), args.ram.ram).line);
-    let summary = evaluate(&args.predictions, &args.references, &ending, &classes, args.partial, &budget)?;
-    if let (Some(images), Some(pictures)) = (&args.images, &args.pictures) {
-        draw_all(&summary, images, &ending, pictures, &budget)?;
+    let mut settings = Settings::new(classes);
+    let groups = args.scores.metrics.iter().flat_map(|metrics| match metrics {
+        Metrics::All => Group::ALL.to_vec(),
+        Metrics::Overlap => vec![Group::Overlap],
+        Metrics::Surface => vec![Group::Surface],
+        Metrics::Topology => vec![Group::Topology],
+        Metrics::Lesion => vec![Group::Lesion],
+    });
+    settings.groups = groups.collect();
+    settings.surface = match args.scores.surface {
+        SurfaceKind::Elements => Surface::Elements,
+        SurfaceKind::Voxels => Surface::Voxels,
+    };
+    if let Some(tolerance) = args.scores.tolerance {
+        if !(tolerance >= 0.0 && tolerance.is_finite()) {
+            return Err(Failure::new(format!("--tolerance {tolerance} is not a distance in mm")));
+        }
+        settings.tolerance = tolerance;
     }
-    let path = args.output.clone().unwrap_or_else(|| args.predictions.join("summary.json"));
-    plimsoll_data::atomic::write(&path, |file| {
-        serde_json::to_writer_pretty(&mut *file, &summary)?;
-        file.write_all(b"\n")
-    })
-    .map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
-    Ok(summary)
+    if let Some(overlap) = args.scores.lesion_overlap {
+        if !(0.0..=1.0).contains(&overlap) {
+            return Err(Failure::new(format!("--lesion-overlap {overlap} is not a share from 0 to 1")));
+        }
+        settings.lesion_overlap = overlap;
+    }
+    Ok(settings)
 }
 
 /// Draws every case of a summary.
@@ -67,18 +150,17 @@ fn draw_all(summary: &Summary, images: &Path, ending: &str, folder: &Path, budge
 
 /// Prints scores, for people.
 pub fn print(summary: &Summary) {
-    let score = |score: Option<f64>| score.map_or("–".into(), |score| format!("{score:.4}"));
-    let mut table = Table::new(["case", "class", "Dice", "IoU", "volume similarity", "voxels", "reference"]);
+    let asked = summary.metrics();
+    let metrics: Vec<Metric> = PRINTED.into_iter().filter(|metric| asked.contains(metric)).collect();
+    let names = metrics.iter().map(|metric| metric.name());
+    let mut table = Table::new(["case", "class"].into_iter().chain(names));
     let mut row = |case: &str, class: &str, scores: &Scores| {
-        table.row([
-            case.into(),
-            class.into(),
-            score(scores.dice),
-            score(scores.iou),
-            score(scores.volume_similarity),
-            format!("{:.0}", scores.n_pred),
-            format!("{:.0}", scores.n_ref),
-        ]);
+        let numbers = metrics.iter().map(|metric| match scores.get(*metric) {
+            None => "–".into(),
+            Some(score) if metric.is_count() => format!("{score:.0}"),
+            Some(score) => format!("{score:.4}"),
+        });
+        table.row([case.to_string(), class.to_string()].into_iter().chain(numbers));
     };
     for case in &summary.metric_per_case {
         let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy().into_owned();

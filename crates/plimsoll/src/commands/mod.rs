@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_kernels;
+mod classification;
 mod demo;
 mod doctor;
 mod evaluate;

@@ -1,0 +1,70 @@
+//! Scores that follow from the order of cases by the probability of one class.
+
+use plimsoll_memory::{Budget, MapError, Mapped};
+
+use super::table::Table;
+
+/// The cases, from the most to the least probable, for one class against the rest.
+pub(crate) struct Ranking {
+    /// The case, the lowest bit for whether the next one is less probable, the next for whether it is of the class.
+    order: Mapped<u64>,
+}
+
+const ENDS_TIE: u64 = 1;
+const POSITIVE: u64 = 2;
+
+impl Ranking {
+    pub(crate) fn new(table: &Table, class: usize, budget: &Budget) -> Result<Ranking, MapError> {
+        let mut probabilities = Mapped::<f64>::zeroed(budget, "ranking of cases", table.labels().len())?;
+        for (to, probability) in probabilities.iter_mut().zip(table.column(class)) {
+            *to = probability;
+        }
+        let mut order = Mapped::<u64>::zeroed(budget, "ranking of cases", table.labels().len())?;
+        for (case, (entry, label)) in order.iter_mut().zip(table.labels()).enumerate() {
+            *entry = (case as u64) << 2 | if *label as usize == class { POSITIVE } else { 0 };
+        }
+        let probability = |entry: u64| probabilities[(entry >> 2) as usize];
+        order.sort_unstable_by(|a, b| probability(*b).total_cmp(&probability(*a)));
+        for at in 0..order.len() {
+            let next = order.get(at + 1).copied();
+            // Not by their bits: zero has two signs.
+            if next.is_none_or(|next| probability(next) != probability(order[at])) {
+                order[at] |= ENDS_TIE;
+            }
+        }
+        Ok(Ranking { order })
+    }
+
+    /// The area under the ROC curve: the share of pairs of a case of the class and another one in which the first is
+    /// the more probable; ties count one half (Hanley and McNeil 1982). As `roc_auc_score`; not a number if either
+    /// side has no case.
+    ///
+    /// And the average precision: Σ (recall − recall before) · precision over the probabilities that occur, as
+    /// `average_precision_score`; not a number without a case of the class.
+    pub(crate) fn scores(&self, weights: &[u32]) -> (f64, f64) {
+        let weight = |entry: u64| u64::from(weights.get((entry >> 2) as usize).copied().unwrap_or(0));
+        // Of cases above, and of those that are tied.
+        let [mut positives, mut negatives, mut tied_positives, mut tied_negatives] = [0u64; 4];
+        // Twice the number of pairs in the wrong order, so that ties are whole.
+        let mut wrong = 0u128;
+        let mut precisions = 0.0;
+        for entry in self.order.iter() {
+            match entry & POSITIVE {
+                0 => tied_negatives += weight(*entry),
+                _ => tied_positives += weight(*entry),
+            }
+            if entry & ENDS_TIE != 0 {
+                wrong += u128::from(tied_positives) * u128::from(2 * negatives + tied_negatives);
+                positives += tied_positives;
+                negatives += tied_negatives;
+                if tied_positives > 0 {
+                    precisions += tied_positives as f64 * positives as f64 / (positives + negatives) as f64;
+                }
+                (tied_positives, tied_negatives) = (0, 0);
+            }
+        }
+        let pairs = 2.0 * positives as f64 * negatives as f64;
+        let area = if pairs > 0.0 { 1.0 - wrong as f64 / pairs } else { f64::NAN };
+        (area, precisions / positives as f64)
+    }
+}

@@ -1,0 +1,84 @@
+//! The scores of a table, as they are written.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use plimsoll_memory::Budget;
+use serde::{Deserialize, Serialize};
+
+use super::bootstrap::{Bootstrap, Interval, intervals};
+use super::scores::{OF_CLASS, OVERALL, Scorer};
+use super::table::{Table, TableError};
+use crate::csv::{number, quoted};
+
+/// The scores of a classification.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// How many cases.
+    pub cases: usize,
+    /// Of all classes together. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and `average_precision` are
+    /// means over classes (macro averages), too, of those that exist.
+    pub overall: BTreeMap<String, Interval>,
+    /// Of each class against the rest, in the order of the table.
+    pub classes: Vec<ClassReport>,
+    /// Cases by their label, then by their most probable class; of several, the first.
+    pub confusion_matrix: Vec<Vec<u64>>,
+    /// How intervals were found.
+    pub bootstrap: Bootstrap,
+}
+
+/// The scores of one class.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassReport {
+    /// The class.
+    pub name: String,
+    /// Its scores against the rest.
+    pub scores: BTreeMap<String, Interval>,
+}
+
+/// Scores a table: accuracy, balanced accuracy, F1, AUROC, average precision, Cohen's kappa with quadratic weights and
+/// the expected calibration error; sensitivity, specificity, precision, F1, AUROC and average precision of each class.
+/// As in scikit-learn, whose names they have, but that what would be divided by zero does not exist.
+///
+/// # Errors
+/// If the memory is not to be had.
+pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result<Report, TableError> {
+    let cases = table.labels().len();
+    let mut scorer = Scorer::new(table, budget)?;
+    let intervals = intervals(&mut scorer, cases, bootstrap, budget)?;
+    let (overall, by_class) = intervals.split_at(OVERALL.len());
+    let named = |names: &[&str], scores: &[Interval]| {
+        names.iter().map(|name| name.to_string()).zip(scores.iter().copied()).collect()
+    };
+    let classes = table.classes().iter().zip(by_class.chunks_exact(OF_CLASS.len()));
+    Ok(Report {
+        cases,
+        overall: named(&OVERALL, overall),
+        classes: classes
+            .map(|(name, scores)| ClassReport { name: name.clone(), scores: named(&OF_CLASS, scores) })
+            .collect(),
+        // The cases as they are were counted last.
+        confusion_matrix: scorer.counts.rows().map(<[u64]>::to_vec).collect(),
+        bootstrap: *bootstrap,
+    })
+}
+
+impl Report {
+    /// Writes a row per score and class, `all` for those of all classes together; what does not exist is left empty.
+    ///
+    /// # Errors
+    /// As of `to`.
+    pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
+        writeln!(to, "class,score,value,low,high")?;
+        let overall = self.overall.iter().map(|(score, found)| ("all", score, found));
+        let by_class = self
+            .classes
+            .iter()
+            .flat_map(|class| class.scores.iter().map(|(score, found)| (class.name.as_str(), score, found)));
+        for (class, score, Interval { value, low, high }) in overall.chain(by_class) {
+            let class = quoted(class);
+            writeln!(to, "{class},{score},{},{},{}", number(*value), number(*low), number(*high))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,244 @@
+//! The table: cases with their labels and the probability of each class.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Budget, MapError, Mapped};
+
+use crate::csv::fields;
+
+/// Longer lines are not those of a table.
+const LONGEST_LINE: u64 = 1 << 20;
+/// How far the probabilities of a case may be off a sum of 1, as people round them.
+const ROUNDING: f64 = 0.01;
+
+/// Cases with their labels and the probability of each class.
+#[derive(Debug)]
+pub struct Table {
+    classes: Vec<String>,
+    labels: Mapped<u32>,
+    /// `[case][class]`
+    probabilities: Mapped<f64>,
+}
+
+/// Why a table cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TableError {
+    /// The file cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The table.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Something is wrong with a line.
+    #[error("{}, line {line}: {problem}", path.display())]
+    Line {
+        /// The table.
+        path: PathBuf,
+        /// From 1.
+        line: u64,
+        /// What.
+        problem: String,
+    },
+    /// There are no cases.
+    #[error("{} has no cases", path.display())]
+    Empty {
+        /// The table.
+        path: PathBuf,
+    },
+    /// There is no memory for the table.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// Labels and probabilities do not fit each other.
+    #[error("{labels} labels and {probabilities} probabilities are not a table of {classes} classes")]
+    Shape {
+        /// How many labels.
+        labels: usize,
+        /// How many probabilities.
+        probabilities: usize,
+        /// How many classes.
+        classes: usize,
+    },
+}
+
+impl TableError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            TableError::Line { .. } | TableError::Empty { .. } => Some(
+                "the first line is `case,label,` and the names of the classes; each other line has a case, its class, \
+                 and the probability of each class, which sum to 1"
+                    .into(),
+            ),
+            TableError::Memory(_) => Some("raise --ram".into()),
+            TableError::Io { .. } | TableError::Shape { .. } => None,
+        }
+    }
+}
+
+impl Table {
+    /// A table of labels (numbers of classes) and probabilities, `[case][class]`.
+    ///
+    /// # Errors
+    /// If they do not fit each other, a label is not that of a class, there are no cases, or the memory is not to be
+    /// had.
+    pub fn new(
+        classes: Vec<String>,
+        labels: &[u32],
+        probabilities: &[f64],
+        budget: &Budget,
+    ) -> Result<Table, TableError> {
+        let fits = probabilities.len() == labels.len() * classes.len();
+        if labels.is_empty() || !fits || labels.iter().any(|label| *label as usize >= classes.len()) {
+            let (labels, probabilities) = (labels.len(), probabilities.len());
+            return Err(TableError::Shape { labels, probabilities, classes: classes.len() });
+        }
+        let mut table = Table::zeroed(classes, labels.len(), budget)?;
+        table.labels.copy_from_slice(labels);
+        table.probabilities.copy_from_slice(probabilities);
+        Ok(table)
+    }
+
+    fn zeroed(classes: Vec<String>, cases: usize, budget: &Budget) -> Result<Table, TableError> {
+        let labels = Mapped::zeroed(budget, "table of cases", cases)?;
+        let probabilities = Mapped::zeroed(budget, "table of cases", cases.saturating_mul(classes.len()))?;
+        Ok(Table { classes, labels, probabilities })
+    }
+
+    /// Reads a CSV file: a header `case,label,` and the names of two classes or more, then a line per case with its
+    /// name, the name of its class, and the probability of each class in the order of the header.
+    ///
+    /// # Errors
+    /// If the file cannot be read, a line is not as said, or the memory is not to be had.
+    pub fn read(path: &Path, budget: &Budget) -> Result<Table, TableError> {
+        // The cases are counted first, so that memory is reserved before it is used.
+        let mut lines = Lines::open(path)?;
+        let classes = lines.header()?;
+        let mut cases = 0;
+        while lines.next()?.is_some() {
+            cases += 1;
+        }
+        if cases == 0 {
+            return Err(TableError::Empty { path: path.into() });
+        }
+        let mut table = Table::zeroed(classes, cases, budget)?;
+        let mut lines = Lines::open(path)?;
+        lines.header()?;
+        let numbers: BTreeMap<&str, u32> = table.classes.iter().map(String::as_str).zip(0..).collect();
+        let rows = table.probabilities.chunks_exact_mut(table.classes.len());
+        for (label, row) in table.labels.iter_mut().zip(rows) {
+            let Some(line) = lines.next()? else { break };
+            match parse(&line, &numbers, row) {
+                Ok(number) => *label = number,
+                Err(problem) => return Err(lines.error(problem)),
+            }
+        }
+        Ok(table)
+    }
+
+    /// The names of the classes.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// The class of each case.
+    pub fn labels(&self) -> &[u32] {
+        &self.labels
+    }
+
+    /// The probabilities of each case.
+    pub fn rows(&self) -> impl Iterator<Item = &[f64]> {
+        self.probabilities.chunks_exact(self.classes.len().max(1))
+    }
+
+    /// The probability of a class, case by case.
+    pub(crate) fn column(&self, class: usize) -> impl Iterator<Item = f64> {
+        self.rows().map(move |row| row.get(class).copied().unwrap_or(f64::NAN))
+    }
+}
+
+/// Reads a case into `row`, and gives the number of its class.
+fn parse(line: &str, classes: &BTreeMap<&str, u32>, row: &mut [f64]) -> Result<u32, String> {
+    let fields = fields(line).ok_or("a quote is not closed")?;
+    let [_, label, probabilities @ ..] = &fields[..] else {
+        return Err(format!("{} fields where {} are needed", fields.len(), row.len() + 2));
+    };
+    if probabilities.len() != row.len() {
+        return Err(format!("{} fields where {} are needed", fields.len(), row.len() + 2));
+    }
+    for (to, text) in row.iter_mut().zip(probabilities) {
+        *to = text
+            .parse()
+            .ok()
+            .filter(|probability| (0.0..=1.0).contains(probability))
+            .ok_or_else(|| format!("`{text}` is not a probability from 0 to 1"))?;
+    }
+    let sum: f64 = row.iter().sum();
+    if (sum - 1.0).abs() > ROUNDING {
+        return Err(format!("the probabilities sum to {sum}, not 1"));
+    }
+    let number = classes.get(&**label).copied();
+    number.ok_or_else(|| format!("the label `{label}` is not one of the classes in the header"))
+}
+
+/// The lines of a table that are not empty.
+struct Lines {
+    path: PathBuf,
+    reader: BufReader<File>,
+    at: u64,
+}
+
+impl Lines {
+    fn open(path: &Path) -> Result<Lines, TableError> {
+        let file = File::open(path).map_err(|source| TableError::Io { path: path.into(), source })?;
+        Ok(Lines { path: path.into(), reader: BufReader::new(file), at: 0 })
+    }
+
+    fn error(&self, problem: impl Into<String>) -> TableError {
+        TableError::Line { path: self.path.clone(), line: self.at, problem: problem.into() }
+    }
+
+    fn next(&mut self) -> Result<Option<String>, TableError> {
+        loop {
+            self.at += 1;
+            let mut bytes = Vec::new();
+            let read = self.reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut bytes);
+            read.map_err(|source| TableError::Io { path: self.path.clone(), source })?;
+            if bytes.is_empty() {
+                return Ok(None);
+            }
+            if bytes.len() as u64 == LONGEST_LINE && bytes.last() != Some(&b'\n') {
+                return Err(self.error(format!("is longer than {LONGEST_LINE} bytes")));
+            }
+            let text = String::from_utf8(bytes).map_err(|_| self.error("is not UTF-8"))?;
+            let text = text.trim_end_matches(['\n', '\r']);
+            let text = if self.at == 1 { text.trim_start_matches('\u{feff}') } else { text };
+            if !text.trim().is_empty() {
+                return Ok(Some(text.into()));
+            }
+        }
+    }
+
+    fn header(&mut self) -> Result<Vec<String>, TableError> {
+        let line = self.next()?.unwrap_or_default();
+        let found = fields(&line).ok_or_else(|| self.error("a quote is not closed"))?;
+        let classes = match &found[..] {
+            [case, label, classes @ ..] if case == "case" && label == "label" && classes.len() > 1 => classes,
+            _ => {
+                return Err(
+                    self.error("is not a header of `case,label,` and the names of two classes or more")
+                );
+            }
+        };
+        let classes: Vec<String> = classes.iter().map(|class| class.to_string()).collect();
+        let distinct: std::collections::BTreeSet<&String> = classes.iter().collect();
+        if distinct.len() < classes.len() {
+            return Err(self.error("two classes have the same name"));
+        }
+        Ok(classes)
+    }
+}

@@ -1,0 +1,218 @@
+//! Cases, compared one after the other and class by class.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::VoxelBox;
+use serde::{Deserialize, Serialize};
+
+use crate::compare::CaseFiles;
+use crate::masks::shape_with_margin;
+use crate::{
+    BettiNumbers, CaseScores, ClassMasks, Group, Lesions, Metric, MetricError, Scores, Summary, Surface,
+    SurfaceDistances, cl_dice, compare,
+};
+
+/// What is scored, and how.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Settings {
+    /// The classes.
+    pub classes: Vec<u8>,
+    /// The scores.
+    pub groups: BTreeSet<Group>,
+    /// What a surface is.
+    pub surface: Surface,
+    /// The tolerance of the NSD, in mm.
+    pub tolerance: f64,
+    /// The share of a lesion that makes it found, see [`Lesions::detection`].
+    pub lesion_overlap: f64,
+}
+
+impl Settings {
+    /// Overlap of these classes; the NSD, if it is asked for, at 1 mm; a lesion is found if it meets any voxel.
+    pub fn new(classes: Vec<u8>) -> Settings {
+        Settings {
+            classes,
+            groups: [Group::Overlap].into(),
+            surface: Surface::default(),
+            tolerance: 1.0,
+            lesion_overlap: 0.0,
+        }
+    }
+}
+
+/// A prediction and its reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CasePaths {
+    /// What was predicted.
+    pub prediction: PathBuf,
+    /// What it is compared with.
+    pub reference: PathBuf,
+}
+
+/// Finds for every reference of a folder that ends in `file_ending` the prediction of the same name; with `partial`,
+/// only those that have one.
+///
+/// # Errors
+/// If a folder cannot be listed or a prediction is missing.
+pub fn pair_cases(
+    predictions: &Path,
+    references: &Path,
+    file_ending: &str,
+    partial: bool,
+) -> Result<Vec<CasePaths>, MetricError> {
+    let list = |folder: &Path| -> Result<Vec<OsString>, MetricError> {
+        let error = |source| MetricError::Folder { path: folder.into(), source };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(folder).map_err(error)? {
+            let name = entry.map_err(error)?.file_name();
+            if name.to_string_lossy().ends_with(file_ending) {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    };
+    let (mut expected, found) = (list(references)?, list(predictions)?);
+    let has_prediction = |name: &OsString| found.binary_search(name).is_ok();
+    if !expected.iter().any(has_prediction) {
+        return Err(MetricError::NoCases { predictions: predictions.into(), references: references.into() });
+    }
+    expected.retain(|name| !partial || has_prediction(name));
+    let missing: Vec<String> = expected
+        .iter()
+        .filter(|name| !has_prediction(name))
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    if !missing.is_empty() {
+        return Err(MetricError::Missing {
+            predictions: predictions.into(),
+            references: references.into(),
+            missing,
+        });
+    }
+    let paths = |name| CasePaths { prediction: predictions.join(&name), reference: references.join(&name) };
+    Ok(expected.into_iter().map(paths).collect())
+}
+
+/// Scores cases. Overlap takes two planes of memory; the other groups take, one class and one group at a time, up to
+/// some 10 bytes per voxel of the box of the class. `done` is told how many cases are.
+///
+/// # Errors
+/// If two files cannot be read or compared, or the memory for a class is not to be had.
+pub fn evaluate(
+    cases: &[CasePaths],
+    settings: &Settings,
+    budget: &Budget,
+    threads: usize,
+    done: &dyn Fn(usize),
+) -> Result<Summary, MetricError> {
+    let mut scores = Vec::with_capacity(cases.len());
+    for case in cases {
+        scores.push(evaluate_case(case, settings, budget, threads)?);
+        done(scores.len());
+    }
+    Ok(Summary::new(scores, settings.clone()))
+}
+
+fn evaluate_case(
+    case: &CasePaths,
+    settings: &Settings,
+    budget: &Budget,
+    threads: usize,
+) -> Result<CaseScores, MetricError> {
+    let mut files = CaseFiles::open(&case.prediction, &case.reference)?;
+    let confusion = compare(&mut files, budget)?;
+    let mut metrics = BTreeMap::new();
+    for class in settings.classes.iter().copied() {
+        let mut scores = if settings.groups.contains(&Group::Overlap) {
+            Scores::from(confusion.overlap(class))
+        } else {
+            Scores::default()
+        };
+        match confusion.bounds(class) {
+            // A class in neither has no scores at all, rather than perfect ones.
+            None => {
+                let others = settings.groups.iter().filter(|group| **group != Group::Overlap);
+                others.flat_map(|group| group.metrics()).for_each(|metric| scores.set(metric, f64::NAN));
+            }
+            Some(bounds) => {
+                score_shape(class, &mut files, bounds, settings, budget, threads, &mut scores)
+                    .map_err(|error| error.in_class(&case.prediction, class))?;
+            }
+        }
+        metrics.insert(class, scores);
+    }
+    let CasePaths { prediction, reference } = case.clone();
+    Ok(CaseScores { prediction_file: prediction, reference_file: reference, metrics })
+}
+
+/// What a class in this box takes, but for what depends on its surface and its components.
+fn least_bytes(grid: [usize; 3], bounds: VoxelBox, groups: &BTreeSet<Group>) -> Bytes {
+    let voxels: u64 = shape_with_margin(grid, bounds).iter().map(|length| *length as u64).product();
+    let by_voxel = |group: &Group| match group {
+        Group::Overlap => 0,
+        Group::Surface | Group::Topology => 5,
+        Group::Lesion => 8,
+    };
+    Bytes(voxels.saturating_mul(2 + groups.iter().map(by_voxel).max().unwrap_or(0)))
+}
+
+/// The scores that need the masks of a class.
+fn score_shape(
+    class: u8,
+    files: &mut CaseFiles,
+    bounds: VoxelBox,
+    settings: &Settings,
+    budget: &Budget,
+    threads: usize,
+    scores: &mut Scores,
+) -> Result<(), MetricError> {
+    if settings.groups.iter().all(|group| *group == Group::Overlap) {
+        return Ok(());
+    }
+    // What cannot be done is refused before anything is read.
+    let shape = files.geometry().shape();
+    let needed = least_bytes(shape, bounds, &settings.groups);
+    let [depth, height, width] = bounds.shape;
+    drop(budget.reserve(&format!("a box of {depth} × {height} × {width} voxels"), needed)?);
+    let masks = ClassMasks::read(class, files, bounds, budget)?;
+    for group in &settings.groups {
+        match group {
+            Group::Overlap => (),
+            Group::Surface => {
+                let surfaces = SurfaceDistances::measure(&masks, settings.surface, budget, threads)?;
+                scores.set(Metric::HD, surfaces.hausdorff());
+                scores.set(Metric::HD95, surfaces.hausdorff_at(0.95));
+                scores.set(Metric::ASSD, surfaces.average_symmetric());
+                scores.set(Metric::NSD, surfaces.surface_dice(settings.tolerance));
+            }
+            Group::Topology => {
+                scores.set(Metric::ClDice, cl_dice(&masks, budget, threads)?);
+                let betti = BettiNumbers::count(&masks, budget, threads)?;
+                let [components, tunnels, cavities] = betti.errors().map(|error| error as f64);
+                scores.set(Metric::Betti0, components);
+                scores.set(Metric::Betti1, tunnels);
+                scores.set(Metric::Betti2, cavities);
+                scores.set(Metric::TopologyScore, betti.score());
+            }
+            Group::Lesion => {
+                let lesions = Lesions::find(&masks, budget, threads)?;
+                let (detection, panoptic) = (lesions.detection(settings.lesion_overlap), lesions.panoptic());
+                scores.set(Metric::LesionF1, detection.f1());
+                scores.set(Metric::LesionSensitivity, detection.sensitivity());
+                scores.set(Metric::LesionPrecision, detection.precision());
+                scores.set(Metric::PQ, panoptic.quality);
+                scores.set(Metric::SQ, panoptic.segmentation);
+                scores.set(Metric::RQ, panoptic.recognition);
+                let information = lesions.variation_of_information();
+                scores.set(Metric::VISplit, information.splits);
+                scores.set(Metric::VIMerge, information.merges);
+            }
+        }
+    }
+    Ok(())
+}

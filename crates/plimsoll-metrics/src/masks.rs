@@ -1,0 +1,163 @@
+//! One class of a prediction and of its reference, cut out of their grid.
+//!
+//! Scores of shape cost memory by the voxel, and nothing of a class is outside of its box. So they are computed inside
+//! the box of prediction and reference together, one class at a time.
+
+use plimsoll_memory::{Budget, Mapped};
+use plimsoll_volume::VoxelBox;
+
+use crate::compare::CaseFiles;
+use crate::{Confusion, MetricError};
+
+/// Voxels of background that are kept around the box.
+const MARGIN: usize = 1;
+
+/// A class as two masks (0 and 1) inside the box of both, with a margin of background along every axis of the grid
+/// that has more than one voxel. The grid is three-dimensional, or an image, which has depth 1 whichever its flat axis
+/// was.
+#[derive(Debug)]
+pub struct ClassMasks {
+    shape: [usize; 3],
+    spacing: [f64; 3],
+    grid_voxels: u64,
+    prediction: Mapped<u8>,
+    reference: Mapped<u8>,
+}
+
+impl ClassMasks {
+    /// Cuts a class out of two label maps of `shape` (depth, height, width) with voxels `spacing` mm apart. Takes 2
+    /// bytes per voxel of the box, from `budget`.
+    ///
+    /// # Errors
+    /// If a map does not fit the shape or the memory is not to be had.
+    pub fn new(
+        class: u8,
+        prediction: &[u8],
+        reference: &[u8],
+        shape: [usize; 3],
+        spacing: [f64; 3],
+        budget: &Budget,
+    ) -> Result<ClassMasks, MetricError> {
+        let [_, height, width] = shape;
+        let needed = VoxelBox::whole(shape).voxel_count();
+        if needed != Some(prediction.len()) || needed != Some(reference.len()) {
+            let found = [prediction.len(), reference.len()];
+            return Err(MetricError::Length { found, shape });
+        }
+        let plane = height * width;
+        let mut confusion = Confusion::default();
+        let planes = prediction.chunks(plane.max(1)).zip(reference.chunks(plane.max(1)));
+        for (z, (prediction, reference)) in planes.enumerate() {
+            confusion.add_plane(z, width, reference, prediction);
+        }
+        let copy = |from: &[u8], region: VoxelBox, to: &mut [u8]| {
+            let [z, y, x] = region.start;
+            for (row, to) in to.chunks_mut(region.shape[2].max(1)).enumerate() {
+                to.copy_from_slice(&from[(z * height + y + row) * width + x..][..to.len()]);
+            }
+        };
+        let bounds = confusion.bounds(class).unwrap_or(VoxelBox { start: [0; 3], shape: [0; 3] });
+        ClassMasks::cut(class, shape, spacing, bounds, budget, |region, planes| {
+            copy(prediction, region, planes.0);
+            copy(reference, region, planes.1);
+            Ok(())
+        })
+    }
+
+    /// Reads a class out of two files, given its box.
+    pub(crate) fn read(
+        class: u8,
+        files: &mut CaseFiles,
+        bounds: VoxelBox,
+        budget: &Budget,
+    ) -> Result<ClassMasks, MetricError> {
+        let (shape, spacing) = (files.geometry().shape(), files.geometry().spacing().0);
+        ClassMasks::cut(class, shape, spacing, bounds, budget, |region, planes| {
+            files.read(region, planes.0, planes.1)
+        })
+    }
+
+    fn cut(
+        class: u8,
+        grid: [usize; 3],
+        spacing: [f64; 3],
+        bounds: VoxelBox,
+        budget: &Budget,
+        mut read: impl FnMut(VoxelBox, (&mut [u8], &mut [u8])) -> Result<(), MetricError>,
+    ) -> Result<ClassMasks, MetricError> {
+        let padded = shape_with_margin(grid, bounds);
+        let voxels = padded.iter().product();
+        let mut prediction = Mapped::<u8>::zeroed(budget, "mask of the prediction", voxels)?;
+        let mut reference = Mapped::<u8>::zeroed(budget, "mask of the reference", voxels)?;
+        let [depth, height, width] = bounds.shape;
+        let mut planes = Mapped::<u8>::zeroed(budget, "evaluation", 2 * height * width)?;
+        let (first, second) = planes.split_at_mut(height * width);
+        let margin = grid.map(margin);
+        for z in 0..depth {
+            let [z0, y0, x0] = bounds.start;
+            let region = VoxelBox { start: [z0 + z, y0, x0], shape: [1, height, width] };
+            read(region, (&mut *first, &mut *second))?;
+            for (labels, mask) in [(&*first, &mut prediction), (&*second, &mut reference)] {
+                for (y, row) in labels.chunks_exact(width).enumerate() {
+                    let at = ((z + margin[0]) * padded[1] + y + margin[1]) * padded[2] + margin[2];
+                    for (voxel, label) in mask[at..at + width].iter_mut().zip(row) {
+                        *voxel = u8::from(*label == class);
+                    }
+                }
+            }
+        }
+        let (shape, spacing) = with_flat_axis_first(grid, padded, spacing);
+        let grid_voxels = grid.iter().map(|n| *n as u64).product();
+        Ok(ClassMasks { shape, spacing, grid_voxels, prediction, reference })
+    }
+
+    /// Depth, height, width of the masks.
+    pub fn shape(&self) -> [usize; 3] {
+        self.shape
+    }
+
+    /// Millimetres between voxels, in the same order.
+    pub fn spacing(&self) -> [f64; 3] {
+        self.spacing
+    }
+
+    /// The voxels of the whole grid.
+    pub fn grid_voxels(&self) -> u64 {
+        self.grid_voxels
+    }
+
+    /// Whether the grid has one voxel along an axis.
+    pub fn is_image(&self) -> bool {
+        self.shape[0] == 1
+    }
+
+    /// Where the class was predicted.
+    pub fn prediction(&self) -> &[u8] {
+        &self.prediction
+    }
+
+    /// Where the class is.
+    pub fn reference(&self) -> &[u8] {
+        &self.reference
+    }
+}
+
+fn margin(length: usize) -> usize {
+    if length > 1 { MARGIN } else { 0 }
+}
+
+/// The shape of the masks of a class in this box of a grid.
+pub(crate) fn shape_with_margin(grid: [usize; 3], bounds: VoxelBox) -> [usize; 3] {
+    if bounds.is_empty() {
+        return [0; 3];
+    }
+    std::array::from_fn(|axis| bounds.shape[axis] + 2 * margin(grid[axis]))
+}
+
+/// An axis of one voxel does not change the order of voxels wherever it is, so it may as well be the first.
+fn with_flat_axis_first(grid: [usize; 3], shape: [usize; 3], spacing: [f64; 3]) -> ([usize; 3], [f64; 3]) {
+    let Some(flat) = grid.iter().position(|length| *length == 1) else { return (shape, spacing) };
+    let others: Vec<usize> = (0..3).filter(|axis| *axis != flat).collect();
+    let order = [flat, others[0], others[1]];
+    (order.map(|axis| shape[axis]), order.map(|axis| spacing[axis]))
+}

@@ -1,0 +1,62 @@
+//! `plimsoll evaluate --classification`
+
+use std::path::Path;
+
+use plimsoll_metrics::classification::{Bootstrap, Interval, Report, Table as Cases, classify};
+
+use super::evaluate::{write, write_json};
+use super::session::Line;
+use crate::args::Evaluate;
+use crate::failure::{Failure, Outcome};
+use crate::report::{Table, json};
+
+/// Scores a classification, and writes the scores.
+pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
+    let default = Bootstrap::default();
+    let bootstrap = Bootstrap {
+        resamples: args.classification.resamples.unwrap_or(default.resamples),
+        seed: args.classification.seed.unwrap_or(default.seed),
+        ..default
+    };
+    let line = Line::draw(&args.ram, 1)?;
+    let cases = Cases::read(table, &line.budget)?;
+    let report = classify(&cases, &bootstrap, &line.budget)?;
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => table.with_file_name("scores.json"),
+    };
+    let tables = path.with_extension("csv");
+    let same = |written: &Path| std::fs::canonicalize(written).ok() == std::fs::canonicalize(table).ok();
+    if same(&path) || same(&tables) {
+        let message = format!("the scores would be written over {}", table.display());
+        return Err(Failure::new(message).hint("name another file with --output"));
+    }
+    write(&path, |file| write_json(file, &report))?;
+    write(&tables, |file| report.write_csv(file))?;
+    if as_json {
+        return json(&report);
+    }
+    print(&report);
+    Ok(())
+}
+
+fn print(report: &Report) {
+    let cell = |found: Option<&Interval>| {
+        let score = |score: Option<f64>| score.map_or("–".into(), |score| format!("{score:.4}"));
+        found.map_or("–".into(), |found| {
+            format!("{} ({}–{})", score(found.value), score(found.low), score(found.high))
+        })
+    };
+    let mut table =
+        Table::new(["score", "all"].into_iter().chain(report.classes.iter().map(|c| c.name.as_str())));
+    let mut names: Vec<&String> = report.overall.keys().collect();
+    names.extend(report.classes.iter().flat_map(|class| class.scores.keys()));
+    names.sort();
+    names.dedup();
+    for name in names {
+        let classes = report.classes.iter().map(|class| cell(class.scores.get(name)));
+        table.row([name.clone(), cell(report.overall.get(name))].into_iter().chain(classes));
+    }
+    table.print();
+    println!("  {} cases; 95 % intervals of {} resamples", report.cases, report.bootstrap.resamples);
+}

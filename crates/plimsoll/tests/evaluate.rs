@@ -1,0 +1,139 @@
+//! Scores, through the command line.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
+use support::{run, run_error, run_json};
+
+/// Writes a cube of class 1 with an edge of `edge` voxels, which begins at `first` along the width.
+fn write(path: &Path, length: usize, edge: usize, first: usize) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let geometry = Geometry::new([length; 3], Affine::from_spacing(Spacing([1.5; 3]))).unwrap();
+    let mut writer = VolumeWriter::create(path, &geometry, 1, ElementType::U8, None).unwrap();
+    let row = |inside: bool| (0..length).map(move |x| u8::from(inside && (first..first + edge).contains(&x)));
+    for z in 0..length {
+        let plane: Vec<u8> = (0..length).flat_map(|y| row(z < edge && y < edge)).collect();
+        writer.write_planes(&plane).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+struct Maps {
+    dir: tempfile::TempDir,
+    prediction: PathBuf,
+    reference: PathBuf,
+}
+
+fn maps(length: usize, edge: usize) -> Maps {
+    let dir = tempfile::tempdir().unwrap();
+    let [prediction, reference] =
+        ["predictions", "references"].map(|name| dir.path().join(name).join("a.nii.gz"));
+    write(&prediction, length, edge, 1);
+    write(&reference, length, edge, 0);
+    Maps { dir, prediction, reference }
+}
+
+impl Maps {
+    /// Compares the two folders.
+    fn folders<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
+        let [prediction, reference] =
+            [&self.prediction, &self.reference].map(|path| path.parent().unwrap().to_str().unwrap());
+        [&["evaluate", prediction, reference, "--labels", "1,2"], more].concat()
+    }
+}
+
+#[test]
+fn summary_table_and_plots_stand_with_the_predictions() {
+    let maps = maps(12, 5);
+    let summary = run_json(&maps.folders(&["--metrics", "all", "--surface", "voxels", "--tolerance", "1.5"]));
+    let scores = &summary["metric_per_case"][0]["metrics"]["1"];
+    assert_eq!(scores["Dice"], 0.8);
+    assert_eq!((&scores["HD"], &scores["NSD"]), (&1.5.into(), &1.0.into()));
+    assert_eq!((&scores["LesionF1"], &scores["Betti0Error"]), (&1.0.into(), &0.0.into()));
+    assert!(summary["metric_per_case"][0]["metrics"]["2"]["HD95"].is_null());
+    assert_eq!(summary["foreground_mean"]["HD"], 1.5);
+    assert_eq!(summary["settings"]["surface"], "voxels");
+    let folder = maps.prediction.parent().unwrap();
+    let file = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&file("summary.json")).unwrap(), summary);
+    assert!(file("scores.csv").starts_with("case,class,Dice,IoU,Sensitivity,Precision,"));
+    assert!(file("scores.svg").contains(">clDice<"));
+}
+
+#[test]
+fn overlap_alone_is_scored_unless_more_is_asked_for() {
+    let maps = maps(12, 5);
+    let out = maps.dir.path().join("fold.json");
+    let summary = run_json(&maps.folders(&["-o", out.to_str().unwrap()]));
+    assert!(summary["foreground_mean"]["IoU"].is_number() && summary["foreground_mean"]["HD"].is_null());
+    assert!(summary["foreground_mean"].as_object().unwrap().keys().all(|name| name != "HD"));
+    assert!(["json", "csv", "svg"].iter().all(|ending| out.with_extension(ending).is_file()));
+    // Two files are one case.
+    let [prediction, reference] = [&maps.prediction, &maps.reference].map(|path| path.to_str().unwrap());
+    let alone = run_json(&["evaluate", prediction, reference, "--labels", "1,2"]);
+    assert_eq!(alone["foreground_mean"], summary["foreground_mean"]);
+}
+
+#[test]
+fn scores_do_not_depend_on_threads() {
+    let maps = maps(20, 9);
+    let [one, three] =
+        ["1", "3"].map(|threads| run_json(&maps.folders(&["--metrics", "all", "--threads", threads])));
+    assert_eq!(one, three);
+}
+
+#[test]
+fn a_class_over_the_line_is_refused_and_nothing_is_written() {
+    let maps = maps(220, 219);
+    let error = run_error(&maps.folders(&["--metrics", "lesion", "--ram", "80MiB", "--threads", "1"]));
+    for part in
+        ["a.nii.gz, class 1: ", "219 × 219 × 220 voxels needs", "of 80.0 MiB is free", "hint: raise --ram"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(!maps.prediction.with_file_name("summary.json").exists());
+    run_json(&maps.folders(&["--ram", "80MiB", "--threads", "1"]));
+}
+
+#[test]
+fn settings_that_mean_nothing_are_refused() {
+    let maps = maps(4, 2);
+    for wrong in [
+        ["--tolerance=-1", "--partial"],
+        ["--tolerance", "nan"],
+        ["--lesion-overlap", "1.5"],
+        ["--surface", "both"],
+    ] {
+        let error = run_error(&maps.folders(&wrong));
+        let option = wrong[0].split('=').next().unwrap();
+        assert!(error.contains(option), "{error}");
+    }
+    assert!(run_error(&["evaluate"]).contains("error: "));
+}
+
+#[test]
+fn classifications_are_scored_from_a_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let table = dir.path().join("cases.csv");
+    fs::write(&table, "case,label,no,yes\na,no,0.9,0.1\nb,yes,0.6,0.4\nc,yes,0.2,0.8\nd,no,0.7,0.3\n")
+        .unwrap();
+    let path = table.to_str().unwrap();
+    let report = run_json(&["evaluate", "--classification", path, "--resamples", "50", "--seed", "3"]);
+    assert_eq!((&report["cases"], &report["overall"]["accuracy"]["value"]), (&4.into(), &0.75.into()));
+    assert_eq!(report["overall"]["auroc"]["value"], 1.0);
+    assert_eq!(report["confusion_matrix"], serde_json::json!([[2, 0], [1, 1]]));
+    let again = run_json(&["evaluate", "--classification", path, "--resamples", "50", "--seed", "3"]);
+    assert_eq!(report, again);
+    assert!(fs::read_to_string(dir.path().join("scores.csv")).unwrap().contains("yes,sensitivity,0.5,"));
+    assert!(dir.path().join("scores.json").is_file());
+    assert!(run(&["evaluate", "--classification", path]).status.success());
+    let error = run_error(&["evaluate", "--classification", path, "-o", path]);
+    assert!(error.contains("written over"), "{error}");
+    fs::write(&table, "case,label,no,yes\na,no,0.9,0.2\n").unwrap();
+    let error = run_error(&["evaluate", "--classification", path]);
+    assert!(error.contains("cases.csv, line 2: ") && error.contains("hint: "), "{error}");
+}
