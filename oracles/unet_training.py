@@ -140,6 +140,9 @@ def run(name, c, patch, n, steps, settings, loss_options, folder, suffix):
     losses, norms, own = train(net, c, patch, n, steps, settings, loss_of)
     exact_losses, _, gradients = train(exact, c, patch, n, steps, settings, loss_of)
     rounded_losses, _, _ = train(rounded, c, patch, n, steps, settings, loss_of, bf16=True)
+    if not np.isfinite(rounded_losses).all():
+        print(f"{name}: PyTorch's own losses with bf16 are not finite")
+        rounded_losses = []
     off = {k: ((own[k] - g).norm() / g.norm()).item() for k, g in gradients.items() if not k.endswith("conv.bias")}
     loss_off = max(abs(a - b) / b for a, b in zip(losses, exact_losses))
     save_file({k: g.float() for k, g in gradients.items()}, folder / f"unet_{name}_gradients.safetensors")
