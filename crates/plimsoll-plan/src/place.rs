@@ -17,7 +17,7 @@ pub struct Item {
 }
 
 /// Where things are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// One per item.
     pub offsets: Vec<usize>,

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::{Dataset, atomic};
 use plimsoll_data::phantom::{self, PhantomConfig};
+use plimsoll_data::{Dataset, atomic};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_nn::{Family, Optimizer};
 use plimsoll_train::{NetworkSettings, Settings};
