@@ -37,7 +37,7 @@ fn print(name: &str, net: &UNet, patch: [usize; 3], micro_batch: usize, precisio
         precision,
     };
     let program = [training.programs().unwrap().gradient];
-    let layout = CpuLayout { threads: 2 };
+    let layout = CpuLayout::new(2);
     println!("{name} at {patch:?} × {micro_batch}, {precision:?}");
     let kept = plan(&program, &layout, Options { fold: false, ..Options::default() }).unwrap();
     let persistent = kept.persistent_bytes();

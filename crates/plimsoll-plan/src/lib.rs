@@ -14,6 +14,7 @@
 
 mod engine;
 mod error;
+pub mod explain;
 pub mod fold;
 mod layout;
 pub mod liveness;

@@ -77,6 +77,19 @@ impl Default for Options {
 }
 
 impl ProgramPlan {
+    /// The names of the values that are made again instead of held, without repeats.
+    pub fn recomputed(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .copies
+            .iter()
+            .filter_map(|id| self.program.tensors.get(id.index()))
+            .map(|tensor| tensor.name.clone())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
     /// The tensor of the given program that a tensor is, or is a copy of.
     pub fn origin(&self, tensor: TensorId) -> TensorId {
         let own = self.program.tensors.len().saturating_sub(self.copies.len());

@@ -148,16 +148,12 @@ impl<'a> Planner<'a> {
         for choice in first.curve() {
             let plan = self.plan_near(self.top + choice.lower_bound)?;
             let program = &plan.programs[0];
-            let mut dropped: Vec<String> =
-                program.copies.iter().map(|id| program.program.tensor(*id).name.clone()).collect();
-            dropped.sort_unstable();
-            dropped.dedup();
             let point = Point {
                 arena_bytes: plan.arena_bytes,
                 lower_bound_bytes: plan.lower_bound_bytes,
                 recompute_flops_fraction: program.recompute_flops_fraction,
                 predicted_seconds: program.predicted_seconds,
-                dropped,
+                dropped: program.recomputed(),
             };
             if points.last().is_none_or(|last| point.arena_bytes < last.arena_bytes) {
                 points.push(point);
