@@ -133,7 +133,7 @@ fn explanations(planned: &PlannedRun, name: &str) -> Outcome<Vec<Explanation>> {
     let near: Vec<&str> = near.take(5).collect();
     let failure = Failure::new(format!("the program `{}` has no tensor `{name}`", program.name));
     Err(match near.as_slice() {
-        [] => failure.hint("names are those in --json --explain of a parameter, or titles in a --draw file"),
+        [] => failure.hint("the boxes of a --draw file have names"),
         near => failure.hint(format!("names like it: {}", near.join(", "))),
     })
 }

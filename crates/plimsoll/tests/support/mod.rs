@@ -10,6 +10,8 @@ use plimsoll_data::phantom::{self, PhantomConfig};
 pub fn plimsoll() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.current_dir(std::env::temp_dir());
+    // The user's own cache folder is no business of tests.
+    command.env("XDG_CACHE_HOME", std::env::temp_dir().join("plimsoll-test-cache"));
     command
 }
 
