@@ -14,16 +14,18 @@ use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, Plan, Planner, pla
 
 const THREADS: usize = 2;
 
-fn gradient_program(precision: DType, accumulation: usize) -> Program {
+fn small_net() -> UNet {
     let strides = [[1; 3], [2; 3], [2; 3]];
-    let mut net = UNet::plain_conv(1, 3, &[16, 24, 32], &[[3; 3]; 3], &strides);
-    net.deep_supervision = 1;
+    UNet::plain_conv(1, 3, &[16, 24, 32], &[[3; 3]; 3], &strides)
+}
+
+fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation: usize) -> Program {
     let training = Training {
         net,
         loss: RegionTerms::default(),
         optimizer: Optimizer::adamw(),
         max_grad_norm: Some(12.0),
-        patch: [16, 16, 24],
+        patch,
         batch: 2,
         micro_batch: 2 / accumulation,
         precision,
@@ -45,6 +47,9 @@ fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
                 (Role::Input, Kind::Labels) => {
                     let labels: Vec<u8> = (0..count).map(|i| (1.5 + 1.5 * noise(1, i)) as u8).collect();
                     engine.write(0, id, HostSlice::U8(&labels));
+                }
+                (Role::Input, Kind::Table) => {
+                    engine.write(0, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10)));
                 }
                 (role, _) if role == Role::Input || (role.is_persistent() && run == 0) => {
                     let scale = if role == Role::State { 0.0 } else { 0.2 };
@@ -77,7 +82,7 @@ fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
 fn gradients_have_the_same_bits_whatever_is_made_again() {
     let layout = CpuLayout::new(THREADS);
     for (precision, accumulation) in [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 1)] {
-        let given = [gradient_program(precision, accumulation)];
+        let given = [gradient_program(small_net(), [16, 16, 24], precision, accumulation)];
         let apart = Options { reuse: false, ..Options::default() };
         let expected = bits(&given[0], plan(&given, &layout, apart).unwrap());
         let planner = Planner::new(&given, &layout, Options::default()).unwrap();
@@ -102,7 +107,10 @@ fn gradients_have_the_same_bits_whatever_is_made_again() {
 #[test]
 fn a_search_meets_its_budget_near_the_lower_bound_and_less_memory_never_is_faster() {
     let layout = CpuLayout::new(THREADS);
-    let given = [gradient_program(DType::Bf16, 2)];
+    let strides = [[1; 3], [2; 3], [2; 3], [2; 3], [2; 3]];
+    let net = UNet::dynunet(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides);
+    // Planned, not run.
+    let given = [gradient_program(net, [96; 3], DType::Bf16, 2)];
     let planner = Planner::new(&given, &layout, Options::default()).unwrap();
     let most = planner.plan(None).unwrap();
     let least = planner.plan(Some(0)).unwrap();

@@ -29,6 +29,9 @@ pub struct Placement {
 
 /// How many orders of the large items are tried, from each of the first few orders.
 const PATIENCE: usize = 1500;
+/// How many orders of all items are tried then, if the arena is still larger than needed by the part `SLACK`.
+const LAST_PATIENCE: usize = 400;
+const SLACK: usize = 1000;
 /// Items of less than this part of the lower bound are placed last, where the others leave room.
 const SMALL: usize = 256;
 
@@ -60,9 +63,14 @@ pub fn place(items: &[Item]) -> Placement {
     orders[1].sort_by_key(|i| Reverse(items[*i].bytes * length(*i)));
     orders[2].sort_by_key(|i| Reverse((length(*i), items[*i].bytes)));
     orders[3].sort_by_key(|i| (items[*i].span.start, Reverse(items[*i].bytes)));
-    let mut best = Placement::default();
-    for order in &orders {
-        best = better(best, place_in_order(items, order));
+    let mut best = place_in_order(items, &orders[0]);
+    let mut best_order = orders[0].clone();
+    for order in &orders[1..] {
+        let placement = place_in_order(items, order);
+        if placement.bytes < best.bytes {
+            best = placement;
+            best_order.clone_from(order);
+        }
     }
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
     for order in orders {
@@ -71,21 +79,29 @@ pub fn place(items: &[Item]) -> Placement {
         }
         let (mut large, small): (Vec<usize>, Vec<usize>) =
             order.into_iter().partition(|i| items[*i].bytes >= bound / SMALL);
-        climb(items, &mut large, bound, &mut random);
+        climb(items, &mut large, bound, PATIENCE, &mut random);
         large.extend(small);
-        best = better(best, place_in_order(items, &large));
+        let placement = place_in_order(items, &large);
+        if placement.bytes < best.bytes {
+            best = placement;
+            best_order = large;
+        }
+    }
+    if best.bytes > bound + bound / SLACK {
+        climb(items, &mut best_order, bound, LAST_PATIENCE, &mut random);
+        best = better(best, place_in_order(items, &best_order));
     }
     best
 }
 
 fn better(a: Placement, b: Placement) -> Placement {
-    if a.offsets.len() == b.offsets.len() && a.bytes <= b.bytes { a } else { b }
+    if a.bytes <= b.bytes { a } else { b }
 }
 
 /// Improves an order: an item at the top of the arena, or one that stands in its way, is placed earlier.
-fn climb(items: &[Item], order: &mut Vec<usize>, bound: usize, random: &mut u64) {
+fn climb(items: &[Item], order: &mut Vec<usize>, bound: usize, patience: usize, random: &mut u64) {
     let mut best = place_in_order(items, order);
-    for _ in 0..PATIENCE {
+    for _ in 0..patience {
         if best.bytes <= bound {
             break;
         }
