@@ -12,7 +12,7 @@ const NET: [&str; 12] = [
     "--net",
     "dynunet",
     "--features",
-    "16,24,32",
+    "16,24,32,32",
     "--patch-size",
     "32,32,32",
     "--batch-size",
