@@ -114,8 +114,14 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// If the verifier rejects the plan.
     pub fn plan(&self, budget: Option<usize>) -> Result<Plan, PlanError> {
-        let room = budget.map(|budget| budget.saturating_sub(self.top));
-        let placed = self.searches.iter().map(|search| self.choose(search, room)).collect();
+        let mut room = budget.map(|budget| budget.saturating_sub(self.top));
+        let mut placed = Vec::with_capacity(self.searches.len());
+        for search in &self.searches {
+            let chosen = self.choose(search, room);
+            // Programs lie in the same space: one need not be smaller than another that cannot be.
+            room = room.map(|room| room.max(chosen.placement.bytes));
+            placed.push(chosen);
+        }
         self.verified(placed)
     }
 
