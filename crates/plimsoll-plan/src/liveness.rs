@@ -102,49 +102,67 @@ impl<'a> Flow<'a> {
     /// The buffers of all values but parameters and states, which live for ever. A result takes the place of an operand that
     /// ends with the node, where the node may work in place and the sizes agree.
     pub fn buffers(&self) -> Vec<Buffer> {
-        let spans = self.spans();
-        let mut buffers: Vec<Buffer> = Vec::with_capacity(self.values.len());
-        let mut buffer_of: Vec<Option<usize>> = vec![None; self.values.len()];
-        let start = |id: TensorId, buffers: &mut Vec<Buffer>, buffer_of: &mut Vec<Option<usize>>| {
-            if let Some(span) = spans[id.index()] {
-                buffer_of[id.index()] = Some(buffers.len());
-                buffers.push(Buffer { tensors: vec![id], span, bytes: self.values[id.index()].bytes });
-            }
-        };
-        for (index, value) in self.values.iter().enumerate() {
-            if value.role == Role::Input {
-                start(TensorId(index as u32), &mut buffers, &mut buffer_of);
-            }
-        }
-        for (place, node) in self.nodes.iter().enumerate() {
-            let mut taken: Vec<TensorId> = Vec::new();
-            for (result, id) in node.outputs.iter().enumerate() {
-                let Some(span) = spans[id.index()] else { continue };
-                let fits = |operand: &TensorId| {
-                    let value = self.values[operand.index()];
-                    value.role == Role::Intermediate
-                        && spans[operand.index()].is_some_and(|span| span.end == place)
-                        && value.bytes == self.values[id.index()].bytes
-                        && node.inputs.iter().filter(|input| *input == operand).count() == 1
-                };
-                let operand = node
-                    .in_place
-                    .iter()
-                    .filter(|(of, _)| *of == result)
-                    .filter_map(|(_, operand)| node.inputs.get(*operand).copied())
-                    .find(|operand| fits(operand) && !taken.contains(operand));
-                let shared = operand.and_then(|operand| buffer_of[operand.index()].map(|b| (operand, b)));
-                match shared {
-                    Some((operand, buffer)) => {
-                        taken.push(operand);
-                        buffer_of[id.index()] = Some(buffer);
-                        buffers[buffer].tensors.push(*id);
-                        buffers[buffer].span.end = span.end;
-                    }
-                    None => start(*id, &mut buffers, &mut buffer_of),
-                }
+        let (stretches, of_value) = self.stretches();
+        let mut buffers: Vec<Buffer> = stretches
+            .iter()
+            .map(|(span, bytes)| Buffer { tensors: Vec::new(), span: *span, bytes: *bytes })
+            .collect();
+        // Values of one buffer follow one another in order of time.
+        let inputs = (0..self.values.len()).map(|index| TensorId(index as u32));
+        let inputs = inputs.filter(|id| self.values[id.index()].role == Role::Input);
+        for id in inputs.chain(self.nodes.iter().flat_map(|node| node.outputs.iter().copied())) {
+            if let Some(buffer) = of_value[id.index()] {
+                buffers[buffer].tensors.push(id);
             }
         }
         buffers
+    }
+
+    /// The buffers without the names of their values, and the buffer of each value.
+    pub(crate) fn stretches(&self) -> (Vec<(Span, usize)>, Vec<Option<usize>>) {
+        let spans = self.spans();
+        let mut stretches: Vec<(Span, usize)> = Vec::with_capacity(self.values.len());
+        let mut of_value: Vec<Option<usize>> = vec![None; self.values.len()];
+        for (index, (value, span)) in self.values.iter().zip(&spans).enumerate() {
+            if let (Role::Input, Some(span)) = (value.role, span) {
+                of_value[index] = Some(stretches.len());
+                stretches.push((*span, value.bytes));
+            }
+        }
+        for (place, node) in self.nodes.iter().enumerate() {
+            for (result, id) in node.outputs.iter().enumerate() {
+                let Some(span) = spans[id.index()] else { continue };
+                let bytes = self.values[id.index()].bytes;
+                let is_taken = |buffer: usize| {
+                    node.outputs[..result].iter().any(|other| of_value[other.index()] == Some(buffer))
+                };
+                let shared = node
+                    .in_place
+                    .iter()
+                    .filter(|(of, _)| *of == result)
+                    .filter_map(|(_, operand)| node.inputs.get(*operand))
+                    .filter(|operand| {
+                        let value = self.values[operand.index()];
+                        value.role == Role::Intermediate
+                            && spans[operand.index()].is_some_and(|span| span.end == place)
+                            && value.bytes == bytes
+                            && node.inputs.iter().filter(|input| input == operand).count() == 1
+                    })
+                    .filter_map(|operand| of_value[operand.index()])
+                    .find(|buffer| !is_taken(*buffer));
+                // A state that is updated in place has no span, so every result here is a new value.
+                of_value[id.index()] = Some(match shared {
+                    Some(buffer) => {
+                        stretches[buffer].0.end = span.end;
+                        buffer
+                    }
+                    None => {
+                        stretches.push((span, bytes));
+                        stretches.len() - 1
+                    }
+                });
+            }
+        }
+        (stretches, of_value)
     }
 }

@@ -312,9 +312,9 @@ impl Search {
     fn measure(&self, releases: Vec<Release>) -> Option<Tried> {
         let schedule = self.recomputation.schedule(&releases)?;
         let mut change = vec![0isize; schedule.steps.len() + 1];
-        for buffer in schedule.flow(&self.values, &self.in_place).buffers() {
-            change[buffer.span.start] += buffer.bytes as isize;
-            change[buffer.span.end + 1] -= buffer.bytes as isize;
+        for (span, bytes) in schedule.flow(&self.values, &self.in_place).stretches().0 {
+            change[span.start] += bytes as isize;
+            change[span.end + 1] -= bytes as isize;
         }
         let mut now = 0;
         let mut held = Vec::with_capacity(schedule.steps.len());
