@@ -180,8 +180,8 @@ pub fn equivalent(given: &Program, scheduled: &Program) -> Result<(), PlanError>
     Ok(())
 }
 
-/// Checks that each tensor is what it stands for: the given program's tensors those of the same id, copies what they are
-/// copies of. Only what the program overwrites, its parameters and states, is left to [`equivalent`].
+/// Checks that each tensor that a node makes is what it stands for: the given program's tensor of the same id, or the one
+/// that it is a copy of.
 fn copies(given: &Program, plan: &ProgramPlan) -> Result<(), PlanError> {
     let mut values = Values::default();
     let (first, second) = (values.of(given), values.of(&plan.program));
