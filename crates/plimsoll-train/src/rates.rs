@@ -21,8 +21,8 @@ struct Kept {
     bytes_per_second: f64,
 }
 
-/// The machine's rates: from `plimsoll/costs-….json` in the user's cache folder, or measured and written there. They decide
-/// which plan is thought the fastest, never what comes out of a run.
+/// The machine's rates: from `plimsoll/costs-….json` in the user's cache folder, or measured and written there. They
+/// decide which plan is thought the fastest, never what comes out of a run.
 pub fn rates(machine: Machine) -> Rates {
     let (processor, simd) = (processor(), Level::from_environment().to_string());
     let file = cache_folder().map(|folder| {
