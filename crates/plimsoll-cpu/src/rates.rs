@@ -36,8 +36,8 @@ impl Rates {
         Ok(Rates { flops: fma_peak(threads)?, bytes: bandwidth(threads, memory.min(BUFFER_BYTES)) })
     }
 
-    /// Predicted time of a node: arithmetic at the share of the peak that its kernels reach, and each operand and result
-    /// moved once.
+    /// Predicted time of a node: arithmetic at the share of the peak that its kernels reach, and each operand and
+    /// result moved once.
     pub(crate) fn seconds(&self, program: &Program, node: &Node) -> f64 {
         let cost = program.cost(node);
         // Shares of the peak, measured. With few taps there is little to do between loads and stores.

@@ -26,8 +26,8 @@ pub trait Layout {
     /// If there is none.
     fn supports(&self, program: &Program, node: &Node) -> Result<(), Unsupported>;
 
-    /// Predicted time of a node in seconds: what it computes or what it moves, whichever takes longer. It decides what is
-    /// worth computing twice, never what is computed.
+    /// Predicted time of a node in seconds: what it computes or what it moves, whichever takes longer. It decides
+    /// what is worth computing twice, never what is computed.
     fn seconds(&self, program: &Program, node: &Node) -> f64 {
         let cost = program.cost(node);
         (cost.flops as f64 / FLOPS_PER_SECOND).max(cost.bytes as f64 / BYTES_PER_SECOND)

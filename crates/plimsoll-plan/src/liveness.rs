@@ -77,8 +77,8 @@ impl<'a> Flow<'a> {
         }
     }
 
-    /// From which node to which each value is held; none for parameters and states, and for values that no node touches.
-    /// Inputs are there from the first node on, outputs until the last.
+    /// From which node to which each value is held; none for parameters and states, and for values that no node
+    /// touches. Inputs are there from the first node on, outputs until the last.
     pub fn spans(&self) -> Vec<Option<Span>> {
         let last = self.nodes.len().saturating_sub(1);
         let mut spans: Vec<Option<Span>> = self
@@ -99,8 +99,8 @@ impl<'a> Flow<'a> {
         spans
     }
 
-    /// The buffers of all values but parameters and states, which live for ever. A result takes the place of an operand that
-    /// ends with the node, where the node may work in place and the sizes agree.
+    /// The buffers of all values but parameters and states, which live for ever. A result takes the place of an
+    /// operand that ends with the node, where the node may work in place and the sizes agree.
     pub fn buffers(&self) -> Vec<Buffer> {
         let (stretches, of_value) = self.stretches();
         let mut buffers: Vec<Buffer> = stretches

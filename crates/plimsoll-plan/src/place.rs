@@ -1,9 +1,9 @@
 //! Offsets for buffers whose life spans are known: dynamic storage allocation, offline.
 //!
-//! Buffers are placed one after the other, each at the lowest offset where it fits between those already placed that live at
-//! the same time. What is found depends on the order, so several orders are tried; then the order of the large buffers is
-//! improved by placing one at the top of the arena earlier, until the lower bound is met or patience ends. The search is the
-//! same on every run.
+//! Buffers are placed one after the other, each at the lowest offset where it fits between those already placed that
+//! live at the same time. What is found depends on the order, so several orders are tried; then the order of the
+//! large buffers is improved by placing one at the top of the arena earlier, until the lower bound is met or patience
+//! ends. The search is the same on every run.
 
 use std::cmp::Reverse;
 
@@ -129,8 +129,8 @@ fn climb(items: &[Item], order: &mut Vec<usize>, bound: usize, patience: usize, 
     }
 }
 
-/// Places items one after the other, each at the lowest offset that is free for as long as it is held. What the order leaves
-/// out stays at offset 0 and does not count.
+/// Places items one after the other, each at the lowest offset that is free for as long as it is held. What the order
+/// leaves out stays at offset 0 and does not count.
 fn place_in_order(items: &[Item], order: &[usize]) -> Placement {
     let mut offsets = vec![0; items.len()];
     // What is placed, by offset.

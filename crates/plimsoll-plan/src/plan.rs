@@ -65,8 +65,8 @@ pub struct Options {
     pub fold: bool,
     /// Whether places are used again. Without, everything has a place of its own: a second opinion in tests.
     pub reuse: bool,
-    /// Bytes that the arena should not exceed. The plan is the fastest that was found within; where there is none, the one
-    /// with the least arena.
+    /// Bytes that the arena should not exceed. The plan is the fastest that was found within; where there is none,
+    /// the one with the least arena.
     pub budget: Option<usize>,
 }
 

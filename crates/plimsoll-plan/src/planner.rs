@@ -50,8 +50,8 @@ struct Placed {
     placement: Placement,
 }
 
-/// Plans a set of programs: parameters and states of one name are one tensor, at the bottom of the arena; above them each
-/// program lays out its own values, in the same space as the others.
+/// Plans a set of programs: parameters and states of one name are one tensor, at the bottom of the arena; above them
+/// each program lays out its own values, in the same space as the others.
 ///
 /// # Errors
 /// If a program is not well formed, a node has no kernel, two programs disagree about a name, or — which would be an error
@@ -108,8 +108,8 @@ impl<'a> Planner<'a> {
         Ok(Planner { layout, options, given, searches, persistent, by_name, top })
     }
 
-    /// The fastest plan found whose arena takes at most `budget` bytes; where there is none, the one with the least arena.
-    /// Without a budget nothing is made again.
+    /// The fastest plan found whose arena takes at most `budget` bytes; where there is none, the one with the least
+    /// arena. Without a budget nothing is made again.
     ///
     /// # Errors
     /// If the verifier rejects the plan.

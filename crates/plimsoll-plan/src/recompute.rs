@@ -1,9 +1,9 @@
 //! Values that are let go of and made again instead of held.
 //!
-//! Between two uses a value need not be held: its place is free if the node that made it is run once more before the next
-//! use. The copy is made by the same op from the same operands, so it has the same bits. Operands that are let go of
-//! themselves are made again first, and a copy serves all uses until the value is let go of once more. A node whose results
-//! nobody reads before they are let go of is not run there at all: it is put off.
+//! Between two uses a value need not be held: its place is free if the node that made it is run once more before the
+//! next use. The copy is made by the same op from the same operands, so it has the same bits. Operands that are let
+//! go of themselves are made again first, and a copy serves all uses until the value is let go of once more. A node
+//! whose results nobody reads before they are let go of is not run there at all: it is put off.
 
 use plimsoll_graph::{Node, Op, Program, Recompute, Role, TensorId};
 use serde::{Deserialize, Serialize};
@@ -130,7 +130,8 @@ impl Recomputation {
         self.maker.get(tensor.index()).copied().flatten()
     }
 
-    /// Letting go of a tensor before a node, where that is possible: some node touches it before and makes it or reads it.
+    /// Letting go of a tensor before a node, where that is possible: some node touches it before and makes it or
+    /// reads it.
     pub fn release_before(&self, tensor: TensorId, place: usize) -> Option<Release> {
         self.maker(tensor)?;
         let touches = self.touches.get(tensor.index())?;
@@ -149,10 +150,13 @@ impl Recomputation {
         all
     }
 
-    /// The order of execution with some releases, which stand in ascending order. None if a value would have to be made
-    /// again from a parameter or state that has changed since.
+    /// The order of execution with some releases, which stand in ascending order. None if there is no such tensor, or a
+    /// value would have to be made again from a parameter or state that has changed since.
     pub fn schedule(&self, releases: &[Release]) -> Option<Schedule> {
         let nodes = &self.program.nodes;
+        if releases.iter().any(|release| release.tensor.index() >= self.program.tensors.len()) {
+            return None;
+        }
         let mut writer = Writer {
             of: self,
             current: self.program.ids().map(Some).collect(),

@@ -1,11 +1,12 @@
 //! Which values to let go of, so that a program fits into a number of bytes and takes as little longer as possible.
 //!
-//! What a choice needs at the least and how long it takes follow from liveness alone, in microseconds; so the search tries
-//! many. It begins with everything held and a target a little below the peak. Of all values that are held, idle, while more
-//! than the target is held, it lets go of the one that takes away the most excess (bytes above the target, summed over the
-//! nodes) per second of added time, and again, until the target is met; then it takes back what turned out to be needless.
-//! The next, lower target starts from there, down to the floor where nothing helps any more. So one search gives the whole
-//! curve of memory against time. Everything is counted, nothing is timed: the same program gives the same curve.
+//! What a choice needs at the least and how long it takes follow from liveness alone, in microseconds; so the search
+//! tries many. It begins with everything held and a target a little below the peak. Of all values that are held,
+//! idle, while more than the target is held, it lets go of the one that takes away the most excess (bytes above the
+//! target, summed over the nodes) per second of added time, and again, until the target is met; then it takes back
+//! what turned out to be needless. The next, lower target starts from there, down to the floor where nothing helps
+//! any more. So one search gives the whole curve of memory against time. Everything is counted, nothing is timed: the
+//! same program gives the same curve.
 
 use std::cell::OnceCell;
 
@@ -101,8 +102,8 @@ impl Search {
         self.measure(releases).map(|tried| tried.choice)
     }
 
-    /// The buffers of a schedule's values, and what is to be placed: those, then the scratch of its steps. Nothing works in
-    /// place unless `in_place`.
+    /// The buffers of a schedule's values, and what is to be placed: those, then the scratch of its steps. Nothing
+    /// works in place unless `in_place`.
     pub fn items(&self, schedule: &Schedule, in_place: bool) -> (Vec<Buffer>, Vec<Item>) {
         let none = vec![Vec::new(); self.in_place.len()];
         let pairs = if in_place { &self.in_place } else { &none };
@@ -117,8 +118,8 @@ impl Search {
         (buffers, items)
     }
 
-    /// Choices from the one that holds everything to the one that needs the least, each the fastest that was found for its
-    /// bytes: ever fewer bytes, ever more time.
+    /// Choices from the one that holds everything to the one that needs the least, each the fastest that was found
+    /// for its bytes: ever fewer bytes, ever more time.
     pub fn curve(&self) -> &[Choice] {
         self.curve.get_or_init(|| self.find_curve())
     }
@@ -257,12 +258,10 @@ impl Search {
 
     /// Holds again what need not be let go of, the dearest first.
     fn take_back(&self, mut from: Tried, target: usize) -> Tried {
-        let program = self.recomputation.program();
         let mut order = from.choice.releases.clone();
         let cost = |release: &Release| {
             self.recomputation.maker(release.tensor).map_or(0.0, |node| self.seconds[node])
         };
-        debug_assert!(order.iter().all(|release| release.after < program.nodes.len()));
         order.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
         for release in order {
             let mut releases = from.choice.releases.clone();
@@ -311,7 +310,7 @@ impl Search {
 
     fn measure(&self, releases: Vec<Release>) -> Option<Tried> {
         let schedule = self.recomputation.schedule(&releases)?;
-        let mut change = vec![0isize; schedule.steps.len() + 1];
+        let mut change = vec![0isize; schedule.steps.len() + 2];
         for (span, bytes) in schedule.flow(&self.values, &self.in_place).stretches().0 {
             change[span.start] += bytes as isize;
             change[span.end + 1] -= bytes as isize;
@@ -330,7 +329,8 @@ impl Search {
 }
 
 impl Tried {
-    /// Bytes above the target, summed over the nodes of the program; of the steps that run before a node, the worst counts.
+    /// Bytes above the target, summed over the nodes of the program; of the steps that run before a node, the worst
+    /// counts.
     fn excess(&self, target: usize) -> f64 {
         let mut sum = 0.0;
         let (mut place, mut worst) = (0, 0);

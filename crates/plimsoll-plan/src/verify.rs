@@ -180,8 +180,8 @@ pub fn equivalent(given: &Program, scheduled: &Program) -> Result<(), PlanError>
     Ok(())
 }
 
-/// Checks that each tensor that a node makes is what it stands for: the given program's tensor of the same id, or the one
-/// that it is a copy of.
+/// Checks that each tensor that a node makes is what it stands for: the given program's tensor of the same id, or the
+/// one that it is a copy of.
 fn copies(given: &Program, plan: &ProgramPlan) -> Result<(), PlanError> {
     let mut values = Values::default();
     let (first, second) = (values.of(given), values.of(&plan.program));

@@ -46,8 +46,8 @@ impl Random {
 const FINE: [usize; 3] = [4, 6, 8];
 const COARSE: [usize; 3] = [2, 3, 4];
 
-/// A network that no one would train: convolutions over one or two maps, strided and transposed ones, normalisations, sums,
-/// activations, in any order over any maps; with a loss, its gradients, and their accumulation.
+/// A network that no one would train: convolutions over one or two maps, strided and transposed ones, normalisations,
+/// sums, activations, in any order over any maps; with a loss, its gradients, and their accumulation.
 fn program(random: &mut Random) -> Program {
     let precision = if random.below(2) == 0 { DType::F32 } else { DType::Bf16 };
     let mut program = Program::new("random", precision);
@@ -225,4 +225,15 @@ proptest! {
             prop_assert!(pair[1].lower_bound < pair[0].lower_bound && pair[1].seconds >= pair[0].seconds);
         }
     }
+}
+
+#[test]
+fn programs_without_nodes_and_releases_of_nothing_are_no_trouble() {
+    let mut program = Program::new("empty", DType::F32);
+    program.input("image", Shape::volume(1, 1, FINE), Kind::Image);
+    let given = [program];
+    let planner = Planner::new(&given, &Paper, Options::default()).unwrap();
+    assert!(planner.plan(Some(0)).is_ok());
+    let nothing = Release { after: 3, tensor: TensorId(99) };
+    assert!(planner.plan_with(&[vec![nothing]]).unwrap().is_none());
 }

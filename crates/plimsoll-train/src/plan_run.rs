@@ -1,9 +1,10 @@
 //! How a run is made to fit its line.
 //!
-//! Three things can be given for memory, and none of them changes what is computed but for rounding: values are made again
-//! instead of held, a batch goes through the network in smaller parts, and the cache shrinks. Of all that fit, the fastest
-//! by prediction is taken. Micro-batches round differently, so which one is taken must not depend on how fast a machine
-//! happens to be: they are compared by nominal rates. Recomputation gives the same bits and goes by the measured ones.
+//! Three things can be given for memory, and none of them changes what is computed but for rounding: values are made
+//! again instead of held, a batch goes through the network in smaller parts, and the cache shrinks. Of all that fit,
+//! the fastest by prediction is taken. Micro-batches round differently, so which one is taken must not depend on how
+//! fast a machine happens to be: they are compared by nominal rates. Recomputation gives the same bits and goes by
+//! the measured ones.
 
 use plimsoll_cpu::CpuLayout;
 use plimsoll_data::{BatchReader, BatchShape, Fingerprint, LoaderConfig, Mode, Scratch};
@@ -66,8 +67,8 @@ pub struct RunPoint {
     pub recomputed: Vec<String>,
 }
 
-/// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line (the smallest if
-/// none fits). What the line leaves goes to the cache, as far as the data set can use it.
+/// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line (the
+/// smallest if none fits). What the line leaves goes to the cache, as far as the data set can use it.
 ///
 /// # Errors
 /// If the configuration makes no programs, or no plan.
@@ -120,7 +121,8 @@ pub fn plan_run(
     Ok(planned)
 }
 
-/// The curve of memory against time of a run, over all micro-batches that it may have: from the fastest to the smallest.
+/// The curve of memory against time of a run, over all micro-batches that it may have: from the fastest to the
+/// smallest.
 ///
 /// # Errors
 /// As [`plan_run`].
@@ -182,8 +184,8 @@ fn least(config: &RunConfig, micro_batch_is_set: bool, site: Site) -> Result<Byt
     Ok(candidate.needs(&plan))
 }
 
-/// What would make a run fit that does not, each planned: features stored in half the bytes, the largest patch of about the
-/// same proportions that fits, and a larger line.
+/// What would make a run fit that does not, each planned: features stored in half the bytes, the largest patch of
+/// about the same proportions that fits, and a larger line.
 fn ways_out(
     config: &RunConfig,
     micro_batch_is_set: bool,

@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 
 use serde_json::Value;
-use support::{dataset, run_error, run_json};
+use support::{dataset, final_bits, run_error, run_json};
 
 const NET: [&str; 12] = [
     "--net",
@@ -56,7 +56,7 @@ fn a_line_between_the_floor_and_what_is_needed_to_hold_everything_costs_operatio
         let record = run_json(&[&start[..], &NET, &short].concat());
         assert!(number(&record, "peak_rss_bytes") <= number(&record, "ram_budget_bytes"), "{record}");
         assert_eq!(record["arena_used_bytes"], record["arena_bytes"]);
-        fs::read(out.join("fold_all/checkpoint_final.safetensors")).unwrap()
+        final_bits(&out)
     };
     assert!(weights("high", "1GiB") == weights("low", &line), "recomputation changes no bit");
 }
