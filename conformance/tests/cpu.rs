@@ -15,7 +15,7 @@ fn with_backend<R>(threads: usize, level: Level, poison: bool, use_it: impl FnOn
         let reservation = budget.reserve("arena", bytes).unwrap();
         Box::new(CpuEngine::new(plan, reservation, options).unwrap())
     };
-    use_it(&Backend { layout: &CpuLayout { threads }, engine: &engine })
+    use_it(&Backend { layout: &CpuLayout::new(threads), engine: &engine })
 }
 
 fn levels() -> Vec<Level> {

@@ -6,15 +6,25 @@ use plimsoll_plan::{Layout, Unsupported};
 
 use crate::blocks::stored_bytes;
 use crate::nodes::{self, Context};
+use crate::rates::Rates;
 
 /// Offsets are multiples of a cache line.
 pub(crate) const ALIGNMENT: usize = 64;
 
 /// The layout of the CPU backend for a number of threads: each has scratch of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuLayout {
     /// Threads that kernels run on.
     pub threads: usize,
+    /// How fast they are: what the times of nodes are predicted from.
+    pub rates: Rates,
+}
+
+impl CpuLayout {
+    /// The layout for a number of threads of nominal speed.
+    pub fn new(threads: usize) -> CpuLayout {
+        CpuLayout { threads, rates: Rates::NOMINAL }
+    }
 }
 
 impl Layout for CpuLayout {
@@ -32,5 +42,9 @@ impl Layout for CpuLayout {
 
     fn supports(&self, program: &Program, node: &Node) -> Result<(), Unsupported> {
         nodes::supports(&Context { program, node, threads: self.threads })
+    }
+
+    fn seconds(&self, program: &Program, node: &Node) -> f64 {
+        self.rates.seconds(program, node)
     }
 }

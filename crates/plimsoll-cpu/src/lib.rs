@@ -18,9 +18,11 @@ mod layout;
 mod nodes;
 mod peak;
 mod pool;
+mod rates;
 mod simd;
 
 pub use engine::{CpuEngine, CpuOptions, EngineError};
 pub use layout::CpuLayout;
 pub use peak::fma_peak;
+pub use rates::Rates;
 pub use simd::Level;

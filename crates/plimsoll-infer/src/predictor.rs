@@ -97,7 +97,7 @@ impl Predictor {
     pub fn new(model: Model, options: PredictOptions, budget: &Budget) -> Result<Predictor, InferError> {
         let training = &model.config.training;
         let program = predict(&training.net, training.patch, 1, training.precision)?;
-        let layout = CpuLayout { threads: options.threads };
+        let layout = CpuLayout::new(options.threads);
         let planned = plan(std::slice::from_ref(&program), &layout, Options::default())?;
         let overhead = overhead(options.threads);
         let held = budget.reserve("overhead", overhead)?;

@@ -112,7 +112,7 @@ impl Record {
 
 /// An engine for some programs, with the weights of a file.
 fn engine(programs: &[Program], weights: &Path) -> CpuEngine {
-    let layout = CpuLayout { threads: 2 };
+    let layout = CpuLayout::new(2);
     let plan = plan(programs, &layout, Options::default()).unwrap();
     let budget = Budget::new(Bytes::gib(8));
     let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));

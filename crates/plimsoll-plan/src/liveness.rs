@@ -29,71 +29,140 @@ pub struct Buffer {
     pub bytes: usize,
 }
 
-/// The buffers of a program's tensors, but for parameters and states, which live for ever. With `in_place`, a result takes
-/// the place of an operand that ends with the node, where the op allows it and the sizes agree.
-pub fn buffers(program: &Program, bytes: impl Fn(TensorId) -> usize, in_place: bool) -> Vec<Buffer> {
-    let spans = spans(program);
-    let mut buffers: Vec<Buffer> = Vec::new();
-    let mut buffer_of: Vec<Option<usize>> = vec![None; program.tensors.len()];
-    let start = |id: TensorId, buffers: &mut Vec<Buffer>, buffer_of: &mut Vec<Option<usize>>| {
-        if let Some(span) = spans[id.index()] {
-            buffer_of[id.index()] = Some(buffers.len());
-            buffers.push(Buffer { tensors: vec![id], span, bytes: bytes(id) });
-        }
-    };
-    for id in program.with_role(Role::Input) {
-        start(id, &mut buffers, &mut buffer_of);
-    }
-    for (place, node) in program.nodes.iter().enumerate() {
-        let mut taken: Vec<TensorId> = Vec::new();
-        for (result, id) in node.outputs.iter().enumerate() {
-            let Some(span) = spans[id.index()] else { continue };
-            let fits = |operand: &TensorId| {
-                program.tensor(*operand).role == Role::Intermediate
-                    && spans[operand.index()].is_some_and(|span| span.end == place)
-                    && bytes(*operand) == bytes(*id)
-                    && node.inputs.iter().filter(|input| *input == operand).count() == 1
-            };
-            let operand = node
-                .op
-                .rule()
-                .in_place()
-                .into_iter()
-                .filter(|(of, _)| in_place && *of == result)
-                .filter_map(|(_, operand)| node.inputs.get(operand).copied())
-                .find(|operand| fits(operand) && !taken.contains(operand));
-            let shared = operand.and_then(|operand| buffer_of[operand.index()].map(|b| (operand, b)));
-            match shared {
-                Some((operand, buffer)) => {
-                    taken.push(operand);
-                    buffer_of[id.index()] = Some(buffer);
-                    buffers[buffer].tensors.push(*id);
-                    buffers[buffer].span.end = span.end;
-                }
-                None => start(*id, &mut buffers, &mut buffer_of),
-            }
-        }
-    }
-    buffers
+/// What liveness depends on: who touches what in which order. A schedule in the making has it as well as a program.
+#[derive(Clone, Debug)]
+pub struct Flow<'a> {
+    /// In order of execution.
+    pub nodes: Vec<FlowNode<'a>>,
+    /// All values, by their ids.
+    pub values: Vec<FlowValue>,
 }
 
-/// From which node to which each tensor is held; none for parameters and states, and for tensors that no node touches.
-/// Inputs are there from the first node on, outputs until the last.
-pub fn spans(program: &Program) -> Vec<Option<Span>> {
-    let mut spans: Vec<Option<Span>> = vec![None; program.tensors.len()];
-    let last = program.nodes.len().saturating_sub(1);
-    for id in program.with_role(Role::Input) {
-        spans[id.index()] = Some(Span { start: 0, end: 0 });
-    }
-    for (place, node) in program.nodes.iter().enumerate() {
-        for id in node.inputs.iter().chain(&node.outputs) {
-            let tensor = program.tensor(*id);
-            if tensor.role.is_persistent() {
-                continue;
-            }
-            let end = if tensor.role == Role::Output { last } else { place };
-            spans[id.index()].get_or_insert(Span { start: place, end }).end = end;
+/// What a node touches.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowNode<'a> {
+    /// What it reads.
+    pub inputs: &'a [TensorId],
+    /// What it writes.
+    pub outputs: &'a [TensorId],
+    /// Pairs (result, operand) that may share one place; see [`plimsoll_graph::Rule::in_place`].
+    pub in_place: &'a [(usize, usize)],
+}
+
+/// What a value is to its program, and what it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowValue {
+    /// Its role.
+    pub role: Role,
+    /// What it takes.
+    pub bytes: usize,
+}
+
+impl<'a> Flow<'a> {
+    /// The flow of a program, whose nodes may work in place as `in_place` says.
+    pub fn of(
+        program: &'a Program,
+        bytes: impl Fn(TensorId) -> usize,
+        in_place: &'a [Vec<(usize, usize)>],
+    ) -> Flow<'a> {
+        let node = |(node, in_place): (&'a plimsoll_graph::Node, &'a Vec<(usize, usize)>)| FlowNode {
+            inputs: &node.inputs,
+            outputs: &node.outputs,
+            in_place,
+        };
+        let value = |id| FlowValue { role: program.tensor(id).role, bytes: bytes(id) };
+        Flow {
+            nodes: program.nodes.iter().zip(in_place).map(node).collect(),
+            values: program.ids().map(value).collect(),
         }
     }
-    spans
+
+    /// From which node to which each value is held; none for parameters and states, and for values that no node
+    /// touches. Inputs are there from the first node on, outputs until the last.
+    pub fn spans(&self) -> Vec<Option<Span>> {
+        let last = self.nodes.len().saturating_sub(1);
+        let mut spans: Vec<Option<Span>> = self
+            .values
+            .iter()
+            .map(|value| (value.role == Role::Input).then_some(Span { start: 0, end: 0 }))
+            .collect();
+        for (place, node) in self.nodes.iter().enumerate() {
+            for id in node.inputs.iter().chain(node.outputs) {
+                let role = self.values[id.index()].role;
+                if role.is_persistent() {
+                    continue;
+                }
+                let end = if role == Role::Output { last } else { place };
+                spans[id.index()].get_or_insert(Span { start: place, end }).end = end;
+            }
+        }
+        spans
+    }
+
+    /// The buffers of all values but parameters and states, which live for ever. A result takes the place of an
+    /// operand that ends with the node, where the node may work in place and the sizes agree.
+    pub fn buffers(&self) -> Vec<Buffer> {
+        let (stretches, of_value) = self.stretches();
+        let mut buffers: Vec<Buffer> = stretches
+            .iter()
+            .map(|(span, bytes)| Buffer { tensors: Vec::new(), span: *span, bytes: *bytes })
+            .collect();
+        // Values of one buffer follow one another in order of time.
+        let inputs = (0..self.values.len()).map(|index| TensorId(index as u32));
+        let inputs = inputs.filter(|id| self.values[id.index()].role == Role::Input);
+        for id in inputs.chain(self.nodes.iter().flat_map(|node| node.outputs.iter().copied())) {
+            if let Some(buffer) = of_value[id.index()] {
+                buffers[buffer].tensors.push(id);
+            }
+        }
+        buffers
+    }
+
+    /// The buffers without the names of their values, and the buffer of each value.
+    pub(crate) fn stretches(&self) -> (Vec<(Span, usize)>, Vec<Option<usize>>) {
+        let spans = self.spans();
+        let mut stretches: Vec<(Span, usize)> = Vec::with_capacity(self.values.len());
+        let mut of_value: Vec<Option<usize>> = vec![None; self.values.len()];
+        for (index, (value, span)) in self.values.iter().zip(&spans).enumerate() {
+            if let (Role::Input, Some(span)) = (value.role, span) {
+                of_value[index] = Some(stretches.len());
+                stretches.push((*span, value.bytes));
+            }
+        }
+        for (place, node) in self.nodes.iter().enumerate() {
+            for (result, id) in node.outputs.iter().enumerate() {
+                let Some(span) = spans[id.index()] else { continue };
+                let bytes = self.values[id.index()].bytes;
+                let is_taken = |buffer: usize| {
+                    node.outputs[..result].iter().any(|other| of_value[other.index()] == Some(buffer))
+                };
+                let shared = node
+                    .in_place
+                    .iter()
+                    .filter(|(of, _)| *of == result)
+                    .filter_map(|(_, operand)| node.inputs.get(*operand))
+                    .filter(|operand| {
+                        let value = self.values[operand.index()];
+                        value.role == Role::Intermediate
+                            && spans[operand.index()].is_some_and(|span| span.end == place)
+                            && value.bytes == bytes
+                            && node.inputs.iter().filter(|input| input == operand).count() == 1
+                    })
+                    .filter_map(|operand| of_value[operand.index()])
+                    .find(|buffer| !is_taken(*buffer));
+                // A state that is updated in place has no span, so every result here is a new value.
+                of_value[id.index()] = Some(match shared {
+                    Some(buffer) => {
+                        stretches[buffer].0.end = span.end;
+                        buffer
+                    }
+                    None => {
+                        stretches.push((span, bytes));
+                        stretches.len() - 1
+                    }
+                });
+            }
+        }
+        (stretches, of_value)
+    }
 }

@@ -1,9 +1,11 @@
 //! Offsets for buffers whose life spans are known: dynamic storage allocation, offline.
 //!
-//! Buffers are placed one after the other, each at the lowest offset where it fits between those already placed that live at
-//! the same time. What is found depends on the order, so several orders are tried; then the best one is improved by moving
-//! a buffer at the top of the arena to the front, until the lower bound is met or patience ends. The search is the same on
-//! every run.
+//! Buffers are placed one after the other, each at the lowest offset where it fits between those already placed that
+//! live at the same time. What is found depends on the order, so several orders are tried; then the order of the
+//! large buffers is improved by placing one at the top of the arena earlier, until the lower bound is met or patience
+//! ends. The search is the same on every run.
+
+use std::cmp::Reverse;
 
 use crate::liveness::Span;
 
@@ -17,7 +19,7 @@ pub struct Item {
 }
 
 /// Where things are.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// One per item.
     pub offsets: Vec<usize>,
@@ -25,8 +27,13 @@ pub struct Placement {
     pub bytes: usize,
 }
 
-/// How many orders are tried beyond the first few.
-const PATIENCE: usize = 400;
+/// How many orders of the large items are tried, from each of the first few orders.
+const PATIENCE: usize = 1500;
+/// How many orders of all items are tried then, if the arena is still larger than needed by the part `SLACK`.
+const LAST_PATIENCE: usize = 400;
+const SLACK: usize = 1000;
+/// Items of less than this part of the lower bound are placed last, where the others leave room.
+const SMALL: usize = 256;
 
 /// The most bytes that are held at one time: no placement can do with less.
 pub fn lower_bound(items: &[Item]) -> usize {
@@ -52,48 +59,82 @@ pub fn place(items: &[Item]) -> Placement {
     let bound = lower_bound(items);
     let length = |i: usize| items[i].span.end - items[i].span.start + 1;
     let mut orders: Vec<Vec<usize>> = vec![(0..items.len()).collect(); 4];
-    orders[0].sort_by_key(|i| std::cmp::Reverse((items[*i].bytes, length(*i))));
-    orders[1].sort_by_key(|i| std::cmp::Reverse(items[*i].bytes * length(*i)));
-    orders[2].sort_by_key(|i| std::cmp::Reverse((length(*i), items[*i].bytes)));
-    orders[3].sort_by_key(|i| (items[*i].span.start, std::cmp::Reverse(items[*i].bytes)));
-    let Some((mut order, mut best)) = orders
-        .into_iter()
-        .map(|order| {
-            let placement = place_in_order(items, &order);
-            (order, placement)
-        })
-        .min_by_key(|(_, placement)| placement.bytes)
-    else {
-        return Placement { offsets: Vec::new(), bytes: 0 };
-    };
+    orders[0].sort_by_key(|i| Reverse((items[*i].bytes, length(*i))));
+    orders[1].sort_by_key(|i| Reverse(items[*i].bytes * length(*i)));
+    orders[2].sort_by_key(|i| Reverse((length(*i), items[*i].bytes)));
+    orders[3].sort_by_key(|i| (items[*i].span.start, Reverse(items[*i].bytes)));
+    let mut best = place_in_order(items, &orders[0]);
+    let mut best_order = orders[0].clone();
+    for order in &orders[1..] {
+        let placement = place_in_order(items, order);
+        if placement.bytes < best.bytes {
+            best = placement;
+            best_order.clone_from(order);
+        }
+    }
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    for _ in 0..PATIENCE {
-        if best.bytes == bound {
+    for order in orders {
+        if best.bytes <= bound {
             break;
         }
-        let top: Vec<usize> = (0..order.len())
-            .filter(|place| best.offsets[order[*place]] + items[order[*place]].bytes == best.bytes)
-            .collect();
-        // A step of a linear congruential generator (Knuth's MMIX constants): any spread of choices will do.
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let from = top[(random >> 33) as usize % top.len()];
-        let to = (random >> 13) as usize % (from + 1);
-        let mut changed = order.clone();
-        let moved = changed.remove(from);
-        changed.insert(to, moved);
-        let placement = place_in_order(items, &changed);
-        if placement.bytes <= best.bytes {
-            (order, best) = (changed, placement);
+        let (mut large, small): (Vec<usize>, Vec<usize>) =
+            order.into_iter().partition(|i| items[*i].bytes >= bound / SMALL);
+        climb(items, &mut large, bound, PATIENCE, &mut random);
+        large.extend(small);
+        let placement = place_in_order(items, &large);
+        if placement.bytes < best.bytes {
+            best = placement;
+            best_order = large;
         }
+    }
+    if best.bytes > bound + bound / SLACK {
+        climb(items, &mut best_order, bound, LAST_PATIENCE, &mut random);
+        best = better(best, place_in_order(items, &best_order));
     }
     best
 }
 
-/// Places items one after the other, each at the lowest offset that is free for as long as it is held.
+fn better(a: Placement, b: Placement) -> Placement {
+    if a.bytes <= b.bytes { a } else { b }
+}
+
+/// Improves an order: an item at the top of the arena, or one that stands in its way, is placed earlier.
+fn climb(items: &[Item], order: &mut Vec<usize>, bound: usize, patience: usize, random: &mut u64) {
+    let mut best = place_in_order(items, order);
+    for _ in 0..patience {
+        if best.bytes <= bound {
+            break;
+        }
+        let is_top = |i: usize| best.offsets[i] + items[i].bytes == best.bytes;
+        let top: Vec<usize> = (0..order.len()).filter(|place| is_top(order[*place])).collect();
+        // Knuth's MMIX generator: any spread of choices will do.
+        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let mut from = top[(*random >> 33) as usize % top.len()];
+        if *random >> 62 == 0 {
+            let span = items[order[from]].span;
+            let met: Vec<usize> =
+                (0..order.len()).filter(|place| items[order[*place]].span.meets(&span)).collect();
+            from = met[(*random >> 40) as usize % met.len()];
+        }
+        let to = (*random >> 13) as usize % (from + 1);
+        let moved = order.remove(from);
+        order.insert(to, moved);
+        let placement = place_in_order(items, order);
+        if placement.bytes <= best.bytes {
+            best = placement;
+        } else {
+            let moved = order.remove(to);
+            order.insert(from, moved);
+        }
+    }
+}
+
+/// Places items one after the other, each at the lowest offset that is free for as long as it is held. What the order
+/// leaves out stays at offset 0 and does not count.
 fn place_in_order(items: &[Item], order: &[usize]) -> Placement {
     let mut offsets = vec![0; items.len()];
     // What is placed, by offset.
-    let mut placed: Vec<usize> = Vec::with_capacity(items.len());
+    let mut placed: Vec<usize> = Vec::with_capacity(order.len());
     let mut total = 0;
     for i in order {
         let item = items[*i];

@@ -18,6 +18,7 @@ use crate::{Block, Layout, PlanError, ProgramPlan};
 pub fn verify(given: &Program, plan: &ProgramPlan, layout: &dyn Layout) -> Result<(), PlanError> {
     plan.program.validate()?;
     equivalent(given, &plan.program)?;
+    copies(given, plan)?;
     memory(plan, layout)
 }
 
@@ -165,7 +166,8 @@ fn memory(plan: &ProgramPlan, layout: &dyn Layout) -> Result<(), PlanError> {
 /// Naming the first that differs.
 pub fn equivalent(given: &Program, scheduled: &Program) -> Result<(), PlanError> {
     let mut values = Values::default();
-    let (first, second) = (values.of(given), values.of(scheduled));
+    let first = values.results(given);
+    let second = values.results(scheduled);
     for (name, value) in &first {
         if second.get(name) != Some(value) {
             return Err(PlanError::Wrong {
@@ -173,6 +175,22 @@ pub fn equivalent(given: &Program, scheduled: &Program) -> Result<(), PlanError>
                 node: scheduled.nodes.len(),
                 fault: format!("`{name}` is not computed as the program says"),
             });
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each tensor that a node makes is what it stands for: the given program's tensor of the same id, or the
+/// one that it is a copy of.
+fn copies(given: &Program, plan: &ProgramPlan) -> Result<(), PlanError> {
+    let mut values = Values::default();
+    let (first, second) = (values.of(given), values.of(&plan.program));
+    for (node, id) in
+        plan.program.nodes.iter().enumerate().flat_map(|(at, n)| n.outputs.iter().map(move |id| (at, id)))
+    {
+        if first.get(&plan.origin(*id)) != second.get(id) {
+            let fault = format!("`{}` is not what it stands for", plan.program.tensor(*id).name);
+            return Err(PlanError::Wrong { program: given.name.clone(), node, fault });
         }
     }
     Ok(())
@@ -191,7 +209,17 @@ impl Values {
     }
 
     /// The values of all outputs, parameters and states after the program, by name.
-    fn of(&mut self, program: &Program) -> HashMap<String, usize> {
+    fn results(&mut self, program: &Program) -> HashMap<String, usize> {
+        let values = self.of(program);
+        program
+            .ids()
+            .filter(|id| program.tensor(*id).role != Role::Intermediate)
+            .filter_map(|id| Some((program.tensor(id).name.clone(), *values.get(&id)?)))
+            .collect()
+    }
+
+    /// The values of all tensors after the program.
+    fn of(&mut self, program: &Program) -> HashMap<TensorId, usize> {
         let mut current: HashMap<TensorId, usize> = HashMap::new();
         for id in program.ids() {
             let tensor = program.tensor(id);
@@ -207,11 +235,7 @@ impl Values {
                 current.insert(*id, value);
             }
         }
-        program
-            .ids()
-            .filter(|id| program.tensor(*id).role != Role::Intermediate)
-            .filter_map(|id| Some((program.tensor(id).name.clone(), *current.get(&id)?)))
-            .collect()
+        current
     }
 
     /// The op with plain loads, and the values it then reads.

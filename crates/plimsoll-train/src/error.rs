@@ -10,6 +10,8 @@ use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
 use plimsoll_plan::PlanError;
 
+use crate::WayOut;
+
 /// Why a run cannot be planned, or ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
@@ -38,7 +40,9 @@ pub enum TrainError {
     #[error(transparent)]
     Memory(#[from] MapError),
     /// The line is too low for the run.
-    #[error("the run needs {needed}, but the line is {line}: {parts}")]
+    #[error(
+        "the run needs {needed} even with all recomputation and the smallest micro-batch, but the line is {line}: {parts}"
+    )]
     Infeasible {
         /// The least line that would do.
         needed: Bytes,
@@ -46,6 +50,8 @@ pub enum TrainError {
         line: Bytes,
         /// What needs it.
         parts: String,
+        /// What would make it fit.
+        ways_out: Vec<WayOut>,
     },
     /// A count is zero.
     #[error("`{setting}` is 0, but must be at least 1")]
@@ -113,10 +119,12 @@ impl TrainError {
             TrainError::Sampler(error) => error.hint(),
             TrainError::Loader(error) => error.hint(),
             TrainError::Weights(error) => error.hint(),
-            TrainError::Infeasible { needed, .. } => Some(format!(
-                "raise the line to --ram {}MiB, or set a smaller --patch-size, fewer features, or --precision bf16",
-                needed.0.div_ceil(1 << 20)
-            )),
+            TrainError::Infeasible { ways_out, .. } => {
+                let ways =
+                    ways_out.iter().map(|way| format!("{} (needs {})", way.flags, way.minimum_ram_bytes));
+                Some(format!("it would fit with {}", ways.collect::<Vec<_>>().join(", or ")))
+                    .filter(|_| !ways_out.is_empty())
+            }
             TrainError::Occupied { .. } => {
                 Some("add --resume to go on with it, or choose another folder with --out".into())
             }

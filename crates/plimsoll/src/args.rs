@@ -126,6 +126,15 @@ pub struct Inspect {
 pub struct Plan {
     #[command(flatten)]
     pub run: RunArgs,
+    /// Print the curve of memory against time: what less memory would cost.
+    #[arg(long, conflicts_with = "explain")]
+    pub pareto: bool,
+    /// Draw the arena of the training program into this SVG file: time across, addresses up.
+    #[arg(long, value_name = "FILE.svg")]
+    pub draw: Option<PathBuf>,
+    /// Say what becomes of a value of the training program, and why.
+    #[arg(long, value_name = "TENSOR")]
+    pub explain: Option<String>,
 }
 
 /// A run that is begun or gone on with.
@@ -453,6 +462,9 @@ pub struct BenchStep {
     /// Print the time of each node: its best of the steps.
     #[arg(long)]
     pub profile: bool,
+    /// Bytes that the arena may take; values are made again instead of held as far as that is needed.
+    #[arg(long, value_name = "BYTES")]
+    pub arena: Option<Bytes>,
     #[command(flatten)]
     pub threads: Threads,
     #[command(flatten)]

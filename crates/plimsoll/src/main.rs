@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod drawing;
 mod failure;
 mod picture;
 mod progress;

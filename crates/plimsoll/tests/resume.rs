@@ -3,29 +3,12 @@
 
 mod support;
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use plimsoll_nn::weights::SafetensorsFile;
-use support::{dataset, plimsoll, run_error, run_json, small_run};
-
-/// The bits of every tensor of a fold's final checkpoint: parameters and moments.
-fn final_bits(run: &Path) -> BTreeMap<String, Vec<u32>> {
-    let mut file = SafetensorsFile::open(&run.join("fold_all/checkpoint_final.safetensors")).unwrap();
-    let tensors: Vec<_> = file.tensors().map(|(name, shape)| (name.to_string(), shape)).collect();
-    assert!(tensors.len() > 20);
-    tensors
-        .into_iter()
-        .map(|(name, shape)| {
-            let mut values = vec![0.0; shape.count()];
-            file.read(&name, &shape, &mut values).unwrap();
-            (name, values.into_iter().map(f32::to_bits).collect())
-        })
-        .collect()
-}
+use support::{dataset, final_bits, plimsoll, run_error, run_json, small_run};
 
 /// The losses of a run's epochs.
 fn losses(run: &Path) -> Vec<(u64, f64, f64)> {

@@ -8,10 +8,11 @@ use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Optimizer, Training, UNet, initial_values, names};
 use plimsoll_plan::{Engine, HostSlice, Options, plan};
+use plimsoll_train::rates;
 use serde::Serialize;
 
 use crate::args::{Bench, BenchNet, BenchStep};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::report::json;
 
 /// Measures what was asked for.
@@ -35,6 +36,8 @@ struct StepReport {
     fraction_of_peak: f64,
     arena_bytes: usize,
     arena_lower_bound_bytes: usize,
+    recompute_flops_fraction: f64,
+    predicted_seconds: f64,
     peak_rss_bytes: Bytes,
     heap_allocations_in_steps: u64,
 }
@@ -66,10 +69,22 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         precision: args.precision.into(),
     };
     let program = training.programs()?.gradient;
-    let layout = CpuLayout { threads: args.threads.count() };
-    let plan = plan(std::slice::from_ref(&program), &layout, Options::default())?;
-    let budget = Budget::new(limits(&System::default(), args.ram.ram).line);
+    let threads = args.threads.count();
+    let line = limits(&System::default(), args.ram.ram).line;
+    let layout =
+        CpuLayout { threads, rates: rates(plimsoll_train::Machine { line, threads, loader_threads: 0 }) };
+    let arena = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
+    let options = Options { budget: arena, ..Options::default() };
+    let plan = plan(std::slice::from_ref(&program), &layout, options)?;
+    let budget = Budget::new(line);
     let arena_bytes = plan.arena_bytes;
+    if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
+        let needed = Bytes::of(arena_bytes);
+        let message = format!("an arena of {asked} is not enough: the least that was found is {needed}");
+        return Err(Failure::new(message).hint(format!("--arena {arena_bytes}")));
+    }
+    let recompute_flops_fraction = plan.programs[0].recompute_flops_fraction;
+    let predicted_seconds = plan.programs[0].predicted_seconds;
     let arena_lower_bound_bytes = plan.lower_bound_bytes;
     let reservation = budget.reserve("arena", Bytes::of(arena_bytes.next_multiple_of(4096)))?;
     let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(layout.threads))?;
@@ -99,6 +114,8 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         fraction_of_peak: gflops / fma_peak_gflops,
         arena_bytes,
         arena_lower_bound_bytes,
+        recompute_flops_fraction,
+        predicted_seconds,
         peak_rss_bytes: resident()?.peak,
         heap_allocations_in_steps,
     };
@@ -117,8 +134,8 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         return json(&report);
     }
     println!(
-        "{} {:?} × {}: {median:.3} s per step, {:.0} GFLOP/s ({:.0} % of the multiply-add peak), {}; arena {} (lower bound {}), \
-         peak RSS {}",
+        "{} {:?} × {}: {median:.3} s per step ({predicted_seconds:.3} predicted), {:.0} GFLOP/s ({:.0} % of the multiply-add \
+         peak), {}; arena {} (lower bound {}, {:+.1} % operations for recomputation), peak RSS {}",
         report.net,
         report.patch_size,
         report.batch_size,
@@ -127,6 +144,7 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         report.engine,
         Bytes::of(arena_bytes),
         Bytes::of(arena_lower_bound_bytes),
+        100.0 * recompute_flops_fraction,
         report.peak_rss_bytes
     );
     Ok(())

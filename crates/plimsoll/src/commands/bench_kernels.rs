@@ -104,7 +104,7 @@ const PASSES: [&str; 3] = [FORWARD, DATA_GRADIENT, WEIGHT_GRADIENT];
 /// Measures the passes of all layers: the best of some runs, as the peak is.
 pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let threads = args.threads.count();
-    let layout = CpuLayout { threads };
+    let layout = CpuLayout::new(threads);
     let budget = Budget::new(limits(&System::default(), None).line);
     let peak = fma_peak(threads)?;
     let mut rows = Vec::new();

@@ -1,16 +1,36 @@
 //! `plimsoll plan`
 
-use plimsoll_train::{PlannedRun, RunPlan};
+use std::path::Path;
+
+use plimsoll_data::atomic;
+use plimsoll_memory::Bytes;
+use plimsoll_plan::explain::{Explanation, Fate, explain};
+use plimsoll_train::{PlannedRun, RunPlan, RunPoint, run_curve};
 
 use super::session::{prepare, settings};
 use crate::args::Plan;
-use crate::failure::Outcome;
+use crate::drawing::draw;
+use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
 
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
-    let prepared = prepare(&args.run, &settings(&args.run)?, None, as_json)?;
+    let settings = settings(&args.run)?;
+    let prepared = prepare(&args.run, &settings, None, as_json)?;
     let numbers = &prepared.planned.numbers;
+    if let Some(file) = &args.draw {
+        write_drawing(&prepared.planned, file)?;
+    }
+    if args.pareto {
+        let is_set = settings.micro_batch.is_some();
+        let index = prepared.inspection.index_bytes();
+        let curve = run_curve(&prepared.planned.config, is_set, prepared.machine, index)?;
+        return if as_json { json(&curve) } else { print_curve(&curve, numbers.ram_budget_bytes) };
+    }
+    if let Some(name) = &args.explain {
+        let explanations = explanations(&prepared.planned, name)?;
+        return if as_json { json(&explanations) } else { print_explanations(&explanations) };
+    }
     if as_json {
         json(&numbers)?;
     } else {
@@ -36,9 +56,10 @@ pub fn print(planned: &PlannedRun) {
     let precision = serde_json::to_value(precision).unwrap_or_default();
     println!(
         "patch {d}×{h}×{w}, batch {batch_size} as {accumulation} × {micro_batch}, features stored as {}, {:.0} GFLOP \
-         per step, {:.1} % of it recomputed",
+         and about {:.2} s per step, {:+.1} % operations for recomputation",
         precision.as_str().unwrap_or_default(),
         numbers.flops_per_step as f64 / 1e9,
+        numbers.predicted_seconds_per_step,
         100.0 * numbers.recompute_flops_fraction
     );
     let mut table = Table::new(["part", "bytes", "what it is"]);
@@ -46,7 +67,8 @@ pub fn print(planned: &PlannedRun) {
         let what = match part.name.as_str() {
             "overhead" => "code, heap, stacks".into(),
             "arena" => format!(
-                "parameters, moments, features, scratch; no placement needs less than {}",
+                "parameters, moments, features, scratch; {} values made again; no placement needs less than {}",
+                numbers.recomputed.len(),
                 numbers.arena_lower_bound_bytes
             ),
             "loader" => "batches being made and waiting".into(),
@@ -64,4 +86,85 @@ pub fn print(planned: &PlannedRun) {
     ]);
     table.print();
     println!("the least line for this run is {}", numbers.minimum_ram_bytes);
+}
+
+fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
+    let numbers = &planned.numbers;
+    let [d, h, w] = numbers.patch_size;
+    let title = format!(
+        "{}: patch {d}×{h}×{w}, {} at a time; arena {}, lower bound {}, {:+.1} % operations for recomputation",
+        planned.programs[0].name,
+        numbers.micro_batch,
+        numbers.arena_bytes,
+        numbers.arena_lower_bound_bytes,
+        100.0 * numbers.recompute_flops_fraction
+    );
+    let drawing = draw(&planned.plan, &planned.layout, &title);
+    atomic::write(file, |out| out.write_all(drawing.as_bytes()))
+        .map_err(|error| Failure::new(format!("{}: {error}", file.display())))
+}
+
+fn print_curve(curve: &[RunPoint], line: Bytes) -> Outcome {
+    let mut table =
+        Table::new(["line", "arena", "micro-batch", "operations", "predicted step", "values made again", ""]);
+    for point in curve {
+        table.row([
+            point.ram_bytes.to_string(),
+            point.arena_bytes.to_string(),
+            point.micro_batch.to_string(),
+            format!("{:+.1} %", 100.0 * point.recompute_flops_fraction),
+            format!("{:.3} s", point.predicted_seconds_per_step),
+            point.recomputed.len().to_string(),
+            if point.ram_bytes <= line { "fits".into() } else { String::new() },
+        ]);
+    }
+    table.print();
+    println!("the line is {line}; lines are without a cache of decoded volumes");
+    Ok(())
+}
+
+fn explanations(planned: &PlannedRun, name: &str) -> Outcome<Vec<Explanation>> {
+    let program = &planned.programs[0];
+    let found = explain(program, &planned.plan.programs[0], &planned.layout, name);
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let near = program.tensors.iter().map(|tensor| tensor.name.as_str()).filter(|other| other.contains(name));
+    let near: Vec<&str> = near.take(5).collect();
+    let failure = Failure::new(format!("the program `{}` has no tensor `{name}`", program.name));
+    Err(match near.as_slice() {
+        [] => failure.hint("the boxes of a --draw file have names"),
+        near => failure.hint(format!("names like it: {}", near.join(", "))),
+    })
+}
+
+fn print_explanations(explanations: &[Explanation]) -> Outcome {
+    for it in explanations {
+        let shape: Vec<String> = it.shape.iter().map(usize::to_string).collect();
+        println!("{} [{}], {}", it.tensor, shape.join("×"), Bytes::of(it.bytes));
+        let held: Vec<String> = it.held.iter().map(|(from, to)| format!("{from}–{to}")).collect();
+        let held = format!("nodes {} of {}", held.join(", "), it.nodes);
+        let made_by = it.made_by.as_deref().unwrap_or("nothing");
+        let cost = format!(
+            "to make it once more ({made_by}) takes {:.2} GFLOP, about {:.1} ms",
+            it.flops as f64 / 1e9,
+            it.seconds * 1e3
+        );
+        let peak = match it.is_held_at_peak {
+            true => format!("it is held at the peak (node {})", it.peak),
+            false => {
+                format!("it is not held at the peak (node {}), where letting go of it would help", it.peak)
+            }
+        };
+        match it.fate {
+            Fate::Persistent => println!("  persistent: parameters and states have their places for good"),
+            Fate::Kept => println!("  kept over {held}: {peak}, and the arena fits with it; {cost}"),
+            Fate::Folded => println!(
+                "  folded: it is never stored; whoever reads it normalises what it is made from on the way in"
+            ),
+            Fate::Recomputed => println!("  recomputed: held over {held}, else its place is free; {cost}"),
+            Fate::Unused => println!("  unused: no node of the plan makes or reads it"),
+        }
+    }
+    Ok(())
 }

@@ -1,15 +1,19 @@
 //! What tests of the command line share.
 #![allow(dead_code, reason = "not every test uses everything")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use plimsoll_data::phantom::{self, PhantomConfig};
+use plimsoll_nn::weights::SafetensorsFile;
 
 /// The command line under test.
 pub fn plimsoll() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
     command.current_dir(std::env::temp_dir());
+    // The user's own cache folder is no business of tests.
+    command.env("XDG_CACHE_HOME", std::env::temp_dir().join("plimsoll-test-cache"));
     command
 }
 
@@ -52,4 +56,19 @@ pub fn small_run<'a>(dataset: &'a str, out: &'a str) -> Vec<&'a str> {
     args.extend(["--patch-size", "16,16,16", "--epochs", "3", "--iterations", "8"]);
     args.extend(["--validation-iterations", "2", "--config", "/dev/null"]);
     args
+}
+
+/// The bits of every tensor of a fold's final checkpoint: parameters and moments.
+pub fn final_bits(run: &Path) -> BTreeMap<String, Vec<u32>> {
+    let mut file = SafetensorsFile::open(&run.join("fold_all/checkpoint_final.safetensors")).unwrap();
+    let tensors: Vec<_> = file.tensors().map(|(name, shape)| (name.to_string(), shape)).collect();
+    assert!(tensors.len() > 20);
+    tensors
+        .into_iter()
+        .map(|(name, shape)| {
+            let mut values = vec![0.0; shape.count()];
+            file.read(&name, &shape, &mut values).unwrap();
+            (name, values.into_iter().map(f32::to_bits).collect())
+        })
+        .collect()
 }

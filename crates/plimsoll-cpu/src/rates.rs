@@ -1,0 +1,69 @@
+//! How fast this machine computes and moves bytes, and what a node takes by that.
+#![forbid(unsafe_code)]
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use plimsoll_graph::{Node, Op, Program};
+
+use crate::engine::EngineError;
+use crate::peak::fma_peak;
+
+/// What a machine does per second with all threads of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// f32 floating-point operations on registers, a multiply-add counted as two.
+    pub flops: f64,
+    /// Bytes read and written in memory.
+    pub bytes: f64,
+}
+
+/// Starting the threads on a node and waiting for the last of them.
+const SECONDS_PER_NODE: f64 = 5e-6;
+
+/// The largest buffer that is passed over to measure memory; larger than caches, so that they do not help.
+const BUFFER_BYTES: usize = 64 << 20;
+
+impl Rates {
+    /// Those of a thread of a machine of which nothing is known.
+    pub const NOMINAL: Rates = Rates { flops: 8e10, bytes: 1e10 };
+
+    /// Measures them, within `memory` bytes and a fraction of a second.
+    ///
+    /// # Errors
+    /// If threads cannot be started.
+    pub fn measure(threads: usize, memory: usize) -> Result<Rates, EngineError> {
+        Ok(Rates { flops: fma_peak(threads)?, bytes: bandwidth(threads, memory.min(BUFFER_BYTES)) })
+    }
+
+    /// Predicted time of a node: arithmetic at the share of the peak that its kernels reach, and each operand and
+    /// result moved once.
+    pub(crate) fn seconds(&self, program: &Program, node: &Node) -> f64 {
+        let cost = program.cost(node);
+        // Shares of the peak, measured. With few taps there is little to do between loads and stores.
+        let share = match &node.op {
+            Op::Conv(conv) if conv.window.taps() > 8 => 0.8,
+            Op::ConvTranspose(conv) if conv.window.taps() > 8 => 0.8,
+            Op::ConvWeightGrad(_) => 0.7,
+            _ => 0.5,
+        };
+        cost.flops as f64 / (self.flops * share) + cost.bytes as f64 / self.bytes + SECONDS_PER_NODE
+    }
+}
+
+/// Bytes per second of passes that read and write a buffer: the best of a few.
+fn bandwidth(threads: usize, bytes: usize) -> f64 {
+    let mut buffer = vec![1.0f32; (bytes / size_of::<f32>()).max(threads)];
+    let part = buffer.len().div_ceil(threads.max(1));
+    let mut best = f64::INFINITY;
+    for _ in 0..4 {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for part in buffer.chunks_mut(part) {
+                scope.spawn(move || part.iter_mut().for_each(|x| *x = *x * 0.5 + 0.5));
+            }
+        });
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    (2 * size_of_val(black_box(&buffer[..]))) as f64 / best
+}

@@ -1,0 +1,136 @@
+//! What is made again instead of held changes no bit, and a search for it meets its budget.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+
+use conformance::noise;
+use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, Level};
+use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::{DType, Kind, Program, Role};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_nn::{Optimizer, Training, UNet};
+use plimsoll_plan::recompute::Release;
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, Plan, Planner, plan};
+
+const THREADS: usize = 2;
+
+fn small_net() -> UNet {
+    let strides = [[1; 3], [2; 3], [2; 3]];
+    UNet::plain_conv(1, 3, &[16, 24, 32], &[[3; 3]; 3], &strides)
+}
+
+fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation: usize) -> Program {
+    let training = Training {
+        net,
+        loss: RegionTerms::default(),
+        optimizer: Optimizer::adamw(),
+        max_grad_norm: Some(12.0),
+        patch,
+        batch: 2,
+        micro_batch: 2 / accumulation,
+        precision,
+    };
+    training.programs().unwrap().gradient
+}
+
+/// Runs a program twice in a poisoned arena; every parameter, state and output afterwards, by name.
+fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
+    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
+    let reservation = Budget::new(Bytes::gib(1)).reserve("arena", bytes).unwrap();
+    let options = CpuOptions { threads: THREADS, level: Level::detect(), poison: true };
+    let mut engine = CpuEngine::new(plan, reservation, options).unwrap();
+    for run in 0..2 {
+        for id in program.ids() {
+            let tensor = program.tensor(id);
+            let count = tensor.shape.count();
+            match (tensor.role, &tensor.kind) {
+                (Role::Input, Kind::Labels) => {
+                    let labels: Vec<u8> = (0..count).map(|i| (1.5 + 1.5 * noise(1, i)) as u8).collect();
+                    engine.write(0, id, HostSlice::U8(&labels));
+                }
+                (Role::Input, Kind::Table) => {
+                    engine.write(0, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10)));
+                }
+                (role, _) if role == Role::Input || (role.is_persistent() && run == 0) => {
+                    let scale = if role == Role::State { 0.0 } else { 0.2 };
+                    let seed = id.index();
+                    let values: Vec<f32> =
+                        (0..count).map(|i| (scale * noise(seed, i)) as f32 + 0.01).collect();
+                    engine.write(0, id, HostSlice::F32(&values));
+                }
+                _ => {}
+            }
+        }
+        engine.run(0);
+    }
+    let results = program.ids().filter(|id| {
+        let role = program.tensor(*id).role;
+        role == Role::Output || role.is_persistent()
+    });
+    results
+        .map(|id| {
+            let tensor = program.tensor(id);
+            let mut values = vec![0.0; tensor.shape.count()];
+            engine.read(0, id, HostSliceMut::F32(&mut values));
+            assert!(values.iter().all(|x| x.is_finite()), "{}", tensor.name);
+            (tensor.name.clone(), values.into_iter().map(f32::to_bits).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn gradients_have_the_same_bits_whatever_is_made_again() {
+    let layout = CpuLayout::new(THREADS);
+    for (precision, accumulation) in [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 1)] {
+        let given = [gradient_program(small_net(), [16, 16, 24], precision, accumulation)];
+        let apart = Options { reuse: false, ..Options::default() };
+        let expected = bits(&given[0], plan(&given, &layout, apart).unwrap());
+        let planner = Planner::new(&given, &layout, Options::default()).unwrap();
+        assert!(bits(&given[0], planner.plan(None).unwrap()) == expected, "kept");
+        let least = planner.plan(Some(0)).unwrap();
+        assert!(least.programs[0].recompute_flops_fraction > 0.0);
+        assert!(bits(&given[0], least) == expected, "the least");
+        let all = planner.searches()[0].recomputation().releases();
+        let mut tried = 0;
+        for seed in 0..12 {
+            let is_in = |i: usize| noise(100 + seed, i) > [0.0, 0.6, 0.9][seed % 3];
+            let some: Vec<Release> = (0..all.len()).filter(|i| is_in(*i)).map(|i| all[i]).collect();
+            let Some(plan) = planner.plan_with(&[some]).unwrap() else { continue };
+            assert!(!plan.programs[0].copies.is_empty());
+            assert!(bits(&given[0], plan) == expected, "{precision:?}, set {seed}");
+            tried += 1;
+        }
+        assert!(tried >= if accumulation == 1 { 0 } else { 8 }, "{tried}");
+    }
+}
+
+#[test]
+fn a_search_meets_its_budget_near_the_lower_bound_and_less_memory_never_is_faster() {
+    let layout = CpuLayout::new(THREADS);
+    let strides = [[1; 3], [2; 3], [2; 3], [2; 3], [2; 3]];
+    let net = UNet::dynunet(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides);
+    // Planned, not run.
+    let given = [gradient_program(net, [96; 3], DType::Bf16, 2)];
+    let planner = Planner::new(&given, &layout, Options::default()).unwrap();
+    let most = planner.plan(None).unwrap();
+    let least = planner.plan(Some(0)).unwrap();
+    assert!(least.arena_bytes < most.arena_bytes);
+    let mut before = f64::INFINITY;
+    for part in 0..=10 {
+        let budget = least.arena_bytes + (most.arena_bytes - least.arena_bytes) * part / 10;
+        let plan = planner.plan(Some(budget)).unwrap();
+        assert!(plan.arena_bytes <= budget);
+        let room = (plan.arena_bytes - plan.persistent_bytes()) as f64;
+        let bound = (plan.lower_bound_bytes - plan.persistent_bytes()) as f64;
+        assert!(room <= 1.005 * bound, "{room} over {bound}");
+        let seconds = plan.programs[0].predicted_seconds;
+        assert!(seconds <= 1.001 * before, "{seconds} after {before}");
+        before = seconds;
+    }
+    assert_eq!(planner.plan(Some(most.arena_bytes)).unwrap(), most);
+    let curve = planner.curve().unwrap();
+    for pair in curve.windows(2) {
+        assert!(pair[1].arena_bytes < pair[0].arena_bytes);
+        assert!(pair[1].predicted_seconds >= pair[0].predicted_seconds);
+    }
+}

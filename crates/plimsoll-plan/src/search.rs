@@ -1,0 +1,358 @@
+//! Which values to let go of, so that a program fits into a number of bytes and takes as little longer as possible.
+//!
+//! What a choice needs at the least and how long it takes follow from liveness alone, in microseconds; so the search
+//! tries many. It begins with everything held and a target a little below the peak. Of all values that are held,
+//! idle, while more than the target is held, it lets go of the one that takes away the most excess (bytes above the
+//! target, summed over the nodes) per second of added time, and again, until the target is met; then it takes back
+//! what turned out to be needless. The next, lower target starts from there, down to the floor where nothing helps
+//! any more. So one search gives the whole curve of memory against time. Everything is counted, nothing is timed: the
+//! same program gives the same curve.
+
+use std::cell::OnceCell;
+
+use plimsoll_graph::{Program, Role, TensorId};
+
+use crate::Layout;
+use crate::liveness::{Buffer, FlowValue, Span};
+use crate::place::Item;
+use crate::recompute::{Recomputation, Release, Schedule};
+
+/// A choice of values to let go of, and what it comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// What is let go of, in ascending order.
+    pub releases: Vec<Release>,
+    /// The most bytes held at a time, parameters and states left out.
+    pub lower_bound: usize,
+    /// Predicted time of a run.
+    pub seconds: f64,
+}
+
+/// A choice while it is being improved.
+#[derive(Clone)]
+struct Tried {
+    choice: Choice,
+    schedule: Schedule,
+    /// Bytes held at each step.
+    held: Vec<usize>,
+}
+
+/// Targets between the peak with everything held and the floor.
+const TARGETS: usize = 24;
+/// Of several values that only help together, how many are tried in pairs.
+const PAIRED: usize = 24;
+/// Values smaller than this part of the peak are always held.
+const SMALLEST: usize = 2000;
+/// How many times a choice is shaken to find a faster one.
+const SHAKES: usize = 8;
+
+/// The search over one program.
+pub struct Search {
+    recomputation: Recomputation,
+    values: Vec<FlowValue>,
+    in_place: Vec<Vec<(usize, usize)>>,
+    scratch: Vec<usize>,
+    seconds: Vec<f64>,
+    /// Tensors that are worth letting go of.
+    is_large: Vec<bool>,
+    curve: OnceCell<Vec<Choice>>,
+}
+
+impl Search {
+    /// Prepares the search over a program, after folding.
+    pub fn new(program: Program, layout: &dyn Layout) -> Search {
+        let align = |bytes: usize| bytes.next_multiple_of(layout.alignment());
+        let value = |id: TensorId| {
+            let tensor = program.tensor(id);
+            FlowValue { role: tensor.role, bytes: align(layout.bytes(tensor)) }
+        };
+        let mut search = Search {
+            values: program.ids().map(value).collect(),
+            in_place: program.nodes.iter().map(|node| node.op.rule().in_place()).collect(),
+            scratch: program.nodes.iter().map(|node| align(layout.scratch(&program, node))).collect(),
+            seconds: program.nodes.iter().map(|node| layout.seconds(&program, node)).collect(),
+            is_large: vec![true; program.tensors.len()],
+            recomputation: Recomputation::of(program),
+            curve: OnceCell::new(),
+        };
+        let peak = search.measure(Vec::new()).map_or(0, |tried| tried.choice.lower_bound);
+        for (is_large, value) in search.is_large.iter_mut().zip(&search.values) {
+            *is_large = value.role == Role::Intermediate && value.bytes >= peak / SMALLEST && value.bytes > 0;
+        }
+        search
+    }
+
+    /// The program.
+    pub fn program(&self) -> &Program {
+        self.recomputation.program()
+    }
+
+    /// Where its values come from.
+    pub fn recomputation(&self) -> &Recomputation {
+        &self.recomputation
+    }
+
+    /// The schedule of a choice.
+    pub fn schedule(&self, choice: &Choice) -> Option<Schedule> {
+        self.recomputation.schedule(&choice.releases)
+    }
+
+    /// What a choice comes to; none if it is impossible.
+    pub fn choice(&self, releases: Vec<Release>) -> Option<Choice> {
+        self.measure(releases).map(|tried| tried.choice)
+    }
+
+    /// The buffers of a schedule's values, and what is to be placed: those, then the scratch of its steps. Nothing
+    /// works in place unless `in_place`.
+    pub fn items(&self, schedule: &Schedule, in_place: bool) -> (Vec<Buffer>, Vec<Item>) {
+        let none = vec![Vec::new(); self.in_place.len()];
+        let pairs = if in_place { &self.in_place } else { &none };
+        let buffers = schedule.flow(&self.values, pairs).buffers();
+        let scratch = schedule
+            .steps
+            .iter()
+            .enumerate()
+            .map(|(at, step)| Item { bytes: self.scratch[step.node], span: Span { start: at, end: at } });
+        let items = buffers.iter().map(|buffer| Item { bytes: buffer.bytes, span: buffer.span });
+        let items = items.chain(scratch).collect();
+        (buffers, items)
+    }
+
+    /// Choices from the one that holds everything to the one that needs the least, each the fastest that was found
+    /// for its bytes: ever fewer bytes, ever more time.
+    pub fn curve(&self) -> &[Choice] {
+        self.curve.get_or_init(|| self.find_curve())
+    }
+
+    fn find_curve(&self) -> Vec<Choice> {
+        let Some(everything) = self.measure(Vec::new()) else { return Vec::new() };
+        let top = everything.choice.lower_bound;
+        // No schedule does with less than one node needs by itself.
+        let bottom = self.least();
+        let step = (top - bottom.min(top)).div_ceil(TARGETS).max(1);
+        let mut found = vec![everything.clone()];
+        let mut last = everything;
+        let (mut reached, mut missed) = (top, bottom.saturating_sub(1));
+        let mut target = top - step.min(top);
+        while reached - missed > step / 8 + 1 && target > missed {
+            match self.fit(&last, target) {
+                Some(next) => {
+                    reached = next.choice.lower_bound.min(target);
+                    last = next.clone();
+                    found.push(next);
+                    target = reached.saturating_sub(step).max(missed + (reached - missed) / 2);
+                }
+                None => {
+                    missed = target;
+                    target = missed + (reached - missed) / 2;
+                }
+            }
+            if target >= reached {
+                break;
+            }
+        }
+        pareto(found.into_iter().map(|tried| tried.choice).collect())
+    }
+
+    /// The fastest choice found that needs at most `target` bytes; else the one that needs the least.
+    pub fn fastest(&self, target: usize) -> Option<Choice> {
+        let everything = self.measure(Vec::new())?;
+        if everything.choice.lower_bound <= target {
+            return Some(everything.choice);
+        }
+        let curve = self.curve();
+        let fitting = curve.iter().find(|choice| choice.lower_bound <= target);
+        let Some(fitting) = fitting else { return curve.last().cloned() };
+        // The curve's targets are not this one: a choice between two of its points may be faster.
+        let above = curve.iter().rev().find(|choice| choice.lower_bound > target);
+        let between = above
+            .and_then(|above| self.measure(above.releases.clone()))
+            .and_then(|above| self.fit(&above, target))
+            .map(|tried| tried.choice);
+        let all = [Some(fitting.clone()), between];
+        all.into_iter().flatten().min_by(|a, b| a.seconds.total_cmp(&b.seconds))
+    }
+
+    /// The most that one node needs for its operands, results and scratch.
+    fn least(&self) -> usize {
+        let program = self.recomputation.program();
+        let of = |(node, scratch): (&plimsoll_graph::Node, &usize)| {
+            let mut ids: Vec<TensorId> = node.inputs.iter().chain(&node.outputs).copied().collect();
+            ids.sort_unstable();
+            ids.dedup();
+            let held =
+                ids.iter().map(|id| self.values[id.index()]).filter(|value| !value.role.is_persistent());
+            // One result may lie where an operand lay.
+            let shared = ids.iter().map(|id| self.values[id.index()].bytes).max().unwrap_or(0);
+            (held.map(|value| value.bytes).sum::<usize>() + scratch).saturating_sub(shared)
+        };
+        program.nodes.iter().zip(&self.scratch).map(of).max().unwrap_or(0)
+    }
+
+    /// Lets go of more until the target is met, takes back what is needless, and shakes the result for a faster one.
+    fn fit(&self, from: &Tried, target: usize) -> Option<Tried> {
+        let mut best = self.take_back(self.descend(from.clone(), target)?, target);
+        let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ target as u64;
+        for shake in 0..SHAKES {
+            if best.choice.releases.is_empty() {
+                break;
+            }
+            let mut releases = best.choice.releases.clone();
+            for _ in 0..=shake % 3 {
+                // Knuth's MMIX generator: any spread of choices will do.
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                if !releases.is_empty() {
+                    releases.remove((random >> 33) as usize % releases.len());
+                }
+            }
+            let shaken = self
+                .measure(releases)
+                .and_then(|tried| self.descend(tried, target))
+                .map(|tried| self.take_back(tried, target));
+            if let Some(shaken) = shaken
+                && shaken.choice.seconds < best.choice.seconds
+            {
+                best = shaken;
+            }
+        }
+        Some(best)
+    }
+
+    /// Lets go of values until at most `target` bytes are held at any time; none if nothing helps before.
+    fn descend(&self, mut from: Tried, target: usize) -> Option<Tried> {
+        while from.choice.lower_bound > target {
+            let candidates = self.candidates(&from, target);
+            from = self.best_of(&from, target, candidates.iter().map(|one| vec![*one])).or_else(|| {
+                let few = &candidates[..candidates.len().min(PAIRED)];
+                let pairs =
+                    few.iter().enumerate().flat_map(|(i, a)| few[i + 1..].iter().map(|b| vec![*a, *b]));
+                self.best_of(&from, target, pairs)
+            })?;
+        }
+        Some(from)
+    }
+
+    /// The addition that takes away the most excess per second.
+    fn best_of(
+        &self,
+        from: &Tried,
+        target: usize,
+        additions: impl Iterator<Item = Vec<Release>>,
+    ) -> Option<Tried> {
+        let excess = from.excess(target);
+        let mut best: Option<(f64, Tried)> = None;
+        for addition in additions {
+            let mut releases = from.choice.releases.clone();
+            releases.extend(addition);
+            releases.sort_unstable();
+            let Some(tried) = self.measure(releases) else { continue };
+            let gain = excess - tried.excess(target);
+            let added = (tried.choice.seconds - from.choice.seconds).max(1e-7);
+            if gain > 0.0 && best.as_ref().is_none_or(|(score, _)| gain / added > *score) {
+                best = Some((gain / added, tried));
+            }
+        }
+        best.map(|(_, tried)| tried)
+    }
+
+    /// Holds again what need not be let go of, the dearest first.
+    fn take_back(&self, mut from: Tried, target: usize) -> Tried {
+        let mut order = from.choice.releases.clone();
+        let cost = |release: &Release| {
+            self.recomputation.maker(release.tensor).map_or(0.0, |node| self.seconds[node])
+        };
+        order.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
+        for release in order {
+            let mut releases = from.choice.releases.clone();
+            releases.retain(|other| *other != release);
+            if let Some(tried) = self.measure(releases)
+                && tried.choice.lower_bound <= target
+                && tried.choice.seconds <= from.choice.seconds
+            {
+                from = tried;
+            }
+        }
+        from
+    }
+
+    /// What is held, untouched, at a time when more than `target` is held; the largest first.
+    fn candidates(&self, from: &Tried, target: usize) -> Vec<Release> {
+        let schedule = &from.schedule;
+        let spans = schedule.flow(&self.values, &self.in_place).spans();
+        // The steps above the target, up to each step.
+        let mut above = vec![0usize; from.held.len() + 1];
+        for (at, held) in from.held.iter().enumerate() {
+            above[at + 1] = above[at] + usize::from(*held > target);
+        }
+        let mut found = Vec::new();
+        for (index, span) in spans.iter().enumerate() {
+            let own = self.values.len();
+            let tensor = if index < own { TensorId(index as u32) } else { schedule.copies[index - own] };
+            let Some(span) = span.filter(|_| self.is_large[tensor.index()]) else { continue };
+            if above[span.end] <= above[span.start] {
+                continue;
+            }
+            let mut at = span.start;
+            while at < span.end {
+                at += 1;
+                if from.held[at] > target {
+                    found.extend(self.recomputation.release_before(tensor, schedule.steps[at].place));
+                }
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        found.retain(|release| from.choice.releases.binary_search(release).is_err());
+        found.sort_by_key(|release| (std::cmp::Reverse(self.values[release.tensor.index()].bytes), *release));
+        found
+    }
+
+    fn measure(&self, releases: Vec<Release>) -> Option<Tried> {
+        let schedule = self.recomputation.schedule(&releases)?;
+        let mut change = vec![0isize; schedule.steps.len() + 2];
+        for (span, bytes) in schedule.flow(&self.values, &self.in_place).stretches().0 {
+            change[span.start] += bytes as isize;
+            change[span.end + 1] -= bytes as isize;
+        }
+        let mut now = 0;
+        let mut held = Vec::with_capacity(schedule.steps.len());
+        let mut seconds = 0.0;
+        for (step, change) in schedule.steps.iter().zip(change) {
+            now += change;
+            held.push(now as usize + self.scratch[step.node]);
+            seconds += self.seconds[step.node];
+        }
+        let lower_bound = held.iter().copied().max().unwrap_or(0);
+        Some(Tried { choice: Choice { releases, lower_bound, seconds }, schedule, held })
+    }
+}
+
+impl Tried {
+    /// Bytes above the target, summed over the nodes of the program; of the steps that run before a node, the worst
+    /// counts.
+    fn excess(&self, target: usize) -> f64 {
+        let mut sum = 0.0;
+        let (mut place, mut worst) = (0, 0);
+        for (step, held) in self.schedule.steps.iter().zip(&self.held) {
+            if step.place != place {
+                sum += worst as f64;
+                (place, worst) = (step.place, 0);
+            }
+            worst = worst.max(held.saturating_sub(target));
+        }
+        sum + worst as f64
+    }
+}
+
+/// Those that are faster than all that need no more, from the fastest to the smallest.
+fn pareto(mut choices: Vec<Choice>) -> Vec<Choice> {
+    choices.sort_by(|a, b| a.seconds.total_cmp(&b.seconds).then(a.lower_bound.cmp(&b.lower_bound)));
+    let mut least = usize::MAX;
+    choices.retain(|choice| {
+        let is_new = choice.lower_bound < least;
+        least = least.min(choice.lower_bound);
+        is_new
+    });
+    choices
+}

@@ -1,0 +1,184 @@
+//! A drawing of an arena: time across, addresses up, a box for each value that is held.
+
+use std::fmt::Write;
+
+use plimsoll_cpu::CpuLayout;
+use plimsoll_graph::{Kind, Op, Role, TensorId};
+use plimsoll_memory::Bytes;
+use plimsoll_plan::explain::{held_bytes, spans};
+use plimsoll_plan::{Block, Layout, Plan};
+
+const WIDTH: f64 = 1200.0;
+const HEIGHT: f64 = 620.0;
+const LEFT: f64 = 90.0;
+const TOP: f64 = 64.0;
+const BOTTOM: f64 = 70.0;
+const RIGHT: f64 = 20.0;
+/// Boxes that would be thinner are left out.
+const THINNEST: f64 = 0.4;
+
+/// What is drawn in one colour.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Colour {
+    Persistent,
+    Input,
+    Feature,
+    Again,
+    Gradient,
+    Small,
+    Scratch,
+}
+
+impl Colour {
+    const ALL: [Colour; 7] = [
+        Colour::Persistent,
+        Colour::Input,
+        Colour::Feature,
+        Colour::Again,
+        Colour::Gradient,
+        Colour::Small,
+        Colour::Scratch,
+    ];
+
+    /// Its fill, and what it stands for. Distinguishable with colour-blind eyes (after Okabe and Ito).
+    fn legend(self) -> (&'static str, &'static str) {
+        match self {
+            Colour::Persistent => ("#8c8c8c", "parameters, moments"),
+            Colour::Input => ("#f0e442", "inputs"),
+            Colour::Feature => ("#56b4e9", "features"),
+            Colour::Again => ("#0072b2", "features made again"),
+            Colour::Gradient => ("#e69f00", "gradients"),
+            Colour::Small => ("#009e73", "statistics, tables"),
+            Colour::Scratch => ("#cc79a7", "scratch of kernels"),
+        }
+    }
+}
+
+/// Draws the arena while the first program of a plan runs, as SVG.
+pub fn draw(plan: &Plan, layout: &CpuLayout, title: &str) -> String {
+    let program = &plan.programs[0];
+    let nodes = &program.program.nodes;
+    // Time at the start of each node, and at the end of the last.
+    let mut times = vec![0.0];
+    for node in nodes {
+        times.push(times[times.len() - 1] + layout.seconds(&program.program, node));
+    }
+    let total = times[times.len() - 1].max(f64::MIN_POSITIVE);
+    let x = |time: f64| LEFT + time / total * (WIDTH - LEFT - RIGHT);
+    let y = |bytes: usize| {
+        let share = bytes as f64 / plan.arena_bytes.max(1) as f64;
+        HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
+    };
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
+         font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"#ffffff\"/>\n"
+    );
+    let mut add = |line: String| {
+        svg.push_str(&line);
+        svg.push('\n');
+    };
+    let mut rectangle = |from: f64, to: f64, block: Block, colour: Colour, name: &str| {
+        let (low, high) = (y(block.offset), y(block.end()));
+        let (width, height) = (to - from, low - high);
+        if width < THINNEST || height < THINNEST {
+            return;
+        }
+        add(format!(
+            "<rect x=\"{from:.1}\" y=\"{high:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{}\" \
+             stroke=\"#ffffff\" stroke-width=\"0.4\"><title>{} {}</title></rect>",
+            colour.legend().0,
+            escaped(name),
+            Bytes::of(block.bytes)
+        ));
+    };
+    for (tensor, block) in &plan.persistent {
+        rectangle(x(0.0), x(total), *block, Colour::Persistent, &tensor.name);
+    }
+    let backward = nodes.iter().position(|node| matches!(node.op, Op::Fill(_))).unwrap_or(nodes.len());
+    let mut made_at = vec![0; program.program.tensors.len()];
+    for (place, node) in nodes.iter().enumerate() {
+        node.outputs.iter().for_each(|id| made_at[id.index()] = place);
+    }
+    for (id, span) in program.program.ids().zip(spans(&program.program)) {
+        let (Some(span), Some(block)) = (span, program.places[id.index()]) else { continue };
+        let colour = colour(plan, id, made_at[id.index()] > backward);
+        let name = &program.program.tensor(id).name;
+        rectangle(x(times[span.start]), x(times[span.end + 1]), block, colour, name);
+    }
+    for (at, block) in program.scratch.iter().enumerate() {
+        rectangle(x(times[at]), x(times[at + 1]), *block, Colour::Scratch, nodes[at].op.rule().name());
+    }
+    let held = held_bytes(program);
+    let peak = (0..held.len()).rev().max_by_key(|at| held[*at]).unwrap_or(0);
+    let at_peak = x((times[peak] + times[peak + 1]) / 2.0);
+    let peak_bytes = plan.persistent_bytes() + held.get(peak).copied().unwrap_or(0);
+    add(format!(
+        "<line x1=\"{at_peak:.1}\" x2=\"{at_peak:.1}\" y1=\"{:.1}\" y2=\"{:.1}\" stroke=\"#d00000\" \
+         stroke-dasharray=\"4 3\"/>",
+        TOP - 8.0,
+        HEIGHT - BOTTOM
+    ));
+    let anchor = if at_peak > WIDTH / 2.0 { "end" } else { "start" };
+    add(format!(
+        "<text x=\"{at_peak:.1}\" y=\"{:.1}\" fill=\"#d00000\" text-anchor=\"{anchor}\">peak: {} held at node {peak} of \
+         {}</text>",
+        TOP - 12.0,
+        Bytes::of(peak_bytes),
+        nodes.len()
+    ));
+    axes(&mut add, plan.arena_bytes, total, y);
+    add(format!("<text x=\"{LEFT}\" y=\"22\" font-size=\"16\">{}</text>", escaped(title)));
+    let mut at = LEFT;
+    for colour in Colour::ALL {
+        let (fill, what) = colour.legend();
+        add(format!(
+            "<rect x=\"{at:.0}\" y=\"{:.0}\" width=\"12\" height=\"12\" fill=\"{fill}\"/><text x=\"{:.0}\" y=\"{:.0}\">\
+             {what}</text>",
+            HEIGHT - 24.0,
+            at + 16.0,
+            HEIGHT - 14.0
+        ));
+        at += 36.0 + 7.0 * what.len() as f64;
+    }
+    let _ = svg.write_str("</svg>\n");
+    svg
+}
+
+fn axes(add: &mut impl FnMut(String), arena: usize, seconds: f64, y: impl Fn(usize) -> f64) {
+    for quarter in 0..=4 {
+        let bytes = arena / 4 * quarter;
+        add(format!(
+            "<line x1=\"{:.1}\" x2=\"{LEFT}\" y1=\"{1:.1}\" y2=\"{1:.1}\" stroke=\"#000000\"/><text x=\"{2:.1}\" \
+             y=\"{3:.1}\" text-anchor=\"end\">{4}</text>",
+            LEFT - 5.0,
+            y(bytes),
+            LEFT - 8.0,
+            y(bytes) + 4.0,
+            Bytes::of(bytes)
+        ));
+        let across = LEFT + (WIDTH - LEFT - RIGHT) * quarter as f64 / 4.0;
+        let anchor = if quarter == 4 { "end" } else { "middle" };
+        add(format!(
+            "<text x=\"{across:.1}\" y=\"{:.1}\" text-anchor=\"{anchor}\">{:.3} s</text>",
+            HEIGHT - BOTTOM + 16.0,
+            seconds * quarter as f64 / 4.0
+        ));
+    }
+}
+
+fn colour(plan: &Plan, id: TensorId, is_backward: bool) -> Colour {
+    let program = &plan.programs[0];
+    let tensor = program.program.tensor(id);
+    let is_volume = tensor.kind.side().is_some();
+    match tensor.role {
+        Role::Input => Colour::Input,
+        _ if program.origin(id) != id => Colour::Again,
+        _ if is_backward && (is_volume || matches!(tensor.kind, Kind::Weights { .. })) => Colour::Gradient,
+        _ if is_volume => Colour::Feature,
+        _ => Colour::Small,
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

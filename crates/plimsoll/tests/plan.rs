@@ -1,0 +1,106 @@
+//! A plan says what fitting costs, and a run holds to it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+
+use serde_json::Value;
+use support::{dataset, final_bits, run_error, run_json};
+
+const NET: [&str; 12] = [
+    "--net",
+    "dynunet",
+    "--features",
+    "16,24,32,32",
+    "--patch-size",
+    "32,32,32",
+    "--batch-size",
+    "1",
+    "--config",
+    "/dev/null",
+    "--threads",
+    "1",
+];
+
+fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap()
+}
+
+/// What a plan holds beside the cache.
+fn needed(plan: &Value) -> u64 {
+    number(plan, "total_bytes") - number(plan, "cache_bytes")
+}
+
+#[test]
+fn a_line_between_the_floor_and_what_is_needed_to_hold_everything_costs_operations_but_no_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dataset(dir.path());
+    let data = data.to_str().unwrap();
+    let plan = |ram: &str, more: &[&str]| run_json(&[&["plan", data, "--ram", ram][..], &NET, more].concat());
+    let high = plan("1GiB", &[]);
+    assert_eq!(high["recompute_flops_fraction"], 0.0);
+    assert!(number(&high, "minimum_ram_bytes") < needed(&high));
+    let line = (number(&high, "minimum_ram_bytes") + needed(&high)) / 2;
+    let line = line.to_string();
+    let low = plan(&line, &[]);
+    assert_eq!(low["feasible"], true, "{low}");
+    assert!(low["recompute_flops_fraction"].as_f64().unwrap() > 0.0);
+    assert!(!low["recomputed"].as_array().unwrap().is_empty());
+    assert!(number(&low, "total_bytes") <= number(&low, "ram_budget_bytes"));
+
+    let weights = |name: &str, ram: &str| {
+        let out = dir.path().join(name);
+        let short = ["--epochs", "1", "--iterations", "2", "--validation-iterations", "1", "--fold", "all"];
+        let start = ["train", data, "--out", out.to_str().unwrap(), "--ram", ram];
+        let record = run_json(&[&start[..], &NET, &short].concat());
+        assert!(number(&record, "peak_rss_bytes") <= number(&record, "ram_budget_bytes"), "{record}");
+        assert_eq!(record["arena_used_bytes"], record["arena_bytes"]);
+        final_bits(&out)
+    };
+    assert!(weights("high", "1GiB") == weights("low", &line), "recomputation changes no bit");
+}
+
+#[test]
+fn the_curve_falls_and_a_line_below_it_is_refused_with_ways_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dataset(dir.path());
+    let data = data.to_str().unwrap();
+    let start = ["plan", data, "--ram", "1GiB"];
+    let curve = run_json(&[&start[..], &NET, &["--pareto"]].concat());
+    let curve = curve.as_array().unwrap();
+    assert!(curve.len() > 3);
+    for pair in curve.windows(2) {
+        assert!(number(&pair[1], "ram_bytes") < number(&pair[0], "ram_bytes"));
+        assert!(number(&pair[1], "arena_bytes") >= number(&pair[1], "arena_lower_bound_bytes"));
+        let seconds = |point: &Value| point["predicted_seconds_per_step"].as_f64().unwrap();
+        assert!(seconds(&pair[1]) >= seconds(&pair[0]));
+    }
+    let floor = number(&curve[curve.len() - 1], "ram_bytes");
+    let below = (floor - (4 << 20)).to_string();
+    let error = run_error(&[&["plan", data, "--ram", &below][..], &NET].concat());
+    for said in ["the run needs", "--ram", "--precision bf16", "--patch-size"] {
+        assert!(error.contains(said), "{said}: {error}");
+    }
+}
+
+#[test]
+fn an_arena_is_drawn_and_values_are_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dataset(dir.path());
+    let data = data.to_str().unwrap();
+    let drawing = dir.path().join("arena.svg");
+    let start = ["plan", data, "--ram", "1GiB"];
+    run_json(&[&start[..], &NET, &["--draw", drawing.to_str().unwrap()]].concat());
+    let svg = fs::read_to_string(&drawing).unwrap();
+    assert!(svg.starts_with("<svg") && svg.ends_with("</svg>\n") && svg.contains("peak"));
+    let fate = |name: &str| {
+        let explained = run_json(&[&start[..], &NET, &["--explain", name]].concat());
+        explained[0]["fate"].as_str().unwrap().to_string()
+    };
+    assert_eq!(fate("input_block.conv1.conv raw"), "kept");
+    assert_eq!(fate("input_block.norm1"), "folded");
+    assert_eq!(fate("input_block.conv1.conv.weight"), "persistent");
+    let error = run_error(&[&start[..], &NET, &["--explain", "conv9"]].concat());
+    assert!(error.contains("conv9"), "{error}");
+}
