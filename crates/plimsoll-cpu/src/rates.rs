@@ -42,10 +42,10 @@ impl Rates {
         let cost = program.cost(node);
         // Shares of the peak, measured. With few taps there is little to do between loads and stores.
         let share = match &node.op {
-            Op::Conv(conv) if conv.window.taps() > 8 => 0.8,
-            Op::ConvTranspose(conv) if conv.window.taps() > 8 => 0.8,
-            Op::ConvWeightGrad(_) => 0.7,
-            _ => 0.5,
+            Op::Conv(conv) if conv.window.taps() > 8 => 0.95,
+            Op::ConvTranspose(conv) if conv.window.taps() > 8 => 0.95,
+            Op::ConvWeightGrad(conv) if conv.window.taps() > 8 => 0.9,
+            _ => 0.6,
         };
         cost.flops as f64 / (self.flops * share) + cost.bytes as f64 / self.bytes + SECONDS_PER_NODE
     }
