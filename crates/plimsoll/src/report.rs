@@ -1,8 +1,12 @@
 //! What commands print: tables for people, JSON for machines.
 
+use std::io::{self, Write};
+use std::path::Path;
+
+use plimsoll_data::atomic;
 use serde::Serialize;
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// A table with a header; columns are as wide as they need to be, numbers to the right.
 #[derive(Debug, Default)]
@@ -44,4 +48,15 @@ impl Table {
 pub fn json(value: &impl Serialize) -> Outcome {
     println!("{}", serde_json::to_string_pretty(value)?);
     Ok(())
+}
+
+/// Writes a file, whole or not at all.
+pub fn write(path: &Path, to: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
+    atomic::write(path, to).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// Writes JSON as people read it.
+pub fn write_json(file: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut *file, value)?;
+    file.write_all(b"\n")
 }

@@ -4,11 +4,10 @@ use std::path::Path;
 
 use plimsoll_metrics::classification::{Bootstrap, Interval, Report, Table as Cases, classify};
 
-use super::evaluate::{write, write_json};
-use super::session::Line;
+use super::prepare::Line;
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
-use crate::report::{Table, json};
+use crate::report::{Table, json, write, write_json};
 
 /// Scores a classification, and writes the scores.
 pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {

@@ -4,20 +4,20 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
+use plimsoll_data::Dataset;
 use plimsoll_data::phantom::{self, PhantomConfig};
-use plimsoll_data::{Dataset, atomic};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Metric;
 use plimsoll_nn::{Family, Optimizer};
 use plimsoll_train::{NetworkSettings, Settings};
 use serde::Serialize;
 
-use super::{evaluate, inspect, plan, predict, session, stop_on_signals, train};
+use super::{evaluate, inspect, plan, predict, prepare, stop_on_signals, train};
 use crate::args::{
     Classification, Demo, Evaluate, Metrics, Predict, Ram, RunArgs, Scores, Train, WhichCheckpoint,
 };
 use crate::failure::{Failure, Outcome};
-use crate::report::{Table, json};
+use crate::report::{Table, json, write, write_json};
 
 /// What the demonstration comes to.
 #[derive(Serialize)]
@@ -70,16 +70,16 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
         ..RunArgs::default()
     };
     {
-        let line = session::Line::draw(&Ram { ram: Some(args.ram) }, args.threads.count())?;
+        let line = prepare::Line::draw(&Ram { ram: Some(args.ram) }, args.threads.count())?;
         let dataset = Dataset::open(&data)?;
-        let inspection = session::inspect(&dataset, None, args.threads.count(), &line.budget, quiet)?;
+        let inspection = prepare::inspect(&dataset, None, args.threads.count(), &line.budget, quiet)?;
         if !quiet {
             inspect::print(&dataset, &inspection);
         }
     }
     say(&format!("a plan under a line of {}", args.ram));
     {
-        let prepared = session::prepare(&run_args(), &settings, None, true)?;
+        let prepared = prepare::prepare(&run_args(), &settings, None, true)?;
         if !quiet {
             plan::print(&prepared.planned);
         }
@@ -147,8 +147,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
         heap_allocations_in_steps: record.heap_allocations_in_steps,
     };
     let path = folder.join("demo.json");
-    let text = serde_json::to_string_pretty(&report)? + "\n";
-    atomic::write(&path, |out| out.write_all(text.as_bytes()))?;
+    write(&path, |file| write_json(file, &report))?;
     if quiet {
         return json(&report);
     }

@@ -1,19 +1,18 @@
 //! `plimsoll evaluate`
 
-use std::io::{self, Write};
 use std::path::Path;
 
-use plimsoll_data::{Dataset, atomic};
+use plimsoll_data::Dataset;
 use plimsoll_memory::Budget;
 use plimsoll_metrics::{CasePaths, Group, Metric, Scores, Settings, Summary, Surface, evaluate, pair_cases};
 
 use super::classification;
-use super::session::Line;
+use super::prepare::Line;
 use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
 use crate::picture::{self, Files};
 use crate::progress::Progress;
-use crate::report::{Table, json};
+use crate::report::{Table, json, write, write_json};
 
 /// Scores that are printed, of those that were asked for.
 const PRINTED: [Metric; 13] = [
@@ -79,17 +78,6 @@ pub fn compare(args: &Evaluate, quiet: bool) -> Outcome<Summary> {
     write(&beside("csv"), |file| summary.write_csv(file))?;
     write(&beside("svg"), |file| summary.write_box_plots(file))?;
     Ok(summary)
-}
-
-/// Writes a file, whole or not at all.
-pub fn write(path: &Path, to: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Outcome {
-    atomic::write(path, to).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
-}
-
-/// Writes JSON as people read it.
-pub fn write_json(file: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut *file, value)?;
-    file.write_all(b"\n")
 }
 
 /// What the flags say, with the classes of the data set.

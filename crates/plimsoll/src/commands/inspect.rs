@@ -4,7 +4,7 @@ use plimsoll_data::{Dataset, Fingerprint, Inspection, Problem, Severity, resampl
 use plimsoll_memory::Bytes;
 use serde::Serialize;
 
-use super::session::{self, Line};
+use super::prepare::{self, Line};
 use crate::args::Inspect;
 use crate::failure::{Failure, Outcome};
 use crate::report::{Table, json};
@@ -24,7 +24,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     let threads = args.threads.count();
     let line = Line::draw(&args.ram, threads)?;
     let dataset = Dataset::open(&args.dataset)?;
-    let inspection = session::inspect(&dataset, None, threads, &line.budget, as_json)?;
+    let inspection = prepare::inspect(&dataset, None, threads, &line.budget, as_json)?;
     if as_json {
         json(&Report {
             name: &dataset.name,

@@ -9,7 +9,7 @@ mod evaluate;
 mod inspect;
 mod plan;
 mod predict;
-mod session;
+mod prepare;
 mod train;
 
 use std::sync::Arc;

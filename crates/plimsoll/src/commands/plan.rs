@@ -7,7 +7,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{Explanation, Fate, explain};
 use plimsoll_train::{PlannedRun, RunPlan, RunPoint, run_curve};
 
-use super::session::{prepare, settings};
+use super::prepare::{prepare, settings};
 use crate::args::Plan;
 use crate::drawing::draw;
 use crate::failure::{Failure, Outcome};

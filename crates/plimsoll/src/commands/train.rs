@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_train::{EpochRecord, Job, Observer, RunRecord, Settings, StepReport, train};
 
-use super::session::{fold, prepare, settings};
+use super::prepare::{fold, prepare, settings};
 use super::{plan, stop_on_signals};
 use crate::args::Train;
 use crate::failure::{Failure, Outcome};
