@@ -48,15 +48,19 @@ impl Level {
         Level::Portable
     }
 
-    /// The best level of this machine, or the lower one that the environment variable `PLIMSOLL_SIMD` names (`avx512`,
-    /// `avx2`, `portable`).
+    /// The best level of this machine, or the lower one that the environment variable [`Level::VARIABLE`] names.
     pub fn from_environment() -> Level {
         let best = Level::detect();
-        let asked = std::env::var("PLIMSOLL_SIMD").ok();
-        let asked = [Level::Portable, Level::Avx2, Level::Avx512]
-            .into_iter()
-            .find(|level| asked.as_deref() == Some(level.name()));
+        let asked = std::env::var(Level::VARIABLE).ok().and_then(|name| Level::from_name(&name));
         asked.map_or(best, |asked| asked.min(best))
+    }
+
+    /// The environment variable that names a level.
+    pub const VARIABLE: &str = "PLIMSOLL_SIMD";
+
+    /// The level of a name: `avx512`, `avx2` or `portable`.
+    pub fn from_name(name: &str) -> Option<Level> {
+        [Level::Portable, Level::Avx2, Level::Avx512].into_iter().find(|level| level.name() == name)
     }
 
     fn name(self) -> &'static str {

@@ -15,11 +15,14 @@ mod train;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use plimsoll_cpu::Level;
+
 use crate::args::{Args, Command};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// Runs the command that was asked for.
 pub fn run(args: &Args) -> Outcome {
+    check_environment()?;
     match &args.command {
         Command::Demo(demo) => demo::run(demo, args.json),
         Command::Doctor(ram) => doctor::run(ram, args.json),
@@ -40,4 +43,16 @@ fn stop_on_signals() -> Outcome<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
+}
+
+/// That the instruction set which the environment asks for is one.
+fn check_environment() -> Outcome {
+    let asked = std::env::var(Level::VARIABLE).ok();
+    match asked.filter(|name| Level::from_name(name).is_none()) {
+        None => Ok(()),
+        Some(name) => {
+            let message = format!("{} is `{name}`, which is no instruction set", Level::VARIABLE);
+            Err(Failure::new(message).hint("avx512, avx2 or portable; the machine's best if it is not set"))
+        }
+    }
 }
