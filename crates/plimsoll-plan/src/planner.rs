@@ -162,6 +162,8 @@ impl<'a> Planner<'a> {
                 dropped: program.recomputed(),
             };
             if points.last().is_none_or(|last| point.arena_bytes < last.arena_bytes) {
+                // What needs more and is no faster is not on the curve.
+                while points.pop_if(|last| point.predicted_seconds < last.predicted_seconds).is_some() {}
                 points.push(point);
             }
         }

@@ -5,6 +5,7 @@
 //! [`train`] runs a fold: steps, validation, checkpoints; what was interrupted goes on to the same bits.
 
 mod checkpoint;
+mod concessions;
 mod config;
 mod error;
 mod journal;
@@ -16,6 +17,7 @@ mod topology;
 mod trainer;
 
 pub use checkpoint::{Checkpoint, CheckpointKind, read_parameters};
+pub use concessions::{Concession, plan_run_allowing};
 pub use config::{CONFIG_FILE, DatasetSummary, RunConfig};
 pub use error::TrainError;
 pub use journal::{EpochRecord, METRICS_FILE};

@@ -71,6 +71,8 @@ pub struct RunPlan {
     pub feasible: bool,
     /// The least line that would do: without a cache, with the smallest micro-batch, with all recomputation that helps.
     pub minimum_ram_bytes: Bytes,
+    /// What was changed, with its user's leave, for the run to fit.
+    pub changes: Vec<String>,
     /// If the run does not fit: what would make it fit.
     pub ways_out: Vec<WayOut>,
     /// Depth, height, width of a patch.

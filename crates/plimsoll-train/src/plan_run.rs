@@ -13,6 +13,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_plan::{Options, Plan, PlanError, Planner};
 use serde::{Deserialize, Serialize};
 
+use crate::concessions::smaller_patches;
 use crate::rates::rates;
 use crate::{Checkpoint, Machine, RunConfig, RunPlan, TrainError, WayOut, overhead};
 
@@ -176,7 +177,7 @@ fn micro_batches(config: &RunConfig, is_set: bool) -> Vec<usize> {
 }
 
 /// The least line that would do for a configuration.
-fn least(config: &RunConfig, micro_batch_is_set: bool, site: Site) -> Result<Bytes, TrainError> {
+pub(crate) fn least(config: &RunConfig, micro_batch_is_set: bool, site: Site) -> Result<Bytes, TrainError> {
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
@@ -211,19 +212,11 @@ fn ways_out(
         config.training.patch = *patch;
         least(&config)
     };
-    // From the largest, the first that fits, by bisection: what a patch needs falls with its size.
-    let (mut low, mut high) = (0, patches.len());
-    let mut found = None;
-    while low < high {
-        let middle = (low + high) / 2;
-        let needed = with(&patches[middle])?;
-        if needed <= machine.line {
-            found = Some((patches[middle], needed));
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
+    let fits = |patch: usize| Ok(with(&patches[patch])? <= machine.line);
+    let found = match first_that_fits(patches.len(), fits)? {
+        Some(patch) => Some((patches[patch], with(&patches[patch])?)),
+        None => None,
+    };
     ways.extend(found.map(|([d, h, w], needed)| WayOut {
         flags: format!("--patch-size {d},{h},{w}"),
         minimum_ram_bytes: needed,
@@ -231,31 +224,33 @@ fn ways_out(
     Ok(ways)
 }
 
-/// Ever smaller patches: the longest extent is shortened by one step of the network at a time.
-fn smaller_patches(config: &RunConfig) -> Vec<[usize; 3]> {
-    let multiple = config.training.net.multiple();
-    let mut patch = config.training.patch;
-    let mut patches = Vec::new();
-    // Two voxels are left at the coarsest stage, so that there is something to normalise.
-    while let Some(axis) =
-        (0..3).filter(|axis| patch[*axis] > 2 * multiple[*axis]).max_by_key(|axis| patch[*axis])
-    {
-        patch[axis] -= multiple[axis];
-        patches.push(patch);
+/// The first of `count` that fits, by bisection: what they need falls from one to the next.
+pub(crate) fn first_that_fits(
+    count: usize,
+    fits: impl Fn(usize) -> Result<bool, TrainError>,
+) -> Result<Option<usize>, TrainError> {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = (low + high) / 2;
+        if fits(middle)? {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
     }
-    patches
+    Ok((low < count).then_some(low))
 }
 
 /// What all candidates have in common.
 #[derive(Clone, Copy)]
-struct Site {
+pub(crate) struct Site {
     machine: Machine,
     overhead_bytes: Bytes,
     index_bytes: Bytes,
 }
 
 impl Site {
-    fn new(machine: Machine, index_bytes: Bytes) -> Site {
+    pub(crate) fn new(machine: Machine, index_bytes: Bytes) -> Site {
         let overhead_bytes = overhead(machine.threads + machine.loader_threads);
         Site { machine, overhead_bytes, index_bytes }
     }
@@ -370,6 +365,7 @@ impl Candidate {
             total_bytes: needed + cache_bytes,
             feasible: needed <= machine.line,
             minimum_ram_bytes,
+            changes: Vec::new(),
             ways_out: Vec::new(),
             patch_size: training.patch,
             batch_size: training.batch,

@@ -7,7 +7,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
 use plimsoll_nn::{Family, Optimizer};
-use plimsoll_train::{CheckpointKind, NetworkSettings, Settings};
+use plimsoll_train::{CheckpointKind, Concession, NetworkSettings, Settings};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -213,6 +213,30 @@ pub struct RunArgs {
     /// Of initial weights, patches and augmentation.
     #[arg(long)]
     pub seed: Option<u64>,
+    /// What may be changed, in this order, if the run does not fit the line otherwise; each changes the results.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
+    pub allow: Vec<Allowed>,
+}
+
+/// A change that makes a run need less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Allowed {
+    /// Features are stored as bf16.
+    Precision,
+    /// A smaller patch.
+    Patch,
+    /// A narrower network.
+    Features,
+}
+
+impl From<Allowed> for Concession {
+    fn from(allowed: Allowed) -> Concession {
+        match allowed {
+            Allowed::Precision => Concession::Precision,
+            Allowed::Patch => Concession::Patch,
+            Allowed::Features => Concession::Features,
+        }
+    }
 }
 
 impl RunArgs {

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection, Severity, Splits};
 use plimsoll_memory::{Budget, Bytes, Limits, Reservation, System, limits};
-use plimsoll_train::{CONFIG_FILE, Machine, PlannedRun, RunConfig, Settings, overhead, plan_run};
+use plimsoll_train::{
+    CONFIG_FILE, Concession, Machine, PlannedRun, RunConfig, Settings, overhead, plan_run_allowing,
+};
 
 use crate::args::{Ram, RunArgs, Threads};
 use crate::failure::{Failure, Outcome};
@@ -137,6 +139,7 @@ pub fn prepare(args: &RunArgs, settings: &Settings, run: Option<&Path>, quiet: b
         return Err(Failure::new(format!("{} has no case to train on", args.dataset.display())));
     };
     let known = run.filter(|run| run.join(CONFIG_FILE).is_file()).map(RunConfig::read).transpose()?;
+    let allowed: Vec<Concession> = args.allow.iter().map(|allowed| (*allowed).into()).collect();
     let config = match known {
         Some(known) if *settings == Settings::default() => known,
         Some(known) => {
@@ -144,12 +147,22 @@ pub fn prepare(args: &RunArgs, settings: &Settings, run: Option<&Path>, quiet: b
             if settings.micro_batch.is_none() {
                 config.training.micro_batch = known.training.micro_batch;
             }
+            // A run that goes on keeps the changes that it began with.
+            for concession in &allowed {
+                concession.adopt(&mut config, &known);
+            }
             config
         }
         None => RunConfig::resolve(settings, &dataset, fingerprint)?,
     };
     let is_set = settings.micro_batch.is_some() || run.is_some_and(|run| run.join(CONFIG_FILE).is_file());
-    let planned = plan_run(&config, is_set, machine, fingerprint, inspection.index_bytes())?;
+    let index_bytes = inspection.index_bytes();
+    let planned = plan_run_allowing(&allowed, &config, is_set, machine, fingerprint, index_bytes)?;
+    if !quiet && planned.numbers.feasible {
+        for change in &planned.numbers.changes {
+            eprintln!("warning: changed so that the run fits: {change}");
+        }
+    }
     Ok(Prepared {
         inspection: Arc::new(inspection),
         dataset,
