@@ -168,7 +168,7 @@ pub fn plan_run(
     let batch = config.training.batch;
     let divisors = (1..=batch).rev().filter(|size| batch.is_multiple_of(*size));
     // Parts of a batch would change a Dice over the whole batch.
-    let whole_only = config.training.loss.batch && config.training.loss.dice != 0.0;
+    let whole_only = config.training.loss.needs_whole_batch();
     let mut last = None;
     for micro_batch in divisors.filter(|size| !whole_only || *size == batch) {
         if micro_batch_is_set && micro_batch != config.training.micro_batch {
