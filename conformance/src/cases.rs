@@ -67,7 +67,8 @@ impl Writer {
         }
     }
 
-    /// Appends a loss and its gradient, which are compared; returns the sums that it is made of, which are compared as well.
+    /// Appends a loss and its gradient, which are compared; returns the sums that it is made of, which are compared
+    /// as well.
     fn loss(&mut self, loss: &Loss, logits: TensorId, labels: TensorId) -> TensorId {
         let sums = self.push(loss.stats(), &[logits, labels])[0];
         self.program.mark_output(sums, "sums");

@@ -1,5 +1,5 @@
-//! Losses and their gradients against MONAI and PyTorch in f64, on labels at random, without any foreground, of nothing else,
-//! and of one voxel. `oracles/losses.py` made the numbers.
+//! Losses and their gradients against MONAI and PyTorch in f64, on labels at random, without any foreground, of nothing
+//! else, and of one voxel. `oracles/losses.py` made the numbers.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
@@ -83,6 +83,24 @@ impl Case {
     }
 }
 
+/// The loss and the gradient that the kernels make of logits and labels.
+fn run(program: &Program, [loss, gradient]: [TensorId; 2], [logits, labels]: &[Array; 2]) -> (f32, Vec<f32>) {
+    let plan = plan(std::slice::from_ref(program), &CpuLayout { threads: 2 }, Options::default()).unwrap();
+    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
+    let reservation = Budget::new(Bytes::gib(1)).reserve("arena", bytes).unwrap();
+    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(2)).unwrap();
+    let logits: Vec<f32> = logits.data.iter().map(|x| *x as f32).collect();
+    let labels: Vec<u8> = labels.data.iter().map(|x| *x as u8).collect();
+    engine.write(0, program.find("logits").unwrap(), HostSlice::F32(&logits));
+    engine.write(0, program.find("labels").unwrap(), HostSlice::U8(&labels));
+    engine.run(0);
+    let mut value = [0.0];
+    let mut slopes = vec![0.0; logits.len()];
+    engine.read(0, loss, HostSliceMut::F32(&mut value));
+    engine.read(0, gradient, HostSliceMut::F32(&mut slopes));
+    (value[0], slopes)
+}
+
 fn worst(errors: impl Iterator<Item = [f64; 2]>) -> [f64; 2] {
     errors.fold([0.0; 2], |worst, errors| [worst[0].max(errors[0]), worst[1].max(errors[1])])
 }
@@ -105,26 +123,28 @@ fn definitions_are_those_of_monai_and_pytorch() {
 #[test]
 fn kernels_agree_with_monai_and_pytorch() {
     let errors = Case::all().into_iter().map(|case| {
-        let (program, [loss, gradient]) = case.program();
-        let [logits, labels] = case.inputs();
-        let plan =
-            plan(std::slice::from_ref(&program), &CpuLayout { threads: 2 }, Options::default()).unwrap();
-        let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
-        let reservation = Budget::new(Bytes::gib(1)).reserve("arena", bytes).unwrap();
-        let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(2)).unwrap();
-        let logits: Vec<f32> = logits.data.iter().map(|x| *x as f32).collect();
-        let labels: Vec<u8> = labels.data.iter().map(|x| *x as u8).collect();
-        engine.write(0, program.find("logits").unwrap(), HostSlice::F32(&logits));
-        engine.write(0, program.find("labels").unwrap(), HostSlice::U8(&labels));
-        engine.run(0);
-        let mut value = [0.0];
-        let mut slopes = vec![0.0; logits.len()];
-        engine.read(0, loss, HostSliceMut::F32(&mut value));
-        engine.read(0, gradient, HostSliceMut::F32(&mut slopes));
-        let errors = case.errors(value[0].into(), slopes.into_iter().map(f64::from));
+        let (program, results) = case.program();
+        let (value, slopes) = run(&program, results, &case.inputs());
+        let errors = case.errors(value.into(), slopes.into_iter().map(f64::from));
         case.assert_within(1e-5, errors);
         errors
     });
     let [value, gradient] = worst(errors);
     eprintln!("kernels are off by {value:.1e}, their gradients by {gradient:.1e}");
+}
+
+#[test]
+fn all_is_finite_for_logits_of_any_size_and_where_every_voxel_is_ignored() {
+    for case in Case::all() {
+        let (program, results) = case.program();
+        let [logits, labels] = case.inputs();
+        for scale in [0.0, 10.0, 1e3, 1e30] {
+            let large = Array::from_fn(logits.shape.clone(), |i| logits.data[i] * scale);
+            for labels in [labels.clone(), Array::from_fn(labels.shape.clone(), |_| 255.0)] {
+                let (value, slopes) = run(&program, results, &[large.clone(), labels]);
+                assert!(value.is_finite(), "{} on {} times {scale}: {value}", case.name, case.mask);
+                assert!(slopes.iter().all(|x| x.is_finite()), "{} on {} times {scale}", case.name, case.mask);
+            }
+        }
+    }
 }

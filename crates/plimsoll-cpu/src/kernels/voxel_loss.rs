@@ -1,7 +1,7 @@
 //! Terms of single voxels and the gradient of losses that have them, sixteen voxels at a time.
 //!
-//! Probabilities near 1 are the difficulty: 1 − p is carried along as the sum of all others, so that no logarithm, power or
-//! quotient of it is one of rounding errors.
+//! Probabilities near 1 are the difficulty: 1 − p is carried along as the sum of all others, so that no logarithm, power
+//! or quotient of it is one of rounding errors.
 
 use plimsoll_graph::ops::{Activation, VoxelSum};
 
@@ -212,8 +212,8 @@ impl Kernel for TermGrad {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let classes = self.voxels.classes;
-        // SAFETY: each thread has scratch of its own. Tasks write disjoint voxels; where the result takes the place of the
-        // logits, all classes of a group are read before the first is written.
+        // SAFETY: each thread has scratch of its own. Tasks write disjoint voxels; where the result takes the place of
+        // the logits, all classes of a group are read before the first is written.
         unsafe {
             let place = |k: usize| self.scratch.0.add((thread * 4 + k) * classes * LANES);
             let [p, rest, by_p, direct] = [0, 1, 2, 3].map(place);

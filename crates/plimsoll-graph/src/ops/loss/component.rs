@@ -45,7 +45,8 @@ pub struct SoftDice {
     pub smooth_numerator: f32,
     /// d, added to the denominator.
     pub smooth_denominator: f32,
-    /// A factor for each class, the background among them; none is 1 for all. The mean is still over the number of classes.
+    /// A factor for each class, the background among them; none is 1 for all. The mean is still over the number of
+    /// classes.
     pub class_weights: Vec<f32>,
 }
 
@@ -63,8 +64,8 @@ impl Default for SoftDice {
     }
 }
 
-/// How a class's weight in the generalised Dice follows from its volume Σt. A class that is absent has the largest weight
-/// of those that are not.
+/// How a class's weight in the generalised Dice follows from its volume Σt. A class that is absent has the largest
+/// weight of those that are not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VolumeWeight {
@@ -77,7 +78,8 @@ pub enum VolumeWeight {
     Uniform,
 }
 
-/// 1 − (2 Σ wᶜ Σpt + n) / (Σ wᶜ (Σp + Σt) + d) over classes c, the mean over samples; as `monai.losses.GeneralizedDiceLoss`.
+/// 1 − (2 Σ wᶜ Σpt + n) / (Σ wᶜ (Σp + Σt) + d) over classes c, the mean over samples; as
+/// `monai.losses.GeneralizedDiceLoss`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GeneralizedDice {
@@ -142,8 +144,8 @@ impl Default for Tversky {
     }
 }
 
-/// (1 − T)^(1/γ) with the quotient T of [`Tversky`], the mean over samples and classes. Where 1 − T is below 10⁻⁶ and γ above
-/// 1, the power, whose slope has no bound there, is continued by a straight line to zero.
+/// (1 − T)^(1/γ) with the quotient T of [`Tversky`], the mean over samples and classes. Where 1 − T is below 10⁻⁶ and γ
+/// above 1, the power, whose slope has no bound there, is continued by a straight line to zero.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FocalTversky {
@@ -209,8 +211,8 @@ pub enum Activation {
 
 /// −(w t log p + (1 − t) log(1 − p)), the mean over voxels and classes, t being 1 for the class that the label names.
 ///
-/// Of the sigmoid, with the background, it is `torch.nn.BCEWithLogitsLoss` on one-hot labels. Of the softmax of two classes,
-/// without the background, it is `BCEWithLogitsLoss` of a network with one logit, the difference of the two.
+/// Of the sigmoid, with the background, it is `torch.nn.BCEWithLogitsLoss` on one-hot labels. Of the softmax of two
+/// classes, without the background, it is `BCEWithLogitsLoss` of a network with one logit, the difference of the two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WeightedBce {
@@ -238,8 +240,8 @@ impl Default for WeightedBce {
     }
 }
 
-/// Of the softmax −aᶜ t (1 − p)^γ log p; of the sigmoid, with pₜ = p where t is 1 and 1 − p elsewhere, −aₜ (1 − pₜ)^γ log pₜ;
-/// the mean over voxels and classes, as `monai.losses.FocalLoss(use_softmax=…)`.
+/// Of the softmax −aᶜ t (1 − p)^γ log p; of the sigmoid, with pₜ = p where t is 1 and 1 − p elsewhere,
+/// −aₜ (1 − pₜ)^γ log pₜ; the mean over voxels and classes, as `monai.losses.FocalLoss(use_softmax=…)`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Focal {
@@ -247,8 +249,8 @@ pub struct Focal {
     pub weight: f32,
     /// γ.
     pub gamma: f32,
-    /// α: of the softmax, aᶜ is 1 − α for class 0 and α for others; of the sigmoid, aₜ is α where t is 1, else 1 − α. None is
-    /// 1 for all.
+    /// α: of the softmax, aᶜ is 1 − α for class 0 and α for others; of the sigmoid, aₜ is α where t is 1, else 1 − α.
+    /// None is 1 for all.
     pub alpha: Option<f32>,
     /// What p is. MONAI's `FocalLoss` and `DiceFocalLoss` take the sigmoid where nothing is said.
     pub activation: Activation,

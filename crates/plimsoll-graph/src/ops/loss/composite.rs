@@ -7,16 +7,17 @@ use crate::op::{expect_operands, expect_shape, upstream};
 use crate::ops::softmax_stats::expect_logits_and_labels;
 use crate::{Array, GraphError, Kind, Node, Recompute, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// The loss. Operands: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), then the logits and labels that
-/// they are of (which are read by the gradient only). Results: the loss `[1]`; its components, without weights, `[components]`.
+/// The loss. Operands: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), then the logits and labels
+/// that they are of (which are read by the gradient only). Results: the loss `[1]`; its components, without weights,
+/// `[components]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompositeLoss {
     /// Its components.
     pub loss: Loss,
 }
 
-/// The gradient of [`CompositeLoss`]. Operands: logits, labels, the sums, the gradient of the loss `[1]`. Result: the gradient
-/// of the logits.
+/// The gradient of [`CompositeLoss`]. Operands: logits, labels, the sums, the gradient of the loss `[1]`. Result: the
+/// gradient of the logits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompositeLossGrad {
     /// The components of the loss.

@@ -21,7 +21,7 @@ pub use voxel::{VoxelSum, softmax};
 pub(super) use voxel::for_each_voxel;
 
 use super::SoftmaxStats;
-use region::{OVERLAP, PLAIN, Sums, TARGET};
+use region::Sums;
 
 /// A weighted sum of components.
 ///
@@ -80,8 +80,8 @@ pub enum Piece {
 }
 
 impl Loss {
-    /// Dice and a multiple of the cross-entropy. With both smoothing terms 10⁻⁵, `batch` and no background it is nnU-Net's
-    /// `DC_and_CE_loss`, shifted by the constant 1.
+    /// Dice and a multiple of the cross-entropy. With both smoothing terms 10⁻⁵, `batch` and no background it is
+    /// nnU-Net's `DC_and_CE_loss`, shifted by the constant 1.
     pub fn dice_ce(dice: SoftDice, cross_entropy: f32) -> Loss {
         let cross_entropy = CrossEntropy { weight: cross_entropy, ..CrossEntropy::default() };
         Loss {
@@ -156,8 +156,8 @@ impl Loss {
         })
     }
 
-    /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats); `visit` gets what else follows, slopes and
-    /// factors as derivatives of `upstream` times the loss.
+    /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats); `visit` gets what else follows,
+    /// slopes and factors as derivatives of `upstream` times the loss. Nothing is allocated.
     pub fn value(
         &self,
         sums: impl Fn(usize, usize, usize) -> f64,
@@ -167,10 +167,10 @@ impl Loss {
     ) -> f64 {
         let (plain, squares) = self.sizes();
         let both = usize::from(plain && squares);
-        // Rows of the table: Σpt, Σp or Σp², Σt, −Σ t log p, then Σp² if the second row is Σp and both are needed.
+        // Rows of the table: Σpt, Σp or Σp², Σt, −Σ t log p, then Σp² if the second row is Σp and both are needed. In the
+        // order of `region`: Σpt, Σp, Σp², Σt.
         let row = [0, 1, if both == 1 { 4 } else { 1 }, 2];
         let regions = Sums { sums: |n: usize, c: usize, k: usize| sums(n, c, row[k]), batch, classes };
-        debug_assert_eq!((row[OVERLAP], row[PLAIN], row[TARGET]), (0, 1, 2));
         let weighted = |row: usize, weight: &dyn Fn(usize) -> f64| -> f64 {
             let pairs = (0..batch).flat_map(|n| (0..classes).map(move |c| (n, c)));
             pairs.map(|(n, c)| weight(c) * sums(n, c, row)).sum()
