@@ -1,9 +1,10 @@
 //! The cases: every op, in the shapes that networks have and in the odd ones that break kernels.
 
 use plimsoll_graph::ops::{
-    Accumulate, AdamW, Add, ChannelSum, Conv, ConvTranspose, ConvWeightGrad, DiceCe, DiceCeGrad,
-    DownsampleLabels, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load, NormAct, NormActGrad,
-    NormStats, RegionTerms, Sgd, WeightedSum,
+    Accumulate, Activation, AdamW, Add, ChannelSum, Component, CompositeLoss, CompositeLossGrad, Conv,
+    ConvTranspose, ConvWeightGrad, CrossEntropy, DownsampleLabels, Fill, Focal, FocalTversky,
+    GeneralizedDice, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load, Loss, NormAct, NormActGrad,
+    NormStats, Sgd, SoftDice, Tversky, VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Side, TensorId, Window};
 
@@ -64,6 +65,17 @@ impl Writer {
                 self.results += 1;
             }
         }
+    }
+
+    /// Appends a loss and its gradient, which are compared; returns the sums that it is made of, which are compared
+    /// as well.
+    fn loss(&mut self, loss: &Loss, logits: TensorId, labels: TensorId) -> TensorId {
+        let sums = self.push(loss.stats(), &[logits, labels])[0];
+        self.program.mark_output(sums, "sums");
+        self.result(CompositeLoss { loss: loss.clone() }, &[sums, logits, labels]);
+        let upstream = self.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
+        self.result(CompositeLossGrad { loss: loss.clone() }, &[logits, labels, sums, upstream]);
+        sums
     }
 
     /// Normalises a map; the planner folds this into the convolution that reads it.
@@ -303,24 +315,19 @@ pub fn rest() -> Vec<Case> {
     let mut cases = Vec::new();
     for (i, extent) in EXTENTS.into_iter().chain([[13, 30, 40]]).enumerate() {
         let classes = [2, 3, 1, 14, 2, 5][i];
-        let terms = RegionTerms {
-            dice: 0.7,
-            cross_entropy: 1.2,
+        let dice = SoftDice {
+            weight: 0.7,
             batch: i % 2 == 0,
             include_background: i % 3 != 0,
             squared: i % 2 == 1,
-            ignore: (i > 2).then_some(1),
-            ..RegionTerms::default()
+            ..SoftDice::default()
         };
+        let loss = Loss { ignore: (i > 2).then_some(1), ..Loss::dice_ce(dice, 1.2) };
         let mut w = Writer::new(DType::F32);
         let logits = w.image("logits", 2, classes, extent);
         let labels = w.labels("labels", 2, extent);
-        let sums = w.push(terms.stats(), &[logits, labels])[0];
-        w.program.mark_output(sums, "sums");
-        w.result(DiceCe { terms }, &[sums, logits, labels]);
-        let upstream = w.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
-        w.result(DiceCeGrad { terms }, &[logits, labels, sums, upstream]);
-        w.result(HardCounts { ignore: terms.ignore }, &[logits, labels]);
+        let sums = w.loss(&loss, logits, labels);
+        w.result(HardCounts { ignore: loss.ignore }, &[logits, labels]);
         w.result(DownsampleLabels { output: extent.map(|n| n.div_ceil(2)) }, &[labels]);
         w.result(WeightedSum { weights: vec![0.25, -2.0] }, &[sums, sums]);
         cases.push(w.case(format!("losses of {classes} classes on {extent:?}"), classes));
@@ -352,12 +359,74 @@ pub fn rest() -> Vec<Case> {
     cases
 }
 
+/// Every component of a loss, with options that its defaults leave out.
+pub fn components(classes: usize) -> Vec<Component> {
+    let class_weights: Vec<f32> = (0..classes).map(|class| 0.25 + class as f32 / 2.0).collect();
+    let dice = SoftDice { class_weights: class_weights.clone(), ..SoftDice::default() };
+    let without_background = SoftDice { include_background: false, squared: true, ..SoftDice::default() };
+    let tversky = Tversky { alpha: 0.3, beta: 0.7, ..Tversky::default() };
+    let bce = WeightedBce { pos_weight: 2.8, ..WeightedBce::default() };
+    let activation = Activation::Sigmoid;
+    let focal = Focal { alpha: Some(0.25), class_weights: class_weights.clone(), ..Focal::default() };
+    vec![
+        Component::SoftDice(SoftDice { batch: true, ..dice }),
+        Component::LogCoshDice(without_background),
+        Component::GeneralizedDice(GeneralizedDice::default()),
+        Component::GeneralizedDice(GeneralizedDice {
+            batch: true,
+            include_background: false,
+            volume_weight: VolumeWeight::Simple,
+            ..GeneralizedDice::default()
+        }),
+        Component::Tversky(tversky),
+        Component::FocalTversky(FocalTversky { batch: true, ..FocalTversky::default() }),
+        Component::CrossEntropy(CrossEntropy {
+            class_weights: class_weights.clone(),
+            ..CrossEntropy::default()
+        }),
+        Component::WeightedBce(WeightedBce { class_weights, ..bce.clone() }),
+        Component::WeightedBce(WeightedBce { activation, include_background: true, ..bce }),
+        Component::Focal(focal.clone()),
+        Component::Focal(Focal { gamma: 1.5, alpha: None, include_background: false, ..focal.clone() }),
+        Component::Focal(Focal { activation, ..focal.clone() }),
+        Component::Focal(Focal { activation, gamma: 0.7, ..focal }),
+    ]
+}
+
+/// Losses of each component, and of all together, of logits that come from features stored in the precision.
+pub fn losses(precision: DType) -> Vec<Case> {
+    use Side::{Features, Image};
+    let extents = [[1, 1, 1], [3, 17, 5], [1, 9, 17], [13, 30, 40]];
+    let mut cases = Vec::new();
+    for (i, (extent, classes)) in extents.into_iter().zip([2, 3, 1, 14]).enumerate() {
+        let all = components(classes);
+        let mut lists: Vec<Vec<Component>> = all.iter().map(|component| vec![component.clone()]).collect();
+        lists.push(all);
+        for (j, components) in lists.into_iter().enumerate() {
+            let names: Vec<&str> = components.iter().map(Component::name).collect();
+            let name =
+                format!("{} ({j}) of {classes} classes on {extent:?}, {precision:?}", names.join(" + "));
+            let loss = Loss { components, ignore: ((i + j) % 2 == 1).then_some(1) };
+            let mut w = Writer::new(precision);
+            let features = w.features("features", 2, 3, extent);
+            let weights = w.weights(classes, &[3], [1; 3], (Features, Image));
+            let head = Conv::new(Window::point(), 1, false, Image);
+            let logits = w.push(head, &[features, weights])[0];
+            let labels = w.labels("labels", 2, extent);
+            w.loss(&loss, logits, labels);
+            cases.push(w.case(name, classes));
+        }
+    }
+    cases
+}
+
 /// All cases of a precision.
 pub fn all(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
     cases.extend(transposed(precision));
     cases.extend(rims(precision));
     cases.extend(maps(precision));
+    cases.extend(losses(precision));
     if precision == DType::F32 {
         cases.extend(rest());
     }

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::interpret::Array;
 use crate::ops::{
-    Accumulate, AdamW, Add, ChannelSum, Conv, ConvTranspose, ConvWeightGrad, DiceCe, DiceCeGrad,
-    DownsampleLabels, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, NormAct, NormActGrad, NormStats,
-    Sgd, SoftmaxStats, WeightedSum,
+    Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
+    ConvWeightGrad, DownsampleLabels, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, NormAct,
+    NormActGrad, NormStats, Sgd, SoftmaxStats, WeightedSum,
 };
 use crate::{DType, GraphError, Kind, Node, Shape, Tape, TensorId, TensorInfo};
 
@@ -138,11 +138,11 @@ ops!(
     AdamW,
     Add,
     ChannelSum,
+    CompositeLoss,
+    CompositeLossGrad,
     Conv,
     ConvTranspose,
     ConvWeightGrad,
-    DiceCe,
-    DiceCeGrad,
     DownsampleLabels,
     Fill,
     GradNorm,

@@ -4,8 +4,9 @@
 use std::collections::HashMap;
 
 use plimsoll_graph::ops::{
-    Add, Conv, ConvTranspose, DiceCe, DownsampleLabels, LeakyRelu, Load, NormAct, NormStats, RegionTerms,
-    WeightedSum,
+    Activation, Add, Component, CompositeLoss, Conv, ConvTranspose, CrossEntropy, DownsampleLabels, Focal,
+    FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, NormAct, NormStats, SoftDice, Tversky,
+    VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{
     Array, DType, GraphError, Kind, Program, Role, Shape, Side, TensorId, Window, differentiate, interpret,
@@ -89,7 +90,7 @@ fn norm_act(p: &mut Program, y: TensorId, name: &str) -> Result<TensorId, GraphE
 }
 
 /// A U-Net of two levels with deep supervision: every way that gradients take through one.
-fn small_unet(terms: RegionTerms) -> Result<(Program, TensorId), GraphError> {
+fn small_unet(loss: &Loss) -> Result<(Program, TensorId), GraphError> {
     use Side::{Features, Image};
     let mut p = Program::new("unet", DType::F32);
     let classes = 3;
@@ -128,8 +129,8 @@ fn small_unet(terms: RegionTerms) -> Result<(Program, TensorId), GraphError> {
             Some(output) => p.push_one(DownsampleLabels { output }, &[labels])?,
             None => labels,
         };
-        let sums = p.push_one(terms.stats(), &[logits, target])?;
-        losses.push(p.push_one(DiceCe { terms }, &[sums, logits, target])?);
+        let sums = p.push_one(loss.stats(), &[logits, target])?;
+        losses.push(p.push(CompositeLoss { loss: loss.clone() }, &[sums, logits, target])?[0]);
     }
     let loss = p.push_one(WeightedSum { weights: vec![0.7, 0.3] }, &losses)?;
     Ok((p, loss))
@@ -137,22 +138,78 @@ fn small_unet(terms: RegionTerms) -> Result<(Program, TensorId), GraphError> {
 
 #[test]
 fn a_unet_with_deep_supervision() {
-    let (program, loss) = small_unet(RegionTerms::default()).unwrap();
+    let (program, loss) = small_unet(&Loss::default()).unwrap();
     check(program, loss, 3);
 }
 
 #[test]
 fn a_unet_with_batch_dice_without_background_squared_and_a_label_ignored() {
-    let terms = RegionTerms {
-        dice: 0.6,
-        cross_entropy: 1.3,
+    let dice = SoftDice {
+        weight: 0.6,
         batch: true,
         include_background: false,
         squared: true,
-        ignore: Some(1),
-        ..RegionTerms::default()
+        ..SoftDice::default()
     };
-    let (program, loss) = small_unet(terms).unwrap();
+    let loss = Loss { ignore: Some(1), ..Loss::dice_ce(dice, 1.3) };
+    let (program, loss) = small_unet(&loss).unwrap();
+    check(program, loss, 3);
+}
+
+/// Every component, with options that its defaults leave out.
+fn components() -> Vec<Component> {
+    let dice = SoftDice { class_weights: vec![0.5, 1.0, 2.0], ..SoftDice::default() };
+    let without_background = SoftDice { include_background: false, squared: true, ..SoftDice::default() };
+    let tversky = Tversky { alpha: 0.3, beta: 0.7, ..Tversky::default() };
+    let bce = WeightedBce { pos_weight: 2.8, ..WeightedBce::default() };
+    let sigmoid = Activation::Sigmoid;
+    let focal = Focal { alpha: Some(0.25), class_weights: vec![1.0, 0.5, 2.0], ..Focal::default() };
+    vec![
+        Component::SoftDice(dice.clone()),
+        Component::SoftDice(SoftDice { batch: true, squared: true, ..dice.clone() }),
+        Component::LogCoshDice(without_background),
+        Component::GeneralizedDice(GeneralizedDice::default()),
+        Component::GeneralizedDice(GeneralizedDice {
+            batch: true,
+            include_background: false,
+            volume_weight: VolumeWeight::Simple,
+            ..GeneralizedDice::default()
+        }),
+        Component::Tversky(tversky.clone()),
+        Component::Tversky(Tversky { batch: true, include_background: false, ..tversky }),
+        Component::FocalTversky(FocalTversky::default()),
+        Component::FocalTversky(FocalTversky {
+            gamma: 0.5,
+            include_background: false,
+            ..FocalTversky::default()
+        }),
+        Component::CrossEntropy(CrossEntropy {
+            class_weights: vec![0.2, 1.0, 3.0],
+            ..CrossEntropy::default()
+        }),
+        Component::WeightedBce(bce.clone()),
+        Component::WeightedBce(WeightedBce { activation: sigmoid, include_background: true, ..bce.clone() }),
+        Component::WeightedBce(WeightedBce { class_weights: vec![0.2, 1.0, 3.0], ..bce }),
+        Component::Focal(focal.clone()),
+        Component::Focal(Focal { gamma: 1.5, alpha: None, include_background: false, ..focal.clone() }),
+        Component::Focal(Focal { activation: sigmoid, ..focal.clone() }),
+        Component::Focal(Focal { activation: sigmoid, gamma: 0.7, include_background: false, ..focal }),
+    ]
+}
+
+#[test]
+fn every_component_with_deep_supervision_with_and_without_a_label_ignored() {
+    for (i, component) in components().into_iter().enumerate() {
+        let loss = Loss { components: vec![component], ignore: (i % 2 == 1).then_some(2) };
+        let (program, loss) = small_unet(&loss).unwrap();
+        check(program, loss, 3);
+    }
+}
+
+#[test]
+fn all_components_together() {
+    let loss = Loss { components: components(), ignore: Some(0) };
+    let (program, loss) = small_unet(&loss).unwrap();
     check(program, loss, 3);
 }
 
@@ -172,9 +229,9 @@ fn a_residual_block_with_odd_extents() {
         let z = p.push_one(LeakyRelu { slope: 0.1 }, &[sum])?;
         let w2 = weights(&mut p, "head", 2, &[3], [1; 3], Features, Image);
         let logits = p.push_one(Conv::new(Window::point(), 1, false, Image), &[z, w2])?;
-        let terms = RegionTerms::default();
-        let sums = p.push_one(terms.stats(), &[logits, labels])?;
-        let loss = p.push_one(DiceCe { terms }, &[sums, logits, labels])?;
+        let loss = Loss::default();
+        let sums = p.push_one(loss.stats(), &[logits, labels])?;
+        let loss = p.push(CompositeLoss { loss }, &[sums, logits, labels])?[0];
         Ok((p, loss))
     };
     let (program, loss) = build().unwrap();

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use plimsoll_cpu::CpuLayout;
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::ops::Loss;
 use plimsoll_nn::{Optimizer, Training, UNet};
 use plimsoll_plan::{Options, Planner, plan};
 
@@ -28,7 +28,7 @@ fn main() {
 fn print(name: &str, net: &UNet, patch: [usize; 3], micro_batch: usize, precision: DType) {
     let training = Training {
         net: net.clone(),
-        loss: RegionTerms::default(),
+        loss: Loss::default(),
         optimizer: Optimizer::adamw(),
         max_grad_norm: None,
         patch,

@@ -27,6 +27,16 @@ pub enum ConfigError {
         /// What is possible.
         expected: String,
     },
+    /// A component of the loss has an option that it cannot have.
+    #[error("loss: {option} is {found}, but {expected}")]
+    Loss {
+        /// Which option of which component.
+        option: String,
+        /// Its value.
+        found: String,
+        /// What is possible.
+        expected: String,
+    },
     /// A patch does not fit the strides.
     #[error(
         "a patch of {patch:?} voxels cannot be halved as the strides ask: each extent must be a multiple of {multiple:?}"

@@ -1,7 +1,7 @@
 //! The programs of a run.
 
 use plimsoll_graph::ops::{
-    Accumulate, DiceCe, DownsampleLabels, GradNorm, HardCounts, RATES, RegionTerms, WeightedSum,
+    Accumulate, CompositeLoss, DownsampleLabels, GradNorm, HardCounts, Loss, RATES, WeightedSum,
 };
 use plimsoll_graph::{DType, GraphError, Kind, Node, Program, Role, Shape, TensorId, differentiate};
 use serde::{Deserialize, Serialize};
@@ -18,7 +18,7 @@ pub mod names {
     pub const RATES: &str = "rates";
     /// Output: the loss that is minimised `[1]`.
     pub const LOSS: &str = "loss";
-    /// Output: Dice term and cross-entropy of the finest head, unweighted `[2]`.
+    /// Output: the components of the loss of the finest head, without their weights.
     pub const LOSS_PARTS: &str = "loss parts";
     /// Output of an update that clips gradients: the norm of all of them `[1]`.
     pub const GRAD_NORM: &str = "gradient norm";
@@ -34,7 +34,7 @@ pub struct Training {
     /// The network.
     pub net: UNet,
     /// The loss.
-    pub loss: RegionTerms,
+    pub loss: Loss,
     /// The optimizer.
     pub optimizer: Optimizer,
     /// The norm that gradients are scaled down to.
@@ -87,11 +87,14 @@ impl Training {
         if self.batch == 0 || self.micro_batch == 0 || !self.batch.is_multiple_of(self.micro_batch) {
             return value("micro_batch", self.micro_batch, "it must divide the batch");
         }
-        if self.accumulation() > 1 && self.loss.batch && self.loss.dice != 0.0 {
+        if let Some((option, found, expected)) = self.loss.fault(self.net.classes) {
+            return Err(ConfigError::Loss { option, found, expected });
+        }
+        if self.accumulation() > 1 && self.loss.needs_whole_batch() {
             return value(
                 "micro_batch",
                 self.micro_batch,
-                "a Dice over the whole batch cannot be taken in parts",
+                "a loss with quotients over the whole batch cannot be taken in parts",
             );
         }
         Ok(TrainingPrograms {
@@ -202,7 +205,7 @@ impl Training {
                 false => program.push_one(DownsampleLabels { output }, &[labels])?,
             };
             let sums = program.push_one(self.loss.stats(), &[*head, target])?;
-            let results = program.push(DiceCe { terms: self.loss }, &[sums, *head, target])?;
+            let results = program.push(CompositeLoss { loss: self.loss.clone() }, &[sums, *head, target])?;
             if losses.is_empty() {
                 program.mark_output(results[1], names::LOSS_PARTS);
             }

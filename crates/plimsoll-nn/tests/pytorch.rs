@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use conformance::noise;
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
-use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::ops::{Component, Loss, SoftDice};
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, WeightFile};
@@ -79,12 +79,15 @@ impl Record {
         };
         Training {
             net: self.net.clone(),
-            loss: RegionTerms {
-                batch: self.loss.batch,
-                include_background: self.loss.include_background.unwrap_or(true),
-                squared: self.loss.squared_pred,
-                ..RegionTerms::default()
-            },
+            loss: Loss::dice_ce(
+                SoftDice {
+                    batch: self.loss.batch,
+                    include_background: self.loss.include_background.unwrap_or(true),
+                    squared: self.loss.squared_pred,
+                    ..SoftDice::default()
+                },
+                1.0,
+            ),
             optimizer,
             max_grad_norm: self.optimizer.max_norm,
             patch: self.patch,
@@ -190,10 +193,10 @@ fn gradients_agree(folder: &Path, name: &str) {
     // With two micro-batches to a step, one program leaves half the gradients of its batch in states that can be read.
     let mut training = record.training();
     training.batch *= 2;
-    let with_batch_dice = std::mem::take(&mut training.loss.batch);
+    let with_batch_dice = set_batch_dice(&mut training.loss, false);
     let mut program = training.programs().unwrap().gradient;
     if with_batch_dice {
-        set_batch_dice(&mut program);
+        force_batch_dice(&mut program);
     }
     let mut engine = engine(std::slice::from_ref(&program), &folder.join(&record.weights));
     let (image, labels) = record.batch(0);
@@ -226,15 +229,26 @@ fn gradients_agree(folder: &Path, name: &str) {
     assert!(compared > 10);
 }
 
+/// Sets whether the Dice is over the whole batch, and says whether it was.
+fn set_batch_dice(loss: &mut Loss, batch: bool) -> bool {
+    let mut was = false;
+    for component in &mut loss.components {
+        if let Component::SoftDice(dice) = component {
+            was |= std::mem::replace(&mut dice.batch, batch);
+        }
+    }
+    was
+}
+
 /// Sets the Dice over the whole batch, which [`Training`] refuses to take in parts.
-fn set_batch_dice(program: &mut Program) {
+fn force_batch_dice(program: &mut Program) {
     use plimsoll_graph::Op;
     for node in &mut program.nodes {
         match &mut node.op {
-            Op::DiceCe(op) => op.terms.batch = true,
-            Op::DiceCeGrad(op) => op.terms.batch = true,
-            _ => {}
-        }
+            Op::CompositeLoss(op) => set_batch_dice(&mut op.loss, true),
+            Op::CompositeLossGrad(op) => set_batch_dice(&mut op.loss, true),
+            _ => false,
+        };
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use conformance::noise;
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, Level};
-use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::ops::Loss;
 use plimsoll_graph::{DType, Kind, Program, Role};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{Optimizer, Training, UNet};
@@ -22,7 +22,7 @@ fn small_net() -> UNet {
 fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation: usize) -> Program {
     let training = Training {
         net,
-        loss: RegionTerms::default(),
+        loss: Loss::default(),
         optimizer: Optimizer::adamw(),
         max_grad_norm: Some(12.0),
         patch,

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_graph::ops::{
-    Accumulate, Add, Conv, ConvTranspose, DiceCe, LeakyRelu, Load, NormAct, NormStats, RegionTerms,
+    Accumulate, Add, CompositeLoss, Conv, ConvTranspose, LeakyRelu, Load, Loss, NormAct, NormStats,
 };
 use plimsoll_graph::{
     DType, Kind, Node, Program, Role, Shape, Side, TensorId, TensorInfo, Window, differentiate,
@@ -86,9 +86,9 @@ fn program(random: &mut Random) -> Program {
     let weights = weights(&mut program, 2, &[last], [1; 3], Side::Image);
     let logits =
         program.push_one(Conv::new(Window::point(), 1, false, Side::Image), &[last, weights]).unwrap();
-    let terms = RegionTerms::default();
+    let terms = Loss::default();
     let sums = program.push_one(terms.stats(), &[logits, labels]).unwrap();
-    let loss = program.push(DiceCe { terms }, &[sums, logits, labels]).unwrap()[0];
+    let loss = program.push(CompositeLoss { loss: terms }, &[sums, logits, labels]).unwrap()[0];
     program.mark_output(loss, "loss");
     let parameters: Vec<TensorId> = program.with_role(Role::Parameter).collect();
     let gradients = differentiate(&mut program, loss, 1.0, &parameters).unwrap();

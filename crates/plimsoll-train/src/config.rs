@@ -9,7 +9,7 @@ use plimsoll_data::{
     Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, PatchGrid, SamplerConfig,
 };
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::ops::{Loss, SoftDice};
 use plimsoll_nn::{Decay, Family, Optimizer, Schedule, Training, UNet};
 use plimsoll_volume::Spacing;
 use serde::{Deserialize, Serialize};
@@ -105,8 +105,9 @@ impl RunConfig {
                 return Err(TrainError::Zero { setting });
             }
         }
-        let nnunet_loss = RegionTerms { include_background: false, ..RegionTerms::default() };
-        let mut loss = settings.loss.unwrap_or(nnunet_loss);
+        let nnunet_loss =
+            || Loss::dice_ce(SoftDice { include_background: false, ..SoftDice::default() }, 1.0);
+        let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
         loss.ignore = loss.ignore.or(dataset.labels.ignore());
         let config = RunConfig {
             dataset: DatasetSummary {

@@ -167,7 +167,7 @@ fn micro_batches(config: &RunConfig, is_set: bool) -> Vec<usize> {
     let training = &config.training;
     let batch = training.batch;
     // Parts of a batch would change a Dice over the whole batch.
-    let whole_only = training.loss.batch && training.loss.dice != 0.0;
+    let whole_only = training.loss.needs_whole_batch();
     (1..=batch)
         .rev()
         .filter(|size| batch.is_multiple_of(*size))

@@ -178,6 +178,12 @@ fn settings_that_are_unknown_or_contradict_themselves() {
     fs::write(&config, "batch_size = 2\nlearnig_rate = 0.1\n").unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
     assert!(error.contains("plimsoll.toml, line 2") && error.contains("learnig_rate"), "{error}");
+    fs::write(&config, "seed = 1\n[[loss.components]]\nname = \"dyce\"\n").unwrap();
+    let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
+    assert!(error.contains("plimsoll.toml, line 2") && error.contains("`soft_dice`"), "{error}");
+    fs::write(&config, "[[loss.components]]\nname = \"focal\"\nclass_weights = [1.0]\n").unwrap();
+    let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
+    assert!(error.contains("class_weights of focal is 1 numbers"), "{error}");
     let error = run_error(&["plan", folder, "--config", "/dev/null", "--patch-size", "17"]);
     assert!(error.contains("17"), "{error}");
     let error =

@@ -1,5 +1,8 @@
 //! Softmax over a few classes, and what losses and scores sum over voxels, sixteen voxels at a time.
 
+use plimsoll_graph::ops::VoxelSum;
+
+use super::voxel_loss::{ClassLanes, complements};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd, exp::exp};
 
@@ -18,12 +21,12 @@ pub(crate) struct Voxels {
 }
 
 /// Sixteen voxels: their labels, which count, and where they are.
-struct Group {
-    labels: [usize; LANES],
+pub(super) struct Group {
+    pub(super) labels: [usize; LANES],
     /// 1 where the voxel counts, else 0.
-    counts: [f32; LANES],
+    pub(super) counts: [f32; LANES],
     first: usize,
-    count: usize,
+    pub(super) count: usize,
 }
 
 impl Voxels {
@@ -36,7 +39,7 @@ impl Voxels {
     }
 
     /// The sample of a task.
-    fn sample(&self, task: usize) -> usize {
+    pub(super) fn sample(&self, task: usize) -> usize {
         task / self.chunks()
     }
 
@@ -45,7 +48,7 @@ impl Voxels {
     /// # Safety
     /// The labels must be written.
     #[inline(always)]
-    unsafe fn for_each_group(&self, task: usize, mut visit: impl FnMut(&Group)) {
+    pub(super) unsafe fn for_each_group(&self, task: usize, mut visit: impl FnMut(&Group)) {
         let chunk = task % self.chunks();
         let end = self.voxels.min((chunk + 1) * CHUNK);
         for first in (chunk * CHUNK..end).step_by(LANES) {
@@ -64,13 +67,13 @@ impl Voxels {
     }
 
     /// The place of a class's first voxel of a group.
-    fn place(&self, task: usize, class: usize, group: &Group) -> usize {
+    pub(super) fn place(&self, task: usize, class: usize, group: &Group) -> usize {
         (self.sample(task) * self.classes + class) * self.voxels + group.first
     }
 
     /// The logits of a class.
     #[inline(always)]
-    unsafe fn logits(&self, task: usize, class: usize, group: &Group) -> [f32; LANES] {
+    pub(super) unsafe fn logits(&self, task: usize, class: usize, group: &Group) -> [f32; LANES] {
         let mut logits = [0.0; LANES];
         // SAFETY: the group has `count` voxels of the sample.
         unsafe {
@@ -82,7 +85,12 @@ impl Voxels {
 
     /// Writes the softmax of a group to `p`, `[class][16]`; returns the largest logit and the sum of exponentials.
     #[inline(always)]
-    unsafe fn softmax(&self, task: usize, group: &Group, p: *mut f32) -> ([f32; LANES], [f32; LANES]) {
+    pub(super) unsafe fn softmax(
+        &self,
+        task: usize,
+        group: &Group,
+        p: *mut f32,
+    ) -> ([f32; LANES], [f32; LANES]) {
         let mut top = [f32::NEG_INFINITY; LANES];
         let mut sum = [0.0; LANES];
         // SAFETY: `p` has room for sixteen numbers per class.
@@ -122,16 +130,58 @@ impl Voxels {
 pub(crate) struct ChunkSums {
     pub(crate) voxels: Voxels,
     pub(crate) squared: bool,
-    /// Per thread `[class][16]` probabilities and `[class][4][16]` sums.
+    /// Sums beyond the four that all losses need.
+    pub(crate) extra: Vec<VoxelSum>,
+    /// See [`ChunkSums::per_thread`].
     pub(crate) scratch: Ptr<f32>,
-    /// `[task][class][4]`
+    /// `[task][class][4 + extra]`
     pub(crate) partial: Ptr<f64>,
 }
 
 impl ChunkSums {
-    /// Floats of scratch per thread.
-    pub(crate) fn per_thread(classes: usize) -> usize {
-        classes * 5 * LANES
+    /// Floats of scratch per thread: `[class][16]` probabilities and `[class][4][16]` sums; where there are extra ones,
+    /// `[class][16]` of 1 − p and `[extra][class][16]` sums.
+    pub(crate) fn per_thread(classes: usize, extra: usize) -> usize {
+        classes * (5 + if extra > 0 { 1 + extra } else { 0 }) * LANES
+    }
+
+    /// Adds the extra sums of a group.
+    ///
+    /// # Safety
+    /// `p` and what follows are a thread's scratch, with the softmax of the group.
+    #[inline(always)]
+    unsafe fn add_extra(
+        &self,
+        task: usize,
+        group: &Group,
+        p: *mut f32,
+        top: &[f32; LANES],
+        total: &[f32; LANES],
+    ) {
+        let classes = self.voxels.classes;
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let rest = p.add(5 * classes * LANES);
+            complements(classes, p, rest);
+            for class in 0..classes {
+                let lanes = |from: *mut f32| &*from.add(class * LANES).cast::<[f32; LANES]>();
+                let here = ClassLanes {
+                    class,
+                    here: group.labels.map(|label| label == class),
+                    p: lanes(p),
+                    rest: lanes(rest),
+                    logits: self.voxels.logits(task, class, group),
+                    top,
+                    total,
+                };
+                for (k, extra) in self.extra.iter().enumerate() {
+                    let sums = rest.add(((1 + k) * classes + class) * LANES);
+                    for (i, value) in here.value(extra).into_iter().enumerate() {
+                        *sums.add(i) += group.counts[i] * value;
+                    }
+                }
+            }
+        }
     }
 }
 
@@ -145,9 +195,11 @@ impl Kernel for ChunkSums {
         let classes = self.voxels.classes;
         // SAFETY: each thread has scratch of its own; tasks write disjoint sums.
         unsafe {
-            let p = self.scratch.0.add(thread * Self::per_thread(classes));
+            let extra = self.extra.len();
+            let size = Self::per_thread(classes, extra);
+            let p = self.scratch.0.add(thread * size);
+            std::slice::from_raw_parts_mut(p, size).fill(0.0);
             let sums = std::slice::from_raw_parts_mut(p.add(classes * LANES), classes * 4 * LANES);
-            sums.fill(0.0);
             self.voxels.for_each_group(task, |group| {
                 let (top, total) = self.voxels.softmax(task, group, p);
                 for class in 0..classes {
@@ -165,10 +217,17 @@ impl Kernel for ChunkSums {
                     let logit = *self.voxels.logits.0.add(self.voxels.place(task, label, group) + i);
                     sums[(label * 4 + 3) * LANES + i] += total[i].ln() - (logit - top[i]);
                 }
+                if extra > 0 {
+                    self.add_extra(task, group, p, &top, &total);
+                }
             });
-            for (place, lanes) in sums.chunks_exact(LANES).enumerate() {
-                let sum: f64 = lanes.iter().map(|x| f64::from(*x)).sum();
-                *self.partial.0.add(task * classes * 4 + place) = sum;
+            for class in 0..classes {
+                for row in 0..4 + extra {
+                    let lanes = if row < 4 { classes + class * 4 + row } else { (row + 2) * classes + class };
+                    let lanes = &*p.add(lanes * LANES).cast::<[f32; LANES]>();
+                    let sum: f64 = lanes.iter().map(|x| f64::from(*x)).sum();
+                    *self.partial.0.add((task * classes + class) * (4 + extra) + row) = sum;
+                }
             }
         }
     }

@@ -9,4 +9,5 @@ pub(crate) mod patch;
 pub(crate) mod pointwise;
 pub(crate) mod tap_conv;
 pub(crate) mod transpose_weights;
+pub(crate) mod voxel_loss;
 pub(crate) mod weight_grad;

@@ -1,11 +1,12 @@
 //! Losses and scores of logits.
 
 use plimsoll_graph::Op;
-use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::ops::{Loss, Piece};
 
 use super::{Context, Memory, Serial, Step, bytes_of, total};
 use crate::kernel::{Machine, Ptr};
 use crate::kernels::loss::{ChunkCounts, ChunkSums, LogitGrad, Voxels, add_chunks};
+use crate::kernels::voxel_loss::TermGrad;
 use crate::simd::LANES;
 
 /// Logits and labels are the first two operands, or the last two of a loss.
@@ -23,22 +24,37 @@ fn voxels(cx: &Context<'_>, memory: Option<&Memory<'_>>, ignore: Option<u8>) -> 
     }
 }
 
-fn pieces(cx: &Context<'_>) -> [usize; 3] {
+fn pieces(cx: &Context<'_>) -> [usize; 4] {
     let voxels = voxels(cx, None, None);
     let (classes, tasks) = (voxels.classes, voxels.tasks());
     match &cx.node.op {
-        Op::SoftmaxStats(_) => [
-            bytes_of::<f32>(cx.threads * ChunkSums::per_thread(classes)),
-            bytes_of::<f64>(tasks * classes * 4),
+        Op::SoftmaxStats(op) => [
+            bytes_of::<f32>(cx.threads * ChunkSums::per_thread(classes, op.extra.len())),
+            bytes_of::<f64>(tasks * classes * op.rows()),
+            0,
             0,
         ],
-        Op::DiceCeGrad(_) => [
-            bytes_of::<f32>(cx.threads * classes * LANES),
-            bytes_of::<f32>(voxels.batch * classes * 2),
-            bytes_of::<f32>(1),
-        ],
-        Op::HardCounts(_) => [bytes_of::<f64>(tasks * classes * 3), 0, 0],
-        _ => [0; 3],
+        Op::CompositeLossGrad(op) => {
+            let sizes = Derivatives::sizes(&op.loss, voxels.batch, classes);
+            let exact = bytes_of::<f64>(sizes.iter().sum());
+            let [slopes, entropy, terms] = sizes;
+            match op.loss.is_plain() {
+                true => [
+                    bytes_of::<f32>(cx.threads * classes * LANES),
+                    bytes_of::<f32>(voxels.batch * classes * 2),
+                    bytes_of::<f32>(1),
+                    exact,
+                ],
+                false => [
+                    bytes_of::<f32>(cx.threads * TermGrad::per_thread(classes)),
+                    bytes_of::<f32>(slopes),
+                    bytes_of::<f32>(entropy + terms),
+                    exact,
+                ],
+            }
+        }
+        Op::HardCounts(_) => [bytes_of::<f64>(tasks * classes * 3), 0, 0, 0],
+        _ => [0; 4],
     }
 }
 
@@ -57,7 +73,7 @@ impl Step for Stats {
         // SAFETY: passed on to the caller.
         unsafe {
             machine.launch(&self.chunks);
-            let rows = voxels.classes * 4;
+            let rows = voxels.classes * (4 + self.chunks.extra.len());
             add_chunks(self.chunks.partial, self.result, voxels.batch, voxels.chunks(), rows);
         }
     }
@@ -79,44 +95,118 @@ impl Step for Counts {
     }
 }
 
-/// The sums `[N][class][4]` of a table in the arena.
+/// The sums `[N][class][rows]` of a table in the arena.
 ///
 /// # Safety
 /// The table must be written, and stay so while the function is used.
-unsafe fn sums(table: Ptr<f32>, classes: usize) -> impl Fn(usize, usize, usize) -> f64 {
+unsafe fn sums(table: Ptr<f32>, classes: usize, rows: usize) -> impl Fn(usize, usize, usize) -> f64 {
     // SAFETY: passed on to the caller.
-    move |n, c, k| f64::from(unsafe { *table.0.add((n * classes + c) * 4 + k) })
+    move |n, c, k| f64::from(unsafe { *table.0.add((n * classes + c) * rows + k) })
 }
 
-struct Grad {
-    terms: RegionTerms,
+/// Derivatives of a loss by its sums, added up over its components in f64.
+struct Derivatives<'a> {
+    /// `[N][class][3]`: by Σpt, Σp and Σp².
+    slopes: &'a mut [f64],
+    /// `[class]`: factors of (p − t).
+    entropy: &'a mut [f64],
+    /// `[sum][class]`: factors of terms of voxels.
+    terms: &'a mut [f64],
+}
+
+impl<'a> Derivatives<'a> {
+    fn sizes(loss: &Loss, batch: usize, classes: usize) -> [usize; 3] {
+        [batch * classes * 3, classes, loss.voxel_sums().count() * classes]
+    }
+
+    /// Computes them of the sums at `table`.
+    ///
+    /// # Safety
+    /// The table must be written, and `room` have the sizes that [`sizes`](Derivatives::sizes) says.
+    unsafe fn of(
+        loss: &Loss,
+        (table, upstream): (Ptr<f32>, Ptr<f32>),
+        (batch, classes): (usize, usize),
+        room: Ptr<f64>,
+    ) -> Derivatives<'a> {
+        let sizes = Derivatives::sizes(loss, batch, classes);
+        // SAFETY: passed on to the caller.
+        let (all, sums, upstream) = unsafe {
+            let all = std::slice::from_raw_parts_mut(room.0, sizes.iter().sum());
+            (all, sums(table, classes, loss.rows()), f64::from(*upstream.0))
+        };
+        all.fill(0.0);
+        let (slopes, others) = all.split_at_mut(sizes[0]);
+        let (entropy, terms) = others.split_at_mut(sizes[1]);
+        loss.value(sums, (batch, classes), upstream, |piece| match piece {
+            Piece::Part { .. } => {}
+            Piece::Region { sample, class, slopes: new } => {
+                let place = &mut slopes[(sample * classes + class) * 3..][..3];
+                place.iter_mut().zip(new).for_each(|(slope, new)| *slope += new);
+            }
+            Piece::CrossEntropy { class, factor } => entropy[class] += factor,
+            Piece::Voxel { sum, class, factor } => terms[sum * classes + class] = factor,
+        });
+        Derivatives { slopes, entropy, terms }
+    }
+}
+
+/// The gradient of a loss of region terms and an unweighted cross-entropy.
+struct PlainGrad {
+    loss: Loss,
     table: Ptr<f32>,
     upstream: Ptr<f32>,
+    exact: Ptr<f64>,
     kernel: LogitGrad,
+}
+
+impl Step for PlainGrad {
+    unsafe fn run(&self, machine: &Machine) {
+        let kernel = &self.kernel;
+        let size = (kernel.voxels.batch, kernel.voxels.classes);
+        // SAFETY: passed on to the caller; the scratch has two slopes for each class of each sample.
+        unsafe {
+            let found = Derivatives::of(&self.loss, (self.table, self.upstream), size, self.exact);
+            for (place, slopes) in found.slopes.chunks_exact(3).enumerate() {
+                *kernel.slopes.0.add(place * 2) = slopes[0] as f32;
+                // One of the two is zero.
+                *kernel.slopes.0.add(place * 2 + 1) = (slopes[1] + slopes[2]) as f32;
+            }
+            *kernel.cross_entropy.0 = found.entropy[0] as f32;
+            machine.launch(kernel);
+        }
+    }
+}
+
+/// The gradient of any loss.
+struct Grad {
+    loss: Loss,
+    table: Ptr<f32>,
+    upstream: Ptr<f32>,
+    exact: Ptr<f64>,
+    kernel: TermGrad,
 }
 
 impl Step for Grad {
     unsafe fn run(&self, machine: &Machine) {
         let kernel = &self.kernel;
-        let (batch, classes) = (kernel.voxels.batch, kernel.voxels.classes);
-        // SAFETY: passed on to the caller; the scratch has two slopes for each class of each sample.
+        let size = (kernel.voxels.batch, kernel.voxels.classes);
+        // SAFETY: passed on to the caller; the scratch has room for as many numbers as there are derivatives.
         unsafe {
-            let upstream = f64::from(*self.upstream.0);
-            let weight = upstream * f64::from(self.terms.dice);
-            let (_, _, voxels) =
-                self.terms.value_and_slopes(sums(self.table, classes), (batch, classes), |n, c, slopes| {
-                    for (k, slope) in slopes.into_iter().enumerate() {
-                        *kernel.slopes.0.add((n * classes + c) * 2 + k) = (weight * slope) as f32;
-                    }
-                });
-            *kernel.cross_entropy.0 = (upstream * f64::from(self.terms.cross_entropy) / voxels) as f32;
+            let found = Derivatives::of(&self.loss, (self.table, self.upstream), size, self.exact);
+            for (place, slope) in found.slopes.iter().enumerate() {
+                *kernel.slopes.0.add(place) = *slope as f32;
+            }
+            for (place, factor) in found.entropy.iter().chain(found.terms.iter()).enumerate() {
+                *kernel.factors.0.add(place) = *factor as f32;
+            }
             machine.launch(kernel);
         }
     }
 }
 
 pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
-    let [first, second, third] = memory.pieces(pieces(cx));
+    let [first, second, third, fourth] = memory.pieces(pieces(cx));
     let input = |operand: usize| memory.tensor::<f32>(cx.node.inputs[operand]);
     let result = memory.tensor::<f32>(cx.node.outputs[0]);
     match &cx.node.op {
@@ -124,6 +214,7 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             chunks: ChunkSums {
                 voxels: voxels(cx, Some(memory), op.ignore),
                 squared: op.squared,
+                extra: op.extra.clone(),
                 scratch: first.cast(),
                 partial: second.cast(),
             },
@@ -133,33 +224,36 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             chunks: ChunkCounts { voxels: voxels(cx, Some(memory), op.ignore), partial: first.cast() },
             result,
         }),
-        Op::DiceCeGrad(op) => Box::new(Grad {
-            terms: op.terms,
-            table: input(2),
-            upstream: input(3),
-            kernel: LogitGrad {
-                voxels: voxels(cx, Some(memory), op.terms.ignore),
-                squared: op.terms.squared,
-                slopes: second.cast(),
-                cross_entropy: third.cast(),
-                scratch: first.cast(),
-                result,
-            },
-        }),
-        Op::DiceCe(op) => {
-            let (terms, table) = (op.terms, input(0));
+        Op::CompositeLossGrad(op) => {
+            let (loss, voxels) = (op.loss.clone(), voxels(cx, Some(memory), op.loss.ignore));
+            let (table, upstream, exact) = (input(2), input(3), fourth.cast());
+            let (scratch, slopes, factors) = (first.cast(), second.cast(), third.cast());
+            if loss.is_plain() {
+                let squared = loss.stats().squared;
+                let kernel = LogitGrad { voxels, squared, slopes, cross_entropy: factors, scratch, result };
+                return Box::new(PlainGrad { loss, table, upstream, exact, kernel });
+            }
+            let sums = loss.voxel_sums().collect();
+            let kernel = TermGrad { voxels, sums, slopes, factors, scratch, result };
+            Box::new(Grad { loss, table, upstream, exact, kernel })
+        }
+        Op::CompositeLoss(op) => {
+            let (loss, table) = (op.loss.clone(), input(0));
             let (batch, classes) = (cx.input(0).shape.dim(0), cx.input(0).shape.dim(1));
             let parts = memory.tensor::<f32>(cx.node.outputs[1]);
             Box::new(Serial(move || {
                 // Whole pointers are captured, not their fields.
                 let (table, result, parts) = (table, result, parts);
-                // SAFETY: the table is written before the loss is taken of it; the results have one and two numbers.
+                // SAFETY: the table is written before the loss is taken of it; the results have one number, and one for
+                // each component.
                 unsafe {
-                    let sums = sums(table, classes);
-                    let (dice, ce, _) = terms.value_and_slopes(sums, (batch, classes), |_, _, _| {});
-                    *result.0 = (f64::from(terms.dice) * dice + f64::from(terms.cross_entropy) * ce) as f32;
-                    *parts.0 = dice as f32;
-                    *parts.0.add(1) = ce as f32;
+                    let sums = sums(table, classes, loss.rows());
+                    let total = loss.value(sums, (batch, classes), 1.0, |piece| {
+                        if let Piece::Part { component, value } = piece {
+                            *parts.0.add(component) = value as f32;
+                        }
+                    });
+                    *result.0 = total as f32;
                 }
             }))
         }

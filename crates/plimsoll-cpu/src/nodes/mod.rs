@@ -87,7 +87,7 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
     match &cx.node.op {
         Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvWeightGrad(_) => conv::supports(cx),
         Op::NormStats(_) | Op::NormAct(_) | Op::NormActGrad(_) => norm::supports(cx),
-        Op::SoftmaxStats(_) | Op::DiceCe(_) | Op::DiceCeGrad(_) | Op::HardCounts(_) => Ok(()),
+        Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => Ok(()),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) | Op::Accumulate(_) => Ok(()),
         Op::Add(_)
         | Op::LeakyRelu(_)
@@ -104,7 +104,7 @@ pub(crate) fn scratch(cx: &Context<'_>) -> usize {
     match &cx.node.op {
         Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvWeightGrad(_) => conv::scratch(cx),
         Op::NormStats(_) | Op::NormActGrad(_) => norm::scratch(cx),
-        Op::SoftmaxStats(_) | Op::DiceCeGrad(_) | Op::HardCounts(_) => loss::scratch(cx),
+        Op::SoftmaxStats(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => loss::scratch(cx),
         Op::GradNorm(_) => update::scratch(cx),
         _ => 0,
     }
@@ -121,7 +121,9 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             DType::Bf16 => norm::bind::<Bf16>(cx, memory),
             _ => norm::bind::<f32>(cx, memory),
         },
-        Op::SoftmaxStats(_) | Op::DiceCe(_) | Op::DiceCeGrad(_) | Op::HardCounts(_) => loss::bind(cx, memory),
+        Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => {
+            loss::bind(cx, memory)
+        }
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) => update::bind(cx, memory),
         Op::Add(_)
         | Op::Accumulate(_)

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::softmax_stats::{expect_logits_and_labels, for_each_voxel};
+use super::loss::for_each_voxel;
+use super::softmax_stats::expect_logits_and_labels;
 use crate::op::expect_operands;
 use crate::{Array, GraphError, Kind, Recompute, Rule, Shape, Signature, TensorInfo};
 
@@ -33,7 +34,8 @@ impl Rule for HardCounts {
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let mut counts = Array::zeros(results[0].clone());
-        for_each_voxel(inputs[0], inputs[1], self.ignore, |_, _, p, label| {
+        for_each_voxel(inputs[0], inputs[1], self.ignore, |voxel| {
+            let (p, label) = (&voxel.p, voxel.label);
             let mut best = 0;
             for (class, probability) in p.iter().enumerate() {
                 if *probability > p[best] {

@@ -6,13 +6,13 @@ mod channel_sum;
 mod conv;
 mod conv_transpose;
 mod conv_weight_grad;
-mod dice_ce;
 mod downsample_labels;
 mod fill;
 mod grad_norm;
 mod hard_counts;
 mod leaky_relu;
 mod load;
+mod loss;
 mod norm;
 mod norm_act;
 mod optimizer;
@@ -25,15 +25,18 @@ pub use channel_sum::ChannelSum;
 pub use conv::Conv;
 pub use conv_transpose::ConvTranspose;
 pub use conv_weight_grad::ConvWeightGrad;
-pub use dice_ce::{DiceCe, DiceCeGrad, RegionTerms};
 pub use downsample_labels::DownsampleLabels;
 pub use fill::Fill;
 pub use grad_norm::GradNorm;
 pub use hard_counts::HardCounts;
 pub use leaky_relu::{LeakyRelu, LeakyReluGrad};
 pub use load::{Load, SourceOperands};
+pub use loss::{
+    Activation, Component, CompositeLoss, CompositeLossGrad, CrossEntropy, Focal, FocalTversky,
+    GeneralizedDice, Loss, Piece, SoftDice, Tversky, VolumeWeight, VoxelSum, WeightedBce, softmax,
+};
 pub use norm::NormStats;
 pub use norm_act::{NormAct, NormActGrad};
 pub use optimizer::{AdamW, RATES, Sgd};
-pub use softmax_stats::{SoftmaxStats, softmax};
+pub use softmax_stats::SoftmaxStats;
 pub use weighted_sum::WeightedSum;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, fma_peak};
-use plimsoll_graph::ops::RegionTerms;
+use plimsoll_graph::ops::Loss;
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Optimizer, Training, UNet, initial_values, names};
@@ -60,7 +60,7 @@ fn network(net: BenchNet) -> UNet {
 fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
     let training = Training {
         net: network(args.net),
-        loss: RegionTerms::default(),
+        loss: Loss::default(),
         optimizer: Optimizer::adamw(),
         max_grad_norm: None,
         patch: args.size,

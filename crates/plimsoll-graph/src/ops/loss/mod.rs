@@ -1,0 +1,214 @@
+//! Losses: any components with any weights, taken in one pass over the logits, and their gradient in another.
+//!
+//! [`SoftmaxStats`] takes the sums that the components need, [`CompositeLoss`] computes the loss of them, and
+//! [`CompositeLossGrad`] the gradient of the logits from the derivatives by the sums and the terms of voxels.
+
+mod component;
+mod composite;
+mod region;
+mod voxel;
+mod written;
+
+use serde::{Deserialize, Serialize};
+
+pub use component::{
+    Activation, Component, CrossEntropy, Focal, FocalTversky, GeneralizedDice, SoftDice, Tversky,
+    VolumeWeight, WeightedBce,
+};
+pub use composite::{CompositeLoss, CompositeLossGrad};
+pub use voxel::{VoxelSum, softmax};
+
+pub(super) use voxel::for_each_voxel;
+
+use super::SoftmaxStats;
+use region::Sums;
+
+/// A weighted sum of components.
+///
+/// In configurations it is a list of components, or, for Dice and cross-entropy, their weights and the options of Dice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "written::Written")]
+pub struct Loss {
+    /// The components.
+    pub components: Vec<Component>,
+    /// A label that marks voxels to leave out of all of them.
+    pub ignore: Option<u8>,
+}
+
+/// Dice and cross-entropy, as `monai.losses.DiceCELoss(softmax=True, to_onehot_y=True)`.
+impl Default for Loss {
+    fn default() -> Loss {
+        Loss::dice_ce(SoftDice::default(), 1.0)
+    }
+}
+
+/// What [`Loss::value`] computes beside the loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Piece {
+    /// The value of a component, without its weight.
+    Part {
+        /// Which of the components.
+        component: usize,
+        /// Its value.
+        value: f64,
+    },
+    /// Derivatives that add to those of the class in the sample.
+    Region {
+        /// The sample.
+        sample: usize,
+        /// The class.
+        class: usize,
+        /// By Σpt, Σp and Σp².
+        slopes: [f64; 3],
+    },
+    /// What adds to the factor of p − t at voxels with this label.
+    CrossEntropy {
+        /// The label.
+        class: usize,
+        /// The factor.
+        factor: f64,
+    },
+    /// The factor of a [`VoxelSum`] of a class.
+    Voxel {
+        /// Which of [`Loss::voxel_sums`].
+        sum: usize,
+        /// The class.
+        class: usize,
+        /// The factor.
+        factor: f64,
+    },
+}
+
+impl Loss {
+    /// Dice and a multiple of the cross-entropy. With both smoothing terms 10⁻⁵, `batch` and no background it is
+    /// nnU-Net's `DC_and_CE_loss`, shifted by the constant 1.
+    pub fn dice_ce(dice: SoftDice, cross_entropy: f32) -> Loss {
+        let cross_entropy = CrossEntropy { weight: cross_entropy, ..CrossEntropy::default() };
+        Loss {
+            components: vec![Component::SoftDice(dice), Component::CrossEntropy(cross_entropy)],
+            ignore: None,
+        }
+    }
+
+    /// Whether the components need Σp and Σp².
+    fn sizes(&self) -> (bool, bool) {
+        let squared = |component: &Component| match component {
+            Component::SoftDice(dice) | Component::LogCoshDice(dice) => Some(dice.squared),
+            Component::GeneralizedDice(_) | Component::Tversky(_) | Component::FocalTversky(_) => Some(false),
+            Component::CrossEntropy(_) | Component::WeightedBce(_) | Component::Focal(_) => None,
+        };
+        let any = |wanted: bool| self.components.iter().any(|c| squared(c) == Some(wanted));
+        (any(false), any(true))
+    }
+
+    /// Sums of voxels that are a component's own, in their order.
+    pub fn voxel_sums(&self) -> impl Iterator<Item = VoxelSum> + '_ {
+        self.components.iter().filter_map(Component::own_sum)
+    }
+
+    /// The sums that the loss is made of.
+    pub fn stats(&self) -> SoftmaxStats {
+        let (plain, squares) = self.sizes();
+        let both = (plain && squares).then_some(VoxelSum::Squares);
+        SoftmaxStats {
+            squared: squares && !plain,
+            ignore: self.ignore,
+            extra: both.into_iter().chain(self.voxel_sums()).collect(),
+        }
+    }
+
+    /// How many sums that is for a sample and class; without allocating.
+    pub fn rows(&self) -> usize {
+        4 + usize::from(self.sizes() == (true, true)) + self.voxel_sums().count()
+    }
+
+    /// Whether the gradient needs no more than derivatives by Σpt and one of Σp and Σp², and one factor of p − t.
+    pub fn is_plain(&self) -> bool {
+        let weighted =
+            |c: &Component| matches!(c, Component::CrossEntropy(_)) && !c.class_weights().is_empty();
+        self.sizes() != (true, true)
+            && self.voxel_sums().next().is_none()
+            && !self.components.iter().any(weighted)
+    }
+
+    /// Whether it cannot be taken of a batch in parts.
+    pub fn needs_whole_batch(&self) -> bool {
+        self.components.iter().any(|component| component.weight() != 0.0 && component.needs_whole_batch())
+    }
+
+    /// What is wrong with its options for so many classes: which option, its value, and what it must be.
+    pub fn fault(&self, classes: usize) -> Option<(String, String, String)> {
+        if !self.components.iter().any(|component| component.weight() != 0.0) {
+            return Some(("components".into(), "without any weight".into(), "one must count".into()));
+        }
+        self.components.iter().find_map(|component| {
+            let option = |option: &str| format!("{} of {}", option, component.name());
+            let given = component.class_weights().len();
+            if given != 0 && given != classes {
+                return Some((
+                    option("class_weights"),
+                    format!("{given} numbers"),
+                    format!("there are {classes} classes, the background among them"),
+                ));
+            }
+            let (name, value, expected) = component.fault()?;
+            Some((option(name), value.to_string(), format!("it must be {expected}")))
+        })
+    }
+
+    /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats); `visit` gets what else follows,
+    /// slopes and factors as derivatives of `upstream` times the loss. Nothing is allocated.
+    pub fn value(
+        &self,
+        sums: impl Fn(usize, usize, usize) -> f64,
+        (batch, classes): (usize, usize),
+        upstream: f64,
+        mut visit: impl FnMut(Piece),
+    ) -> f64 {
+        let (plain, squares) = self.sizes();
+        let both = usize::from(plain && squares);
+        // Rows of the table: Σpt, Σp or Σp², Σt, −Σ t log p, then Σp² if the second row is Σp and both are needed. In the
+        // order of `region`: Σpt, Σp, Σp², Σt.
+        let row = [0, 1, if both == 1 { 4 } else { 1 }, 2];
+        let regions = Sums { sums: |n: usize, c: usize, k: usize| sums(n, c, row[k]), batch, classes };
+        let weighted = |row: usize, weight: &dyn Fn(usize) -> f64| -> f64 {
+            let pairs = (0..batch).flat_map(|n| (0..classes).map(move |c| (n, c)));
+            pairs.map(|(n, c)| weight(c) * sums(n, c, row)).sum()
+        };
+        let voxels = weighted(2, &|_| 1.0).max(1.0);
+        let (mut total, mut own) = (0.0, 0);
+        for (index, component) in self.components.iter().enumerate() {
+            let weight = f64::from(component.weight());
+            let factor = upstream * weight;
+            let value = if let Some(value) = regions.region(component, factor, &mut visit) {
+                value
+            } else if component.own_sum().is_some() {
+                let first = component.first_class(classes);
+                let share = |class: usize| match class < first {
+                    true => 0.0,
+                    false => component.class_weight(class) / ((classes - first) as f64 * voxels),
+                };
+                for class in 0..classes {
+                    visit(Piece::Voxel { sum: own, class, factor: factor * share(class) });
+                }
+                own += 1;
+                weighted(3 + both + own, &share)
+            } else {
+                let class_weight = |class: usize| component.class_weight(class);
+                let norm = if component.class_weights().is_empty() {
+                    voxels
+                } else {
+                    Some(weighted(2, &class_weight)).filter(|norm| *norm > 0.0).unwrap_or(1.0)
+                };
+                for class in 0..classes {
+                    let factor = factor / norm * class_weight(class);
+                    visit(Piece::CrossEntropy { class, factor });
+                }
+                weighted(3, &class_weight) / norm
+            };
+            visit(Piece::Part { component: index, value });
+            total += weight * value;
+        }
+        total
+    }
+}
