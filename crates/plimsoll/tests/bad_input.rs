@@ -180,7 +180,7 @@ fn settings_that_are_unknown_or_contradict_themselves() {
     assert!(error.contains("plimsoll.toml, line 2") && error.contains("learnig_rate"), "{error}");
     fs::write(&config, "seed = 1\n[[loss.components]]\nname = \"dyce\"\n").unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
-    assert!(error.contains("plimsoll.toml, line 2") && error.contains("`soft_dice`"), "{error}");
+    assert!(error.contains("plimsoll.toml, line 3") && error.contains("`soft_dice`"), "{error}");
     fs::write(&config, "[[loss.components]]\nname = \"focal\"\nclass_weights = [1.0]\n").unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
     assert!(error.contains("class_weights of focal is 1 numbers"), "{error}");
