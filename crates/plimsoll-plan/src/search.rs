@@ -132,19 +132,24 @@ impl Search {
         let step = (top - bottom.min(top)).div_ceil(TARGETS).max(1);
         let mut found = vec![everything.clone()];
         let mut last = everything;
-        let (mut reached, mut missed) = (top, bottom.saturating_sub(1));
+        let impossible = bottom.saturating_sub(1);
+        let (mut reached, mut missed) = (top, impossible);
         let mut target = top - step.min(top);
-        while reached - missed > step / 8 + 1 && target > missed {
+        while reached.saturating_sub(missed) > step / 8 + 1 && target > missed {
             match self.fit(&last, target) {
                 Some(next) => {
                     reached = next.choice.lower_bound.min(target);
+                    // From another start, a target may be met that was missed before.
+                    if reached <= missed {
+                        missed = impossible;
+                    }
                     last = next.clone();
                     found.push(next);
-                    target = reached.saturating_sub(step).max(missed + (reached - missed) / 2);
+                    target = reached.saturating_sub(step).max(missed.midpoint(reached));
                 }
                 None => {
                     missed = target;
-                    target = missed + (reached - missed) / 2;
+                    target = missed.midpoint(reached);
                 }
             }
             if target >= reached {
