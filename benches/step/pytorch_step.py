@@ -3,7 +3,7 @@
     python benches/step/pytorch_step.py --size 64 [--precision bf16] [--checkpoint] [--compile]
 
 Dice + cross-entropy, AdamW, two classes, one channel: what `plimsoll bench step` measures. PyTorch is at its fastest on a CPU
-with jemalloc preloaded, as page faults of fresh buffers cost it a third otherwise; `compare.py` does that.
+with jemalloc preloaded, as page faults of fresh buffers cost it a quarter of its time otherwise; `compare.py` does that.
 """
 
 import argparse

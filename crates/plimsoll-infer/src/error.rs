@@ -41,7 +41,7 @@ pub enum InferError {
     #[error(transparent)]
     Inspect(#[from] InspectError),
     /// A case's images are not sound.
-    #[error("{}", problem.text)]
+    #[error("{problem}")]
     Unsound {
         /// The first problem.
         problem: Box<Problem>,

@@ -38,8 +38,8 @@ pub enum MapError {
     },
 }
 
-/// A zeroed buffer of `T` that is reserved from a budget for as long as it lives. Pages become resident when they are first
-/// written.
+/// A zeroed buffer of `T` that is reserved from a budget for as long as it lives. Pages, small or
+/// huge, become resident when they are first written.
 #[derive(Debug)]
 pub struct Mapped<T> {
     map: Option<MmapMut>,

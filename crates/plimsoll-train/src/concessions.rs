@@ -3,14 +3,12 @@
 use plimsoll_data::Fingerprint;
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
-use serde::{Deserialize, Serialize};
 
-use crate::plan_run::{Site, first_that_fits, least};
-use crate::{Machine, PlannedRun, RunConfig, TrainError, plan_run};
+use crate::plan_run::{Site, first_that_fits, least, plan_run};
+use crate::{Machine, PlannedRun, RunConfig, TrainError};
 
 /// A kind of change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concession {
     /// Features are stored as bf16.
     Precision,
@@ -67,11 +65,12 @@ impl Concession {
     }
 }
 
-/// Plans a run as [`plan_run`] does; if it does not fit, makes the changes that are allowed, one kind after the other, each
-/// as far as is needed. What was changed stands in [`RunPlan::changes`](crate::RunPlan::changes).
+/// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line. If none fits, makes
+/// the changes that are allowed, one kind after the other, each as far as is needed; what was changed stands in
+/// [`RunPlan::changes`](crate::RunPlan::changes).
 ///
 /// # Errors
-/// As [`plan_run`].
+/// If the configuration makes no programs, or no plan.
 pub fn plan_run_allowing(
     allowed: &[Concession],
     config: &RunConfig,
@@ -80,11 +79,10 @@ pub fn plan_run_allowing(
     fingerprint: &Fingerprint,
     index_bytes: Bytes,
 ) -> Result<PlannedRun, TrainError> {
-    let planned = plan_run(config, micro_batch_is_set, machine, fingerprint, index_bytes)?;
-    if planned.numbers.feasible || allowed.is_empty() {
-        return Ok(planned);
-    }
     let site = Site::new(machine, index_bytes);
+    if allowed.is_empty() || least(config, micro_batch_is_set, site)? <= machine.line {
+        return plan_run(config, micro_batch_is_set, machine, fingerprint, index_bytes);
+    }
     let mut changed = config.clone();
     for concession in allowed {
         let steps = concession.steps(&changed);
@@ -137,7 +135,7 @@ mod tests {
     #[test]
     fn networks_are_narrowed_in_eights_until_nothing_is_left_to_take() {
         assert_eq!(narrower(&[32, 320]), [vec![24, 240], vec![16, 160], vec![8, 80]]);
-        assert_eq!(narrower(&[8, 16]), [vec![8, 16], vec![8, 8]][1..]);
+        assert_eq!(narrower(&[8, 16]), [vec![8, 8]]);
         assert!(narrower(&[4, 8]).is_empty());
     }
 }

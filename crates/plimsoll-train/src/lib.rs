@@ -22,7 +22,7 @@ pub use config::{CONFIG_FILE, DatasetSummary, RunConfig};
 pub use error::TrainError;
 pub use journal::{EpochRecord, METRICS_FILE};
 pub use parts::{Machine, Part, RunPlan, WayOut, overhead};
-pub use plan_run::{PlannedRun, RunPoint, plan_run, run_curve};
+pub use plan_run::{PlannedRun, RunPoint, run_curve};
 pub use rates::rates;
 pub use settings::{NetworkSettings, Settings};
 pub use topology::Topology;

@@ -17,15 +17,18 @@ pub struct Machine {
     pub loader_threads: usize,
 }
 
-/// Memory that is not reserved by size: code, heap, stacks, page tables' slack.
-const FIXED_OVERHEAD: Bytes = Bytes::mib(24);
+/// Memory that is not reserved by size: code, heap, page tables' slack, with [`EXPECTED_RESIDENT`] of it there already.
+const FIXED_OVERHEAD: Bytes = Bytes::mib(32);
 /// The same, for each thread.
 const OVERHEAD_PER_THREAD: Bytes = Bytes::mib(1);
+/// What a process of this program has resident when it plans, generously.
+const EXPECTED_RESIDENT: Bytes = Bytes::mib(12);
 
-/// What a process holds beside what it reserves: what is resident now, and an allowance for heap and stacks to come.
+/// What a process holds beside what it reserves: an allowance, and what is resident now beyond what is expected to be. It does
+/// not differ from one process to the next as long as that is little, so a line found with one holds in another.
 pub fn overhead(threads: usize) -> Bytes {
-    let now = resident().map(|resident| resident.now).unwrap_or(Bytes::mib(16));
-    now + FIXED_OVERHEAD + Bytes(OVERHEAD_PER_THREAD.0 * threads as u64)
+    let now = resident().map(|resident| resident.now).unwrap_or(EXPECTED_RESIDENT);
+    FIXED_OVERHEAD + Bytes(OVERHEAD_PER_THREAD.0 * threads as u64) + (now - EXPECTED_RESIDENT)
 }
 
 /// A named part of the line.

@@ -73,7 +73,7 @@ pub struct RunPoint {
 ///
 /// # Errors
 /// If the configuration makes no programs, or no plan.
-pub fn plan_run(
+pub(crate) fn plan_run(
     config: &RunConfig,
     micro_batch_is_set: bool,
     machine: Machine,
@@ -126,7 +126,7 @@ pub fn plan_run(
 /// smallest.
 ///
 /// # Errors
-/// As [`plan_run`].
+/// If the configuration makes no programs, or no plan.
 pub fn run_curve(
     config: &RunConfig,
     micro_batch_is_set: bool,

@@ -86,7 +86,7 @@ fn check(output: &Output, run: &Path, line: u64) {
         .map(|line| line["resident_bytes"].as_u64().unwrap())
         .collect();
     assert_eq!(resident.len(), EPOCHS);
-    // What a checkpoint's writing leaves in the heap, at most.
+    // Room for what the heap happens to keep.
     let grown = resident[EPOCHS - 1].saturating_sub(resident[0]);
     assert!(grown <= 1 << 20, "{grown} bytes more after {EPOCHS} epochs: {resident:?}");
 }

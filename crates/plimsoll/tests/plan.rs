@@ -111,8 +111,7 @@ fn results_change_only_where_it_is_allowed_and_a_run_that_goes_on_keeps_the_chan
     let data = dataset(dir.path());
     let data = data.to_str().unwrap();
     let plan = |ram: &str, more: &[&str]| run_json(&[&["plan", data, "--ram", ram][..], &NET, more].concat());
-    // The overhead differs by a mebibyte or so from process to process.
-    let line = (number(&plan("1GiB", &[]), "minimum_ram_bytes") - (3 << 20)).to_string();
+    let line = (number(&plan("1GiB", &[]), "minimum_ram_bytes") - (1 << 20)).to_string();
     let refused = run_error(&[&["plan", data, "--ram", &line][..], &NET].concat());
     assert!(refused.contains("hint: it would fit with"), "{refused}");
     let narrow = plan(&line, &["--allow", "features,patch"]);

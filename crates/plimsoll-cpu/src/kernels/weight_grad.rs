@@ -194,7 +194,7 @@ impl WeightGrad {
     /// Reads a chunk of the source and of the gradients of `B` blocks, and adds it to their sums.
     ///
     /// # Safety
-    /// As for the kernel; the chunk must be one of the grid's, and `scratch` this thread's.
+    /// As for the kernel; the chunk must be one of the grid's, and `patch` this thread's scratch.
     #[inline(always)]
     unsafe fn gather_and_add<S: Simd, const B: usize>(
         &self,
@@ -276,6 +276,7 @@ impl Run {
         inputs: &[usize],
         gradient: [*const f32; B],
     ) {
+        // Tiles that the registers cannot hold are never asked for, and so that they are never made:
         if const { I > S::TILE_INPUTS } {
             return;
         }
