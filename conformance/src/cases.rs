@@ -2,8 +2,8 @@
 
 use plimsoll_graph::ops::{
     Accumulate, Activation, AdamW, Add, ChannelSum, Component, CompositeLoss, CompositeLossGrad, Conv,
-    ConvTranspose, ConvWeightGrad, CrossEntropy, DownsampleLabels, Fill, Focal, FocalTversky,
-    GeneralizedDice, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load, Loss, NormAct, NormActGrad,
+    ConvTranspose, ConvWeightGrad, CrossEntropy, DownsampleLabels, Dropout, Fill, Focal, FocalTversky,
+    GeneralizedDice, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load, Loss, NOISE, NormAct, NormActGrad,
     NormStats, Sgd, SoftDice, Tversky, VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Side, TensorId, Window};
@@ -306,6 +306,16 @@ pub fn maps(precision: DType) -> Vec<Case> {
         w.result(LeakyReluGrad { slope: 0.2 }, &[dz, y]);
         w.result(ChannelSum, &[y]);
         cases.push(w.case(format!("maps of {channels}×{extent:?}, {precision:?}"), 0));
+    }
+    for (layer, channels, extent) in
+        [(0, 1, [1, 1, 1]), (1, 3, [1, 2, 3]), (2, 33, [17, 3, 5]), (3, 16, [3, 31, 67])]
+    {
+        let mut w = Writer::new(precision);
+        let (x, dy) = (w.features("x", 2, channels, extent), w.features("dy", 2, channels, extent));
+        let noise = w.program.input(crate::NOISE, Shape(vec![NOISE]), Kind::Table);
+        w.result(Dropout { p: 0.25, layer }, &[x, noise]);
+        w.result(Dropout { p: 0.0, layer }, &[dy, noise]);
+        cases.push(w.case(format!("dropout of {channels} channels on {extent:?}"), 0));
     }
     cases
 }

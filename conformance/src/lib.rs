@@ -38,6 +38,9 @@ pub fn noise(seed: usize, i: usize) -> f64 {
     (x >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
+/// The name of the inputs that random choices are made of.
+pub(crate) const NOISE: &str = "noise";
+
 /// A value for every input, parameter and state, exactly representable as f32 (and as bf16 where features are stored so).
 pub fn values(case: &Case) -> HashMap<String, Array> {
     let program = &case.program;
@@ -52,6 +55,8 @@ pub fn values(case: &Case) -> HashMap<String, Array> {
                 let x = noise(id.index() + 1, i);
                 let value = match tensor.kind {
                     Kind::Labels => return ((x + 1.0) / 2.0 * case.classes as f64).floor(),
+                    // Whole numbers of sixteen bits.
+                    Kind::Table if tensor.name == NOISE => return ((x + 1.0) * 32767.0).floor(),
                     Kind::Channels => 1.0 + x / 2.0,
                     // Moments and norms are positive.
                     Kind::Statistics | Kind::Table => 0.75 + x / 4.0,

@@ -12,7 +12,7 @@ use crate::rates::Rates;
 pub(crate) const ALIGNMENT: usize = 64;
 
 /// The layout of the CPU backend for a number of threads: each has scratch of its own.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CpuLayout {
     /// Threads that kernels run on.
     pub threads: usize,

@@ -13,6 +13,7 @@
 mod blocks;
 mod engine;
 mod kernel;
+mod kernel_times;
 mod kernels;
 mod layout;
 mod nodes;
@@ -22,6 +23,7 @@ mod rates;
 mod simd;
 
 pub use engine::{CpuEngine, CpuOptions, EngineError};
+pub use kernel_times::KernelRates;
 pub use layout::CpuLayout;
 pub use peak::fma_peak;
 pub use rates::Rates;

@@ -7,15 +7,18 @@ use std::time::Instant;
 use plimsoll_graph::{Node, Op, Program};
 
 use crate::engine::EngineError;
+use crate::kernel_times::{Isolated, KernelRates};
 use crate::peak::fma_peak;
 
 /// What a machine does per second with all threads of a run.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rates {
     /// f32 floating-point operations on registers, a multiply-add counted as two.
     pub flops: f64,
     /// Bytes read and written in memory.
     pub bytes: f64,
+    /// Floating-point operations of convolutions, for those that were [measured](Rates::learn).
+    pub kernels: KernelRates,
 }
 
 /// Starting the threads on a node and waiting for the last of them.
@@ -26,20 +29,27 @@ const BUFFER_BYTES: usize = 64 << 20;
 
 impl Rates {
     /// Those of a thread of a machine of which nothing is known.
-    pub const NOMINAL: Rates = Rates { flops: 8e10, bytes: 1e10 };
+    pub const NOMINAL: Rates = Rates { flops: 8e10, bytes: 1e10, kernels: KernelRates::new() };
 
     /// Measures them, within `memory` bytes and a fraction of a second.
     ///
     /// # Errors
     /// If threads cannot be started.
     pub fn measure(threads: usize, memory: usize) -> Result<Rates, EngineError> {
-        Ok(Rates { flops: fma_peak(threads)?, bytes: bandwidth(threads, memory.min(BUFFER_BYTES)) })
+        let bytes = bandwidth(threads, memory.min(BUFFER_BYTES));
+        Ok(Rates { flops: fma_peak(threads)?, bytes, kernels: KernelRates::new() })
     }
 
-    /// Predicted time of a node: arithmetic at the share of the peak that its kernels reach, and each operand and
-    /// result moved once.
+    /// Predicted time of a node: of a convolution that was measured as fast as it was then; else arithmetic at the share of
+    /// the peak that kernels reach, and each operand and result moved once.
     pub(crate) fn seconds(&self, program: &Program, node: &Node) -> f64 {
         let cost = program.cost(node);
+        let measured = || self.kernels.get(&Isolated::of(program, node)?.name());
+        if !self.kernels.is_empty()
+            && let Some(rate) = measured()
+        {
+            return cost.flops as f64 / rate + SECONDS_PER_NODE;
+        }
         // Shares of the peak, measured. With few taps there is little to do between loads and stores.
         let share = match &node.op {
             Op::Conv(conv) if conv.window.taps() > 8 => 0.95,

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::interpret::Array;
 use crate::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
-    ConvWeightGrad, DownsampleLabels, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, NormAct,
+    ConvWeightGrad, DownsampleLabels, Dropout, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, NormAct,
     NormActGrad, NormStats, Sgd, SoftmaxStats, WeightedSum,
 };
 use crate::{DType, GraphError, Kind, Node, Shape, Tape, TensorId, TensorInfo};
@@ -144,6 +144,7 @@ ops!(
     ConvTranspose,
     ConvWeightGrad,
     DownsampleLabels,
+    Dropout,
     Fill,
     GradNorm,
     HardCounts,

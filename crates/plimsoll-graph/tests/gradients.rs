@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use plimsoll_graph::ops::{
-    Activation, Add, Component, CompositeLoss, Conv, ConvTranspose, CrossEntropy, DownsampleLabels, Focal,
-    FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, NormAct, NormStats, SoftDice, Tversky,
-    VolumeWeight, WeightedBce, WeightedSum,
+    Activation, Add, Component, CompositeLoss, Conv, ConvTranspose, CrossEntropy, DownsampleLabels, Dropout,
+    Focal, FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, NOISE, NormAct, NormStats, SoftDice,
+    Tversky, VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{
     Array, DType, GraphError, Kind, Program, Role, Shape, Side, TensorId, Window, differentiate, interpret,
@@ -102,6 +102,8 @@ fn small_unet(loss: &Loss) -> Result<(Program, TensorId), GraphError> {
     let w1 = weights(&mut p, "w1", 4, &[3], [1, 3, 3], Features, Features);
     let window = Window::same([1, 3, 3], [1, 2, 2]);
     let y1 = p.push_one(Conv::new(window, 1, false, Features), &[z0, w1])?;
+    let noise = p.input("noise", Shape(vec![NOISE]), Kind::Table);
+    let y1 = p.push_one(Dropout { p: 0.2, layer: 1 }, &[y1, noise])?;
     let z1 = norm_act(&mut p, y1, "n1")?;
     let w2 = weights(&mut p, "up", 4, &[3], [1, 2, 2], Features, Features);
     let b2 = p.parameter("up.bias", Shape(vec![3]), Kind::Channels);

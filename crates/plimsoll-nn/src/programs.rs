@@ -16,6 +16,8 @@ pub mod names {
     pub const LABELS: &str = "labels";
     /// Input of the update: see [`Optimizer::rates`](crate::Optimizer::rates).
     pub const RATES: &str = "rates";
+    /// Input of a training pass with dropout: a [`Noise`](plimsoll_graph::ops::Noise).
+    pub const NOISE: &str = "noise";
     /// Output: the loss that is minimised `[1]`.
     pub const LOSS: &str = "loss";
     /// Output: the components of the loss of the finest head, without their weights.

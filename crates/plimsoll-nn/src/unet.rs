@@ -5,11 +5,11 @@
 //! 1×1×1 head makes logits of the last map, and with deep supervision of the coarser ones too (Isensee et al. 2021,
 //! doi:10.1038/s41592-020-01008-z).
 
-use plimsoll_graph::ops::{Conv, ConvTranspose, Load, NormAct, NormStats};
+use plimsoll_graph::ops::{Conv, ConvTranspose, Dropout, Load, NOISE, NormAct, NormStats};
 use plimsoll_graph::{GraphError, Kind, Program, Shape, Side, TensorId, Window};
 use serde::{Deserialize, Serialize};
 
-use crate::ConfigError;
+use crate::{ConfigError, names};
 
 /// Whose names the parameters have, and what goes with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +51,9 @@ pub struct UNet {
     pub transposed_bias: bool,
     /// How many coarser maps get a head of their own while training.
     pub deep_supervision: usize,
+    /// The probability with which an element of a convolution's result is dropped while training.
+    #[serde(default)]
+    pub dropout: f32,
 }
 
 impl UNet {
@@ -78,6 +81,7 @@ impl UNet {
             slope: 0.01,
             transposed_bias: false,
             deep_supervision: 0,
+            dropout: 0.0,
         }
     }
 
@@ -150,6 +154,9 @@ impl UNet {
         {
             return value("encoder_convs", format!("{:?}", self.encoder_convs), "DynUNet has 2 per stage");
         }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return value("dropout", self.dropout.to_string(), "a probability from 0 to below 1");
+        }
         if self.deep_supervision > stages - 2 {
             let found = self.deep_supervision.to_string();
             let expected = format!("at most {} are possible with {stages} stages", stages - 2);
@@ -170,8 +177,8 @@ impl UNet {
         }
     }
 
-    /// Appends the forward pass to a program: logits of the image `[N, C, D, H, W]`, and with `supervise` those of the coarser
-    /// maps that have a head, the finest first.
+    /// Appends the forward pass to a program: logits of the image `[N, C, D, H, W]`. In `training` also those of the coarser
+    /// maps that have a head, the finest first, and dropout, for which the program then has the input [`names::NOISE`].
     ///
     /// # Errors
     /// If the configuration is impossible, or the image does not fit.
@@ -179,11 +186,13 @@ impl UNet {
         &self,
         program: &mut Program,
         image: TensorId,
-        supervise: bool,
+        training: bool,
     ) -> Result<Vec<TensorId>, ConfigError> {
         self.check()?;
         self.check_patch(program.shape(image).spatial())?;
-        let mut writer = Writer { net: self, program };
+        let noise = (training && self.dropout > 0.0)
+            .then(|| program.input(names::NOISE, Shape(vec![NOISE]), Kind::Table));
+        let mut writer = Writer { net: self, program, noise, dropouts: 0 };
         let mut skips = Vec::with_capacity(self.stages());
         let mut map = image;
         for stage in 0..self.stages() {
@@ -205,7 +214,7 @@ impl UNet {
                 map = writer.conv_norm_act(&name, &sources, self.features[stage], kernel, [1; 3])?;
                 sources = vec![map];
             }
-            if stage == 0 || (supervise && stage <= self.deep_supervision) {
+            if stage == 0 || (training && stage <= self.deep_supervision) {
                 logits.push(writer.head(stage, map)?);
             }
         }
@@ -306,6 +315,8 @@ impl ConvName {
 struct Writer<'a> {
     net: &'a UNet,
     program: &'a mut Program,
+    noise: Option<TensorId>,
+    dropouts: u32,
 }
 
 impl Writer<'_> {
@@ -340,7 +351,12 @@ impl Writer<'_> {
         let mut operands = sources.to_vec();
         operands.push(weights);
         let conv = Conv::new(Window::same(kernel, stride), sources.len(), false, Side::Features);
-        let y = self.program.push_one(conv, &operands)?;
+        let mut y = self.program.push_one(conv, &operands)?;
+        if let Some(noise) = self.noise {
+            let dropout = Dropout { p: self.net.dropout, layer: self.dropouts };
+            y = self.program.push_one(dropout, &[y, noise])?;
+            self.dropouts += 1;
+        }
         let statistics = self.program.push_one(NormStats { epsilon: self.net.epsilon }, &[y])?;
         let mut operands = vec![y, statistics];
         if self.net.affine {

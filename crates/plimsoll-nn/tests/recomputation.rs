@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use conformance::noise;
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, Level};
-use plimsoll_graph::ops::Loss;
+use plimsoll_graph::ops::{Loss, Noise};
 use plimsoll_graph::{DType, Kind, Program, Role};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::{Optimizer, Training, UNet};
+use plimsoll_nn::{Optimizer, Training, UNet, names};
 use plimsoll_plan::recompute::Release;
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, Plan, Planner, plan};
 
@@ -16,7 +16,7 @@ const THREADS: usize = 2;
 
 fn small_net() -> UNet {
     let strides = [[1; 3], [2; 3], [2; 3]];
-    UNet::plain_conv(1, 3, &[16, 24, 32], &[[3; 3]; 3], &strides)
+    UNet { dropout: 0.2, ..UNet::plain_conv(1, 3, &[16, 24, 32], &[[3; 3]; 3], &strides) }
 }
 
 fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation: usize) -> Program {
@@ -47,6 +47,9 @@ fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
                 (Role::Input, Kind::Labels) => {
                     let labels: Vec<u8> = (0..count).map(|i| (1.5 + 1.5 * noise(1, i)) as u8).collect();
                     engine.write(0, id, HostSlice::U8(&labels));
+                }
+                (Role::Input, Kind::Table) if tensor.name == names::NOISE => {
+                    engine.write(0, id, HostSlice::F32(&Noise::of_step(5, run, 0).to_table()));
                 }
                 (Role::Input, Kind::Table) => {
                     engine.write(0, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10)));

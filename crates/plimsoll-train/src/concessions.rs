@@ -5,7 +5,7 @@ use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
 
 use crate::plan_run::{Site, first_that_fits, least, plan_run};
-use crate::{Machine, PlannedRun, RunConfig, TrainError};
+use crate::{Machine, PlannedRun, RunConfig, TrainError, WayOut};
 
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub enum Concession {
     /// The network becomes narrower.
     Features,
 }
+
+/// All kinds, from what changes results the least to what changes them the most.
+const ALL: [Concession; 3] = [Concession::Precision, Concession::Patch, Concession::Features];
 
 impl Concession {
     /// The configurations that it may lead to, from the least change to the greatest.
@@ -55,6 +58,16 @@ impl Concession {
         (before != after).then(|| format!("{what} {before} → {after}").to_lowercase())
     }
 
+    /// The flags that set what it changed.
+    fn flags(self, to: &RunConfig) -> String {
+        let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
+        match self {
+            Concession::Precision => "--precision bf16".into(),
+            Concession::Patch => format!("--patch-size {}", list(&to.training.patch)),
+            Concession::Features => format!("--features {}", list(&to.training.net.features)),
+        }
+    }
+
     /// Takes over from another configuration what this kind of change changes.
     pub fn adopt(self, config: &mut RunConfig, from: &RunConfig) {
         match self {
@@ -63,6 +76,42 @@ impl Concession {
             Concession::Features => config.training.net.features.clone_from(&from.training.net.features),
         }
     }
+}
+
+/// What would make a run fit that does not, each planned: a larger line; what a line must be with features stored in half the
+/// bytes; the least change of any one kind that is enough, or of all kinds together where none is.
+pub(crate) fn ways_out(
+    config: &RunConfig,
+    micro_batch_is_set: bool,
+    site: Site,
+    minimum: Bytes,
+) -> Result<Vec<WayOut>, TrainError> {
+    let line = site.machine.line;
+    let least = |config: &RunConfig| least(config, micro_batch_is_set, site);
+    let raised = |needed: Bytes| format!("--ram {}MiB", needed.0.div_ceil(1 << 20));
+    let mut ways = vec![WayOut { flags: raised(minimum), minimum_ram_bytes: minimum }];
+    let (mut fits_by_one, mut furthest) = (false, config.clone());
+    for concession in ALL {
+        let steps = concession.steps(config);
+        let Some(last) = steps.last() else { continue };
+        furthest = concession.steps(&furthest).pop().unwrap_or(furthest);
+        let found = first_that_fits(steps.len(), |step| Ok(least(&steps[step])? <= line))?;
+        fits_by_one |= found.is_some();
+        let chosen = found.map_or(last, |step| &steps[step]);
+        let needed = least(chosen)?;
+        let mut flags = concession.flags(chosen);
+        if needed > line {
+            flags = format!("{flags} {}", raised(needed));
+        }
+        if found.is_some() || concession == Concession::Precision {
+            ways.push(WayOut { flags, minimum_ram_bytes: needed });
+        }
+    }
+    let needed = least(&furthest)?;
+    if !fits_by_one && needed <= line {
+        ways.push(WayOut { flags: "--allow precision,patch,features".into(), minimum_ram_bytes: needed });
+    }
+    Ok(ways)
 }
 
 /// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line. If none fits, makes
@@ -100,7 +149,7 @@ pub fn plan_run_allowing(
 }
 
 /// Ever smaller patches: the longest extent is shortened by one step of the network at a time.
-pub(crate) fn smaller_patches(config: &RunConfig) -> Vec<[usize; 3]> {
+fn smaller_patches(config: &RunConfig) -> Vec<[usize; 3]> {
     let multiple = config.training.net.multiple();
     let mut patch = config.training.patch;
     let mut patches = Vec::new();

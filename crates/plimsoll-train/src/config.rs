@@ -239,5 +239,6 @@ fn network(settings: &Settings, topology: &Topology, dataset: &Dataset) -> UNet 
     net.decoder_convs = chosen.decoder_convs.clone().unwrap_or(net.decoder_convs);
     net.affine = chosen.affine.unwrap_or(net.affine);
     net.deep_supervision = chosen.deep_supervision.unwrap_or(net.deep_supervision);
+    net.dropout = chosen.dropout.unwrap_or(net.dropout);
     net
 }

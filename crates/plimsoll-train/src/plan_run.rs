@@ -8,14 +8,14 @@
 
 use plimsoll_cpu::CpuLayout;
 use plimsoll_data::{BatchReader, BatchShape, Fingerprint, LoaderConfig, Mode, Scratch};
-use plimsoll_graph::{DType, Program, Role};
+use plimsoll_graph::{Program, Role};
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Options, Plan, PlanError, Planner};
 use serde::{Deserialize, Serialize};
 
-use crate::concessions::smaller_patches;
+use crate::concessions::ways_out;
 use crate::rates::rates;
-use crate::{Checkpoint, Machine, RunConfig, RunPlan, TrainError, WayOut, overhead};
+use crate::{Checkpoint, Machine, RunConfig, RunPlan, TrainError, overhead};
 
 /// A run whose memory is planned.
 pub struct PlannedRun {
@@ -107,7 +107,7 @@ pub(crate) fn plan_run(
         // A micro-batch that does not divide the batch: the programs say so.
         (None, None) => Candidate::new(config, config.training.micro_batch, site)?,
     };
-    let layout = CpuLayout { rates: rates(machine), ..nominal };
+    let layout = CpuLayout { rates: rates(machine, &candidate.programs), ..nominal.clone() };
     let room = candidate.room(machine);
     let mut plan = candidate.planner(&layout)?.plan(Some(room))?;
     if fits && plan.arena_bytes > room {
@@ -133,11 +133,12 @@ pub fn run_curve(
     machine: Machine,
     index_bytes: Bytes,
 ) -> Result<Vec<RunPoint>, TrainError> {
-    let layout = CpuLayout { rates: rates(machine), ..CpuLayout::new(machine.threads) };
     let site = Site::new(machine, index_bytes);
     let mut points = Vec::new();
     for micro_batch in micro_batches(config, micro_batch_is_set) {
         let candidate = Candidate::new(config, micro_batch, site)?;
+        let rates = rates(machine, &candidate.programs);
+        let layout = CpuLayout { rates, ..CpuLayout::new(machine.threads) };
         let planner = candidate.planner(&layout)?;
         let kept = planner.plan(None)?;
         let runs = candidate.config.training.accumulation() as f64;
@@ -185,45 +186,6 @@ pub(crate) fn least(config: &RunConfig, micro_batch_is_set: bool, site: Site) ->
     Ok(candidate.needs(&plan))
 }
 
-/// What would make a run fit that does not, each planned: features stored in half the bytes, the largest patch of
-/// about the same proportions that fits, and a larger line.
-fn ways_out(
-    config: &RunConfig,
-    micro_batch_is_set: bool,
-    site: Site,
-    minimum: Bytes,
-) -> Result<Vec<WayOut>, TrainError> {
-    let machine = site.machine;
-    let least = |config: &RunConfig| least(config, micro_batch_is_set, site);
-    let mebibytes = |bytes: Bytes| bytes.0.div_ceil(1 << 20);
-    let mut ways =
-        vec![WayOut { flags: format!("--ram {}MiB", mebibytes(minimum)), minimum_ram_bytes: minimum }];
-    if config.training.precision == DType::F32 {
-        let mut halved = config.clone();
-        halved.training.precision = DType::Bf16;
-        let needed = least(&halved)?;
-        let line =
-            if needed > machine.line { format!(" --ram {}MiB", mebibytes(needed)) } else { String::new() };
-        ways.push(WayOut { flags: format!("--precision bf16{line}"), minimum_ram_bytes: needed });
-    }
-    let patches = smaller_patches(config);
-    let with = |patch: &[usize; 3]| {
-        let mut config = config.clone();
-        config.training.patch = *patch;
-        least(&config)
-    };
-    let fits = |patch: usize| Ok(with(&patches[patch])? <= machine.line);
-    let found = match first_that_fits(patches.len(), fits)? {
-        Some(patch) => Some((patches[patch], with(&patches[patch])?)),
-        None => None,
-    };
-    ways.extend(found.map(|([d, h, w], needed)| WayOut {
-        flags: format!("--patch-size {d},{h},{w}"),
-        minimum_ram_bytes: needed,
-    }));
-    Ok(ways)
-}
-
 /// The first of `count` that fits, by bisection: what they need falls from one to the next.
 pub(crate) fn first_that_fits(
     count: usize,
@@ -244,7 +206,7 @@ pub(crate) fn first_that_fits(
 /// What all candidates have in common.
 #[derive(Clone, Copy)]
 pub(crate) struct Site {
-    machine: Machine,
+    pub(crate) machine: Machine,
     overhead_bytes: Bytes,
     index_bytes: Bytes,
 }

@@ -3,8 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cpu::{Level, Rates};
+use plimsoll_cpu::{KernelRates, Level, Rates};
 use plimsoll_data::atomic;
+use plimsoll_graph::Program;
 use serde::{Deserialize, Serialize};
 
 use crate::Machine;
@@ -19,29 +20,36 @@ struct Kept {
     threads: usize,
     flops_per_second: f64,
     bytes_per_second: f64,
+    kernels: KernelRates,
 }
 
-/// The machine's rates: from `plimsoll/costs-….json` in the user's cache folder, or measured and written there. They
-/// decide which plan is thought the fastest, never what comes out of a run.
-pub fn rates(machine: Machine) -> Rates {
+/// The machine's rates, for the convolutions of some programs: from `plimsoll/costs-….json` in the user's cache folder,
+/// and what is not there measured and written there. They decide which plan is thought the fastest, never what comes out of
+/// a run.
+pub fn rates(machine: Machine, programs: &[Program]) -> Rates {
     let (processor, simd) = (processor(), Level::from_environment().to_string());
     let file = cache_folder().map(|folder| {
-        let hash = fnv1a(&format!("{processor}\n{simd}\n{}", machine.threads));
+        let version = env!("CARGO_PKG_VERSION");
+        let hash = fnv1a(&format!("{processor}\n{simd}\n{}\n{version}", machine.threads));
         folder.join("plimsoll").join(format!("costs-{hash:016x}.json"))
     });
-    if let Some(rates) = file.as_deref().and_then(read) {
-        return rates;
-    }
     let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
-    let Ok(rates) = Rates::measure(machine.threads, memory) else { return Rates::NOMINAL };
-    let kept = Kept {
-        processor,
-        simd,
-        threads: machine.threads,
-        flops_per_second: rates.flops,
-        bytes_per_second: rates.bytes,
+    let known = file.as_deref().and_then(read);
+    let is_known = known.is_some();
+    let Some(mut rates) = known.or_else(|| Rates::measure(machine.threads, memory).ok()) else {
+        return Rates::NOMINAL;
     };
-    if let Some(file) = file {
+    // Where threads or memory are refused, what is not measured is predicted from what was.
+    let learned = rates.learn(programs, machine.threads, memory).unwrap_or(true);
+    if let Some(file) = file.filter(|_| learned || !is_known) {
+        let kept = Kept {
+            processor,
+            simd,
+            threads: machine.threads,
+            flops_per_second: rates.flops,
+            bytes_per_second: rates.bytes,
+            kernels: rates.kernels.clone(),
+        };
         // Where nothing can be kept, it is measured again the next time.
         let _ = write(&file, &kept);
     }
@@ -49,10 +57,10 @@ pub fn rates(machine: Machine) -> Rates {
 }
 
 fn read(file: &Path) -> Option<Rates> {
-    let kept: Kept = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-    let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
-    (is_rate(kept.flops_per_second) && is_rate(kept.bytes_per_second))
-        .then_some(Rates { flops: kept.flops_per_second, bytes: kept.bytes_per_second })
+    let Kept { flops_per_second: flops, bytes_per_second: bytes, kernels, .. } =
+        serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    let mut all = [flops, bytes].into_iter().chain(kernels.values().copied());
+    all.all(|rate| rate.is_finite() && rate > 0.0).then_some(Rates { flops, bytes, kernels })
 }
 
 fn write(file: &Path, kept: &Kept) -> std::io::Result<()> {

@@ -68,6 +68,8 @@ pub struct NetworkSettings {
     pub affine: Option<bool>,
     /// How many coarser maps get a head of their own [default: all but the two coarsest].
     pub deep_supervision: Option<usize>,
+    /// The probability with which an element of a convolution's result is dropped while training [default: 0].
+    pub dropout: Option<f32>,
 }
 
 impl Settings {
@@ -83,6 +85,7 @@ impl Settings {
                 decoder_convs: self.network.decoder_convs.or(other.network.decoder_convs),
                 affine: self.network.affine.or(other.network.affine),
                 deep_supervision: self.network.deep_supervision.or(other.network.deep_supervision),
+                dropout: self.network.dropout.or(other.network.dropout),
             },
             patch_size: self.patch_size.or(other.patch_size),
             spacing: self.spacing.or(other.spacing),

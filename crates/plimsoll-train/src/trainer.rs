@@ -11,6 +11,7 @@ use plimsoll_data::{
     BatchReader, CacheStatistics, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, Patches, Sampler,
     Scratch, VolumeCache,
 };
+use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{
     Budget, Bytes, HeapUse, HolderUse, heap_use, resident, watch_this_thread, watched_allocations,
@@ -177,6 +178,7 @@ struct Inputs {
     image: TensorId,
     labels: TensorId,
     rates: (usize, TensorId),
+    noise: Option<TensorId>,
     loss: TensorId,
     validate_image: TensorId,
     validate_labels: TensorId,
@@ -199,6 +201,7 @@ impl Inputs {
             image: find(0, names::IMAGE)?,
             labels: find(0, names::LABELS)?,
             rates: (keeper, find(keeper, names::RATES)?),
+            noise: planned.programs[0].find(names::NOISE),
             loss: find(0, names::LOSS)?,
             validate_image: find(validate, names::IMAGE)?,
             validate_labels: find(validate, names::LABELS)?,
@@ -306,7 +309,7 @@ impl Run {
         let before = watched_allocations();
         let watch = watch_this_thread();
         let step = self.progress.steps;
-        let training = &self.planned.config.training;
+        let (training, seed) = (&self.planned.config.training, self.planned.config.seed);
         let rates = training.optimizer.rates(self.planned.config.schedule.at(step), step + 1);
         let batch = self.loader.next_batch()?;
         let (images, labels) = (batch.images(), batch.labels());
@@ -314,9 +317,15 @@ impl Run {
         let (update, rates_input) = self.inputs.rates;
         let mut loss = 0.0;
         let parts = images.chunks_exact(images.len() / micro_batches);
-        for (image, labels) in parts.zip(labels.chunks_exact(labels.len() / micro_batches)) {
+        for (part, (image, labels)) in
+            parts.zip(labels.chunks_exact(labels.len() / micro_batches)).enumerate()
+        {
             self.engine.write(0, self.inputs.image, HostSlice::F32(image));
             self.engine.write(0, self.inputs.labels, HostSlice::U8(labels));
+            if let Some(input) = self.inputs.noise {
+                let noise = Noise::of_step(seed, step, (part * training.micro_batch) as u32);
+                self.engine.write(0, input, HostSlice::F32(&noise.to_table()));
+            }
             if update == 0 {
                 self.engine.write(0, rates_input, HostSlice::F32(&rates));
             }

@@ -195,6 +195,9 @@ pub struct RunArgs {
     /// Channels of each stage, the finest first.
     #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
     pub features: Option<Vec<usize>>,
+    /// The probability with which an element of a convolution's result is dropped while training.
+    #[arg(long, value_name = "P")]
+    pub dropout: Option<f32>,
     /// Epochs.
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
@@ -246,6 +249,7 @@ impl RunArgs {
             network: NetworkSettings {
                 family: self.net.map(Family::from),
                 features: self.features.clone(),
+                dropout: self.dropout,
                 ..NetworkSettings::default()
             },
             patch_size: self.patch_size,

@@ -1,5 +1,6 @@
 //! The kernels.
 
+pub(crate) mod dropout;
 pub(crate) mod geometry;
 pub(crate) mod head;
 pub(crate) mod loss;

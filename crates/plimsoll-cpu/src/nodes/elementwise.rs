@@ -1,11 +1,12 @@
 //! Element-wise ops, sums of channels, labels, and arithmetic on small tables.
 
-use plimsoll_graph::ops::DownsampleLabels;
+use plimsoll_graph::ops::{DownsampleLabels, Dropout};
 use plimsoll_graph::{DType, Kind, Op};
 
 use super::{Context, Memory, Serial, Step, count, single};
 use crate::blocks::blocks;
 use crate::kernel::Ptr;
+use crate::kernels;
 use crate::kernels::pointwise::{FeatureSums, ImageSums, Op as Function, Pointwise};
 use crate::simd::{Bf16, Element};
 
@@ -16,6 +17,10 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
         Op::LeakyReluGrad(op) => pointwise(cx, memory, Function::LeakyGrad(op.slope)),
         Op::ChannelSum(_) => channel_sum(cx, memory),
         Op::DownsampleLabels(op) => downsample(cx, memory, *op),
+        Op::Dropout(op) => match cx.output(0).dtype {
+            DType::Bf16 => dropout::<Bf16>(cx, memory, *op),
+            _ => dropout::<f32>(cx, memory, *op),
+        },
         Op::Fill(op) => {
             let (result, count, value) =
                 (memory.tensor::<f32>(cx.node.outputs[0]), op.shape.count(), op.value);
@@ -59,6 +64,19 @@ fn pointwise(cx: &Context<'_>, memory: &Memory<'_>, op: Function) -> Box<dyn Ste
         DType::Bf16 => with::<Bf16>(cx, memory, op),
         _ => with::<f32>(cx, memory, op),
     }
+}
+
+fn dropout<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, op: Dropout) -> Box<dyn Step> {
+    let shape = &cx.output(0).shape;
+    single(kernels::dropout::Dropout::<T> {
+        op,
+        noise: memory.tensor(cx.node.inputs[1]),
+        source: memory.tensor(cx.node.inputs[0]),
+        result: memory.tensor(cx.node.outputs[0]),
+        batch: shape.batch(),
+        blocks: blocks(shape.channels()),
+        voxels: shape.voxels(),
+    })
 }
 
 fn channel_sum(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {

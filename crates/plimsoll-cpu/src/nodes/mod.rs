@@ -94,6 +94,7 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
         | Op::LeakyReluGrad(_)
         | Op::ChannelSum(_)
         | Op::DownsampleLabels(_)
+        | Op::Dropout(_)
         | Op::Fill(_)
         | Op::WeightedSum(_) => Ok(()),
     }
@@ -131,6 +132,7 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
         | Op::LeakyReluGrad(_)
         | Op::ChannelSum(_)
         | Op::DownsampleLabels(_)
+        | Op::Dropout(_)
         | Op::Fill(_)
         | Op::WeightedSum(_) => elementwise::bind(cx, memory),
     }

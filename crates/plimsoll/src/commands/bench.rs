@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, fma_peak};
-use plimsoll_graph::ops::Loss;
+use plimsoll_graph::ops::{Loss, Noise};
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Optimizer, Training, UNet, initial_values, names};
@@ -71,8 +71,8 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
     let program = training.programs()?.gradient;
     let threads = args.threads.count();
     let line = limits(&System::default(), args.ram.ram).line;
-    let layout =
-        CpuLayout { threads, rates: rates(plimsoll_train::Machine { line, threads, loader_threads: 0 }) };
+    let machine = plimsoll_train::Machine { line, threads, loader_threads: 0 };
+    let layout = CpuLayout { threads, rates: rates(machine, std::slice::from_ref(&program)) };
     let arena = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
     let options = Options { budget: arena, ..Options::default() };
     let plan = plan(std::slice::from_ref(&program), &layout, options)?;
@@ -165,6 +165,7 @@ fn fill(engine: &mut CpuEngine, program: &Program, training: &Training) {
                 engine.write(0, id, HostSlice::U8(&labels));
             }
             names::RATES => engine.write(0, id, HostSlice::F32(&training.optimizer.rates(1e-3, 10))),
+            names::NOISE => engine.write(0, id, HostSlice::F32(&Noise::of_step(0, 0, 0).to_table())),
             _ => {
                 let image: Vec<f32> = (0..tensor.shape.count()).map(wave).collect();
                 engine.write(0, id, HostSlice::F32(&image));

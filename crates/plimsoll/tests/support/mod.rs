@@ -53,7 +53,7 @@ pub fn dataset(folder: &Path) -> PathBuf {
 pub fn small_run<'a>(dataset: &'a str, out: &'a str) -> Vec<&'a str> {
     let mut args = vec!["train", dataset, "--out", out];
     args.extend(["--fold", "all", "--ram", "512MiB", "--net", "dynunet", "--features", "8,16,24"]);
-    args.extend(["--patch-size", "16,16,16", "--epochs", "3", "--iterations", "8"]);
+    args.extend(["--patch-size", "16,16,16", "--epochs", "3", "--iterations", "8", "--dropout", "0.1"]);
     args.extend(["--validation-iterations", "2", "--config", "/dev/null"]);
     args
 }

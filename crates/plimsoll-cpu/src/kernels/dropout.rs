@@ -1,0 +1,65 @@
+//! Dropout of features.
+
+use plimsoll_graph::ops::{Dropout as Op, NOISE, Noise, philox};
+
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::{Element, LANES, Simd};
+
+/// Voxels of a task.
+const CHUNK: usize = 1 << 11;
+/// Channels that one counter makes random numbers for.
+const GROUP: usize = 4;
+
+/// result = source with elements dropped; the two may be in one place.
+pub(crate) struct Dropout<T> {
+    pub(crate) op: Op,
+    pub(crate) noise: Ptr<f32>,
+    pub(crate) source: Ptr<T>,
+    pub(crate) result: Ptr<T>,
+    pub(crate) batch: usize,
+    pub(crate) blocks: usize,
+    pub(crate) voxels: usize,
+}
+
+impl<T: Element> Kernel for Dropout<T> {
+    fn tasks(&self) -> usize {
+        self.batch * self.blocks * self.voxels.div_ceil(CHUNK)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let chunks = self.voxels.div_ceil(CHUNK);
+        let (block, chunk) = (task / chunks, task % chunks);
+        let (sample, group) = (block / self.blocks, block % self.blocks * (LANES / GROUP));
+        // SAFETY: the noise is a table of so many numbers.
+        let noise = Noise::from_table(unsafe { *self.noise.0.cast::<[f32; NOISE]>() });
+        let sample = noise.first_sample.wrapping_add(sample as u32);
+        let (threshold, scale) = (self.op.threshold(), self.op.scale());
+        let end = self.voxels.min((chunk + 1) * CHUNK);
+        for first in (chunk * CHUNK..end).step_by(LANES) {
+            let mut factors = [[0.0f32; LANES]; LANES];
+            for of_block in 0..LANES / GROUP {
+                let counter = self.op.counter(sample, (group + of_block) as u32, first as u32);
+                let mut counters = counter.map(|word| [word; LANES]);
+                for voxel in 0..LANES {
+                    counters[0][voxel] += voxel as u32;
+                }
+                let random = philox(counters, noise.key);
+                for (channel, random) in random.iter().enumerate() {
+                    for voxel in 0..LANES {
+                        let factor = if random[voxel] < threshold { 0.0 } else { scale };
+                        factors[voxel][of_block * GROUP + channel] = factor;
+                    }
+                }
+            }
+            for (voxel, factors) in (first..end).zip(&factors) {
+                let place = (block * self.voxels + voxel) * LANES;
+                // SAFETY: the voxel is one of the block's, which no other task touches; it is written after it is read.
+                unsafe {
+                    let x = T::load::<S>(self.source.0.add(place));
+                    T::store::<S>(self.result.0.add(place), S::mul(x, S::load(factors.as_ptr())));
+                }
+            }
+        }
+    }
+}
