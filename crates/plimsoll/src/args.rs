@@ -452,6 +452,8 @@ pub struct Classification {
 pub enum Bench {
     /// Training steps of a network on made-up data.
     Step(BenchStep),
+    /// Points between keeping all values and the least memory: planned, predicted and measured.
+    Curve(BenchCurve),
     /// The passes of single convolutions, as fractions of what the machine can do.
     Kernels(BenchKernels),
 }
@@ -469,12 +471,15 @@ pub struct BenchKernels {
     pub threads: Threads,
 }
 
-/// Which step to measure.
+/// Of which step.
 #[derive(Debug, ClapArgs)]
-pub struct BenchStep {
+pub struct BenchedStep {
     /// The network.
     #[arg(long, value_enum, default_value_t)]
     pub net: BenchNet,
+    /// Channels of each stage, the finest first [default: 32, doubled to at most 320].
+    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
+    pub features: Option<Vec<usize>>,
     /// Edge of the patch, or depth,height,width.
     #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W", default_value = "64")]
     pub size: [usize; 3],
@@ -484,6 +489,27 @@ pub struct BenchStep {
     /// How features are stored.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
+    #[command(flatten)]
+    pub threads: Threads,
+    #[command(flatten)]
+    pub ram: Ram,
+}
+
+/// Which curve to measure.
+#[derive(Debug, ClapArgs)]
+pub struct BenchCurve {
+    #[command(flatten)]
+    pub step: BenchedStep,
+    /// Steps that are timed at each point, in turn.
+    #[arg(long, default_value_t = 5)]
+    pub rounds: usize,
+}
+
+/// Which step to measure.
+#[derive(Debug, ClapArgs)]
+pub struct BenchStep {
+    #[command(flatten)]
+    pub step: BenchedStep,
     /// Steps that are timed, after one that is not.
     #[arg(long, default_value_t = 6)]
     pub steps: usize,
@@ -493,10 +519,6 @@ pub struct BenchStep {
     /// Bytes that the arena may take; values are made again instead of held as far as that is needed.
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
-    #[command(flatten)]
-    pub threads: Threads,
-    #[command(flatten)]
-    pub ram: Ram,
 }
 
 /// Networks that can be measured.

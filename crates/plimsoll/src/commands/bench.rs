@@ -8,10 +8,10 @@ use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Optimizer, Training, UNet, initial_values, names};
 use plimsoll_plan::{Engine, HostSlice, Options, plan};
-use plimsoll_train::rates;
+use plimsoll_train::{Machine, rates};
 use serde::Serialize;
 
-use crate::args::{Bench, BenchNet, BenchStep};
+use crate::args::{Bench, BenchNet, BenchStep, BenchedStep};
 use crate::failure::{Failure, Outcome};
 use crate::report::json;
 
@@ -19,6 +19,7 @@ use crate::report::json;
 pub fn run(bench: &Bench, as_json: bool) -> Outcome {
     match bench {
         Bench::Step(step) => bench_step(step, as_json),
+        Bench::Curve(curve) => super::bench_curve::run(curve, as_json),
         Bench::Kernels(kernels) => super::bench_kernels::run(kernels, as_json),
     }
 }
@@ -42,41 +43,58 @@ struct StepReport {
     heap_allocations_in_steps: u64,
 }
 
-fn network(net: BenchNet) -> UNet {
-    match net {
-        BenchNet::Dynunet => {
-            let mut strides = vec![[2; 3]; 5];
-            strides[0] = [1; 3];
-            UNet::dynunet(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides)
+impl BenchedStep {
+    fn network(&self) -> UNet {
+        let stages = match self.net {
+            BenchNet::Dynunet => 5,
+            BenchNet::Plain => 6,
+        };
+        let doubled = |stage: usize| (32 << stage).min(320);
+        let features = self.features.clone().unwrap_or_else(|| (0..stages).map(doubled).collect());
+        let stages = features.len();
+        let mut strides = vec![[2; 3]; stages];
+        strides.iter_mut().take(1).for_each(|first| *first = [1; 3]);
+        match self.net {
+            BenchNet::Dynunet => UNet::dynunet(1, 2, &features, &vec![[3; 3]; stages], &strides),
+            BenchNet::Plain => UNet::plain_conv(1, 2, &features, &vec![[3; 3]; stages], &strides),
         }
-        BenchNet::Plain => {
-            let mut strides = vec![[2; 3]; 6];
-            strides[0] = [1; 3];
-            UNet::plain_conv(1, 2, &[32, 64, 128, 256, 320, 320], &[[3; 3]; 6], &strides)
+    }
+
+    /// The training whose steps these are, in so many micro-batches of the size asked for.
+    pub(super) fn training(&self, micro_batches: usize) -> Training {
+        Training {
+            net: self.network(),
+            loss: Loss::default(),
+            optimizer: Optimizer::adamw(),
+            max_grad_norm: None,
+            patch: self.size,
+            batch: self.batch * micro_batches,
+            micro_batch: self.batch,
+            precision: self.precision.into(),
         }
+    }
+
+    /// The machine that it is measured on.
+    pub(super) fn machine(&self) -> Machine {
+        let line = limits(&System::default(), self.ram.ram).line;
+        Machine { line, threads: self.threads.count(), loader_threads: 0 }
     }
 }
 
+/// The layout of a machine whose rates are known.
+pub(super) fn layout(machine: Machine, program: &Program) -> CpuLayout {
+    CpuLayout { threads: machine.threads, rates: rates(machine, std::slice::from_ref(program)) }
+}
+
 fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
-    let training = Training {
-        net: network(args.net),
-        loss: Loss::default(),
-        optimizer: Optimizer::adamw(),
-        max_grad_norm: None,
-        patch: args.size,
-        batch: args.batch,
-        micro_batch: args.batch,
-        precision: args.precision.into(),
-    };
+    let training = args.step.training(1);
     let program = training.programs()?.gradient;
-    let threads = args.threads.count();
-    let line = limits(&System::default(), args.ram.ram).line;
-    let machine = plimsoll_train::Machine { line, threads, loader_threads: 0 };
-    let layout = CpuLayout { threads, rates: rates(machine, std::slice::from_ref(&program)) };
+    let machine = args.step.machine();
+    let layout = layout(machine, &program);
     let arena = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
     let options = Options { budget: arena, ..Options::default() };
     let plan = plan(std::slice::from_ref(&program), &layout, options)?;
-    let budget = Budget::new(line);
+    let budget = Budget::new(machine.line);
     let arena_bytes = plan.arena_bytes;
     if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
         let needed = Bytes::of(arena_bytes);
@@ -103,9 +121,9 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
     let gflops = program.flops() as f64 / median / 1e9;
     let fma_peak_gflops = fma_peak(layout.threads)? / 1e9;
     let report = StepReport {
-        net: format!("{:?}", args.net).to_lowercase(),
+        net: format!("{:?}", args.step.net).to_lowercase(),
         patch_size: training.patch,
-        batch_size: args.batch,
+        batch_size: args.step.batch,
         precision: training.precision,
         engine: engine.describe(),
         seconds_per_step: median,
@@ -151,7 +169,7 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
 }
 
 /// Writes initial weights, a made-up image and labels that have to do with it.
-fn fill(engine: &mut CpuEngine, program: &Program, training: &Training) {
+pub(super) fn fill(engine: &mut CpuEngine, program: &Program, training: &Training) {
     for id in program.with_role(Role::Parameter) {
         let values = initial_values(program.tensor(id), training.net.slope, 0);
         engine.write(0, id, HostSlice::F32(&values));

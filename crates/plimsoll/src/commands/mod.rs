@@ -1,6 +1,7 @@
 //! The commands.
 
 mod bench;
+mod bench_curve;
 mod bench_kernels;
 mod classification;
 mod demo;

@@ -1,0 +1,105 @@
+//! `plimsoll bench curve`: what memory costs, as planned and as measured.
+
+use std::time::Instant;
+
+use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use plimsoll_graph::Program;
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_plan::{Engine, Options, Plan, PlanError, Planner, plan};
+use serde::Serialize;
+
+use super::bench::{fill, layout};
+use crate::args::BenchCurve;
+use crate::failure::Outcome;
+use crate::report::{Table, json};
+
+#[derive(Serialize)]
+struct Point {
+    what: &'static str,
+    /// Features, their gradients and scratch: the arena without parameters, moments and gradients of parameters.
+    features_bytes: usize,
+    /// How far that is above what no placement of the schedule can do without.
+    over_lower_bound: f64,
+    recompute_flops_fraction: f64,
+    predicted_seconds: f64,
+    /// The median, and the best.
+    measured_seconds: Option<[f64; 2]>,
+}
+
+/// Plans the points, runs each in turn, and prints them.
+pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
+    // The program of one micro-batch of several: gradients of parameters are added up as they come.
+    let training = args.step.training(2);
+    let program = training.programs()?.gradient;
+    let machine = args.step.machine();
+    let layout = layout(machine, &program);
+    let plans = points(&program, &layout)?;
+    let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
+    for _ in 0..args.rounds {
+        for ((_, plan), seconds) in plans.iter().zip(&mut seconds) {
+            let budget = Budget::new(machine.line);
+            let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
+            let mut engine = CpuEngine::new(plan.clone(), arena, CpuOptions::new(machine.threads))?;
+            fill(&mut engine, &program, &training);
+            // The first run finds pages that were never touched.
+            engine.run(0);
+            let start = Instant::now();
+            engine.run(0);
+            seconds.push(start.elapsed().as_secs_f64());
+        }
+    }
+    let rows: Vec<Point> =
+        plans.iter().zip(seconds).map(|((what, plan), seconds)| row(what, plan, seconds)).collect();
+    if as_json {
+        return json(&rows);
+    }
+    let mut table =
+        Table::new(["", "features", "over its bound", "operations", "predicted", "median", "best"]);
+    for row in rows {
+        let [median, best] = row
+            .measured_seconds
+            .map_or_else(Default::default, |times| times.map(|time| format!("{time:.3} s")));
+        table.row([
+            row.what.to_string(),
+            Bytes::of(row.features_bytes).to_string(),
+            format!("{:.2} %", 100.0 * row.over_lower_bound),
+            format!("{:+.1} %", 100.0 * row.recompute_flops_fraction),
+            format!("{:.3} s", row.predicted_seconds),
+            median,
+            best,
+        ]);
+    }
+    table.print();
+    Ok(())
+}
+
+/// All values kept as the program is written; normalisation done on the way into convolutions, so that its results are not
+/// kept; half of that; the least.
+fn points(program: &Program, layout: &CpuLayout) -> Result<Vec<(&'static str, Plan)>, PlanError> {
+    let given = std::slice::from_ref(program);
+    let kept = plan(given, layout, Options { fold: false, ..Options::default() })?;
+    let planner = Planner::new(given, layout, Options::default())?;
+    let folded = planner.plan(None)?;
+    let persistent = folded.persistent_bytes();
+    let half = planner.plan(Some(persistent + (folded.arena_bytes - persistent) / 2))?;
+    Ok(vec![
+        ("all kept", kept),
+        ("normalised on the way", folded),
+        ("half of that", half),
+        ("the least", planner.plan(Some(0))?),
+    ])
+}
+
+fn row(what: &'static str, plan: &Plan, mut seconds: Vec<f64>) -> Point {
+    let persistent = plan.persistent_bytes();
+    let features = plan.arena_bytes - persistent;
+    seconds.sort_by(f64::total_cmp);
+    Point {
+        what,
+        features_bytes: features,
+        over_lower_bound: features as f64 / (plan.lower_bound_bytes - persistent) as f64 - 1.0,
+        recompute_flops_fraction: plan.programs[0].recompute_flops_fraction,
+        predicted_seconds: plan.programs[0].predicted_seconds,
+        measured_seconds: seconds.first().map(|best| [seconds[seconds.len() / 2], *best]),
+    }
+}
