@@ -430,6 +430,75 @@ pub fn losses(precision: DType) -> Vec<Case> {
     cases
 }
 
+/// Heads whose logits only losses and counts read, so that they are folded; some of more than one tile.
+pub fn heads(precision: DType) -> Vec<Case> {
+    use Side::{Features, Image};
+    let sizes = [
+        (1, 2, [1, 1, 1], false),
+        (3, 14, [3, 5, 17], true),
+        (33, 3, [2, 67, 67], true),
+        (16, 5, [17, 3, 31], false),
+        (3, 70, [33, 32, 33], false),
+    ];
+    let mut cases = Vec::new();
+    for (i, (channels, classes, extent, normalised)) in sizes.into_iter().enumerate() {
+        let focal = Component::Focal(Focal::default());
+        let plain = Loss { ignore: (i == 1).then_some(1), ..Loss::default() };
+        for loss in [plain, Loss { components: vec![focal], ignore: None }] {
+            let mut w = Writer::new(precision);
+            let x = w.features("x", 2, channels, extent);
+            let map = if normalised { w.norm_act(x, i % 2 == 1) } else { x };
+            let weights = w.weights(classes, &[channels], [1; 3], (Features, Image));
+            let bias = w.channels("bias", classes);
+            let labels = w.labels("labels", 2, extent);
+            let has_bias = i != 3;
+            let mut operands = vec![map, weights];
+            operands.extend(has_bias.then_some(bias));
+            let logits = w.push(Conv::new(Window::point(), 1, has_bias, Image), &operands)[0];
+            let sums = w.push(loss.stats(), &[logits, labels])[0];
+            w.program.mark_output(sums, "sums");
+            w.result(CompositeLoss { loss: loss.clone() }, &[sums, logits, labels]);
+            if !normalised {
+                // Sums of these few numbers of few bits are exact: there is no doubt about which logit is the largest.
+                w.result(HardCounts { ignore: loss.ignore }, &[logits, labels]);
+            }
+            let upstream = w.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
+            let gradient = CompositeLossGrad { loss: loss.clone() };
+            let gradient = w.push(gradient, &[logits, labels, sums, upstream])[0];
+            let grad = ConvWeightGrad {
+                window: Window::point(),
+                loads: vec![Load::Plain],
+                result_load: Load::Plain,
+                from: Features,
+                to: Image,
+            };
+            w.result(grad, &[map, gradient]);
+            if has_bias {
+                w.result(ChannelSum, &[gradient]);
+            }
+            let back = ConvTranspose {
+                window: Window::point(),
+                load: Load::Plain,
+                first_channel: 0,
+                channels,
+                output: extent,
+                to: Features,
+                bias: false,
+                accumulate: i % 2 == 0,
+            };
+            let mut operands = vec![gradient, weights];
+            operands.extend((i % 2 == 0).then(|| w.features("known", 2, channels, extent)));
+            w.result(back, &operands);
+            let name = loss.components[0].name();
+            cases.push(w.case(
+                format!("folded head {channels}→{classes} of {extent:?}, {name}, {precision:?}"),
+                classes,
+            ));
+        }
+    }
+    cases
+}
+
 /// All cases of a precision.
 pub fn all(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
@@ -437,6 +506,7 @@ pub fn all(precision: DType) -> Vec<Case> {
     cases.extend(rims(precision));
     cases.extend(maps(precision));
     cases.extend(losses(precision));
+    cases.extend(heads(precision));
     if precision == DType::F32 {
         cases.extend(rest());
     }

@@ -5,7 +5,7 @@ use conformance::{Backend, Case, cases, check, run};
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, Level};
 use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_plan::{Engine, Options, Plan};
+use plimsoll_plan::{Engine, Options, Plan, plan};
 
 fn with_backend<R>(threads: usize, level: Level, poison: bool, use_it: impl FnOnce(&Backend<'_>) -> R) -> R {
     let options = CpuOptions { threads, level, poison };
@@ -43,6 +43,21 @@ fn f32_agrees_with_the_definitions() {
 #[test]
 fn bf16_agrees_to_its_eight_bits() {
     check_all(&cases::all(DType::Bf16), 1.5e-2);
+}
+
+#[test]
+fn heads_are_folded() {
+    for case in cases::heads(DType::F32) {
+        let plan = plan(std::slice::from_ref(&case.program), &CpuLayout::new(2), Options::default()).unwrap();
+        let names: Vec<&str> =
+            plan.programs[0].program.nodes.iter().map(|node| node.op.rule().name()).collect();
+        assert!(names.contains(&"head_stats") && names.contains(&"head_grad"), "{}: {names:?}", case.name);
+        assert!(
+            !names.contains(&"conv") && !names.contains(&"composite_loss_grad"),
+            "{}: {names:?}",
+            case.name
+        );
+    }
 }
 
 #[test]

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::interpret::Array;
 use crate::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
-    ConvWeightGrad, DownsampleLabels, Dropout, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, NormAct,
-    NormActGrad, NormStats, Sgd, SoftmaxStats, WeightedSum,
+    ConvWeightGrad, DownsampleLabels, Dropout, Fill, GradNorm, HardCounts, HeadCounts, HeadGrad, HeadStats,
+    LeakyRelu, LeakyReluGrad, NormAct, NormActGrad, NormStats, Sgd, SoftmaxStats, WeightedSum,
 };
 use crate::{DType, GraphError, Kind, Node, Shape, Tape, TensorId, TensorInfo};
 
@@ -148,6 +148,9 @@ ops!(
     Fill,
     GradNorm,
     HardCounts,
+    HeadCounts,
+    HeadGrad,
+    HeadStats,
     LeakyRelu,
     LeakyReluGrad,
     NormAct,

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use plimsoll_graph::ops::{Load, NormAct};
 use plimsoll_graph::{Node, Op, Program, Role, TensorId};
 
-/// The program with every [`NormAct`] whose result only convolutions read folded into them.
+use crate::fold_heads::fold_heads;
+
+/// The program with every [`NormAct`] whose result only convolutions read folded into them, and heads into losses.
 pub fn fold(program: &Program) -> Program {
     let mut folded = program.clone();
     let made_by = foldable(program);
@@ -17,7 +19,7 @@ pub fn fold(program: &Program) -> Program {
     for node in &mut folded.nodes {
         fold_node(node, &made_by);
     }
-    folded
+    fold_heads(folded)
 }
 
 /// The folded nodes, by what they make.

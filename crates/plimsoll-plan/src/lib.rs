@@ -16,6 +16,7 @@ mod engine;
 mod error;
 pub mod explain;
 pub mod fold;
+mod fold_heads;
 mod layout;
 pub mod liveness;
 pub mod place;

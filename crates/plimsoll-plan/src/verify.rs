@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use plimsoll_graph::ops::{Load, NormAct};
+use plimsoll_graph::ops::{ChannelSum, CompositeLossGrad, Head, HeadGrad, Load, NormAct};
 use plimsoll_graph::{Op, Program, Role, TensorId};
 
 use crate::{Block, Layout, PlanError, ProgramPlan};
@@ -160,7 +160,8 @@ fn memory(plan: &ProgramPlan, layout: &dyn Layout) -> Result<(), PlanError> {
 }
 
 /// Checks that two programs leave the same values in every output, parameter and state: that the same ops are applied to
-/// the same values to make them, where reading through a normalising load is the same as reading the normalised.
+/// the same values to make them, where reading through a normalising load is the same as reading the normalised, and a folded
+/// head the same as its logits.
 ///
 /// # Errors
 /// Naming the first that differs.
@@ -229,13 +230,57 @@ impl Values {
         }
         for node in &program.nodes {
             let of: Vec<usize> = node.inputs.iter().filter_map(|id| current.get(id).copied()).collect();
-            let (op, of) = self.unfold(&node.op, of);
-            for (result, id) in node.outputs.iter().enumerate() {
-                let value = self.number(format!("{result} of {op:?}"), of.clone());
-                current.insert(*id, value);
-            }
+            let results = match &node.op {
+                Op::HeadStats(op) => vec![self.of_head(&op.head, &op.stats.clone().into(), &of)],
+                Op::HeadCounts(op) => vec![self.of_head(&op.head, &op.counts.into(), &of)],
+                Op::HeadGrad(op) => {
+                    let map = &program.tensor(node.outputs[0]).shape;
+                    self.of_head_grad(op, (map.channels(), map.spatial()), &of)
+                }
+                op => (0..node.outputs.len()).map(|result| self.apply(op, result, of.clone())).collect(),
+            };
+            current.extend(node.outputs.iter().copied().zip(results));
         }
         current
+    }
+
+    /// A result of an op.
+    fn apply(&mut self, op: &Op, result: usize, of: Vec<usize>) -> usize {
+        let (op, mut of) = self.unfold(op, of);
+        if matches!(op, Op::CompositeLoss(_)) {
+            // What else it names is read by its gradient only.
+            of.truncate(1);
+        }
+        self.number(format!("{result} of {op:?}"), of)
+    }
+
+    /// An op that reads logits, of a head's.
+    fn of_head(&mut self, head: &Head, op: &Op, of: &[usize]) -> usize {
+        let (own, rest) = of.split_at(head.operands().min(of.len()));
+        let logits = self.apply(&head.conv().into(), 0, own.to_vec());
+        self.apply(op, 0, [&[logits], rest].concat())
+    }
+
+    /// The gradients of a head, one by one.
+    fn of_head_grad(
+        &mut self,
+        op: &HeadGrad,
+        (channels, output): (usize, [usize; 3]),
+        of: &[usize],
+    ) -> Vec<usize> {
+        let own = op.head.operands();
+        let (Some(loss), Some(weights)) = (of.get(..own + 3), of.get(op.head.load.operands())) else {
+            return Vec::new();
+        };
+        let gradient = self.of_head(&op.head, &CompositeLossGrad { loss: op.loss.clone() }.into(), loss);
+        let (transposed, of_weights) = op.convolutions(channels, output);
+        let back = [&[gradient, *weights], &of[own + 3..]].concat();
+        let map = [&of[..op.head.load.operands()], &[gradient]].concat();
+        let mut all = vec![self.apply(&transposed.into(), 0, back), self.apply(&of_weights.into(), 0, map)];
+        if op.head.bias {
+            all.push(self.apply(&ChannelSum.into(), 0, vec![gradient]));
+        }
+        all
     }
 
     /// The op with plain loads, and the values it then reads.

@@ -9,6 +9,8 @@ use crate::simd::{Element, LANES, Simd};
 
 /// Voxels of a task.
 const CHUNK: usize = 2048;
+/// Voxels of a part of a sum.
+pub(crate) const PART: usize = 4 * CHUNK;
 /// Classes whose sums are held in registers at a time.
 const CLASSES: usize = 8;
 
@@ -136,6 +138,8 @@ pub(crate) struct HeadBack<T> {
     pub(crate) classes: usize,
     pub(crate) blocks: usize,
     pub(crate) voxels: usize,
+    /// Voxels from one block of features to the next: more than `voxels` where these are a part of a sample.
+    pub(crate) block_stride: usize,
 }
 
 impl<T: Element> Kernel for HeadBack<T> {
@@ -157,7 +161,7 @@ impl<T: Element> Kernel for HeadBack<T> {
                         let w = S::load(self.weights.0.add((class * self.blocks + block) * LANES));
                         sum = S::fma(w, S::splat(g), sum);
                     }
-                    let place = ((sample * self.blocks + block) * self.voxels + voxel) * LANES;
+                    let place = ((sample * self.blocks + block) * self.block_stride + voxel) * LANES;
                     if let Some(added_to) = self.added_to {
                         sum = S::add(T::load::<S>(added_to.0.add(place)), sum);
                     }
@@ -182,7 +186,7 @@ pub(crate) struct HeadWeightGrad<T> {
 impl<T: Element> HeadWeightGrad<T> {
     /// Parts that the sums are cut into.
     pub(crate) fn parts(batch: usize, voxels: usize) -> usize {
-        batch * voxels.div_ceil(4 * CHUNK)
+        batch * voxels.div_ceil(PART)
     }
 }
 
@@ -193,9 +197,9 @@ impl<T: Element> Kernel for HeadWeightGrad<T> {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        let parts = self.voxels.div_ceil(4 * CHUNK);
+        let parts = self.voxels.div_ceil(PART);
         let (part, sample) = (task % parts, task / parts);
-        let voxels = part * 4 * CHUNK..self.voxels.min((part + 1) * 4 * CHUNK);
+        let voxels = part * PART..self.voxels.min((part + 1) * PART);
         let blocks = self.source.len();
         for group in (0..self.classes).step_by(CLASSES) {
             let classes = CLASSES.min(self.classes - group);

@@ -124,15 +124,57 @@ impl Kernel for ImageSums {
         let mut total = 0.0f64;
         let samples = if task < self.channels { self.batch } else { 0 };
         for sample in 0..samples {
-            let mut sums = [0.0f64; LANES];
-            for voxel in 0..self.voxels {
-                let place = (sample * self.channels + task) * self.voxels + voxel;
-                // SAFETY: the voxel is one of the channel's.
-                sums[voxel % LANES] += f64::from(unsafe { *self.data.0.add(place) });
+            // SAFETY: the plane is one of the image's.
+            unsafe {
+                add_plane(
+                    self.data.0.add((sample * self.channels + task) * self.voxels),
+                    self.voxels,
+                    &mut total,
+                );
             }
-            total += sums.iter().sum::<f64>();
         }
         // SAFETY: the result has sixteen lanes for each block.
         unsafe { *self.result.0.add(task) = total as f32 };
+    }
+}
+
+/// Adds the sums of the channels of a part of an image to running ones.
+pub(crate) struct RunningSums {
+    /// `[channel][voxels]`
+    pub(crate) data: Ptr<f32>,
+    pub(crate) channels: usize,
+    pub(crate) voxels: usize,
+    /// `[channel]`
+    pub(crate) totals: Ptr<f64>,
+}
+
+impl Kernel for RunningSums {
+    fn tasks(&self) -> usize {
+        self.channels
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        // SAFETY: the plane is one of the image's, and the total the task's own.
+        unsafe { add_plane(self.data.0.add(task * self.voxels), self.voxels, &mut *self.totals.0.add(task)) };
+    }
+}
+
+/// Voxels that are summed before they are added to a total, so that a volume may be summed in multiples of it.
+const SUMMED: usize = 8192;
+
+/// Adds the voxels of a plane to a total.
+///
+/// # Safety
+/// There must be so many.
+#[inline(always)]
+unsafe fn add_plane(plane: *const f32, voxels: usize, total: &mut f64) {
+    for first in (0..voxels).step_by(SUMMED) {
+        let mut sums = [0.0f64; LANES];
+        for voxel in first..voxels.min(first + SUMMED) {
+            // SAFETY: passed on to the caller.
+            sums[voxel % LANES] += f64::from(unsafe { *plane.add(voxel) });
+        }
+        *total += sums.iter().sum::<f64>();
     }
 }

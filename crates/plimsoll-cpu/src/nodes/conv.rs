@@ -158,7 +158,7 @@ fn head_partial(cx: &Context<'_>, conv: &ConvWeightGrad) -> usize {
     bytes_of::<f32>(parts * shape.channels() * blocks * LANES)
 }
 
-fn sources_of(loads: &[Load], cx: &Context<'_>) -> Vec<SourceOperands<TensorId>> {
+pub(super) fn sources_of(loads: &[Load], cx: &Context<'_>) -> Vec<SourceOperands<TensorId>> {
     Load::take_all(loads, &cx.node.inputs).map(|(sources, _)| sources).unwrap_or_default()
 }
 
@@ -224,7 +224,7 @@ pub(super) fn block_norms(
         .collect()
 }
 
-fn all_views<T: Element>(
+pub(super) fn all_views<T: Element>(
     sources: &[SourceOperands<TensorId>],
     cx: &Context<'_>,
     memory: &Memory<'_>,
@@ -397,6 +397,7 @@ fn head_back<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTrans
         classes: logits.channels(),
         blocks: blocks(features.channels()),
         voxels: logits.voxels(),
+        block_stride: logits.voxels(),
     })
 }
 

@@ -34,25 +34,7 @@ fn pieces(cx: &Context<'_>) -> [usize; 4] {
             0,
             0,
         ],
-        Op::CompositeLossGrad(op) => {
-            let sizes = Derivatives::sizes(&op.loss, voxels.batch, classes);
-            let exact = bytes_of::<f64>(sizes.iter().sum());
-            let [slopes, entropy, terms] = sizes;
-            match op.loss.is_plain() {
-                true => [
-                    bytes_of::<f32>(cx.threads * classes * LANES),
-                    bytes_of::<f32>(voxels.batch * classes * 2),
-                    bytes_of::<f32>(1),
-                    exact,
-                ],
-                false => [
-                    bytes_of::<f32>(cx.threads * TermGrad::per_thread(classes)),
-                    bytes_of::<f32>(slopes),
-                    bytes_of::<f32>(entropy + terms),
-                    exact,
-                ],
-            }
-        }
+        Op::CompositeLossGrad(op) => SlopePlaces::pieces(&op.loss, (voxels.batch, classes), cx.threads),
         Op::HardCounts(_) => [bytes_of::<f64>(tasks * classes * 3), 0, 0, 0],
         _ => [0; 4],
     }
@@ -151,56 +133,139 @@ impl<'a> Derivatives<'a> {
     }
 }
 
-/// The gradient of a loss of region terms and an unweighted cross-entropy.
-struct PlainGrad {
-    loss: Loss,
-    table: Ptr<f32>,
-    upstream: Ptr<f32>,
-    exact: Ptr<f64>,
-    kernel: LogitGrad,
+/// Where the derivatives of a loss go before its gradient is taken.
+#[derive(Clone)]
+pub(super) struct Slopes {
+    pub(super) loss: Loss,
+    pub(super) table: Ptr<f32>,
+    pub(super) upstream: Ptr<f32>,
+    pub(super) batch: usize,
+    pub(super) classes: usize,
+    pub(super) places: SlopePlaces,
 }
 
-impl Step for PlainGrad {
-    unsafe fn run(&self, machine: &Machine) {
-        let kernel = &self.kernel;
-        let size = (kernel.voxels.batch, kernel.voxels.classes);
-        // SAFETY: passed on to the caller; the scratch has two slopes for each class of each sample.
-        unsafe {
-            let found = Derivatives::of(&self.loss, (self.table, self.upstream), size, self.exact);
-            for (place, slopes) in found.slopes.chunks_exact(3).enumerate() {
-                *kernel.slopes.0.add(place * 2) = slopes[0] as f32;
-                // One of the two is zero.
-                *kernel.slopes.0.add(place * 2 + 1) = (slopes[1] + slopes[2]) as f32;
-            }
-            *kernel.cross_entropy.0 = found.entropy[0] as f32;
-            machine.launch(kernel);
+/// Scratch of a loss's gradient.
+#[derive(Clone, Copy)]
+pub(super) struct SlopePlaces {
+    pub(super) scratch: Ptr<f32>,
+    pub(super) slopes: Ptr<f32>,
+    pub(super) factors: Ptr<f32>,
+    pub(super) exact: Ptr<f64>,
+}
+
+impl SlopePlaces {
+    pub(super) fn of([scratch, slopes, factors, exact]: [Ptr<u8>; 4]) -> SlopePlaces {
+        let (scratch, slopes, factors) = (scratch.cast(), slopes.cast(), factors.cast());
+        SlopePlaces { scratch, slopes, factors, exact: exact.cast() }
+    }
+
+    /// Bytes of its pieces.
+    pub(super) fn pieces(loss: &Loss, (batch, classes): (usize, usize), threads: usize) -> [usize; 4] {
+        let sizes = Derivatives::sizes(loss, batch, classes);
+        let exact = bytes_of::<f64>(sizes.iter().sum());
+        let [slopes, entropy, terms] = sizes;
+        match loss.is_plain() {
+            true => [
+                bytes_of::<f32>(threads * classes * LANES),
+                bytes_of::<f32>(batch * classes * 2),
+                bytes_of::<f32>(1),
+                exact,
+            ],
+            false => [
+                bytes_of::<f32>(threads * TermGrad::per_thread(classes)),
+                bytes_of::<f32>(slopes),
+                bytes_of::<f32>(entropy + terms),
+                exact,
+            ],
         }
     }
 }
 
-/// The gradient of any loss.
+impl Slopes {
+    /// Computes them of the sums.
+    ///
+    /// # Safety
+    /// The sums and the gradient of the loss must be written; the places have the sizes that are declared for them.
+    pub(super) unsafe fn write(&self) {
+        let SlopePlaces { slopes, factors, exact, .. } = self.places;
+        let size = (self.batch, self.classes);
+        // SAFETY: passed on to the caller.
+        unsafe {
+            let found = Derivatives::of(&self.loss, (self.table, self.upstream), size, exact);
+            if self.loss.is_plain() {
+                for (place, three) in found.slopes.chunks_exact(3).enumerate() {
+                    *slopes.0.add(place * 2) = three[0] as f32;
+                    // One of the two is zero.
+                    *slopes.0.add(place * 2 + 1) = (three[1] + three[2]) as f32;
+                }
+                *factors.0 = found.entropy[0] as f32;
+                return;
+            }
+            for (place, slope) in found.slopes.iter().enumerate() {
+                *slopes.0.add(place) = *slope as f32;
+            }
+            for (place, factor) in found.entropy.iter().chain(found.terms.iter()).enumerate() {
+                *factors.0.add(place) = *factor as f32;
+            }
+        }
+    }
+
+    /// The kernel that makes the gradient of logits, those of all samples or of a part of the sample `first`.
+    pub(super) fn kernel(&self, voxels: Voxels, first: usize, result: Ptr<f32>) -> LogitKernel {
+        let SlopePlaces { scratch, slopes, factors, .. } = self.places;
+        let rows = if self.loss.is_plain() { 2 } else { 3 };
+        // SAFETY: there are slopes for each class of each sample.
+        let slopes = unsafe { slopes.add(first * self.classes * rows) };
+        if self.loss.is_plain() {
+            let squared = self.loss.stats().squared;
+            return LogitKernel::Plain(LogitGrad {
+                voxels,
+                squared,
+                slopes,
+                cross_entropy: factors,
+                scratch,
+                result,
+            });
+        }
+        let sums = self.loss.voxel_sums().collect();
+        LogitKernel::Terms(TermGrad { voxels, sums, slopes, factors, scratch, result })
+    }
+}
+
+/// The gradient of a loss of region terms and an unweighted cross-entropy, or of any.
+pub(super) enum LogitKernel {
+    Plain(LogitGrad),
+    Terms(TermGrad),
+}
+
+impl LogitKernel {
+    /// Runs it.
+    ///
+    /// # Safety
+    /// As for kernels.
+    pub(super) unsafe fn launch(&self, machine: &Machine) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self {
+                LogitKernel::Plain(kernel) => machine.launch(kernel),
+                LogitKernel::Terms(kernel) => machine.launch(kernel),
+            }
+        }
+    }
+}
+
+/// The gradient of a loss.
 struct Grad {
-    loss: Loss,
-    table: Ptr<f32>,
-    upstream: Ptr<f32>,
-    exact: Ptr<f64>,
-    kernel: TermGrad,
+    slopes: Slopes,
+    kernel: LogitKernel,
 }
 
 impl Step for Grad {
     unsafe fn run(&self, machine: &Machine) {
-        let kernel = &self.kernel;
-        let size = (kernel.voxels.batch, kernel.voxels.classes);
-        // SAFETY: passed on to the caller; the scratch has room for as many numbers as there are derivatives.
+        // SAFETY: passed on to the caller.
         unsafe {
-            let found = Derivatives::of(&self.loss, (self.table, self.upstream), size, self.exact);
-            for (place, slope) in found.slopes.iter().enumerate() {
-                *kernel.slopes.0.add(place) = *slope as f32;
-            }
-            for (place, factor) in found.entropy.iter().chain(found.terms.iter()).enumerate() {
-                *kernel.factors.0.add(place) = *factor as f32;
-            }
-            machine.launch(kernel);
+            self.slopes.write();
+            self.kernel.launch(machine);
         }
     }
 }
@@ -226,16 +291,12 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
         }),
         Op::CompositeLossGrad(op) => {
             let (loss, voxels) = (op.loss.clone(), voxels(cx, Some(memory), op.loss.ignore));
-            let (table, upstream, exact) = (input(2), input(3), fourth.cast());
-            let (scratch, slopes, factors) = (first.cast(), second.cast(), third.cast());
-            if loss.is_plain() {
-                let squared = loss.stats().squared;
-                let kernel = LogitGrad { voxels, squared, slopes, cross_entropy: factors, scratch, result };
-                return Box::new(PlainGrad { loss, table, upstream, exact, kernel });
-            }
-            let sums = loss.voxel_sums().collect();
-            let kernel = TermGrad { voxels, sums, slopes, factors, scratch, result };
-            Box::new(Grad { loss, table, upstream, exact, kernel })
+            let (table, upstream) = (input(2), input(3));
+            let (batch, classes) = (voxels.batch, voxels.classes);
+            let places = SlopePlaces::of([first, second, third, fourth]);
+            let slopes = Slopes { loss, table, upstream, batch, classes, places };
+            let kernel = slopes.kernel(voxels, 0, result);
+            Box::new(Grad { slopes, kernel })
         }
         Op::CompositeLoss(op) => {
             let (loss, table) = (op.loss.clone(), input(0));

@@ -2,6 +2,7 @@
 
 mod conv;
 mod elementwise;
+mod head;
 mod loss;
 mod norm;
 mod update;
@@ -88,6 +89,7 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
         Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvWeightGrad(_) => conv::supports(cx),
         Op::NormStats(_) | Op::NormAct(_) | Op::NormActGrad(_) => norm::supports(cx),
         Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => Ok(()),
+        Op::HeadStats(_) | Op::HeadCounts(_) | Op::HeadGrad(_) => Ok(()),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) | Op::Accumulate(_) => Ok(()),
         Op::Add(_)
         | Op::LeakyRelu(_)
@@ -106,6 +108,7 @@ pub(crate) fn scratch(cx: &Context<'_>) -> usize {
         Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvWeightGrad(_) => conv::scratch(cx),
         Op::NormStats(_) | Op::NormActGrad(_) => norm::scratch(cx),
         Op::SoftmaxStats(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => loss::scratch(cx),
+        Op::HeadStats(_) | Op::HeadCounts(_) | Op::HeadGrad(_) => head::scratch(cx),
         Op::GradNorm(_) => update::scratch(cx),
         _ => 0,
     }
@@ -125,6 +128,10 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
         Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => {
             loss::bind(cx, memory)
         }
+        Op::HeadStats(_) | Op::HeadCounts(_) | Op::HeadGrad(_) => match cx.program.precision {
+            DType::Bf16 => head::bind::<Bf16>(cx, memory),
+            _ => head::bind::<f32>(cx, memory),
+        },
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) => update::bind(cx, memory),
         Op::Add(_)
         | Op::Accumulate(_)

@@ -11,6 +11,7 @@ mod dropout;
 mod fill;
 mod grad_norm;
 mod hard_counts;
+mod head;
 mod leaky_relu;
 mod load;
 mod loss;
@@ -31,6 +32,7 @@ pub use dropout::{Dropout, NOISE, Noise, philox};
 pub use fill::Fill;
 pub use grad_norm::GradNorm;
 pub use hard_counts::HardCounts;
+pub use head::{Head, HeadCounts, HeadGrad, HeadStats};
 pub use leaky_relu::{LeakyRelu, LeakyReluGrad};
 pub use load::{Load, SourceOperands};
 pub use loss::{

@@ -8,7 +8,7 @@ use crate::ops::softmax_stats::expect_logits_and_labels;
 use crate::{Array, GraphError, Kind, Node, Recompute, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// The loss. Operands: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), then the logits and labels
-/// that they are of (which are read by the gradient only). Results: the loss `[1]`; its components, without weights,
+/// that they are of (which are read by the gradient only, and left out where that is there already). Results: the loss `[1]`; its components, without weights,
 /// `[components]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompositeLoss {
@@ -33,10 +33,18 @@ impl Rule for CompositeLoss {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(NAME, inputs.len(), 3)?;
-        let (batch, classes) = expect_logits_and_labels(NAME, inputs[1], inputs[2])?;
         let rows = self.loss.rows();
-        expect_shape(NAME, "the sums", &inputs[0].shape, &Shape(vec![batch, classes, rows]))?;
+        if let [sums] = inputs {
+            let (batch, classes) = match sums.shape.0[..] {
+                [batch, classes, _] => (batch, classes),
+                _ => (1, 1),
+            };
+            expect_shape(NAME, "the sums", &sums.shape, &Shape(vec![batch, classes, rows]))?;
+        } else {
+            expect_operands(NAME, inputs.len(), 3)?;
+            let (batch, classes) = expect_logits_and_labels(NAME, inputs[1], inputs[2])?;
+            expect_shape(NAME, "the sums", &inputs[0].shape, &Shape(vec![batch, classes, rows]))?;
+        }
         let parts = Shape(vec![self.loss.components.len()]);
         Ok(vec![Signature::new(Shape(vec![1]), Kind::Table), Signature::new(parts, Kind::Table)])
     }
