@@ -215,7 +215,7 @@ impl Rule for HeadGrad {
         let logits = self.head.logits(inputs);
         let loss = CompositeLossGrad { loss: self.loss.clone() };
         let operands = [&logits, inputs[own], inputs[own + 1], inputs[own + 2]];
-        let gradient = loss.evaluate(&operands, &[logits.shape.clone()]).remove(0);
+        let gradient = loss.evaluate(&operands, std::slice::from_ref(&logits.shape)).remove(0);
         let (transposed, of_weights) = self.convolutions(results[0].channels(), results[0].spatial());
         let mut operands = vec![&gradient, inputs[weights]];
         operands.extend(inputs.get(own + 3));
