@@ -20,6 +20,6 @@ pub use allocator::{
 };
 pub use budget::{Budget, HolderUse, OverBudget, Reservation};
 pub use bytes::{Bytes, ParseBytesError};
-pub use limits::{Limit, Limits, System, limits};
+pub use limits::{Limit, Limits, System, limits, shortfall};
 pub use mapped::{MapError, Mapped};
 pub use resident::{Resident, resident};

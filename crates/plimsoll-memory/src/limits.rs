@@ -64,6 +64,15 @@ pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
     Limits { found, asked, line }
 }
 
+/// How far the line is above what is left to this process now that others may hold more than when it was drawn. Of the machine's
+/// available memory a sixteenth is not counted, so that there is time to give back what can be given back.
+pub fn shortfall(system: &System, line: Bytes) -> Bytes {
+    let own = resident().map(|resident| resident.now).unwrap_or_default();
+    let groups = cgroup::limits(system, own).into_iter().map(|limit| limit.bytes);
+    let machine = available(system, own).map(|limit| limit.bytes - Bytes(limit.bytes.0 / MARGIN));
+    line - groups.chain(machine).min().unwrap_or(line)
+}
+
 /// `RLIMIT_AS` and `RLIMIT_DATA`, from `/proc/self/limits`, whose columns are at fixed places: name to 26, soft limit to 47.
 fn resource_limits(system: &System) -> Vec<Limit> {
     let text = fs::read_to_string(system.proc.join("self/limits")).unwrap_or_default();
@@ -119,6 +128,18 @@ mod tests {
              Max address space         8589934592           unlimited            bytes     \n",
         );
         system
+    }
+
+    #[test]
+    fn a_line_falls_short_of_what_others_took() {
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(dir.path(), "", "");
+        assert_eq!(shortfall(&system, Bytes::gib(16)), Bytes::ZERO);
+        let gone = "MemTotal:       25165824 kB\nMemAvailable:    8388608 kB\n";
+        write(&system.proc.join("meminfo"), gone);
+        let missing = shortfall(&system, Bytes::gib(16));
+        // What this process holds is its own, and some of it: 8 GiB and that, less a sixteenth, are left.
+        assert!(missing > Bytes::gib(8) && missing < Bytes(17 << 29), "{missing}");
     }
 
     #[test]

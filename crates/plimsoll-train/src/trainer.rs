@@ -14,7 +14,8 @@ use plimsoll_data::{
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{
-    Budget, Bytes, HeapUse, HolderUse, heap_use, resident, watch_this_thread, watched_allocations,
+    Budget, Bytes, HeapUse, HolderUse, System, heap_use, resident, shortfall, watch_this_thread,
+    watched_allocations,
 };
 use plimsoll_nn::{initial_values, names};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
@@ -31,6 +32,8 @@ pub const RUN_FILE: &str = "run.json";
 
 /// A checkpoint is written after each epoch, and within an epoch that takes longer than this.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(600);
+/// How often it is looked whether others need the memory of the cache.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// A fold to be trained.
 pub struct Job {
@@ -284,6 +287,7 @@ impl Run {
         let (total, per_epoch) = (self.config().schedule.total_steps, self.config().iterations_per_epoch);
         let mut last_checkpoint = Instant::now();
         let mut epoch_start = Instant::now();
+        let mut last_look = Instant::now();
         while self.progress.steps < total {
             if stop.load(Ordering::Relaxed) {
                 self.write(CheckpointKind::Latest)?;
@@ -291,6 +295,10 @@ impl Run {
             }
             let report = self.step()?;
             observer.step(&report);
+            if last_look.elapsed() > LOOK_EVERY {
+                self.make_room_for_others();
+                last_look = Instant::now();
+            }
             if self.progress.steps.is_multiple_of(per_epoch) {
                 let record = self.end_epoch(epoch_start.elapsed())?;
                 observer.epoch(&record);
@@ -302,6 +310,14 @@ impl Run {
         }
         self.write(CheckpointKind::Final)?;
         Ok(true)
+    }
+
+    /// Lets the cache hold as much less as others have taken of the machine since the line was drawn, and as much as was planned
+    /// once they gave it back.
+    fn make_room_for_others(&self) {
+        let numbers = &self.planned.numbers;
+        let missing = shortfall(&System::default(), numbers.total_bytes);
+        self.patches.cache().shrink_to(numbers.cache_bytes - missing);
     }
 
     fn step(&mut self) -> Result<StepReport, TrainError> {
