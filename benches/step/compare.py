@@ -1,6 +1,6 @@
 """A training step here and in PyTorch, alternately, in one go: medians, and the ratio of the pairs.
 
-    python benches/step/compare.py --size 64 [--precision bf16] [--checkpoint] [--rounds 5]
+    python benches/step/compare.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--arena 500MiB] [--rounds 5]
 
 Needs cargo, and torch and monai in the Python that runs this. If libjemalloc is found, PyTorch is measured with it as well.
 """
@@ -17,7 +17,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--size", type=int, default=64)
+parser.add_argument("--net", choices=["dynunet", "plain"], default="dynunet")
+parser.add_argument("--features", help="channels of each stage")
+parser.add_argument("--size", default="64", help="edge of the patch, or depth,height,width")
+parser.add_argument("--steps", type=int, default=5)
+parser.add_argument("--arena", help="what ours may take; values are made again instead of held")
 parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
 parser.add_argument("--checkpoint", action="store_true", help="the peer computes activations again")
@@ -26,8 +30,10 @@ parser.add_argument("--threads", type=int, default=2)
 args = parser.parse_args()
 
 subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
-shared = ["--size", str(args.size), "--batch", str(args.batch), "--precision", args.precision, "--threads", str(args.threads)]
-ours = [str(ROOT / "target/release/plimsoll"), "bench", "step", "--net", "dynunet", "--steps", "5", "--json", *shared]
+shared = ["--net", args.net, "--size", args.size, "--steps", str(args.steps), "--batch", str(args.batch), "--precision", args.precision, "--threads", str(args.threads)]
+if args.features:
+    shared += ["--features", args.features]
+ours = [str(ROOT / "target/release/plimsoll"), "bench", "step", "--json", *shared, *(["--arena", args.arena] if args.arena else [])]
 peer = [sys.executable, str(Path(__file__).with_name("pytorch_step.py")), *shared, *(["--checkpoint"] if args.checkpoint else [])]
 contenders = {"plimsoll": (ours, {}), "PyTorch": (peer, {})}
 jemalloc = ctypes.util.find_library("jemalloc")

@@ -1,6 +1,6 @@
-"""One training step of MONAI's DynUNet in PyTorch: seconds and peak resident memory, as a line of JSON.
+"""One training step of MONAI's DynUNet or nnU-Net's PlainConvUNet in PyTorch: seconds and peak resident memory, as a line of JSON.
 
-    python benches/step/pytorch_step.py --size 64 [--precision bf16] [--checkpoint] [--compile]
+    python benches/step/pytorch_step.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--compile]
 
 Dice + cross-entropy, AdamW, two classes, one channel: what `plimsoll bench step` measures. PyTorch is at its fastest on a CPU
 with jemalloc preloaded, as page faults of fresh buffers cost it a quarter of its time otherwise; `compare.py` does that.
@@ -13,16 +13,22 @@ import time
 from pathlib import Path
 
 import torch
+from dynamic_network_architectures.architectures.unet import PlainConvUNet
+from dynamic_network_architectures.building_blocks.simple_conv_blocks import StackedConvBlocks
 from monai.losses import DiceCELoss
 from monai.networks.blocks.dynunet_block import UnetBasicBlock
 from monai.networks.nets import DynUNet
 from torch.utils.checkpoint import checkpoint
 
-FEATURES = [32, 64, 128, 256, 320]
+STAGES = {"dynunet": 5, "plain": 6}
 
 
-def dynunet():
-    stages = len(FEATURES)
+def numbers(text):
+    return [int(number) for number in text.split(",")]
+
+
+def dynunet(features):
+    stages = len(features)
     strides = [1] + [2] * (stages - 1)
     return DynUNet(
         spatial_dims=3,
@@ -31,9 +37,41 @@ def dynunet():
         kernel_size=[3] * stages,
         strides=strides,
         upsample_kernel_size=strides[1:],
-        filters=FEATURES,
+        filters=features,
         norm_name="INSTANCE",
     )
+
+
+def plain(features):
+    stages = len(features)
+    return PlainConvUNet(
+        1,
+        stages,
+        features,
+        torch.nn.Conv3d,
+        3,
+        [1] + [2] * (stages - 1),
+        2,
+        2,
+        2,
+        conv_bias=True,
+        norm_op=torch.nn.InstanceNorm3d,
+        norm_op_kwargs={"eps": 1e-5, "affine": True},
+        nonlin=torch.nn.LeakyReLU,
+        nonlin_kwargs={"inplace": True},
+        deep_supervision=True,
+    )
+
+
+def loss_of_heads(logits, label):
+    """Dice and cross-entropy of each head but the coarsest, with weights halved from one to the next."""
+    heads = list(logits)[:-1] if isinstance(logits, (list, tuple)) else [logits]
+    weights = [0.5**place for place in range(len(heads))]
+    total = 0.0
+    for weight, head in zip(weights, heads):
+        target = torch.nn.functional.interpolate(label.float(), head.shape[2:], mode="nearest").long()
+        total = total + weight / sum(weights) * loss_of(head.float(), target)
+    return total
 
 
 def checkpointed(module):
@@ -50,7 +88,9 @@ def peak_rss_bytes():
 
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--size", type=int, default=64)
+parser.add_argument("--net", choices=STAGES, default="dynunet")
+parser.add_argument("--features", type=numbers)
+parser.add_argument("--size", type=numbers, default=[64])
 parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
 parser.add_argument("--checkpoint", action="store_true", help="compute each block again instead of keeping what is in it")
@@ -61,14 +101,16 @@ args = parser.parse_args()
 
 torch.set_num_threads(args.threads)
 torch.manual_seed(0)
-model = dynunet()
+features = args.features or [min(32 << stage, 320) for stage in range(STAGES[args.net])]
+model = {"dynunet": dynunet, "plain": plain}[args.net](features)
+patch = args.size * 3 if len(args.size) == 1 else args.size
 if args.checkpoint:
     for module in model.modules():
-        if isinstance(module, UnetBasicBlock):
+        if isinstance(module, (UnetBasicBlock, StackedConvBlocks)):
             module.forward = checkpointed(module)
 step_model = torch.compile(model) if args.compile else model
-image = torch.randn(args.batch, 1, *[args.size] * 3)
-label = (torch.rand(args.batch, 1, *[args.size] * 3) > 0.7).long()
+image = torch.randn(args.batch, 1, *patch)
+label = (torch.rand(args.batch, 1, *patch) > 0.7).long()
 loss_of = DiceCELoss(softmax=True, to_onehot_y=True)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
@@ -78,7 +120,7 @@ for _ in range(2 + args.steps):
     optimizer.zero_grad(set_to_none=True)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
         logits = step_model(image)
-    loss_of(logits.float(), label).backward()
+    loss_of_heads(logits, label).backward()
     optimizer.step()
     seconds.append(time.perf_counter() - start)
 print(json.dumps({"seconds_per_step": statistics.median(seconds[2:]), "peak_rss_bytes": peak_rss_bytes()}))
