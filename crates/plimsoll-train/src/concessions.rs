@@ -89,6 +89,10 @@ pub(crate) fn ways_out(
     let line = site.machine.line;
     let least = |config: &RunConfig| least(config, micro_batch_is_set, site);
     let raised = |needed: Bytes| format!("--ram {}MiB", needed.0.div_ceil(1 << 20));
+    let with_line = |flags: String, needed: Bytes| match needed > line {
+        true => format!("{flags} {}", raised(needed)),
+        false => flags,
+    };
     let mut ways = vec![WayOut { flags: raised(minimum), minimum_ram_bytes: minimum }];
     let (mut fits_by_one, mut furthest) = (false, config.clone());
     for concession in ALL {
@@ -99,17 +103,15 @@ pub(crate) fn ways_out(
         fits_by_one |= found.is_some();
         let chosen = found.map_or(last, |step| &steps[step]);
         let needed = least(chosen)?;
-        let mut flags = concession.flags(chosen);
-        if needed > line {
-            flags = format!("{flags} {}", raised(needed));
-        }
+        let flags = with_line(concession.flags(chosen), needed);
         if found.is_some() || concession == Concession::Precision {
             ways.push(WayOut { flags, minimum_ram_bytes: needed });
         }
     }
-    let needed = least(&furthest)?;
-    if !fits_by_one && needed <= line {
-        ways.push(WayOut { flags: "--allow precision,patch,features".into(), minimum_ram_bytes: needed });
+    if !fits_by_one {
+        let needed = least(&furthest)?;
+        let flags = with_line("--allow precision,patch,features".into(), needed);
+        ways.push(WayOut { flags, minimum_ram_bytes: needed });
     }
     Ok(ways)
 }
