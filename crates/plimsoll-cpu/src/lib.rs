@@ -20,6 +20,7 @@ mod peak;
 mod pool;
 mod rates;
 mod simd;
+mod weight_blocks;
 
 pub use engine::{CpuEngine, CpuOptions, EngineError};
 pub use layout::CpuLayout;

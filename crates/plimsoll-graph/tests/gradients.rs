@@ -107,6 +107,7 @@ fn small_unet(loss: &Loss) -> Result<(Program, TensorId), GraphError> {
     let b2 = p.parameter("up.bias", Shape(vec![3]), Kind::Channels);
     let up = ConvTranspose {
         window: Window::blocks([1, 2, 2]),
+        groups: 1,
         load: Load::Plain,
         first_channel: 0,
         channels: 3,

@@ -73,6 +73,7 @@ fn program(layer: &Layer, precision: DType) -> Result<Program, GraphError> {
     if from == Side::Features {
         let back = ConvTranspose {
             window: layer.window,
+            groups: 1,
             load: Load::Plain,
             first_channel: 0,
             channels: layer.channels,
@@ -86,6 +87,7 @@ fn program(layer: &Layer, precision: DType) -> Result<Program, GraphError> {
     }
     let grad = ConvWeightGrad {
         window: layer.window,
+        groups: 1,
         loads: vec![Load::Plain],
         result_load: Load::Plain,
         from,
