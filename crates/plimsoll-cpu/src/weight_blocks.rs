@@ -96,11 +96,17 @@ impl WeightBlocks {
     /// Floats of a column of a gathered patch.
     pub(crate) fn column(&self) -> usize {
         match self.lanes {
-            Lanes::Blocks => LANES,
-            Lanes::Own(inputs) => inputs * LANES,
             Lanes::Image(..=4) => 4,
-            Lanes::Image(_) => LANES,
+            _ => LANES,
         }
+    }
+
+    /// For each input of an own group, which lane of a block it is, seen from each lane; nothing where lanes are not in groups
+    /// of their own.
+    pub(crate) fn own_lanes(&self) -> Vec<[i32; LANES]> {
+        let Lanes::Own(width) = self.lanes else { return Vec::new() };
+        let lane = |lane: usize, input: usize| (lane / width * width + input) as i32;
+        (0..width).map(|input| std::array::from_fn(|at| lane(at, input))).collect()
     }
 
     pub(crate) fn out_blocks(&self) -> usize {

@@ -17,7 +17,7 @@ pub(crate) struct PatchShape {
     rows: usize,
     /// Columns of one phase.
     columns: usize,
-    /// Floats of a column: sixteen lanes of features, once or spread (see [`spread`]); the channels of an image, filled up.
+    /// Floats of a column: sixteen lanes of features; the channels of an image, filled up.
     pub(crate) lanes: usize,
     step: [usize; 3],
     low: [isize; 3],
@@ -267,38 +267,12 @@ pub(crate) enum Blocks {
 }
 
 impl Blocks {
-    /// [`SourceBlock::gather`] of one of the blocks, spread if the shape's columns are wider than a block.
+    /// [`SourceBlock::gather`] of one of the blocks.
     ///
     /// # Safety
     /// As there.
     #[inline(always)]
     pub(crate) unsafe fn gather<S: Simd>(
-        &self,
-        block: usize,
-        shape: &PatchShape,
-        sample: usize,
-        first: [usize; 2],
-        patch: *mut f32,
-    ) {
-        // SAFETY: passed on to the caller; the columns are gathered at the end of the block, where they are spread from.
-        unsafe {
-            if shape.lanes == LANES {
-                return self.gather_plain::<S>(block, shape, sample, first, patch);
-            }
-            let plain = PatchShape { lanes: LANES, ..shape.clone() };
-            let columns = plain.block() / LANES;
-            let end = patch.add(shape.block() - plain.block());
-            self.gather_plain::<S>(block, &plain, sample, first, end);
-            match shape.lanes / LANES {
-                2 => spread::<S, 2>(end, patch, columns),
-                4 => spread::<S, 4>(end, patch, columns),
-                _ => spread::<S, 8>(end, patch, columns),
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn gather_plain<S: Simd>(
         &self,
         block: usize,
         shape: &PatchShape,
@@ -348,31 +322,6 @@ impl Blocks {
             match self {
                 Blocks::F32(blocks) => blocks[block].widen::<S>(sample, voxels, to),
                 Blocks::Bf16(blocks) => blocks[block].widen::<S>(sample, voxels, to),
-            }
-        }
-    }
-}
-
-/// Spreads columns of sixteen channels in groups of `G`: vector r of a column of the result has, in every lane, channel r of
-/// that lane's group.
-///
-/// # Safety
-/// As for [`Simd`]; `to` must have room for `G` times the columns. `from` may be the end of that: a column is read before the
-/// result gets there.
-#[inline(always)]
-unsafe fn spread<S: Simd, const G: usize>(from: *const f32, to: *mut f32, columns: usize) {
-    let mut lanes = [[0; LANES]; G];
-    for (r, lanes) in lanes.iter_mut().enumerate() {
-        for (lane, from) in lanes.iter_mut().enumerate() {
-            *from = (lane / G * G + r) as i32;
-        }
-    }
-    for column in 0..columns {
-        // SAFETY: passed on to the caller; groups of up to eight lie within a half of the lanes.
-        unsafe {
-            let v = S::load(from.add(column * LANES));
-            for (r, lanes) in lanes.iter().enumerate() {
-                S::store(to.add((column * G + r) * LANES), S::pick(v, lanes));
             }
         }
     }

@@ -90,6 +90,7 @@ pub(crate) struct TapConv {
     batch: usize,
     operands: Operands,
     blocks: WeightBlocks,
+    own_lanes: Vec<[i32; LANES]>,
     taps: usize,
     phases: Vec<PhaseTaps>,
     out_stride: [usize; 3],
@@ -137,6 +138,7 @@ impl TapConv {
             cut,
             batch,
             operands,
+            own_lanes: blocks.own_lanes(),
             blocks,
             taps: kernel_taps,
             phases,
@@ -244,27 +246,24 @@ impl TapConv {
             Lanes::Blocks => choose_of_features!(BLOCKS),
             // Every block of results reads a block of its own, so there is one at a time.
             Lanes::Own(_) if B > 1 => unreachable!("{B} blocks at once in groups"),
-            Lanes::Own(1) => choose_of_features!(1),
-            Lanes::Own(2) => choose_of_features!(2),
-            Lanes::Own(4) => choose_of_features!(4),
-            Lanes::Own(_) => choose_of_features!(8),
+            Lanes::Own(_) => choose_of_features!(OWN),
             Lanes::Image(_) => {
                 choose!(IMAGE, (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 7), (1, 8))
             }
         }
     }
 
-    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of the inputs that `L` says: [`BLOCKS`],
-    /// [`IMAGE`], or how many of an own group.
+    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of the inputs that `L` says: those of
+    /// [`BLOCKS`], of their [`OWN`] groups, or of an [`IMAGE`].
     #[inline(always)]
-    unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const L: usize>(
+    unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const L: u8>(
         &self,
         args: &Tile<'_>,
     ) {
         let (inputs, column) = match L {
             BLOCKS => (LANES, LANES),
-            IMAGE => (self.blocks.inputs(), self.cut.shape.lanes),
-            own => (own, own * LANES),
+            OWN => (self.blocks.inputs(), LANES),
+            _ => (self.blocks.inputs(), self.cut.shape.lanes),
         };
         let pair = self.taps * inputs * LANES;
         let out_block = self.blocks.reach * pair;
@@ -288,8 +287,8 @@ impl TapConv {
                             for p in 0..W {
                                 let x = source.add(r * args.row_stride + p * column);
                                 let x = match L {
-                                    BLOCKS | IMAGE => S::splat(*x.add(input)),
-                                    _ => S::load(x.add(input * LANES)),
+                                    OWN => S::pick(S::load(x), &self.own_lanes[input]),
+                                    _ => S::splat(*x.add(input)),
                                 };
                                 for b in 0..B {
                                     sums[b][r][p] = S::fma(w[b], x, sums[b][r][p]);
@@ -363,9 +362,11 @@ impl TapConv {
 }
 
 /// A tile of all lanes of blocks.
-const BLOCKS: usize = LANES;
+const BLOCKS: u8 = 0;
+/// A tile of each lane's own group.
+const OWN: u8 = 1;
 /// A tile of the channels of an image.
-const IMAGE: usize = 0;
+const IMAGE: u8 = 2;
 
 /// The widest tile of an image.
 const IMAGE_POSITIONS: usize = 8;
@@ -378,12 +379,12 @@ struct At {
 }
 
 /// A tile to be summed and stored.
-struct SumTile<'a, const B: usize, const R: usize, const W: usize, const L: usize> {
+struct SumTile<'a, const B: usize, const R: usize, const W: usize, const L: u8> {
     conv: &'a TapConv,
     at: &'a Tile<'a>,
 }
 
-impl<const B: usize, const R: usize, const W: usize, const L: usize> Body for SumTile<'_, B, R, W, L> {
+impl<const B: usize, const R: usize, const W: usize, const L: u8> Body for SumTile<'_, B, R, W, L> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: passed on to the caller.

@@ -119,6 +119,7 @@ pub(crate) struct WeightGrad {
     gradient: Blocks,
     /// Offsets in the patch of each tap and channel, in the order of the sums.
     inputs: Vec<usize>,
+    own_lanes: Vec<[i32; LANES]>,
     /// Where the sums go: the result, or the partial sums.
     sums: Ptr<f32>,
     gathered: Ptr<f32>,
@@ -135,15 +136,14 @@ impl WeightGrad {
         let mut taps: Vec<(usize, usize)> =
             grid.phases[0].taps.iter().map(|tap| (tap.index, cut.shape.tap_offset(tap.shift))).collect();
         taps.sort_unstable();
-        let apart = match cut.blocks.lanes {
-            Lanes::Own(_) => LANES,
-            _ => 1,
-        };
+        // Inputs of an own group are in the lanes that these say.
+        let own_lanes = cut.blocks.own_lanes();
+        let apart = usize::from(own_lanes.is_empty());
         let count = cut.blocks.inputs();
         let sums = if cut.parts > 1 { partial } else { result };
         let inputs =
             taps.iter().flat_map(|(_, tap)| (0..count).map(move |input| tap + input * apart)).collect();
-        WeightGrad { cut, source, gradient, inputs, sums, gathered }
+        WeightGrad { cut, source, gradient, inputs, own_lanes, sums, gathered }
     }
 
     /// Adds a chunk to the sums of one pair of blocks, run by run.
@@ -170,6 +170,7 @@ impl WeightGrad {
                     column: self.cut.shape.lanes,
                     gradient_strides: gradient.strides,
                     sums_stride: self.cut.out_block_weights,
+                    own_lanes: &self.own_lanes,
                 };
                 // SAFETY: the run is in the chunk, so what its taps read is in the patch; there are sixteen sums for each input.
                 unsafe {
@@ -179,16 +180,17 @@ impl WeightGrad {
                         *from = from.add(d * gradient.strides[0] + h * gradient.strides[1]);
                     }
                     let (mut sums, mut inputs) = (sums, self.inputs.as_slice());
+                    let mut first = 0;
                     while !inputs.is_empty() {
                         let tile = S::TILE_INPUTS.min(1 << inputs.len().ilog2());
                         match tile {
-                            8 => run.accumulate::<S, B, 8, OWN>(sums, source, inputs, from),
-                            4 => run.accumulate::<S, B, 4, OWN>(sums, source, inputs, from),
-                            2 => run.accumulate::<S, B, 2, OWN>(sums, source, inputs, from),
-                            _ => run.accumulate::<S, B, 1, OWN>(sums, source, inputs, from),
+                            8 => run.accumulate::<S, B, 8, OWN>(sums, source, inputs, first, from),
+                            4 => run.accumulate::<S, B, 4, OWN>(sums, source, inputs, first, from),
+                            2 => run.accumulate::<S, B, 2, OWN>(sums, source, inputs, first, from),
+                            _ => run.accumulate::<S, B, 1, OWN>(sums, source, inputs, first, from),
                         }
                         sums = sums.add(tile * LANES);
-                        inputs = &inputs[tile..];
+                        (first, inputs) = (first + tile, &inputs[tile..]);
                     }
                 }
             }
@@ -257,7 +259,7 @@ struct At {
 }
 
 /// A run of positions, as the innermost loops see it.
-struct Run {
+struct Run<'a> {
     planes: usize,
     rows: usize,
     width: usize,
@@ -265,10 +267,11 @@ struct Run {
     column: usize,
     gradient_strides: [usize; 2],
     sums_stride: usize,
+    own_lanes: &'a [[i32; LANES]],
 }
 
-impl Run {
-    /// Adds the products of the first `I` inputs with `B` blocks of gradients over all positions of the run. An input is one
+impl Run<'_> {
+    /// Adds the products of `I` inputs, number `first` and on, with `B` blocks of gradients over all positions of the run. An input is one
     /// number for all lanes, or where `OWN` one for each.
     ///
     /// # Safety
@@ -279,6 +282,7 @@ impl Run {
         sums: *mut f32,
         source: *const f32,
         inputs: &[usize],
+        first: usize,
         gradient: [*const f32; B],
     ) {
         // Tiles that the registers cannot hold are never asked for, and so that they are never made:
@@ -291,6 +295,10 @@ impl Run {
             for i in 0..I {
                 inputs_of_tile[i] = source.add(inputs[i]);
             }
+            let lanes: [_; I] = match OWN {
+                true => std::array::from_fn(|i| &self.own_lanes[(first + i) % self.own_lanes.len()]),
+                false => [&[0; LANES]; I],
+            };
             let mut held = [[S::zero(); I]; B];
             for plane in 0..self.planes {
                 for row in 0..self.rows {
@@ -307,7 +315,7 @@ impl Run {
                         }
                         for i in 0..I {
                             let x = inputs_of_tile[i].add(at);
-                            let x = if OWN { S::load(x) } else { S::splat(*x) };
+                            let x = if OWN { S::pick(S::load(x), lanes[i]) } else { S::splat(*x) };
                             for b in 0..B {
                                 held[b][i] = S::fma(g[b], x, held[b][i]);
                             }
