@@ -123,6 +123,11 @@ fn windows() -> Vec<Window> {
         window([2, 3, 4], [1, 2, 3], [1, 0, 2]),
         Window::same([5; 3], [1; 3]),
         window([1, 7, 7], [1, 2, 2], [0, 3, 3]),
+        Window::same([3; 3], [2, 1, 2]),
+        window([1; 3], [1, 2, 2], [0; 3]),
+        Window::same([1, 3, 3], [1; 3]),
+        Window::same([1, 5, 5], [1, 2, 1]),
+        Window::same([7; 3], [2; 3]),
     ]
 }
 
@@ -133,7 +138,7 @@ const EXTENTS: [[usize; 3]; 5] = [[4, 6, 8], [3, 17, 5], [2, 2, 2], [1, 9, 17], 
 const LARGE: &[[usize; 3]] = &[[5, 37, 23], [11, 19, 18]];
 
 /// Channels that do not fill a block, fill one, or run over.
-const CHANNELS: [(usize, usize); 4] = [(16, 32), (33, 15), (3, 48), (20, 1)];
+const CHANNELS: [(usize, usize); 6] = [(16, 32), (33, 15), (3, 48), (20, 1), (1, 33), (15, 3)];
 
 /// Convolutions between features: forward, both gradients, one or two sources, with and without normalising loads.
 pub fn convolutions(precision: DType) -> Vec<Case> {
@@ -141,7 +146,7 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
     let mut cases = Vec::new();
     for (i, window) in windows().into_iter().enumerate() {
         let large = if i < 3 { LARGE } else { &[] };
-        for (j, extent) in EXTENTS.iter().chain(large).copied().enumerate() {
+        for (j, extent) in EXTENTS.iter().chain(&[[1; 3]]).chain(large).copied().enumerate() {
             let Some(output) = window.output(extent) else { continue };
             // Not every pair with every other: the channels walk along.
             let (channels, out) = CHANNELS[(i + j) % CHANNELS.len()];
@@ -149,7 +154,8 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
             let name = |what: &str| {
                 format!("{what} {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}")
             };
-            let two = (i + j) % 3 == 0;
+            // (A map of one voxel has no variance to be normalised by.)
+            let two = (i + j) % 3 == 0 && extent != [1; 3];
             let mut w = Writer::new(precision);
             let mut sources = vec![w.features("a", batch, channels, extent)];
             let mut widths = vec![channels];
@@ -341,10 +347,20 @@ pub fn transposed(precision: DType) -> Vec<Case> {
 pub fn rims(precision: DType) -> Vec<Case> {
     use Side::{Features, Image};
     let mut cases = Vec::new();
-    for (i, extent) in EXTENTS.into_iter().enumerate() {
-        let window = windows()[i % 3];
+    let usual = EXTENTS.into_iter().enumerate().map(|(i, extent)| (1 + i, windows()[i % 3], extent));
+    // The stem of residual networks among others.
+    let stem = Window { kernel: [1, 7, 7], stride: [1, 2, 2], padding: [0, 3, 3] };
+    let others = [
+        (3, stem, [1, 33, 20]),
+        (1, stem, [1, 17, 31]),
+        (4, Window::same([5; 3], [1, 2, 2]), [3, 17, 5]),
+        (2, Window::point(), [4, 6, 8]),
+        (1, Window::same([3, 3, 1], [2, 1, 1]), [5, 3, 31]),
+        (3, Window::same([7; 3], [1; 3]), [1, 9, 17]),
+    ];
+    for (i, (channels, window, extent)) in usual.chain(others).enumerate() {
         let Some(output) = window.output(extent) else { continue };
-        let (channels, out) = (1 + i, CHANNELS[i % CHANNELS.len()].1);
+        let out = CHANNELS[i % CHANNELS.len()].1;
         let mut w = Writer::new(precision);
         let image = w.image("image", 2, channels, extent);
         let weights = w.weights(out, &[channels], window.kernel, (Image, Features));
@@ -356,7 +372,8 @@ pub fn rims(precision: DType) -> Vec<Case> {
         cases.push(
             w.case(format!("first layer {channels}→{out} of {extent:?}, {window:?}, {precision:?}"), 0),
         );
-
+    }
+    for (i, extent) in EXTENTS.into_iter().enumerate() {
         let (channels, classes) = (CHANNELS[i % CHANNELS.len()].0, [2, 1, 9, 14, 3][i]);
         let mut w = Writer::new(precision);
         let y = w.features("y", 2, channels, extent);
