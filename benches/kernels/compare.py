@@ -1,6 +1,6 @@
 """Single convolutions here and in PyTorch (oneDNN), alternately, in one go: the best of all rounds, and the ratio.
 
-    python benches/kernels/compare.py [--precision bf16] [--rounds 3]
+    python benches/kernels/compare.py [--precision bf16] [--axes 2] [--rounds 3]
 
 Needs cargo, and torch in the Python that runs this. Each round is a process of either with `--best-of` runs of each pass.
 """
@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
+parser.add_argument("--axes", type=int, choices=[2, 3], help="only layers of so many dimensions")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--best-of", type=int, default=5)
 parser.add_argument("--threads", type=int, default=2)
@@ -23,7 +24,7 @@ args = parser.parse_args()
 
 subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
 shared = ["--precision", args.precision, "--threads", str(args.threads), "--rounds", str(args.best_of)]
-ours = [str(ROOT / "target/release/plimsoll"), "bench", "kernels", "--json", *shared]
+ours = [str(ROOT / "target/release/plimsoll"), "bench", "kernels", "--json", *shared, *(["--axes", str(args.axes)] if args.axes else [])]
 
 
 def rows(command):

@@ -5,7 +5,7 @@
 //! | features `[N, C, D, H, W]` | `[N][C/16][D][H][W][16]`, the last block filled with zeroes |
 //! | image, logits | `[N][C][D][H][W]` |
 //! | labels | `[N][D][H][W]` |
-//! | weights to features | `[O/16][reach][tap][inputs][16 out]`, see [`WeightBlocks`]; of a dense convolution of features, `[O/16][I/16][tap][16 in][16 out]` with each source's channels filled up to whole blocks |
+//! | weights to features | `[O/16][reach][tap][inputs][16 out]`, see [`WeightBlocks`] |
 //! | weights, features to image | `[O][I/16][16 in]` |
 //! | channels `[C]` | `[C/16][16]` |
 //! | statistics `[N, C, 2]` | `[N][C/16][mean 16][rstd 16]` |

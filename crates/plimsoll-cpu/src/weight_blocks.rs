@@ -1,11 +1,11 @@
 //! How the weights of a convolution to features lie: which blocks of channels meet, and which of their lanes.
 //!
 //! A block of sixteen results is a sum over the blocks of sources that hold the inputs of its groups, `reach` of them from
-//! `first` on. Weights are `[O/16][reach][tap][inputs][16 out]`:
+//! `first` on: all of them without groups. Weights are `[O/16][reach][tap][inputs][16 out]`:
 //!
 //! - From features, with all sixteen lanes of a block as inputs. Where lanes of two groups meet, the weight is zero.
-//! - From features in narrow groups, of 1, 2, 4 or 8 channels and as many outputs: a group lies within a block, and results
-//!   have the inputs of their own group, each lane its own. Nothing is multiplied with zero.
+//! - From features in narrow groups, of 1, 2, 4 or 8 channels and as many outputs: a group lies within a block, and the
+//!   inputs of a result are those of its own group. Nothing is multiplied with zero.
 //! - From an image, with its channels as inputs.
 #![forbid(unsafe_code)]
 

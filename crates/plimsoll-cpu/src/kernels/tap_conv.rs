@@ -253,8 +253,8 @@ impl TapConv {
         }
     }
 
-    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of the inputs that `L` says: those of
-    /// [`BLOCKS`], of their [`OWN`] groups, or of an [`IMAGE`].
+    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of the inputs that `L` says:
+    /// those of [`BLOCKS`], of their [`OWN`] groups, or of an [`IMAGE`].
     #[inline(always)]
     unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const L: u8>(
         &self,

@@ -139,7 +139,9 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let budget = Budget::new(limits(&System::default(), None).line);
     let peak = fma_peak(threads)?;
     let mut rows = Vec::new();
-    for layer in layers() {
+    let flat = |layer: &Layer| layer.extent[0] == 1;
+    for layer in layers().into_iter().filter(|layer| args.axes.is_none_or(|axes| flat(layer) == (axes == 2)))
+    {
         let program = program(&layer, args.precision.into())?;
         let plan = plan(std::slice::from_ref(&program), &layout, Options::default())?;
         let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
