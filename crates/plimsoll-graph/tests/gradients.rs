@@ -246,7 +246,7 @@ fn convolutions_in_groups_there_and_back() {
         let mut p = Program::new("groups", DType::F32);
         let image = p.input("image", Shape::volume(1, 2, [4, 3, 6]), Kind::Image);
         let labels = p.input("labels", Shape::volume(1, 1, [4, 3, 6]), Kind::Labels);
-        let mut grouped =
+        let grouped =
             |p: &mut Program, x, name: &str, [channels, out, groups]: [usize; 3], window: Window| {
                 let from = p.tensor(x).kind.side().unwrap_or(Features);
                 let [d, h, w] = window.kernel;

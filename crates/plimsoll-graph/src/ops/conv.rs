@@ -107,7 +107,7 @@ pub(super) fn weight_shape(
     groups: usize,
 ) -> Result<Shape, GraphError> {
     let inputs: usize = sources.iter().sum();
-    let even = groups > 0 && inputs % groups == 0 && outputs % groups == 0;
+    let even = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
     if !even || (groups > 1 && sources.len() > 1) {
         return Err(GraphError::Groups { op, groups, sources: sources.to_vec(), outputs });
     }
