@@ -44,9 +44,21 @@ impl Writer {
         kernel: [usize; 3],
         sides: (Side, Side),
     ) -> TensorId {
+        self.grouped_weights(out, sources, 1, kernel, sides)
+    }
+
+    fn grouped_weights(
+        &mut self,
+        out: usize,
+        sources: &[usize],
+        groups: usize,
+        kernel: [usize; 3],
+        sides: (Side, Side),
+    ) -> TensorId {
         let [d, h, w] = kernel;
         let kind = Kind::Weights { sources: sources.to_vec(), from: sides.0, to: sides.1 };
-        self.program.input("weights", Shape(vec![out, sources.iter().sum(), d, h, w]), kind)
+        let shape = Shape(vec![out, sources.iter().sum::<usize>() / groups, d, h, w]);
+        self.program.input("weights", shape, kind)
     }
 
     fn channels(&mut self, name: &str, channels: usize) -> TensorId {
@@ -111,6 +123,11 @@ fn windows() -> Vec<Window> {
         window([2, 3, 4], [1, 2, 3], [1, 0, 2]),
         Window::same([5; 3], [1; 3]),
         window([1, 7, 7], [1, 2, 2], [0, 3, 3]),
+        Window::same([3; 3], [2, 1, 2]),
+        window([1; 3], [1, 2, 2], [0; 3]),
+        Window::same([1, 3, 3], [1; 3]),
+        Window::same([1, 5, 5], [1, 2, 1]),
+        Window::same([7; 3], [2; 3]),
     ]
 }
 
@@ -121,7 +138,7 @@ const EXTENTS: [[usize; 3]; 5] = [[4, 6, 8], [3, 17, 5], [2, 2, 2], [1, 9, 17], 
 const LARGE: &[[usize; 3]] = &[[5, 37, 23], [11, 19, 18]];
 
 /// Channels that do not fill a block, fill one, or run over.
-const CHANNELS: [(usize, usize); 4] = [(16, 32), (33, 15), (3, 48), (20, 1)];
+const CHANNELS: [(usize, usize); 6] = [(16, 32), (33, 15), (3, 48), (20, 1), (1, 33), (15, 3)];
 
 /// Convolutions between features: forward, both gradients, one or two sources, with and without normalising loads.
 pub fn convolutions(precision: DType) -> Vec<Case> {
@@ -129,7 +146,7 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
     let mut cases = Vec::new();
     for (i, window) in windows().into_iter().enumerate() {
         let large = if i < 3 { LARGE } else { &[] };
-        for (j, extent) in EXTENTS.iter().chain(large).copied().enumerate() {
+        for (j, extent) in EXTENTS.iter().chain(&[[1; 3]]).chain(large).copied().enumerate() {
             let Some(output) = window.output(extent) else { continue };
             // Not every pair with every other: the channels walk along.
             let (channels, out) = CHANNELS[(i + j) % CHANNELS.len()];
@@ -137,7 +154,8 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
             let name = |what: &str| {
                 format!("{what} {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}")
             };
-            let two = (i + j) % 3 == 0;
+            // (A map of one voxel has no variance to be normalised by.)
+            let two = (i + j) % 3 == 0 && extent != [1; 3];
             let mut w = Writer::new(precision);
             let mut sources = vec![w.features("a", batch, channels, extent)];
             let mut widths = vec![channels];
@@ -155,6 +173,7 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
             sources.push(dy);
             let grad = ConvWeightGrad {
                 window,
+                groups: 1,
                 loads: vec![Load::Plain; widths.len()],
                 result_load: Load::Plain,
                 from: Features,
@@ -167,6 +186,7 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
                 operands.extend((source == 0).then(|| w.features("known", batch, *channels, extent)));
                 let back = ConvTranspose {
                     window,
+                    groups: 1,
                     load: Load::Plain,
                     first_channel,
                     channels: *channels,
@@ -180,6 +200,99 @@ pub fn convolutions(precision: DType) -> Vec<Case> {
             }
             cases.push(w.case(name("convolution"), 0));
         }
+    }
+    cases
+}
+
+/// Inputs, outputs and groups: depthwise ones, those of ResNeXt, and odd ones.
+const GROUPS: [[usize; 3]; 14] = [
+    [33, 33, 33],
+    [34, 34, 17],
+    [20, 20, 5],
+    [128, 128, 32],
+    [24, 24, 3],
+    [64, 64, 4],
+    [64, 64, 2],
+    [15, 30, 15],
+    [30, 15, 15],
+    [6, 4, 2],
+    [36, 60, 3],
+    [66, 33, 3],
+    [48, 96, 3],
+    [14, 14, 2],
+];
+
+/// Convolutions within groups of channels: forward, transposed, both gradients.
+pub fn grouped(precision: DType) -> Vec<Case> {
+    use Side::{Features, Image};
+    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let windows = [
+        Window::same([3; 3], [1; 3]),
+        Window::same([1, 3, 3], [1, 2, 2]),
+        Window::point(),
+        Window::same([3; 3], [2, 1, 2]),
+        window([1, 7, 7], [1, 2, 2], [0, 3, 3]),
+        Window::blocks([1, 2, 2]),
+    ];
+    let mut cases = Vec::new();
+    for (i, [channels, out, groups]) in GROUPS.into_iter().enumerate() {
+        for j in 0..3 {
+            let window = windows[(i + j) % windows.len()];
+            let extent = if j == 0 { [1, 23, 37] } else { EXTENTS[(i + j) % EXTENTS.len()] };
+            let Some(output) = window.output(extent) else { continue };
+            let batch = 1 + (i + j) % 2;
+            let mut w = Writer::new(precision);
+            let y = w.features("y", batch, channels, extent);
+            let x = if j == 1 { w.norm_act(y, true) } else { y };
+            let weights = w.grouped_weights(out, &[channels], groups, window.kernel, (Features, Features));
+            let bias = w.channels("bias", out);
+            w.result(Conv::new(window, 1, true, Features).grouped(groups), &[x, weights, bias]);
+            let dy = w.features("dy", batch, out, output);
+            let grad = ConvWeightGrad {
+                window,
+                groups,
+                loads: vec![Load::Plain],
+                result_load: Load::Plain,
+                from: Features,
+                to: Features,
+            };
+            let dw = w.push(grad, &[x, dy])[0];
+            // The norm sees what lies between the groups, too.
+            w.result(GradNorm, &[dw]);
+            w.program.mark_output(dw, "dw");
+            let back = ConvTranspose {
+                window,
+                groups,
+                load: Load::Plain,
+                first_channel: 0,
+                channels,
+                output: extent,
+                to: Features,
+                bias: j == 1,
+                accumulate: j == 2,
+            };
+            let mut operands = vec![dy, weights];
+            operands.extend((j == 1).then(|| w.channels("bias of the transpose", channels)));
+            operands.extend((j == 2).then(|| w.features("known", batch, channels, extent)));
+            w.result(back, &operands);
+            let name =
+                format!("{groups} groups {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}");
+            cases.push(w.case(name, 0));
+        }
+    }
+    for (channels, out, groups) in [(3, 33, 3), (4, 34, 2), (6, 12, 3)] {
+        let (window, extent) = (Window::same([3; 3], [1, 2, 1]), [3, 17, 5]);
+        let mut w = Writer::new(precision);
+        let image = w.image("image", 2, channels, extent);
+        let weights = w.grouped_weights(out, &[channels], groups, window.kernel, (Image, Features));
+        w.result(Conv::new(window, 1, false, Features).grouped(groups), &[image, weights]);
+        let dy = w.features("dy", 2, out, window.output(extent).unwrap_or_default());
+        let (loads, result_load) = (vec![Load::Plain], Load::Plain);
+        let grad = ConvWeightGrad { window, groups, loads, result_load, from: Image, to: Features };
+        let dw = w.push(grad, &[image, dy])[0];
+        w.result(GradNorm, &[dw]);
+        w.program.mark_output(dw, "dw");
+        cases.push(w.case(format!("{groups} groups of an image {channels}→{out}, {precision:?}"), 0));
     }
     cases
 }
@@ -201,6 +314,7 @@ pub fn transposed(precision: DType) -> Vec<Case> {
             let bias = w.channels("bias", out);
             let up = ConvTranspose {
                 window,
+                groups: 1,
                 load: Load::Plain,
                 first_channel: 0,
                 channels: out,
@@ -214,6 +328,7 @@ pub fn transposed(precision: DType) -> Vec<Case> {
             w.result(Conv::new(window, 1, false, Features), &[du, weights]);
             let grad = ConvWeightGrad {
                 window,
+                groups: 1,
                 loads: vec![Load::Plain],
                 result_load: Load::Plain,
                 from: Features,
@@ -232,22 +347,33 @@ pub fn transposed(precision: DType) -> Vec<Case> {
 pub fn rims(precision: DType) -> Vec<Case> {
     use Side::{Features, Image};
     let mut cases = Vec::new();
-    for (i, extent) in EXTENTS.into_iter().enumerate() {
-        let window = windows()[i % 3];
+    let usual = EXTENTS.into_iter().enumerate().map(|(i, extent)| (1 + i, windows()[i % 3], extent));
+    // The stem of residual networks among others.
+    let stem = Window { kernel: [1, 7, 7], stride: [1, 2, 2], padding: [0, 3, 3] };
+    let others = [
+        (3, stem, [1, 33, 20]),
+        (1, stem, [1, 17, 31]),
+        (4, Window::same([5; 3], [1, 2, 2]), [3, 17, 5]),
+        (2, Window::point(), [4, 6, 8]),
+        (1, Window::same([3, 3, 1], [2, 1, 1]), [5, 3, 31]),
+        (3, Window::same([7; 3], [1; 3]), [1, 9, 17]),
+    ];
+    for (i, (channels, window, extent)) in usual.chain(others).enumerate() {
         let Some(output) = window.output(extent) else { continue };
-        let (channels, out) = (1 + i, CHANNELS[i % CHANNELS.len()].1);
+        let out = CHANNELS[i % CHANNELS.len()].1;
         let mut w = Writer::new(precision);
         let image = w.image("image", 2, channels, extent);
         let weights = w.weights(out, &[channels], window.kernel, (Image, Features));
         w.result(Conv::new(window, 1, false, Features), &[image, weights]);
         let dy = w.features("dy", 2, out, output);
         let (loads, result_load) = (vec![Load::Plain], Load::Plain);
-        let grad = ConvWeightGrad { window, loads, result_load, from: Image, to: Features };
+        let grad = ConvWeightGrad { window, groups: 1, loads, result_load, from: Image, to: Features };
         w.result(grad, &[image, dy]);
         cases.push(
             w.case(format!("first layer {channels}→{out} of {extent:?}, {window:?}, {precision:?}"), 0),
         );
-
+    }
+    for (i, extent) in EXTENTS.into_iter().enumerate() {
         let (channels, classes) = (CHANNELS[i % CHANNELS.len()].0, [2, 1, 9, 14, 3][i]);
         let mut w = Writer::new(precision);
         let y = w.features("y", 2, channels, extent);
@@ -258,6 +384,7 @@ pub fn rims(precision: DType) -> Vec<Case> {
         let dlogits = w.image("dlogits", 2, classes, extent);
         let back = ConvTranspose {
             window: Window::point(),
+            groups: 1,
             load: Load::Plain,
             first_channel: 0,
             channels,
@@ -271,6 +398,7 @@ pub fn rims(precision: DType) -> Vec<Case> {
         w.result(back, &operands);
         let grad = ConvWeightGrad {
             window: Window::point(),
+            groups: 1,
             loads: vec![Load::Plain],
             result_load: Load::Plain,
             from: Features,
@@ -502,6 +630,7 @@ pub fn heads(precision: DType) -> Vec<Case> {
 /// All cases of a precision.
 pub fn all(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
+    cases.extend(grouped(precision));
     cases.extend(transposed(precision));
     cases.extend(rims(precision));
     cases.extend(maps(precision));

@@ -5,19 +5,20 @@
 //! | features `[N, C, D, H, W]` | `[N][C/16][D][H][W][16]`, the last block filled with zeroes |
 //! | image, logits | `[N][C][D][H][W]` |
 //! | labels | `[N][D][H][W]` |
-//! | weights, features to features | `[O/16][I/16][tap][16 in][16 out]`, each source's channels filled up to whole blocks |
-//! | weights, image to features | `[O/16][tap][in][16 out]` |
+//! | weights to features | `[O/16][reach][tap][inputs][16 out]`, see [`WeightBlocks`] |
 //! | weights, features to image | `[O][I/16][16 in]` |
 //! | channels `[C]` | `[C/16][16]` |
 //! | statistics `[N, C, 2]` | `[N][C/16][mean 16][rstd 16]` |
 //! | table | as it is |
 //!
-//! What fills up a block is zero and stays zero: weights there are zero, so results are, so gradients are.
+//! What fills up a block is zero and stays zero: weights there are zero, so results are, so gradients are. (Where lanes of two
+//! groups meet, gradients are not; they are set to zero.)
 #![forbid(unsafe_code)]
 
-use plimsoll_graph::{Kind, Side, TensorInfo};
+use plimsoll_graph::{Kind, TensorInfo};
 
 use crate::simd::LANES;
+use crate::weight_blocks::WeightBlocks;
 
 /// Blocks of sixteen that hold `channels`.
 pub(crate) fn blocks(channels: usize) -> usize {
@@ -34,14 +35,11 @@ pub(crate) fn stored_count(tensor: &TensorInfo) -> usize {
     let shape = &tensor.shape;
     match &tensor.kind {
         Kind::Features => shape.batch() * blocks(shape.channels()) * shape.voxels() * LANES,
-        Kind::Weights { sources, from, to } => {
-            let (outputs, taps) = (shape.dim(0), shape.spatial().iter().product::<usize>());
-            match (from, to) {
-                (Side::Features, Side::Features) => {
-                    blocks(outputs) * source_blocks(sources) * taps * LANES * LANES
-                }
-                (Side::Image, Side::Features) => blocks(outputs) * taps * shape.dim(1) * LANES,
-                (_, Side::Image) => outputs * source_blocks(sources) * LANES * taps,
+        Kind::Weights { sources, .. } => {
+            let taps = shape.spatial().iter().product::<usize>();
+            match WeightBlocks::of(tensor) {
+                Some(blocks) => blocks.count(taps),
+                None => shape.dim(0) * source_blocks(sources) * LANES * taps,
             }
         }
         Kind::Channels => blocks(shape.dim(0)) * LANES,
@@ -74,29 +72,27 @@ pub(crate) fn stored_places(tensor: &TensorInfo) -> Box<dyn Iterator<Item = usiz
                 (block * voxels + voxel) * LANES + channel % LANES
             }))
         }
-        Kind::Weights { sources, from, to } => {
+        Kind::Weights { sources, .. } => {
             let inputs = shape.dim(1);
             let taps: usize = shape.spatial().iter().product();
-            // The block and the lane of each input, each source beginning a block.
+            let split = move |i: usize| (i % taps, i / taps % inputs, i / taps / inputs);
+            if let Some(blocks) = WeightBlocks::of(tensor) {
+                return Box::new((0..count).map(move |i| {
+                    let (tap, input, output) = split(i);
+                    blocks.place(output, input, taps, tap)
+                }));
+            }
+            // A head: one tap, and each source begins a block.
+            let stored = source_blocks(&sources) * LANES;
             let mut lanes = Vec::with_capacity(inputs);
             let mut first = 0;
             for channels in &sources {
-                lanes.extend((0..*channels).map(|c| (first + c / LANES, c % LANES)));
-                first += blocks(*channels);
+                lanes.extend((0..*channels).map(|c| first + c));
+                first += blocks(*channels) * LANES;
             }
             Box::new((0..count).map(move |i| {
-                let (tap, input, output) = (i % taps, i / taps % inputs, i / taps / inputs);
-                let (block, lane) = lanes[input];
-                match (from, to) {
-                    (Side::Features, Side::Features) => {
-                        let pair = (output / LANES) * first + block;
-                        ((pair * taps + tap) * LANES + lane) * LANES + output % LANES
-                    }
-                    (Side::Image, Side::Features) => {
-                        ((output / LANES * taps + tap) * inputs + input) * LANES + output % LANES
-                    }
-                    (_, Side::Image) => ((output * first + block) * taps + tap) * LANES + lane,
-                }
+                let (tap, input, output) = split(i);
+                (output * taps + tap) * stored + lanes[input]
             }))
         }
         Kind::Statistics => {

@@ -21,6 +21,7 @@ mod peak;
 mod pool;
 mod rates;
 mod simd;
+mod weight_blocks;
 
 pub use engine::{CpuEngine, CpuOptions, EngineError};
 pub use kernel_times::KernelRates;

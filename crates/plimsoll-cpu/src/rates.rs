@@ -4,6 +4,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_graph::{Node, Op, Program};
 
 use crate::engine::EngineError;
@@ -52,6 +53,10 @@ impl Rates {
         }
         // Shares of the peak, measured. With few taps there is little to do between loads and stores.
         let share = match &node.op {
+            // Narrow groups take two instructions for a multiply-add.
+            Op::Conv(Conv { groups: 2.., .. })
+            | Op::ConvTranspose(ConvTranspose { groups: 2.., .. })
+            | Op::ConvWeightGrad(ConvWeightGrad { groups: 2.., .. }) => 0.5,
             Op::Conv(conv) if conv.window.taps() > 8 => 0.95,
             Op::ConvTranspose(conv) if conv.window.taps() > 8 => 0.95,
             Op::ConvWeightGrad(conv) if conv.window.taps() > 8 => 0.9,

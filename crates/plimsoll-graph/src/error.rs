@@ -39,6 +39,21 @@ pub enum GraphError {
         /// What was expected.
         expected: &'static str,
     },
+    /// Channels cannot be cut into groups.
+    #[error(
+        "{op}: groups is {groups}, but must divide the inputs {sources:?} and the {outputs} outputs, \
+         and be 1 with several sources"
+    )]
+    Groups {
+        /// The op.
+        op: &'static str,
+        /// Groups asked for.
+        groups: usize,
+        /// Channels of each source.
+        sources: Vec<usize>,
+        /// Channels of the result.
+        outputs: usize,
+    },
     /// A gradient was asked through an op that has none.
     #[error("{op} has no gradient with respect to {operand}")]
     NoGradient {

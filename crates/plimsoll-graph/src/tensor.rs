@@ -87,8 +87,8 @@ pub enum Kind {
     Image,
     /// Class numbers `[N, 1, D, H, W]`.
     Labels,
-    /// Convolution weights `[out, in, kd, kh, kw]`. A convolution over several sources has the channels of each, in order,
-    /// along `in`.
+    /// Convolution weights `[out, in / groups, kd, kh, kw]`. A convolution over several sources has the channels of each, in
+    /// order, along `in`.
     Weights {
         /// Channels of each source.
         sources: Vec<usize>,

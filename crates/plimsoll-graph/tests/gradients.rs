@@ -109,6 +109,7 @@ fn small_unet(loss: &Loss) -> Result<(Program, TensorId), GraphError> {
     let b2 = p.parameter("up.bias", Shape(vec![3]), Kind::Channels);
     let up = ConvTranspose {
         window: Window::blocks([1, 2, 2]),
+        groups: 1,
         load: Load::Plain,
         first_channel: 0,
         channels: 3,
@@ -241,6 +242,50 @@ fn a_residual_block_with_odd_extents() {
 }
 
 #[test]
+fn convolutions_in_groups_there_and_back() {
+    use Side::{Features, Image};
+    let build = || -> Result<(Program, TensorId), GraphError> {
+        let mut p = Program::new("groups", DType::F32);
+        let image = p.input("image", Shape::volume(1, 2, [4, 3, 6]), Kind::Image);
+        let labels = p.input("labels", Shape::volume(1, 1, [4, 3, 6]), Kind::Labels);
+        let grouped =
+            |p: &mut Program, x, name: &str, [channels, out, groups]: [usize; 3], window: Window| {
+                let from = p.tensor(x).kind.side().unwrap_or(Features);
+                let [d, h, w] = window.kernel;
+                let kind = Kind::Weights { sources: vec![channels], from, to: Features };
+                let weights = p.parameter(name, Shape(vec![out, channels / groups, d, h, w]), kind);
+                p.push_one(Conv::new(window, 1, false, Features).grouped(groups), &[x, weights])
+            };
+        let x = grouped(&mut p, image, "of the image", [2, 4, 2], Window::same([3; 3], [1; 3]))?;
+        let y = grouped(&mut p, x, "depthwise", [4, 4, 4], Window::same([1, 3, 3], [1; 3]))?;
+        let z = grouped(&mut p, y, "strided", [4, 6, 2], Window::same([3, 1, 3], [2, 1, 1]))?;
+        let kind = Kind::Weights { sources: vec![9], from: Features, to: Features };
+        let weights = p.parameter("up", Shape(vec![6, 3, 2, 1, 1]), kind);
+        let bias = p.parameter("up.bias", Shape(vec![9]), Kind::Channels);
+        let up = ConvTranspose {
+            window: Window::blocks([2, 1, 1]),
+            groups: 3,
+            load: Load::Plain,
+            first_channel: 0,
+            channels: 9,
+            output: [4, 3, 6],
+            to: Features,
+            bias: true,
+            accumulate: false,
+        };
+        let up = p.push_one(up, &[z, weights, bias])?;
+        let head = self::weights(&mut p, "head", 2, &[9], [1; 3], Features, Image);
+        let logits = p.push_one(Conv::new(Window::point(), 1, false, Image), &[up, head])?;
+        let loss = Loss::default();
+        let sums = p.push_one(loss.stats(), &[logits, labels])?;
+        let loss = p.push(CompositeLoss { loss }, &[sums, logits, labels])?[0];
+        Ok((p, loss))
+    };
+    let (program, loss) = build().unwrap();
+    check(program, loss, 2);
+}
+
+#[test]
 fn what_does_not_fit_is_refused_with_the_shapes() {
     let mut p = Program::new("bad", DType::F32);
     let image = p.input("image", Shape::volume(1, 2, [4, 4, 4]), Kind::Image);
@@ -248,6 +293,12 @@ fn what_does_not_fit_is_refused_with_the_shapes() {
     let conv = Conv::new(Window::same([3; 3], [1; 3]), 1, false, Side::Features);
     assert!(matches!(p.push(conv.clone(), &[image, w]), Err(GraphError::Kind { .. })));
     assert!(matches!(p.push(conv, &[image]), Err(GraphError::OperandCount { .. })));
+    let two = weights(&mut p, "two", 3, &[2], [3, 3, 3], Side::Image, Side::Features);
+    let grouped = Conv::new(Window::same([3; 3], [1; 3]), 1, false, Side::Features).grouped(2);
+    assert_eq!(
+        p.push(grouped, &[image, two]).unwrap_err().to_string(),
+        "conv: groups is 2, but must divide the inputs [2] and the 3 outputs, and be 1 with several sources"
+    );
     let other = p.input("other", Shape::volume(1, 2, [4, 4, 5]), Kind::Image);
     let error = p.push(Add, &[image, other]).unwrap_err();
     assert_eq!(error.to_string(), "add: the second operand has shape [1×2×4×4×5], but [1×2×4×4×4] is needed");

@@ -383,6 +383,7 @@ impl Writer<'_> {
         let spatial = shape.spatial();
         let up = ConvTranspose {
             window: Window::blocks(stride),
+            groups: 1,
             load: Load::Plain,
             first_channel: 0,
             channels: features,

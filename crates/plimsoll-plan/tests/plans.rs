@@ -131,6 +131,7 @@ fn up(program: &mut Program, map: TensorId) -> TensorId {
     let weights = program.parameter(format!("weights {}", program.tensors.len()), shape, kind);
     let up = ConvTranspose {
         window: Window::blocks([2; 3]),
+        groups: 1,
         load: Load::Plain,
         first_channel: 0,
         channels: 16,

@@ -467,6 +467,9 @@ pub struct BenchKernels {
     /// Runs, of which the best counts.
     #[arg(long, default_value_t = 9)]
     pub rounds: usize,
+    /// Only layers of two or of three dimensions.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3))]
+    pub axes: Option<u8>,
     #[command(flatten)]
     pub threads: Threads,
 }

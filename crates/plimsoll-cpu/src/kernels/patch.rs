@@ -267,13 +267,6 @@ pub(crate) enum Blocks {
 }
 
 impl Blocks {
-    pub(crate) fn len(&self) -> usize {
-        match self {
-            Blocks::F32(blocks) => blocks.len(),
-            Blocks::Bf16(blocks) => blocks.len(),
-        }
-    }
-
     /// [`SourceBlock::gather`] of one of the blocks.
     ///
     /// # Safety

@@ -4,10 +4,13 @@
 //! channels and taps stays in registers: each step loads the weights of sixteen outputs per block and multiplies them with
 //! one input of each position.
 
+use std::ops::Range;
+
 use super::geometry::TapGrid;
 use super::patch::{PatchShape, Source};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Bf16, Body, Element, LANES, Simd};
+use crate::weight_blocks::{Lanes, WeightBlocks};
 
 /// Where results go, and what they are added to.
 #[derive(Clone, Copy)]
@@ -37,9 +40,9 @@ pub(crate) struct Cut {
     pub(crate) shape: PatchShape,
     /// Chunks of positions along depth and height.
     chunks: [usize; 2],
-    /// Ranges that the output blocks are cut into.
-    splits: usize,
-    /// Floats of a patch, of all blocks.
+    /// Ranges that the output blocks are cut into; those of a range read the same blocks of the source.
+    splits: Vec<Range<usize>>,
+    /// Floats of a patch, of all blocks that are read at a time.
     pub(crate) patch: usize,
 }
 
@@ -49,19 +52,21 @@ const PATCH_BYTES: usize = 1024 << 10;
 const TASKS: usize = 16;
 
 impl Cut {
-    /// For a source of `blocks` blocks with `lanes` floats per column, and `out_blocks` blocks of results.
-    pub(crate) fn new(grid: &TapGrid, batch: usize, blocks: usize, lanes: usize, out_blocks: usize) -> Cut {
+    /// For weights that lie so.
+    pub(crate) fn new(grid: &TapGrid, batch: usize, blocks: &WeightBlocks) -> Cut {
         let mut chunk = [grid.positions[0].clamp(1, 4), grid.positions[1].clamp(1, 16)];
+        let runs = blocks.runs();
         let tasks = |chunk: [usize; 2]| {
-            batch * grid.positions[0].div_ceil(chunk[0]) * grid.positions[1].div_ceil(chunk[1])
+            runs.len() * batch * grid.positions[0].div_ceil(chunk[0]) * grid.positions[1].div_ceil(chunk[1])
         };
         loop {
-            let shape = PatchShape::new(grid, chunk, lanes);
-            let patch = shape.block() * blocks;
+            let shape = PatchShape::new(grid, chunk, blocks.column());
+            let patch = shape.block() * blocks.reach;
             let too_large = patch * size_of::<f32>() > PATCH_BYTES;
             let too_few = tasks(chunk) < TASKS && chunk[0] * chunk[1] > 8;
             if !(too_large || too_few) || chunk == [1, 1] {
-                let splits = TASKS.div_ceil(tasks(chunk)).min(out_blocks.div_ceil(2)).max(1);
+                let parts = TASKS.div_ceil(tasks(chunk));
+                let splits = runs.into_iter().flat_map(|run| split(run, parts)).collect();
                 let chunks = [0, 1].map(|axis| grid.positions[axis].div_ceil(chunk[axis]));
                 return Cut { shape, chunks, splits, patch };
             }
@@ -72,25 +77,30 @@ impl Cut {
     }
 }
 
+/// A run of blocks in so many parts, of two blocks at least.
+fn split(run: Range<usize>, parts: usize) -> impl Iterator<Item = Range<usize>> {
+    let parts = parts.min(run.len().div_ceil(2)).max(1);
+    let at = move |part: usize| run.start + run.len() * part / parts;
+    (0..parts).map(move |part| at(part)..at(part + 1))
+}
+
 /// A convolution or transposed convolution to features, bound to memory.
 pub(crate) struct TapConv {
     cut: Cut,
     batch: usize,
     operands: Operands,
-    /// Channels of an image; sixteen for features.
-    lanes: usize,
-    source_blocks: usize,
+    blocks: WeightBlocks,
+    own_lanes: Vec<[i32; LANES]>,
     taps: usize,
     phases: Vec<PhaseTaps>,
     out_stride: [usize; 3],
     extent: [usize; 3],
-    out_blocks: usize,
 }
 
 /// What a convolution is bound to.
 pub(crate) struct Operands {
     pub(crate) source: Source,
-    /// `[out block][source block][tap][lane][16]`
+    /// As [`WeightBlocks`] says.
     pub(crate) weights: Ptr<f32>,
     pub(crate) bias: Option<Ptr<f32>>,
     pub(crate) result: Destination,
@@ -99,19 +109,15 @@ pub(crate) struct Operands {
 }
 
 impl TapConv {
-    /// Prepares a convolution of `kernel_taps` taps in all to `out_blocks` blocks.
+    /// Prepares a convolution of `kernel_taps` taps in all.
     pub(crate) fn new(
         grid: &TapGrid,
         cut: Cut,
         batch: usize,
         kernel_taps: usize,
-        out_blocks: usize,
+        blocks: WeightBlocks,
         operands: Operands,
     ) -> TapConv {
-        let (lanes, source_blocks) = match &operands.source {
-            Source::Features(blocks) => (LANES, blocks.len()),
-            Source::Image(image) => (image.channels, 1),
-        };
         let phases = grid
             .phases
             .iter()
@@ -123,7 +129,7 @@ impl TapConv {
                     .iter()
                     .map(|tap| Tap {
                         source: cut.shape.tap_offset(tap.shift),
-                        weight: tap.index * lanes * LANES,
+                        weight: tap.index * blocks.tap(),
                     })
                     .collect(),
             })
@@ -132,13 +138,12 @@ impl TapConv {
             cut,
             batch,
             operands,
-            lanes,
-            source_blocks,
+            own_lanes: blocks.own_lanes(),
+            blocks,
             taps: kernel_taps,
             phases,
             out_stride: grid.out_stride,
             extent: grid.result,
-            out_blocks,
         }
     }
 
@@ -152,9 +157,9 @@ impl TapConv {
         let strides = shape.position_strides();
         let width = phase.count[2];
         // Images are a small part of the work and have narrower tiles, of one row.
-        let (rows_at_once, widest) = match self.operands.source {
-            Source::Features(_) => ((S::TILE_POSITIONS / width.max(1)).clamp(1, 3), S::TILE_POSITIONS),
-            Source::Image(_) => (1, S::TILE_POSITIONS.min(IMAGE_POSITIONS)),
+        let (rows_at_once, widest) = match self.blocks.lanes {
+            Lanes::Image(_) => (1, S::TILE_POSITIONS.min(IMAGE_POSITIONS)),
+            _ => ((S::TILE_POSITIONS / width.max(1)).clamp(1, 3), S::TILE_POSITIONS),
         };
         let tiles = width.div_ceil(widest);
         let end = |axis: usize| phase.count[axis].min(at.first[axis] + shape.chunk[axis]);
@@ -191,13 +196,13 @@ impl TapConv {
     #[inline(always)]
     unsafe fn tile_of_rows<S: Simd, const B: usize>(&self, args: &Tile<'_>, rows: usize, width: usize) {
         macro_rules! choose {
-            ($full:literal, $(($r:literal, $w:literal)),*) => {
+            ($lanes:expr, $(($r:literal, $w:literal)),*) => {
                 match (rows, width) {
                     $(($r, $w) => {
                         // Known when compiling, so that tiles too large for the registers are never made.
                         if const { $r * $w <= S::TILE_POSITIONS } {
                             // SAFETY: passed on to the caller.
-                            unsafe { S::call(SumTile::<B, $r, $w, $full> { conv: self, at: args }) }
+                            unsafe { S::call(SumTile::<B, $r, $w, { $lanes }> { conv: self, at: args }) }
                         }
                     })*
                     // The caller cuts rows into these widths only.
@@ -205,69 +210,86 @@ impl TapConv {
                 }
             };
         }
-        match self.operands.source {
-            Source::Features(_) => choose!(
-                true,
-                (1, 1),
-                (1, 2),
-                (1, 3),
-                (1, 4),
-                (1, 5),
-                (1, 6),
-                (1, 7),
-                (1, 8),
-                (1, 9),
-                (1, 10),
-                (1, 11),
-                (1, 12),
-                (1, 13),
-                (1, 14),
-                (2, 1),
-                (2, 2),
-                (2, 3),
-                (2, 4),
-                (2, 5),
-                (2, 6),
-                (2, 7),
-                (3, 1),
-                (3, 2),
-                (3, 3),
-                (3, 4)
-            ),
-            Source::Image(_) => {
-                choose!(false, (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 7), (1, 8))
+        macro_rules! choose_of_features {
+            ($lanes:expr) => {
+                choose!(
+                    $lanes,
+                    (1, 1),
+                    (1, 2),
+                    (1, 3),
+                    (1, 4),
+                    (1, 5),
+                    (1, 6),
+                    (1, 7),
+                    (1, 8),
+                    (1, 9),
+                    (1, 10),
+                    (1, 11),
+                    (1, 12),
+                    (1, 13),
+                    (1, 14),
+                    (2, 1),
+                    (2, 2),
+                    (2, 3),
+                    (2, 4),
+                    (2, 5),
+                    (2, 6),
+                    (2, 7),
+                    (3, 1),
+                    (3, 2),
+                    (3, 3),
+                    (3, 4)
+                )
+            };
+        }
+        match self.blocks.lanes {
+            Lanes::Blocks => choose_of_features!(BLOCKS),
+            // Every block of results reads a block of its own, so there is one at a time.
+            Lanes::Own(_) if B > 1 => unreachable!("{B} blocks at once in groups"),
+            Lanes::Own(_) => choose_of_features!(OWN),
+            Lanes::Image(_) => {
+                choose!(IMAGE, (1, 1), (1, 2), (1, 3), (1, 4), (1, 5), (1, 6), (1, 7), (1, 8))
             }
         }
     }
 
-    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of features where `FULL`.
+    /// Sums and stores one tile: `B` blocks of outputs × `R` rows of `W` positions, of the inputs that `L` says:
+    /// those of [`BLOCKS`], of their [`OWN`] groups, or of an [`IMAGE`].
     #[inline(always)]
-    unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const FULL: bool>(
+    unsafe fn tile<S: Simd, const B: usize, const R: usize, const W: usize, const L: u8>(
         &self,
         args: &Tile<'_>,
     ) {
-        let (lanes, column) = if FULL { (LANES, LANES) } else { (self.lanes, self.cut.shape.lanes) };
-        let pair = self.taps * lanes * LANES;
-        let out_block = self.source_blocks * pair;
+        let (inputs, column) = match L {
+            BLOCKS => (LANES, LANES),
+            OWN => (self.blocks.inputs(), LANES),
+            _ => (self.blocks.inputs(), self.cut.shape.lanes),
+        };
+        let pair = self.taps * inputs * LANES;
+        let out_block = self.blocks.reach * pair;
         // SAFETY: taps of positions of the chunk are in the patch; weights have a place for each pair of blocks, tap and lane.
         let total = unsafe {
             // Each block of inputs is summed by itself, so that rounding grows with the taps and not with the channels.
             let mut total = [[[S::zero(); W]; R]; B];
-            for source_block in 0..self.source_blocks {
+            for source_block in 0..self.blocks.reach {
                 let mut sums = [[[S::zero(); W]; R]; B];
                 let source = args.source.add(source_block * self.cut.shape.block());
                 let weights = self.operands.weights.0.add(args.block * out_block + source_block * pair);
                 for tap in &args.phase.taps {
                     let source = source.add(tap.source);
                     let weights = weights.add(tap.weight);
-                    for lane in 0..lanes {
+                    for input in 0..inputs {
                         let mut w = [S::zero(); B];
                         for (b, w) in w.iter_mut().enumerate() {
-                            *w = S::load(weights.add(b * out_block + lane * LANES));
+                            *w = S::load(weights.add(b * out_block + input * LANES));
                         }
                         for r in 0..R {
                             for p in 0..W {
-                                let x = S::splat(*source.add(r * args.row_stride + p * column + lane));
+                                let x = source.add(r * args.row_stride + p * column);
+                                let x = match L {
+                                    OWN => S::pick(S::load(x), &self.own_lanes[input]),
+                                    _ => S::splat(*x.add(input)),
+                                };
                                 for b in 0..B {
                                     sums[b][r][p] = S::fma(w[b], x, sums[b][r][p]);
                                 }
@@ -313,7 +335,7 @@ impl TapConv {
         let voxels = self.extent.iter().product::<usize>();
         let start = args.phase.start;
         for (b, sums) in sums.iter().enumerate() {
-            let plane = (args.sample * self.out_blocks + args.block + b) * voxels;
+            let plane = (args.sample * self.blocks.out_blocks() + args.block + b) * voxels;
             // SAFETY: the results are those of the position, inside the result's extent.
             unsafe {
                 let bias = match self.operands.bias {
@@ -339,6 +361,13 @@ impl TapConv {
     }
 }
 
+/// A tile of all lanes of blocks.
+const BLOCKS: u8 = 0;
+/// A tile of each lane's own group.
+const OWN: u8 = 1;
+/// A tile of the channels of an image.
+const IMAGE: u8 = 2;
+
 /// The widest tile of an image.
 const IMAGE_POSITIONS: usize = 8;
 
@@ -350,16 +379,16 @@ struct At {
 }
 
 /// A tile to be summed and stored.
-struct SumTile<'a, const B: usize, const R: usize, const W: usize, const FULL: bool> {
+struct SumTile<'a, const B: usize, const R: usize, const W: usize, const L: u8> {
     conv: &'a TapConv,
     at: &'a Tile<'a>,
 }
 
-impl<const B: usize, const R: usize, const W: usize, const FULL: bool> Body for SumTile<'_, B, R, W, FULL> {
+impl<const B: usize, const R: usize, const W: usize, const L: u8> Body for SumTile<'_, B, R, W, L> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
         // SAFETY: passed on to the caller.
-        unsafe { self.conv.tile::<S, B, R, W, FULL>(self.at) }
+        unsafe { self.conv.tile::<S, B, R, W, L>(self.at) }
     }
 }
 
@@ -377,13 +406,13 @@ struct Tile<'a> {
 
 impl Kernel for TapConv {
     fn tasks(&self) -> usize {
-        self.batch * self.cut.chunks[0] * self.cut.chunks[1] * self.cut.splits
+        self.batch * self.cut.chunks[0] * self.cut.chunks[1] * self.cut.splits.len()
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let Cut { shape, chunks, splits, patch: length } = &self.cut;
-        let (split, task) = (task % splits, task / splits);
+        let (split, task) = (&splits[task % splits.len()], task / splits.len());
         let (chunk_h, task) = (task % chunks[1], task / chunks[1]);
         let (chunk_d, sample) = (task % chunks[0], task / chunks[0]);
         let at = At { sample, first: [chunk_d * shape.chunk[0], chunk_h * shape.chunk[1]] };
@@ -393,15 +422,15 @@ impl Kernel for TapConv {
             match &self.operands.source {
                 Source::Image(image) => image.gather(shape, sample, at.first, patch),
                 Source::Features(blocks) => {
-                    for i in 0..blocks.len() {
-                        blocks.gather::<S>(i, shape, sample, at.first, patch.add(i * shape.block()));
+                    let first = self.blocks.first[split.start];
+                    for i in 0..self.blocks.reach {
+                        blocks.gather::<S>(first + i, shape, sample, at.first, patch.add(i * shape.block()));
                     }
                 }
             }
-            let end = self.out_blocks * (split + 1) / splits;
-            let mut block = self.out_blocks * split / splits;
-            while block < end {
-                let count = S::TILE_BLOCKS.min(2).min(end - block);
+            let mut block = split.start;
+            while block < split.end {
+                let count = S::TILE_BLOCKS.min(2).min(split.end - block);
                 for phase in &self.phases {
                     self.phase::<S>(&at, phase, (block, count), patch);
                 }

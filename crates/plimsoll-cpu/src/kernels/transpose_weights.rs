@@ -1,49 +1,64 @@
-//! Weights turned round: from `[out block][in block][tap][16 in][16 out]` to `[in block][out block][tap][16 out][16 in]`, for
-//! convolutions that run backwards.
+//! Weights turned round, from outputs of inputs to inputs of outputs, for convolutions that run backwards.
 
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
+use crate::weight_blocks::{Lanes, WeightBlocks};
 
 pub(crate) struct TransposeWeights {
     pub(crate) weights: Ptr<f32>,
+    pub(crate) blocks: WeightBlocks,
     pub(crate) turned: Ptr<f32>,
-    pub(crate) out_blocks: usize,
-    /// Blocks of all sources.
-    pub(crate) in_blocks: usize,
-    /// The blocks that are wanted.
-    pub(crate) wanted: std::ops::Range<usize>,
+    /// Of the turned weights, whose outputs are the inputs that are wanted.
+    pub(crate) turned_blocks: WeightBlocks,
+    /// The first block of inputs that is wanted.
+    pub(crate) first: usize,
     pub(crate) taps: usize,
-}
-
-impl TransposeWeights {
-    /// Floats of the turned weights.
-    pub(crate) fn count(wanted: usize, out_blocks: usize, taps: usize) -> usize {
-        wanted * out_blocks * taps * LANES * LANES
-    }
 }
 
 impl Kernel for TransposeWeights {
     fn tasks(&self) -> usize {
-        self.wanted.len() * self.out_blocks
+        self.turned_blocks.out_blocks() * self.turned_blocks.reach
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        let (wanted, output) = (task / self.out_blocks, task % self.out_blocks);
-        let pair = self.taps * LANES * LANES;
-        // SAFETY: both buffers have a square of sixteen by sixteen for each pair of blocks and tap; tasks write disjoint pairs.
+        let (blocks, turned) = (&self.blocks, &self.turned_blocks);
+        let (wanted, at) = (task / turned.reach, task % turned.reach);
+        let tap = blocks.tap();
+        // SAFETY: both buffers have as many weights for each pair of blocks and tap; tasks write disjoint pairs.
         unsafe {
-            let from = self.weights.0.add((output * self.in_blocks + self.wanted.start + wanted) * pair);
-            let to = self.turned.0.add(task * pair);
-            for tap in 0..self.taps {
-                let from = std::slice::from_raw_parts(from.add(tap * LANES * LANES), LANES * LANES);
-                let to = std::slice::from_raw_parts_mut(to.add(tap * LANES * LANES), LANES * LANES);
-                for i in 0..LANES {
-                    for o in 0..LANES {
-                        to[o * LANES + i] = from[i * LANES + o];
-                    }
+            let to =
+                std::slice::from_raw_parts_mut(self.turned.0.add(task * self.taps * tap), self.taps * tap);
+            let Some(pair) = blocks.pair(turned.first[wanted] + at, self.first + wanted) else {
+                to.fill(0.0);
+                return;
+            };
+            let from =
+                std::slice::from_raw_parts(self.weights.0.add(pair * self.taps * tap), self.taps * tap);
+            for (from, to) in from.chunks_exact(tap).zip(to.chunks_exact_mut(tap)) {
+                match blocks.lanes {
+                    Lanes::Own(width) => turn_groups(from, to, width),
+                    _ => turn_square(from, to),
                 }
             }
         }
+    }
+}
+
+/// From `[16 in][16 out]` to `[16 out][16 in]`.
+#[inline(always)]
+fn turn_square(from: &[f32], to: &mut [f32]) {
+    for i in 0..LANES {
+        for o in 0..LANES {
+            to[o * LANES + i] = from[i * LANES + o];
+        }
+    }
+}
+
+/// From `[in of a group][16 out]` to `[out of a group][16 in]`.
+#[inline(always)]
+fn turn_groups(from: &[f32], to: &mut [f32], width: usize) {
+    for (i, o) in (0..width).flat_map(|i| (0..LANES).map(move |o| (i, o))) {
+        to[o % width * LANES + o / width * width + i] = from[i * LANES + o];
     }
 }

@@ -4,13 +4,16 @@
 //! outputs are multiplied with one input at a time. A pair of (output blocks, source block) that has many positions is cut
 //! into parts with a partial sum each, added up afterwards in a fixed order: how many is a matter of shapes, not of threads.
 
+use std::ops::Range;
+
 use super::geometry::TapGrid;
 use super::patch::{Blocks, PatchShape, Source};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
+use crate::weight_blocks::{Lanes, WeightBlocks};
 
-/// Output blocks that share a gathered patch.
-const GROUP: usize = 2;
+/// Output blocks that share a gathered patch, at most.
+const SHARING: usize = 2;
 /// Tasks there should be at least.
 const TASKS: usize = 16;
 /// Positions that a part should have at least, for its partial sum to be worth it.
@@ -33,9 +36,9 @@ pub(crate) struct GradCut {
     /// Along depth and height.
     chunks: [usize; 2],
     batch: usize,
-    groups: usize,
-    source_blocks: usize,
-    out_blocks: usize,
+    /// Output blocks that share a gathered patch.
+    shared: Vec<Range<usize>>,
+    pub(crate) blocks: WeightBlocks,
     /// Floats of one output block's weights.
     out_block_weights: usize,
     /// Floats of the weights of one pair of blocks.
@@ -51,46 +54,45 @@ fn planes_and_rows([depth, height, width]: [usize; 3], positions: usize) -> [usi
 }
 
 impl GradCut {
-    /// For sources of `source_blocks` blocks, with `lanes` floats per column of which `used` count.
-    pub(crate) fn new(
-        grid: &TapGrid,
-        batch: usize,
-        source_blocks: usize,
-        (lanes, used): (usize, usize),
-        out_blocks: usize,
-        taps: usize,
-    ) -> GradCut {
+    /// For weights of so many taps that lie so.
+    pub(crate) fn new(grid: &TapGrid, batch: usize, blocks: WeightBlocks, taps: usize) -> GradCut {
         let [depth, height, width] = grid.positions;
         let run = planes_and_rows(grid.positions, RUN_POSITIONS);
         // Half the chunk in one plane and half in the next: a plane more is a border less.
         let mut chunk = planes_and_rows(grid.positions, CHUNK_POSITIONS / 2);
         chunk[1] = (chunk[1] / run[1]).max(1) * run[1];
         chunk[0] = (CHUNK_POSITIONS / (chunk[1] * width).max(1)).clamp(run[0], depth);
-        let shape = PatchShape::new(grid, chunk, lanes);
+        let shape = PatchShape::new(grid, chunk, blocks.column());
         let chunks = [depth.div_ceil(chunk[0]), height.div_ceil(chunk[1])];
-        let groups = out_blocks.div_ceil(GROUP);
+        let shared: Vec<Range<usize>> = blocks
+            .runs()
+            .into_iter()
+            .flat_map(|run| {
+                let starts = run.clone().step_by(SHARING);
+                starts.map(move |start| start..run.end.min(start + SHARING))
+            })
+            .collect();
         let positions = batch * depth * height * width;
-        let wanted = TASKS.div_ceil(groups * source_blocks);
+        let wanted = TASKS.div_ceil(shared.len() * blocks.reach);
         let parts = wanted.min(positions / PART_POSITIONS).min(batch * chunks[0] * chunks[1]).max(1);
-        let pair_weights = taps * used * LANES;
+        let pair_weights = taps * blocks.tap();
         GradCut {
             shape,
             run,
             parts,
             chunks,
             batch,
-            groups,
-            source_blocks,
-            out_blocks,
-            out_block_weights: source_blocks * pair_weights,
+            shared,
+            out_block_weights: blocks.reach * pair_weights,
             pair_weights,
+            blocks,
             positions: grid.positions,
         }
     }
 
     /// Floats of one copy of the gradient.
     pub(crate) fn weights(&self) -> usize {
-        self.out_blocks * self.out_block_weights
+        self.blocks.out_blocks() * self.out_block_weights
     }
 
     /// Floats of the partial sums.
@@ -105,7 +107,7 @@ impl GradCut {
 
     /// Floats that each thread gathers into: a patch, and the gradient.
     pub(crate) fn per_thread(&self) -> usize {
-        self.shape.block() + GROUP * self.gradient()
+        self.shape.block() + SHARING * self.gradient()
     }
 }
 
@@ -117,6 +119,7 @@ pub(crate) struct WeightGrad {
     gradient: Blocks,
     /// Offsets in the patch of each tap and channel, in the order of the sums.
     inputs: Vec<usize>,
+    own_lanes: Vec<[i32; LANES]>,
     /// Where the sums go: the result, or the partial sums.
     sums: Ptr<f32>,
     gathered: Ptr<f32>,
@@ -133,13 +136,14 @@ impl WeightGrad {
         let mut taps: Vec<(usize, usize)> =
             grid.phases[0].taps.iter().map(|tap| (tap.index, cut.shape.tap_offset(tap.shift))).collect();
         taps.sort_unstable();
-        let lanes = match &source {
-            Source::Features(_) => LANES,
-            Source::Image(image) => image.channels,
-        };
+        // Inputs of an own group are in the lanes that these say.
+        let own_lanes = cut.blocks.own_lanes();
+        let apart = usize::from(own_lanes.is_empty());
+        let count = cut.blocks.inputs();
         let sums = if cut.parts > 1 { partial } else { result };
-        let inputs = taps.iter().flat_map(|(_, tap)| (0..lanes).map(move |lane| tap + lane)).collect();
-        WeightGrad { cut, source, gradient, inputs, sums, gathered }
+        let inputs =
+            taps.iter().flat_map(|(_, tap)| (0..count).map(move |input| tap + input * apart)).collect();
+        WeightGrad { cut, source, gradient, inputs, own_lanes, sums, gathered }
     }
 
     /// Adds a chunk to the sums of one pair of blocks, run by run.
@@ -147,7 +151,7 @@ impl WeightGrad {
     /// # Safety
     /// As for the kernel; `patch` must be gathered, and `gradient` must be that of the chunk of `count` planes and rows.
     #[inline(always)]
-    unsafe fn chunk<S: Simd, const B: usize>(
+    unsafe fn chunk<S: Simd, const B: usize, const OWN: bool>(
         &self,
         sums: *mut f32,
         patch: *const f32,
@@ -166,6 +170,7 @@ impl WeightGrad {
                     column: self.cut.shape.lanes,
                     gradient_strides: gradient.strides,
                     sums_stride: self.cut.out_block_weights,
+                    own_lanes: &self.own_lanes,
                 };
                 // SAFETY: the run is in the chunk, so what its taps read is in the patch; there are sixteen sums for each input.
                 unsafe {
@@ -175,16 +180,17 @@ impl WeightGrad {
                         *from = from.add(d * gradient.strides[0] + h * gradient.strides[1]);
                     }
                     let (mut sums, mut inputs) = (sums, self.inputs.as_slice());
+                    let mut first = 0;
                     while !inputs.is_empty() {
                         let tile = S::TILE_INPUTS.min(1 << inputs.len().ilog2());
                         match tile {
-                            8 => run.accumulate::<S, B, 8>(sums, source, inputs, from),
-                            4 => run.accumulate::<S, B, 4>(sums, source, inputs, from),
-                            2 => run.accumulate::<S, B, 2>(sums, source, inputs, from),
-                            _ => run.accumulate::<S, B, 1>(sums, source, inputs, from),
+                            8 => run.accumulate::<S, B, 8, OWN>(sums, source, inputs, first, from),
+                            4 => run.accumulate::<S, B, 4, OWN>(sums, source, inputs, first, from),
+                            2 => run.accumulate::<S, B, 2, OWN>(sums, source, inputs, first, from),
+                            _ => run.accumulate::<S, B, 1, OWN>(sums, source, inputs, first, from),
                         }
                         sums = sums.add(tile * LANES);
-                        inputs = &inputs[tile..];
+                        (first, inputs) = (first + tile, &inputs[tile..]);
                     }
                 }
             }
@@ -196,7 +202,7 @@ impl WeightGrad {
     /// # Safety
     /// As for the kernel; the chunk must be one of the grid's, and `patch` this thread's scratch.
     #[inline(always)]
-    unsafe fn gather_and_add<S: Simd, const B: usize>(
+    unsafe fn gather_and_add<S: Simd, const B: usize, const OWN: bool>(
         &self,
         (source_block, block): (usize, usize),
         at: &At,
@@ -231,7 +237,7 @@ impl WeightGrad {
                 strides[0] = rows * LANES;
                 *chunk = to.cast_const();
             }
-            self.chunk::<S, B>(sums, patch, &Gradient { blocks, strides }, at.count);
+            self.chunk::<S, B, OWN>(sums, patch, &Gradient { blocks, strides }, at.count);
         }
     }
 }
@@ -253,7 +259,7 @@ struct At {
 }
 
 /// A run of positions, as the innermost loops see it.
-struct Run {
+struct Run<'a> {
     planes: usize,
     rows: usize,
     width: usize,
@@ -261,19 +267,22 @@ struct Run {
     column: usize,
     gradient_strides: [usize; 2],
     sums_stride: usize,
+    own_lanes: &'a [[i32; LANES]],
 }
 
-impl Run {
-    /// Adds the products of the first `I` inputs with `B` blocks of gradients over all positions of the run.
+impl Run<'_> {
+    /// Adds the products of `I` inputs, number `first` and on, with `B` blocks of gradients over all positions of the run. An input is one
+    /// number for all lanes, or where `OWN` one for each.
     ///
     /// # Safety
     /// As for the kernel; there must be as many inputs, and sums for them.
     #[inline(always)]
-    unsafe fn accumulate<S: Simd, const B: usize, const I: usize>(
+    unsafe fn accumulate<S: Simd, const B: usize, const I: usize, const OWN: bool>(
         &self,
         sums: *mut f32,
         source: *const f32,
         inputs: &[usize],
+        first: usize,
         gradient: [*const f32; B],
     ) {
         // Tiles that the registers cannot hold are never asked for, and so that they are never made:
@@ -286,6 +295,10 @@ impl Run {
             for i in 0..I {
                 inputs_of_tile[i] = source.add(inputs[i]);
             }
+            let lanes: [_; I] = match OWN {
+                true => std::array::from_fn(|i| &self.own_lanes[(first + i) % self.own_lanes.len()]),
+                false => [&[0; LANES]; I],
+            };
             let mut held = [[S::zero(); I]; B];
             for plane in 0..self.planes {
                 for row in 0..self.rows {
@@ -301,7 +314,8 @@ impl Run {
                             *from = from.add(LANES);
                         }
                         for i in 0..I {
-                            let x = S::splat(*inputs_of_tile[i].add(at));
+                            let x = inputs_of_tile[i].add(at);
+                            let x = if OWN { S::pick(S::load(x), lanes[i]) } else { S::splat(*x) };
                             for b in 0..B {
                                 held[b][i] = S::fma(g[b], x, held[b][i]);
                             }
@@ -322,23 +336,21 @@ impl Run {
 
 impl Kernel for WeightGrad {
     fn tasks(&self) -> usize {
-        self.cut.groups * self.cut.source_blocks * self.cut.parts
+        self.cut.shared.len() * self.cut.blocks.reach * self.cut.parts
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let cut = &self.cut;
         let (part, task) = (task % cut.parts, task / cut.parts);
-        let (source_block, group) = (task % cut.source_blocks, task / cut.source_blocks);
-        let block = group * GROUP;
-        let blocks = GROUP.min(cut.out_blocks - block);
+        let (at, shared) = (task % cut.blocks.reach, &cut.shared[task / cut.blocks.reach]);
+        let (block, blocks) = (shared.start, shared.len());
+        let pair = (cut.blocks.first[block] + at, block);
         let chunks = cut.batch * cut.chunks[0] * cut.chunks[1];
         // SAFETY: each thread gathers into scratch of its own; each task has sums of its own; chunks are those of the grid.
         unsafe {
-            let sums = self
-                .sums
-                .0
-                .add(part * cut.weights() + block * cut.out_block_weights + source_block * cut.pair_weights);
+            let sums =
+                self.sums.0.add(part * cut.weights() + block * cut.out_block_weights + at * cut.pair_weights);
             for b in 0..blocks {
                 for i in (0..cut.pair_weights).step_by(LANES) {
                     S::store(sums.add(b * cut.out_block_weights + i), S::zero());
@@ -351,9 +363,10 @@ impl Kernel for WeightGrad {
                 let first = [chunk_d * cut.shape.chunk[0], chunk_h * cut.shape.chunk[1]];
                 let count = [0, 1].map(|axis| cut.shape.chunk[axis].min(cut.positions[axis] - first[axis]));
                 let at = At { sample, first, count };
-                match blocks {
-                    1 => self.gather_and_add::<S, 1>((source_block, block), &at, sums, scratch),
-                    _ => self.gather_and_add::<S, 2>((source_block, block), &at, sums, scratch),
+                match (cut.blocks.lanes, blocks) {
+                    (Lanes::Own(_), _) => self.gather_and_add::<S, 1, true>(pair, &at, sums, scratch),
+                    (_, 1) => self.gather_and_add::<S, 1, false>(pair, &at, sums, scratch),
+                    _ => self.gather_and_add::<S, 2, false>(pair, &at, sums, scratch),
                 }
             }
         }

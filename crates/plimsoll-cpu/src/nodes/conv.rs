@@ -5,27 +5,31 @@ use plimsoll_graph::{DType, Op, Side, TensorId, Window};
 use plimsoll_plan::Unsupported;
 
 use super::{Context, Memory, Step, bytes_of, single, total};
-use crate::blocks::{blocks, source_blocks};
+use crate::blocks::blocks;
 use crate::kernel::{Machine, Ptr};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::head::{Head, HeadBack, HeadWeightGrad};
 use crate::kernels::patch::{BlockNorm, Blocks, ImageSource, Source, SourceBlock};
+use crate::kernels::strangers::ClearStrangers;
 use crate::kernels::tap_conv::{Cut, Destination, Operands, TapConv};
 use crate::kernels::transpose_weights::TransposeWeights;
 use crate::kernels::weight_grad::{GradCut, SumParts, WeightGrad};
 use crate::simd::{Element, LANES};
+use crate::weight_blocks::WeightBlocks;
 
 /// The most channels of an image that is convolved.
 const IMAGE_CHANNELS: usize = LANES;
 
 pub(super) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
-    let (window, image, from, to) = match &cx.node.op {
-        Op::Conv(conv) => (&conv.window, cx.input(0), cx.input(0).kind.side(), Some(conv.to)),
-        Op::ConvTranspose(conv) => (&conv.window, cx.input(0), cx.input(0).kind.side(), Some(conv.to)),
-        Op::ConvWeightGrad(conv) => (&conv.window, cx.input(0), Some(conv.from), Some(conv.to)),
+    let image = cx.input(0);
+    let side = image.kind.side();
+    let (window, groups, from, to) = match &cx.node.op {
+        Op::Conv(conv) => (&conv.window, conv.groups, side, Some(conv.to)),
+        Op::ConvTranspose(conv) => (&conv.window, conv.groups, side, Some(conv.to)),
+        Op::ConvWeightGrad(conv) => (&conv.window, conv.groups, Some(conv.from), Some(conv.to)),
         _ => return Ok(()),
     };
-    let point = *window == Window::point();
+    let point = *window == Window::point() && groups == 1;
     let transposed = matches!(cx.node.op, Op::ConvTranspose(_));
     match (from, to) {
         (Some(Side::Features), Some(Side::Features)) => Ok(()),
@@ -44,26 +48,18 @@ pub(super) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
                 ))),
             }
         }
-        _ => Err(cx.unsupported(format!("{from:?} to {to:?} with a kernel {:?}", window.kernel))),
+        _ => Err(cx
+            .unsupported(format!("{from:?} to {to:?} with a kernel {:?} in {groups} groups", window.kernel))),
     }
 }
 
-/// Floats of a column of a gathered patch.
-fn lanes(side: Side, channels: usize) -> usize {
-    match side {
-        Side::Image if channels <= 4 => 4,
-        _ => LANES,
-    }
-}
-
-/// A convolution or transposed convolution to features: its grid, how it is cut, blocks of its source and its result.
+/// A convolution or transposed convolution to features: its grid, how it is cut, how its weights lie.
 struct Forward {
     grid: TapGrid,
     cut: Cut,
     batch: usize,
-    source_blocks: usize,
-    out_blocks: usize,
-    /// Blocks of weights to be turned round, for a transposed convolution.
+    blocks: WeightBlocks,
+    /// Floats of weights that are turned round, for a transposed convolution.
     turned: usize,
 }
 
@@ -72,31 +68,22 @@ impl Forward {
         let result = &cx.output(0).shape;
         let source = cx.input(0);
         let spatial = source.shape.spatial();
-        let out_blocks = blocks(result.channels());
         let side = source.kind.side().unwrap_or(Side::Features);
-        let (grid, source_blocks, turned) = match &cx.node.op {
+        let (grid, channels, groups, taps) = match &cx.node.op {
             Op::ConvTranspose(conv) => {
-                let source_blocks = blocks(source.shape.channels());
                 let grid = TapGrid::transposed(&conv.window, spatial, conv.output);
-                let turned = TransposeWeights::count(out_blocks, source_blocks, conv.window.taps());
-                (grid, source_blocks, turned)
+                (grid, vec![source.shape.channels()], conv.groups, conv.window.taps())
             }
             Op::Conv(conv) => {
-                let channels: Vec<usize> = sources_of(&conv.loads, cx)
-                    .iter()
-                    .map(|source| cx.program.shape(source.value).channels())
-                    .collect();
-                let source_blocks = match side {
-                    Side::Features => source_blocks(&channels),
-                    Side::Image => 1,
-                };
-                (TapGrid::convolution(&conv.window, spatial, result.spatial()), source_blocks, 0)
+                let grid = TapGrid::convolution(&conv.window, spatial, result.spatial());
+                (grid, channels_of(&sources_of(&conv.loads, cx), cx), conv.groups, 0)
             }
-            _ => (TapGrid::convolution(&Window::point(), spatial, spatial), 1, 0),
+            op => unreachable!("{} has no result that is convolved", op.rule().name()),
         };
-        let column = lanes(side, source.shape.channels());
-        let cut = Cut::new(&grid, result.batch(), source_blocks, column, out_blocks);
-        Forward { grid, cut, batch: result.batch(), source_blocks, out_blocks, turned }
+        let blocks = WeightBlocks::new(result.channels(), &channels, groups, side);
+        let cut = Cut::new(&grid, result.batch(), &blocks);
+        let turned = blocks.count(taps);
+        Forward { grid, cut, batch: result.batch(), blocks, turned }
     }
 
     fn pieces(&self, threads: usize) -> [usize; 2] {
@@ -113,24 +100,11 @@ struct Backward {
 impl Backward {
     fn of(cx: &Context<'_>, conv: &ConvWeightGrad) -> Backward {
         let (sources, gradient) = split(conv, cx);
-        let source = cx.program.tensor(sources[0].value);
+        let source = cx.program.shape(sources[0].value);
         let result = cx.program.shape(gradient.value);
-        let grid = TapGrid::convolution(&conv.window, source.shape.spatial(), result.spatial());
-        let channels: Vec<usize> =
-            sources.iter().map(|source| cx.program.shape(source.value).channels()).collect();
-        let (source_blocks, used) = match conv.from {
-            Side::Features => (source_blocks(&channels), LANES),
-            Side::Image => (1, channels[0]),
-        };
-        let column = (lanes(conv.from, channels[0]), used);
-        let cut = GradCut::new(
-            &grid,
-            result.batch(),
-            source_blocks,
-            column,
-            blocks(result.channels()),
-            conv.window.taps(),
-        );
+        let grid = TapGrid::convolution(&conv.window, source.spatial(), result.spatial());
+        let blocks = WeightBlocks::new(result.channels(), &channels_of(&sources, cx), conv.groups, conv.from);
+        let cut = GradCut::new(&grid, result.batch(), blocks, conv.window.taps());
         Backward { grid, cut }
     }
 
@@ -160,6 +134,10 @@ fn head_partial(cx: &Context<'_>, conv: &ConvWeightGrad) -> usize {
 
 pub(super) fn sources_of(loads: &[Load], cx: &Context<'_>) -> Vec<SourceOperands<TensorId>> {
     Load::take_all(loads, &cx.node.inputs).map(|(sources, _)| sources).unwrap_or_default()
+}
+
+fn channels_of(sources: &[SourceOperands<TensorId>], cx: &Context<'_>) -> Vec<usize> {
+    sources.iter().map(|source| cx.program.shape(source.value).channels()).collect()
 }
 
 /// The operands behind those of the sources.
@@ -284,7 +262,7 @@ fn convolution(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn St
         patches: patches.cast(),
     };
     let taps = conv.window.taps();
-    single(TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands))
+    single(TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.blocks, operands))
 }
 
 /// Turns the weights round, then convolves with them.
@@ -321,10 +299,10 @@ fn transposed(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Bo
     }
     let turn = TransposeWeights {
         weights: memory.tensor(rest[0]),
+        blocks: WeightBlocks::new(weights.shape.dim(0), sources, conv.groups, Side::Features),
         turned: turned.cast(),
-        out_blocks: forward.source_blocks,
-        in_blocks: source_blocks(sources),
-        wanted: first.1..first.1 + forward.out_blocks,
+        turned_blocks: forward.blocks.clone(),
+        first: first.1,
         taps,
     };
     let operands = Operands {
@@ -334,14 +312,15 @@ fn transposed(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Bo
         result: destination(cx, memory, conv.accumulate.then(|| rest[rest.len() - 1])),
         patches: patches.cast(),
     };
-    let conv = TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands);
+    let conv = TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.blocks, operands);
     Box::new(Transposed { turn, conv })
 }
 
-/// Partial sums, then their sum.
+/// Partial sums, then their sum, less what belongs to no group.
 struct Partial<K> {
     sums: K,
     add: Option<SumParts>,
+    clear: Option<ClearStrangers>,
 }
 
 impl<K: crate::kernel::Kernel + Send> Step for Partial<K> {
@@ -351,6 +330,9 @@ impl<K: crate::kernel::Kernel + Send> Step for Partial<K> {
             machine.launch(&self.sums);
             if let Some(add) = &self.add {
                 machine.launch(add);
+            }
+            if let Some(clear) = &self.clear {
+                machine.launch(clear);
             }
         }
     }
@@ -366,9 +348,12 @@ fn weight_grad(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvWeightGrad) -> 
     };
     let result = memory.tensor::<f32>(cx.node.outputs[0]);
     let add = SumParts::of(&backward.cut, partial, result);
+    let blocks = backward.cut.blocks.clone();
+    let taps = conv.window.taps();
+    let clear = blocks.has_strangers().then_some(ClearStrangers { weights: result, blocks, taps });
     let gradient = stored_blocks(&[gradient], cx, memory);
     let sums = WeightGrad::new(&backward.grid, backward.cut, source, gradient, (result, partial, gathered));
-    Box::new(Partial { sums, add })
+    Box::new(Partial { sums, add, clear })
 }
 
 fn head<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn Step> {
@@ -424,5 +409,5 @@ fn head_weight_grad<T: Element>(
         classes: shape.channels(),
         voxels: shape.voxels(),
     };
-    Box::new(Partial { sums, add: Some(add) })
+    Box::new(Partial { sums, add: Some(add), clear: None })
 }

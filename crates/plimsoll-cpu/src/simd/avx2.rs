@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Body, Simd};
+use super::{Body, LANES, Simd};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx2;
@@ -68,6 +68,15 @@ impl Simd for Avx2 {
             let low = _mm256_cmp_ps::<_CMP_GT_OQ>(x.0, zero);
             let high = _mm256_cmp_ps::<_CMP_GT_OQ>(x.1, zero);
             (_mm256_blendv_ps(b.0, a.0, low), _mm256_blendv_ps(b.1, a.1, high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn pick(v: V, from: &[i32; LANES]) -> V {
+        unsafe {
+            // Of an index, the low three bits count: those within a half.
+            let half =
+                |v, from: &[i32]| _mm256_permutevar8x32_ps(v, _mm256_loadu_si256(from.as_ptr().cast()));
+            (half(v.0, &from[..8]), half(v.1, &from[8..]))
         }
     }
     #[inline(always)]

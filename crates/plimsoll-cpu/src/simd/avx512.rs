@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Body, Simd};
+use super::{Body, LANES, Simd};
 
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
@@ -57,6 +57,10 @@ impl Simd for Avx512 {
     #[inline(always)]
     unsafe fn where_positive(x: __m512, a: __m512, b: __m512) -> __m512 {
         unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(x, _mm512_setzero_ps()), b, a) }
+    }
+    #[inline(always)]
+    unsafe fn pick(v: __m512, from: &[i32; LANES]) -> __m512 {
+        unsafe { _mm512_permutexvar_ps(_mm512_loadu_si512(from.as_ptr().cast()), v) }
     }
     #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> __m512 {

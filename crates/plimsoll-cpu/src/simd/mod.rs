@@ -117,6 +117,8 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// Lane by lane, `a` where x > 0, else `b`.
     unsafe fn where_positive(x: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// Lane i of the result is lane `from[i]` of v, which must be in the same half.
+    unsafe fn pick(v: Self::V, from: &[i32; LANES]) -> Self::V;
     /// Widens sixteen bf16.
     unsafe fn load_bf16(p: *const u16) -> Self::V;
     /// Rounds to the nearest bf16, ties to even.

@@ -73,6 +73,10 @@ impl Simd for Portable {
         r
     }
     #[inline(always)]
+    unsafe fn pick(v: V, from: &[i32; LANES]) -> V {
+        from.map(|lane| v[lane as usize])
+    }
+    #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> V {
         let mut r = [0.0; LANES];
         for (i, r) in r.iter_mut().enumerate() {

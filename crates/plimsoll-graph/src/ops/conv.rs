@@ -1,5 +1,7 @@
 //! Convolution.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{ChannelSum, ConvTranspose, ConvWeightGrad, Load, SourceOperands};
@@ -11,14 +13,21 @@ use crate::{
 /// Convolution (cross-correlation, as the field calls it) over one or several sources, read as if they stood one behind the
 /// other along the channels: a concatenation that never exists.
 ///
-/// Operands: the sources `[N, Cᵢ, D, H, W]` with what their loads take, weights `[O, ΣCᵢ, kd, kh, kw]`, and where `bias`,
-/// `[O]`. Result: `[N, O, D', H', W']` with D' = ⌊(D + 2p − k)/s⌋ + 1.
+/// Operands: the sources `[N, Cᵢ, D, H, W]` with what their loads take, weights `[O, ΣCᵢ / groups, kd, kh, kw]`, and where
+/// `bias`, `[O]`. Result: `[N, O, D', H', W']` with D' = ⌊(D + 2p − k)/s⌋ + 1.
 ///
-/// y\[n,o,p\] = b\[o\] + Σ w\[o,i,k\] · x\[n,i,s·p − padding + k\]
+/// y\[n,o,p\] = b\[o\] + Σ w\[o,i,k\] · x\[n,g(o) + i,s·p − padding + k\]
+///
+/// Channels are cut into groups, in order; each output is a sum over the inputs of its own group, whose first is
+/// g(o) = ⌊o · groups / O⌋ · C / groups (as `torch.nn.Conv3d` has it; one group is the convolution of all with all, as many
+/// groups as channels the depthwise one). More than one group needs a single source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Conv {
     /// Kernel, stride and padding.
     pub window: Window,
+    /// Groups of channels.
+    #[serde(default = "one_group")]
+    pub groups: usize,
     /// How each source is read.
     pub loads: Vec<Load>,
     /// Whether a bias is added.
@@ -28,10 +37,21 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// A convolution of plainly read sources.
+    /// A convolution of plainly read sources, all channels with all.
     pub fn new(window: Window, sources: usize, bias: bool, to: Side) -> Conv {
-        Conv { window, loads: vec![Load::Plain; sources], bias, to }
+        Conv { window, groups: 1, loads: vec![Load::Plain; sources], bias, to }
     }
+
+    /// The same within groups of channels.
+    #[must_use]
+    pub fn grouped(self, groups: usize) -> Conv {
+        Conv { groups, ..self }
+    }
+}
+
+/// What a program means that says nothing about groups.
+pub(super) fn one_group() -> usize {
+    1
 }
 
 const NAME: &str = "conv";
@@ -78,26 +98,48 @@ pub(super) fn check_norm(op: &'static str, source: &SourceOperands<&TensorInfo>)
     Ok(())
 }
 
+/// The shape of the weights of a convolution, if its channels can be cut into such groups.
+pub(super) fn weight_shape(
+    op: &'static str,
+    outputs: usize,
+    sources: &[usize],
+    window: &Window,
+    groups: usize,
+) -> Result<Shape, GraphError> {
+    let inputs: usize = sources.iter().sum();
+    let even = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
+    if !even || (groups > 1 && sources.len() > 1) {
+        return Err(GraphError::Groups { op, groups, sources: sources.to_vec(), outputs });
+    }
+    let [kd, kh, kw] = window.kernel;
+    Ok(Shape(vec![outputs, inputs / groups, kd, kh, kw]))
+}
+
 /// Checks a weight operand and returns its number of outputs.
 pub(super) fn expect_weights(
     op: &'static str,
     weights: &TensorInfo,
-    window: &Window,
+    (window, groups): (&Window, usize),
     sources: &[usize],
     sides: (Side, Side),
 ) -> Result<usize, GraphError> {
     let expected = Kind::Weights { sources: sources.to_vec(), from: sides.0, to: sides.1 };
     expect_kind(op, "weights", weights, |kind| *kind == expected, "weights for these sources and sides")?;
     let outputs = weights.shape.dim(0);
-    let [kd, kh, kw] = window.kernel;
-    let shape = Shape(vec![outputs, sources.iter().sum(), kd, kh, kw]);
-    expect_shape(op, "weights", &weights.shape, &shape)?;
+    expect_shape(op, "weights", &weights.shape, &weight_shape(op, outputs, sources, window, groups)?)?;
     Ok(outputs)
 }
 
-/// Multiply-adds of a convolution, from the volume on its strided side.
+/// Operations of a convolution, from the volume on its strided side and the channels of a group on the other.
 pub(super) fn conv_flops(strided: &Shape, other_channels: usize, window: &Window) -> u64 {
     2 * strided.count() as u64 * other_channels as u64 * window.taps() as u64
+}
+
+/// The inputs that an output is a sum over, one after the other.
+pub(super) fn inputs_of(output: usize, outputs: usize, inputs: usize, groups: usize) -> Range<usize> {
+    let width = inputs / groups;
+    let first = output * groups / outputs * width;
+    first..first + width
 }
 
 impl Rule for Conv {
@@ -108,8 +150,13 @@ impl Rule for Conv {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         let (sources, rest) = Load::take_exactly(NAME, &self.loads, inputs, 1 + usize::from(self.bias))?;
         let sources = infer_sources(NAME, &sources)?;
-        let outputs =
-            expect_weights(NAME, rest[0], &self.window, &sources.channels, (sources.side, self.to))?;
+        let outputs = expect_weights(
+            NAME,
+            rest[0],
+            (&self.window, self.groups),
+            &sources.channels,
+            (sources.side, self.to),
+        )?;
         if let Some(bias) = rest.get(1) {
             expect_shape(NAME, "the bias", &bias.shape, &Shape(vec![outputs]))?;
         }
@@ -135,6 +182,7 @@ impl Rule for Conv {
             };
             let grad = ConvWeightGrad {
                 window: self.window,
+                groups: self.groups,
                 loads: self.loads.clone(),
                 result_load: Load::Plain,
                 from,
@@ -158,6 +206,7 @@ impl Rule for Conv {
                 let known = tape.gradient_of(*source);
                 let grad = ConvTranspose {
                     window: self.window,
+                    groups: self.groups,
                     load: Load::Plain,
                     first_channel,
                     channels,
@@ -180,7 +229,7 @@ impl Rule for Conv {
         let channels = Load::take_all(&self.loads, inputs)
             .map_or(0, |(sources, _)| sources.iter().map(|source| source.value.shape.channels()).sum());
         Cost {
-            flops: conv_flops(&outputs[0].shape, channels, &self.window),
+            flops: conv_flops(&outputs[0].shape, channels / self.groups, &self.window),
             ..Cost::streaming(inputs, outputs)
         }
     }
@@ -193,14 +242,10 @@ impl Rule for Conv {
         let Some((sources, rest)) = Load::take_all(&self.loads, inputs) else { return Vec::new() };
         let loaded: Vec<Array> = sources.iter().map(SourceOperands::loaded).collect();
         let mut y = Array::zeros(results[0].clone());
+        let (inputs, outputs) = (all_channels(&loaded), results[0].channels());
         for_each_tap(&self.window, &results[0], |n, o, place, at, tap| {
-            let mut first_channel = 0;
-            for source in &loaded {
-                for channel in 0..source.shape.channels() {
-                    let w = weight_at(rest[0], o, first_channel + channel, tap);
-                    y.data[place] += w * source.voxel(n, channel, at);
-                }
-                first_channel += source.shape.channels();
+            for (i, channel) in inputs_of(o, outputs, inputs, self.groups).enumerate() {
+                y.data[place] += weight_at(rest[0], o, i, tap) * voxel_of(&loaded, n, channel, at);
             }
         });
         if let Some(bias) = rest.get(1) {
@@ -214,7 +259,23 @@ impl Rule for Conv {
     }
 }
 
-/// The weight of an output, an input and a tap (the place within the kernel).
+/// Channels of all sources.
+pub(super) fn all_channels(sources: &[Array]) -> usize {
+    sources.iter().map(|source| source.shape.channels()).sum()
+}
+
+/// A voxel of sources that stand one behind the other along the channels.
+pub(super) fn voxel_of(sources: &[Array], sample: usize, mut channel: usize, at: [isize; 3]) -> f64 {
+    for source in sources {
+        if channel < source.shape.channels() {
+            return source.voxel(sample, channel, at);
+        }
+        channel -= source.shape.channels();
+    }
+    0.0
+}
+
+/// The weight of an output, an input of its group and a tap (the place within the kernel).
 pub(super) fn weight_at(weights: &Array, output: usize, input: usize, tap: usize) -> f64 {
     let taps = weights.shape.spatial().iter().product::<usize>();
     weights.data[(output * weights.shape.dim(1) + input) * taps + tap]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::conv::{check_norm, conv_flops, expect_weights, for_each_tap, weight_at};
+use super::conv::{check_norm, conv_flops, expect_weights, for_each_tap, inputs_of, one_group, weight_at};
 use super::{ChannelSum, Conv, ConvWeightGrad, Load, SourceOperands};
 use crate::op::{expect_shape, expect_volume, upstream};
 use crate::{
@@ -11,15 +11,20 @@ use crate::{
 
 /// The transpose of a [`Conv`] as a linear map, from its result to some channels of its sources.
 ///
-/// Operands: a source `[N, O, D', H', W']` with what its load takes; weights `[O, I, kd, kh, kw]`, as of the convolution that
+/// Operands: a source `[N, O, D', H', W']` with what its load takes; weights `[O, I / groups, kd, kh, kw]`, as of the convolution that
 /// this transposes (which is how PyTorch stores `ConvTranspose3d.weight`); where `bias`, `[channels]`; where `accumulate`, a
 /// volume like the result, to which the result is added. Result: `[N, channels, D, H, W]`.
 ///
 /// x\[n,i,s·p − padding + k\] += w\[o, first_channel + i, k\] · y\[n,o,p\]
+///
+/// With groups, x\[n,g(o) + i,…\] += w\[o,i,k\] · y\[n,o,p\] with g as there; all channels are then wanted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvTranspose {
     /// Kernel, stride and padding of the convolution that this transposes.
     pub window: Window,
+    /// Groups of channels.
+    #[serde(default = "one_group")]
+    pub groups: usize,
     /// How the source is read.
     pub load: Load,
     /// The first of the weights' inputs that is wanted.
@@ -59,7 +64,8 @@ impl Rule for ConvTranspose {
                 expected: "weights",
             });
         };
-        let outputs = expect_weights(NAME, weights, &self.window, of_weights, (self.to, side))?;
+        let outputs =
+            expect_weights(NAME, weights, (&self.window, self.groups), of_weights, (self.to, side))?;
         if outputs != shape.channels() || self.window.output(self.output) != Some(shape.spatial()) {
             return Err(GraphError::Shape {
                 op: NAME,
@@ -102,7 +108,7 @@ impl Rule for ConvTranspose {
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(dx) = upstream(tape, node, 0) else { return Ok(()) };
         let (source, weights) = (node.inputs[0], node.inputs[1]);
-        let whole = tape.program().shape(weights).dim(1) == self.channels;
+        let whole = tape.program().shape(weights).dim(1) * self.groups == self.channels;
         if self.load != Load::Plain || self.accumulate || !whole {
             return Err(GraphError::NoGradient { op: NAME, operand: "its source, in this form" });
         }
@@ -110,6 +116,7 @@ impl Rule for ConvTranspose {
         if tape.needs(weights) {
             let grad = ConvWeightGrad {
                 window: self.window,
+                groups: self.groups,
                 loads: vec![Load::Plain],
                 result_load: Load::Plain,
                 from: self.to,
@@ -123,7 +130,8 @@ impl Rule for ConvTranspose {
             tape.add(node.inputs[2], db)?;
         }
         if tape.needs(source) {
-            let dy = tape.push(Conv::new(self.window, 1, false, side), &[dx, weights])?[0];
+            let conv = Conv::new(self.window, 1, false, side).grouped(self.groups);
+            let dy = tape.push(conv, &[dx, weights])?[0];
             tape.add(source, dy)?;
         }
         Ok(())
@@ -131,7 +139,7 @@ impl Rule for ConvTranspose {
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         Cost {
-            flops: conv_flops(&inputs[0].shape, self.channels, &self.window),
+            flops: conv_flops(&inputs[0].shape, self.channels / self.groups, &self.window),
             ..Cost::streaming(inputs, outputs)
         }
     }
@@ -154,7 +162,7 @@ impl Rule for ConvTranspose {
             true => rest[rest.len() - 1].clone(),
             false => Array::zeros(results[0].clone()),
         };
-        let extent = x.shape.spatial();
+        let (extent, outputs) = (x.shape.spatial(), source.shape.channels());
         for_each_tap(&self.window, &source.shape, |n, o, place, at, tap| {
             let mut offset = 0;
             for (at, extent) in at.into_iter().zip(extent) {
@@ -163,8 +171,8 @@ impl Rule for ConvTranspose {
                     _ => return,
                 }
             }
-            for channel in 0..self.channels {
-                let w = weight_at(rest[0], o, self.first_channel + channel, tap);
+            for (i, channel) in inputs_of(o, outputs, self.channels, self.groups).enumerate() {
+                let w = weight_at(rest[0], o, self.first_channel + i, tap);
                 let to = x.plane(n, channel) + offset;
                 x.data[to] += w * source.data[place];
             }

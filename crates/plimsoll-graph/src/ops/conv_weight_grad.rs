@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::conv::{check_norm, conv_flops, for_each_tap, infer_sources};
+use super::conv::{
+    all_channels, check_norm, conv_flops, for_each_tap, infer_sources, inputs_of, one_group, voxel_of,
+    weight_shape,
+};
 use super::{Load, SourceOperands};
 use crate::op::{expect_shape, expect_volume};
 use crate::{Array, Cost, GraphError, Kind, Recompute, Rule, Shape, Side, Signature, TensorInfo, Window};
@@ -11,13 +14,16 @@ use crate::{Array, Cost, GraphError, Kind, Recompute, Rule, Shape, Side, Signatu
 ///
 /// Operands: the convolution's sources with what their loads take, then the gradient of its result `[N, O, D', H', W']` with
 /// what `result_load` takes. (For a transposed convolution the two change places: its own source is the "result" here, and
-/// may be one that is normalised on the way in.) Result: `[O, ΣCᵢ, kd, kh, kw]`.
+/// may be one that is normalised on the way in.) Result: `[O, ΣCᵢ / groups, kd, kh, kw]`.
 ///
-/// dw\[o,i,k\] = Σ dy\[n,o,p\] · x\[n,i,s·p − padding + k\]
+/// dw\[o,i,k\] = Σ dy\[n,o,p\] · x\[n,g(o) + i,s·p − padding + k\], with g as there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ConvWeightGrad {
     /// Kernel, stride and padding of the convolution.
     pub window: Window,
+    /// Groups of channels.
+    #[serde(default = "one_group")]
+    pub groups: usize,
     /// How each source is read.
     pub loads: Vec<Load>,
     /// How the gradient of the result is read.
@@ -54,8 +60,7 @@ impl Rule for ConvWeightGrad {
                 expected: "on the side that the op says",
             });
         }
-        let [kd, kh, kw] = self.window.kernel;
-        let shape = Shape(vec![outputs, sources.channels.iter().sum(), kd, kh, kw]);
+        let shape = weight_shape(NAME, outputs, &sources.channels, &self.window, self.groups)?;
         let kind = Kind::Weights { sources: sources.channels, from: self.from, to: self.to };
         Ok(vec![Signature::new(shape, kind)])
     }
@@ -78,15 +83,11 @@ impl Rule for ConvWeightGrad {
         let loaded: Vec<Array> = sources.iter().map(SourceOperands::loaded).collect();
         let dy = result.loaded();
         let mut dw = Array::zeros(results[0].clone());
-        let (inputs_of_weights, taps) = (dw.shape.dim(1), self.window.taps());
+        let (inputs, outputs) = (all_channels(&loaded), dy.shape.channels());
+        let (width, taps) = (dw.shape.dim(1), self.window.taps());
         for_each_tap(&self.window, &dy.shape, |n, o, place, at, tap| {
-            let mut first_channel = 0;
-            for source in &loaded {
-                for channel in 0..source.shape.channels() {
-                    let to = (o * inputs_of_weights + first_channel + channel) * taps + tap;
-                    dw.data[to] += dy.data[place] * source.voxel(n, channel, at);
-                }
-                first_channel += source.shape.channels();
+            for (i, channel) in inputs_of(o, outputs, inputs, self.groups).enumerate() {
+                dw.data[(o * width + i) * taps + tap] += dy.data[place] * voxel_of(&loaded, n, channel, at);
             }
         });
         vec![dw]

@@ -11,18 +11,22 @@ use crate::args::BenchKernels;
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 
-/// A convolution of a batch of one.
+/// A convolution.
 struct Layer {
+    batch: usize,
     channels: usize,
     features: usize,
+    groups: usize,
     extent: [usize; 3],
     window: Window,
 }
 
 #[derive(Serialize)]
 struct Row {
+    batch: usize,
     channels: usize,
     features: usize,
+    groups: usize,
     extent: [usize; 3],
     kernel: [usize; 3],
     stride: [usize; 3],
@@ -32,9 +36,26 @@ struct Row {
     fraction_of_peak: f64,
 }
 
-/// The layers of U-Nets, and some odd ones.
+/// The layers of U-Nets, and some odd ones; then those of a ResNeXt in two dimensions.
 fn layers() -> Vec<Layer> {
-    let layer = |channels, features, edge, window| Layer { channels, features, extent: [edge; 3], window };
+    let layer = |channels, features, edge, window| Layer {
+        batch: 1,
+        channels,
+        features,
+        groups: 1,
+        extent: [edge; 3],
+        window,
+    };
+    let flat = |channels, features, groups, edge, window| Layer {
+        batch: 8,
+        channels,
+        features,
+        groups,
+        extent: [1, edge, edge],
+        window,
+    };
+    let same_flat = Window::same([1, 3, 3], [1; 3]);
+    let stem = Window { kernel: [1, 7, 7], stride: [1, 2, 2], padding: [0, 3, 3] };
     let same = Window::same([3; 3], [1; 3]);
     vec![
         layer(1, 32, 64, same),
@@ -49,6 +70,13 @@ fn layers() -> Vec<Layer> {
         layer(32, 32, 64, Window::same([1, 3, 3], [1; 3])),
         layer(32, 32, 64, Window::point()),
         layer(32, 64, 64, Window::blocks([2; 3])),
+        flat(3, 64, 1, 224, stem),
+        flat(128, 128, 32, 56, same_flat),
+        flat(256, 256, 32, 28, same_flat),
+        flat(512, 512, 32, 14, same_flat),
+        flat(1024, 1024, 32, 7, same_flat),
+        flat(256, 256, 32, 56, Window::same([1, 3, 3], [1, 2, 2])),
+        flat(128, 128, 128, 56, same_flat),
     ]
 }
 
@@ -61,18 +89,21 @@ fn program(layer: &Layer, precision: DType) -> Result<Program, GraphError> {
         Side::Image => (Kind::Image, DType::F32),
         Side::Features => (Kind::Features, precision),
     };
-    let x = program.input("x", Shape::volume(1, layer.channels, layer.extent), x_kind);
-    let dy = program.input("dy", Shape::volume(1, layer.features, output), Kind::Features);
+    let x = program.input("x", Shape::volume(layer.batch, layer.channels, layer.extent), x_kind);
+    let dy = program.input("dy", Shape::volume(layer.batch, layer.features, output), Kind::Features);
     program.tensors[x.index()].dtype = x_type;
     program.tensors[dy.index()].dtype = precision;
     let [d, h, w] = layer.window.kernel;
     let kind = Kind::Weights { sources: vec![layer.channels], from, to: Side::Features };
-    let weights = program.input("weights", Shape(vec![layer.features, layer.channels, d, h, w]), kind);
-    let y = program.push(Conv::new(layer.window, 1, false, Side::Features), &[x, weights])?[0];
+    let weights =
+        program.input("weights", Shape(vec![layer.features, layer.channels / layer.groups, d, h, w]), kind);
+    let conv = Conv::new(layer.window, 1, false, Side::Features).grouped(layer.groups);
+    let y = program.push(conv, &[x, weights])?[0];
     program.mark_output(y, FORWARD);
     if from == Side::Features {
         let back = ConvTranspose {
             window: layer.window,
+            groups: layer.groups,
             load: Load::Plain,
             first_channel: 0,
             channels: layer.channels,
@@ -86,6 +117,7 @@ fn program(layer: &Layer, precision: DType) -> Result<Program, GraphError> {
     }
     let grad = ConvWeightGrad {
         window: layer.window,
+        groups: layer.groups,
         loads: vec![Load::Plain],
         result_load: Load::Plain,
         from,
@@ -107,7 +139,9 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let budget = Budget::new(limits(&System::default(), None).line);
     let peak = fma_peak(threads)?;
     let mut rows = Vec::new();
-    for layer in layers() {
+    let flat = |layer: &Layer| layer.extent[0] == 1;
+    for layer in layers().into_iter().filter(|layer| args.axes.is_none_or(|axes| flat(layer) == (axes == 2)))
+    {
         let program = program(&layer, args.precision.into())?;
         let plan = plan(std::slice::from_ref(&program), &layout, Options::default())?;
         let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
@@ -124,7 +158,9 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
             let best = runs.iter().map(|times| times[at].1).fold(f64::INFINITY, f64::min);
             let flops = program.cost(node).flops as f64;
             rows.push(Row {
+                batch: layer.batch,
                 channels: layer.channels,
+                groups: layer.groups,
                 features: layer.features,
                 extent: layer.extent,
                 kernel: layer.window.kernel,
@@ -140,13 +176,23 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
         return json(&rows);
     }
     println!("multiply-add peak of {threads} threads: {:.0} GFLOP/s", peak / 1e9);
-    let mut table =
-        Table::new(["channels", "extent", "kernel", "stride", "pass", "ms", "GFLOP/s", "of the peak"]);
+    let mut table = Table::new([
+        "channels",
+        "groups",
+        "extent",
+        "kernel",
+        "stride",
+        "pass",
+        "ms",
+        "GFLOP/s",
+        "of the peak",
+    ]);
     let triple = |[d, h, w]: [usize; 3]| format!("{d}×{h}×{w}");
     for row in rows {
         table.row([
             format!("{} → {}", row.channels, row.features),
-            triple(row.extent),
+            row.groups.to_string(),
+            format!("{} of {}", row.batch, triple(row.extent)),
             triple(row.kernel),
             triple(row.stride),
             row.pass,
