@@ -595,6 +595,7 @@ pub fn heads(precision: DType) -> Vec<Case> {
             let gradient = w.push(gradient, &[logits, labels, sums, upstream])[0];
             let grad = ConvWeightGrad {
                 window: Window::point(),
+                groups: 1,
                 loads: vec![Load::Plain],
                 result_load: Load::Plain,
                 from: Features,
@@ -606,6 +607,7 @@ pub fn heads(precision: DType) -> Vec<Case> {
             }
             let back = ConvTranspose {
                 window: Window::point(),
+                groups: 1,
                 load: Load::Plain,
                 first_channel: 0,
                 channels,

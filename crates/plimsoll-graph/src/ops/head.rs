@@ -159,9 +159,11 @@ impl HeadGrad {
             bias: false,
             accumulate: self.accumulate,
             window: Window::point(),
+            groups: 1,
         };
         let weights = ConvWeightGrad {
             window: Window::point(),
+            groups: 1,
             loads: vec![self.head.load],
             result_load: Load::Plain,
             from: Side::Features,
