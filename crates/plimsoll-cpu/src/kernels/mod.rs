@@ -3,6 +3,7 @@
 pub(crate) mod geometry;
 pub(crate) mod head;
 pub(crate) mod loss;
+pub(crate) mod morphology;
 pub(crate) mod norm;
 pub(crate) mod optimizer;
 pub(crate) mod patch;

@@ -3,6 +3,7 @@
 mod conv;
 mod elementwise;
 mod loss;
+mod morphology;
 mod norm;
 mod update;
 
@@ -88,6 +89,18 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
         Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvWeightGrad(_) => conv::supports(cx),
         Op::NormStats(_) | Op::NormAct(_) | Op::NormActGrad(_) => norm::supports(cx),
         Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => Ok(()),
+        Op::BoxExtreme(_)
+        | Op::BoxExtremeGrad(_)
+        | Op::ClDice(_)
+        | Op::ClDiceGrad(_)
+        | Op::CrossErosion(_)
+        | Op::CrossErosionGrad(_)
+        | Op::MeanDifference(_)
+        | Op::MeanDifferenceGrad(_)
+        | Op::OverlapSums(_)
+        | Op::OverlapSumsGrad(_)
+        | Op::SkeletonStep(_)
+        | Op::SkeletonStepGrad(_) => morphology::supports(cx),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) | Op::Accumulate(_) => Ok(()),
         Op::Add(_)
         | Op::LeakyRelu(_)
@@ -105,6 +118,14 @@ pub(crate) fn scratch(cx: &Context<'_>) -> usize {
         Op::Conv(_) | Op::ConvTranspose(_) | Op::ConvWeightGrad(_) => conv::scratch(cx),
         Op::NormStats(_) | Op::NormActGrad(_) => norm::scratch(cx),
         Op::SoftmaxStats(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => loss::scratch(cx),
+        Op::BoxExtreme(_)
+        | Op::BoxExtremeGrad(_)
+        | Op::CrossErosion(_)
+        | Op::CrossErosionGrad(_)
+        | Op::MeanDifference(_)
+        | Op::OverlapSums(_)
+        | Op::SkeletonStep(_)
+        | Op::SkeletonStepGrad(_) => morphology::scratch(cx),
         Op::GradNorm(_) => update::scratch(cx),
         _ => 0,
     }
@@ -124,6 +145,18 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
         Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => {
             loss::bind(cx, memory)
         }
+        Op::BoxExtreme(_)
+        | Op::BoxExtremeGrad(_)
+        | Op::ClDice(_)
+        | Op::ClDiceGrad(_)
+        | Op::CrossErosion(_)
+        | Op::CrossErosionGrad(_)
+        | Op::MeanDifference(_)
+        | Op::MeanDifferenceGrad(_)
+        | Op::OverlapSums(_)
+        | Op::OverlapSumsGrad(_)
+        | Op::SkeletonStep(_)
+        | Op::SkeletonStepGrad(_) => morphology::bind(cx, memory),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) => update::bind(cx, memory),
         Op::Add(_)
         | Op::Accumulate(_)

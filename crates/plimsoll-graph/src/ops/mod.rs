@@ -13,6 +13,7 @@ mod hard_counts;
 mod leaky_relu;
 mod load;
 mod loss;
+mod morphology;
 mod norm;
 mod norm_act;
 mod optimizer;
@@ -34,6 +35,10 @@ pub use load::{Load, SourceOperands};
 pub use loss::{
     Activation, Component, CompositeLoss, CompositeLossGrad, CrossEntropy, Focal, FocalTversky,
     GeneralizedDice, Loss, Piece, SoftDice, Tversky, VolumeWeight, VoxelSum, WeightedBce, softmax,
+};
+pub use morphology::{
+    BoxExtreme, BoxExtremeGrad, ClDice, ClDiceGrad, CrossErosion, CrossErosionGrad, Extreme, MeanDifference,
+    MeanDifferenceGrad, OverlapSums, OverlapSumsGrad, SkeletonStep, SkeletonStepGrad, Union,
 };
 pub use norm::NormStats;
 pub use norm_act::{NormAct, NormActGrad};
