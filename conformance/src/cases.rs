@@ -2,11 +2,11 @@
 
 use plimsoll_graph::ops::{
     Accumulate, Activation, AdamW, Add, BoxExtreme, BoxExtremeGrad, ChannelSum, ClDice, ClDiceGrad,
-    Component, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, CrossEntropy,
+    Component, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, Counted, CrossEntropy,
     CrossErosion, CrossErosionGrad, DownsampleLabels, Extreme, Fill, Focal, FocalTversky, GeneralizedDice,
     GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load, Loss, MeanDifference, MeanDifferenceGrad, NormAct,
-    NormActGrad, NormStats, OverlapSums, OverlapSumsGrad, Sgd, SkeletonStep, SkeletonStepGrad, SoftDice,
-    Tversky, Union, VolumeWeight, WeightedBce, WeightedSum,
+    NormActGrad, NormStats, OneHot, OverlapSums, OverlapSumsGrad, Sgd, SkeletonStep, SkeletonStepGrad,
+    SoftDice, SoftRecall, SoftRecallGrad, Tversky, Union, VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Side, TensorId, Window};
 
@@ -461,12 +461,19 @@ pub fn morphology() -> Vec<Case> {
                 w.program.mark_output(skeleton, format!("skeleton {union:?}"));
             }
             w.program.mark_output(eroded, "eroded");
-            let sums = w.push(OverlapSums, &[x, known])[0];
-            w.program.mark_output(sums, "sums");
-            for of_first in [false, true] {
-                w.result(OverlapSumsGrad { of_first }, &[sums, known]);
+            for by_channel in [false, true] {
+                let of = OverlapSums { by_channel };
+                let sums = w.push(of, &[x, known])[0];
+                w.program.mark_output(sums, format!("sums, {by_channel}"));
+                for by_first in [false, true] {
+                    w.result(OverlapSumsGrad { of, by_first }, &[sums, known]);
+                }
             }
             let labels = w.labels("labels", 2, extent);
+            for ignore in [None, Some(1)] {
+                w.result(OneHot { foreground: channels, ignore }, &[labels]);
+                w.result(Counted { ignore }, &[x, labels]);
+            }
             for (threshold, ignore) in [(None, None), (Some(0.25), Some(1))] {
                 let of = MeanDifference { threshold, classes: 3, ignore };
                 let difference = w.push(of, &[x, known, labels]);
@@ -480,12 +487,18 @@ pub fn morphology() -> Vec<Case> {
     }
     let mut w = Writer::new(DType::F32);
     let [precision, sensitivity] =
-        ["precision", "sensitivity"].map(|name| w.program.input(name, Shape(vec![3, 2]), Kind::Table));
+        ["precision", "sensitivity"].map(|name| w.program.input(name, Shape(vec![3, 1, 2]), Kind::Table));
     let of = ClDice { smooth_numerator: 0.5, smooth_denominator: 1.0, smooth: 1e-4 };
     let upstream = w.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
     w.result(of, &[precision, sensitivity]);
     w.result(ClDiceGrad { of }, &[upstream, precision, sensitivity]);
-    cases.push(w.case("clDice of sums".into(), 0));
+    let sums = w.program.input("sums", Shape(vec![3, 2, 2]), Kind::Table);
+    for batch in [false, true] {
+        let of = SoftRecall { batch, smooth_numerator: 0.5, smooth_denominator: 1.0 };
+        w.result(of, &[sums]);
+        w.result(SoftRecallGrad { of }, &[upstream, sums]);
+    }
+    cases.push(w.case("clDice and recall of sums".into(), 0));
     cases
 }
 

@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use crate::interpret::Array;
 use crate::ops::{
     Accumulate, AdamW, Add, BoxExtreme, BoxExtremeGrad, ChannelSum, ClDice, ClDiceGrad, CompositeLoss,
-    CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, CrossErosion, CrossErosionGrad, DownsampleLabels,
-    Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, MeanDifference, MeanDifferenceGrad, NormAct,
-    NormActGrad, NormStats, OverlapSums, OverlapSumsGrad, Sgd, SkeletonStep, SkeletonStepGrad, SoftmaxStats,
-    WeightedSum,
+    CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, Counted, CrossErosion, CrossErosionGrad,
+    DownsampleLabels, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, MeanDifference,
+    MeanDifferenceGrad, NormAct, NormActGrad, NormStats, OneHot, OverlapSums, OverlapSumsGrad, Sgd,
+    SkeletonStep, SkeletonStepGrad, SoftRecall, SoftRecallGrad, SoftmaxStats, WeightedSum,
 };
 use crate::{DType, GraphError, Kind, Node, Shape, Tape, TensorId, TensorInfo};
 
@@ -149,6 +149,7 @@ ops!(
     Conv,
     ConvTranspose,
     ConvWeightGrad,
+    Counted,
     CrossErosion,
     CrossErosionGrad,
     DownsampleLabels,
@@ -162,11 +163,14 @@ ops!(
     NormAct,
     NormActGrad,
     NormStats,
+    OneHot,
     OverlapSums,
     OverlapSumsGrad,
     Sgd,
     SkeletonStep,
     SkeletonStepGrad,
+    SoftRecall,
+    SoftRecallGrad,
     SoftmaxStats,
     WeightedSum,
 );

@@ -93,14 +93,18 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
         | Op::BoxExtremeGrad(_)
         | Op::ClDice(_)
         | Op::ClDiceGrad(_)
+        | Op::Counted(_)
         | Op::CrossErosion(_)
         | Op::CrossErosionGrad(_)
         | Op::MeanDifference(_)
         | Op::MeanDifferenceGrad(_)
+        | Op::OneHot(_)
         | Op::OverlapSums(_)
         | Op::OverlapSumsGrad(_)
         | Op::SkeletonStep(_)
-        | Op::SkeletonStepGrad(_) => morphology::supports(cx),
+        | Op::SkeletonStepGrad(_)
+        | Op::SoftRecall(_)
+        | Op::SoftRecallGrad(_) => morphology::supports(cx),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) | Op::Accumulate(_) => Ok(()),
         Op::Add(_)
         | Op::LeakyRelu(_)
@@ -149,14 +153,18 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
         | Op::BoxExtremeGrad(_)
         | Op::ClDice(_)
         | Op::ClDiceGrad(_)
+        | Op::Counted(_)
         | Op::CrossErosion(_)
         | Op::CrossErosionGrad(_)
         | Op::MeanDifference(_)
         | Op::MeanDifferenceGrad(_)
+        | Op::OneHot(_)
         | Op::OverlapSums(_)
         | Op::OverlapSumsGrad(_)
         | Op::SkeletonStep(_)
-        | Op::SkeletonStepGrad(_) => morphology::bind(cx, memory),
+        | Op::SkeletonStepGrad(_)
+        | Op::SoftRecall(_)
+        | Op::SoftRecallGrad(_) => morphology::bind(cx, memory),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) => update::bind(cx, memory),
         Op::Add(_)
         | Op::Accumulate(_)

@@ -1,7 +1,7 @@
 //! Grey morphology, and sums over its results.
 
-use plimsoll_graph::ops::{BoxExtreme, ClDice, Extreme, MeanDifference, Union};
-use plimsoll_graph::{Op, TensorInfo};
+use plimsoll_graph::ops::{BoxExtreme, ClDice, Extreme, MeanDifference, OverlapSums, SoftRecall, Union};
+use plimsoll_graph::{Op, Shape, TensorInfo};
 use plimsoll_plan::Unsupported;
 
 use super::{Context, Memory, Serial, Step, bytes_of, single, total};
@@ -11,7 +11,7 @@ use crate::kernels::morphology::Grid;
 use crate::kernels::morphology::cross::{CrossErosions, CrossSpread};
 use crate::kernels::morphology::extreme::{BoxExtremes, PlaneExtremes, Source};
 use crate::kernels::morphology::reduce::{
-    DifferenceSlopes, Differences, OverlapSlopes, Overlaps, Pair, chunks,
+    Classes, CountedOnly, DifferenceSlopes, Differences, Labels, OverlapSlopes, Overlaps, Pair, chunks,
 };
 use crate::kernels::morphology::skeleton::{SkeletonSlopes, SkeletonSteps, Step as Skeleton};
 use crate::kernels::morphology::spread::Spread;
@@ -33,9 +33,10 @@ fn grid(tensor: &TensorInfo) -> Grid {
     Grid { channels: shape.batch() * shape.channels(), extent: shape.spatial() }
 }
 
-/// Samples, and elements of one.
-fn samples(tensor: &TensorInfo) -> (usize, usize) {
-    (tensor.shape.batch(), tensor.shape.channels() * tensor.shape.voxels())
+/// Parts that have sums of their own, and elements of one.
+fn parts(of: OverlapSums, tensor: &TensorInfo) -> (usize, usize) {
+    let (batch, channels, voxels) = (tensor.shape.batch(), tensor.shape.channels(), tensor.shape.voxels());
+    if of.by_channel { (batch * channels, voxels) } else { (batch, channels * voxels) }
 }
 
 /// Bytes of the pieces of a node's scratch.
@@ -50,8 +51,8 @@ fn pieces(cx: &Context<'_>) -> [usize; 2] {
         Op::CrossErosion(_) => [rows(CrossErosions::per_thread(width)), 0],
         Op::CrossErosionGrad(_) => [rows(CrossSpread::per_thread(width)), 0],
         Op::SkeletonStep(_) | Op::SkeletonStepGrad(_) => [rows(Skeleton::per_thread(width)), 0],
-        Op::OverlapSums(_) => {
-            let (batch, elements) = samples(cx.input(0));
+        Op::OverlapSums(op) => {
+            let (batch, elements) = parts(*op, cx.input(0));
             [bytes_of::<f64>(batch * chunks(elements) * 2), 0]
         }
         Op::MeanDifference(_) => {
@@ -153,8 +154,8 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             by_x: output(0),
             by_skeleton: (!op.of.first).then(|| output(1)),
         }),
-        Op::OverlapSums(_) => {
-            let (batch, elements) = samples(cx.input(0));
+        Op::OverlapSums(op) => {
+            let (batch, elements) = parts(*op, cx.input(0));
             let kernel = Overlaps { a: input(0), b: input(1), batch, elements, partial: first.cast() };
             let result = output(0);
             Box::new(Reduced {
@@ -168,19 +169,29 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             })
         }
         Op::OverlapSumsGrad(op) => {
-            let (batch, elements) = samples(cx.input(1));
+            let (batch, elements) = parts(op.of, cx.input(1));
             let (other, upstream, result) = (input(1), input(0), output(0));
-            single(OverlapSlopes { other, upstream, of_first: op.of_first, batch, elements, result })
+            single(OverlapSlopes { other, upstream, by_first: op.by_first, batch, elements, result })
         }
         Op::ClDice(op) => cldice(*op, cx.input(0).shape.dim(0), [input(0), input(1)], output(0)),
         Op::ClDiceGrad(op) => {
             let results = [output(0), output(1)];
             cldice_slopes(op.of, cx.input(1).shape.dim(0), input(0), [input(1), input(2)], results)
         }
+        Op::SoftRecall(op) => recall(*op, &cx.input(0).shape, None, input(0), output(0)),
+        Op::SoftRecallGrad(op) => recall(op.of, &cx.input(1).shape, Some(input(0)), input(1), output(0)),
+        Op::OneHot(op) => {
+            let labels = labels(cx, memory, 0, op.foreground, op.ignore);
+            single(Classes { labels, result: output(0) })
+        }
+        Op::Counted(op) => {
+            let labels = labels(cx, memory, 1, cx.input(0).shape.channels(), op.ignore);
+            single(CountedOnly { labels, x: input(0), result: output(0) })
+        }
         Op::MeanDifference(op) => {
             let kernel = Differences { pair: pair(cx, memory, *op, 0), partial: first.cast() };
-            let results = [output(0), output(1)];
-            Box::new(Reduced { kernel, finish: move |kernel: &Differences| mean(kernel, results) })
+            let (of, results) = (*op, [output(0), output(1)]);
+            Box::new(Reduced { kernel, finish: move |kernel: &Differences| mean(of, kernel, results) })
         }
         Op::MeanDifferenceGrad(op) => {
             let pair = pair(cx, memory, op.of, 2);
@@ -190,23 +201,38 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
     }
 }
 
-fn pair(cx: &Context<'_>, memory: &Memory<'_>, of: MeanDifference, operand: usize) -> Pair {
+fn labels(
+    cx: &Context<'_>,
+    memory: &Memory<'_>,
+    operand: usize,
+    channels: usize,
+    ignore: Option<u8>,
+) -> Labels {
     let shape = &cx.input(operand).shape;
+    Labels {
+        labels: memory.tensor(cx.node.inputs[operand]),
+        batch: shape.batch(),
+        channels,
+        voxels: shape.voxels(),
+        classes: channels + 1,
+        ignore,
+    }
+}
+
+fn pair(cx: &Context<'_>, memory: &Memory<'_>, of: MeanDifference, operand: usize) -> Pair {
+    let channels = cx.input(operand).shape.channels();
+    let labels = labels(cx, memory, operand + 2, channels, of.ignore);
     Pair {
-        of,
+        labels: Labels { classes: of.classes, ..labels },
+        threshold: of.threshold,
         a: memory.tensor(cx.node.inputs[operand]),
         b: memory.tensor(cx.node.inputs[operand + 1]),
-        labels: memory.tensor(cx.node.inputs[operand + 2]),
-        batch: shape.batch(),
-        channels: shape.channels(),
-        voxels: shape.voxels(),
     }
 }
 
 /// The loss and the factors of its gradient, from the sums of chunks.
-fn mean(kernel: &Differences, [loss, factors]: [Ptr<f32>; 2]) {
-    let pair = &kernel.pair;
-    let (parts, chunks) = (pair.batch * pair.channels, chunks(pair.voxels));
+fn mean(of: MeanDifference, kernel: &Differences, [loss, factors]: [Ptr<f32>; 2]) {
+    let (parts, chunks) = (kernel.pair.labels.parts(), chunks(kernel.pair.labels.voxels));
     let mut sum = 0.0;
     for part in 0..parts {
         // SAFETY: the chunks' sums are written; there are two factors for each part.
@@ -214,7 +240,7 @@ fn mean(kernel: &Differences, [loss, factors]: [Ptr<f32>; 2]) {
             let row = |row: usize| -> f64 {
                 (0..chunks).map(|chunk| *kernel.partial.0.add((part * chunks + chunk) * 3 + row)).sum()
             };
-            let (value, of_part) = pair.of.of_sums([row(0), row(1)], row(2), parts);
+            let (value, of_part) = of.of_sums([row(0), row(1)], row(2), parts);
             sum += value;
             for (i, factor) in of_part.into_iter().enumerate() {
                 *factors.0.add(part * 2 + i) = factor as f32;
@@ -269,6 +295,37 @@ fn cldice_slopes(
                         *result.0.add(2 * sample + row) = (factor * slope) as f32;
                     }
                 }
+            }
+        }
+    }))
+}
+
+/// The loss, or with an upstream gradient that of the sums.
+fn recall(
+    op: SoftRecall,
+    shape: &Shape,
+    upstream: Option<Ptr<f32>>,
+    sums: Ptr<f32>,
+    result: Ptr<f32>,
+) -> Box<dyn Step> {
+    let (samples, classes) = (shape.dim(0), shape.dim(1));
+    Box::new(Serial(move || {
+        let (upstream, sums, result) = (upstream, sums, result);
+        // SAFETY: the sums are written and have two numbers for each sample and class; the result has one number, or is
+        // like the sums.
+        unsafe {
+            let at = |sample: usize, class: usize, row: usize| (sample * classes + class) * 2 + row;
+            let of = |sample: usize, class: usize| {
+                [0, 1].map(|row| f64::from(*sums.0.add(at(sample, class, row))))
+            };
+            let loss = op.of_sums((samples, classes), of, |sample, class, slope| {
+                if let Some(upstream) = upstream {
+                    *result.0.add(at(sample, class, 0)) = (f64::from(*upstream.0) * slope) as f32;
+                    *result.0.add(at(sample, class, 1)) = 0.0;
+                }
+            });
+            if upstream.is_none() {
+                *result.0 = loss as f32;
             }
         }
     }))

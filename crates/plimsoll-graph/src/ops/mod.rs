@@ -37,8 +37,9 @@ pub use loss::{
     GeneralizedDice, Loss, Piece, SoftDice, Tversky, VolumeWeight, VoxelSum, WeightedBce, softmax,
 };
 pub use morphology::{
-    BoxExtreme, BoxExtremeGrad, ClDice, ClDiceGrad, CrossErosion, CrossErosionGrad, Extreme, MeanDifference,
-    MeanDifferenceGrad, OverlapSums, OverlapSumsGrad, SkeletonStep, SkeletonStepGrad, Union,
+    BoxExtreme, BoxExtremeGrad, ClDice, ClDiceGrad, Counted, CrossErosion, CrossErosionGrad, Extreme,
+    MeanDifference, MeanDifferenceGrad, OneHot, OverlapSums, OverlapSumsGrad, SkeletonStep, SkeletonStepGrad,
+    SoftRecall, SoftRecallGrad, Union,
 };
 pub use norm::NormStats;
 pub use norm_act::{NormAct, NormActGrad};

@@ -1,7 +1,5 @@
 //! Sums over volumes, chunk by chunk, and their gradients.
 
-use plimsoll_graph::ops::MeanDifference;
-
 use crate::kernel::{Kernel, Ptr};
 use crate::kernels::loss::CHUNK;
 use crate::simd::{LANES, Simd};
@@ -73,7 +71,7 @@ pub(crate) struct OverlapSlopes {
     pub(crate) other: Ptr<f32>,
     /// `[sample][2]`
     pub(crate) upstream: Ptr<f32>,
-    pub(crate) of_first: bool,
+    pub(crate) by_first: bool,
     pub(crate) batch: usize,
     pub(crate) elements: usize,
     /// May be in the place of the other operand.
@@ -91,7 +89,7 @@ impl Kernel for OverlapSlopes {
         // SAFETY: elements are the sample's; tasks write disjoint ones, each after it is read.
         unsafe {
             let factor = S::splat(*self.upstream.0.add(sample * 2));
-            let alone = if self.of_first { *self.upstream.0.add(sample * 2 + 1) } else { 0.0 };
+            let alone = if self.by_first { *self.upstream.0.add(sample * 2 + 1) } else { 0.0 };
             for (first, end) in blocks(chunk, self.elements) {
                 for place in (first..end).step_by(LANES) {
                     let (count, at) = (LANES.min(end - place), sample * self.elements + place);
@@ -103,22 +101,28 @@ impl Kernel for OverlapSlopes {
     }
 }
 
-/// Two volumes and labels.
+/// Labels of the channels of a volume.
 #[derive(Clone, Copy)]
-pub(crate) struct Pair {
-    pub(crate) of: MeanDifference,
-    pub(crate) a: Ptr<f32>,
-    pub(crate) b: Ptr<f32>,
+pub(crate) struct Labels {
     pub(crate) labels: Ptr<u8>,
     pub(crate) batch: usize,
     pub(crate) channels: usize,
     pub(crate) voxels: usize,
+    /// A label that is not below does not count,
+    pub(crate) classes: usize,
+    /// nor does this.
+    pub(crate) ignore: Option<u8>,
 }
 
-impl Pair {
+impl Labels {
+    /// Channels of all samples.
+    pub(crate) fn parts(&self) -> usize {
+        self.batch * self.channels
+    }
+
     /// Chunks of all channels of all samples.
-    pub(crate) fn tasks(&self) -> usize {
-        self.batch * self.channels * chunks(self.voxels)
+    fn tasks(&self) -> usize {
+        self.parts() * chunks(self.voxels)
     }
 
     /// The channel among those of all samples, and the chunk.
@@ -126,30 +130,119 @@ impl Pair {
         (task / chunks(self.voxels), task % chunks(self.voxels))
     }
 
-    /// 1 where a voxel counts, else 0.
+    /// Labels of at most sixteen voxels; those that do not count, and lanes beyond, are `usize::MAX`.
     #[inline(always)]
-    unsafe fn counts(&self, part: usize, voxel: usize, count: usize) -> [f32; LANES] {
+    unsafe fn load(&self, part: usize, voxel: usize, count: usize) -> [usize; LANES] {
         let mut labels = [u8::MAX; LANES];
         // SAFETY: voxels are the sample's.
         unsafe {
             let from = self.labels.0.add(part / self.channels * self.voxels + voxel);
             std::ptr::copy_nonoverlapping(from, labels.as_mut_ptr(), count);
         }
-        let ignored = self.of.ignore.map_or(usize::MAX, usize::from);
-        let mut counts = [0.0; LANES];
+        let ignored = self.ignore.map_or(usize::MAX, usize::from);
+        let mut counted = [usize::MAX; LANES];
         for i in 0..LANES {
             let label = usize::from(labels[i]);
-            counts[i] = if i < count && label < self.of.classes && label != ignored { 1.0 } else { 0.0 };
+            if i < count && label < self.classes && label != ignored {
+                counted[i] = label;
+            }
+        }
+        counted
+    }
+
+    /// 1 where a voxel counts, else 0.
+    #[inline(always)]
+    unsafe fn counts(&self, part: usize, voxel: usize, count: usize) -> [f32; LANES] {
+        // SAFETY: passed on to the caller.
+        let labels = unsafe { self.load(part, voxel, count) };
+        let mut counts = [0.0; LANES];
+        for i in 0..LANES {
+            counts[i] = if labels[i] == usize::MAX { 0.0 } else { 1.0 };
         }
         counts
     }
+}
 
+/// 1 where the label names the channel's class, else 0.
+pub(crate) struct Classes {
+    pub(crate) labels: Labels,
+    pub(crate) result: Ptr<f32>,
+}
+
+impl Kernel for Classes {
+    fn tasks(&self) -> usize {
+        self.labels.tasks()
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let Labels { channels, voxels, .. } = self.labels;
+        let (part, chunk) = self.labels.place(task);
+        for (first, end) in blocks(chunk, voxels) {
+            for voxel in (first..end).step_by(LANES) {
+                let count = LANES.min(end - voxel);
+                // SAFETY: voxels are the channel's; tasks write disjoint ones.
+                unsafe {
+                    let labels = self.labels.load(part, voxel, count);
+                    let mut here = [0.0; LANES];
+                    for i in 0..LANES {
+                        here[i] = if labels[i] == part % channels + 1 { 1.0 } else { 0.0 };
+                    }
+                    let to = self.result.0.add(part * voxels + voxel);
+                    S::store_first(to, S::load(here.as_ptr()), count);
+                }
+            }
+        }
+    }
+}
+
+/// A volume where the label counts, else 0.
+pub(crate) struct CountedOnly {
+    pub(crate) labels: Labels,
+    pub(crate) x: Ptr<f32>,
+    /// May be in the place of x.
+    pub(crate) result: Ptr<f32>,
+}
+
+impl Kernel for CountedOnly {
+    fn tasks(&self) -> usize {
+        self.labels.tasks()
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let voxels = self.labels.voxels;
+        let (part, chunk) = self.labels.place(task);
+        for (first, end) in blocks(chunk, voxels) {
+            for voxel in (first..end).step_by(LANES) {
+                let (count, at) = (LANES.min(end - voxel), part * voxels + voxel);
+                // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
+                unsafe {
+                    let counts = S::load(self.labels.counts(part, voxel, count).as_ptr());
+                    let x = S::load_first(self.x.0.add(at), count);
+                    S::store_first(self.result.0.add(at), S::where_positive(counts, x, S::zero()), count);
+                }
+            }
+        }
+    }
+}
+
+/// Two volumes and labels.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) labels: Labels,
+    pub(crate) threshold: Option<f32>,
+    pub(crate) a: Ptr<f32>,
+    pub(crate) b: Ptr<f32>,
+}
+
+impl Pair {
     /// τ − a; without a threshold nothing is below it.
     #[inline(always)]
     unsafe fn below<S: Simd>(&self, x: S::V) -> S::V {
         // SAFETY: the caller has the instruction set.
         unsafe {
-            match self.of.threshold {
+            match self.threshold {
                 Some(threshold) => S::sub(S::splat(threshold), x),
                 None => S::zero(),
             }
@@ -166,22 +259,22 @@ pub(crate) struct Differences {
 
 impl Kernel for Differences {
     fn tasks(&self) -> usize {
-        self.pair.tasks()
+        self.pair.labels.tasks()
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let pair = &self.pair;
-        let (part, chunk) = pair.place(task);
+        let (part, chunk) = pair.labels.place(task);
         let mut sums = [0.0f64; 3];
         // SAFETY: voxels are the channel's; tasks write disjoint sums.
         unsafe {
-            let (a, b) = (pair.a.add(part * pair.voxels), pair.b.add(part * pair.voxels));
-            for (first, end) in blocks(chunk, pair.voxels) {
+            let (a, b) = (pair.a.add(part * pair.labels.voxels), pair.b.add(part * pair.labels.voxels));
+            for (first, end) in blocks(chunk, pair.labels.voxels) {
                 let mut block = [S::zero(); 3];
                 for voxel in (first..end).step_by(LANES) {
                     let count = LANES.min(end - voxel);
-                    let counts = S::load(pair.counts(part, voxel, count).as_ptr());
+                    let counts = S::load(pair.labels.counts(part, voxel, count).as_ptr());
                     let (x, y) = (S::load_first(a.0.add(voxel), count), S::load_first(b.0.add(voxel), count));
                     let apart = S::max(S::sub(x, y), S::sub(y, x));
                     let zero = S::zero();
@@ -215,22 +308,22 @@ pub(crate) struct DifferenceSlopes {
 
 impl Kernel for DifferenceSlopes {
     fn tasks(&self) -> usize {
-        self.pair.tasks()
+        self.pair.labels.tasks()
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let pair = &self.pair;
-        let (part, chunk) = pair.place(task);
+        let (part, chunk) = pair.labels.place(task);
         // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
         unsafe {
             let factor = |which: usize| *self.upstream.0 * *self.factors.0.add(part * 2 + which);
             let (up, down) = (S::splat(factor(0)), S::splat(-factor(0)));
             let (below, zero) = (S::splat(-factor(1)), S::zero());
-            for (first, end) in blocks(chunk, pair.voxels) {
+            for (first, end) in blocks(chunk, pair.labels.voxels) {
                 for voxel in (first..end).step_by(LANES) {
-                    let (count, at) = (LANES.min(end - voxel), part * pair.voxels + voxel);
-                    let counts = S::load(pair.counts(part, voxel, count).as_ptr());
+                    let (count, at) = (LANES.min(end - voxel), part * pair.labels.voxels + voxel);
+                    let counts = S::load(pair.labels.counts(part, voxel, count).as_ptr());
                     let x = S::load_first(pair.a.0.add(at), count);
                     let y = S::load_first(pair.b.0.add(at), count);
                     let apart = S::where_less(y, x, up, S::where_less(x, y, down, zero));

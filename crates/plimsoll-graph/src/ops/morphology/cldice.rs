@@ -8,7 +8,7 @@ use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorI
 /// 1 − 2 P S / (P + S + ε) with the topology precision P = (Σ sᵖ t + n) / (Σ sᵖ + d) and sensitivity
 /// S = (Σ sᵗ p + n) / (Σ sᵗ + d) of skeletons sᵖ and sᵗ, the mean over samples; as `monai.losses.SoftclDiceLoss`.
 ///
-/// Operands: [`OverlapSums`](super::OverlapSums) of sᵖ and t, and of sᵗ and p, both `[N, 2]`. Result: `[1]`.
+/// Operands: [`OverlapSums`](super::OverlapSums) of sᵖ and t, and of sᵗ and p, both `[N, 1, 2]`. Result: `[1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClDice {
     /// n, added to both numerators.
@@ -52,7 +52,7 @@ impl ClDice {
 fn expect_sums(op: &'static str, sums: &[&TensorInfo]) -> Result<(), GraphError> {
     for operand in sums {
         expect_kind(op, "sums", operand, |kind| *kind == Kind::Table, "a table")?;
-        expect_shape(op, "sums", &operand.shape, &Shape(vec![sums[0].shape.dim(0), 2]))?;
+        expect_shape(op, "sums", &operand.shape, &Shape(vec![sums[0].shape.dim(0), 1, 2]))?;
     }
     Ok(())
 }

@@ -10,15 +10,19 @@
 mod box_extreme;
 mod cldice;
 mod cross_erosion;
+mod masked;
 mod mean_difference;
 mod overlap_sums;
+mod recall;
 mod skeleton_step;
 
 pub use box_extreme::{BoxExtreme, BoxExtremeGrad, Extreme};
 pub use cldice::{ClDice, ClDiceGrad};
 pub use cross_erosion::{CrossErosion, CrossErosionGrad};
+pub use masked::{Counted, OneHot};
 pub use mean_difference::{MeanDifference, MeanDifferenceGrad};
 pub use overlap_sums::{OverlapSums, OverlapSumsGrad};
+pub use recall::{SoftRecall, SoftRecallGrad};
 pub use skeleton_step::{SkeletonStep, SkeletonStepGrad, Union};
 
 use crate::op::expect_kind;
