@@ -6,6 +6,7 @@
 
 mod error;
 mod init;
+mod morphology;
 mod optimizer;
 mod programs;
 mod schedule;
@@ -14,6 +15,7 @@ pub mod weights;
 
 pub use error::ConfigError;
 pub use init::initial_values;
+pub use morphology::{cldice, erosion_difference, morphological_skeleton, skeleton_difference, soft_skeleton};
 pub use optimizer::Optimizer;
 pub use programs::{Training, TrainingPrograms, names, predict};
 pub use schedule::{Decay, Schedule};
