@@ -4,6 +4,7 @@ mod conv;
 mod elementwise;
 mod loss;
 mod norm;
+mod structure;
 mod update;
 
 use plimsoll_graph::{DType, Node, Op, Program, TensorId, TensorInfo};
@@ -89,6 +90,16 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
         Op::NormStats(_) | Op::NormAct(_) | Op::NormActGrad(_) => norm::supports(cx),
         Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => Ok(()),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) | Op::Accumulate(_) => Ok(()),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_)
+        | Op::MeanPool(_)
+        | Op::MeanPoolGrad(_)
+        | Op::Join(_) => structure::supports(cx),
         Op::Add(_)
         | Op::LeakyRelu(_)
         | Op::LeakyReluGrad(_)
@@ -106,6 +117,13 @@ pub(crate) fn scratch(cx: &Context<'_>) -> usize {
         Op::NormStats(_) | Op::NormActGrad(_) => norm::scratch(cx),
         Op::SoftmaxStats(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => loss::scratch(cx),
         Op::GradNorm(_) => update::scratch(cx),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_) => structure::scratch(cx),
         _ => 0,
     }
 }
@@ -125,6 +143,16 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             loss::bind(cx, memory)
         }
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) => update::bind(cx, memory),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_)
+        | Op::MeanPool(_)
+        | Op::MeanPoolGrad(_)
+        | Op::Join(_) => structure::bind(cx, memory),
         Op::Add(_)
         | Op::Accumulate(_)
         | Op::LeakyRelu(_)
