@@ -1,12 +1,16 @@
 //! The cases: every op, in the shapes that networks have and in the odd ones that break kernels.
 
+mod morphology;
+
+pub use morphology::morphology;
+
 use plimsoll_graph::ops::{
-    Accumulate, Activation, AdamW, Add, BoxExtreme, BoxExtremeGrad, ChannelSum, ClDice, ClDiceGrad,
-    Component, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, Counted, CrossEntropy,
-    CrossErosion, CrossErosionGrad, DownsampleLabels, Extreme, Fill, Focal, FocalTversky, GeneralizedDice,
-    GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load, Loss, MeanDifference, MeanDifferenceGrad, NormAct,
-    NormActGrad, NormStats, OneHot, OverlapSums, OverlapSumsGrad, Sgd, SkeletonStep, SkeletonStepGrad,
-    SoftDice, SoftRecall, SoftRecallGrad, Tversky, Union, VolumeWeight, WeightedBce, WeightedSum,
+    Accumulate, Activation, AdamW, Add, BoundaryL1, BoundaryL1Grad, ChannelSum, Component, CompositeLoss,
+    CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, CrossEntropy, DistanceLoss, DistanceLossGrad,
+    DistanceTerm, DownsampleLabels, Fill, Focal, FocalTversky, GeneralizedDice, GradNorm, HardCounts, Join,
+    LeakyRelu, LeakyReluGrad, Load, Loss, MeanPool, MeanPoolGrad, NormAct, NormActGrad, NormStats,
+    PredictedDistance, Probabilities, ProbabilitiesGrad, Sgd, SoftDice, SurfaceForm, Tversky, VolumeWeight,
+    WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Side, TensorId, Window};
 
@@ -422,83 +426,54 @@ pub fn losses(precision: DType) -> Vec<Case> {
     cases
 }
 
-/// Grey morphology of noise, and of its erosion, whose windows have many equal values; with what losses make of it.
-pub fn morphology() -> Vec<Case> {
-    let more = [[1, 1, 1], [17, 17, 17], [9, 70, 33], [1, 65, 16], [3, 4, 2]];
+/// Losses that see shapes, with all that they are made of, of probabilities as well as of logits.
+pub fn structures() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (i, extent) in EXTENTS.into_iter().chain(more).enumerate() {
-        for flat in [false, true] {
-            let channels = 1 + i % 2;
-            let mut w = Writer::new(DType::F32);
-            let mut x = w.image("x", 2, channels, extent);
-            if flat {
-                x = w.push(BoxExtreme { radius: 1, extreme: Extreme::Min }, &[x])[0];
+    let extents: [[usize; 3]; 4] = [[1, 1, 1], [3, 17, 5], [1, 9, 18], [7, 10, 33]];
+    for (i, (extent, classes)) in extents.into_iter().zip([2, 3, 2, 5]).enumerate() {
+        let ignore = (i % 2 == 1).then_some(1);
+        let coarse = extent.map(|n| n.div_ceil(2));
+        let mut w = Writer::new(DType::F32);
+        let logits = w.image("logits", 2, classes, extent);
+        let labels = w.labels("labels", 2, extent);
+        let p = w.push(Probabilities, &[logits])[0];
+        w.result(Probabilities, &[logits]);
+        let slopes = w.image("slopes", 2, classes - 1, extent);
+        w.result(ProbabilitiesGrad, &[logits, slopes]);
+        w.result(MeanPool { output: coarse }, &[p]);
+        let coarse = w.image("coarse", 2, classes - 1, coarse);
+        w.result(MeanPoolGrad { input: extent }, &[coarse]);
+        let upstream = w.program.input("upstream", Shape(vec![1]), Kind::Table);
+        let sums = w.push(BoundaryL1 { ignore }, &[p, labels]);
+        w.result(BoundaryL1Grad { ignore }, &[p, labels, sums[1], upstream]);
+        w.result(Join, &[sums[0], sums[1], upstream]);
+        let surface = |form| DistanceTerm::Surface { tolerance: 1.5, form };
+        let target = w.image("distances", 2, classes - 1, extent);
+        for term in [
+            DistanceTerm::Boundary,
+            DistanceTerm::Hausdorff { alpha: 2.0, log: false },
+            DistanceTerm::Hausdorff { alpha: 1.3, log: true },
+            surface(SurfaceForm::Symmetric),
+            surface(SurfaceForm::AsPublished),
+        ] {
+            let mut operands = vec![p, labels, target];
+            if term.of_prediction() {
+                let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: term.is_signed(), ignore };
+                operands.push(w.push(op, &[p, labels])[0]);
             }
-            let g = w.image("g", 2, channels, extent);
-            let known = w.image("known", 2, channels, extent);
-            for (accumulate, radius, extreme) in [
-                (false, 1, Extreme::Max),
-                (true, 1, Extreme::Min),
-                (true, 2, Extreme::Max),
-                (false, 2, Extreme::Min),
-            ] {
-                let of = BoxExtreme { radius, extreme };
-                w.result(of, &[x]);
-                let grad = BoxExtremeGrad { of, factor: -0.5, accumulate };
-                let operands = [g, x, known];
-                w.result(grad, if accumulate { &operands } else { &operands[..2] });
-            }
-            w.result(CrossErosionGrad { accumulate: false }, &[g, x]);
-            w.result(CrossErosionGrad { accumulate: true }, &[g, x, known]);
-            let eroded = w.push(CrossErosion, &[x])[0];
-            for union in [Union::Probabilistic, Union::Maximum] {
-                let first = SkeletonStep { first: true, union };
-                let skeleton = w.push(first, &[x, eroded])[0];
-                let step = SkeletonStep { first: false, union };
-                w.result(step, &[known, eroded, skeleton]);
-                w.result(SkeletonStepGrad { of: step }, &[g, known, eroded, skeleton]);
-                w.result(SkeletonStepGrad { of: first }, &[g, x, eroded]);
-                w.program.mark_output(skeleton, format!("skeleton {union:?}"));
-            }
-            w.program.mark_output(eroded, "eroded");
-            for by_channel in [false, true] {
-                let of = OverlapSums { by_channel };
-                let sums = w.push(of, &[x, known])[0];
-                w.program.mark_output(sums, format!("sums, {by_channel}"));
-                for by_first in [false, true] {
-                    w.result(OverlapSumsGrad { of, by_first }, &[sums, known]);
-                }
-            }
-            let labels = w.labels("labels", 2, extent);
-            for ignore in [None, Some(1)] {
-                w.result(OneHot { foreground: channels, ignore }, &[labels]);
-                w.result(Counted { ignore }, &[x, labels]);
-            }
-            for (threshold, ignore) in [(None, None), (Some(0.25), Some(1))] {
-                let of = MeanDifference { threshold, classes: 3, ignore };
-                let difference = w.push(of, &[x, known, labels]);
-                w.result(MeanDifferenceGrad { of }, &[difference[0], difference[1], x, known, labels]);
-                for (which, id) in difference.into_iter().enumerate() {
-                    w.program.mark_output(id, format!("difference {which}, {threshold:?}"));
-                }
-            }
-            cases.push(w.case(format!("morphology of {channels}×{extent:?}, flat: {flat}"), 4));
+            let loss = DistanceLoss { term, ignore };
+            let results = w.push(loss, &operands);
+            w.result(loss, &operands);
+            operands.extend([results[1], upstream]);
+            w.result(DistanceLossGrad { loss }, &operands);
         }
+        if extent.iter().product::<usize>() > 1 {
+            // Masks are neither empty nor full.
+            let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: true, ignore: None };
+            w.result(op, &[p, labels]);
+        }
+        cases.push(w.case(format!("shapes of {classes} classes on {extent:?}"), classes));
     }
-    let mut w = Writer::new(DType::F32);
-    let [precision, sensitivity] =
-        ["precision", "sensitivity"].map(|name| w.program.input(name, Shape(vec![3, 1, 2]), Kind::Table));
-    let of = ClDice { smooth_numerator: 0.5, smooth_denominator: 1.0, smooth: 1e-4 };
-    let upstream = w.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
-    w.result(of, &[precision, sensitivity]);
-    w.result(ClDiceGrad { of }, &[upstream, precision, sensitivity]);
-    let sums = w.program.input("sums", Shape(vec![3, 2, 2]), Kind::Table);
-    for batch in [false, true] {
-        let of = SoftRecall { batch, smooth_numerator: 0.5, smooth_denominator: 1.0 };
-        w.result(of, &[sums]);
-        w.result(SoftRecallGrad { of }, &[upstream, sums]);
-    }
-    cases.push(w.case("clDice and recall of sums".into(), 0));
     cases
 }
 
@@ -511,6 +486,7 @@ pub fn all(precision: DType) -> Vec<Case> {
     cases.extend(losses(precision));
     if precision == DType::F32 {
         cases.extend(rest());
+        cases.extend(structures());
         cases.extend(morphology());
     }
     cases

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 use plimsoll_graph::ops::{
-    Activation, Add, Component, CompositeLoss, Conv, ConvTranspose, CrossEntropy, DownsampleLabels, Focal,
-    FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, NormAct, NormStats, SoftDice, Tversky,
-    VolumeWeight, WeightedBce, WeightedSum,
+    Activation, Add, BoundaryL1, Component, CompositeLoss, Conv, ConvTranspose, CrossEntropy, DistanceLoss,
+    DistanceTerm, DownsampleLabels, Focal, FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, MeanPool,
+    NormAct, NormStats, PredictedDistance, Probabilities, SoftDice, SurfaceForm, Tversky, VolumeWeight,
+    WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{
     Array, DType, GraphError, Kind, Program, Role, Shape, Side, TensorId, Window, differentiate, interpret,
@@ -28,6 +29,8 @@ fn values_for(program: &Program, classes: usize) -> Values {
             let array = Array::from_fn(tensor.shape.clone(), |i| match tensor.kind {
                 Kind::Labels => ((noise(1, i) + 1.0) / 2.0 * classes as f64).floor(),
                 Kind::Channels => 1.0 + 0.3 * noise(id.index(), i),
+                // The numbers above repeat almost, which a least neighbour would trip over.
+                _ if tensor.name == "logits" => noise(id.index(), i) + (i as f64).sqrt().sin(),
                 _ => noise(id.index(), i),
             });
             values.insert(tensor.name.clone(), array);
@@ -39,7 +42,11 @@ fn values_for(program: &Program, classes: usize) -> Values {
 /// Compares the gradients of `loss` by every parameter, and by the image, with central differences.
 fn check(mut program: Program, loss: TensorId, classes: usize) {
     let mut wanted: Vec<TensorId> = program.with_role(Role::Parameter).collect();
-    wanted.extend(program.with_role(Role::Input).filter(|id| program.tensor(*id).kind == Kind::Image));
+    let is_image = |id: &TensorId| {
+        let tensor = program.tensor(*id);
+        tensor.kind == Kind::Image && tensor.name != "distances"
+    };
+    wanted.extend(program.with_role(Role::Input).filter(is_image));
     let forward = program.clone();
     let gradients = differentiate(&mut program, loss, 0.5, &wanted).unwrap();
     program.validate().unwrap();
@@ -211,6 +218,51 @@ fn all_components_together() {
     let loss = Loss { components: components(), ignore: Some(0) };
     let (program, loss) = small_unet(&loss).unwrap();
     check(program, loss, 3);
+}
+
+/// A loss of distances, or without a term that of boundaries, of logits with an odd extent; if `coarse`, of means of blocks.
+fn of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (Program, TensorId) {
+    let mut p = Program::new("shapes", DType::F32);
+    let logits = p.input("logits", Shape::volume(2, 3, [3, 4, 5]), Kind::Image);
+    let labels = p.input("labels", Shape::volume(2, 1, [3, 4, 5]), Kind::Labels);
+    let output = [2, 2, 3];
+    let mut operands = vec![p.push_one(Probabilities, &[logits]).unwrap(), labels];
+    if coarse {
+        operands[0] = p.push_one(MeanPool { output }, &operands[..1]).unwrap();
+        operands[1] = p.push_one(DownsampleLabels { output }, &[labels]).unwrap();
+    }
+    let Some(term) = term else {
+        let loss = p.push(BoundaryL1 { ignore }, &operands).unwrap()[0];
+        return (p, loss);
+    };
+    let shape = p.shape(operands[0]).clone();
+    operands.push(p.input("distances", shape, Kind::Image));
+    if term.of_prediction() {
+        let op = PredictedDistance { spacing: [2.0, 1.0, 0.7], signed: term.is_signed(), ignore };
+        operands.push(p.push_one(op, &operands[..2]).unwrap());
+    }
+    let loss = p.push(DistanceLoss { term, ignore }, &operands).unwrap()[0];
+    (p, loss)
+}
+
+#[test]
+fn losses_of_distances_and_boundaries() {
+    let surface = |form| DistanceTerm::Surface { tolerance: 1.5, form };
+    let terms = [
+        None,
+        Some(DistanceTerm::Boundary),
+        Some(DistanceTerm::Boundary),
+        Some(DistanceTerm::Hausdorff { alpha: 2.0, log: false }),
+        Some(DistanceTerm::Hausdorff { alpha: 1.3, log: true }),
+        Some(surface(SurfaceForm::Symmetric)),
+        Some(surface(SurfaceForm::AsPublished)),
+    ];
+    for (i, term) in terms.into_iter().enumerate() {
+        for coarse in [false, true] {
+            let (program, loss) = of_shapes(term, ((i % 2 == 0) != coarse).then_some(2), coarse);
+            check(program, loss, 3);
+        }
+    }
 }
 
 #[test]

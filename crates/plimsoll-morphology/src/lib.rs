@@ -35,6 +35,7 @@ pub use erode::{dilate, erode};
 pub use error::MorphologyError;
 pub use euler::{Betti, Topology, betti_numbers, euler_number};
 pub use fill::fill_holes;
+pub use grid::check_spacing;
 pub use label::Label;
 pub use surface::{contour_lengths, surface_areas};
 pub use thin::{Recheck, skeletonize};

@@ -6,7 +6,7 @@
 
 mod error;
 mod init;
-mod morphology;
+mod objective;
 mod optimizer;
 mod programs;
 mod schedule;
@@ -15,7 +15,10 @@ pub mod weights;
 
 pub use error::ConfigError;
 pub use init::initial_values;
-pub use morphology::{cldice, erosion_difference, morphological_skeleton, skeleton_difference, soft_skeleton};
+pub use objective::{
+    Boundary, ClDice, HausdorffDt, Mode, MorphSkeleton, Objective, Otherwise, SkeletonRecall, Structure,
+    SurfaceDistance, TargetKind, TargetMap, Term, Timing, ToplossSimple, Turn, Unit, Variant,
+};
 pub use optimizer::Optimizer;
 pub use programs::{Training, TrainingPrograms, names, predict};
 pub use schedule::{Decay, Schedule};

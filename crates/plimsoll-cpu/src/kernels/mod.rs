@@ -8,6 +8,7 @@ pub(crate) mod norm;
 pub(crate) mod optimizer;
 pub(crate) mod patch;
 pub(crate) mod pointwise;
+pub(crate) mod structure;
 pub(crate) mod tap_conv;
 pub(crate) mod transpose_weights;
 pub(crate) mod voxel_loss;

@@ -5,6 +5,7 @@ mod elementwise;
 mod loss;
 mod morphology;
 mod norm;
+mod structure;
 mod update;
 
 use plimsoll_graph::{DType, Node, Op, Program, TensorId, TensorInfo};
@@ -106,6 +107,16 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
         | Op::SoftRecall(_)
         | Op::SoftRecallGrad(_) => morphology::supports(cx),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) | Op::Accumulate(_) => Ok(()),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_)
+        | Op::MeanPool(_)
+        | Op::MeanPoolGrad(_)
+        | Op::Join(_) => structure::supports(cx),
         Op::Add(_)
         | Op::LeakyRelu(_)
         | Op::LeakyReluGrad(_)
@@ -131,6 +142,13 @@ pub(crate) fn scratch(cx: &Context<'_>) -> usize {
         | Op::SkeletonStep(_)
         | Op::SkeletonStepGrad(_) => morphology::scratch(cx),
         Op::GradNorm(_) => update::scratch(cx),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_) => structure::scratch(cx),
         _ => 0,
     }
 }
@@ -166,6 +184,16 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
         | Op::SoftRecall(_)
         | Op::SoftRecallGrad(_) => morphology::bind(cx, memory),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) => update::bind(cx, memory),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_)
+        | Op::MeanPool(_)
+        | Op::MeanPoolGrad(_)
+        | Op::Join(_) => structure::bind(cx, memory),
         Op::Add(_)
         | Op::Accumulate(_)
         | Op::LeakyRelu(_)

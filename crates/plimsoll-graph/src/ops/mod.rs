@@ -10,6 +10,7 @@ mod downsample_labels;
 mod fill;
 mod grad_norm;
 mod hard_counts;
+mod join;
 mod leaky_relu;
 mod load;
 mod loss;
@@ -18,6 +19,7 @@ mod norm;
 mod norm_act;
 mod optimizer;
 mod softmax_stats;
+mod structure;
 mod weighted_sum;
 
 pub use accumulate::Accumulate;
@@ -30,6 +32,7 @@ pub use downsample_labels::DownsampleLabels;
 pub use fill::Fill;
 pub use grad_norm::GradNorm;
 pub use hard_counts::HardCounts;
+pub use join::Join;
 pub use leaky_relu::{LeakyRelu, LeakyReluGrad};
 pub use load::{Load, SourceOperands};
 pub use loss::{
@@ -45,4 +48,8 @@ pub use norm::NormStats;
 pub use norm_act::{NormAct, NormActGrad};
 pub use optimizer::{AdamW, RATES, Sgd};
 pub use softmax_stats::SoftmaxStats;
+pub use structure::{
+    BoundaryL1, BoundaryL1Grad, DistanceLoss, DistanceLossGrad, DistanceTerm, MeanPool, MeanPoolGrad,
+    PredictedDistance, Probabilities, ProbabilitiesGrad, SurfaceForm,
+};
 pub use weighted_sum::WeightedSum;

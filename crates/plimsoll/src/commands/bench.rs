@@ -3,10 +3,9 @@
 use std::time::Instant;
 
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, fma_peak};
-use plimsoll_graph::ops::Loss;
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
-use plimsoll_nn::{Optimizer, Training, UNet, initial_values, names};
+use plimsoll_nn::{Objective, Optimizer, Training, UNet, initial_values, names};
 use plimsoll_plan::{Engine, HostSlice, Options, plan};
 use plimsoll_train::rates;
 use serde::Serialize;
@@ -60,7 +59,8 @@ fn network(net: BenchNet) -> UNet {
 fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
     let training = Training {
         net: network(args.net),
-        loss: Loss::default(),
+        loss: Objective::default(),
+        spacing: [1.0; 3],
         optimizer: Optimizer::adamw(),
         max_grad_norm: None,
         patch: args.size,
@@ -68,7 +68,7 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         micro_batch: args.batch,
         precision: args.precision.into(),
     };
-    let program = training.programs()?.gradient;
+    let program = training.programs()?.gradients.swap_remove(0);
     let threads = args.threads.count();
     let line = limits(&System::default(), args.ram.ram).line;
     let layout =
