@@ -171,7 +171,7 @@ def main():
             x = logits.clone().requires_grad_()
             loss = loss_of(x, labels, ignore)
             loss.backward()
-            gradient = [float(f"{g:.6g}") if g else 0 for g in x.grad.ravel().tolist()]
+            gradient = [float(f"{g:.7g}") if g else 0 for g in x.grad.ravel().tolist()]
             case = {
                 "name": name, "extent": extent, "mask": mask, "logits": scale,
                 "loss": {"components": components, "ignore": ignore},

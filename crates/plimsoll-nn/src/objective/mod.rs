@@ -11,8 +11,8 @@ mod timing;
 mod variants;
 mod written;
 
-use plimsoll_graph::ops::{Component, CompositeLoss, Loss};
-use plimsoll_graph::{GraphError, TensorId};
+use plimsoll_graph::ops::{Component, CompositeLoss, Loss, WeightedSum};
+use plimsoll_graph::{GraphError, Program, TensorId};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use scene::{Head, Scene};
@@ -143,6 +143,24 @@ impl Objective {
             (Term::Structure(_), Turn::Off) | (Term::Sums(_), _) => None,
             (Term::Structure(structure), turn) => Some((structure, turn)),
         })
+    }
+
+    /// Appends to a program the loss `[1]` that validation has of logits, an image `[N, C, D, H, W]`, and labels
+    /// `[N, 1, D, H, W]` with so many millimetres from voxel to voxel; returns it with the inputs that it needs beside these.
+    ///
+    /// # Errors
+    /// If logits and labels do not fit.
+    pub fn write(
+        &self,
+        program: &mut Program,
+        (logits, labels): (TensorId, TensorId),
+        spacing: [f64; 3],
+    ) -> Result<(TensorId, Vec<TargetMap>), GraphError> {
+        let mut scene = Scene::new(program, labels, spacing, self.ignore);
+        let (values, _) = self.of_head(&mut scene, Head { logits }, &self.validation())?;
+        let (values, weights): (Vec<TensorId>, Vec<f32>) = values.into_iter().unzip();
+        let loss = scene.push(WeightedSum { weights }, &values)?;
+        Ok((loss, scene.targets()))
     }
 
     /// Writes the loss of a head: its value `[1]` and its parts.
