@@ -11,6 +11,7 @@ use conformance::noise;
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
 use plimsoll_graph::{Array, DType, Kind, Program, Shape, TensorId, differentiate, interpret};
 use plimsoll_memory::{Budget, Bytes};
+use plimsoll_morphology::{Recheck, tube_scratch_bytes, tubed_skeleton};
 use plimsoll_nn::Objective;
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
 use serde::Deserialize;
@@ -171,6 +172,29 @@ fn kernels_agree_with_the_references() {
     });
     let [value, gradient] = worst(errors);
     eprintln!("kernels are off by {value:.1e}, their gradients by {gradient:.1e}");
+}
+
+#[test]
+fn tubes_are_those_of_scikit_image() {
+    let mut compared = 0;
+    for case in Case::all().into_iter().filter(|case| case.name.starts_with("skeleton_recall")) {
+        let Some(expected) = &case.skeleton else { panic!("{} comes with a skeleton", case.name) };
+        let voxels = case.shape(1).voxels();
+        let written = case.written();
+        let labels = &case.inputs(&written.program)["labels"].data;
+        let counts = |label: f64| label != 0.0 && case.loss.ignore.map(f64::from) != Some(label);
+        let mut scratch = vec![0; tube_scratch_bytes(case.extent)];
+        for (labels, expected) in labels.chunks(voxels).zip(expected.chunks(voxels)) {
+            let mask: Vec<u8> = labels.iter().map(|label| u8::from(counts(*label))).collect();
+            let mut tube = vec![0; voxels];
+            tubed_skeleton(&mask, case.extent, Recheck::Connectivity, 2, &mut tube, &mut scratch).unwrap();
+            let found =
+                labels.iter().zip(tube).zip(&mask).map(|((l, tube), m)| *l as usize * usize::from(tube * m));
+            assert!(found.eq(expected.iter().copied()), "{} on {}, {:?}", case.name, case.mask, case.extent);
+            compared += usize::from(mask.contains(&1));
+        }
+    }
+    assert!(compared > 20);
 }
 
 #[test]

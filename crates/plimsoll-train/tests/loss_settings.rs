@@ -59,6 +59,10 @@ fn what_a_run_was_started_with_is_read_back() {
         "cross_entropy",
         "weighted_bce",
         "focal",
+        "cldice",
+        "morph_skeleton",
+        "toploss_simple",
+        "skeleton_recall",
     ] {
         let found = loss(&format!("loss = {{ components = [{{ name = '{name}' }}], ignore = 2 }}"));
         assert_eq!(found.components[0].name(), name);
@@ -98,5 +102,11 @@ fn what_cannot_be_is_said_with_the_option_and_the_component() {
     assert!(fault("{ name = 'focal', alpha = 1.5 }").unwrap().contains("from 0 to 1"));
     assert!(fault("{ name = 'focal', gamma = nan }").is_some());
     assert!(fault("{ name = 'focal_tversky', gamma = 0 }").unwrap().contains("above zero"));
+    let said = fault("{ name = 'cldice', iterations = 0 }").unwrap();
+    assert_eq!(said, "iterations of cldice is 0, but it must be from 1 to 64");
+    assert!(fault("{ name = 'cldice', smooth = -1 }").unwrap().starts_with("smooth of cldice is -1, but"));
+    assert!(fault("{ name = 'morph_skeleton', iterations = 65 }").is_some());
+    assert!(fault("{ name = 'toploss_simple', threshold = 1.5 }").unwrap().contains("from 0 to 1"));
+    assert!(fault("{ name = 'skeleton_recall', smooth_numerator = nan }").is_some());
     assert!(fault("").unwrap().contains("one must count"));
 }

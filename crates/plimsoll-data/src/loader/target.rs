@@ -219,3 +219,56 @@ impl TargetScratch {
         Ok(TargetScratch { labels: buffer(labels)?, mask: buffer(mask)?, work: buffer(work)? })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_morphology::{Connectivity, dilate, skeletonize};
+
+    #[test]
+    fn skeletons_are_of_all_classes_together_and_have_no_voxel_that_is_ignored() {
+        let patch = [6, 15, 18];
+        let count = voxels(patch);
+        // Two classes of one tube, a block beside it, and labels that belong to no class.
+        let label = |at: usize| match (at / 270, at / 18 % 15, at % 18) {
+            (1..=4, 4..=7, w) if w > 12 => 9,
+            (1..=4, 4..=7, w) => 1 + u8::from(w > 8),
+            (2..=3, 10..=13, 2..=5) => 3,
+            _ => 0,
+        };
+        let labels: Vec<u8> = (0..count).map(label).collect();
+        let map = |extent| TargetMap {
+            extent,
+            kind: TargetKind::Skeleton { radius: 2 },
+            training: true,
+            validation: true,
+        };
+        let maps = vec![map(patch), map([3, 8, 9])];
+        let targets = Targets { maps, foreground: 3, ignore: Some(3), needed: None };
+        targets.check().unwrap();
+        let budget = Budget::new(Bytes::mib(4));
+        let mut buffers = targets.buffers(Mode::Training, 2, &budget).unwrap();
+        let mut scratch = TargetScratch::new(&targets, Mode::Training, &budget).unwrap();
+        targets.fill((Mode::Training, 0, 1), (&labels, patch), &mut buffers, &mut scratch).unwrap();
+        for (map, buffer) in targets.maps.iter().zip(&buffers) {
+            let count = voxels(map.extent);
+            let mut labels_there = vec![0; count];
+            downsample(&labels, patch, &mut labels_there, map.extent);
+            let mask: Vec<u8> = labels_there.iter().map(|label| u8::from([1, 2].contains(label))).collect();
+            let (mut skeleton, mut tube) = (vec![false; count], vec![false; count]);
+            skeletonize(&mask, map.extent, Recheck::Connectivity, &mut skeleton, &budget, 1).unwrap();
+            dilate(&skeleton, map.extent, Connectivity::Faces, 2, &mut tube, &budget, 1).unwrap();
+            let (first, second) = buffer.split_at(3 * count);
+            assert!(first.iter().all(|voxel| *voxel == 0.0), "another sample's");
+            for (at, found) in second.iter().enumerate() {
+                let (class, voxel) = (at / count + 1, at % count);
+                let expected = tube[voxel] && usize::from(labels_there[voxel]) == class && class < 3;
+                assert_eq!(*found, f32::from(u8::from(expected)), "class {class}, {voxel}");
+            }
+            let has = |class: usize| second[class * count..][..count].contains(&1.0);
+            assert!(has(0) && !has(2));
+            // What is thin enough to begin with is thinned to less at half the resolution.
+            assert!(has(1) || map.extent != patch);
+        }
+    }
+}
