@@ -266,9 +266,8 @@ mod tests {
                 assert_eq!(*found, f32::from(u8::from(expected)), "class {class}, {voxel}");
             }
             let has = |class: usize| second[class * count..][..count].contains(&1.0);
-            assert!(has(0) && !has(2));
-            // What is thin enough to begin with is thinned to less at half the resolution.
-            assert!(has(1) || map.extent != patch);
+            // At half the resolution the tube is two voxels thick, and little of it is left.
+            assert!((has(0) && has(1) || map.extent != patch) && !has(2));
         }
     }
 }
