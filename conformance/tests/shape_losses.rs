@@ -142,7 +142,8 @@ impl Case {
     fn within(&self, tolerance: f64, value: f64, gradient: impl Iterator<Item = f64>) -> [f64; 2] {
         let scale = self.gradient.iter().fold(1e-4, |scale: f64, g| scale.max(g.abs()));
         let off = self.gradient.iter().zip(gradient).map(|(expected, found)| (expected - found).abs());
-        let errors = [(value - self.value).abs() / self.value.abs().max(1e-2), off.fold(0.0, f64::max) / scale];
+        let errors =
+            [(value - self.value).abs() / self.value.abs().max(1e-2), off.fold(0.0, f64::max) / scale];
         let Case { name, mask, logits, favoured, .. } = self;
         assert!(
             errors.iter().all(|error| *error <= tolerance),
