@@ -10,7 +10,7 @@ use plimsoll_data::{
 };
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Loss, SoftDice};
-use plimsoll_nn::{Decay, Family, Optimizer, Schedule, Training, UNet};
+use plimsoll_nn::{ConfigError, Decay, Family, Optimizer, Schedule, Training, UNet};
 use plimsoll_volume::Spacing;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -148,6 +148,9 @@ impl RunConfig {
         };
         // What does not fit together is said now, and not when the run begins.
         config.training.programs()?;
+        if let Some((option, found, expected)) = config.training.loss.epochs_fault(epochs) {
+            return Err(ConfigError::Loss { option, found, expected }.into());
+        }
         Ok(config)
     }
 

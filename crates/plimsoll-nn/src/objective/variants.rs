@@ -110,6 +110,14 @@ impl Objective {
         shares
     }
 
+    /// What is wrong with it in a run of so many epochs: which option, its value, and what it must be.
+    pub fn epochs_fault(&self, epochs: u64) -> Option<(String, String, String)> {
+        let late = self.components.iter().find(|term| term.timing().from_epoch >= epochs)?;
+        let option = format!("from_epoch of {}", late.name());
+        let found = late.timing().from_epoch.to_string();
+        Some((option, found, format!("the run has {epochs} epochs, the first of which is 0")))
+    }
+
     /// What is wrong with the schedules of all components together.
     pub(super) fn variants_fault(&self) -> Option<(String, String, String)> {
         if self.period() > LONGEST_PERIOD {
