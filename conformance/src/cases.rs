@@ -1,10 +1,16 @@
 //! The cases: every op, in the shapes that networks have and in the odd ones that break kernels.
 
+mod morphology;
+
+pub use morphology::morphology;
+
 use plimsoll_graph::ops::{
-    Accumulate, Activation, AdamW, Add, ChannelSum, Component, CompositeLoss, CompositeLossGrad, Conv,
-    ConvTranspose, ConvWeightGrad, CrossEntropy, DownsampleLabels, Dropout, Fill, Focal, FocalTversky,
-    GeneralizedDice, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load, Loss, NOISE, NormAct, NormActGrad,
-    NormStats, Sgd, SoftDice, Tversky, VolumeWeight, WeightedBce, WeightedSum,
+    Accumulate, Activation, AdamW, Add, BoundaryL1, BoundaryL1Grad, ChannelSum, Component, CompositeLoss,
+    CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, CrossEntropy, DistanceLoss, DistanceLossGrad,
+    DistanceTerm, DownsampleLabels, Dropout, Fill, Focal, FocalTversky, GeneralizedDice, GradNorm,
+    HardCounts, Join, LeakyRelu, LeakyReluGrad, Load, Loss, MeanPool, MeanPoolGrad, NOISE, NormAct,
+    NormActGrad, NormStats, PredictedDistance, Probabilities, ProbabilitiesGrad, Sgd, SoftDice, SurfaceForm,
+    Tversky, VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Side, TensorId, Window};
 
@@ -629,6 +635,57 @@ pub fn heads(precision: DType) -> Vec<Case> {
     cases
 }
 
+/// Losses that see shapes, with all that they are made of, of probabilities as well as of logits.
+pub fn structures() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let extents: [[usize; 3]; 4] = [[1, 1, 1], [3, 17, 5], [1, 9, 18], [7, 10, 33]];
+    for (i, (extent, classes)) in extents.into_iter().zip([2, 3, 2, 5]).enumerate() {
+        let ignore = (i % 2 == 1).then_some(1);
+        let coarse = extent.map(|n| n.div_ceil(2));
+        let mut w = Writer::new(DType::F32);
+        let logits = w.image("logits", 2, classes, extent);
+        let labels = w.labels("labels", 2, extent);
+        let p = w.push(Probabilities, &[logits])[0];
+        w.result(Probabilities, &[logits]);
+        let slopes = w.image("slopes", 2, classes - 1, extent);
+        w.result(ProbabilitiesGrad, &[logits, slopes]);
+        w.result(MeanPool { output: coarse }, &[p]);
+        let coarse = w.image("coarse", 2, classes - 1, coarse);
+        w.result(MeanPoolGrad { input: extent }, &[coarse]);
+        let upstream = w.program.input("upstream", Shape(vec![1]), Kind::Table);
+        let sums = w.push(BoundaryL1 { ignore }, &[p, labels]);
+        w.result(BoundaryL1Grad { ignore }, &[p, labels, sums[1], upstream]);
+        w.result(Join, &[sums[0], sums[1], upstream]);
+        let surface = |form| DistanceTerm::Surface { tolerance: 1.5, form };
+        let target = w.image("distances", 2, classes - 1, extent);
+        for term in [
+            DistanceTerm::Boundary,
+            DistanceTerm::Hausdorff { alpha: 2.0, log: false },
+            DistanceTerm::Hausdorff { alpha: 1.3, log: true },
+            surface(SurfaceForm::Symmetric),
+            surface(SurfaceForm::AsPublished),
+        ] {
+            let mut operands = vec![p, labels, target];
+            if term.of_prediction() {
+                let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: term.is_signed(), ignore };
+                operands.push(w.push(op, &[p, labels])[0]);
+            }
+            let loss = DistanceLoss { term, ignore };
+            let results = w.push(loss, &operands);
+            w.result(loss, &operands);
+            operands.extend([results[1], upstream]);
+            w.result(DistanceLossGrad { loss }, &operands);
+        }
+        if extent.iter().product::<usize>() > 1 {
+            // Masks are neither empty nor full.
+            let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: true, ignore: None };
+            w.result(op, &[p, labels]);
+        }
+        cases.push(w.case(format!("shapes of {classes} classes on {extent:?}"), classes));
+    }
+    cases
+}
+
 /// All cases of a precision.
 pub fn all(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
@@ -640,6 +697,8 @@ pub fn all(precision: DType) -> Vec<Case> {
     cases.extend(heads(precision));
     if precision == DType::F32 {
         cases.extend(rest());
+        cases.extend(structures());
+        cases.extend(morphology());
     }
     cases
 }

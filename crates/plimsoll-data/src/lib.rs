@@ -40,7 +40,10 @@ pub use fingerprint::{
 pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, Positions, Problem, Severity, inspect_images,
 };
-pub use loader::{Batch, BatchBuffer, BatchReader, BatchShape, Loader, LoaderConfig, LoaderError, Patches};
+pub use loader::{
+    Batch, BatchBuffer, BatchReader, BatchShape, Loader, LoaderConfig, LoaderError, Patches, TargetKind,
+    TargetMap, Targets,
+};
 pub use normalisation::{Intensity, Normalisation};
 pub use patch::{
     Augmentation, AugmentationError, CaseSource, ChannelChange, IntensityChange, Mode, PatchError, PatchGrid,

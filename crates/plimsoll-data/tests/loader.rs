@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_data::{
     BatchReader, Dataset, Inspection, Loader, LoaderConfig, LoaderError, Mode, PatchGrid, Patches,
-    SamplerConfig, Scratch,
+    SamplerConfig, Scratch, Targets,
 };
 use plimsoll_memory::{Budget, Bytes};
 use support::{inspect, patches, phantom};
@@ -96,7 +96,10 @@ fn a_loader_goes_on_at_any_step_as_if_it_had_never_stopped() {
     assert!(matches!(reader.take(), Some(LoaderError::Memory(_))), "8 MiB of scratch");
     let scratch = Bytes::mib(1);
     let mut reader = BatchReader::new(Arc::clone(&patches), Mode::Training, 4, 2, scratch, &budget).unwrap();
-    assert_eq!(budget.used(), BatchReader::bytes(patches.batch_shape(2), scratch).unwrap());
+    assert_eq!(
+        budget.used(),
+        BatchReader::bytes(patches.batch_shape(2), Mode::Training, scratch, &Targets::default()).unwrap()
+    );
     for step in [7, 0, 7] {
         let batch = reader.load(step).unwrap();
         let found = found(step, batch.images(), batch.labels(), batch.cases());
@@ -133,7 +136,7 @@ fn a_loader_reserves_exactly_what_it_says() {
     let patches = set.patches(Bytes::mib(16));
     for threads in [1, 4] {
         let config = LoaderConfig { slots: 5, ..config(threads) };
-        let bytes = config.bytes(1, PATCH).unwrap();
+        let bytes = config.bytes(1, PATCH, &Targets::default()).unwrap();
         let budget = Budget::new(bytes);
         let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
         assert_eq!(budget.used(), bytes);
@@ -145,9 +148,9 @@ fn a_loader_reserves_exactly_what_it_says() {
         let error = Loader::start(config, Arc::clone(&patches), &Budget::new(bytes - Bytes(1)));
         assert!(matches!(error, Err(LoaderError::Memory(_))));
     }
-    let error = LoaderConfig { slots: 0, ..config(1) }.bytes(1, PATCH).unwrap_err();
+    let error = LoaderConfig { slots: 0, ..config(1) }.bytes(1, PATCH, &Targets::default()).unwrap_err();
     assert_eq!(error.to_string(), "`slots` of the loader is 0, but must be at least 1");
-    assert!(config(1).bytes(1, [usize::MAX; 3]).is_err());
+    assert!(config(1).bytes(1, [usize::MAX; 3], &Targets::default()).is_err());
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use plimsoll_data::{
-    Dataset, InspectConfig, Inspection, Loader, LoaderConfig, Mode, PatchGrid, SamplerConfig,
+    Dataset, InspectConfig, Inspection, Loader, LoaderConfig, Mode, PatchGrid, SamplerConfig, Targets,
 };
 use plimsoll_memory::{Budget, Bytes, CountingAllocator, heap_use, resident};
 use plimsoll_volume::{ElementType, Spacing, VolumeWriter};
@@ -75,7 +75,7 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
         threads: 1,
         scratch: Bytes(256 << 10),
     };
-    let budget = Budget::new(config.bytes(2, grid.patch).unwrap());
+    let budget = Budget::new(config.bytes(2, grid.patch, &Targets::default()).unwrap());
     let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
     for _ in 0..2 {
         loader.next_batch().unwrap();

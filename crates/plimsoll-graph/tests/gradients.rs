@@ -4,12 +4,15 @@
 use std::collections::HashMap;
 
 use plimsoll_graph::ops::{
-    Activation, Add, Component, CompositeLoss, Conv, ConvTranspose, CrossEntropy, DownsampleLabels, Dropout,
-    Focal, FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, NOISE, NormAct, NormStats, SoftDice,
-    Tversky, VolumeWeight, WeightedBce, WeightedSum,
+    Activation, Add, BoundaryL1, BoxExtreme, ClDice, Component, CompositeLoss, Conv, ConvTranspose, Counted,
+    CrossEntropy, CrossErosion, DistanceLoss, DistanceTerm, DownsampleLabels, Dropout, Extreme, Focal,
+    FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, MeanDifference, MeanPool, NOISE, NormAct,
+    NormStats, OneHot, OverlapSums, PredictedDistance, Probabilities, SkeletonStep, SoftDice, SoftRecall,
+    SurfaceForm, Tversky, Union, VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{
-    Array, DType, GraphError, Kind, Program, Role, Shape, Side, TensorId, Window, differentiate, interpret,
+    Array, DType, GraphError, Kind, Op, Program, Role, Shape, Side, TensorId, Window, differentiate,
+    interpret,
 };
 
 type Values = HashMap<String, Array>;
@@ -28,6 +31,8 @@ fn values_for(program: &Program, classes: usize) -> Values {
             let array = Array::from_fn(tensor.shape.clone(), |i| match tensor.kind {
                 Kind::Labels => ((noise(1, i) + 1.0) / 2.0 * classes as f64).floor(),
                 Kind::Channels => 1.0 + 0.3 * noise(id.index(), i),
+                // The numbers above repeat almost, which a least neighbour would trip over.
+                _ if tensor.name == "logits" => noise(id.index(), i) + (i as f64).sqrt().sin(),
                 _ => noise(id.index(), i),
             });
             values.insert(tensor.name.clone(), array);
@@ -39,7 +44,11 @@ fn values_for(program: &Program, classes: usize) -> Values {
 /// Compares the gradients of `loss` by every parameter, and by the image, with central differences.
 fn check(mut program: Program, loss: TensorId, classes: usize) {
     let mut wanted: Vec<TensorId> = program.with_role(Role::Parameter).collect();
-    wanted.extend(program.with_role(Role::Input).filter(|id| program.tensor(*id).kind == Kind::Image));
+    let is_image = |id: &TensorId| {
+        let tensor = program.tensor(*id);
+        tensor.kind == Kind::Image && tensor.name != "distances"
+    };
+    wanted.extend(program.with_role(Role::Input).filter(is_image));
     let forward = program.clone();
     let gradients = differentiate(&mut program, loss, 0.5, &wanted).unwrap();
     program.validate().unwrap();
@@ -214,6 +223,122 @@ fn all_components_together() {
     let loss = Loss { components: components(), ignore: Some(0) };
     let (program, loss) = small_unet(&loss).unwrap();
     check(program, loss, 3);
+}
+
+/// A loss of distances, or without a term that of boundaries, of logits with an odd extent; if `coarse`, of means of blocks.
+fn of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (Program, TensorId) {
+    let mut p = Program::new("shapes", DType::F32);
+    let logits = p.input("logits", Shape::volume(2, 3, [3, 4, 5]), Kind::Image);
+    let labels = p.input("labels", Shape::volume(2, 1, [3, 4, 5]), Kind::Labels);
+    let output = [2, 2, 3];
+    let mut operands = vec![p.push_one(Probabilities, &[logits]).unwrap(), labels];
+    if coarse {
+        operands[0] = p.push_one(MeanPool { output }, &operands[..1]).unwrap();
+        operands[1] = p.push_one(DownsampleLabels { output }, &[labels]).unwrap();
+    }
+    let Some(term) = term else {
+        let loss = p.push(BoundaryL1 { ignore }, &operands).unwrap()[0];
+        return (p, loss);
+    };
+    let shape = p.shape(operands[0]).clone();
+    operands.push(p.input("distances", shape, Kind::Image));
+    if term.of_prediction() {
+        let op = PredictedDistance { spacing: [2.0, 1.0, 0.7], signed: term.is_signed(), ignore };
+        operands.push(p.push_one(op, &operands[..2]).unwrap());
+    }
+    let loss = p.push(DistanceLoss { term, ignore }, &operands).unwrap()[0];
+    (p, loss)
+}
+
+#[test]
+fn losses_of_distances_and_boundaries() {
+    let surface = |form| DistanceTerm::Surface { tolerance: 1.5, form };
+    let terms = [
+        None,
+        Some(DistanceTerm::Boundary),
+        Some(DistanceTerm::Boundary),
+        Some(DistanceTerm::Hausdorff { alpha: 2.0, log: false }),
+        Some(DistanceTerm::Hausdorff { alpha: 1.3, log: true }),
+        Some(surface(SurfaceForm::Symmetric)),
+        Some(surface(SurfaceForm::AsPublished)),
+    ];
+    for (i, term) in terms.into_iter().enumerate() {
+        for coarse in [false, true] {
+            let (program, loss) = of_shapes(term, ((i % 2 == 0) != coarse).then_some(2), coarse);
+            check(program, loss, 3);
+        }
+    }
+}
+
+/// What opening removes of a volume and of its erosions, joined.
+fn skeleton(p: &mut Program, mut x: TensorId, erosion: &Op, union: Union) -> TensorId {
+    let mut skeleton = None;
+    for _ in 0..3 {
+        let eroded = p.push_one(erosion.clone(), &[x]).unwrap();
+        let step = SkeletonStep { first: skeleton.is_none(), union };
+        let operands: Vec<TensorId> = [x, eroded].into_iter().chain(skeleton).collect();
+        skeleton = Some(p.push_one(step, &operands).unwrap());
+        x = eroded;
+    }
+    skeleton.unwrap()
+}
+
+/// Which loss of soft morphology.
+#[derive(Clone, Copy)]
+enum Soft {
+    ClDice,
+    Skeletons,
+    Dilations(Option<f32>),
+    Recall,
+}
+
+fn of_morphology(soft: Soft, ignore: Option<u8>, extent: [usize; 3]) -> (Program, TensorId) {
+    let mut p = Program::new("morphology", DType::F32);
+    let logits = p.input("logits", Shape::volume(2, 3, extent), Kind::Image);
+    let labels = p.input("labels", Shape::volume(2, 1, extent), Kind::Labels);
+    let x = p.push_one(Probabilities, &[logits]).unwrap();
+    let x = p.push_one(Counted { ignore }, &[x, labels]).unwrap();
+    let t = p.push_one(OneHot { foreground: 2, ignore }, &[labels]).unwrap();
+    let cube = |radius, extreme| BoxExtreme { radius, extreme };
+    let mut pair = |make: &dyn Fn(&mut Program, TensorId) -> TensorId| [x, t].map(|v| make(&mut p, v));
+    let difference = |threshold| MeanDifference { threshold, classes: 3, ignore };
+    let loss = match soft {
+        Soft::ClDice => {
+            let make = |p: &mut Program, v| skeleton(p, v, &CrossErosion.into(), Union::Probabilistic);
+            let [of_x, of_t] = pair(&make);
+            let sums = OverlapSums { by_channel: false };
+            let [precision, sensitivity] = [[of_x, t], [of_t, x]].map(|of| p.push_one(sums, &of).unwrap());
+            let of = ClDice { smooth_numerator: 0.5, smooth_denominator: 1.0, smooth: 1e-3 };
+            p.push_one(of, &[precision, sensitivity]).unwrap()
+        }
+        Soft::Skeletons => {
+            let erosion = cube(1, Extreme::Min).into();
+            let [of_x, of_t] = pair(&|p, v| skeleton(p, v, &erosion, Union::Maximum));
+            p.push(difference(None), &[of_x, of_t, labels]).unwrap()[0]
+        }
+        Soft::Dilations(threshold) => {
+            let [of_x, of_t] = pair(&|p, v| p.push_one(cube(2, Extreme::Max), &[v]).unwrap());
+            p.push(difference(threshold), &[of_x, of_t, labels]).unwrap()[0]
+        }
+        Soft::Recall => {
+            let sums = p.push_one(OverlapSums { by_channel: true }, &[t, x]).unwrap();
+            let of = SoftRecall { batch: ignore.is_some(), smooth_numerator: 0.1, smooth_denominator: 0.2 };
+            p.push_one(of, &[sums]).unwrap()
+        }
+    };
+    (p, loss)
+}
+
+#[test]
+fn losses_of_soft_morphology() {
+    let all =
+        [Soft::ClDice, Soft::Skeletons, Soft::Dilations(None), Soft::Dilations(Some(0.9)), Soft::Recall];
+    for soft in all {
+        for (ignore, extent) in [(None, [4, 5, 6]), (Some(2), [1, 7, 9])] {
+            let (program, loss) = of_morphology(soft, ignore, extent);
+            check(program, loss, 3);
+        }
+    }
 }
 
 #[test]

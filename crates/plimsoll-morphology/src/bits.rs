@@ -51,7 +51,7 @@ impl<'a> BitVolume<'a> {
     }
 
     /// Writes the mask, one element per voxel.
-    pub(crate) fn write(&self, to: &mut [bool]) {
+    pub(crate) fn write<T: From<bool>>(&self, to: &mut [T]) {
         let width = self.shape[2];
         for (bits, row) in self.words.chunks_exact(words(width)).zip(to.chunks_exact_mut(width)) {
             let bytes = bits.iter().flat_map(|word| word.to_le_bytes());
@@ -59,7 +59,7 @@ impl<'a> BitVolume<'a> {
                 // Eight copies of the byte, of which the first keeps the first bit, and so on.
                 let spread = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
                 for (voxel, bit) in part.iter_mut().zip(spread.to_le_bytes()) {
-                    *voxel = bit != 0;
+                    *voxel = (bit != 0).into();
                 }
             }
         }

@@ -78,6 +78,20 @@ fn repeat<L: Label>(
     Ok(())
 }
 
+/// Dilates a mask; `other` has its shape and any contents, and has others afterwards.
+pub(crate) fn grow<'a>(
+    bits: &mut BitVolume<'a>,
+    other: &mut BitVolume<'a>,
+    connectivity: Connectivity,
+    iterations: usize,
+    threads: usize,
+) {
+    for _ in 0..iterations {
+        once(bits, other, connectivity, threads, |a, b| a | b);
+        std::mem::swap(bits, other);
+    }
+}
+
 /// Joins each voxel with its neighbours, on several threads.
 fn once(
     from: &BitVolume<'_>,

@@ -41,7 +41,7 @@ pub(crate) fn check_numbered(shape: [usize; 3]) -> Result<(), MorphologyError> {
 ///
 /// # Errors
 /// If it is not.
-pub(crate) fn check_spacing(shape: [usize; 3], spacing: [f64; 3]) -> Result<(), MorphologyError> {
+pub fn check_spacing(shape: [usize; 3], spacing: [f64; 3]) -> Result<(), MorphologyError> {
     let in_range =
         |square: f64| square >= f64::from(f32::MIN_POSITIVE) && square <= f64::from(f32::MAX) / 4.0;
     let good = |(length, step): (usize, f64)| {

@@ -22,6 +22,7 @@ mod simd;
 mod slabs;
 mod surface;
 mod thin;
+mod tube;
 mod workers;
 
 pub use cells::{cell_shape, contour_codes, surface_codes};
@@ -34,6 +35,8 @@ pub use erode::{dilate, erode};
 pub use error::MorphologyError;
 pub use euler::{Betti, Topology, betti_numbers, euler_number};
 pub use fill::fill_holes;
+pub use grid::check_spacing;
 pub use label::Label;
 pub use surface::{contour_lengths, surface_areas};
 pub use thin::{Recheck, skeletonize};
+pub use tube::{tube_scratch_bytes, tubed_skeleton};

@@ -63,19 +63,29 @@ pub fn skeletonize<L: Label>(
     let mut carver = Carver::new(&mut memory);
     let mut bits = BitVolume::read(&mask, shape, &mut carver);
     let mut candidates = BitVolume::new(shape, &mut carver);
-    let sides = if shape[0] == 1 { &SIDES[..SIDES_OF_IMAGE] } else { &SIDES[..] };
+    thin(&mut bits, &mut candidates, recheck, threads);
+    bits.write(skeleton);
+    Ok(())
+}
+
+/// Thins a mask; `candidates` has its shape and any contents.
+pub(crate) fn thin(
+    bits: &mut BitVolume<'_>,
+    candidates: &mut BitVolume<'_>,
+    recheck: Recheck,
+    threads: usize,
+) {
+    let sides = if bits.shape()[0] == 1 { &SIDES[..SIDES_OF_IMAGE] } else { &SIDES[..] };
     loop {
         let mut any = false;
         for side in sides {
-            find(&bits, *side, &mut candidates, threads);
-            any |= delete(&mut bits, &mut candidates, recheck);
+            find(bits, *side, candidates, threads);
+            any |= delete(bits, candidates, recheck);
         }
         if !any {
             break;
         }
     }
-    bits.write(skeleton);
-    Ok(())
 }
 
 /// Marks the voxels that have a side and may go.

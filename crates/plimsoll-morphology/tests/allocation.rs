@@ -1,7 +1,10 @@
 //! That one thread works in the memory that it was given.
 
 use plimsoll_memory::{CountingAllocator, watch_this_thread, watched_allocations};
-use plimsoll_morphology::{Distance, EdtOptions, edt, edt_with_features, scratch_bytes_with_features};
+use plimsoll_morphology::{
+    Distance, EdtOptions, Recheck, edt, edt_with_features, scratch_bytes_with_features, tube_scratch_bytes,
+    tubed_skeleton,
+};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -23,4 +26,17 @@ fn a_distance_transform_on_the_calling_thread_allocates_nothing() {
         drop(watch);
         assert_eq!(watched_allocations(), before);
     }
+}
+
+#[test]
+fn a_tubed_skeleton_allocates_nothing() {
+    let shape = [20, 30, 40];
+    let mask: Vec<u8> = (0..24_000).map(|at| u8::from(at / 9 % 3 > 0)).collect();
+    let (mut tube, mut scratch) = (vec![0; mask.len()], vec![0; tube_scratch_bytes(shape)]);
+    let before = watched_allocations();
+    let watch = watch_this_thread();
+    tubed_skeleton(&mask, shape, Recheck::Topology, 2, &mut tube, &mut scratch).unwrap();
+    drop(watch);
+    assert_eq!(watched_allocations(), before);
+    assert!(tube.contains(&1));
 }

@@ -5,7 +5,10 @@ mod common;
 
 use common::{Random, oracle, random_mask, random_shape};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_morphology::{MorphologyError, Recheck, Topology, betti_numbers, skeletonize};
+use plimsoll_morphology::{
+    Connectivity, MorphologyError, Recheck, Topology, betti_numbers, dilate, skeletonize, tube_scratch_bytes,
+    tubed_skeleton,
+};
 
 fn thin(mask: &[u8], shape: [usize; 3], recheck: Recheck, threads: usize) -> Vec<u8> {
     let mut skeleton = vec![false; mask.len()];
@@ -78,4 +81,26 @@ fn what_does_not_fit_is_refused() {
     };
     assert!(matches!(run(1 << 20, &mut [false; 23]), Err(MorphologyError::Length { .. })));
     assert!(matches!(run(64, &mut [false; 24]), Err(MorphologyError::Memory(_))));
+}
+
+#[test]
+fn a_tube_is_the_dilated_skeleton() {
+    let mut random = Random(7);
+    for _ in 0..50 {
+        let shape = random_shape(&mut random, 12);
+        let mask = random_mask(&mut random, shape, 2);
+        let mut skeleton = vec![false; mask.len()];
+        let budget = Budget::new(Bytes::mib(1));
+        skeletonize(&mask, shape, Recheck::Topology, &mut skeleton, &budget, 1).unwrap();
+        let mut expected = vec![false; mask.len()];
+        dilate(&skeleton, shape, Connectivity::Faces, 2, &mut expected, &budget, 1).unwrap();
+        // Whatever was in the scratch.
+        let mut scratch = vec![0xa5; tube_scratch_bytes(shape)];
+        let mut tube = vec![7; mask.len()];
+        tubed_skeleton(&mask, shape, Recheck::Topology, 2, &mut tube, &mut scratch).unwrap();
+        assert!(tube.iter().map(|voxel| *voxel == 1).eq(expected), "{shape:?}");
+        let short = scratch.len() - 1;
+        let error = tubed_skeleton(&mask, shape, Recheck::Topology, 2, &mut tube, &mut scratch[..short]);
+        assert!(matches!(error, Err(MorphologyError::Scratch { .. })));
+    }
 }

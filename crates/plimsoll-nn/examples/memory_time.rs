@@ -8,8 +8,7 @@ use std::time::Instant;
 
 use plimsoll_cpu::CpuLayout;
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::Loss;
-use plimsoll_nn::{Optimizer, Training, UNet};
+use plimsoll_nn::{Objective, Optimizer, Training, UNet};
 use plimsoll_plan::{Options, Planner, plan};
 
 fn main() {
@@ -28,7 +27,8 @@ fn main() {
 fn print(name: &str, net: &UNet, patch: [usize; 3], micro_batch: usize, precision: DType) {
     let training = Training {
         net: net.clone(),
-        loss: Loss::default(),
+        loss: Objective::default(),
+        spacing: [1.0; 3],
         optimizer: Optimizer::adamw(),
         max_grad_norm: None,
         patch,
@@ -36,7 +36,7 @@ fn print(name: &str, net: &UNet, patch: [usize; 3], micro_batch: usize, precisio
         micro_batch,
         precision,
     };
-    let program = [training.programs().unwrap().gradient];
+    let program = [training.programs().unwrap().gradients.swap_remove(0)];
     let layout = CpuLayout::new(2);
     println!("{name} at {patch:?} × {micro_batch}, {precision:?}");
     let kept = plan(&program, &layout, Options { fold: false, ..Options::default() }).unwrap();

@@ -6,6 +6,7 @@
 
 mod error;
 mod init;
+mod objective;
 mod optimizer;
 mod programs;
 mod schedule;
@@ -14,6 +15,10 @@ pub mod weights;
 
 pub use error::ConfigError;
 pub use init::initial_values;
+pub use objective::{
+    Boundary, ClDice, HausdorffDt, Mode, MorphSkeleton, Objective, Otherwise, SkeletonRecall, Structure,
+    SurfaceDistance, TargetKind, TargetMap, Term, Timing, ToplossSimple, Turn, Unit, Variant,
+};
 pub use optimizer::Optimizer;
 pub use programs::{Training, TrainingPrograms, names, predict};
 pub use schedule::{Decay, Schedule};

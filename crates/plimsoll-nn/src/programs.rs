@@ -1,12 +1,11 @@
 //! The programs of a run.
 
-use plimsoll_graph::ops::{
-    Accumulate, CompositeLoss, DownsampleLabels, GradNorm, HardCounts, Loss, RATES, WeightedSum,
-};
+use plimsoll_graph::ops::{Accumulate, GradNorm, HardCounts, Join, RATES, WeightedSum};
 use plimsoll_graph::{DType, GraphError, Kind, Node, Program, Role, Shape, TensorId, differentiate};
 use serde::{Deserialize, Serialize};
 
-use crate::{ConfigError, Optimizer, UNet};
+use crate::objective::{Head, Scene};
+use crate::{ConfigError, Objective, Optimizer, TargetMap, UNet, Variant};
 
 /// Names of inputs and outputs.
 pub mod names {
@@ -20,7 +19,8 @@ pub mod names {
     pub const NOISE: &str = "noise";
     /// Output: the loss that is minimised `[1]`.
     pub const LOSS: &str = "loss";
-    /// Output: the components of the loss of the finest head, without their weights.
+    /// Output: the components of the loss of the finest head, without their weights, in the order of
+    /// [`Objective::parts`](crate::Objective::parts).
     pub const LOSS_PARTS: &str = "loss parts";
     /// Output of an update that clips gradients: the norm of all of them `[1]`.
     pub const GRAD_NORM: &str = "gradient norm";
@@ -36,13 +36,17 @@ pub struct Training {
     /// The network.
     pub net: UNet,
     /// The loss.
-    pub loss: Loss,
+    pub loss: Objective,
     /// The optimizer.
     pub optimizer: Optimizer,
     /// The norm that gradients are scaled down to.
     pub max_grad_norm: Option<f32>,
     /// Depth, height, width of a patch.
     pub patch: [usize; 3],
+    /// From one voxel of a patch to the next along each axis, in millimetres: the unit of distances in the loss. It is stored
+    /// with the run, not here.
+    #[serde(skip, default = "unit_spacing")]
+    pub spacing: [f64; 3],
     /// Samples of a step.
     pub batch: usize,
     /// Samples that go through the network at a time; a divisor of the batch.
@@ -51,15 +55,22 @@ pub struct Training {
     pub precision: DType,
 }
 
+fn unit_spacing() -> [f64; 3] {
+    [1.0; 3]
+}
+
 /// The programs of a training run. Parameters and states of one name are one tensor in all of them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrainingPrograms {
-    /// One micro-batch: loss and gradients; where a step is one micro-batch, the update as well.
-    pub gradient: Program,
+    /// One micro-batch: loss and gradients; where a step is one micro-batch, the update as well. One for each of
+    /// [`Objective::variants`], in their order: the first has the most components.
+    pub gradients: Vec<Program>,
     /// What follows the last micro-batch, where a step has several.
     pub update: Option<Program>,
     /// Loss and counts of one micro-batch.
     pub validate: Program,
+    /// The inputs of these programs that follow from the labels alone.
+    pub targets: Vec<TargetMap>,
 }
 
 impl Training {
@@ -99,19 +110,27 @@ impl Training {
                 "a loss with quotients over the whole batch cannot be taken in parts",
             );
         }
+        let mut targets = Vec::new();
+        let variants = self.loss.variants();
+        let gradients = variants.iter().map(|variant| self.gradient_program(variant, &mut targets));
         Ok(TrainingPrograms {
-            gradient: self.gradient_program()?,
-            update: (self.accumulation() > 1).then(|| self.update_program()).transpose()?,
-            validate: self.validate_program()?,
+            gradients: gradients.collect::<Result<_, _>>()?,
+            update: (self.accumulation() > 1).then(|| self.update_program(&variants[0])).transpose()?,
+            validate: self.validate_program(&mut targets)?,
+            targets,
         })
     }
 
-    fn gradient_program(&self) -> Result<Program, ConfigError> {
+    fn gradient_program(
+        &self,
+        variant: &Variant,
+        targets: &mut Vec<TargetMap>,
+    ) -> Result<Program, ConfigError> {
         let whole = self.accumulation() == 1;
         let mut program = Program::new(if whole { "step" } else { "gradient" }, self.precision);
         let (image, labels) = self.inputs(&mut program);
         let heads = self.net.forward(&mut program, image, true)?;
-        let loss = self.loss_of(&mut program, &heads, labels)?;
+        let loss = self.loss_of(&mut program, &heads, labels, variant, targets)?;
         let parameters: Vec<TensorId> = program.with_role(Role::Parameter).collect();
         let scale = 1.0 / self.accumulation() as f32;
         let gradients = differentiate(&mut program, loss, scale, &parameters)?;
@@ -133,8 +152,8 @@ impl Training {
     }
 
     /// The update of accumulated gradients, which it sets back to zero.
-    fn update_program(&self) -> Result<Program, ConfigError> {
-        let gradient = self.gradient_program()?;
+    fn update_program(&self, variant: &Variant) -> Result<Program, ConfigError> {
+        let gradient = self.gradient_program(variant, &mut Vec::new())?;
         let mut program = Program::new("update", self.precision);
         let mut pairs = Vec::new();
         for id in gradient.with_role(Role::Parameter) {
@@ -172,11 +191,11 @@ impl Training {
         Ok(())
     }
 
-    fn validate_program(&self) -> Result<Program, ConfigError> {
+    fn validate_program(&self, targets: &mut Vec<TargetMap>) -> Result<Program, ConfigError> {
         let mut program = Program::new("validate", self.precision);
         let (image, labels) = self.inputs(&mut program);
         let heads = self.net.forward(&mut program, image, false)?;
-        self.loss_of(&mut program, &heads, labels)?;
+        self.loss_of(&mut program, &heads, labels, &self.loss.validation(), targets)?;
         let counts = program.push_one(HardCounts { ignore: self.loss.ignore }, &[heads[0], labels])?;
         program.mark_output(counts, names::COUNTS);
         Ok(program)
@@ -188,32 +207,38 @@ impl Training {
         (program.input(names::IMAGE, image, Kind::Image), program.input(names::LABELS, labels, Kind::Labels))
     }
 
-    /// The loss over all heads, as an output.
+    /// The loss over all heads, as an output; adds the maps of the target that it needs to `targets`.
     fn loss_of(
         &self,
         program: &mut Program,
         heads: &[TensorId],
         labels: TensorId,
+        variant: &Variant,
+        targets: &mut Vec<TargetMap>,
     ) -> Result<TensorId, GraphError> {
-        let weights = Training::head_weights(heads.len());
-        let mut losses = Vec::with_capacity(heads.len());
-        for (head, weight) in heads.iter().zip(&weights) {
-            if *weight == 0.0 {
+        let mut scene = Scene::new(program, labels, self.spacing, self.loss.ignore);
+        let (mut losses, mut weights, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        for (logits, weight) in heads.iter().zip(Training::head_weights(heads.len())) {
+            if weight == 0.0 {
                 continue;
             }
-            let output = program.shape(*head).spatial();
-            let target = match output == program.shape(labels).spatial() {
-                true => labels,
-                false => program.push_one(DownsampleLabels { output }, &[labels])?,
-            };
-            let sums = program.push_one(self.loss.stats(), &[*head, target])?;
-            let results = program.push(CompositeLoss { loss: self.loss.clone() }, &[sums, *head, target])?;
+            let (values, of_head) = self.loss.of_head(&mut scene, Head { logits: *logits }, variant)?;
             if losses.is_empty() {
-                program.mark_output(results[1], names::LOSS_PARTS);
+                parts = of_head;
             }
-            losses.push(results[0]);
+            losses.extend(values.iter().map(|(value, _)| *value));
+            weights.extend(values.iter().map(|(_, factor)| weight * factor));
         }
-        let weights = weights.into_iter().filter(|weight| *weight != 0.0).collect();
+        for target in scene.targets() {
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+        let parts = match parts[..] {
+            [table] => table,
+            _ => program.push_one(Join, &parts)?,
+        };
+        program.mark_output(parts, names::LOSS_PARTS);
         let loss = program.push_one(WeightedSum { weights }, &losses)?;
         program.mark_output(loss, names::LOSS);
         Ok(loss)

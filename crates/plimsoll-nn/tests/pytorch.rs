@@ -15,7 +15,7 @@ use plimsoll_graph::ops::{Component, Loss, SoftDice};
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, WeightFile};
-use plimsoll_nn::{Optimizer, Training, UNet, names};
+use plimsoll_nn::{Optimizer, Term, Training, UNet, names};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
 use serde::Deserialize;
 
@@ -87,7 +87,9 @@ impl Record {
                     ..SoftDice::default()
                 },
                 1.0,
-            ),
+            )
+            .into(),
+            spacing: [1.0; 3],
             optimizer,
             max_grad_norm: self.optimizer.max_norm,
             patch: self.patch,
@@ -140,7 +142,7 @@ fn read(engine: &CpuEngine, program: &Program, name: &str) -> Vec<f32> {
 
 /// The losses of all steps; gradients' norms are compared on the way, where the step takes them.
 fn losses(record: &Record, training: &Training, folder: &Path) -> Vec<f64> {
-    let step = training.programs().unwrap().gradient;
+    let step = training.programs().unwrap().gradients.swap_remove(0);
     let mut engine = engine(std::slice::from_ref(&step), &folder.join(&record.weights));
     let input = |name| step.find(name).unwrap();
     let mut losses = Vec::new();
@@ -193,8 +195,14 @@ fn gradients_agree(folder: &Path, name: &str) {
     // With two micro-batches to a step, one program leaves half the gradients of its batch in states that can be read.
     let mut training = record.training();
     training.batch *= 2;
-    let with_batch_dice = set_batch_dice(&mut training.loss, false);
-    let mut program = training.programs().unwrap().gradient;
+    let with_batch_dice = set_batch_dice(
+        training.loss.components.iter_mut().filter_map(|term| match term {
+            Term::Sums(component) => Some(component),
+            Term::Structure(_) => None,
+        }),
+        false,
+    );
+    let mut program = training.programs().unwrap().gradients.swap_remove(0);
     if with_batch_dice {
         force_batch_dice(&mut program);
     }
@@ -230,9 +238,9 @@ fn gradients_agree(folder: &Path, name: &str) {
 }
 
 /// Sets whether the Dice is over the whole batch, and says whether it was.
-fn set_batch_dice(loss: &mut Loss, batch: bool) -> bool {
+fn set_batch_dice<'a>(components: impl IntoIterator<Item = &'a mut Component>, batch: bool) -> bool {
     let mut was = false;
-    for component in &mut loss.components {
+    for component in components {
         if let Component::SoftDice(dice) = component {
             was |= std::mem::replace(&mut dice.batch, batch);
         }
@@ -245,8 +253,8 @@ fn force_batch_dice(program: &mut Program) {
     use plimsoll_graph::Op;
     for node in &mut program.nodes {
         match &mut node.op {
-            Op::CompositeLoss(op) => set_batch_dice(&mut op.loss, true),
-            Op::CompositeLossGrad(op) => set_batch_dice(&mut op.loss, true),
+            Op::CompositeLoss(op) => set_batch_dice(&mut op.loss.components, true),
+            Op::CompositeLossGrad(op) => set_batch_dice(&mut op.loss.components, true),
             _ => false,
         };
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use conformance::noise;
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, Level};
-use plimsoll_graph::ops::{Loss, Noise};
+use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{DType, Kind, Program, Role};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::{Optimizer, Training, UNet, names};
+use plimsoll_nn::{Objective, Optimizer, Training, UNet, names};
 use plimsoll_plan::recompute::Release;
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, Plan, Planner, plan};
 
@@ -22,7 +22,8 @@ fn small_net() -> UNet {
 fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation: usize) -> Program {
     let training = Training {
         net,
-        loss: Loss::default(),
+        loss: Objective::default(),
+        spacing: [1.0; 3],
         optimizer: Optimizer::adamw(),
         max_grad_norm: Some(12.0),
         patch,
@@ -30,7 +31,7 @@ fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation
         micro_batch: 2 / accumulation,
         precision,
     };
-    training.programs().unwrap().gradient
+    training.programs().unwrap().gradients.swap_remove(0)
 }
 
 /// Runs a program twice in a poisoned arena; every parameter, state and output afterwards, by name.

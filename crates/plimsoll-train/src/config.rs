@@ -10,7 +10,7 @@ use plimsoll_data::{
 };
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Loss, SoftDice};
-use plimsoll_nn::{Decay, Family, Optimizer, Schedule, Training, UNet};
+use plimsoll_nn::{ConfigError, Decay, Family, Optimizer, Schedule, Training, UNet};
 use plimsoll_volume::Spacing;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -106,7 +106,7 @@ impl RunConfig {
             }
         }
         let nnunet_loss =
-            || Loss::dice_ce(SoftDice { include_background: false, ..SoftDice::default() }, 1.0);
+            || Loss::dice_ce(SoftDice { include_background: false, ..SoftDice::default() }, 1.0).into();
         let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
         loss.ignore = loss.ignore.or(dataset.labels.ignore());
         let config = RunConfig {
@@ -125,6 +125,7 @@ impl RunConfig {
                 optimizer,
                 max_grad_norm: Some(settings.max_grad_norm.unwrap_or(12.0)),
                 patch,
+                spacing,
                 batch,
                 micro_batch: settings.micro_batch.unwrap_or(batch),
                 precision: settings.precision.unwrap_or(DType::F32),
@@ -147,6 +148,9 @@ impl RunConfig {
         };
         // What does not fit together is said now, and not when the run begins.
         config.training.programs()?;
+        if let Some((option, found, expected)) = config.training.loss.epochs_fault(epochs) {
+            return Err(ConfigError::Loss { option, found, expected }.into());
+        }
         Ok(config)
     }
 
@@ -166,8 +170,10 @@ impl RunConfig {
     pub fn read(folder: &Path) -> Result<RunConfig, TrainError> {
         let path = folder.join(CONFIG_FILE);
         let file = File::open(&path).map_err(|source| TrainError::io(&path, source))?;
-        serde_json::from_reader(BufReader::new(file))
-            .map_err(|problem| TrainError::Json { path, why: problem.to_string() })
+        let mut config: RunConfig = serde_json::from_reader(BufReader::new(file))
+            .map_err(|problem| TrainError::Json { path, why: problem.to_string() })?;
+        config.training.spacing = config.spacing.0;
+        Ok(config)
     }
 
     /// Makes `folder` the folder of a run with this configuration, or finds that it is one already.

@@ -6,10 +6,13 @@
 //! fast a machine happens to be: they are compared by nominal rates. Recomputation gives the same bits and goes by
 //! the measured ones.
 
+use std::sync::Arc;
+
 use plimsoll_cpu::CpuLayout;
-use plimsoll_data::{BatchReader, BatchShape, Fingerprint, LoaderConfig, Mode, Scratch};
+use plimsoll_data::{BatchReader, BatchShape, Fingerprint, LoaderConfig, Mode, Scratch, Targets};
 use plimsoll_graph::{Program, Role};
 use plimsoll_memory::Bytes;
+use plimsoll_nn::{TargetKind, TargetMap, TrainingPrograms, Variant};
 use plimsoll_plan::{Options, Plan, PlanError, Planner};
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +26,12 @@ pub struct PlannedRun {
     pub numbers: RunPlan,
     /// The configuration, with the micro-batch that was chosen.
     pub config: RunConfig,
-    /// The programs: a micro-batch's gradients, the update where it is one of its own, validation.
+    /// The programs: a micro-batch's gradients for each variant of the loss, the update where it is one of its own, validation.
     pub programs: Vec<Program>,
+    /// What steps may have of the loss: one for each program of gradients.
+    pub variants: Vec<Variant>,
+    /// Inputs that follow from the labels alone.
+    pub targets: Vec<TargetMap>,
     /// Where everything lies.
     pub plan: Plan,
     /// What the plan was made with.
@@ -40,7 +47,13 @@ impl PlannedRun {
 
     /// The place of the update among the programs, where it is one of its own.
     pub(crate) fn update(&self) -> Option<usize> {
-        (self.programs.len() == 3).then_some(1)
+        let gradients = self.variants.len();
+        (self.programs.len() > gradients + 1).then_some(gradients)
+    }
+
+    /// What the loader makes for the programs' inputs that follow from the labels alone.
+    pub(crate) fn target_maps(&self) -> Targets {
+        target_maps(&self.config, &self.programs, &self.variants, &self.targets)
     }
 
     /// The program that has all parameters and moments.
@@ -223,7 +236,10 @@ impl Site {
 struct Candidate {
     config: RunConfig,
     programs: Vec<Program>,
-    gradient_flops: u64,
+    variants: Vec<Variant>,
+    /// The share of steps that each variant has.
+    shares: Vec<f64>,
+    targets: Vec<TargetMap>,
     loader: LoaderConfig,
     overhead_bytes: Bytes,
     loader_bytes: Bytes,
@@ -243,11 +259,12 @@ impl Candidate {
         config.training.micro_batch = micro_batch;
         let training = &config.training;
         let programs = training.programs()?;
-        let gradient_flops = programs.gradient.flops();
-        let programs: Vec<Program> = [Some(programs.gradient), programs.update, Some(programs.validate)]
-            .into_iter()
-            .flatten()
-            .collect();
+        let TrainingPrograms { gradients, update, validate, targets } = programs;
+        let keeper = if update.is_some() { gradients.len() } else { 0 };
+        let programs: Vec<Program> =
+            gradients.into_iter().chain(update).chain(std::iter::once(validate)).collect();
+        let variants = training.loss.variants();
+        let shares = training.loss.shares(config.iterations_per_epoch, config.epochs);
         let loader = LoaderConfig {
             mode: Mode::Training,
             seed: config.seed,
@@ -259,11 +276,14 @@ impl Candidate {
         };
         let channels = training.net.in_channels;
         let validation = BatchShape { batch_size: training.micro_batch, channels, patch: training.patch };
-        let loader_bytes =
-            loader.bytes(channels, training.patch)? + BatchReader::bytes(validation, Scratch::DEFAULT)?;
-        let keeper = &programs[usize::from(programs.len() == 3)];
+        let maps = target_maps(&config, &programs, &variants, &targets);
+        let loader_bytes = loader.bytes(channels, training.patch, &maps)?
+            + BatchReader::bytes(validation, Mode::Validation, Scratch::DEFAULT, &maps)?;
+        let keeper = &programs[keeper];
         Ok(Candidate {
-            gradient_flops,
+            variants,
+            shares,
+            targets,
             loader,
             overhead_bytes,
             loader_bytes,
@@ -292,11 +312,20 @@ impl Candidate {
         self.fixed() + pages(plan.arena_bytes)
     }
 
-    /// Predicted time of a step.
+    /// Predicted time of a step: the mean over the variants of the loss.
     fn seconds(&self, plan: &Plan) -> f64 {
+        let gradients = self.variants.len();
         let of = |program: usize| plan.programs[program].predicted_seconds;
-        let update = if self.programs.len() == 3 { of(1) } else { 0.0 };
-        of(0) * self.config.training.accumulation() as f64 + update
+        let mean: f64 = self.shares.iter().enumerate().map(|(variant, share)| share * of(variant)).sum();
+        let update = if self.programs.len() > gradients + 1 { of(gradients) } else { 0.0 };
+        mean * self.config.training.accumulation() as f64 + update
+    }
+
+    /// Floating-point operations of a step, recomputation left out: the mean over the variants of the loss.
+    fn flops(&self) -> u64 {
+        let of = |(program, share): (&Program, &f64)| program.flops() as f64 * share;
+        let mean: f64 = self.programs.iter().zip(&self.shares).map(of).sum();
+        (mean * self.config.training.accumulation() as f64).round() as u64
     }
 
     fn finish(
@@ -336,13 +365,44 @@ impl Candidate {
             precision: training.precision,
             recompute_flops_fraction: plan.programs[0].recompute_flops_fraction,
             recomputed: plan.programs[0].recomputed(),
-            flops_per_step: self.gradient_flops * training.accumulation() as u64,
+            flops_per_step: self.flops(),
             predicted_seconds_per_step: self.seconds(&plan),
             parameters,
             decoded_bytes,
         };
-        let Candidate { config, programs, loader, .. } = self;
-        PlannedRun { numbers, programs, plan, layout, loader, config }
+        let Candidate { config, programs, variants, targets, loader, .. } = self;
+        PlannedRun { numbers, programs, variants, targets, plan, layout, loader, config }
+    }
+}
+
+/// The maps of labels that batches are to come with, and which steps need them.
+fn target_maps(
+    config: &RunConfig,
+    programs: &[Program],
+    variants: &[Variant],
+    targets: &[TargetMap],
+) -> Targets {
+    let has = |program: &Program, target: &TargetMap| program.find(&target.name).is_some();
+    let gradients = &programs[..variants.len()];
+    let maps = targets.iter().map(|target| plimsoll_data::TargetMap {
+        extent: target.extent,
+        kind: match target.kind {
+            TargetKind::Distance { spacing } => plimsoll_data::TargetKind::Distance { spacing },
+            TargetKind::Skeleton { radius } => plimsoll_data::TargetKind::Skeleton { radius },
+        },
+        training: gradients.iter().any(|program| has(program, target)),
+        validation: programs.last().is_some_and(|program| has(program, target)),
+    });
+    // For each variant, which maps its program has.
+    let of_variant = |program: &Program| targets.iter().map(|target| has(program, target)).collect();
+    let needs: Vec<Vec<bool>> = gradients.iter().map(of_variant).collect();
+    let (loss, variants, per_epoch) =
+        (config.training.loss.clone(), variants.to_vec(), config.iterations_per_epoch);
+    Targets {
+        maps: maps.collect(),
+        foreground: config.training.net.classes.saturating_sub(1),
+        ignore: config.training.loss.ignore,
+        needed: Some(Arc::new(move |step, map| needs[loss.variant_at(&variants, step, per_epoch)][map])),
     }
 }
 

@@ -2,8 +2,7 @@
 
 use plimsoll_data::Augmentation;
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::Loss;
-use plimsoll_nn::{Decay, Family, Optimizer};
+use plimsoll_nn::{Decay, Family, Objective, Optimizer};
 use serde::{Deserialize, Serialize};
 
 /// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
@@ -39,7 +38,7 @@ pub struct Settings {
     /// The norm that gradients are scaled down to [default: 12].
     pub max_grad_norm: Option<f32>,
     /// The loss [default: Dice without background plus cross-entropy].
-    pub loss: Option<Loss>,
+    pub loss: Option<Objective>,
     /// How patches are changed [default: nnU-Net's ways].
     pub augmentation: Option<Augmentation>,
     /// The share of patches centred on the foreground [default: 1/3].

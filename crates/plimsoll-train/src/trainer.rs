@@ -17,7 +17,7 @@ use plimsoll_memory::{
     Budget, Bytes, HeapUse, HolderUse, System, heap_use, resident, shortfall, watch_this_thread,
     watched_allocations,
 };
-use plimsoll_nn::{initial_values, names};
+use plimsoll_nn::{TargetMap, initial_values, names};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
 use serde::Serialize;
 
@@ -178,15 +178,25 @@ struct Run {
 
 /// Where the engine's inputs and outputs are.
 struct Inputs {
+    /// One for each variant of the loss.
+    gradients: Vec<OfProgram>,
+    /// Of the update, where it is a program of its own.
+    update: Option<(usize, TensorId)>,
+    validate: OfProgram,
+    counts: TensorId,
+}
+
+/// Where those are that programs with a loss have.
+struct OfProgram {
     image: TensorId,
     labels: TensorId,
-    rates: (usize, TensorId),
+    /// Maps of the labels, by their place in the batch.
+    targets: Vec<(usize, TensorId)>,
+    /// Where a program updates parameters.
+    rates: Option<TensorId>,
+    /// What dropout follows from, where there is any.
     noise: Option<TensorId>,
     loss: TensorId,
-    validate_image: TensorId,
-    validate_labels: TensorId,
-    validate_loss: TensorId,
-    counts: TensorId,
 }
 
 impl Inputs {
@@ -199,17 +209,27 @@ impl Inputs {
                 TrainError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
             })
         };
-        let (validate, keeper) = (planned.validate(), planned.keeper());
+        let of = |program: usize| {
+            let found = |(map, target): (usize, &TargetMap)| {
+                Some((map, planned.programs[program].find(&target.name)?))
+            };
+            Ok::<_, TrainError>(OfProgram {
+                image: find(program, names::IMAGE)?,
+                labels: find(program, names::LABELS)?,
+                targets: planned.targets.iter().enumerate().filter_map(found).collect(),
+                rates: planned.programs[program].find(names::RATES),
+                noise: planned.programs[program].find(names::NOISE),
+                loss: find(program, names::LOSS)?,
+            })
+        };
+        let update = planned.update();
         Ok(Inputs {
-            image: find(0, names::IMAGE)?,
-            labels: find(0, names::LABELS)?,
-            rates: (keeper, find(keeper, names::RATES)?),
-            noise: planned.programs[0].find(names::NOISE),
-            loss: find(0, names::LOSS)?,
-            validate_image: find(validate, names::IMAGE)?,
-            validate_labels: find(validate, names::LABELS)?,
-            validate_loss: find(validate, names::LOSS)?,
-            counts: find(validate, names::COUNTS)?,
+            gradients: (0..planned.variants.len()).map(of).collect::<Result<_, _>>()?,
+            update: update
+                .map(|update| Ok::<_, TrainError>((update, find(update, names::RATES)?)))
+                .transpose()?,
+            validate: of(planned.validate())?,
+            counts: find(planned.validate(), names::COUNTS)?,
         })
     }
 }
@@ -245,7 +265,8 @@ impl Run {
         let sampler = Sampler::new(inspection, &fold, config.sampler())?;
         let cache_budget = budget.part("cache", planned.numbers.cache_bytes)?;
         let cache = Arc::new(VolumeCache::new(cache_budget));
-        let patches = Arc::new(Patches::new(&dataset, sampler, cache)?);
+        let patches = Patches::new(&dataset, sampler, cache)?.with_targets(planned.target_maps());
+        let patches = Arc::new(patches);
         let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
         let loader_config = LoaderConfig { first_step: progress.steps, ..planned.loader };
         let loader = Loader::start(loader_config, Arc::clone(&patches), &loader_budget)?;
@@ -328,31 +349,41 @@ impl Run {
         let (training, seed) = (&self.planned.config.training, self.planned.config.seed);
         let rates = training.optimizer.rates(self.planned.config.schedule.at(step), step + 1);
         let batch = self.loader.next_batch()?;
-        let (images, labels) = (batch.images(), batch.labels());
+        let per_epoch = self.planned.config.iterations_per_epoch;
+        let program = training.loss.variant_at(&self.planned.variants, step, per_epoch);
+        let inputs = &self.inputs.gradients[program];
         let micro_batches = training.accumulation();
-        let (update, rates_input) = self.inputs.rates;
         let mut loss = 0.0;
-        let parts = images.chunks_exact(images.len() / micro_batches);
-        for (part, (image, labels)) in
-            parts.zip(labels.chunks_exact(labels.len() / micro_batches)).enumerate()
-        {
-            self.engine.write(0, self.inputs.image, HostSlice::F32(image));
-            self.engine.write(0, self.inputs.labels, HostSlice::U8(labels));
-            if let Some(input) = self.inputs.noise {
+        for part in 0..micro_batches {
+            self.engine.write(
+                program,
+                inputs.image,
+                HostSlice::F32(share(batch.images(), part, micro_batches)),
+            );
+            self.engine.write(
+                program,
+                inputs.labels,
+                HostSlice::U8(share(batch.labels(), part, micro_batches)),
+            );
+            if let Some(input) = inputs.noise {
                 let noise = Noise::of_step(seed, step, (part * training.micro_batch) as u32);
-                self.engine.write(0, input, HostSlice::F32(&noise.to_table()));
+                self.engine.write(program, input, HostSlice::F32(&noise.to_table()));
             }
-            if update == 0 {
-                self.engine.write(0, rates_input, HostSlice::F32(&rates));
+            for (map, input) in &inputs.targets {
+                let values = share(batch.target(*map), part, micro_batches);
+                self.engine.write(program, *input, HostSlice::F32(values));
             }
-            self.engine.run(0);
-            let mut part = [0.0];
-            self.engine.read(0, self.inputs.loss, HostSliceMut::F32(&mut part));
-            loss += part[0] / micro_batches as f32;
+            if let Some(input) = inputs.rates {
+                self.engine.write(program, input, HostSlice::F32(&rates));
+            }
+            self.engine.run(program);
+            let mut value = [0.0];
+            self.engine.read(program, inputs.loss, HostSliceMut::F32(&mut value));
+            loss += value[0] / micro_batches as f32;
         }
-        if update != 0 {
+        if let Some((update, input)) = self.inputs.update {
             // Inputs of one program lie where another has its values, so they are written just before it runs.
-            self.engine.write(update, rates_input, HostSlice::F32(&rates));
+            self.engine.write(update, input, HostSlice::F32(&rates));
             self.engine.run(update);
         }
         drop(batch);
@@ -417,11 +448,15 @@ impl Run {
         let mut loss = 0.0;
         for step in 0..batches * micro_batches {
             let batch = self.validation.load(step)?;
-            self.engine.write(validate, self.inputs.validate_image, HostSlice::F32(batch.images()));
-            self.engine.write(validate, self.inputs.validate_labels, HostSlice::U8(batch.labels()));
+            let inputs = &self.inputs.validate;
+            self.engine.write(validate, inputs.image, HostSlice::F32(batch.images()));
+            self.engine.write(validate, inputs.labels, HostSlice::U8(batch.labels()));
+            for (map, input) in &inputs.targets {
+                self.engine.write(validate, *input, HostSlice::F32(batch.target(*map)));
+            }
             self.engine.run(validate);
             let mut one = [0.0];
-            self.engine.read(validate, self.inputs.validate_loss, HostSliceMut::F32(&mut one));
+            self.engine.read(validate, inputs.loss, HostSliceMut::F32(&mut one));
             self.engine.read(validate, self.inputs.counts, HostSliceMut::F32(&mut counts));
             loss += f64::from(one[0]);
             for (total, count) in totals.iter_mut().zip(&counts) {
@@ -467,6 +502,12 @@ impl Run {
 
 /// How many steps' times are kept for the median.
 const KEPT_TIMES: usize = 1 << 14;
+
+/// One of so many equal parts of a batch.
+fn share<T>(values: &[T], part: usize, parts: usize) -> &[T] {
+    let count = values.len() / parts;
+    &values[part * count..][..count]
+}
 
 /// Writes random initial values of all parameters.
 fn initialise(engine: &mut CpuEngine, program: &Program, config: &RunConfig) {

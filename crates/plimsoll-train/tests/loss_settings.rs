@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_graph::ops::{Activation, Component, CrossEntropy, Focal, Loss, SoftDice, Tversky, WeightedBce};
+use plimsoll_nn::{Objective, Term};
 use plimsoll_train::Settings;
 
-fn loss(text: &str) -> Loss {
+fn loss(text: &str) -> Objective {
     toml::from_str::<Settings>(text).unwrap().loss.unwrap()
 }
 
@@ -16,8 +17,8 @@ fn error(text: &str) -> String {
 fn weights_of_dice_and_cross_entropy_with_the_options_of_dice() {
     let found = loss("[loss]\ndice = 0.5\nbatch = true\ninclude_background = false\nignore = 3");
     let dice = SoftDice { weight: 0.5, batch: true, include_background: false, ..SoftDice::default() };
-    assert_eq!(found, Loss { ignore: Some(3), ..Loss::dice_ce(dice, 1.0) });
-    assert_eq!(loss("[loss]"), Loss::default());
+    assert_eq!(found, Loss { ignore: Some(3), ..Loss::dice_ce(dice, 1.0) }.into());
+    assert_eq!(loss("[loss]"), Objective::default());
 }
 
 #[test]
@@ -28,7 +29,7 @@ fn a_list_of_components_as_tables_or_in_one_line() {
     );
     let dice = Component::SoftDice(SoftDice { weight: 0.5, ..SoftDice::default() });
     let bce = Component::WeightedBce(WeightedBce { weight: 0.35, pos_weight: 2.8, ..WeightedBce::default() });
-    assert_eq!(found.components, [dice, bce]);
+    assert_eq!(found.components, [dice, bce].map(Term::Sums));
     let found = loss(
         "loss = { components = [{ name = 'tversky', alpha = 0.3, beta = 0.7 }, \
          { name = 'focal', gamma = 1.5, activation = 'sigmoid' }, \
@@ -38,7 +39,7 @@ fn a_list_of_components_as_tables_or_in_one_line() {
     let activation = Activation::Sigmoid;
     let focal = Component::Focal(Focal { gamma: 1.5, activation, ..Focal::default() });
     let entropy = CrossEntropy { class_weights: vec![0.5, 2.0], ..CrossEntropy::default() };
-    assert_eq!(found.components, [tversky, focal, Component::CrossEntropy(entropy)]);
+    assert_eq!(found.components, [tversky, focal, Component::CrossEntropy(entropy)].map(Term::Sums));
 }
 
 #[test]
@@ -46,9 +47,9 @@ fn what_a_run_was_started_with_is_read_back() {
     // As runs before there were lists have it.
     let old = r#"{"dice":1.0,"cross_entropy":1.0,"batch":false,"include_background":false,"squared":false,
         "smooth_numerator":1e-5,"smooth_denominator":1e-5,"ignore":null}"#;
-    let old: Loss = serde_json::from_str(old).unwrap();
+    let old: Objective = serde_json::from_str(old).unwrap();
     let dice = SoftDice { include_background: false, ..SoftDice::default() };
-    assert_eq!(old, Loss::dice_ce(dice, 1.0));
+    assert_eq!(old, Loss::dice_ce(dice, 1.0).into());
     for name in [
         "soft_dice",
         "log_cosh_dice",
@@ -58,11 +59,15 @@ fn what_a_run_was_started_with_is_read_back() {
         "cross_entropy",
         "weighted_bce",
         "focal",
+        "cldice",
+        "morph_skeleton",
+        "toploss_simple",
+        "skeleton_recall",
     ] {
         let found = loss(&format!("loss = {{ components = [{{ name = '{name}' }}], ignore = 2 }}"));
         assert_eq!(found.components[0].name(), name);
         let json = serde_json::to_string(&found).unwrap();
-        assert_eq!(serde_json::from_str::<Loss>(&json).unwrap(), found, "{json}");
+        assert_eq!(serde_json::from_str::<Objective>(&json).unwrap(), found, "{json}");
     }
 }
 
@@ -97,5 +102,11 @@ fn what_cannot_be_is_said_with_the_option_and_the_component() {
     assert!(fault("{ name = 'focal', alpha = 1.5 }").unwrap().contains("from 0 to 1"));
     assert!(fault("{ name = 'focal', gamma = nan }").is_some());
     assert!(fault("{ name = 'focal_tversky', gamma = 0 }").unwrap().contains("above zero"));
+    let said = fault("{ name = 'cldice', iterations = 0 }").unwrap();
+    assert_eq!(said, "iterations of cldice is 0, but it must be from 1 to 64");
+    assert!(fault("{ name = 'cldice', smooth = -1 }").unwrap().starts_with("smooth of cldice is -1, but"));
+    assert!(fault("{ name = 'morph_skeleton', iterations = 65 }").is_some());
+    assert!(fault("{ name = 'toploss_simple', threshold = 1.5 }").unwrap().contains("from 0 to 1"));
+    assert!(fault("{ name = 'skeleton_recall', smooth_numerator = nan }").is_some());
     assert!(fault("").unwrap().contains("one must count"));
 }

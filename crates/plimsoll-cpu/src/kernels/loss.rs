@@ -25,7 +25,7 @@ pub(super) struct Group {
     pub(super) labels: [usize; LANES],
     /// 1 where the voxel counts, else 0.
     pub(super) counts: [f32; LANES],
-    first: usize,
+    pub(super) first: usize,
     pub(super) count: usize,
 }
 
@@ -63,6 +63,17 @@ impl Voxels {
                 }
             }
             visit(&group);
+        }
+    }
+
+    /// Calls `visit(group)` for the voxels of a task, whatever their labels.
+    #[inline(always)]
+    pub(super) fn for_each_sixteen(&self, task: usize, mut visit: impl FnMut(&Group)) {
+        let chunk = task % self.chunks();
+        let end = self.voxels.min((chunk + 1) * CHUNK);
+        for first in (chunk * CHUNK..end).step_by(LANES) {
+            let count = LANES.min(end - first);
+            visit(&Group { labels: [usize::MAX; LANES], counts: [1.0; LANES], first, count });
         }
     }
 

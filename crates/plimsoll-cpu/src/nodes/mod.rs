@@ -4,7 +4,9 @@ mod conv;
 mod elementwise;
 mod head;
 mod loss;
+mod morphology;
 mod norm;
+mod structure;
 mod update;
 
 use plimsoll_graph::{DType, Node, Op, Program, TensorId, TensorInfo};
@@ -90,7 +92,33 @@ pub(crate) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
         Op::NormStats(_) | Op::NormAct(_) | Op::NormActGrad(_) => norm::supports(cx),
         Op::SoftmaxStats(_) | Op::CompositeLoss(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => Ok(()),
         Op::HeadStats(_) | Op::HeadCounts(_) | Op::HeadGrad(_) => Ok(()),
+        Op::BoxExtreme(_)
+        | Op::BoxExtremeGrad(_)
+        | Op::ClDice(_)
+        | Op::ClDiceGrad(_)
+        | Op::Counted(_)
+        | Op::CrossErosion(_)
+        | Op::CrossErosionGrad(_)
+        | Op::MeanDifference(_)
+        | Op::MeanDifferenceGrad(_)
+        | Op::OneHot(_)
+        | Op::OverlapSums(_)
+        | Op::OverlapSumsGrad(_)
+        | Op::SkeletonStep(_)
+        | Op::SkeletonStepGrad(_)
+        | Op::SoftRecall(_)
+        | Op::SoftRecallGrad(_) => morphology::supports(cx),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) | Op::Accumulate(_) => Ok(()),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_)
+        | Op::MeanPool(_)
+        | Op::MeanPoolGrad(_)
+        | Op::Join(_) => structure::supports(cx),
         Op::Add(_)
         | Op::LeakyRelu(_)
         | Op::LeakyReluGrad(_)
@@ -109,7 +137,22 @@ pub(crate) fn scratch(cx: &Context<'_>) -> usize {
         Op::NormStats(_) | Op::NormActGrad(_) => norm::scratch(cx),
         Op::SoftmaxStats(_) | Op::CompositeLossGrad(_) | Op::HardCounts(_) => loss::scratch(cx),
         Op::HeadStats(_) | Op::HeadCounts(_) | Op::HeadGrad(_) => head::scratch(cx),
+        Op::BoxExtreme(_)
+        | Op::BoxExtremeGrad(_)
+        | Op::CrossErosion(_)
+        | Op::CrossErosionGrad(_)
+        | Op::MeanDifference(_)
+        | Op::OverlapSums(_)
+        | Op::SkeletonStep(_)
+        | Op::SkeletonStepGrad(_) => morphology::scratch(cx),
         Op::GradNorm(_) => update::scratch(cx),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_) => structure::scratch(cx),
         _ => 0,
     }
 }
@@ -132,7 +175,33 @@ pub(crate) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             DType::Bf16 => head::bind::<Bf16>(cx, memory),
             _ => head::bind::<f32>(cx, memory),
         },
+        Op::BoxExtreme(_)
+        | Op::BoxExtremeGrad(_)
+        | Op::ClDice(_)
+        | Op::ClDiceGrad(_)
+        | Op::Counted(_)
+        | Op::CrossErosion(_)
+        | Op::CrossErosionGrad(_)
+        | Op::MeanDifference(_)
+        | Op::MeanDifferenceGrad(_)
+        | Op::OneHot(_)
+        | Op::OverlapSums(_)
+        | Op::OverlapSumsGrad(_)
+        | Op::SkeletonStep(_)
+        | Op::SkeletonStepGrad(_)
+        | Op::SoftRecall(_)
+        | Op::SoftRecallGrad(_) => morphology::bind(cx, memory),
         Op::AdamW(_) | Op::Sgd(_) | Op::GradNorm(_) => update::bind(cx, memory),
+        Op::Probabilities(_)
+        | Op::ProbabilitiesGrad(_)
+        | Op::PredictedDistance(_)
+        | Op::DistanceLoss(_)
+        | Op::DistanceLossGrad(_)
+        | Op::BoundaryL1(_)
+        | Op::BoundaryL1Grad(_)
+        | Op::MeanPool(_)
+        | Op::MeanPoolGrad(_)
+        | Op::Join(_) => structure::bind(cx, memory),
         Op::Add(_)
         | Op::Accumulate(_)
         | Op::LeakyRelu(_)

@@ -80,6 +80,22 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
+    unsafe fn where_less(x: V, y: V, a: V, b: V) -> V {
+        unsafe {
+            let low = _mm256_cmp_ps::<_CMP_LT_OQ>(x.0, y.0);
+            let high = _mm256_cmp_ps::<_CMP_LT_OQ>(x.1, y.1);
+            (_mm256_blendv_ps(b.0, a.0, low), _mm256_blendv_ps(b.1, a.1, high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn max(a: V, b: V) -> V {
+        unsafe { (_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1)) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: V, b: V) -> V {
+        unsafe { (_mm256_min_ps(a.0, b.0), _mm256_min_ps(a.1, b.1)) }
+    }
+    #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> V {
         unsafe {
             let widen = |p: *const u16| {

@@ -63,6 +63,27 @@ impl Simd for Avx512 {
         unsafe { _mm512_permutexvar_ps(_mm512_loadu_si512(from.as_ptr().cast()), v) }
     }
     #[inline(always)]
+    unsafe fn where_less(x: __m512, y: __m512, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(x, y), b, a) }
+    }
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_max_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_min_ps(a, b) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(p: *const f32, count: usize) -> __m512 {
+        // Lanes that are masked out are not touched.
+        unsafe { _mm512_maskz_loadu_ps(first(count), p) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(p: *mut f32, v: __m512, count: usize) {
+        unsafe { _mm512_mask_storeu_ps(p, first(count), v) }
+    }
+    #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> __m512 {
         unsafe {
             let half = _mm256_loadu_si256(p.cast());
@@ -82,6 +103,12 @@ impl Simd for Avx512 {
             _mm256_storeu_si256(p.cast(), _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(chosen)));
         }
     }
+}
+
+/// A mask of the first `count` lanes.
+#[inline(always)]
+fn first(count: usize) -> __mmask16 {
+    if count >= LANES { __mmask16::MAX } else { (1 << count) - 1 }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]

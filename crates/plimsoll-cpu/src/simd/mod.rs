@@ -119,6 +119,12 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn where_positive(x: Self::V, a: Self::V, b: Self::V) -> Self::V;
     /// Lane i of the result is lane `from[i]` of v, which must be in the same half.
     unsafe fn pick(v: Self::V, from: &[i32; LANES]) -> Self::V;
+    /// Lane by lane, `a` where x < y, else `b`.
+    unsafe fn where_less(x: Self::V, y: Self::V, a: Self::V, b: Self::V) -> Self::V;
+    /// Lane by lane, the larger.
+    unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
+    /// Lane by lane, the smaller.
+    unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
     /// Widens sixteen bf16.
     unsafe fn load_bf16(p: *const u16) -> Self::V;
     /// Rounds to the nearest bf16, ties to even.
@@ -129,6 +135,32 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     unsafe fn leaky(x: Self::V, slope: Self::V) -> Self::V {
         // SAFETY: as for the functions that are called.
         unsafe { Self::where_positive(x, x, Self::mul(x, slope)) }
+    }
+
+    /// The first `count` of at most sixteen elements, then zeroes; the pointer need be good for no more than those.
+    #[inline(always)]
+    unsafe fn load_first(p: *const f32, count: usize) -> Self::V {
+        // SAFETY: passed on to the caller; the array has sixteen lanes.
+        unsafe {
+            if count >= LANES {
+                return Self::load(p);
+            }
+            let mut lanes = [0.0; LANES];
+            std::ptr::copy_nonoverlapping(p, lanes.as_mut_ptr(), count);
+            Self::load(lanes.as_ptr())
+        }
+    }
+
+    /// Stores the first `count` of sixteen lanes; the pointer need be good for no more than those.
+    #[inline(always)]
+    unsafe fn store_first(p: *mut f32, v: Self::V, count: usize) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            if count >= LANES {
+                return Self::store(p, v);
+            }
+            std::ptr::copy_nonoverlapping(Self::to_array(v).as_ptr(), p, count);
+        }
     }
 
     /// The lanes, in order.

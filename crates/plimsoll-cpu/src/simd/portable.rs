@@ -77,6 +77,24 @@ impl Simd for Portable {
         from.map(|lane| v[lane as usize])
     }
     #[inline(always)]
+    unsafe fn where_less(x: V, y: V, a: V, b: V) -> V {
+        let mut r = b;
+        for ((r, a), (x, y)) in r.iter_mut().zip(a).zip(x.into_iter().zip(y)) {
+            if x < y {
+                *r = a;
+            }
+        }
+        r
+    }
+    #[inline(always)]
+    unsafe fn max(a: V, b: V) -> V {
+        zip(a, b, |a, b| if a > b { a } else { b })
+    }
+    #[inline(always)]
+    unsafe fn min(a: V, b: V) -> V {
+        zip(a, b, |a, b| if a < b { a } else { b })
+    }
+    #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> V {
         let mut r = [0.0; LANES];
         for (i, r) in r.iter_mut().enumerate() {

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Mode;
 use crate::loader::slot::BatchBuffer;
-use crate::loader::{BatchShape, LoaderError, THREAD_BYTES};
+use crate::loader::target::TargetScratch;
+use crate::loader::{BatchShape, LoaderError, THREAD_BYTES, Targets};
 use crate::patch::Scratch;
 
 /// How a loader makes batches.
@@ -30,14 +31,18 @@ pub struct LoaderConfig {
 
 impl LoaderConfig {
     /// What a loader with this configuration reserves for patches of `channels` channels and `patch` voxels along (depth,
-    /// height, width): all slots, and of each thread the scratch, the stack and the buffers of open files.
+    /// height, width) and maps of their labels: all slots, and of each thread the scratch, the stack and the buffers of open
+    /// files.
     ///
     /// # Errors
     /// If the configuration makes no sense, or a batch does not fit the address space.
-    pub fn bytes(&self, channels: usize, patch: [usize; 3]) -> Result<Bytes, LoaderError> {
+    pub fn bytes(&self, channels: usize, patch: [usize; 3], targets: &Targets) -> Result<Bytes, LoaderError> {
         self.check()?;
-        let slot = BatchBuffer::bytes(BatchShape { batch_size: self.batch_size, channels, patch })?;
-        let thread = Scratch::reserves(self.scratch)? + Bytes(THREAD_BYTES);
+        targets.check()?;
+        let shape = BatchShape { batch_size: self.batch_size, channels, patch };
+        let slot = BatchBuffer::bytes(shape, self.mode, targets)?;
+        let maps = TargetScratch::bytes(targets, self.mode)?;
+        let thread = Scratch::reserves(self.scratch)? + maps + Bytes(THREAD_BYTES);
         let times = |bytes: Bytes, count: usize| Bytes(bytes.0.saturating_mul(count as u64));
         Ok(times(slot, self.slots) + times(thread, self.threads))
     }

@@ -3,6 +3,7 @@
 use std::io;
 
 use plimsoll_memory::{MapError, OverBudget};
+use plimsoll_morphology::MorphologyError;
 
 use crate::fingerprint::NoForeground;
 use crate::patch::PatchError;
@@ -46,6 +47,9 @@ pub enum LoaderError {
         /// Which file, and why.
         problem: Box<PatchError>,
     },
+    /// A map of labels cannot be made.
+    #[error("a map of labels: {0}")]
+    Target(#[from] MorphologyError),
     /// A thread panicked.
     #[error("the thread that made the batch of step {step} ended unexpectedly")]
     Panicked {
@@ -84,7 +88,10 @@ impl LoaderError {
             LoaderError::Normalisation { problem, .. } => problem.hint(),
             LoaderError::Patch { problem, .. } => problem.hint(),
             LoaderError::AllLent { .. } => Some("drop a batch first, or use more slots".into()),
-            LoaderError::Zero { .. } | LoaderError::Panicked { .. } | LoaderError::Stopped { .. } => None,
+            LoaderError::Zero { .. }
+            | LoaderError::Target(_)
+            | LoaderError::Panicked { .. }
+            | LoaderError::Stopped { .. } => None,
         }
     }
 }

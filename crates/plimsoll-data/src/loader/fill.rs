@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_memory::{Budget, Bytes};
 
 use crate::dataset::{Case, Dataset};
-use crate::loader::LoaderError;
 use crate::loader::slot::{BatchBuffer, BatchShape};
+use crate::loader::target::TargetScratch;
+use crate::loader::{LoaderError, Targets};
 use crate::patch::{CaseSource, PatchError, Scratch, pull};
 use crate::{Intensity, Mode, Sampler, VolumeCache};
 
@@ -18,6 +19,7 @@ pub struct Patches {
     /// In the order of the fingerprint.
     cases: Vec<(Case, Vec<Intensity>)>,
     cache: Arc<VolumeCache>,
+    targets: Targets,
 }
 
 impl Patches {
@@ -42,7 +44,18 @@ impl Patches {
                 .map_err(|problem| LoaderError::Normalisation { case: case.id.clone(), problem })?;
             cases.push((case, intensities));
         }
-        Ok(Patches { sampler, channels: dataset.channels.len(), cases, cache })
+        let targets = Targets::default();
+        Ok(Patches { sampler, channels: dataset.channels.len(), cases, cache, targets })
+    }
+
+    /// The same, with maps of the labels.
+    pub fn with_targets(self, targets: Targets) -> Patches {
+        Patches { targets, ..self }
+    }
+
+    /// The maps of labels that batches come with.
+    pub(crate) fn targets(&self) -> &Targets {
+        &self.targets
     }
 
     /// What chooses the patches.
@@ -67,9 +80,10 @@ impl Patches {
         seed: u64,
         step: u64,
         batch: &mut BatchBuffer,
-        scratch: &mut Scratch,
+        (scratch, target_scratch): (&mut Scratch, &mut TargetScratch),
         stop: &AtomicBool,
     ) -> Result<(), LoaderError> {
+        let patch = batch.shape().patch;
         let voxels = batch.shape().voxels();
         let images = batch.images.chunks_exact_mut((voxels * self.channels).max(1));
         let labels = batch.labels.chunks_exact_mut(voxels.max(1));
@@ -85,6 +99,8 @@ impl Patches {
                 .and_then(|mut source| pull(&recipe, &mut source, image, Some(labels), scratch))
                 .map_err(Box::new)
                 .map_err(|problem| LoaderError::Patch { step, case: files.id.clone(), problem })?;
+            let place = (mode, step, sample as usize);
+            self.targets.fill(place, (labels, patch), &mut batch.targets, target_scratch)?;
         }
         Ok(())
     }
@@ -97,16 +113,24 @@ pub struct BatchReader {
     seed: u64,
     batch: BatchBuffer,
     scratch: Scratch,
+    target_scratch: TargetScratch,
     never: AtomicBool,
 }
 
 impl BatchReader {
-    /// What a reader of batches of this shape reserves.
+    /// What a reader of batches of this shape, with maps of their labels, reserves.
     ///
     /// # Errors
     /// If a batch does not fit the address space.
-    pub fn bytes(shape: BatchShape, scratch: Bytes) -> Result<Bytes, LoaderError> {
-        Ok(BatchBuffer::bytes(shape)? + Scratch::reserves(scratch)?)
+    pub fn bytes(
+        shape: BatchShape,
+        mode: Mode,
+        scratch: Bytes,
+        targets: &Targets,
+    ) -> Result<Bytes, LoaderError> {
+        targets.check()?;
+        let maps = TargetScratch::bytes(targets, mode)?;
+        Ok(BatchBuffer::bytes(shape, mode, targets)? + Scratch::reserves(scratch)? + maps)
     }
 
     /// A reader with one batch and one scratch, reserved from `budget`.
@@ -122,11 +146,13 @@ impl BatchReader {
         budget: &Budget,
     ) -> Result<BatchReader, LoaderError> {
         let shape = patches.batch_shape(batch_size);
-        let memory = budget.part("batch reader", BatchReader::bytes(shape, scratch)?)?;
-        let batch = BatchBuffer::new(shape, &memory)?;
+        let memory =
+            budget.part("batch reader", BatchReader::bytes(shape, mode, scratch, &patches.targets)?)?;
+        let batch = BatchBuffer::new(shape, mode, &patches.targets, &memory)?;
         let scratch = Scratch::new(&memory, scratch)?;
+        let target_scratch = TargetScratch::new(&patches.targets, mode, &memory)?;
         let never = AtomicBool::new(false);
-        Ok(BatchReader { patches, mode, seed, batch, scratch, never })
+        Ok(BatchReader { patches, mode, seed, batch, scratch, target_scratch, never })
     }
 
     /// The batch of a step: the same that a [`Loader`](crate::Loader) makes of it.
@@ -134,8 +160,8 @@ impl BatchReader {
     /// # Errors
     /// If a patch cannot be made; the error names the case and the file.
     pub fn load(&mut self, step: u64) -> Result<&BatchBuffer, LoaderError> {
-        let BatchReader { patches, mode, seed, batch, scratch, never } = self;
-        patches.fill(*mode, *seed, step, batch, scratch, never)?;
+        let BatchReader { patches, mode, seed, batch, scratch, target_scratch, never } = self;
+        patches.fill(*mode, *seed, step, batch, (scratch, target_scratch), never)?;
         Ok(batch)
     }
 }

@@ -9,6 +9,7 @@ mod config;
 mod error;
 mod fill;
 mod slot;
+mod target;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,9 +23,12 @@ pub use config::LoaderConfig;
 pub use error::LoaderError;
 pub use fill::{BatchReader, Patches};
 pub use slot::{Batch, BatchBuffer, BatchShape};
+pub use target::{TargetKind, TargetMap, Targets};
 
 use crate::Mode;
 use crate::patch::Scratch;
+use target::TargetScratch;
+
 /// Threads keep what is large in their scratch, so they need little stack.
 const STACK: usize = 512 << 10;
 
@@ -104,10 +108,10 @@ impl Shared {
         }
     }
 
-    fn work(&self, scratch: &mut Scratch) {
+    fn work(&self, scratch: &mut Scratch, maps: &mut TargetScratch) {
         while let Some((mut slot, step)) = self.take() {
             let filled = catch_unwind(AssertUnwindSafe(|| {
-                self.patches.fill(self.mode, self.seed, step, &mut slot, scratch, &self.stop)
+                self.patches.fill(self.mode, self.seed, step, &mut slot, (scratch, maps), &self.stop)
             }));
             let outcome = match filled {
                 Ok(Ok(())) => Ok(slot),
@@ -139,12 +143,14 @@ impl Loader {
         budget: &Budget,
     ) -> Result<Loader, LoaderError> {
         let shape = patches.batch_shape(config.batch_size);
-        let memory = budget.part("loader", config.bytes(shape.channels, shape.patch)?)?;
-        let free =
-            (0..config.slots).map(|_| BatchBuffer::new(shape, &memory)).collect::<Result<Vec<_>, _>>()?;
-        let scratch = (0..config.threads)
-            .map(|_| Scratch::new(&memory, config.scratch))
-            .collect::<Result<Vec<_>, _>>()?;
+        let memory = budget.part("loader", config.bytes(shape.channels, shape.patch, patches.targets())?)?;
+        let slot = |_| BatchBuffer::new(shape, config.mode, patches.targets(), &memory);
+        let free = (0..config.slots).map(slot).collect::<Result<Vec<_>, _>>()?;
+        let scratch = |_| -> Result<_, LoaderError> {
+            let maps = TargetScratch::new(patches.targets(), config.mode, &memory)?;
+            Ok((Scratch::new(&memory, config.scratch)?, maps))
+        };
+        let scratch = (0..config.threads).map(scratch).collect::<Result<Vec<_>, _>>()?;
         let state = State {
             free,
             ready: BTreeMap::new(),
@@ -164,12 +170,12 @@ impl Loader {
         });
         // Made first, so that the threads that were started are stopped if one cannot be.
         let mut loader = Loader { shared, threads: Vec::new(), next_step: config.first_step };
-        for mut scratch in scratch {
+        for (mut scratch, mut maps) in scratch {
             let shared = Arc::clone(&loader.shared);
             let thread = thread::Builder::new()
                 .name("loader".into())
                 .stack_size(STACK)
-                .spawn(move || shared.work(&mut scratch))
+                .spawn(move || shared.work(&mut scratch, &mut maps))
                 .map_err(LoaderError::Thread)?;
             loader.threads.push(thread);
         }

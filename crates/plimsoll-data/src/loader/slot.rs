@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Bytes, Mapped};
 
-use crate::loader::{LoaderError, Shared};
+use crate::Mode;
+use crate::loader::{LoaderError, Shared, Targets};
 
 /// The shape of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,20 +40,29 @@ pub struct BatchBuffer {
     shape: BatchShape,
     pub(crate) images: Mapped<f32>,
     pub(crate) labels: Mapped<u8>,
+    /// In the order of [`Targets::maps`].
+    pub(crate) targets: Vec<Mapped<f32>>,
     pub(crate) cases: Vec<usize>,
 }
 
 impl BatchBuffer {
     /// What the buffers reserve.
-    pub(crate) fn bytes(shape: BatchShape) -> Result<Bytes, LoaderError> {
-        Ok(Mapped::<f32>::bytes(shape.values())? + Mapped::<u8>::bytes(shape.labels())?)
+    pub(crate) fn bytes(shape: BatchShape, mode: Mode, targets: &Targets) -> Result<Bytes, LoaderError> {
+        let patches = Mapped::<f32>::bytes(shape.values())? + Mapped::<u8>::bytes(shape.labels())?;
+        Ok(patches + targets.bytes(mode, shape.batch_size)?)
     }
 
-    pub(crate) fn new(shape: BatchShape, budget: &Budget) -> Result<BatchBuffer, LoaderError> {
+    pub(crate) fn new(
+        shape: BatchShape,
+        mode: Mode,
+        targets: &Targets,
+        budget: &Budget,
+    ) -> Result<BatchBuffer, LoaderError> {
         Ok(BatchBuffer {
             shape,
             images: Mapped::zeroed(budget, "batches", shape.values())?,
             labels: Mapped::zeroed(budget, "batches", shape.labels())?,
+            targets: targets.buffers(mode, shape.batch_size, budget)?,
             cases: vec![0; shape.batch_size],
         })
     }
@@ -70,6 +80,12 @@ impl BatchBuffer {
     /// Labels, `[patch][depth][height][width]`.
     pub fn labels(&self) -> &[u8] {
         &self.labels
+    }
+
+    /// A map of the labels, by its place in [`Targets::maps`]: `[patch][foreground class][depth][height][width]`. What it
+    /// holds is only of this batch if its step needs the map.
+    pub fn target(&self, map: usize) -> &[f32] {
+        self.targets.get(map).map_or(&[], |values| values)
     }
 
     /// The case of each patch, by its place in the fingerprint's list.
@@ -110,6 +126,11 @@ impl Batch {
     /// Labels, `[patch][depth][height][width]`.
     pub fn labels(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], BatchBuffer::labels)
+    }
+
+    /// A map of the labels: see [`BatchBuffer::target`].
+    pub fn target(&self, map: usize) -> &[f32] {
+        self.buffer.as_ref().map_or(&[], |buffer| buffer.target(map))
     }
 
     /// The case of each patch, by its place in the fingerprint's list.

@@ -3,10 +3,10 @@
 use std::time::Instant;
 
 use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, fma_peak};
-use plimsoll_graph::ops::{Loss, Noise};
+use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
-use plimsoll_nn::{Optimizer, Training, UNet, initial_values, names};
+use plimsoll_nn::{Objective, Optimizer, Training, UNet, initial_values, names};
 use plimsoll_plan::{Engine, HostSlice, Options, plan};
 use plimsoll_train::{Machine, rates};
 use serde::Serialize;
@@ -64,7 +64,8 @@ impl BenchedStep {
     pub(super) fn training(&self, micro_batches: usize) -> Training {
         Training {
             net: self.network(),
-            loss: Loss::default(),
+            loss: Objective::default(),
+            spacing: [1.0; 3],
             optimizer: Optimizer::adamw(),
             max_grad_norm: None,
             patch: self.size,
@@ -88,7 +89,7 @@ pub(super) fn layout(machine: Machine, program: &Program) -> CpuLayout {
 
 fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
     let training = args.step.training(1);
-    let program = training.programs()?.gradient;
+    let program = training.programs()?.gradients.swap_remove(0);
     let machine = args.step.machine();
     let layout = layout(machine, &program);
     let arena = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));

@@ -30,7 +30,7 @@ struct Point {
 pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
     // The program of one micro-batch of several: gradients of parameters are added up as they come.
     let training = args.step.training(2);
-    let program = training.programs()?.gradient;
+    let program = training.programs()?.gradients.swap_remove(0);
     let machine = args.step.machine();
     let layout = layout(machine, &program);
     let plans = points(&program, &layout)?;

@@ -6,8 +6,7 @@ use super::VoxelSum;
 
 /// One weighted term of a loss.
 ///
-/// All that are here follow from sums over voxels and share the passes over the logits that take them. A component that
-/// needs more than sums (distances, skeletons) is to be a variant as well, with ops of its own.
+/// All that are here follow from sums over voxels and share the passes over the logits that take them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum Component {
@@ -356,8 +355,19 @@ impl Component {
         usize::from(!background && classes > 1)
     }
 
+    /// What is wrong with its options for so many classes: which option, its value, and what it must be.
+    pub fn fault(&self, classes: usize) -> Option<(&'static str, String, String)> {
+        let given = self.class_weights().len();
+        if given != 0 && given != classes {
+            let expected = format!("there are {classes} classes, the background among them");
+            return Some(("class_weights", format!("{given} numbers"), expected));
+        }
+        let (name, value, expected) = self.faulty_number()?;
+        Some((name, value.to_string(), format!("it must be {expected}")))
+    }
+
     /// What is wrong with its numbers: the option, its value, and what it must be.
-    pub(super) fn fault(&self) -> Option<(&'static str, f32, &'static str)> {
+    fn faulty_number(&self) -> Option<(&'static str, f32, &'static str)> {
         let mut options = vec![("weight", self.weight())];
         options.extend(self.class_weights().iter().map(|weight| ("class_weights", *weight)));
         match self {

@@ -7,7 +7,6 @@ mod component;
 mod composite;
 mod region;
 mod voxel;
-mod written;
 
 use serde::{Deserialize, Serialize};
 
@@ -24,14 +23,13 @@ use super::SoftmaxStats;
 use region::Sums;
 
 /// A weighted sum of components.
-///
-/// In configurations it is a list of components, or, for Dice and cross-entropy, their weights and the options of Dice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "written::Written")]
+#[serde(deny_unknown_fields)]
 pub struct Loss {
     /// The components.
     pub components: Vec<Component>,
     /// A label that marks voxels to leave out of all of them.
+    #[serde(default)]
     pub ignore: Option<u8>,
 }
 
@@ -134,26 +132,6 @@ impl Loss {
     /// Whether it cannot be taken of a batch in parts.
     pub fn needs_whole_batch(&self) -> bool {
         self.components.iter().any(|component| component.weight() != 0.0 && component.needs_whole_batch())
-    }
-
-    /// What is wrong with its options for so many classes: which option, its value, and what it must be.
-    pub fn fault(&self, classes: usize) -> Option<(String, String, String)> {
-        if !self.components.iter().any(|component| component.weight() != 0.0) {
-            return Some(("components".into(), "without any weight".into(), "one must count".into()));
-        }
-        self.components.iter().find_map(|component| {
-            let option = |option: &str| format!("{} of {}", option, component.name());
-            let given = component.class_weights().len();
-            if given != 0 && given != classes {
-                return Some((
-                    option("class_weights"),
-                    format!("{given} numbers"),
-                    format!("there are {classes} classes, the background among them"),
-                ));
-            }
-            let (name, value, expected) = component.fault()?;
-            Some((option(name), value.to_string(), format!("it must be {expected}")))
-        })
     }
 
     /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats); `visit` gets what else follows,

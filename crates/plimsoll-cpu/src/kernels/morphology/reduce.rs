@@ -1,0 +1,337 @@
+//! Sums over volumes, chunk by chunk, and their gradients.
+
+use crate::kernel::{Kernel, Ptr};
+use crate::kernels::loss::CHUNK;
+use crate::simd::{LANES, Simd};
+
+/// Elements that are added up in f32 before they go on in f64.
+const BLOCK: usize = 1024;
+
+/// Chunks of so many elements.
+pub(crate) fn chunks(elements: usize) -> usize {
+    elements.div_ceil(CHUNK)
+}
+
+/// The elements of a chunk, in blocks: first and end of each.
+#[inline(always)]
+fn blocks(chunk: usize, elements: usize) -> impl Iterator<Item = (usize, usize)> {
+    let end = elements.min((chunk + 1) * CHUNK);
+    (chunk * CHUNK..end).step_by(BLOCK).map(move |first| (first, end.min(first + BLOCK)))
+}
+
+/// The sum of the lanes in f64.
+#[inline(always)]
+unsafe fn lanes<S: Simd>(v: S::V) -> f64 {
+    // SAFETY: the caller has the instruction set.
+    unsafe { S::to_array(v) }.iter().map(|x| f64::from(*x)).sum()
+}
+
+/// Σ a b and Σ a of each chunk of each sample.
+pub(crate) struct Overlaps {
+    pub(crate) a: Ptr<f32>,
+    pub(crate) b: Ptr<f32>,
+    pub(crate) batch: usize,
+    /// Elements of a sample.
+    pub(crate) elements: usize,
+    /// `[task][2]`
+    pub(crate) partial: Ptr<f64>,
+}
+
+impl Kernel for Overlaps {
+    fn tasks(&self) -> usize {
+        self.batch * chunks(self.elements)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let (sample, chunk) = (task / chunks(self.elements), task % chunks(self.elements));
+        let mut sums = [0.0f64; 2];
+        // SAFETY: elements are the sample's; tasks write disjoint sums.
+        unsafe {
+            let (a, b) = (self.a.add(sample * self.elements), self.b.add(sample * self.elements));
+            for (first, end) in blocks(chunk, self.elements) {
+                let (mut overlap, mut size) = (S::zero(), S::zero());
+                for place in (first..end).step_by(LANES) {
+                    let count = LANES.min(end - place);
+                    let x = S::load_first(a.0.add(place), count);
+                    overlap = S::fma(x, S::load_first(b.0.add(place), count), overlap);
+                    size = S::add(size, x);
+                }
+                sums[0] += lanes::<S>(overlap);
+                sums[1] += lanes::<S>(size);
+            }
+            *self.partial.0.add(task * 2) = sums[0];
+            *self.partial.0.add(task * 2 + 1) = sums[1];
+        }
+    }
+}
+
+/// u₀ · other + u₁ for each sample, or without u₁.
+pub(crate) struct OverlapSlopes {
+    pub(crate) other: Ptr<f32>,
+    /// `[sample][2]`
+    pub(crate) upstream: Ptr<f32>,
+    pub(crate) by_first: bool,
+    pub(crate) batch: usize,
+    pub(crate) elements: usize,
+    /// May be in the place of the other operand.
+    pub(crate) result: Ptr<f32>,
+}
+
+impl Kernel for OverlapSlopes {
+    fn tasks(&self) -> usize {
+        self.batch * chunks(self.elements)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let (sample, chunk) = (task / chunks(self.elements), task % chunks(self.elements));
+        // SAFETY: elements are the sample's; tasks write disjoint ones, each after it is read.
+        unsafe {
+            let factor = S::splat(*self.upstream.0.add(sample * 2));
+            let alone = if self.by_first { *self.upstream.0.add(sample * 2 + 1) } else { 0.0 };
+            for (first, end) in blocks(chunk, self.elements) {
+                for place in (first..end).step_by(LANES) {
+                    let (count, at) = (LANES.min(end - place), sample * self.elements + place);
+                    let other = S::load_first(self.other.0.add(at), count);
+                    S::store_first(self.result.0.add(at), S::fma(factor, other, S::splat(alone)), count);
+                }
+            }
+        }
+    }
+}
+
+/// Labels of the channels of a volume.
+#[derive(Clone, Copy)]
+pub(crate) struct Labels {
+    pub(crate) labels: Ptr<u8>,
+    pub(crate) batch: usize,
+    pub(crate) channels: usize,
+    pub(crate) voxels: usize,
+    /// A label that is not below does not count,
+    pub(crate) classes: usize,
+    /// nor does this.
+    pub(crate) ignore: Option<u8>,
+}
+
+impl Labels {
+    /// Channels of all samples.
+    pub(crate) fn parts(&self) -> usize {
+        self.batch * self.channels
+    }
+
+    /// Chunks of all channels of all samples.
+    fn tasks(&self) -> usize {
+        self.parts() * chunks(self.voxels)
+    }
+
+    /// The channel among those of all samples, and the chunk.
+    fn place(&self, task: usize) -> (usize, usize) {
+        (task / chunks(self.voxels), task % chunks(self.voxels))
+    }
+
+    /// Labels of at most sixteen voxels; those that do not count, and lanes beyond, are `usize::MAX`.
+    #[inline(always)]
+    unsafe fn load(&self, part: usize, voxel: usize, count: usize) -> [usize; LANES] {
+        let mut labels = [u8::MAX; LANES];
+        // SAFETY: voxels are the sample's.
+        unsafe {
+            let from = self.labels.0.add(part / self.channels * self.voxels + voxel);
+            std::ptr::copy_nonoverlapping(from, labels.as_mut_ptr(), count);
+        }
+        let ignored = self.ignore.map_or(usize::MAX, usize::from);
+        let mut counted = [usize::MAX; LANES];
+        for i in 0..LANES {
+            let label = usize::from(labels[i]);
+            if i < count && label < self.classes && label != ignored {
+                counted[i] = label;
+            }
+        }
+        counted
+    }
+
+    /// 1 where a voxel counts, else 0.
+    #[inline(always)]
+    unsafe fn counts(&self, part: usize, voxel: usize, count: usize) -> [f32; LANES] {
+        // SAFETY: passed on to the caller.
+        let labels = unsafe { self.load(part, voxel, count) };
+        let mut counts = [0.0; LANES];
+        for i in 0..LANES {
+            counts[i] = if labels[i] == usize::MAX { 0.0 } else { 1.0 };
+        }
+        counts
+    }
+}
+
+/// 1 where the label names the channel's class, else 0.
+pub(crate) struct Classes {
+    pub(crate) labels: Labels,
+    pub(crate) result: Ptr<f32>,
+}
+
+impl Kernel for Classes {
+    fn tasks(&self) -> usize {
+        self.labels.tasks()
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let Labels { channels, voxels, .. } = self.labels;
+        let (part, chunk) = self.labels.place(task);
+        for (first, end) in blocks(chunk, voxels) {
+            for voxel in (first..end).step_by(LANES) {
+                let count = LANES.min(end - voxel);
+                // SAFETY: voxels are the channel's; tasks write disjoint ones.
+                unsafe {
+                    let labels = self.labels.load(part, voxel, count);
+                    let mut here = [0.0; LANES];
+                    for i in 0..LANES {
+                        here[i] = if labels[i] == part % channels + 1 { 1.0 } else { 0.0 };
+                    }
+                    let to = self.result.0.add(part * voxels + voxel);
+                    S::store_first(to, S::load(here.as_ptr()), count);
+                }
+            }
+        }
+    }
+}
+
+/// A volume where the label counts, else 0.
+pub(crate) struct CountedOnly {
+    pub(crate) labels: Labels,
+    pub(crate) x: Ptr<f32>,
+    /// May be in the place of x.
+    pub(crate) result: Ptr<f32>,
+}
+
+impl Kernel for CountedOnly {
+    fn tasks(&self) -> usize {
+        self.labels.tasks()
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let voxels = self.labels.voxels;
+        let (part, chunk) = self.labels.place(task);
+        for (first, end) in blocks(chunk, voxels) {
+            for voxel in (first..end).step_by(LANES) {
+                let (count, at) = (LANES.min(end - voxel), part * voxels + voxel);
+                // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
+                unsafe {
+                    let counts = S::load(self.labels.counts(part, voxel, count).as_ptr());
+                    let x = S::load_first(self.x.0.add(at), count);
+                    S::store_first(self.result.0.add(at), S::where_positive(counts, x, S::zero()), count);
+                }
+            }
+        }
+    }
+}
+
+/// Two volumes and labels.
+#[derive(Clone, Copy)]
+pub(crate) struct Pair {
+    pub(crate) labels: Labels,
+    pub(crate) threshold: Option<f32>,
+    pub(crate) a: Ptr<f32>,
+    pub(crate) b: Ptr<f32>,
+}
+
+impl Pair {
+    /// τ − a; without a threshold nothing is below it.
+    #[inline(always)]
+    unsafe fn below<S: Simd>(&self, x: S::V) -> S::V {
+        // SAFETY: the caller has the instruction set.
+        unsafe {
+            match self.threshold {
+                Some(threshold) => S::sub(S::splat(threshold), x),
+                None => S::zero(),
+            }
+        }
+    }
+}
+
+/// Σ |a − b|, Σ relu(τ − a) − relu(τ − b) and the voxels that count, of each chunk.
+pub(crate) struct Differences {
+    pub(crate) pair: Pair,
+    /// `[task][3]`
+    pub(crate) partial: Ptr<f64>,
+}
+
+impl Kernel for Differences {
+    fn tasks(&self) -> usize {
+        self.pair.labels.tasks()
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let pair = &self.pair;
+        let (part, chunk) = pair.labels.place(task);
+        let mut sums = [0.0f64; 3];
+        // SAFETY: voxels are the channel's; tasks write disjoint sums.
+        unsafe {
+            let (a, b) = (pair.a.add(part * pair.labels.voxels), pair.b.add(part * pair.labels.voxels));
+            for (first, end) in blocks(chunk, pair.labels.voxels) {
+                let mut block = [S::zero(); 3];
+                for voxel in (first..end).step_by(LANES) {
+                    let count = LANES.min(end - voxel);
+                    let counts = S::load(pair.labels.counts(part, voxel, count).as_ptr());
+                    let (x, y) = (S::load_first(a.0.add(voxel), count), S::load_first(b.0.add(voxel), count));
+                    let apart = S::max(S::sub(x, y), S::sub(y, x));
+                    let zero = S::zero();
+                    let below_x = S::max(pair.below::<S>(x), zero);
+                    let below = S::sub(below_x, S::max(pair.below::<S>(y), zero));
+                    block[0] = S::fma(counts, apart, block[0]);
+                    block[1] = S::fma(counts, below, block[1]);
+                    block[2] = S::add(block[2], counts);
+                }
+                for i in 0..3 {
+                    sums[i] += lanes::<S>(block[i]);
+                }
+            }
+            for i in 0..3 {
+                *self.partial.0.add(task * 3 + i) = sums[i];
+            }
+        }
+    }
+}
+
+/// The gradient by a.
+pub(crate) struct DifferenceSlopes {
+    pub(crate) pair: Pair,
+    /// `[1]`
+    pub(crate) upstream: Ptr<f32>,
+    /// `[part][2]`
+    pub(crate) factors: Ptr<f32>,
+    /// May be in the place of a or b.
+    pub(crate) result: Ptr<f32>,
+}
+
+impl Kernel for DifferenceSlopes {
+    fn tasks(&self) -> usize {
+        self.pair.labels.tasks()
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let pair = &self.pair;
+        let (part, chunk) = pair.labels.place(task);
+        // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
+        unsafe {
+            let factor = |which: usize| *self.upstream.0 * *self.factors.0.add(part * 2 + which);
+            let (up, down) = (S::splat(factor(0)), S::splat(-factor(0)));
+            let (below, zero) = (S::splat(-factor(1)), S::zero());
+            for (first, end) in blocks(chunk, pair.labels.voxels) {
+                for voxel in (first..end).step_by(LANES) {
+                    let (count, at) = (LANES.min(end - voxel), part * pair.labels.voxels + voxel);
+                    let counts = S::load(pair.labels.counts(part, voxel, count).as_ptr());
+                    let x = S::load_first(pair.a.0.add(at), count);
+                    let y = S::load_first(pair.b.0.add(at), count);
+                    let apart = S::where_less(y, x, up, S::where_less(x, y, down, zero));
+                    let below = S::where_positive(pair.below::<S>(x), below, zero);
+                    let gradient = S::mul(counts, S::add(apart, below));
+                    S::store_first(self.result.0.add(at), gradient, count);
+                }
+            }
+        }
+    }
+}

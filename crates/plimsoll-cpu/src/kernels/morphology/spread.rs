@@ -1,0 +1,236 @@
+//! The gradient of box extremes.
+//!
+//! The largest value of a cube is that along depth of those along height of those along width, and of equals the first along
+//! each axis is the first of the cube. So gradients go back axis by axis: a voxel claims those of all windows along the axis
+//! that it is the first largest of. Nothing is scattered, and the order of sums does not depend on threads.
+
+use super::extreme::Source;
+use super::{Grid, PAD, Rows, copy_row, fill_edges, largest_around, padded};
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::{LANES, Simd};
+
+/// Rows of a task.
+const ROWS: usize = 16;
+
+/// The gradient of the box extremes of one channel.
+#[derive(Clone, Copy)]
+pub(crate) struct Spread {
+    pub(crate) source: Source,
+    pub(crate) channel: usize,
+    pub(crate) radius: usize,
+    /// Of the channel, as [`PlaneExtremes`](super::extreme::PlaneExtremes) makes them.
+    pub(crate) planes: Ptr<f32>,
+    pub(crate) upstream: Ptr<f32>,
+    pub(crate) factor: f32,
+    /// What is added to; may be in the result's place.
+    pub(crate) known: Option<Ptr<f32>>,
+    pub(crate) result: Ptr<f32>,
+    /// Per thread the rows of [`Buffers`].
+    pub(crate) scratch: Ptr<f32>,
+}
+
+/// Rows in scratch.
+#[derive(Clone, Copy)]
+struct Buffers {
+    /// Nothing that is larger.
+    none: Ptr<f32>,
+    /// No gradient.
+    zero: Ptr<f32>,
+    x: Ptr<f32>,
+    /// The gradient of the largest along width, of one row.
+    by_width: Ptr<f32>,
+    /// The largest along width, from 2 · radius rows before the task's to as many behind.
+    largest: Ptr<f32>,
+    /// The gradient of the largest along height and width, from radius rows before the task's to as many behind.
+    by_height: Ptr<f32>,
+}
+
+impl Spread {
+    /// Floats of scratch per thread.
+    pub(crate) fn per_thread(width: usize, radius: usize) -> usize {
+        (4 + 2 * ROWS + 6 * radius) * padded(width)
+    }
+
+    /// # Safety
+    /// The scratch must be as large as was declared.
+    #[inline(always)]
+    unsafe fn buffers(&self, thread: usize) -> Buffers {
+        let width = self.source.grid.extent[2];
+        let row = padded(width);
+        // SAFETY: the scratch of a thread has as many rows.
+        unsafe {
+            let first = self.scratch.add(thread * Spread::per_thread(width, self.radius));
+            Buffers {
+                none: first,
+                zero: first.add(row),
+                x: first.add(2 * row),
+                by_width: first.add(3 * row),
+                largest: first.add(4 * row),
+                by_height: first.add((4 + ROWS + 4 * self.radius) * row),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn work<S: Simd, const R: usize>(&self, task: usize, thread: usize) {
+        let grid = self.source.grid;
+        let [depths, heights, width] = grid.extent;
+        let Rows { depth, rows, .. } = grid.rows(task, ROWS);
+        let row = padded(width);
+        // SAFETY: rows outside are not read but replaced by rows in scratch, of which each thread has its own; tasks write
+        // disjoint rows of the result.
+        unsafe {
+            let buffers = self.buffers(thread);
+            std::slice::from_raw_parts_mut(buffers.none.0, row).fill(f32::NEG_INFINITY);
+            std::slice::from_raw_parts_mut(buffers.zero.0, row).fill(0.0);
+            for i in 0..rows.len() + 4 * R {
+                let to = buffers.largest.add(i * row);
+                match (rows.start + i).checked_sub(2 * R).filter(|height| *height < heights) {
+                    Some(height) => {
+                        let from = self.source.x.0.add(grid.row(self.channel, depth, height));
+                        copy_row::<S>(from, width, self.source.sign, f32::NEG_INFINITY, buffers.x);
+                        for w in (0..width).step_by(LANES) {
+                            S::store(to.0.add(PAD + w), largest_around::<S>(buffers.x, w, R));
+                        }
+                    }
+                    None => std::slice::from_raw_parts_mut(to.0, row).fill(f32::NEG_INFINITY),
+                }
+            }
+            for i in 0..rows.len() + 2 * R {
+                let to = buffers.by_height.add(i * row);
+                match (rows.start + i).checked_sub(R).filter(|height| *height < heights) {
+                    Some(height) => self.along_depth::<S, R>((depth, height), depths, &buffers, to),
+                    None => std::slice::from_raw_parts_mut(to.0, row).fill(0.0),
+                }
+            }
+            for (i, height) in rows.enumerate() {
+                for w in (0..width).step_by(LANES) {
+                    let (mut a, mut g) = ([S::zero(); 9], [S::zero(); 5]);
+                    for t in 0..=4 * R {
+                        a[t] = S::load(buffers.largest.0.add((i + t) * row + PAD + w));
+                    }
+                    for k in 0..=2 * R {
+                        g[k] = S::load(buffers.by_height.0.add((i + k) * row + PAD + w));
+                    }
+                    S::store(buffers.by_width.0.add(PAD + w), claim::<S, R>(&a, &g));
+                }
+                fill_edges(buffers.by_width, width, 0.0);
+                self.along_width::<S, R>((depth, height), &buffers);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for the task.
+    #[inline(always)]
+    unsafe fn along_depth<S: Simd, const R: usize>(
+        &self,
+        (depth, height): (usize, usize),
+        depths: usize,
+        buffers: &Buffers,
+        to: Ptr<f32>,
+    ) {
+        let grid = self.source.grid;
+        let width = grid.extent[2];
+        let (mut largest, mut upstream) = ([buffers.none.0; 9], [buffers.zero.0; 5]);
+        // SAFETY: rows inside of the volume are as long as the width, those in scratch longer.
+        unsafe {
+            for t in 0..=4 * R {
+                if let Some(d) = (depth + t).checked_sub(2 * R).filter(|d| *d < depths) {
+                    largest[t] = self.planes.0.add(grid.row(0, d, height));
+                }
+            }
+            for k in 0..=2 * R {
+                if let Some(d) = (depth + k).checked_sub(R).filter(|d| *d < depths) {
+                    upstream[k] = self.upstream.0.add(grid.row(self.channel, d, height));
+                }
+            }
+            for w in (0..width).step_by(LANES) {
+                let count = LANES.min(width - w);
+                let (mut a, mut g) = ([S::zero(); 9], [S::zero(); 5]);
+                for t in 0..=4 * R {
+                    a[t] = S::load_first(largest[t].add(w), count);
+                }
+                for k in 0..=2 * R {
+                    g[k] = S::load_first(upstream[k].add(w), count);
+                }
+                S::store(to.0.add(PAD + w), claim::<S, R>(&a, &g));
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for the task.
+    #[inline(always)]
+    unsafe fn along_width<S: Simd, const R: usize>(
+        &self,
+        (depth, height): (usize, usize),
+        buffers: &Buffers,
+    ) {
+        let grid = self.source.grid;
+        let width = grid.extent[2];
+        let place = grid.row(self.channel, depth, height);
+        // SAFETY: there are more elements around a row in scratch than a window reaches out.
+        unsafe {
+            let from = self.source.x.0.add(place);
+            copy_row::<S>(from, width, self.source.sign, f32::NEG_INFINITY, buffers.x);
+            for w in (0..width).step_by(LANES) {
+                let count = LANES.min(width - w);
+                let (mut a, mut g) = ([S::zero(); 9], [S::zero(); 5]);
+                for t in 0..=4 * R {
+                    a[t] = S::load(buffers.x.0.add(PAD + w + t - 2 * R));
+                }
+                for k in 0..=2 * R {
+                    g[k] = S::load(buffers.by_width.0.add(PAD + w + k - R));
+                }
+                let mut dx = S::mul(S::splat(self.factor), claim::<S, R>(&a, &g));
+                if let Some(known) = self.known {
+                    dx = S::add(dx, S::load_first(known.0.add(place + w), count));
+                }
+                S::store_first(self.result.0.add(place + w), dx, count);
+            }
+        }
+    }
+}
+
+/// The sum of the gradients `g` of the windows around the places −R..=R of which the place in the middle is the first largest.
+/// `a` are the values at −2R..=2R.
+#[inline(always)]
+unsafe fn claim<S: Simd, const R: usize>(a: &[S::V; 9], g: &[S::V; 5]) -> S::V {
+    // SAFETY: the caller has the instruction set.
+    unsafe {
+        let here = a[2 * R];
+        // The largest of so many before.
+        let mut before = [S::splat(f32::NEG_INFINITY); 5];
+        for n in 1..=2 * R {
+            before[n] = S::max(before[n - 1], a[2 * R - n]);
+        }
+        let mut behind = S::splat(f32::NEG_INFINITY);
+        let mut sum = S::zero();
+        for k in 0..=2 * R {
+            if k > 0 {
+                behind = S::max(behind, a[2 * R + k]);
+            }
+            let not_behind = S::where_less(here, behind, S::zero(), g[k]);
+            sum = S::add(sum, S::where_less(before[2 * R - k], here, not_behind, S::zero()));
+        }
+        sum
+    }
+}
+
+impl Kernel for Spread {
+    fn tasks(&self) -> usize {
+        Grid { channels: 1, ..self.source.grid }.row_tasks(ROWS)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
+        // SAFETY: passed on to the caller.
+        unsafe {
+            match self.radius {
+                1 => self.work::<S, 1>(task, thread),
+                _ => self.work::<S, 2>(task, thread),
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Masks of what is predicted, and distances to them.
+
+use plimsoll_morphology::{Distance, EdtOptions, edt, scratch_bytes};
+
+use super::super::loss::Voxels;
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::Simd;
+
+/// Distances to the predicted mask of each class of each sample. The logits of `voxels` are not read.
+pub(crate) struct Distances {
+    pub(crate) voxels: Voxels,
+    pub(crate) probabilities: Ptr<f32>,
+    pub(crate) extent: [usize; 3],
+    pub(crate) spacing: [f64; 3],
+    pub(crate) signed: bool,
+    /// Per thread: see [`Distances::per_thread`].
+    pub(crate) scratch: Ptr<u8>,
+    pub(crate) result: Ptr<f32>,
+}
+
+/// From outside a mask to it, or from both sides to the other.
+fn options(signed: bool) -> EdtOptions {
+    EdtOptions { distance: if signed { Distance::Signed } else { Distance::ToBackground }, squared: false }
+}
+
+impl Distances {
+    /// Bytes of scratch per thread: a mask, and what the transform takes.
+    pub(crate) fn per_thread(extent: [usize; 3], signed: bool) -> usize {
+        extent.iter().product::<usize>() + scratch_bytes(extent, &options(signed), 1)
+    }
+}
+
+impl Kernel for Distances {
+    fn tasks(&self) -> usize {
+        self.voxels.batch * (self.voxels.classes - 1)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
+        let Voxels { classes, voxels, labels, ignore, .. } = self.voxels;
+        let size = Self::per_thread(self.extent, self.signed);
+        // SAFETY: each thread has scratch of its own; a task writes the distances of its class and sample.
+        let (scratch, p, labels, result) = unsafe {
+            (
+                std::slice::from_raw_parts_mut(self.scratch.0.add(thread * size), size),
+                std::slice::from_raw_parts(self.probabilities.0.add(task * voxels), voxels),
+                std::slice::from_raw_parts(labels.0.add(task / (classes - 1) * voxels), voxels),
+                std::slice::from_raw_parts_mut(self.result.0.add(task * voxels), voxels),
+            )
+        };
+        let (mask, scratch) = scratch.split_at_mut(voxels);
+        for ((mask, p), label) in mask.iter_mut().zip(p).zip(labels) {
+            let counts = usize::from(*label) < classes && ignore != Some(*label);
+            // A transform goes from what is in a mask to what is not.
+            *mask = u8::from((*p > 0.5 && counts) == self.signed);
+        }
+        let done = edt::<u8>(mask, self.extent, self.spacing, &options(self.signed), result, scratch, 1);
+        assert!(done.is_ok(), "the spacing and the sizes were checked when the node was planned");
+    }
+}

@@ -1,0 +1,273 @@
+//! Maps that follow from the labels of a patch alone: made where the patch is made, and not in the step that needs them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use plimsoll_memory::{Budget, Bytes, Mapped};
+use plimsoll_morphology::{
+    Distance, EdtOptions, MorphologyError, Recheck, check_spacing, edt, scratch_bytes, tube_scratch_bytes,
+    tubed_skeleton,
+};
+
+use crate::Mode;
+use crate::loader::LoaderError;
+
+/// What is computed of the labels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum TargetKind {
+    /// Exact signed distances: of each voxel to the nearest voxel of the class, positive, and of its own voxels minus the
+    /// distance to the nearest other; ∞ where there is none of the class, −∞ where there is no other.
+    Distance {
+        /// From one voxel to the next along depth, height and width, in the unit of the distances.
+        spacing: [f64; 3],
+    },
+    /// 1 where a voxel of the class lies on the skeleton of the foreground, of all classes together, dilated `radius` times
+    /// by the neighbours that share a face; else 0. Skeletons are those of `skimage.morphology.skeletonize(method="lee")`.
+    Skeleton {
+        /// How often it is dilated.
+        radius: usize,
+    },
+}
+
+/// A map of each foreground class of a patch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TargetMap {
+    /// Depth, height, width; labels are those of the nearest voxel (`nearest-exact`).
+    pub extent: [usize; 3],
+    /// What it holds.
+    pub kind: TargetKind,
+    /// Whether training has a use for it.
+    pub training: bool,
+    /// Whether validation has.
+    pub validation: bool,
+}
+
+/// Whether a step of training needs a map, by its place in the list.
+type Needed = Arc<dyn Fn(u64, usize) -> bool + Send + Sync>;
+
+/// All maps that batches come with.
+#[derive(Clone, Default)]
+pub struct Targets {
+    /// The maps.
+    pub maps: Vec<TargetMap>,
+    /// Classes but the background: labels from 1 on.
+    pub foreground: usize,
+    /// A label that belongs to no class.
+    pub ignore: Option<u8>,
+    /// Which steps of training need which map; none is all.
+    pub needed: Option<Needed>,
+}
+
+impl fmt::Debug for Targets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Targets { maps, foreground, ignore, .. } = self;
+        write!(f, "Targets({maps:?}, {foreground} classes, ignore {ignore:?})")
+    }
+}
+
+fn voxels(extent: [usize; 3]) -> usize {
+    extent.iter().fold(1, |product: usize, size| product.saturating_mul(*size))
+}
+
+const SIGNED: EdtOptions = EdtOptions { distance: Distance::Signed, squared: false };
+
+impl TargetMap {
+    fn is_of(&self, mode: Mode) -> bool {
+        match mode {
+            Mode::Training => self.training,
+            Mode::Validation => self.validation,
+        }
+    }
+
+    fn scratch_bytes(&self) -> usize {
+        match self.kind {
+            TargetKind::Distance { .. } => scratch_bytes(self.extent, &SIGNED, 1),
+            TargetKind::Skeleton { .. } => {
+                voxels(self.extent).saturating_add(tube_scratch_bytes(self.extent))
+            }
+        }
+    }
+}
+
+impl Targets {
+    /// Values of a map of a batch; none in a mode that has no use for it.
+    fn values(&self, map: &TargetMap, mode: Mode, batch_size: usize) -> usize {
+        match map.is_of(mode) {
+            true => voxels(map.extent).saturating_mul(self.foreground).saturating_mul(batch_size),
+            false => 0,
+        }
+    }
+
+    /// What the maps of a batch reserve.
+    pub(super) fn bytes(&self, mode: Mode, batch_size: usize) -> Result<Bytes, LoaderError> {
+        let of = |map| Ok(Mapped::<f32>::bytes(self.values(map, mode, batch_size))?);
+        self.maps.iter().map(of).sum()
+    }
+
+    /// Buffers for the maps of a batch.
+    pub(super) fn buffers(
+        &self,
+        mode: Mode,
+        batch_size: usize,
+        budget: &Budget,
+    ) -> Result<Vec<Mapped<f32>>, LoaderError> {
+        let of = |map| Ok(Mapped::zeroed(budget, "maps of labels", self.values(map, mode, batch_size))?);
+        self.maps.iter().map(of).collect()
+    }
+
+    /// Makes the maps that a step needs of the labels of one of its samples, `[depth][height][width]` of `patch`.
+    pub(super) fn fill(
+        &self,
+        (mode, step, sample): (Mode, u64, usize),
+        (labels, patch): (&[u8], [usize; 3]),
+        buffers: &mut [Mapped<f32>],
+        scratch: &mut TargetScratch,
+    ) -> Result<(), MorphologyError> {
+        for (place, (map, buffer)) in self.maps.iter().zip(buffers).enumerate() {
+            let needed = || self.needed.as_ref().is_none_or(|needed| needed(step, place));
+            if !map.is_of(mode) || (mode == Mode::Training && !needed()) {
+                continue;
+            }
+            let count = voxels(map.extent);
+            let labels = match map.extent == patch {
+                true => labels,
+                false => {
+                    let coarse = &mut scratch.labels[..count];
+                    downsample(labels, patch, coarse, map.extent);
+                    &*coarse
+                }
+            };
+            let of_sample = buffer.chunks_exact_mut(count.max(1)).skip(sample * self.foreground);
+            let classes = (1..=self.foreground).zip(of_sample);
+            let (mask, work) = (&mut scratch.mask[..count], &mut scratch.work);
+            let is = |label: u8, class: usize| usize::from(label) == class && self.ignore != Some(label);
+            match map.kind {
+                TargetKind::Distance { spacing } => {
+                    for (class, out) in classes {
+                        for (mask, label) in mask.iter_mut().zip(labels) {
+                            *mask = u8::from(is(*label, class));
+                        }
+                        edt::<u8>(mask, map.extent, spacing, &SIGNED, out, work, 1)?;
+                    }
+                }
+                TargetKind::Skeleton { radius } => {
+                    for (mask, label) in mask.iter_mut().zip(labels) {
+                        let class = usize::from(*label);
+                        *mask = u8::from((1..=self.foreground).contains(&class) && is(*label, class));
+                    }
+                    let (tube, work) = work.split_at_mut(count);
+                    tubed_skeleton::<u8>(mask, map.extent, Recheck::Connectivity, radius, tube, work)?;
+                    for (class, out) in classes {
+                        for ((out, label), tube) in out.iter_mut().zip(labels).zip(&*tube) {
+                            *out = f32::from(u8::from(*tube != 0 && is(*label, class)));
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// That all maps can be made.
+    pub(super) fn check(&self) -> Result<(), LoaderError> {
+        for map in &self.maps {
+            match map.kind {
+                TargetKind::Distance { spacing } => check_spacing(map.extent, spacing)?,
+                TargetKind::Skeleton { .. } => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The label of the nearest voxel: place i of m takes ⌊(i + ½) · n / m⌋ of n along each axis.
+fn downsample(labels: &[u8], from: [usize; 3], out: &mut [u8], to: [usize; 3]) {
+    let source = |axis: usize, at: usize| ((2 * at + 1) * from[axis] / (2 * to[axis])).min(from[axis] - 1);
+    for (row, out) in out.chunks_exact_mut(to[2].max(1)).enumerate() {
+        let (d, h) = (source(0, row / to[1]), source(1, row % to[1]));
+        let labels = &labels[(d * from[1] + h) * from[2]..][..from[2]];
+        for (w, out) in out.iter_mut().enumerate() {
+            *out = labels[source(2, w)];
+        }
+    }
+}
+
+/// What a thread needs to make maps.
+pub(crate) struct TargetScratch {
+    labels: Mapped<u8>,
+    mask: Mapped<u8>,
+    work: Mapped<u8>,
+}
+
+impl TargetScratch {
+    /// The lengths of its buffers.
+    fn lengths(targets: &Targets, mode: Mode) -> [usize; 3] {
+        let maps = || targets.maps.iter().filter(|map| map.is_of(mode));
+        let largest = maps().map(|map| voxels(map.extent)).max().unwrap_or(0);
+        [largest, largest, maps().map(TargetMap::scratch_bytes).max().unwrap_or(0)]
+    }
+
+    /// What it reserves.
+    pub(super) fn bytes(targets: &Targets, mode: Mode) -> Result<Bytes, LoaderError> {
+        let bytes = TargetScratch::lengths(targets, mode).into_iter().map(Mapped::<u8>::bytes);
+        Ok(bytes.sum::<Result<Bytes, _>>()?)
+    }
+
+    pub(super) fn new(targets: &Targets, mode: Mode, budget: &Budget) -> Result<TargetScratch, LoaderError> {
+        let [labels, mask, work] = TargetScratch::lengths(targets, mode);
+        let buffer = |len| Mapped::zeroed(budget, "maps of labels", len);
+        Ok(TargetScratch { labels: buffer(labels)?, mask: buffer(mask)?, work: buffer(work)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_morphology::{Connectivity, dilate, skeletonize};
+
+    #[test]
+    fn skeletons_are_of_all_classes_together_and_have_no_voxel_that_is_ignored() {
+        let patch = [6, 15, 18];
+        let count = voxels(patch);
+        // Two classes of one tube, a block beside it, and labels that belong to no class.
+        let label = |at: usize| match (at / 270, at / 18 % 15, at % 18) {
+            (1..=4, 4..=7, w) if w > 12 => 9,
+            (1..=4, 4..=7, w) => 1 + u8::from(w > 8),
+            (2..=3, 10..=13, 2..=5) => 3,
+            _ => 0,
+        };
+        let labels: Vec<u8> = (0..count).map(label).collect();
+        let map = |extent| TargetMap {
+            extent,
+            kind: TargetKind::Skeleton { radius: 2 },
+            training: true,
+            validation: true,
+        };
+        let maps = vec![map(patch), map([3, 8, 9])];
+        let targets = Targets { maps, foreground: 3, ignore: Some(3), needed: None };
+        targets.check().unwrap();
+        let budget = Budget::new(Bytes::mib(4));
+        let mut buffers = targets.buffers(Mode::Training, 2, &budget).unwrap();
+        let mut scratch = TargetScratch::new(&targets, Mode::Training, &budget).unwrap();
+        targets.fill((Mode::Training, 0, 1), (&labels, patch), &mut buffers, &mut scratch).unwrap();
+        for (map, buffer) in targets.maps.iter().zip(&buffers) {
+            let count = voxels(map.extent);
+            let mut labels_there = vec![0; count];
+            downsample(&labels, patch, &mut labels_there, map.extent);
+            let mask: Vec<u8> = labels_there.iter().map(|label| u8::from([1, 2].contains(label))).collect();
+            let (mut skeleton, mut tube) = (vec![false; count], vec![false; count]);
+            skeletonize(&mask, map.extent, Recheck::Connectivity, &mut skeleton, &budget, 1).unwrap();
+            dilate(&skeleton, map.extent, Connectivity::Faces, 2, &mut tube, &budget, 1).unwrap();
+            let (first, second) = buffer.split_at(3 * count);
+            assert!(first.iter().all(|voxel| *voxel == 0.0), "another sample's");
+            for (at, found) in second.iter().enumerate() {
+                let (class, voxel) = (at / count + 1, at % count);
+                let expected = tube[voxel] && usize::from(labels_there[voxel]) == class && class < 3;
+                assert_eq!(*found, f32::from(u8::from(expected)), "class {class}, {voxel}");
+            }
+            let has = |class: usize| second[class * count..][..count].contains(&1.0);
+            // At half the resolution the tube is two voxels thick, and little of it is left.
+            assert!((has(0) && has(1) || map.extent != patch) && !has(2));
+        }
+    }
+}

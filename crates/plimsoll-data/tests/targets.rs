@@ -1,0 +1,120 @@
+//! Maps of labels: right, made only for the steps that need them, and within what was said.
+#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+
+use plimsoll_data::{
+    BatchReader, BatchShape, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, PatchGrid, Patches,
+    Sampler, SamplerConfig, TargetKind, TargetMap, Targets, VolumeCache,
+};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_morphology::{Distance, EdtOptions, edt, scratch_bytes};
+use support::{ids, inspect, phantom};
+
+const PATCH: [usize; 3] = [16, 20, 13];
+const COARSE: [usize; 3] = [8, 10, 7];
+const SPACING: [f64; 3] = [2.0, 0.7, 0.7];
+const SIGNED: EdtOptions = EdtOptions { distance: Distance::Signed, squared: false };
+
+/// Two maps, the second of which is for every third step and validation; of one class that is there, and one that is not.
+fn targets(asked: Arc<Mutex<Vec<(u64, usize)>>>) -> Targets {
+    let map = |extent, validation| TargetMap {
+        extent,
+        kind: TargetKind::Distance { spacing: SPACING },
+        training: true,
+        validation,
+    };
+    Targets {
+        maps: vec![map(PATCH, false), map(COARSE, true)],
+        foreground: 2,
+        ignore: None,
+        needed: Some(Arc::new(move |step, map| {
+            asked.lock().unwrap().push((step, map));
+            map == 0 || step % 3 == 0
+        })),
+    }
+}
+
+fn patches(dataset: &Dataset, inspection: &Arc<Inspection>, targets: Targets) -> Arc<Patches> {
+    let spacing = inspection.fingerprint.as_ref().unwrap().target_spacing;
+    let config = SamplerConfig::new(PatchGrid { patch: PATCH, spacing });
+    let sampler = Sampler::new(Arc::clone(inspection), &Fold::all(&ids(dataset)), config).unwrap();
+    let cache = Arc::new(VolumeCache::new(Budget::new(Bytes::mib(16))));
+    Arc::new(Patches::new(dataset, sampler, cache).unwrap().with_targets(targets))
+}
+
+/// Distances to class 1, then to class 2, which no voxel has.
+fn expected(labels: &[u8], extent: [usize; 3]) -> Vec<f32> {
+    let mut out = Vec::new();
+    for sample in labels.chunks_exact(PATCH.iter().product()) {
+        // `nearest-exact`: the middle of a coarse voxel.
+        let near =
+            |axis: usize, at: usize| ((at as f64 + 0.5) * PATCH[axis] as f64 / extent[axis] as f64) as usize;
+        let place = |at: usize| {
+            let [d, h, w] = [at / extent[1] / extent[2], at / extent[2] % extent[1], at % extent[2]];
+            (near(0, d) * PATCH[1] + near(1, h)) * PATCH[2] + near(2, w)
+        };
+        let count = extent.iter().product();
+        let mask: Vec<bool> = (0..count).map(|at| sample[place(at)] == 1).collect();
+        let mut distances = vec![0.0; count];
+        let mut scratch = vec![0; scratch_bytes(extent, &SIGNED, 1)];
+        edt(&mask[..], extent, SPACING, &SIGNED, &mut distances, &mut scratch, 1).unwrap();
+        out.extend(distances);
+        out.extend(vec![f32::INFINITY; count]);
+    }
+    out
+}
+
+#[test]
+fn batches_come_with_exact_distances_on_the_steps_that_need_them() {
+    let (_folder, dataset) = phantom(3);
+    let inspection = Arc::new(inspect(&dataset));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let targets = targets(Arc::clone(&asked));
+    let config = LoaderConfig {
+        mode: Mode::Training,
+        seed: 4,
+        first_step: 0,
+        batch_size: 2,
+        slots: 3,
+        threads: 2,
+        scratch: Bytes(64 << 10),
+    };
+    let bytes = config.bytes(1, PATCH, &targets).unwrap();
+    let plain = config.bytes(1, PATCH, &Targets::default()).unwrap();
+    let maps: usize = [PATCH, COARSE].iter().map(|extent| extent.iter().product::<usize>() * 2 * 2 * 4).sum();
+    assert!(bytes - plain >= Bytes::of(3 * maps), "{bytes} with maps, {plain} without");
+    let budget = Budget::new(bytes);
+    let patches = patches(&dataset, &inspection, targets.clone());
+    let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+    assert_eq!(budget.used(), bytes);
+    for step in 0..7 {
+        let batch = loader.next_batch().unwrap();
+        assert!(batch.target(0) == expected(batch.labels(), PATCH), "step {step}");
+        let coarse = expected(batch.labels(), COARSE);
+        assert_eq!(batch.target(1) == coarse, step % 3 == 0, "step {step}");
+    }
+    drop(loader);
+    assert_eq!(budget.peak(), bytes);
+    assert!(asked.lock().unwrap().contains(&(3, 1)));
+    // Validation has the second map alone, on every step.
+    let shape = BatchShape { batch_size: 2, channels: 1, patch: PATCH };
+    let bytes = BatchReader::bytes(shape, Mode::Validation, Bytes(64 << 10), &targets).unwrap();
+    let budget = Budget::new(bytes);
+    let mut reader = BatchReader::new(patches, Mode::Validation, 4, 2, Bytes(64 << 10), &budget).unwrap();
+    assert_eq!(budget.used(), bytes);
+    let batch = reader.load(1).unwrap();
+    assert!(batch.target(0).is_empty());
+    assert!(batch.target(1) == expected(batch.labels(), COARSE));
+}
+
+#[test]
+fn a_spacing_that_no_distance_can_be_taken_of_is_said_before_anything_is_reserved() {
+    let mut targets = targets(Arc::default());
+    targets.maps[1].kind = TargetKind::Distance { spacing: [1.0, f64::NAN, 1.0] };
+    let shape = BatchShape { batch_size: 1, channels: 1, patch: PATCH };
+    let error = BatchReader::bytes(shape, Mode::Validation, Bytes(4096), &targets).unwrap_err();
+    assert!(error.to_string().starts_with("a map of labels: "), "{error}");
+}

@@ -1,0 +1,94 @@
+//! Components made of soft morphology: skeletons and erosions of probabilities and of the target.
+//!
+//! With p the probabilities of the foreground classes and t their one-hot labels, both 0 where the label does not count.
+//! There are gradients by p alone.
+
+use plimsoll_graph::ops::{
+    BoxExtreme, ClDice, CrossErosion, Extreme, MeanDifference, OverlapSums, SkeletonStep, SoftRecall, Union,
+};
+use plimsoll_graph::{GraphError, Op, TensorId};
+
+use super::{Head, Scene};
+
+/// A head, and by how much its volumes are downsampled.
+type Place = (Head, usize);
+
+fn erosion(radius: usize) -> BoxExtreme {
+    BoxExtreme { radius, extreme: Extreme::Min }
+}
+
+/// What opening removes of a volume and of its erosions, `terms` volumes in all, joined.
+fn skeleton(
+    scene: &mut Scene<'_>,
+    mut volume: TensorId,
+    terms: usize,
+    erosion: &Op,
+    union: Union,
+) -> Result<TensorId, GraphError> {
+    let mut skeleton = None;
+    for _ in 0..terms {
+        let eroded = scene.push(erosion.clone(), &[volume])?;
+        let step = SkeletonStep { first: skeleton.is_none(), union };
+        let operands: Vec<TensorId> = [volume, eroded].into_iter().chain(skeleton).collect();
+        skeleton = Some(scene.push(step, &operands)?);
+        volume = eroded;
+    }
+    Ok(skeleton.unwrap_or(volume))
+}
+
+/// clDice of the soft skeletons of p and t, of so many erosions by a cross.
+pub(super) fn cldice(
+    scene: &mut Scene<'_>,
+    (head, scale): Place,
+    iterations: usize,
+    quotients: ClDice,
+) -> Result<TensorId, GraphError> {
+    let (p, t, _) = scene.pair(head, scale)?;
+    let sums = OverlapSums { by_channel: false };
+    let mut shares = [p; 2];
+    for (share, (of, inside)) in shares.iter_mut().zip([(p, t), (t, p)]) {
+        let skeleton = skeleton(scene, of, iterations + 1, &CrossErosion.into(), Union::Probabilistic)?;
+        *share = scene.push(sums, &[skeleton, inside])?;
+    }
+    scene.push(quotients, &shares)
+}
+
+/// The difference of the morphological skeletons of p and t.
+pub(super) fn skeleton_difference(
+    scene: &mut Scene<'_>,
+    (head, scale): Place,
+    terms: usize,
+    difference: MeanDifference,
+) -> Result<TensorId, GraphError> {
+    let (p, t, labels) = scene.pair(head, scale)?;
+    let erosion = erosion(1).into();
+    let of_p = skeleton(scene, p, terms, &erosion, Union::Maximum)?;
+    let of_t = skeleton(scene, t, terms, &erosion, Union::Maximum)?;
+    scene.push(difference, &[of_p, of_t, labels])
+}
+
+/// The difference of the erosions of p and t by 5³.
+pub(super) fn erosion_difference(
+    scene: &mut Scene<'_>,
+    (head, scale): Place,
+    difference: MeanDifference,
+) -> Result<TensorId, GraphError> {
+    let (p, t, labels) = scene.pair(head, scale)?;
+    let of_p = scene.push(erosion(2), &[p])?;
+    let of_t = scene.push(erosion(2), &[t])?;
+    scene.push(difference, &[of_p, of_t, labels])
+}
+
+/// The share of the target's skeleton, dilated so often, that p misses.
+pub(super) fn skeleton_recall(
+    scene: &mut Scene<'_>,
+    (head, scale): Place,
+    radius: usize,
+    recall: SoftRecall,
+) -> Result<TensorId, GraphError> {
+    // The skeleton has no voxel whose label does not count.
+    let (p, _) = scene.scaled(head, scale)?;
+    let skeleton = scene.target_skeleton(head, scale, radius);
+    let sums = scene.push(OverlapSums { by_channel: true }, &[skeleton, p])?;
+    scene.push(recall, &[sums])
+}

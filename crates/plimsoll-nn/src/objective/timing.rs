@@ -1,0 +1,122 @@
+//! When a component is computed.
+
+use serde::{Deserialize, Serialize};
+
+/// Which programs have a component.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// Steps.
+    Train,
+    /// Validation.
+    Validation,
+    /// Both.
+    #[default]
+    Both,
+}
+
+/// What takes the place of a component on steps on which it is not due.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Otherwise {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// The cheap difference of boundaries, [`BoundaryL1`](plimsoll_graph::ops::BoundaryL1), with the same weight.
+    BoundaryL1,
+}
+
+/// When a component is computed. Steps and epochs are counted from 0 over the whole run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// It is due on each `every`-th step,
+    pub every: u64,
+    /// of which this is the first.
+    pub phase: u64,
+    /// The first epoch of which steps have it, or what takes its place. Validation has it from the beginning.
+    pub from_epoch: u64,
+    /// Which programs have it.
+    pub mode: Mode,
+    /// Whether its weight is multiplied with `every` on steps, so that the mean over steps is the weight.
+    pub rescale: bool,
+    /// What takes its place.
+    pub otherwise: Otherwise,
+}
+
+/// What is computed of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Turn {
+    /// Nothing.
+    Off,
+    /// What takes its place.
+    Instead,
+    /// The component.
+    On,
+}
+
+impl Default for Timing {
+    fn default() -> Timing {
+        Timing {
+            every: 1,
+            phase: 0,
+            from_epoch: 0,
+            mode: Mode::Both,
+            rescale: false,
+            otherwise: Otherwise::Nothing,
+        }
+    }
+}
+
+impl Timing {
+    /// What a step has of it.
+    pub(super) fn at(&self, step: u64, epoch: u64) -> Turn {
+        if self.mode == Mode::Validation || epoch < self.from_epoch {
+            return Turn::Off;
+        }
+        match (step % self.every.max(1) == self.phase, self.otherwise) {
+            (true, _) => Turn::On,
+            (false, Otherwise::Nothing) => Turn::Off,
+            (false, Otherwise::BoundaryL1) => Turn::Instead,
+        }
+    }
+
+    /// What validation has of it.
+    pub(super) fn in_validation(&self) -> Turn {
+        if self.mode == Mode::Train { Turn::Off } else { Turn::On }
+    }
+
+    /// What its weight is multiplied with.
+    pub(super) fn factor(&self, validation: bool) -> f32 {
+        if self.rescale && !validation { self.every as f32 } else { 1.0 }
+    }
+
+    /// What is wrong with it: the option, its value, and what it must be.
+    pub(super) fn fault(&self) -> Option<(&'static str, String, String)> {
+        let fault = |option, found: String, expected: &str| Some((option, found, expected.to_string()));
+        if self.every == 0 {
+            return fault("every", "0".into(), "it must be at least 1");
+        }
+        if self.phase >= self.every {
+            let expected = format!("it must be below `every`, which is {}", self.every);
+            return fault("phase", self.phase.to_string(), &expected);
+        }
+        let given = [
+            ("every", self.every != 1),
+            ("from_epoch", self.from_epoch != 0),
+            ("otherwise", self.otherwise != Otherwise::Nothing),
+            ("rescale", self.rescale),
+        ];
+        if let (Mode::Validation, Some((option, _))) = (self.mode, given.iter().find(|(_, given)| *given)) {
+            return fault(option, "given".into(), "with mode = \"validation\" no step has the component");
+        }
+        let needs_every = [("rescale", self.rescale), ("otherwise", self.otherwise != Otherwise::Nothing)];
+        if let (1, Some((option, _))) = (self.every, needs_every.iter().find(|(_, given)| *given)) {
+            return fault(option, "given".into(), "with every = 1 there is no step without the component");
+        }
+        if self.rescale && self.otherwise != Otherwise::Nothing {
+            let expected = "`otherwise` holds the weight on the other steps already";
+            return fault("rescale", "true".into(), expected);
+        }
+        None
+    }
+}

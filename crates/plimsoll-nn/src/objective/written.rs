@@ -1,0 +1,107 @@
+//! The ways in which a configuration may say a loss.
+
+use plimsoll_graph::ops::{
+    Component, CrossEntropy, Focal, FocalTversky, GeneralizedDice, Loss, SoftDice, Tversky, WeightedBce,
+};
+use serde::Deserialize;
+
+use super::structure::{
+    Boundary, ClDice, HausdorffDt, MorphSkeleton, SkeletonRecall, Structure, SurfaceDistance, ToplossSimple,
+};
+use super::{Objective, Term};
+
+/// A component of either kind, by its name.
+#[derive(Deserialize)]
+#[serde(tag = "name", rename_all = "snake_case")]
+pub(super) enum Entry {
+    SoftDice(SoftDice),
+    LogCoshDice(SoftDice),
+    GeneralizedDice(GeneralizedDice),
+    Tversky(Tversky),
+    FocalTversky(FocalTversky),
+    CrossEntropy(CrossEntropy),
+    WeightedBce(WeightedBce),
+    Focal(Focal),
+    Boundary(Boundary),
+    HausdorffDt(HausdorffDt),
+    LogHausdorffDt(HausdorffDt),
+    SurfaceDistance(SurfaceDistance),
+    #[serde(rename = "cldice")]
+    ClDice(ClDice),
+    MorphSkeleton(MorphSkeleton),
+    ToplossSimple(ToplossSimple),
+    SkeletonRecall(SkeletonRecall),
+}
+
+impl From<Entry> for Term {
+    fn from(entry: Entry) -> Term {
+        match entry {
+            Entry::SoftDice(options) => Term::Sums(Component::SoftDice(options)),
+            Entry::LogCoshDice(options) => Term::Sums(Component::LogCoshDice(options)),
+            Entry::GeneralizedDice(options) => Term::Sums(Component::GeneralizedDice(options)),
+            Entry::Tversky(options) => Term::Sums(Component::Tversky(options)),
+            Entry::FocalTversky(options) => Term::Sums(Component::FocalTversky(options)),
+            Entry::CrossEntropy(options) => Term::Sums(Component::CrossEntropy(options)),
+            Entry::WeightedBce(options) => Term::Sums(Component::WeightedBce(options)),
+            Entry::Focal(options) => Term::Sums(Component::Focal(options)),
+            Entry::Boundary(options) => Term::Structure(Structure::Boundary(options)),
+            Entry::HausdorffDt(options) => Term::Structure(Structure::HausdorffDt(options)),
+            Entry::LogHausdorffDt(options) => Term::Structure(Structure::LogHausdorffDt(options)),
+            Entry::SurfaceDistance(options) => Term::Structure(Structure::SurfaceDistance(options)),
+            Entry::ClDice(options) => Term::Structure(Structure::ClDice(options)),
+            Entry::MorphSkeleton(options) => Term::Structure(Structure::MorphSkeleton(options)),
+            Entry::ToplossSimple(options) => Term::Structure(Structure::ToplossSimple(options)),
+            Entry::SkeletonRecall(options) => Term::Structure(Structure::SkeletonRecall(options)),
+        }
+    }
+}
+
+/// A list of components; or the weights of Dice and cross-entropy with the options of Dice.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[derive(Default)]
+pub(super) struct Written {
+    components: Option<Vec<Term>>,
+    ignore: Option<u8>,
+    dice: Option<f32>,
+    cross_entropy: Option<f32>,
+    batch: Option<bool>,
+    include_background: Option<bool>,
+    squared: Option<bool>,
+    smooth_numerator: Option<f32>,
+    smooth_denominator: Option<f32>,
+}
+
+impl TryFrom<Written> for Objective {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Objective, String> {
+        let given = [
+            ("dice", written.dice.is_some()),
+            ("cross_entropy", written.cross_entropy.is_some()),
+            ("batch", written.batch.is_some()),
+            ("include_background", written.include_background.is_some()),
+            ("squared", written.squared.is_some()),
+            ("smooth_numerator", written.smooth_numerator.is_some()),
+            ("smooth_denominator", written.smooth_denominator.is_some()),
+        ];
+        if let Some(components) = written.components {
+            if let Some((option, _)) = given.into_iter().find(|(_, given)| *given) {
+                return Err(format!("`{option}` stands beside a list of components; say it in its entries"));
+            }
+            return Ok(Objective { components, ignore: written.ignore });
+        }
+        let usual = SoftDice::default();
+        let dice = SoftDice {
+            weight: written.dice.unwrap_or(usual.weight),
+            batch: written.batch.unwrap_or(usual.batch),
+            include_background: written.include_background.unwrap_or(usual.include_background),
+            squared: written.squared.unwrap_or(usual.squared),
+            smooth_numerator: written.smooth_numerator.unwrap_or(usual.smooth_numerator),
+            smooth_denominator: written.smooth_denominator.unwrap_or(usual.smooth_denominator),
+            class_weights: Vec::new(),
+        };
+        let entropy = written.cross_entropy.unwrap_or(CrossEntropy::default().weight);
+        Ok(Loss { ignore: written.ignore, ..Loss::dice_ce(dice, entropy) }.into())
+    }
+}

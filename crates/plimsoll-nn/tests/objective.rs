@@ -1,0 +1,192 @@
+//! Which components steps have, and what of it becomes a program.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use plimsoll_cpu::CpuLayout;
+use plimsoll_graph::{DType, Op, Program};
+use plimsoll_nn::{ConfigError, Objective, Optimizer, TargetKind, Training, Turn, UNet, names};
+use plimsoll_plan::{Options, plan};
+
+fn objective(components: &str) -> Objective {
+    serde_json::from_str(&format!("{{\"components\": [{components}]}}")).unwrap()
+}
+
+/// Dice, and a surface distance with more options.
+fn with_surface(options: &str) -> Objective {
+    objective(&format!("{{\"name\": \"soft_dice\"}}, {{\"name\": \"surface_distance\" {options}}}"))
+}
+
+fn training(loss: Objective) -> Training {
+    let features = [4, 6, 8, 8];
+    let mut net = UNet::dynunet(1, 3, &features, &[[3; 3]; 4], &[[1; 3], [1, 2, 2], [2; 3], [2; 3]]);
+    net.deep_supervision = 2;
+    Training {
+        net,
+        loss,
+        optimizer: Optimizer::nnunet(),
+        max_grad_norm: Some(12.0),
+        patch: [8, 16, 16],
+        spacing: [3.0, 1.0, 1.0],
+        batch: 2,
+        micro_batch: 2,
+        precision: DType::F32,
+    }
+}
+
+fn turns(objective: &Objective, step: u64) -> Vec<Turn> {
+    let variants = objective.variants();
+    variants[objective.variant_at(&variants, step, 10)].turns().collect()
+}
+
+#[test]
+fn a_component_is_due_by_the_number_of_the_step_alone() {
+    use Turn::{Instead, Off, On};
+    let objective = objective(
+        r#"{"name": "soft_dice"}, {"name": "surface_distance", "every": 3, "phase": 1},
+           {"name": "boundary", "from_epoch": 2, "every": 2, "otherwise": "boundary_l1"},
+           {"name": "hausdorff_dt", "mode": "validation"}, {"name": "log_hausdorff_dt", "mode": "train"}"#,
+    );
+    assert_eq!(turns(&objective, 0), [On, Off, Off, Off, On]);
+    assert_eq!(turns(&objective, 1), [On, On, Off, Off, On]);
+    assert_eq!(turns(&objective, 19), [On, On, Off, Off, On]);
+    assert_eq!(turns(&objective, 20), [On, Off, On, Off, On]);
+    assert_eq!(turns(&objective, 21), [On, Off, Instead, Off, On]);
+    assert_eq!(turns(&objective, 22), [On, On, On, Off, On]);
+    assert_eq!(turns(&objective, 25), [On, On, Instead, Off, On]);
+    assert_eq!(objective.validation().turns().collect::<Vec<_>>(), [On, On, On, On, Off]);
+    let variants = objective.variants();
+    assert_eq!(variants.len(), 6, "two before epoch 2, four from then on");
+    assert_eq!(variants[0].turns().collect::<Vec<_>>(), [On, On, On, Off, On], "that with most comes first");
+    let shares = objective.shares(10, 4);
+    let counted = |variant: usize| {
+        (0..600 * 4).filter(|step| objective.variant_at(&variants, *step, 600) == variant).count()
+    };
+    for (variant, share) in objective.shares(600, 4).iter().enumerate() {
+        assert!((share - counted(variant) as f64 / 2400.0).abs() < 1e-12, "{variant}: {share}");
+    }
+    assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
+}
+
+fn count(program: &Program, is: impl Fn(&Op) -> bool) -> usize {
+    program.nodes.iter().filter(|node| is(&node.op)).count()
+}
+
+#[test]
+fn each_variant_is_a_program_and_each_head_has_its_terms() {
+    let loss = with_surface(r#", "every": 2, "weight": 0.5, "rescale": true"#);
+    let programs = training(loss.clone()).programs().unwrap();
+    let [with, without] = &programs.gradients[..] else { panic!("two programs") };
+    let transforms = |program: &Program| count(program, |op| matches!(op, Op::PredictedDistance(_)));
+    // The network has three heads, the coarsest of which has no weight.
+    assert_eq!([with, without, &programs.validate].map(transforms), [2, 0, 1]);
+    let parts = |program: &Program| program.shape(program.find(names::LOSS_PARTS).unwrap()).count();
+    assert_eq!([with, without, &programs.validate].map(parts), [2, 1, 2]);
+    assert_eq!(loss.parts(&loss.variants()[0]), ["soft_dice", "surface_distance"]);
+    assert_eq!(loss.parts(&loss.variants()[1]), ["soft_dice"]);
+    // A coarser head's voxels are further apart.
+    let spacing = |place: usize| match programs.targets[place].kind {
+        TargetKind::Distance { spacing } => spacing,
+    };
+    assert_eq!(programs.targets.len(), 2);
+    assert_eq!((programs.targets[0].extent, spacing(0)), ([8, 16, 16], [3.0, 1.0, 1.0]));
+    assert_eq!((programs.targets[1].extent, spacing(1)), ([8, 8, 8], [3.0, 2.0, 2.0]));
+    for target in &programs.targets {
+        assert!(with.find(&target.name).is_some() && without.find(&target.name).is_none());
+    }
+    // The weight of a step that has the component, and of validation.
+    let weights = |program: &Program| {
+        let of = |op: &Op| match op {
+            Op::WeightedSum(sum) => Some(sum.weights.clone()),
+            _ => None,
+        };
+        program.nodes.iter().find_map(|node| of(&node.op)).unwrap()
+    };
+    let [fine, coarse] = [2.0 / 3.0, 1.0 / 3.0];
+    assert_eq!(weights(with), [fine, fine, coarse, coarse]);
+    assert_eq!(weights(without), [fine, coarse]);
+    assert_eq!(weights(&programs.validate), [1.0, 0.5]);
+}
+
+#[test]
+fn programs_share_one_arena() {
+    let bytes = |loss: Objective| {
+        let programs = training(loss).programs().unwrap();
+        let all: Vec<Program> = programs.gradients.into_iter().chain([programs.validate]).collect();
+        let plan = plan(&all, &CpuLayout::new(2), Options::default()).unwrap();
+        (plan.arena_bytes, plan.programs.iter().map(|program| program.arena_bytes).max().unwrap())
+    };
+    let (scheduled, largest) = bytes(with_surface(r#", "every": 5"#));
+    assert_eq!(scheduled, largest);
+    assert_eq!(scheduled, bytes(with_surface("")).0, "the cheaper program takes nothing more");
+}
+
+#[test]
+fn masks_may_be_coarser_than_a_head() {
+    let programs = training(with_surface(r#", "scale": 2"#)).programs().unwrap();
+    let extents: Vec<[usize; 3]> = programs.targets.iter().map(|target| target.extent).collect();
+    assert_eq!(extents, [[4, 8, 8], [4, 4, 4]]);
+    let pools = count(&programs.gradients[0], |op| matches!(op, Op::MeanPool(_)));
+    assert_eq!(pools, 2);
+}
+
+#[test]
+fn what_cannot_be_is_said_with_option_and_component() {
+    let fault = |options: &str| {
+        let error = training(with_surface(options)).programs().unwrap_err();
+        assert!(matches!(error, ConfigError::Loss { .. }), "{error}");
+        error.to_string()
+    };
+    for (options, part) in [
+        (r#", "every": 0"#, "every of surface_distance is 0, but it must be at least 1"),
+        (
+            r#", "every": 2, "phase": 2"#,
+            "phase of surface_distance is 2, but it must be below `every`, which is 2",
+        ),
+        (r#", "scale": 0"#, "scale of surface_distance is 0, but it must be from 1 to 8"),
+        (
+            r#", "tolerance_mm": 0"#,
+            "tolerance_mm of surface_distance is 0, but it must be a number above zero",
+        ),
+        (
+            r#", "weight": -1"#,
+            "weight of surface_distance is -1, but it must be a number that is not negative",
+        ),
+        (r#", "mode": "validation", "every": 2"#, "every of surface_distance is given, but with mode"),
+        (r#", "rescale": true"#, "rescale of surface_distance is given, but with every = 1"),
+        (r#", "every": 2, "rescale": true, "otherwise": "boundary_l1""#, "holds the weight"),
+    ] {
+        let said = fault(options);
+        assert!(said.contains(part), "{said}");
+    }
+    let said = |components: &str| training(objective(components)).programs().unwrap_err().to_string();
+    let never = said(r#"{"name": "boundary", "every": 2}"#);
+    assert!(never.contains("some steps have no component"), "{never}");
+    let never = said(r#"{"name": "boundary", "mode": "train"}"#);
+    assert!(never.contains("validation has no component"), "{never}");
+    let term = |every: u64| format!(r#"{{"name": "boundary", "every": {every}}}"#);
+    let many = [2, 3, 5, 7].map(term).join(", ");
+    let many = said(&format!(r#"{{"name": "soft_dice"}}, {many}"#));
+    assert!(many.contains("16 sets of components, but 8 are the most"), "{many}");
+    let long = [997, 991].map(term).join(", ");
+    let long = said(&format!(r#"{{"name": "soft_dice"}}, {long}"#));
+    assert!(long.contains("repeat after 988027 steps"), "{long}");
+    let unknown = r#"{"components": [{"name": "surface_distance", "form": "best"}]}"#;
+    let unknown = serde_json::from_str::<Objective>(unknown).unwrap_err().to_string();
+    assert!(unknown.contains("`best`") && unknown.contains("as_published"), "{unknown}");
+    let unknown = r#"{"components": [{"name": "soft_dice", "every": 2}]}"#;
+    let unknown = serde_json::from_str::<Objective>(unknown).unwrap_err().to_string();
+    assert!(unknown.contains("unknown field `every`"), "{unknown}");
+    // The logarithm of a mean over a batch is not the mean of logarithms.
+    let parts = Training { micro_batch: 1, ..training(objective(r#"{"name": "log_hausdorff_dt"}"#)) };
+    assert!(parts.programs().unwrap_err().to_string().contains("cannot be taken in parts"));
+}
+
+#[test]
+fn an_objective_is_read_back_as_it_was_written() {
+    let objective = objective(
+        r#"{"name": "weighted_bce", "weight": 0.35, "pos_weight": 2.8},
+           {"name": "surface_distance", "weight": 0.07, "tolerance_mm": 2.0, "form": "as_published", "every": 4},
+           {"name": "hausdorff_dt", "alpha": 1.5, "unit": "voxels", "mode": "train", "scale": 2}"#,
+    );
+    let json = serde_json::to_string(&objective).unwrap();
+    assert_eq!(serde_json::from_str::<Objective>(&json).unwrap(), objective, "{json}");
+}
