@@ -1,7 +1,7 @@
 //! Convolutions of all directions: which kernel, over which blocks.
 
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, Load, SourceOperands};
-use plimsoll_graph::{DType, Op, Side, TensorId, Window};
+use plimsoll_graph::{DType, Node, Op, Program, Side, TensorId, Window};
 use plimsoll_plan::Unsupported;
 
 use super::{Context, Memory, Step, bytes_of, single, total};
@@ -13,6 +13,9 @@ use crate::kernels::patch::{BlockNorm, Blocks, ImageSource, Source, SourceBlock}
 use crate::kernels::tap_conv::{Cut, Destination, Operands, TapConv};
 use crate::kernels::transpose_weights::TransposeWeights;
 use crate::kernels::weight_grad::{GradCut, SumParts, WeightGrad};
+use crate::kernels::winograd;
+use crate::kernels::winograd::conv::WinogradConv;
+use crate::kernels::winograd::weight_grad::WinogradWeightGrad;
 use crate::simd::{Element, LANES};
 
 /// The most channels of an image that is convolved.
@@ -48,6 +51,24 @@ pub(super) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
     }
 }
 
+/// Whether a node runs as [`winograd`] convolutions do, which is a matter of shapes.
+pub(crate) fn runs_as_winograd(program: &Program, node: &Node) -> bool {
+    let side = || program.tensor(node.inputs[0]).kind.side();
+    let features = Some(Side::Features);
+    let result = || program.shape(node.outputs[0]).spatial();
+    let (window, [_, _, width], between_features) = match &node.op {
+        Op::Conv(conv) => (&conv.window, result(), side() == features && conv.to == Side::Features),
+        Op::ConvTranspose(conv) => (&conv.window, result(), side() == features),
+        Op::ConvWeightGrad(conv) => {
+            let source = program.shape(node.inputs[0]).spatial();
+            let sides = (conv.from, conv.to) == (Side::Features, Side::Features);
+            (&conv.window, conv.window.output(source).unwrap_or(source), sides)
+        }
+        _ => return false,
+    };
+    between_features && winograd::pays(window, width)
+}
+
 /// Floats of a column of a gathered patch.
 fn lanes(side: Side, channels: usize) -> usize {
     match side {
@@ -56,10 +77,16 @@ fn lanes(side: Side, channels: usize) -> usize {
     }
 }
 
+/// Which kernel runs, and how its work is cut.
+enum ForwardCut {
+    Direct(Cut),
+    Winograd(winograd::conv::Cut),
+}
+
 /// A convolution or transposed convolution to features: its grid, how it is cut, blocks of its source and its result.
 struct Forward {
     grid: TapGrid,
-    cut: Cut,
+    cut: ForwardCut,
     batch: usize,
     source_blocks: usize,
     out_blocks: usize,
@@ -94,20 +121,44 @@ impl Forward {
             }
             _ => (TapGrid::convolution(&Window::point(), spatial, spatial), 1, 0),
         };
-        let column = lanes(side, source.shape.channels());
-        let cut = Cut::new(&grid, result.batch(), source_blocks, column, out_blocks);
+        let cut = if runs_as_winograd(cx.program, cx.node) {
+            ForwardCut::Winograd(winograd::conv::Cut::new(&grid, result.batch(), source_blocks, out_blocks))
+        } else {
+            let column = lanes(side, source.shape.channels());
+            ForwardCut::Direct(Cut::new(&grid, result.batch(), source_blocks, column, out_blocks))
+        };
         Forward { grid, cut, batch: result.batch(), source_blocks, out_blocks, turned }
     }
 
+    /// The kernel of a convolution of `taps` taps in all.
+    fn kernel(self, taps: usize, operands: Operands) -> Box<dyn Step> {
+        match self.cut {
+            ForwardCut::Direct(cut) => {
+                single(TapConv::new(&self.grid, cut, self.batch, taps, self.out_blocks, operands))
+            }
+            ForwardCut::Winograd(cut) => single(WinogradConv::new(cut, taps, operands)),
+        }
+    }
+
     fn pieces(&self, threads: usize) -> [usize; 2] {
-        [bytes_of::<f32>(threads * self.cut.patch), bytes_of::<f32>(self.turned)]
+        let per_thread = match &self.cut {
+            ForwardCut::Direct(cut) => cut.patch,
+            ForwardCut::Winograd(cut) => cut.per_thread(),
+        };
+        [bytes_of::<f32>(threads * per_thread), bytes_of::<f32>(self.turned)]
     }
 }
 
 /// The weight gradient of a convolution to features.
 struct Backward {
     grid: TapGrid,
-    cut: GradCut,
+    cut: BackwardCut,
+}
+
+/// Which kernel runs, and how its work is cut.
+enum BackwardCut {
+    Direct(GradCut),
+    Winograd(winograd::weight_grad::GradCut),
 }
 
 impl Backward {
@@ -122,20 +173,24 @@ impl Backward {
             Side::Features => (source_blocks(&channels), LANES),
             Side::Image => (1, channels[0]),
         };
-        let column = (lanes(conv.from, channels[0]), used);
-        let cut = GradCut::new(
-            &grid,
-            result.batch(),
-            source_blocks,
-            column,
-            blocks(result.channels()),
-            conv.window.taps(),
-        );
+        let (batch, out_blocks) = (result.batch(), blocks(result.channels()));
+        let cut = if runs_as_winograd(cx.program, cx.node) {
+            let cut = winograd::weight_grad::GradCut::new(&grid, batch, source_blocks, out_blocks);
+            BackwardCut::Winograd(cut)
+        } else {
+            let column = (lanes(conv.from, channels[0]), used);
+            let taps = conv.window.taps();
+            BackwardCut::Direct(GradCut::new(&grid, batch, source_blocks, column, out_blocks, taps))
+        };
         Backward { grid, cut }
     }
 
     fn pieces(&self, threads: usize) -> [usize; 2] {
-        [bytes_of::<f32>(self.cut.partial()), bytes_of::<f32>(threads * self.cut.per_thread())]
+        let (partial, per_thread) = match &self.cut {
+            BackwardCut::Direct(cut) => (cut.partial(), cut.per_thread()),
+            BackwardCut::Winograd(cut) => (cut.partial(), cut.per_thread()),
+        };
+        [bytes_of::<f32>(partial), bytes_of::<f32>(threads * per_thread)]
     }
 }
 
@@ -283,14 +338,13 @@ fn convolution(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn St
         result: destination(cx, memory, None),
         patches: patches.cast(),
     };
-    let taps = conv.window.taps();
-    single(TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands))
+    forward.kernel(conv.window.taps(), operands)
 }
 
 /// Turns the weights round, then convolves with them.
 struct Transposed {
     turn: TransposeWeights,
-    conv: TapConv,
+    conv: Box<dyn Step>,
 }
 
 impl Step for Transposed {
@@ -298,7 +352,7 @@ impl Step for Transposed {
         // SAFETY: passed on to the caller.
         unsafe {
             machine.launch(&self.turn);
-            machine.launch(&self.conv);
+            self.conv.run(machine);
         }
     }
 }
@@ -334,8 +388,7 @@ fn transposed(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Bo
         result: destination(cx, memory, conv.accumulate.then(|| rest[rest.len() - 1])),
         patches: patches.cast(),
     };
-    let conv = TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.out_blocks, operands);
-    Box::new(Transposed { turn, conv })
+    Box::new(Transposed { turn, conv: forward.kernel(taps, operands) })
 }
 
 /// Partial sums, then their sum.
@@ -365,10 +418,18 @@ fn weight_grad(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvWeightGrad) -> 
         Side::Features => Source::Features(stored_blocks(&sources, cx, memory)),
     };
     let result = memory.tensor::<f32>(cx.node.outputs[0]);
-    let add = SumParts::of(&backward.cut, partial, result);
     let gradient = stored_blocks(&[gradient], cx, memory);
-    let sums = WeightGrad::new(&backward.grid, backward.cut, source, gradient, (result, partial, gathered));
-    Box::new(Partial { sums, add })
+    let places = (result, partial, gathered);
+    match backward.cut {
+        BackwardCut::Direct(cut) => {
+            let add = SumParts::of(&cut, partial, result);
+            Box::new(Partial { sums: WeightGrad::new(&backward.grid, cut, source, gradient, places), add })
+        }
+        BackwardCut::Winograd(cut) => {
+            let (sums, add) = WinogradWeightGrad::new(cut, source, gradient, places);
+            Box::new(Partial { sums, add })
+        }
+    }
 }
 
 fn head<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn Step> {
