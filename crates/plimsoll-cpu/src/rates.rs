@@ -7,6 +7,8 @@ use std::time::Instant;
 use plimsoll_graph::{Node, Op, Program};
 
 use crate::engine::EngineError;
+use crate::kernels::winograd::products;
+use crate::nodes::winograd_width;
 use crate::peak::fma_peak;
 
 /// What a machine does per second with all threads of a run.
@@ -23,6 +25,9 @@ const SECONDS_PER_NODE: f64 = 5e-6;
 
 /// The largest buffer that is passed over to measure memory; larger than caches, so that they do not help.
 const BUFFER_BYTES: usize = 64 << 20;
+
+/// The share of the peak at which products are summed where [`crate::kernels::winograd`] makes them fewer.
+const WINOGRAD: f64 = 0.78;
 
 impl Rates {
     /// Those of a thread of a machine of which nothing is known.
@@ -41,12 +46,14 @@ impl Rates {
     pub(crate) fn seconds(&self, program: &Program, node: &Node) -> f64 {
         let cost = program.cost(node);
         // Shares of the peak, measured. With few taps there is little to do between loads and stores.
-        let share = match &node.op {
+        let direct = match &node.op {
             Op::Conv(conv) if conv.window.taps() > 8 => 0.95,
             Op::ConvTranspose(conv) if conv.window.taps() > 8 => 0.95,
             Op::ConvWeightGrad(conv) if conv.window.taps() > 8 => 0.9,
             _ => 0.6,
         };
+        // Half as many products, but transforms beside them.
+        let share = winograd_width(program, node).map_or(direct, |width| WINOGRAD / products(width));
         cost.flops as f64 / (self.flops * share) + cost.bytes as f64 / self.bytes + SECONDS_PER_NODE
     }
 }

@@ -51,22 +51,28 @@ pub(super) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
     }
 }
 
-/// Whether a node runs as [`winograd`] convolutions do, which is a matter of shapes.
-pub(crate) fn runs_as_winograd(program: &Program, node: &Node) -> bool {
-    let side = || program.tensor(node.inputs[0]).kind.side();
-    let features = Some(Side::Features);
-    let result = || program.shape(node.outputs[0]).spatial();
-    let (window, [_, _, width], between_features) = match &node.op {
-        Op::Conv(conv) => (&conv.window, result(), side() == features && conv.to == Side::Features),
-        Op::ConvTranspose(conv) => (&conv.window, result(), side() == features),
-        Op::ConvWeightGrad(conv) => {
-            let source = program.shape(node.inputs[0]).spatial();
-            let sides = (conv.from, conv.to) == (Side::Features, Side::Features);
-            (&conv.window, conv.window.output(source).unwrap_or(source), sides)
+/// The width of the rows that a node computes as [`winograd`] convolutions do, if it does, which is a matter of shapes.
+pub(crate) fn winograd_width(program: &Program, node: &Node) -> Option<usize> {
+    let spatial = |id: TensorId| program.shape(id).spatial();
+    let from_features = || program.tensor(node.inputs[0]).kind.side() == Some(Side::Features);
+    let (pays, width) = match &node.op {
+        Op::Conv(conv) => {
+            let [_, _, width] = spatial(node.outputs[0]);
+            let between_features = from_features() && conv.to == Side::Features;
+            (between_features && winograd::pays(&conv.window, width), width)
         }
-        _ => return false,
+        Op::ConvTranspose(conv) => {
+            let [_, _, width] = spatial(node.outputs[0]);
+            (from_features() && winograd::pays(&conv.window, width), width)
+        }
+        Op::ConvWeightGrad(conv) => {
+            let [_, height, width] = conv.window.output(spatial(node.inputs[0]))?;
+            let between_features = (conv.from, conv.to) == (Side::Features, Side::Features);
+            (between_features && winograd::pays_for_weights(&conv.window, height, width), width)
+        }
+        _ => return None,
     };
-    between_features && winograd::pays(window, width)
+    pays.then_some(width)
 }
 
 /// Floats of a column of a gathered patch.
@@ -121,7 +127,7 @@ impl Forward {
             }
             _ => (TapGrid::convolution(&Window::point(), spatial, spatial), 1, 0),
         };
-        let cut = if runs_as_winograd(cx.program, cx.node) {
+        let cut = if winograd_width(cx.program, cx.node).is_some() {
             ForwardCut::Winograd(winograd::conv::Cut::new(&grid, result.batch(), source_blocks, out_blocks))
         } else {
             let column = lanes(side, source.shape.channels());
@@ -174,7 +180,7 @@ impl Backward {
             Side::Image => (1, channels[0]),
         };
         let (batch, out_blocks) = (result.batch(), blocks(result.channels()));
-        let cut = if runs_as_winograd(cx.program, cx.node) {
+        let cut = if winograd_width(cx.program, cx.node).is_some() {
             let cut = winograd::weight_grad::GradCut::new(&grid, batch, source_blocks, out_blocks);
             BackwardCut::Winograd(cut)
         } else {

@@ -6,6 +6,8 @@ mod loss;
 mod norm;
 mod update;
 
+pub(crate) use conv::winograd_width;
+
 use plimsoll_graph::{DType, Node, Op, Program, TensorId, TensorInfo};
 use plimsoll_plan::{Block, ProgramPlan, Unsupported};
 

@@ -31,6 +31,8 @@ pub(crate) struct Cut {
     chunks: [usize; 2],
     /// Ranges that the output blocks are cut into.
     splits: usize,
+    /// Source blocks whose patch is held at a time: all, or one by one where they are needed once only.
+    held: usize,
     batch: usize,
     source_blocks: usize,
     out_blocks: usize,
@@ -49,10 +51,12 @@ impl Cut {
             let patch = TilePatch::new(grid, chunk, Inputs::COLUMNS);
             let chunks = [depth.div_ceil(chunk[0]), height.div_ceil(chunk[1])];
             let tasks = batch * chunks[0] * chunks[1];
+            let splits = TASKS.div_ceil(tasks).min(pairs).max(1);
             let cut = Cut {
                 patch,
                 chunks,
-                splits: TASKS.div_ceil(tasks).min(pairs).max(1),
+                splits,
+                held: if splits == pairs { 1 } else { source_blocks },
                 batch,
                 source_blocks,
                 out_blocks,
@@ -61,7 +65,7 @@ impl Cut {
             };
             let bytes = |floats: usize| floats * size_of::<f32>();
             let too_large = bytes(cut.patch.block() + cut.sums()) > CACHED_BYTES
-                || bytes(cut.patch.block() * source_blocks) > PATCH_BYTES;
+                || bytes(cut.patch.block() * cut.held) > PATCH_BYTES;
             let few_tiles = chunk[0] * chunk[1] * cut.patch.tiles <= TILES;
             let too_few = tasks * cut.splits < TASKS && !few_tiles;
             if !(too_large || too_few) || chunk == [1, 1] {
@@ -73,9 +77,9 @@ impl Cut {
         }
     }
 
-    /// Floats of the sums of one point.
+    /// Floats of the sums of one point, and a column more, as in a patch.
     fn point(&self) -> usize {
-        self.patch.chunk[0] * self.patch.chunk[1] * self.patch.tiles * LANES
+        (self.patch.chunk[0] * self.patch.chunk[1] * self.patch.tiles + 1) * LANES
     }
 
     /// Floats of the sums of some output blocks.
@@ -90,7 +94,7 @@ impl Cut {
 
     /// Floats of scratch of a thread: the patch, sums, weights and a row.
     pub(crate) fn per_thread(&self) -> usize {
-        self.source_blocks * self.patch.block() + self.sums() + POINTS * self.weights() + self.patch.row()
+        self.held * self.patch.block() + self.sums() + POINTS * self.weights() + self.patch.row()
     }
 }
 
@@ -99,6 +103,8 @@ pub(crate) struct WinogradConv {
     cut: Cut,
     /// Taps of the kernel in all.
     taps: usize,
+    /// Of each row of taps in the patch.
+    offsets: Vec<usize>,
     operands: Operands,
 }
 
@@ -110,6 +116,7 @@ struct Scratch {
     sums: *mut f32,
     /// `[point][tap][lane][output block][16]`
     weights: *mut f32,
+    row: *mut f32,
 }
 
 /// The positions of a task.
@@ -123,7 +130,8 @@ struct Chunk {
 impl WinogradConv {
     /// Prepares a convolution of `taps` taps in all. [`Cut::per_thread`] of each thread is where its patches are.
     pub(crate) fn new(cut: Cut, taps: usize, operands: Operands) -> WinogradConv {
-        WinogradConv { cut, taps, operands }
+        let offsets = cut.taps.iter().map(|tap| cut.patch.tap_offset(tap.shift)).collect();
+        WinogradConv { cut, taps, offsets, operands }
     }
 
     /// Transforms the weights of `B` output blocks for one source block.
@@ -156,38 +164,41 @@ impl WinogradConv {
         }
     }
 
-    /// Computes `B` output blocks of a chunk.
+    /// Gathers and transforms a source block.
     ///
     /// # Safety
-    /// As for the kernel; the patch must be gathered.
+    /// As for the kernel.
     #[inline(always)]
-    unsafe fn blocks<S: Simd, const B: usize>(&self, chunk: &Chunk, block: usize, scratch: Scratch) {
-        let cut = &self.cut;
-        let (patch, tiles) = (&cut.patch, chunk.count[1] * cut.patch.tiles);
-        let pieces = tiles.div_ceil(S::TILE_POSITIONS);
-        for source_block in 0..cut.source_blocks {
-            // SAFETY: all places are inside of the scratch's parts; the rest is passed on to the caller.
+    unsafe fn gather<S: Simd>(&self, chunk: &Chunk, source_block: usize, scratch: Scratch) {
+        let (cut, source) = (&self.cut, &self.operands.source);
+        let place = (chunk.first, chunk.count);
+        // SAFETY: the chunk is one of the grid's; the patch has room for the blocks that are held.
+        unsafe {
+            let to = scratch.patch.add(source_block % cut.held * cut.patch.block());
+            cut.patch.gather::<S, Inputs>(source, (source_block, chunk.sample), place, scratch.row, to);
+        }
+    }
+
+    /// Computes a pair of output blocks of a chunk, or the `count` that are left.
+    ///
+    /// # Safety
+    /// As for the kernel; if all source blocks are held, they must be gathered.
+    #[inline(always)]
+    unsafe fn pair<S: Simd>(&self, chunk: &Chunk, block: usize, count: usize, scratch: Scratch) {
+        for source_block in 0..self.cut.source_blocks {
+            // SAFETY: passed on to the caller.
             unsafe {
-                self.transform::<S, B>(block, source_block, scratch.weights);
-                for point in 0..POINTS {
-                    for d in 0..chunk.count[0] {
-                        let source = scratch
-                            .patch
-                            .add(source_block * patch.block() + point * patch.point() + d * patch.plane());
-                        let sums =
-                            scratch.sums.add(point * cut.point() + d * patch.chunk[1] * patch.tiles * LANES);
-                        for piece in 0..pieces {
-                            let (from, to) = (tiles * piece / pieces, tiles * (piece + 1) / pieces);
-                            let product = Product {
-                                conv: self,
-                                weights: scratch.weights.add(point * cut.weights()),
-                                source: source.add(from * LANES),
-                                sums: sums.add(from * LANES),
-                                first: source_block == 0,
-                            };
-                            product.choose::<S, B>(to - from);
-                        }
-                    }
+                if self.cut.held == 1 {
+                    self.gather::<S>(chunk, source_block, scratch);
+                }
+                if count == S::TILE_BLOCKS {
+                    self.products::<S, PAIR>(chunk, (block, source_block), scratch);
+                    continue;
+                }
+                for b in 0..count {
+                    let sums = scratch.sums.add(b * POINTS * self.cut.point());
+                    let scratch = Scratch { sums, ..scratch };
+                    self.products::<S, 1>(chunk, (block + b, source_block), scratch);
                 }
             }
         }
@@ -195,10 +206,50 @@ impl WinogradConv {
         unsafe {
             match self.operands.result {
                 Destination::F32(result, added_to) => {
-                    self.store::<S, f32, B>(chunk, block, scratch.sums, result, added_to);
+                    self.store::<S, f32>(chunk, (block, count), scratch.sums, (result, added_to));
                 }
                 Destination::Bf16(result, added_to) => {
-                    self.store::<S, Bf16, B>(chunk, block, scratch.sums, result, added_to);
+                    self.store::<S, Bf16>(chunk, (block, count), scratch.sums, (result, added_to));
+                }
+            }
+        }
+    }
+
+    /// Adds the products of a source block to the sums of `B` output blocks.
+    ///
+    /// # Safety
+    /// As for the kernel; the source block must be gathered.
+    #[inline(always)]
+    unsafe fn products<S: Simd, const B: usize>(
+        &self,
+        chunk: &Chunk,
+        (block, source_block): (usize, usize),
+        scratch: Scratch,
+    ) {
+        let (cut, patch) = (&self.cut, &self.cut.patch);
+        let tiles = chunk.count[1] * patch.tiles;
+        let pieces = tiles.div_ceil(S::TILE_POSITIONS);
+        // SAFETY: all places are inside of the scratch's parts; the rest is passed on to the caller.
+        unsafe {
+            self.transform::<S, B>(block, source_block, scratch.weights);
+            let held = scratch.patch.add(source_block % cut.held * patch.block());
+            for point in 0..POINTS {
+                for d in 0..chunk.count[0] {
+                    let source = held.add(point * patch.point() + d * patch.plane());
+                    let sums =
+                        scratch.sums.add(point * cut.point() + d * patch.chunk[1] * patch.tiles * LANES);
+                    for piece in 0..pieces {
+                        let (from, to) = (tiles * piece / pieces, tiles * (piece + 1) / pieces);
+                        let product = Product {
+                            taps: &self.offsets,
+                            weights: scratch.weights.add(point * cut.weights()),
+                            source: source.add(from * LANES),
+                            sums: sums.add(from * LANES),
+                            sums_stride: POINTS * cut.point(),
+                            first: source_block == 0,
+                        };
+                        product.choose::<S, B>(to - from);
+                    }
                 }
             }
         }
@@ -209,17 +260,16 @@ impl WinogradConv {
     /// # Safety
     /// As for the kernel; the sums must be complete.
     #[inline(always)]
-    unsafe fn store<S: Simd, T: Element, const B: usize>(
+    unsafe fn store<S: Simd, T: Element>(
         &self,
         chunk: &Chunk,
-        block: usize,
+        (block, count): (usize, usize),
         sums: *const f32,
-        result: Ptr<T>,
-        added_to: Option<Ptr<T>>,
+        (result, added_to): (Ptr<T>, Option<Ptr<T>>),
     ) {
         let (cut, patch) = (&self.cut, &self.cut.patch);
         let [depth, height, width] = cut.extent;
-        for b in 0..B {
+        for b in 0..count {
             let plane = (chunk.sample * cut.out_blocks + block + b) * depth;
             // SAFETY: results are those of the chunk's positions, inside the result's extent.
             unsafe {
@@ -257,10 +307,13 @@ impl WinogradConv {
 /// The products of one point of some tiles, to be summed over taps and the channels of a block.
 #[derive(Clone, Copy)]
 struct Product<'a> {
-    conv: &'a WinogradConv,
+    /// Where the rows of taps are in the patch, against the tiles.
+    taps: &'a [usize],
     weights: *const f32,
     source: *const f32,
     sums: *mut f32,
+    /// From one output block to the next.
+    sums_stride: usize,
     /// Whether there are no sums yet to add to.
     first: bool,
 }
@@ -297,14 +350,12 @@ struct Sum<'a, const B: usize, const W: usize>(Product<'a>);
 impl<const B: usize, const W: usize> Body for Sum<'_, B, W> {
     #[inline(always)]
     unsafe fn run<S: Simd>(self) {
-        let Product { conv, weights, source, sums, first } = self.0;
-        let cut = &conv.cut;
+        let Product { taps, mut weights, source, sums, sums_stride, first } = self.0;
         // SAFETY: passed on to the caller.
         unsafe {
             let mut held = [[S::zero(); W]; B];
-            let mut weights = weights;
-            for tap in &cut.taps {
-                let source = source.add(cut.patch.tap_offset(tap.shift));
+            for tap in taps {
+                let source = source.add(*tap);
                 for lane in 0..LANES {
                     let mut w = [S::zero(); B];
                     for (b, w) in w.iter_mut().enumerate() {
@@ -321,7 +372,7 @@ impl<const B: usize, const W: usize> Body for Sum<'_, B, W> {
             }
             for (b, held) in held.iter().enumerate() {
                 for (p, held) in held.iter().enumerate() {
-                    let sum = sums.add(b * POINTS * cut.point() + p * LANES);
+                    let sum = sums.add(b * sums_stride + p * LANES);
                     S::store(sum, if first { *held } else { S::add(S::load(sum), *held) });
                 }
             }
@@ -346,30 +397,22 @@ impl Kernel for WinogradConv {
         // SAFETY: each thread has scratch of its own; the chunk is one of the grid's.
         unsafe {
             let patch = self.operands.patches.0.add(thread * cut.per_thread());
-            let sums = patch.add(cut.source_blocks * cut.patch.block());
+            let sums = patch.add(cut.held * cut.patch.block());
             let weights = sums.add(cut.sums());
             let row = weights.add(POINTS * cut.weights());
-            let scratch = Scratch { patch, sums, weights };
-            for block in 0..cut.source_blocks {
-                let to = patch.add(block * cut.patch.block());
-                let source = &self.operands.source;
-                cut.patch.gather::<S, Inputs>(source, (block, sample), (first, count), row, to);
+            let scratch = Scratch { patch, sums, weights, row };
+            if cut.held > 1 {
+                for source_block in 0..cut.source_blocks {
+                    self.gather::<S>(&chunk, source_block, scratch);
+                }
             }
             // Splits are of whole pairs.
             let pairs = cut.out_blocks.div_ceil(PAIR);
             let mut block = pairs * split / cut.splits * PAIR;
             let end = (pairs * (split + 1) / cut.splits * PAIR).min(cut.out_blocks);
             while block < end {
-                match S::TILE_BLOCKS.min(PAIR).min(end - block) {
-                    1 => {
-                        self.blocks::<S, 1>(&chunk, block, scratch);
-                        block += 1;
-                    }
-                    _ => {
-                        self.blocks::<S, 2>(&chunk, block, scratch);
-                        block += 2;
-                    }
-                }
+                self.pair::<S>(&chunk, block, PAIR.min(end - block), scratch);
+                block += PAIR;
             }
         }
     }

@@ -23,12 +23,28 @@ const POINTS: usize = 6;
 const RESULTS: usize = 4;
 /// Weights along the width.
 const WIDTH: usize = 3;
-/// The narrowest result for which the transforms pay.
-const NARROWEST: usize = 3;
+/// The narrowest result for which it pays.
+const NARROWEST: usize = 4;
+/// The fewest tiles in a plane for which it pays in weight gradients, which hold their sums over a plane in registers.
+const PLANE_TILES: usize = 8;
 
-/// Whether a convolution between features, or its transpose, to a result of this width is computed in this way.
+/// Products for a row of results, as a share of those of a direct convolution.
+pub(crate) fn products(width: usize) -> f64 {
+    (POINTS * width.div_ceil(RESULTS)) as f64 / (WIDTH * width) as f64
+}
+
+/// Whether a convolution between features, or its transpose, to a result of this width can be computed in this way and takes
+/// at most three quarters of the products, which measured is where it begins to pay.
 pub(crate) fn pays(window: &Window, width: usize) -> bool {
-    window.stride == [1; 3] && window.kernel[2] == WIDTH && width >= NARROWEST
+    window.stride == [1; 3]
+        && window.kernel[2] == WIDTH
+        && width >= NARROWEST
+        && 4 * POINTS * width.div_ceil(RESULTS) <= 3 * WIDTH * width
+}
+
+/// The same for a weight gradient, by the height and width of the convolution's result.
+pub(crate) fn pays_for_weights(window: &Window, height: usize, width: usize) -> bool {
+    pays(window, width) && height * width.div_ceil(RESULTS) >= PLANE_TILES
 }
 
 /// Three taps beside each other.

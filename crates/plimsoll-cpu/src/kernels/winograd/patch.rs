@@ -53,9 +53,9 @@ impl TilePatch {
         self.rows * self.tiles * LANES
     }
 
-    /// Floats of one point.
+    /// Floats of one point, and a column more, so that the points of a tile do not fall into the same sets of a cache.
     pub(super) fn point(&self) -> usize {
-        self.planes * self.plane()
+        self.planes * self.plane() + LANES
     }
 
     /// Floats of one block of channels.

@@ -36,14 +36,10 @@ impl Spread for Inputs {
         // SAFETY: passed on to the caller.
         unsafe {
             let d = columns::<S, { Inputs::COLUMNS }>(from);
-            let ends = |d0, d2, d4| S::fma(S::splat(A2 * B2), d0, S::fma(S::splat(-A2 - B2), d2, d4));
-            let pair = |point: f32, other: f32| {
-                let even = S::fma(S::splat(-other), d[2], d[4]);
-                let odd = S::fma(S::splat(-other), d[1], d[3]);
-                plus_minus::<S>(even, odd, point)
-            };
-            let (a, b) = (pair(A, B2), pair(B, A2));
-            [ends(d[0], d[2], d[4]), a[0], a[1], b[0], b[1], ends(d[1], d[3], d[5])]
+            let a = plus_minus::<S>(less::<S>(d[4], d[2], B2), less::<S>(d[3], d[1], B2), A);
+            let b = plus_minus::<S>(less::<S>(d[4], d[2], A2), less::<S>(d[3], d[1], A2), B);
+            let (first, last) = (end::<S>([d[0], d[2], d[4]]), end::<S>([d[1], d[3], d[5]]));
+            [first, a[0], a[1], b[0], b[1], last]
         }
     }
 }
@@ -59,11 +55,8 @@ impl Spread for Gradients {
         // SAFETY: passed on to the caller.
         unsafe {
             let dy = columns::<S, RESULTS>(from);
-            let pair = |point: f32| {
-                let square = S::splat(point * point);
-                plus_minus::<S>(S::fma(square, dy[2], dy[0]), S::fma(square, dy[3], dy[1]), point)
-            };
-            let (a, b) = (pair(A), pair(B));
+            let a = plus_minus::<S>(less::<S>(dy[0], dy[2], -A2), less::<S>(dy[1], dy[3], -A2), A);
+            let b = plus_minus::<S>(less::<S>(dy[0], dy[2], -B2), less::<S>(dy[1], dy[3], -B2), B);
             [dy[0], a[0], a[1], b[0], b[1], dy[3]]
         }
     }
@@ -81,6 +74,28 @@ unsafe fn columns<S: Simd, const N: usize>(from: *const f32) -> [S::V; N] {
         }
         columns
     }
+}
+
+// Functions and not closures: what is called in a kernel must be inlined for the instruction set to reach it.
+
+/// x − factor · y
+///
+/// # Safety
+/// As for [`Simd`].
+#[inline(always)]
+unsafe fn less<S: Simd>(x: S::V, y: S::V, factor: f32) -> S::V {
+    // SAFETY: passed on to the caller.
+    unsafe { S::fma(S::splat(-factor), y, x) }
+}
+
+/// The input of the point 0 from the even columns, of ∞ from the odd ones.
+///
+/// # Safety
+/// As for [`Simd`].
+#[inline(always)]
+unsafe fn end<S: Simd>(d: [S::V; 3]) -> S::V {
+    // SAFETY: passed on to the caller.
+    unsafe { S::fma(S::splat(A2 * B2), d[0], less::<S>(d[2], d[1], A2 + B2)) }
 }
 
 /// even ± point · odd
@@ -101,11 +116,10 @@ unsafe fn plus_minus<S: Simd>(even: S::V, odd: S::V, point: f32) -> [S::V; 2] {
 pub(super) unsafe fn weights<S: Simd>(g: [S::V; WIDTH]) -> [S::V; POINTS] {
     // SAFETY: passed on to the caller.
     unsafe {
-        let pair = |point: f32, scale: f32| {
-            let even = S::mul(S::splat(scale), S::fma(S::splat(point * point), g[2], g[0]));
-            plus_minus::<S>(even, S::mul(S::splat(scale), g[1]), point)
-        };
-        let (a, b) = (pair(A, AT_A), pair(B, AT_B));
+        let (odd_a, odd_b) = (S::mul(S::splat(AT_A), g[1]), S::mul(S::splat(AT_B), g[1]));
+        let even_a = S::mul(S::splat(AT_A), less::<S>(g[0], g[2], -A2));
+        let even_b = S::mul(S::splat(AT_B), less::<S>(g[0], g[2], -B2));
+        let (a, b) = (plus_minus::<S>(even_a, odd_a, A), plus_minus::<S>(even_b, odd_b, B));
         [S::mul(S::splat(AT_ZERO), g[0]), a[0], a[1], b[0], b[1], g[2]]
     }
 }
@@ -120,14 +134,23 @@ pub(super) unsafe fn results<S: Simd>(m: [S::V; POINTS]) -> [S::V; RESULTS] {
     unsafe {
         let (a, b) = (S::add(m[1], m[2]), S::add(m[3], m[4]));
         let (c, d) = (S::sub(m[1], m[2]), S::sub(m[3], m[4]));
-        let sum = |x, y, (a, b)| S::fma(S::splat(a), x, S::mul(S::splat(b), y));
         [
             S::add(m[0], S::add(a, b)),
-            sum(c, d, (A, B)),
-            sum(a, b, (A2, B2)),
-            S::add(sum(c, d, (A * A2, B * B2)), m[5]),
+            weighted::<S>(c, d, (A, B)),
+            weighted::<S>(a, b, (A2, B2)),
+            S::add(weighted::<S>(c, d, (A * A2, B * B2)), m[5]),
         ]
     }
+}
+
+/// a · x + b · y
+///
+/// # Safety
+/// As for [`Simd`].
+#[inline(always)]
+unsafe fn weighted<S: Simd>(x: S::V, y: S::V, (a, b): (f32, f32)) -> S::V {
+    // SAFETY: passed on to the caller.
+    unsafe { S::fma(S::splat(a), x, S::mul(S::splat(b), y)) }
 }
 
 /// Gᵀ u.
@@ -138,15 +161,13 @@ pub(super) unsafe fn results<S: Simd>(m: [S::V; POINTS]) -> [S::V; RESULTS] {
 pub(super) unsafe fn weight_gradients<S: Simd>(u: [S::V; POINTS]) -> [S::V; WIDTH] {
     // SAFETY: passed on to the caller.
     unsafe {
-        let sums = |i: usize, scale: f32| {
-            let scale = S::splat(scale);
-            (S::mul(scale, S::add(u[i], u[i + 1])), S::mul(scale, S::sub(u[i], u[i + 1])))
-        };
-        let (a, b) = (sums(1, AT_A), sums(3, AT_B));
+        let (a, b) = (S::splat(AT_A), S::splat(AT_B));
+        let sums = (S::mul(a, S::add(u[1], u[2])), S::mul(b, S::add(u[3], u[4])));
+        let differences = (S::mul(a, S::sub(u[1], u[2])), S::mul(b, S::sub(u[3], u[4])));
         [
-            S::fma(S::splat(AT_ZERO), u[0], S::add(a.0, b.0)),
-            S::fma(S::splat(A), a.1, S::mul(S::splat(B), b.1)),
-            S::add(S::fma(S::splat(A2), a.0, S::mul(S::splat(B2), b.0)), u[5]),
+            S::fma(S::splat(AT_ZERO), u[0], S::add(sums.0, sums.1)),
+            weighted::<S>(differences.0, differences.1, (A, B)),
+            S::add(weighted::<S>(sums.0, sums.1, (A2, B2)), u[5]),
         ]
     }
 }

@@ -1,6 +1,6 @@
 //! The weight gradient kernel: six sums of products over tiles, then the three weights of each row of taps.
 //!
-//! A task has two output blocks, one source block and a part of the positions. It gathers and transforms source and gradient
+//! A task has two output blocks, two source blocks and a part of the positions. It gathers and transforms source and gradient
 //! chunk by chunk and adds their products to sums of its own, point by point. Parts are added up as those of
 //! [`super::super::weight_grad`].
 
@@ -13,14 +13,14 @@ use crate::kernels::patch::{Blocks, Source};
 use crate::kernels::weight_grad::SumParts;
 use crate::simd::{Body, LANES, Simd};
 
-/// Output blocks that share a gathered patch.
+/// Output blocks of a task, and source blocks: all pairs of them share what is gathered.
 const GROUP: usize = 2;
 /// Tasks there should be at least.
 const TASKS: usize = 16;
 /// Tiles that a part should have at least, for its partial sum to be worth it.
 const PART_TILES: usize = 256;
 /// The patches of source and gradients should stay in the second-level cache.
-const CACHED_BYTES: usize = 1 << 20;
+const CACHED_BYTES: usize = 1280 << 10;
 /// Tiles summed in registers, about: their gradients stay in the first-level cache while all taps go over them, and each
 /// run is summed by itself, so that rounding grows with its length and not with the volume.
 const RUN_TILES: usize = 128;
@@ -55,14 +55,14 @@ impl GradCut {
         loop {
             let source = TilePatch::new(grid, chunk, Inputs::COLUMNS);
             let gradient = TilePatch::new(&point_grid(grid), chunk, RESULTS);
-            let floats = source.block() + GROUP * gradient.block();
+            let floats = GROUP * (source.block() + gradient.block());
             if floats * size_of::<f32>() > CACHED_BYTES && chunk != [1, 1] {
                 let axis = if chunk[0] > 1 && (chunk[0] * 4 > chunk[1] || chunk[1] == 1) { 0 } else { 1 };
                 chunk[axis] = chunk[axis].div_ceil(2);
                 continue;
             }
             let chunks = [depth.div_ceil(chunk[0]), height.div_ceil(chunk[1])];
-            let wanted = TASKS.div_ceil(out_blocks.div_ceil(GROUP) * source_blocks);
+            let wanted = TASKS.div_ceil(out_blocks.div_ceil(GROUP) * source_blocks.div_ceil(GROUP));
             let parts = wanted.min(tiles / PART_TILES).min(batch * chunks[0] * chunks[1]).max(1);
             return GradCut {
                 source,
@@ -100,8 +100,8 @@ impl GradCut {
 
     /// Floats of scratch of a thread: patches of the source and the gradients, sums and a row.
     pub(crate) fn per_thread(&self) -> usize {
-        let patches = self.source.block() + GROUP * self.gradient.block();
-        patches + GROUP * POINTS * self.point() + self.source.row()
+        let patches = GROUP * (self.source.block() + self.gradient.block());
+        patches + GROUP * GROUP * POINTS * self.point() + self.source.row()
     }
 }
 
@@ -131,12 +131,12 @@ impl WinogradWeightGrad {
         (WinogradWeightGrad { cut, source, gradient, sums, scratch }, add)
     }
 
-    /// Adds a chunk to the sums of `B` output blocks.
+    /// Adds a chunk to the sums of `B` output blocks and some source blocks.
     ///
     /// # Safety
     /// As for the kernel; patches must be gathered, for `count` planes and rows.
     #[inline(always)]
-    unsafe fn chunk<S: Simd, const B: usize>(&self, scratch: &Scratch, count: [usize; 2]) {
+    unsafe fn chunk<S: Simd, const B: usize>(&self, scratch: &Scratch, sources: usize, count: [usize; 2]) {
         let cut = &self.cut;
         let tiles = count[1] * cut.source.tiles;
         let runs = tiles.div_ceil(RUN_TILES);
@@ -152,22 +152,29 @@ impl WinogradWeightGrad {
                         let gradient = scratch
                             .gradient
                             .add(point * cut.gradient.point() + d * cut.gradient.plane() + from * LANES);
-                        let mut run = Run {
-                            source,
-                            gradient,
-                            gradient_stride: cut.gradient.block(),
-                            sums: std::ptr::null_mut(),
-                            sums_stride: POINTS * cut.point(),
-                            tiles: to - from,
-                        };
-                        for (t, tap) in cut.taps.iter().enumerate() {
-                            for lane in (0..LANES).step_by(S::TILE_INPUTS) {
-                                run.source = source.add(cut.source.tap_offset(tap.shift) + lane);
-                                run.sums = scratch.sums.add(point * cut.point() + (t * LANES + lane) * LANES);
-                                match S::TILE_INPUTS {
-                                    8 => run.accumulate::<S, B, 8>(),
-                                    4 => run.accumulate::<S, B, 4>(),
-                                    _ => run.accumulate::<S, B, 2>(),
+                        for s in 0..sources {
+                            for (t, tap) in cut.taps.iter().enumerate() {
+                                let source =
+                                    source.add(s * cut.source.block() + cut.source.tap_offset(tap.shift));
+                                let sums = scratch.sums.add(
+                                    s * GROUP * POINTS * cut.point()
+                                        + point * cut.point()
+                                        + t * LANES * LANES,
+                                );
+                                for lane in (0..LANES).step_by(S::TILE_INPUTS) {
+                                    let run = Run {
+                                        source: source.add(lane),
+                                        gradient,
+                                        gradient_stride: cut.gradient.block(),
+                                        sums: sums.add(lane * LANES),
+                                        sums_stride: POINTS * cut.point(),
+                                        tiles: to - from,
+                                    };
+                                    match S::TILE_INPUTS {
+                                        8 => run.accumulate::<S, B, 8>(),
+                                        4 => run.accumulate::<S, B, 4>(),
+                                        _ => run.accumulate::<S, B, 2>(),
+                                    }
                                 }
                             }
                         }
@@ -177,7 +184,7 @@ impl WinogradWeightGrad {
         }
     }
 
-    /// Computes the weights of `B` output blocks for one source block from a part of the positions.
+    /// Computes the weights of `B` output blocks for some source blocks from a part of the positions.
     ///
     /// # Safety
     /// As for the kernel.
@@ -187,7 +194,7 @@ impl WinogradWeightGrad {
         let chunks = cut.batch * cut.chunks[0] * cut.chunks[1];
         // SAFETY: passed on to the caller; chunks are those of the grid.
         unsafe {
-            for i in (0..B * POINTS * cut.point()).step_by(LANES) {
+            for i in (0..GROUP * GROUP * POINTS * cut.point()).step_by(LANES) {
                 S::store(scratch.sums.add(i), S::zero());
             }
             for chunk in chunks * at.part / cut.parts..chunks * (at.part + 1) / cut.parts {
@@ -196,28 +203,44 @@ impl WinogradWeightGrad {
                 let first = [chunk_d * cut.source.chunk[0], chunk_h * cut.source.chunk[1]];
                 let count = [0, 1].map(|axis| cut.source.chunk[axis].min(cut.extent[axis] - first[axis]));
                 let place = (first, count);
-                let block = (at.source_block, sample);
-                cut.source.gather::<S, Inputs>(&self.source, block, place, scratch.row, scratch.source);
+                for s in 0..at.sources {
+                    let block = (at.source_block + s, sample);
+                    let to = scratch.source.add(s * cut.source.block());
+                    cut.source.gather::<S, Inputs>(&self.source, block, place, scratch.row, to);
+                }
                 for b in 0..B {
                     let (block, to) =
                         ((at.block + b, sample), scratch.gradient.add(b * cut.gradient.block()));
                     cut.gradient.gather::<S, Gradients>(&self.gradient, block, place, scratch.row, to);
                 }
-                self.chunk::<S, B>(scratch, count);
+                self.chunk::<S, B>(scratch, at.sources, count);
             }
-            for b in 0..B {
-                let pair = (at.block + b) * cut.source_blocks + at.source_block;
-                let to = self.sums.0.add(at.part * cut.weights() + pair * cut.pair_weights());
-                let sums = scratch.sums.add(b * POINTS * cut.point());
-                for (t, tap) in cut.taps.iter().enumerate() {
-                    for lane in 0..LANES {
-                        let mut u = [S::zero(); POINTS];
-                        for (point, u) in u.iter_mut().enumerate() {
-                            *u = S::load(sums.add(point * cut.point() + (t * LANES + lane) * LANES));
-                        }
-                        for (index, g) in tap.index.iter().zip(weight_gradients::<S>(u)) {
-                            S::store(to.add((index * LANES + lane) * LANES), g);
-                        }
+            for s in 0..at.sources {
+                for b in 0..B {
+                    let pair = (at.block + b) * cut.source_blocks + at.source_block + s;
+                    let to = self.sums.0.add(at.part * cut.weights() + pair * cut.pair_weights());
+                    self.finish::<S>(scratch.sums.add((s * GROUP + b) * POINTS * cut.point()), to);
+                }
+            }
+        }
+    }
+
+    /// Makes the weights of a pair of blocks of its sums.
+    ///
+    /// # Safety
+    /// As for the kernel.
+    #[inline(always)]
+    unsafe fn finish<S: Simd>(&self, sums: *const f32, to: *mut f32) {
+        for (t, tap) in self.cut.taps.iter().enumerate() {
+            for lane in 0..LANES {
+                // SAFETY: sums have a place for each tap's row and lane, weights one for each tap and lane.
+                unsafe {
+                    let mut u = [S::zero(); POINTS];
+                    for (point, u) in u.iter_mut().enumerate() {
+                        *u = S::load(sums.add(point * self.cut.point() + (t * LANES + lane) * LANES));
+                    }
+                    for (index, g) in tap.index.iter().zip(weight_gradients::<S>(u)) {
+                        S::store(to.add((index * LANES + lane) * LANES), g);
                     }
                 }
             }
@@ -229,7 +252,9 @@ impl WinogradWeightGrad {
 struct At {
     /// The first output block.
     block: usize,
+    /// The first source block, and how many there are.
     source_block: usize,
+    sources: usize,
     part: usize,
 }
 
@@ -237,7 +262,7 @@ struct At {
 struct Scratch {
     source: *mut f32,
     gradient: *mut f32,
-    /// `[output block][point][tap][lane][16]`
+    /// `[source block][output block][point][tap][lane][16]`
     sums: *mut f32,
     row: *mut f32,
 }
@@ -304,21 +329,22 @@ impl<const B: usize, const I: usize> Body for Sum<B, I> {
 
 impl Kernel for WinogradWeightGrad {
     fn tasks(&self) -> usize {
-        self.cut.out_blocks.div_ceil(GROUP) * self.cut.source_blocks * self.cut.parts
+        self.cut.out_blocks.div_ceil(GROUP) * self.cut.source_blocks.div_ceil(GROUP) * self.cut.parts
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let cut = &self.cut;
         let (part, task) = (task % cut.parts, task / cut.parts);
-        let (source_block, group) = (task % cut.source_blocks, task / cut.source_blocks);
-        let at = At { block: group * GROUP, source_block, part };
+        let pairs = cut.source_blocks.div_ceil(GROUP);
+        let (source_block, block) = (task % pairs * GROUP, task / pairs * GROUP);
+        let at = At { block, source_block, sources: GROUP.min(cut.source_blocks - source_block), part };
         // SAFETY: each thread has scratch of its own; each task has weights of its own.
         unsafe {
             let source = self.scratch.0.add(thread * cut.per_thread());
-            let gradient = source.add(cut.source.block());
+            let gradient = source.add(GROUP * cut.source.block());
             let sums = gradient.add(GROUP * cut.gradient.block());
-            let row = sums.add(GROUP * POINTS * cut.point());
+            let row = sums.add(GROUP * GROUP * POINTS * cut.point());
             let scratch = Scratch { source, gradient, sums, row };
             match GROUP.min(cut.out_blocks - at.block) {
                 1 => self.part::<S, 1>(&at, &scratch),
