@@ -27,7 +27,7 @@ const SECONDS_PER_NODE: f64 = 5e-6;
 const BUFFER_BYTES: usize = 64 << 20;
 
 /// The share of the peak at which products are summed where [`crate::kernels::winograd`] makes them fewer.
-const WINOGRAD: f64 = 0.78;
+const WINOGRAD: f64 = 0.72;
 
 impl Rates {
     /// Those of a thread of a machine of which nothing is known.

@@ -86,7 +86,7 @@ fn lanes(side: Side, channels: usize) -> usize {
 /// Which kernel runs, and how its work is cut.
 enum ForwardCut {
     Direct(Cut),
-    Winograd(winograd::conv::Cut),
+    Winograd(Box<winograd::conv::Cut>),
 }
 
 /// A convolution or transposed convolution to features: its grid, how it is cut, blocks of its source and its result.
@@ -128,7 +128,8 @@ impl Forward {
             _ => (TapGrid::convolution(&Window::point(), spatial, spatial), 1, 0),
         };
         let cut = if winograd_width(cx.program, cx.node).is_some() {
-            ForwardCut::Winograd(winograd::conv::Cut::new(&grid, result.batch(), source_blocks, out_blocks))
+            let cut = winograd::conv::Cut::new(&grid, result.batch(), source_blocks, out_blocks);
+            ForwardCut::Winograd(Box::new(cut))
         } else {
             let column = lanes(side, source.shape.channels());
             ForwardCut::Direct(Cut::new(&grid, result.batch(), source_blocks, column, out_blocks))
@@ -142,7 +143,7 @@ impl Forward {
             ForwardCut::Direct(cut) => {
                 single(TapConv::new(&self.grid, cut, self.batch, taps, self.out_blocks, operands))
             }
-            ForwardCut::Winograd(cut) => single(WinogradConv::new(cut, taps, operands)),
+            ForwardCut::Winograd(cut) => single(WinogradConv::new(*cut, taps, operands)),
         }
     }
 
@@ -163,8 +164,8 @@ struct Backward {
 
 /// Which kernel runs, and how its work is cut.
 enum BackwardCut {
-    Direct(GradCut),
-    Winograd(winograd::weight_grad::GradCut),
+    Direct(Box<GradCut>),
+    Winograd(Box<winograd::weight_grad::GradCut>),
 }
 
 impl Backward {
@@ -182,11 +183,12 @@ impl Backward {
         let (batch, out_blocks) = (result.batch(), blocks(result.channels()));
         let cut = if winograd_width(cx.program, cx.node).is_some() {
             let cut = winograd::weight_grad::GradCut::new(&grid, batch, source_blocks, out_blocks);
-            BackwardCut::Winograd(cut)
+            BackwardCut::Winograd(Box::new(cut))
         } else {
             let column = (lanes(conv.from, channels[0]), used);
             let taps = conv.window.taps();
-            BackwardCut::Direct(GradCut::new(&grid, batch, source_blocks, column, out_blocks, taps))
+            let cut = GradCut::new(&grid, batch, source_blocks, column, out_blocks, taps);
+            BackwardCut::Direct(Box::new(cut))
         };
         Backward { grid, cut }
     }
@@ -429,10 +431,10 @@ fn weight_grad(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvWeightGrad) -> 
     match backward.cut {
         BackwardCut::Direct(cut) => {
             let add = SumParts::of(&cut, partial, result);
-            Box::new(Partial { sums: WeightGrad::new(&backward.grid, cut, source, gradient, places), add })
+            Box::new(Partial { sums: WeightGrad::new(&backward.grid, *cut, source, gradient, places), add })
         }
         BackwardCut::Winograd(cut) => {
-            let (sums, add) = WinogradWeightGrad::new(cut, source, gradient, places);
+            let (sums, add) = WinogradWeightGrad::new(*cut, source, gradient, places);
             Box::new(Partial { sums, add })
         }
     }
