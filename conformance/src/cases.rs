@@ -148,63 +148,20 @@ const CHANNELS: [(usize, usize); 6] = [(16, 32), (33, 15), (3, 48), (20, 1), (1,
 
 /// Convolutions between features: forward, both gradients, one or two sources, with and without normalising loads.
 pub fn convolutions(precision: DType) -> Vec<Case> {
-    use Side::Features;
     let mut cases = Vec::new();
     for (i, window) in windows().into_iter().enumerate() {
         let large = if i < 3 { LARGE } else { &[] };
+        // (A map of one voxel has no variance to be normalised by.)
         for (j, extent) in EXTENTS.iter().chain(&[[1; 3]]).chain(large).copied().enumerate() {
-            let Some(output) = window.output(extent) else { continue };
             // Not every pair with every other: the channels walk along.
-            let (channels, out) = CHANNELS[(i + j) % CHANNELS.len()];
-            let batch = 1 + (i + j) % 2;
-            let name = |what: &str| {
-                format!("{what} {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}")
-            };
-            // (A map of one voxel has no variance to be normalised by.)
-            let two = (i + j) % 3 == 0 && extent != [1; 3];
-            let mut w = Writer::new(precision);
-            let mut sources = vec![w.features("a", batch, channels, extent)];
-            let mut widths = vec![channels];
-            if two {
-                let b = w.features("b", batch, 5, extent);
-                sources.push(w.norm_act(b, true));
-                widths.push(5);
-            }
-            let weights = w.weights(out, &widths, window.kernel, (Features, Features));
-            let bias = w.channels("bias", out);
-            let mut operands = sources.clone();
-            operands.extend([weights, bias]);
-            w.result(Conv::new(window, sources.len(), true, Features), &operands);
-            let dy = w.features("dy", batch, out, output);
-            sources.push(dy);
-            let grad = ConvWeightGrad {
+            let (channels, batch) = (CHANNELS[(i + j) % CHANNELS.len()], 1 + (i + j) % 2);
+            cases.extend(convolution(
+                precision,
                 window,
-                groups: 1,
-                loads: vec![Load::Plain; widths.len()],
-                result_load: Load::Plain,
-                from: Features,
-                to: Features,
-            };
-            w.result(grad, &sources);
-            let mut first_channel = 0;
-            for (source, channels) in widths.iter().enumerate() {
-                let mut operands = vec![dy, weights];
-                operands.extend((source == 0).then(|| w.features("known", batch, *channels, extent)));
-                let back = ConvTranspose {
-                    window,
-                    groups: 1,
-                    load: Load::Plain,
-                    first_channel,
-                    channels: *channels,
-                    output: extent,
-                    to: Features,
-                    bias: false,
-                    accumulate: source == 0,
-                };
-                w.result(back, &operands);
-                first_channel += channels;
-            }
-            cases.push(w.case(name("convolution"), 0));
+                (batch, extent),
+                channels,
+                (i + j) % 3 == 0 && extent != [1; 3],
+            ));
         }
     }
     cases
@@ -301,6 +258,83 @@ pub fn grouped(precision: DType) -> Vec<Case> {
         cases.push(w.case(format!("{groups} groups of an image {channels}→{out}, {precision:?}"), 0));
     }
     cases
+}
+
+/// Convolutions three wide, to results of widths that tiles of a row fill, do not fill, or run over.
+pub fn convolutions_of_rows(precision: DType) -> Vec<Case> {
+    let window = |kernel, padding| Window { kernel, stride: [1; 3], padding };
+    let windows = [
+        Window::same([3; 3], [1; 3]),
+        Window::same([1, 3, 3], [1; 3]),
+        window([1, 1, 3], [0; 3]),
+        window([2, 1, 3], [1, 0, 2]),
+    ];
+    let mut cases = Vec::new();
+    for (i, width) in [1, 2, 3, 4, 5, 6, 7, 17, 30].into_iter().enumerate() {
+        for (j, window) in windows.into_iter().enumerate() {
+            let channels = [(1, 33), (33, 3), (15, 15), (3, 1)][(i + j) % 4];
+            cases.extend(convolution(precision, window, (1, [2, 9, width]), channels, i % 2 == 0));
+        }
+    }
+    // More chunks than tasks are wanted, and several blocks on either side.
+    cases.extend(convolution(precision, windows[0], (2, [5, 23, 17]), (17, 33), true));
+    cases
+}
+
+/// One of them, if the window fits, with a second source or without.
+fn convolution(
+    precision: DType,
+    window: Window,
+    (batch, extent): (usize, [usize; 3]),
+    (channels, out): (usize, usize),
+    two: bool,
+) -> Option<Case> {
+    use Side::Features;
+    let output = window.output(extent)?;
+    let mut w = Writer::new(precision);
+    let mut sources = vec![w.features("a", batch, channels, extent)];
+    let mut widths = vec![channels];
+    if two {
+        let b = w.features("b", batch, 5, extent);
+        sources.push(w.norm_act(b, true));
+        widths.push(5);
+    }
+    let weights = w.weights(out, &widths, window.kernel, (Features, Features));
+    let bias = w.channels("bias", out);
+    let mut operands = sources.clone();
+    operands.extend([weights, bias]);
+    w.result(Conv::new(window, sources.len(), true, Features), &operands);
+    let dy = w.features("dy", batch, out, output);
+    sources.push(dy);
+    let grad = ConvWeightGrad {
+        window,
+        groups: 1,
+        loads: vec![Load::Plain; widths.len()],
+        result_load: Load::Plain,
+        from: Features,
+        to: Features,
+    };
+    w.result(grad, &sources);
+    let mut first_channel = 0;
+    for (source, channels) in widths.iter().enumerate() {
+        let mut operands = vec![dy, weights];
+        operands.extend((source == 0).then(|| w.features("known", batch, *channels, extent)));
+        let back = ConvTranspose {
+            window,
+            groups: 1,
+            load: Load::Plain,
+            first_channel,
+            channels: *channels,
+            output: extent,
+            to: Features,
+            bias: false,
+            accumulate: source == 0,
+        };
+        w.result(back, &operands);
+        first_channel += channels;
+    }
+    let name = format!("convolution {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}");
+    Some(w.case(name, 0))
 }
 
 /// Transposed convolutions as U-Nets go up with them: kernel = stride, a normalising load, a bias; and their gradients.
@@ -690,6 +724,7 @@ pub fn structures() -> Vec<Case> {
 pub fn all(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
     cases.extend(grouped(precision));
+    cases.extend(convolutions_of_rows(precision));
     cases.extend(transposed(precision));
     cases.extend(rims(precision));
     cases.extend(maps(precision));

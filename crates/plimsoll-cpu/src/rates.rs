@@ -9,6 +9,8 @@ use plimsoll_graph::{Node, Op, Program};
 
 use crate::engine::EngineError;
 use crate::kernel_times::{Isolated, KernelRates};
+use crate::kernels::winograd::products;
+use crate::nodes::winograd_width;
 use crate::peak::fma_peak;
 
 /// What a machine does per second with all threads of a run.
@@ -27,6 +29,9 @@ const SECONDS_PER_NODE: f64 = 5e-6;
 
 /// The largest buffer that is passed over to measure memory; larger than caches, so that they do not help.
 const BUFFER_BYTES: usize = 64 << 20;
+
+/// The share of the peak at which products are summed where [`crate::kernels::winograd`] makes them fewer.
+const WINOGRAD: f64 = 0.72;
 
 impl Rates {
     /// Those of a thread of a machine of which nothing is known.
@@ -52,7 +57,7 @@ impl Rates {
             return cost.flops as f64 / rate + SECONDS_PER_NODE;
         }
         // Shares of the peak, measured. With few taps there is little to do between loads and stores.
-        let share = match &node.op {
+        let direct = match &node.op {
             // Narrow groups take two instructions for a multiply-add.
             Op::Conv(Conv { groups: 2.., .. })
             | Op::ConvTranspose(ConvTranspose { groups: 2.., .. })
@@ -62,6 +67,8 @@ impl Rates {
             Op::ConvWeightGrad(conv) if conv.window.taps() > 8 => 0.9,
             _ => 0.6,
         };
+        // Half as many products, but transforms beside them.
+        let share = winograd_width(program, node).map_or(direct, |width| WINOGRAD / products(width));
         cost.flops as f64 / (self.flops * share) + cost.bytes as f64 / self.bytes + SECONDS_PER_NODE
     }
 }

@@ -15,3 +15,4 @@ pub(crate) mod tap_conv;
 pub(crate) mod transpose_weights;
 pub(crate) mod voxel_loss;
 pub(crate) mod weight_grad;
+pub(crate) mod winograd;

@@ -1,7 +1,7 @@
 //! Convolutions of all directions: which kernel, over which blocks.
 
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, Load, SourceOperands};
-use plimsoll_graph::{DType, Op, Side, TensorId, Window};
+use plimsoll_graph::{DType, Node, Op, Program, Side, TensorId, Window};
 use plimsoll_plan::Unsupported;
 
 use super::{Context, Memory, Step, bytes_of, single, total};
@@ -14,6 +14,9 @@ use crate::kernels::strangers::ClearStrangers;
 use crate::kernels::tap_conv::{Cut, Destination, Operands, TapConv};
 use crate::kernels::transpose_weights::TransposeWeights;
 use crate::kernels::weight_grad::{GradCut, SumParts, WeightGrad};
+use crate::kernels::winograd;
+use crate::kernels::winograd::conv::WinogradConv;
+use crate::kernels::winograd::weight_grad::WinogradWeightGrad;
 use crate::simd::{Element, LANES};
 use crate::weight_blocks::WeightBlocks;
 
@@ -53,10 +56,40 @@ pub(super) fn supports(cx: &Context<'_>) -> Result<(), Unsupported> {
     }
 }
 
+/// The width of the rows that a node computes as [`winograd`] convolutions do, if it does, which is a matter of shapes.
+pub(crate) fn winograd_width(program: &Program, node: &Node) -> Option<usize> {
+    let spatial = |id: TensorId| program.shape(id).spatial();
+    let from_features = || program.tensor(node.inputs[0]).kind.side() == Some(Side::Features);
+    let (pays, width) = match &node.op {
+        Op::Conv(conv) if conv.groups == 1 => {
+            let [_, _, width] = spatial(node.outputs[0]);
+            let between_features = from_features() && conv.to == Side::Features;
+            (between_features && winograd::pays(&conv.window, width), width)
+        }
+        Op::ConvTranspose(conv) if conv.groups == 1 => {
+            let [_, _, width] = spatial(node.outputs[0]);
+            (from_features() && winograd::pays(&conv.window, width), width)
+        }
+        Op::ConvWeightGrad(conv) if conv.groups == 1 => {
+            let [_, height, width] = conv.window.output(spatial(node.inputs[0]))?;
+            let between_features = (conv.from, conv.to) == (Side::Features, Side::Features);
+            (between_features && winograd::pays_for_weights(&conv.window, height, width), width)
+        }
+        _ => return None,
+    };
+    pays.then_some(width)
+}
+
+/// Which kernel runs, and how its work is cut.
+enum ForwardCut {
+    Direct(Cut),
+    Winograd(Box<winograd::conv::Cut>),
+}
+
 /// A convolution or transposed convolution to features: its grid, how it is cut, how its weights lie.
 struct Forward {
     grid: TapGrid,
-    cut: Cut,
+    cut: ForwardCut,
     batch: usize,
     blocks: WeightBlocks,
     /// Floats of weights that are turned round, for a transposed convolution.
@@ -81,20 +114,45 @@ impl Forward {
             op => unreachable!("{} has no result that is convolved", op.rule().name()),
         };
         let blocks = WeightBlocks::new(result.channels(), &channels, groups, side);
-        let cut = Cut::new(&grid, result.batch(), &blocks);
+        let cut = if winograd_width(cx.program, cx.node).is_some() {
+            let cut = winograd::conv::Cut::new(&grid, result.batch(), blocks.reach, blocks.out_blocks());
+            ForwardCut::Winograd(Box::new(cut))
+        } else {
+            ForwardCut::Direct(Cut::new(&grid, result.batch(), &blocks))
+        };
         let turned = blocks.count(taps);
         Forward { grid, cut, batch: result.batch(), blocks, turned }
     }
 
+    /// The kernel of a convolution of `taps` taps in all.
+    fn kernel(self, taps: usize, operands: Operands) -> Box<dyn Step> {
+        match self.cut {
+            ForwardCut::Direct(cut) => {
+                single(TapConv::new(&self.grid, cut, self.batch, taps, self.blocks, operands))
+            }
+            ForwardCut::Winograd(cut) => single(WinogradConv::new(*cut, taps, operands)),
+        }
+    }
+
     fn pieces(&self, threads: usize) -> [usize; 2] {
-        [bytes_of::<f32>(threads * self.cut.patch), bytes_of::<f32>(self.turned)]
+        let per_thread = match &self.cut {
+            ForwardCut::Direct(cut) => cut.patch,
+            ForwardCut::Winograd(cut) => cut.per_thread(),
+        };
+        [bytes_of::<f32>(threads * per_thread), bytes_of::<f32>(self.turned)]
     }
 }
 
 /// The weight gradient of a convolution to features.
 struct Backward {
     grid: TapGrid,
-    cut: GradCut,
+    cut: BackwardCut,
+}
+
+/// Which kernel runs, and how its work is cut.
+enum BackwardCut {
+    Direct(Box<GradCut>),
+    Winograd(Box<winograd::weight_grad::GradCut>),
 }
 
 impl Backward {
@@ -104,12 +162,22 @@ impl Backward {
         let result = cx.program.shape(gradient.value);
         let grid = TapGrid::convolution(&conv.window, source.spatial(), result.spatial());
         let blocks = WeightBlocks::new(result.channels(), &channels_of(&sources, cx), conv.groups, conv.from);
-        let cut = GradCut::new(&grid, result.batch(), blocks, conv.window.taps());
+        let cut = if winograd_width(cx.program, cx.node).is_some() {
+            let (sources, results) = (blocks.reach, blocks.out_blocks());
+            let cut = winograd::weight_grad::GradCut::new(&grid, result.batch(), sources, results);
+            BackwardCut::Winograd(Box::new(cut))
+        } else {
+            BackwardCut::Direct(Box::new(GradCut::new(&grid, result.batch(), blocks, conv.window.taps())))
+        };
         Backward { grid, cut }
     }
 
     fn pieces(&self, threads: usize) -> [usize; 2] {
-        [bytes_of::<f32>(self.cut.partial()), bytes_of::<f32>(threads * self.cut.per_thread())]
+        let (partial, per_thread) = match &self.cut {
+            BackwardCut::Direct(cut) => (cut.partial(), cut.per_thread()),
+            BackwardCut::Winograd(cut) => (cut.partial(), cut.per_thread()),
+        };
+        [bytes_of::<f32>(partial), bytes_of::<f32>(threads * per_thread)]
     }
 }
 
@@ -261,14 +329,13 @@ fn convolution(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn St
         result: destination(cx, memory, None),
         patches: patches.cast(),
     };
-    let taps = conv.window.taps();
-    single(TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.blocks, operands))
+    forward.kernel(conv.window.taps(), operands)
 }
 
 /// Turns the weights round, then convolves with them.
 struct Transposed {
     turn: TransposeWeights,
-    conv: TapConv,
+    conv: Box<dyn Step>,
 }
 
 impl Step for Transposed {
@@ -276,7 +343,7 @@ impl Step for Transposed {
         // SAFETY: passed on to the caller.
         unsafe {
             machine.launch(&self.turn);
-            machine.launch(&self.conv);
+            self.conv.run(machine);
         }
     }
 }
@@ -312,8 +379,7 @@ fn transposed(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvTranspose) -> Bo
         result: destination(cx, memory, conv.accumulate.then(|| rest[rest.len() - 1])),
         patches: patches.cast(),
     };
-    let conv = TapConv::new(&forward.grid, forward.cut, forward.batch, taps, forward.blocks, operands);
-    Box::new(Transposed { turn, conv })
+    Box::new(Transposed { turn, conv: forward.kernel(taps, operands) })
 }
 
 /// Partial sums, then their sum, less what belongs to no group.
@@ -347,13 +413,22 @@ fn weight_grad(cx: &Context<'_>, memory: &Memory<'_>, conv: &ConvWeightGrad) -> 
         Side::Features => Source::Features(stored_blocks(&sources, cx, memory)),
     };
     let result = memory.tensor::<f32>(cx.node.outputs[0]);
-    let add = SumParts::of(&backward.cut, partial, result);
-    let blocks = backward.cut.blocks.clone();
-    let taps = conv.window.taps();
-    let clear = blocks.has_strangers().then_some(ClearStrangers { weights: result, blocks, taps });
     let gradient = stored_blocks(&[gradient], cx, memory);
-    let sums = WeightGrad::new(&backward.grid, backward.cut, source, gradient, (result, partial, gathered));
-    Box::new(Partial { sums, add, clear })
+    let places = (result, partial, gathered);
+    match backward.cut {
+        BackwardCut::Direct(cut) => {
+            let add = SumParts::of(&cut, partial, result);
+            let blocks = cut.blocks.clone();
+            let taps = conv.window.taps();
+            let clear = blocks.has_strangers().then_some(ClearStrangers { weights: result, blocks, taps });
+            let sums = WeightGrad::new(&backward.grid, *cut, source, gradient, places);
+            Box::new(Partial { sums, add, clear })
+        }
+        BackwardCut::Winograd(cut) => {
+            let (sums, add) = WinogradWeightGrad::new(*cut, source, gradient, places);
+            Box::new(Partial { sums, add, clear: None })
+        }
+    }
 }
 
 fn head<T: Element>(cx: &Context<'_>, memory: &Memory<'_>, conv: &Conv) -> Box<dyn Step> {

@@ -9,6 +9,8 @@ mod norm;
 mod structure;
 mod update;
 
+pub(crate) use conv::winograd_width;
+
 use plimsoll_graph::{DType, Node, Op, Program, TensorId, TensorInfo};
 use plimsoll_plan::{Block, ProgramPlan, Unsupported};
 

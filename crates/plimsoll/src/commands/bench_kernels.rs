@@ -32,7 +32,9 @@ struct Row {
     stride: [usize; 3],
     pass: String,
     milliseconds: f64,
+    /// By the operations of a direct convolution.
     gflops: f64,
+    /// The same; above one where the kernel needs fewer.
     fraction_of_peak: f64,
 }
 
@@ -175,7 +177,11 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     if as_json {
         return json(&rows);
     }
-    println!("multiply-add peak of {threads} threads: {:.0} GFLOP/s", peak / 1e9);
+    println!(
+        "multiply-add peak of {threads} threads: {:.0} GFLOP/s; operations are those of a direct convolution, of which some \
+         kernels need half",
+        peak / 1e9
+    );
     let mut table = Table::new([
         "channels",
         "groups",
