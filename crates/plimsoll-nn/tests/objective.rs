@@ -85,6 +85,7 @@ fn each_variant_is_a_program_and_each_head_has_its_terms() {
     // A coarser head's voxels are further apart.
     let spacing = |place: usize| match programs.targets[place].kind {
         TargetKind::Distance { spacing } => spacing,
+        kind => panic!("{kind:?}"),
     };
     assert_eq!(programs.targets.len(), 2);
     assert_eq!((programs.targets[0].extent, spacing(0)), ([8, 16, 16], [3.0, 1.0, 1.0]));
