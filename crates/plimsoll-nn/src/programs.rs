@@ -222,12 +222,14 @@ impl Training {
             if weight == 0.0 {
                 continue;
             }
-            let (values, of_head) = self.loss.of_head(&mut scene, Head { logits: *logits }, variant)?;
+            let head = self.loss.of_head(&mut scene, Head { logits: *logits }, variant)?;
             if losses.is_empty() {
-                parts = of_head;
+                parts = head.parts;
             }
-            losses.extend(values.iter().map(|(value, _)| *value));
-            weights.extend(values.iter().map(|(_, factor)| weight * factor));
+            for (value, factor) in head.values {
+                losses.push(value);
+                weights.push(weight * factor);
+            }
         }
         for target in scene.targets() {
             if !targets.contains(&target) {

@@ -80,11 +80,18 @@ fn each_variant_is_a_program_and_each_head_has_its_terms() {
     assert_eq!([with, without, &programs.validate].map(transforms), [2, 0, 1]);
     let parts = |program: &Program| program.shape(program.find(names::LOSS_PARTS).unwrap()).count();
     assert_eq!([with, without, &programs.validate].map(parts), [2, 1, 2]);
-    assert_eq!(loss.parts(&loss.variants()[0]), ["soft_dice", "surface_distance"]);
-    assert_eq!(loss.parts(&loss.variants()[1]), ["soft_dice"]);
+    let names = |variant: usize| -> Vec<String> {
+        loss.parts(&loss.variants()[variant]).into_iter().map(|part| loss.part_name(part)).collect()
+    };
+    assert_eq!(names(0), ["soft_dice", "surface_distance"]);
+    assert_eq!(names(1), ["soft_dice"]);
+    let cheap = with_surface(r#", "every": 2, "otherwise": "boundary_l1""#);
+    let last = cheap.parts(&cheap.variants()[1]).into_iter().map(|part| cheap.part_name(part));
+    assert_eq!(last.collect::<Vec<_>>(), ["soft_dice", "boundary_l1 for surface_distance"]);
     // A coarser head's voxels are further apart.
     let spacing = |place: usize| match programs.targets[place].kind {
         TargetKind::Distance { spacing } => spacing,
+        kind => panic!("{kind:?}"),
     };
     assert_eq!(programs.targets.len(), 2);
     assert_eq!((programs.targets[0].extent, spacing(0)), ([8, 16, 16], [3.0, 1.0, 1.0]));

@@ -14,9 +14,8 @@ const BATCH: usize = 2;
 const IGNORED: u8 = 3;
 
 fn training() -> Training {
-    let features = [4, 6, 8, 8];
-    let mut net = UNet::dynunet(1, 3, &features, &[[3; 3]; 4], &[[1; 3], [1, 2, 2], [2; 3], [2; 3]]);
-    net.deep_supervision = 2;
+    let mut net = UNet::dynunet(1, 3, &[4, 6, 8], &[[3; 3]; 3], &[[1; 3], [1, 2, 2], [2; 3]]);
+    net.deep_supervision = 1;
     let loss = r#"{"components": [
         {"name": "soft_dice", "weight": 0.5, "include_background": false},
         {"name": "cldice", "weight": 0.2, "iterations": 3},

@@ -39,6 +39,9 @@ impl CheckpointKind {
     }
 }
 
+/// Sums of the parts of a loss, and of how many values.
+pub(crate) type PartSums = Vec<(f64, u64)>;
+
 /// How far a run is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Progress {
@@ -46,6 +49,9 @@ pub(crate) struct Progress {
     pub(crate) steps: u64,
     /// The sum of the losses of the epoch's steps so far.
     pub(crate) epoch_loss: f64,
+    /// Of each part of the loss, the sum over the epoch's steps so far and how many had it.
+    #[serde(default)]
+    pub(crate) epoch_parts: PartSums,
     /// The moving average of the pseudo-Dice.
     pub(crate) ema: Option<f64>,
     /// The highest it ever was.

@@ -12,6 +12,15 @@ use crate::TrainError;
 /// The file with one JSON line per epoch, in the folder of a fold.
 pub const METRICS_FILE: &str = "metrics.jsonl";
 
+/// A component of the loss, without its weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossPart {
+    /// Its name; the loss may have several of one name, in the order of its list.
+    pub name: String,
+    /// Its mean.
+    pub value: f64,
+}
+
 /// What is told of an epoch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpochRecord {
@@ -25,6 +34,12 @@ pub struct EpochRecord {
     pub train_loss: f64,
     /// The mean over the validated batches.
     pub validation_loss: f64,
+    /// Of the finest head, each component that the epoch's steps had: the mean over those that had it.
+    #[serde(default)]
+    pub train_loss_parts: Vec<LossPart>,
+    /// The same over the validated batches.
+    #[serde(default)]
+    pub validation_loss_parts: Vec<LossPart>,
     /// Dice over all validated voxels taken together, by class from 1; null where a class is nowhere.
     pub pseudo_dice: Vec<Option<f64>>,
     /// The mean of the pseudo-Dice over classes that are somewhere.

@@ -20,7 +20,7 @@ pub use checkpoint::{Checkpoint, CheckpointKind, read_parameters};
 pub use concessions::{Concession, plan_run_allowing};
 pub use config::{CONFIG_FILE, DatasetSummary, RunConfig};
 pub use error::TrainError;
-pub use journal::{EpochRecord, METRICS_FILE};
+pub use journal::{EpochRecord, LossPart, METRICS_FILE};
 pub use parts::{Machine, Part, RunPlan, WayOut, overhead};
 pub use plan_run::{PlannedRun, RunPoint, run_curve};
 pub use rates::rates;

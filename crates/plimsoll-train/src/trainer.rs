@@ -17,12 +17,12 @@ use plimsoll_memory::{
     Budget, Bytes, HeapUse, HolderUse, System, heap_use, resident, shortfall, watch_this_thread,
     watched_allocations,
 };
-use plimsoll_nn::{TargetMap, initial_values, names};
+use plimsoll_nn::{TargetMap, Variant, initial_values, names};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
 use serde::Serialize;
 
-use crate::checkpoint::Progress;
-use crate::journal::{Journal, write_json};
+use crate::checkpoint::{PartSums, Progress};
+use crate::journal::{Journal, LossPart, write_json};
 use crate::{
     Checkpoint, CheckpointKind, EpochRecord, METRICS_FILE, Machine, Part, PlannedRun, RunConfig, TrainError,
 };
@@ -172,6 +172,8 @@ struct Run {
     validation: BatchReader,
     progress: Progress,
     inputs: Inputs,
+    /// Room for the parts of a loss.
+    parts: Vec<f32>,
     seconds: Vec<f64>,
     allocations: u64,
 }
@@ -197,6 +199,8 @@ struct OfProgram {
     /// What dropout follows from, where there is any.
     noise: Option<TensorId>,
     loss: TensorId,
+    /// The parts of the loss, and which they are.
+    parts: (TensorId, Vec<usize>),
 }
 
 impl Inputs {
@@ -209,7 +213,8 @@ impl Inputs {
                 TrainError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
             })
         };
-        let of = |program: usize| {
+        let objective = &planned.config.training.loss;
+        let of = |program: usize, variant: &Variant| {
             let found = |(map, target): (usize, &TargetMap)| {
                 Some((map, planned.programs[program].find(&target.name)?))
             };
@@ -220,15 +225,19 @@ impl Inputs {
                 rates: planned.programs[program].find(names::RATES),
                 noise: planned.programs[program].find(names::NOISE),
                 loss: find(program, names::LOSS)?,
+                parts: (find(program, names::LOSS_PARTS)?, objective.parts(variant)),
             })
         };
         let update = planned.update();
         Ok(Inputs {
-            gradients: (0..planned.variants.len()).map(of).collect::<Result<_, _>>()?,
+            gradients: (0..)
+                .zip(&planned.variants)
+                .map(|(at, variant)| of(at, variant))
+                .collect::<Result<_, _>>()?,
             update: update
                 .map(|update| Ok::<_, TrainError>((update, find(update, names::RATES)?)))
                 .transpose()?,
-            validate: of(planned.validate())?,
+            validate: of(planned.validate(), &objective.validation())?,
             counts: find(planned.validate(), names::COUNTS)?,
         })
     }
@@ -249,7 +258,7 @@ impl Run {
         let keeper = planned.keeper();
         let mut checkpoint = Checkpoint::new(&folder, &planned.programs[keeper], budget)?;
         let resumed = if resume { checkpoint.resume(&mut engine, keeper)? } else { None };
-        let progress = match resumed {
+        let mut progress = match resumed {
             Some(progress) => progress,
             None => {
                 match &weights {
@@ -261,6 +270,8 @@ impl Run {
                 Progress::default()
             }
         };
+        let part_count = config.training.loss.part_count();
+        progress.epoch_parts.resize(part_count, (0.0, 0));
         let journal = Journal::open(folder.join(METRICS_FILE), progress.journal_bytes)?;
         let sampler = Sampler::new(inspection, &fold, config.sampler())?;
         let cache_budget = budget.part("cache", planned.numbers.cache_bytes)?;
@@ -294,6 +305,7 @@ impl Run {
             validation,
             progress,
             inputs,
+            parts: vec![0.0; part_count],
             seconds,
             allocations: 0,
         })
@@ -379,6 +391,7 @@ impl Run {
             self.engine.run(program);
             let mut value = [0.0];
             self.engine.read(program, inputs.loss, HostSliceMut::F32(&mut value));
+            add_parts(&self.engine, (program, inputs), &mut self.parts, &mut self.progress.epoch_parts);
             loss += value[0] / micro_batches as f32;
         }
         if let Some((update, input)) = self.inputs.update {
@@ -405,7 +418,7 @@ impl Run {
 
     fn end_epoch(&mut self, training_time: Duration) -> Result<EpochRecord, TrainError> {
         let start = Instant::now();
-        let (loss, pseudo_dice) = self.validate()?;
+        let Validated { loss, parts, pseudo_dice } = self.validate()?;
         let scored: Vec<f64> = pseudo_dice.iter().flatten().copied().collect();
         let mean = (!scored.is_empty()).then(|| scored.iter().sum::<f64>() / scored.len() as f64);
         let ema = match (self.progress.ema, mean) {
@@ -420,6 +433,8 @@ impl Run {
             learning_rate: self.config().schedule.at(self.progress.steps - 1),
             train_loss: self.progress.epoch_loss / per_epoch as f64,
             validation_loss: loss,
+            train_loss_parts: self.means(&self.progress.epoch_parts),
+            validation_loss_parts: parts,
             pseudo_dice,
             mean_pseudo_dice: mean,
             ema_pseudo_dice: ema,
@@ -427,6 +442,7 @@ impl Run {
             resident_bytes: resident().map(|resident| resident.now.0).unwrap_or(0),
         };
         self.progress.epoch_loss = 0.0;
+        self.progress.epoch_parts.fill((0.0, 0));
         self.journal.append(&record)?;
         self.progress.journal_bytes = self.journal.length();
         if ema > self.progress.best {
@@ -437,14 +453,16 @@ impl Run {
         Ok(record)
     }
 
-    /// The mean loss of the validation batches, and the Dice of each class but the background over all their voxels.
-    fn validate(&mut self) -> Result<(f64, Vec<Option<f64>>), TrainError> {
+    /// The mean loss of the validation batches and its parts, and the Dice of each class but the background over all their
+    /// voxels.
+    fn validate(&mut self) -> Result<Validated, TrainError> {
         let validate = self.planned.validate();
         let classes = self.config().training.net.classes;
         let batches = self.config().validation_iterations;
         let micro_batches = self.config().training.accumulation() as u64;
         let mut counts = vec![0.0f32; classes * 3];
         let mut totals = vec![0.0f64; classes * 3];
+        let mut parts = vec![(0.0, 0); self.config().training.loss.part_count()];
         let mut loss = 0.0;
         for step in 0..batches * micro_batches {
             let batch = self.validation.load(step)?;
@@ -457,6 +475,7 @@ impl Run {
             self.engine.run(validate);
             let mut one = [0.0];
             self.engine.read(validate, inputs.loss, HostSliceMut::F32(&mut one));
+            add_parts(&self.engine, (validate, inputs), &mut self.parts, &mut parts);
             self.engine.read(validate, self.inputs.counts, HostSliceMut::F32(&mut counts));
             loss += f64::from(one[0]);
             for (total, count) in totals.iter_mut().zip(&counts) {
@@ -467,7 +486,22 @@ impl Run {
             let denominator = 2.0 * class[0] + class[1] + class[2];
             (denominator > 0.0).then(|| 2.0 * class[0] / denominator)
         });
-        Ok((loss / (batches * micro_batches).max(1) as f64, dice.collect()))
+        Ok(Validated {
+            loss: loss / (batches * micro_batches).max(1) as f64,
+            parts: self.means(&parts),
+            pseudo_dice: dice.collect(),
+        })
+    }
+
+    /// The means of the parts of the loss that there were.
+    fn means(&self, sums: &PartSums) -> Vec<LossPart> {
+        let objective = &self.config().training.loss;
+        let there = sums.iter().enumerate().filter(|(_, (_, count))| *count > 0);
+        let mean = |(part, (sum, count)): (usize, &(f64, u64))| LossPart {
+            name: objective.part_name(part),
+            value: sum / *count as f64,
+        };
+        there.map(mean).collect()
     }
 
     fn write(&mut self, kind: CheckpointKind) -> Result<(), TrainError> {
@@ -502,6 +536,25 @@ impl Run {
 
 /// How many steps' times are kept for the median.
 const KEPT_TIMES: usize = 1 << 14;
+
+/// What validation finds.
+struct Validated {
+    loss: f64,
+    parts: Vec<LossPart>,
+    /// Dice of each class but the background.
+    pseudo_dice: Vec<Option<f64>>,
+}
+
+/// Adds the parts of the loss that a program has just computed. `room` has room for all of them.
+fn add_parts(engine: &CpuEngine, (program, of): (usize, &OfProgram), room: &mut [f32], sums: &mut PartSums) {
+    let (tensor, parts) = &of.parts;
+    let values = &mut room[..parts.len()];
+    engine.read(program, *tensor, HostSliceMut::F32(values));
+    for (part, value) in parts.iter().zip(values) {
+        sums[*part].0 += f64::from(*value);
+        sums[*part].1 += 1;
+    }
+}
 
 /// One of so many equal parts of a batch.
 fn share<T>(values: &[T], part: usize, parts: usize) -> &[T] {

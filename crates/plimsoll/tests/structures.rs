@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,19 @@ const SUMS: &str = r#"
 [loss]
 components = [{ name = "weighted_bce", weight = 0.35, pos_weight = 2.8 }, { name = "soft_dice", weight = 0.5 }]
 "#;
+
+/// The parts of the loss that each epoch of a run tells, with their values.
+fn parts(run: &Path, of: &str) -> Vec<Vec<(String, f64)>> {
+    let text = fs::read_to_string(run.join("fold_all/metrics.jsonl")).unwrap();
+    let parts = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        let part = |part: &serde_json::Value| {
+            (part["name"].as_str().unwrap().to_string(), part["value"].as_f64().unwrap())
+        };
+        line[of].as_array().unwrap().iter().map(part).collect()
+    };
+    text.lines().map(parts).collect()
+}
 
 #[test]
 fn a_killed_run_with_scheduled_losses_goes_on_to_the_same_bits_within_its_line() {
@@ -65,6 +79,18 @@ fn a_killed_run_with_scheduled_losses_goes_on_to_the_same_bits_within_its_line()
         resumed.push("--resume");
         assert_eq!(run_json(&resumed)["finished"], true);
         assert!(final_bits(&killed) == final_bits(&whole), "other bits, {micro_batch} at a time");
+        let training = parts(&whole, "train_loss_parts");
+        assert_eq!(training, parts(&killed, "train_loss_parts"));
+        let names = |epoch: &[(String, f64)]| epoch.iter().map(|part| part.0.clone()).collect::<Vec<_>>();
+        let early = ["weighted_bce", "soft_dice", "surface_distance", "boundary_l1 for surface_distance"];
+        assert_eq!(names(&training[0]), early);
+        assert_eq!(names(&training[1]), [&early[..], &["boundary"]].concat());
+        let validation = parts(&whole, "validation_loss_parts");
+        assert_eq!(validation, parts(&killed, "validation_loss_parts"));
+        assert_eq!(names(&validation[0]), [&early[..3], &["boundary", "hausdorff_dt"]].concat());
+        // Bounded distances of at most 1, times probabilities.
+        assert!(training.iter().flatten().all(|part| part.1.is_finite()), "{training:?}");
+        assert!((0.0..=1.0).contains(&training[0][2].1) && training[0][2].1 > 0.0, "{training:?}");
     }
 }
 

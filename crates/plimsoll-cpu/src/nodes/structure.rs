@@ -63,7 +63,10 @@ fn pieces(cx: &Context<'_>) -> [usize; 2] {
         Op::DistanceLossGrad(_) => [bytes_of::<f32>(1), 0],
         Op::BoundaryL1(_) => [bytes_of::<f64>(boundaries(cx, None).partials()), 0],
         Op::BoundaryL1Grad(_) => [bytes_of::<f32>(1), shape.count()],
-        Op::PredictedDistance(op) => [cx.threads * Distances::per_thread(shape.spatial(), op.signed), 0],
+        Op::PredictedDistance(op) => {
+            let at_once = Distances::at_once(shape.batch() * shape.channels(), cx.threads);
+            [at_once * Distances::per_task(shape.spatial(), op.signed), 0]
+        }
         _ => [0; 2],
     }
 }
@@ -163,6 +166,7 @@ pub(super) fn bind(cx: &Context<'_>, memory: &Memory<'_>) -> Box<dyn Step> {
             spacing: op.spacing,
             signed: op.signed,
             scratch: first,
+            threads: cx.threads,
             result,
         }),
         Op::DistanceLoss(op) => {

@@ -46,6 +46,15 @@ pub struct Objective {
     pub ignore: Option<u8>,
 }
 
+/// The loss of a head.
+#[derive(Default)]
+pub(crate) struct HeadLoss {
+    /// Values `[1]` with their weights.
+    pub(crate) values: Vec<(TensorId, f32)>,
+    /// What [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) is joined of.
+    pub(crate) parts: Vec<TensorId>,
+}
+
 impl Default for Objective {
     fn default() -> Objective {
         Loss::default().into()
@@ -117,15 +126,29 @@ impl Objective {
         of_term.or_else(|| self.variants_fault())
     }
 
-    /// The names of what [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) has of a variant, in its order: first the
-    /// components of sums, then the others that are computed.
-    pub fn parts(&self, variant: &Variant) -> Vec<&'static str> {
-        let sums = self.components.iter().filter(|term| matches!(term, Term::Sums(_))).map(Term::name);
-        let structures = self.structures(variant).map(|(structure, turn)| match turn {
-            Turn::Instead => "boundary_l1",
-            _ => structure.name(),
-        });
-        sums.chain(structures).collect()
+    /// What [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) has of a variant, in its order, as numbers below
+    /// [`part_count`](Objective::part_count): first the components of sums, then the others that are computed.
+    pub fn parts(&self, variant: &Variant) -> Vec<usize> {
+        let place = |(place, (term, turn)): (usize, (&Term, Turn))| match (term, turn) {
+            (Term::Structure(_), Turn::Off) => None,
+            (Term::Structure(_), Turn::Instead) => Some(2 * place + 1),
+            _ => Some(2 * place),
+        };
+        let terms = || self.components.iter().zip(variant.turns()).enumerate();
+        let sums = terms().filter(|(_, (term, _))| matches!(term, Term::Sums(_)));
+        let others = terms().filter(|(_, (term, _))| matches!(term, Term::Structure(_)));
+        sums.chain(others).filter_map(place).collect()
+    }
+
+    /// How many parts of losses there may be: each component, and what takes its place.
+    pub fn part_count(&self) -> usize {
+        2 * self.components.len()
+    }
+
+    /// The name of a part.
+    pub fn part_name(&self, part: usize) -> String {
+        let name = self.components.get(part / 2).map_or("", Term::name);
+        if part.is_multiple_of(2) { name.into() } else { format!("boundary_l1 for {name}") }
     }
 
     /// Those of sums.
@@ -157,36 +180,37 @@ impl Objective {
         spacing: [f64; 3],
     ) -> Result<(TensorId, Vec<TargetMap>), GraphError> {
         let mut scene = Scene::new(program, labels, spacing, self.ignore);
-        let (values, _) = self.of_head(&mut scene, Head { logits }, &self.validation())?;
-        let (values, weights): (Vec<TensorId>, Vec<f32>) = values.into_iter().unzip();
+        let of_head = self.of_head(&mut scene, Head { logits }, &self.validation())?;
+        let (values, weights): (Vec<TensorId>, Vec<f32>) = of_head.values.into_iter().unzip();
         let loss = scene.push(WeightedSum { weights }, &values)?;
         Ok((loss, scene.targets()))
     }
 
-    /// Writes the loss of a head: its value `[1]` and its parts.
+    /// Writes the loss of a head.
     pub(crate) fn of_head(
         &self,
         scene: &mut Scene<'_>,
         head: Head,
         variant: &Variant,
-    ) -> Result<(Vec<(TensorId, f32)>, Vec<TensorId>), GraphError> {
-        let (mut values, mut parts) = (Vec::new(), Vec::new());
+    ) -> Result<HeadLoss, GraphError> {
+        let mut loss = HeadLoss::default();
         let sums = self.sums();
         if !sums.components.is_empty() {
             let labels = scene.labels(scene.extent(head))?;
             let table = scene.push(sums.stats(), &[head.logits, labels])?;
             let results = scene.push_all(CompositeLoss { loss: sums }, &[table, head.logits, labels])?;
-            values.push((results[0], 1.0));
-            parts.push(results[1]);
+            loss.values.push((results[0], 1.0));
+            loss.parts.push(results[1]);
         }
         for (structure, turn) in self.structures(variant) {
             let value = match turn {
                 Turn::Instead => scene.boundary_l1(head, structure.scale())?,
                 _ => structure.write(scene, head)?,
             };
-            values.push((value, structure.weight() * structure.timing().factor(variant.is_validation())));
-            parts.push(value);
+            let factor = structure.timing().factor(variant.is_validation());
+            loss.values.push((value, structure.weight() * factor));
+            loss.parts.push(value);
         }
-        Ok((values, parts))
+        Ok(loss)
     }
 }

@@ -13,8 +13,9 @@ pub(crate) struct Distances {
     pub(crate) extent: [usize; 3],
     pub(crate) spacing: [f64; 3],
     pub(crate) signed: bool,
-    /// Per thread: see [`Distances::per_thread`].
+    /// For each of [`Distances::at_once`] tasks, [`Distances::per_task`].
     pub(crate) scratch: Ptr<u8>,
+    pub(crate) threads: usize,
     pub(crate) result: Ptr<f32>,
 }
 
@@ -24,8 +25,13 @@ fn options(signed: bool) -> EdtOptions {
 }
 
 impl Distances {
-    /// Bytes of scratch per thread: a mask, and what the transform takes.
-    pub(crate) fn per_thread(extent: [usize; 3], signed: bool) -> usize {
+    /// How many tasks may run at a time.
+    pub(crate) fn at_once(tasks: usize, threads: usize) -> usize {
+        tasks.min(threads)
+    }
+
+    /// Bytes of scratch of a task: a mask, and what the transform takes.
+    pub(crate) fn per_task(extent: [usize; 3], signed: bool) -> usize {
         extent.iter().product::<usize>() + scratch_bytes(extent, &options(signed), 1)
     }
 }
@@ -38,11 +44,13 @@ impl Kernel for Distances {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let Voxels { classes, voxels, labels, ignore, .. } = self.voxels;
-        let size = Self::per_thread(self.extent, self.signed);
-        // SAFETY: each thread has scratch of its own; a task writes the distances of its class and sample.
+        let size = Self::per_task(self.extent, self.signed);
+        // With as many threads as tasks, or more, each task has scratch of its own; else each thread has.
+        let place = if self.tasks() <= self.threads { task } else { thread };
+        // SAFETY: no two tasks that run at a time have the same scratch; a task writes the distances of its class and sample.
         let (scratch, p, labels, result) = unsafe {
             (
-                std::slice::from_raw_parts_mut(self.scratch.0.add(thread * size), size),
+                std::slice::from_raw_parts_mut(self.scratch.0.add(place * size), size),
                 std::slice::from_raw_parts(self.probabilities.0.add(task * voxels), voxels),
                 std::slice::from_raw_parts(labels.0.add(task / (classes - 1) * voxels), voxels),
                 std::slice::from_raw_parts_mut(self.result.0.add(task * voxels), voxels),
