@@ -115,12 +115,12 @@ fn a_network_learns_and_the_bits_depend_on_neither_threads_nor_memory() {
 }
 
 #[test]
-fn parts_have_the_names_of_their_components() {
+fn each_component_has_a_part_and_each_head_its_skeleton() {
     let objective = training().loss;
-    let expected = ["soft_dice", "cldice", "morph_skeleton", "toploss_simple", "skeleton_recall"];
-    assert_eq!(objective.parts(&objective.validation()), expected);
+    let names: Vec<&str> = objective.components.iter().map(|term| term.name()).collect();
+    assert_eq!(names, ["soft_dice", "cldice", "morph_skeleton", "toploss_simple", "skeleton_recall"]);
+    assert_eq!(objective.parts(&objective.validation()).len(), 5);
     let programs = training().programs().unwrap();
-    // Two heads have a weight, each with a skeleton of its own extent.
     let extents: Vec<[usize; 3]> = programs.targets.iter().map(|target| target.extent).collect();
     assert_eq!(extents, [[8, 16, 16], [8, 8, 8]]);
 }
