@@ -63,6 +63,10 @@ fn what_a_run_was_started_with_is_read_back() {
         "morph_skeleton",
         "toploss_simple",
         "skeleton_recall",
+        "boundary",
+        "hausdorff_dt",
+        "log_hausdorff_dt",
+        "surface_distance",
     ] {
         let found = loss(&format!("loss = {{ components = [{{ name = '{name}' }}], ignore = 2 }}"));
         assert_eq!(found.components[0].name(), name);
