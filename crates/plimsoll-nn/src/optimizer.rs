@@ -11,32 +11,63 @@ pub enum Optimizer {
     /// `torch.optim.AdamW`.
     AdamW {
         /// Decay of the first moment.
+        #[serde(default = "beta1")]
         beta1: f32,
         /// Decay of the second moment.
+        #[serde(default = "beta2")]
         beta2: f32,
         /// Added to the root of the second moment.
+        #[serde(default = "epsilon")]
         epsilon: f32,
         /// Pull towards zero, per unit of learning rate.
+        #[serde(default = "adamw_decay")]
         weight_decay: f32,
     },
     /// `torch.optim.SGD` with Nesterov momentum.
     Sgd {
         /// Decay of the momentum.
+        #[serde(default = "momentum")]
         momentum: f32,
         /// Added to the gradient, times the parameter.
+        #[serde(default = "sgd_decay")]
         weight_decay: f32,
     },
+}
+
+const fn beta1() -> f32 {
+    0.9
+}
+
+const fn beta2() -> f32 {
+    0.999
+}
+
+const fn epsilon() -> f32 {
+    1e-8
+}
+
+const fn adamw_decay() -> f32 {
+    0.01
+}
+
+const fn momentum() -> f32 {
+    0.99
+}
+
+const fn sgd_decay() -> f32 {
+    3e-5
 }
 
 impl Optimizer {
     /// PyTorch's defaults for AdamW.
     pub fn adamw() -> Optimizer {
-        Optimizer::AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 }
+        let (beta1, beta2, epsilon) = (beta1(), beta2(), epsilon());
+        Optimizer::AdamW { beta1, beta2, epsilon, weight_decay: adamw_decay() }
     }
 
     /// nnU-Net's optimizer: momentum 0.99, weight decay 3 · 10⁻⁵.
     pub fn nnunet() -> Optimizer {
-        Optimizer::Sgd { momentum: 0.99, weight_decay: 3e-5 }
+        Optimizer::Sgd { momentum: momentum(), weight_decay: sgd_decay() }
     }
 
     /// Names of the moments that go with a parameter.

@@ -12,6 +12,9 @@ use crate::{Machine, PlannedRun, RunConfig, TrainError, WayOut};
 pub enum Concession {
     /// Features are stored as bf16.
     Precision,
+    /// Components of the loss that see shapes are computed at a lower resolution. (Computing them less often would save time, but
+    /// no memory: the steps that have them would need as much.)
+    LossScale,
     /// Patches become smaller, along their longest axis first.
     Patch,
     /// The network becomes narrower.
@@ -19,7 +22,8 @@ pub enum Concession {
 }
 
 /// All kinds, from what changes results the least to what changes them the most.
-const ALL: [Concession; 3] = [Concession::Precision, Concession::Patch, Concession::Features];
+const ALL: [Concession; 4] =
+    [Concession::Precision, Concession::LossScale, Concession::Patch, Concession::Features];
 
 impl Concession {
     /// The configurations that it may lead to, from the least change to the greatest.
@@ -32,6 +36,11 @@ impl Concession {
         match self {
             Concession::Precision if config.training.precision == DType::Bf16 => Vec::new(),
             Concession::Precision => vec![changed(&|config| config.training.precision = DType::Bf16)],
+            Concession::LossScale => {
+                std::iter::successors(config.training.loss.coarser(), |loss| loss.coarser())
+                    .map(|loss| changed(&|config| config.training.loss.clone_from(&loss)))
+                    .collect()
+            }
             Concession::Patch => smaller_patches(config)
                 .into_iter()
                 .map(|patch| changed(&|config| config.training.patch = patch))
@@ -50,6 +59,9 @@ impl Concession {
             Concession::Precision => {
                 ("precision", format!("{:?}", from.precision), format!("{:?}", to.precision))
             }
+            Concession::LossScale => {
+                ("loss scales", format!("{:?}", from.loss.scales()), format!("{:?}", to.loss.scales()))
+            }
             Concession::Patch => ("patch", format!("{:?}", from.patch), format!("{:?}", to.patch)),
             Concession::Features => {
                 ("features", format!("{:?}", from.net.features), format!("{:?}", to.net.features))
@@ -63,6 +75,7 @@ impl Concession {
         let list = |numbers: &[usize]| numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         match self {
             Concession::Precision => "--precision bf16".into(),
+            Concession::LossScale => "--allow loss-scale".into(),
             Concession::Patch => format!("--patch-size {}", list(&to.training.patch)),
             Concession::Features => format!("--features {}", list(&to.training.net.features)),
         }
@@ -72,6 +85,7 @@ impl Concession {
     pub fn adopt(self, config: &mut RunConfig, from: &RunConfig) {
         match self {
             Concession::Precision => config.training.precision = from.training.precision,
+            Concession::LossScale => config.training.loss.clone_from(&from.training.loss),
             Concession::Patch => config.training.patch = from.training.patch,
             Concession::Features => config.training.net.features.clone_from(&from.training.net.features),
         }
@@ -110,7 +124,7 @@ pub(crate) fn ways_out(
     }
     if !fits_by_one {
         let needed = least(&furthest)?;
-        let flags = with_line("--allow precision,patch,features".into(), needed);
+        let flags = with_line("--allow precision,loss-scale,patch,features".into(), needed);
         ways.push(WayOut { flags, minimum_ram_bytes: needed });
     }
     Ok(ways)

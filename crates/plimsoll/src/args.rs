@@ -226,6 +226,8 @@ pub struct RunArgs {
 pub enum Allowed {
     /// Features are stored as bf16.
     Precision,
+    /// Components of the loss that see shapes, at a lower resolution.
+    LossScale,
     /// A smaller patch.
     Patch,
     /// A narrower network.
@@ -236,6 +238,7 @@ impl From<Allowed> for Concession {
     fn from(allowed: Allowed) -> Concession {
         match allowed {
             Allowed::Precision => Concession::Precision,
+            Allowed::LossScale => Concession::LossScale,
             Allowed::Patch => Concession::Patch,
             Allowed::Features => Concession::Features,
         }

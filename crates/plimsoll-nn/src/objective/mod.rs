@@ -114,6 +114,30 @@ impl Objective {
         self.components.iter().any(|term| term.weight() != 0.0 && term.needs_whole_batch())
     }
 
+    /// The same with all components that see shapes at half the resolution, if there are any and that may be.
+    pub fn coarser(&self) -> Option<Objective> {
+        let mut coarser = self.clone();
+        let mut is_coarser = false;
+        for term in &mut coarser.components {
+            if let Term::Structure(structure) = term
+                && let Some(halved) = structure.coarser()
+            {
+                *structure = halved;
+                is_coarser = true;
+            }
+        }
+        is_coarser.then_some(coarser)
+    }
+
+    /// The scales of the components that see shapes.
+    pub fn scales(&self) -> Vec<usize> {
+        let scale = |term: &Term| match term {
+            Term::Structure(structure) => Some(structure.scale()),
+            Term::Sums(_) => None,
+        };
+        self.components.iter().filter_map(scale).collect()
+    }
+
     /// What is wrong with its options for so many classes: which option, its value, and what it must be.
     pub fn fault(&self, classes: usize) -> Option<(String, String, String)> {
         if !self.components.iter().any(|term| term.weight() != 0.0) {

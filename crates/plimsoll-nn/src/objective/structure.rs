@@ -192,6 +192,26 @@ impl Structure {
         }
     }
 
+    /// The same at a coarser scale.
+    fn at_scale(mut self, scale: usize) -> Structure {
+        match &mut self {
+            Structure::Boundary(options) => options.scale = scale,
+            Structure::HausdorffDt(options) | Structure::LogHausdorffDt(options) => options.scale = scale,
+            Structure::SurfaceDistance(options) => options.scale = scale,
+            Structure::ClDice(options) => options.scale = scale,
+            Structure::MorphSkeleton(options) => options.scale = scale,
+            Structure::ToplossSimple(options) => options.scale = scale,
+            Structure::SkeletonRecall(options) => options.scale = scale,
+        }
+        self
+    }
+
+    /// The same at twice the scale, if that may be.
+    pub(super) fn coarser(&self) -> Option<Structure> {
+        let scale = 2 * self.scale();
+        (scale <= COARSEST).then(|| self.clone().at_scale(scale))
+    }
+
     /// The name in configurations.
     pub fn name(&self) -> &'static str {
         match self {

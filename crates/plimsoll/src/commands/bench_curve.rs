@@ -74,18 +74,18 @@ pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
 }
 
 /// All values kept as the program is written; normalisation done on the way into convolutions, so that its results are not
-/// kept; half of that; the least.
+/// kept; half of what is kept at first; the least.
 fn points(program: &Program, layout: &CpuLayout) -> Result<Vec<(&'static str, Plan)>, PlanError> {
     let given = std::slice::from_ref(program);
     let kept = plan(given, layout, Options { fold: false, ..Options::default() })?;
     let planner = Planner::new(given, layout, Options::default())?;
     let folded = planner.plan(None)?;
     let persistent = folded.persistent_bytes();
-    let half = planner.plan(Some(persistent + (folded.arena_bytes - persistent) / 2))?;
+    let half = planner.plan(Some(persistent + (kept.arena_bytes - persistent) / 2))?;
     Ok(vec![
         ("all kept", kept),
         ("normalised on the way", folded),
-        ("half of that", half),
+        ("half of all", half),
         ("the least", planner.plan(Some(0))?),
     ])
 }
