@@ -126,8 +126,10 @@ pub(crate) fn plan_run(
     if fits && plan.arena_bytes > room {
         plan = candidate.planner(&nominal)?.plan(Some(room))?;
     }
-    let mut minimum = least(config, micro_batch_is_set, site)?;
-    minimum = minimum.min(candidate.needs(&plan));
+    // The search finds other schedules with other times of nodes.
+    let minimum = least(config, micro_batch_is_set, site)?
+        .min(least_with(&layout, config, micro_batch_is_set, site)?)
+        .min(candidate.needs(&plan));
     let mut planned = candidate.finish(plan, layout, machine, fingerprint, minimum);
     if !planned.numbers.feasible {
         planned.numbers.ways_out = ways_out(config, micro_batch_is_set, site, minimum)?;
@@ -192,10 +194,19 @@ fn micro_batches(config: &RunConfig, is_set: bool) -> Vec<usize> {
 
 /// The least line that would do for a configuration.
 pub(crate) fn least(config: &RunConfig, micro_batch_is_set: bool, site: Site) -> Result<Bytes, TrainError> {
+    least_with(&CpuLayout::new(site.machine.threads), config, micro_batch_is_set, site)
+}
+
+fn least_with(
+    layout: &CpuLayout,
+    config: &RunConfig,
+    micro_batch_is_set: bool,
+    site: Site,
+) -> Result<Bytes, TrainError> {
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
-    let plan = candidate.planner(&CpuLayout::new(site.machine.threads))?.plan(Some(0))?;
+    let plan = candidate.planner(layout)?.plan(Some(0))?;
     Ok(candidate.needs(&plan))
 }
 
