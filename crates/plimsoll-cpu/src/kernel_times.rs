@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, Load};
-use plimsoll_graph::{GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, TensorInfo, Window};
+use plimsoll_graph::{Kind, Node, Op, Program, Role, Shape, Side, TensorId, TensorInfo, Window};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{Engine, HostSlice, Options, plan};
 
@@ -26,13 +26,19 @@ pub(crate) struct Isolated {
 }
 
 impl Isolated {
-    /// None for nodes that are no convolution.
+    /// None for nodes that are no convolution to features or from their gradient: heads are folded, and bound by memory.
     pub(crate) fn of(program: &Program, node: &Node) -> Option<Isolated> {
         // The side of the convolution, transposed or not, that the window is laid over.
         let (window, mut extent) = match &node.op {
-            Op::Conv(conv) => (conv.window, program.shape(node.inputs[0]).spatial()),
-            Op::ConvWeightGrad(grad) => (grad.window, program.shape(node.inputs[0]).spatial()),
-            Op::ConvTranspose(conv) => (conv.window, conv.output),
+            Op::Conv(conv) if conv.to == Side::Features => {
+                (conv.window, program.shape(node.inputs[0]).spatial())
+            }
+            Op::ConvWeightGrad(grad) if grad.to == Side::Features => {
+                (grad.window, program.shape(node.inputs[0]).spatial())
+            }
+            Op::ConvTranspose(conv) if program.tensor(node.inputs[0]).kind == Kind::Features => {
+                (conv.window, conv.output)
+            }
             _ => return None,
         };
         let mut batch = program.shape(node.inputs[0]).batch();
@@ -53,7 +59,7 @@ impl Isolated {
             }
         }
         let part = Part { window, batch, extent };
-        part.program(program, node).ok().map(|program| Isolated { program })
+        part.program(program, node).map(|program| Isolated { program })
     }
 
     /// What tells it from others.
@@ -95,7 +101,8 @@ struct Part {
 }
 
 impl Part {
-    fn program(&self, from: &Program, node: &Node) -> Result<Program, GraphError> {
+    /// None if the part does not fit the op.
+    fn program(&self, from: &Program, node: &Node) -> Option<Program> {
         let mut program = Program::new("a convolution", from.precision);
         let strided = self.window.output(self.extent).unwrap_or(self.extent);
         let mut volume = |id: TensorId, spatial: [usize; 3]| {
@@ -107,21 +114,12 @@ impl Part {
             }
             id
         };
-        let values = |loads: &[Load]| -> Vec<TensorId> {
-            let mut at = 0;
-            let mut values = Vec::with_capacity(loads.len());
-            for load in loads {
-                values.push(node.inputs[at]);
-                at += load.operands();
-            }
-            values
-        };
         let (op, inputs): (Op, Vec<TensorId>) = match &node.op {
             Op::Conv(conv) => {
+                let (sources, rest) = Load::take_all(&conv.loads, &node.inputs)?;
                 let mut inputs: Vec<TensorId> =
-                    values(&conv.loads).into_iter().map(|id| volume(id, self.extent)).collect();
-                let weights = conv.loads.iter().map(|load| load.operands()).sum::<usize>();
-                inputs.push(declare(&mut program, from, node.inputs[weights]));
+                    sources.iter().map(|source| volume(source.value, self.extent)).collect();
+                inputs.push(declare(&mut program, from, rest[0]));
                 let plain = vec![Load::Plain; conv.loads.len()];
                 (Conv { loads: plain, bias: false, ..conv.clone() }.into(), inputs)
             }
@@ -138,18 +136,18 @@ impl Part {
                 (op.into(), vec![source, weights])
             }
             Op::ConvWeightGrad(grad) => {
+                let (sources, rest) = Load::take_all(&grad.loads, &node.inputs)?;
                 let mut inputs: Vec<TensorId> =
-                    values(&grad.loads).into_iter().map(|id| volume(id, self.extent)).collect();
-                let result = grad.loads.iter().map(|load| load.operands()).sum::<usize>();
-                inputs.push(volume(node.inputs[result], strided));
+                    sources.iter().map(|source| volume(source.value, self.extent)).collect();
+                inputs.push(volume(rest[0], strided));
                 let plain = vec![Load::Plain; grad.loads.len()];
                 (ConvWeightGrad { loads: plain, result_load: Load::Plain, ..grad.clone() }.into(), inputs)
             }
             op => unreachable!("{} is no convolution", op.rule().name()),
         };
-        let result = program.push(op, &inputs)?[0];
+        let result = program.push(op, &inputs).ok()?[0];
         program.mark_output(result, "a result");
-        Ok(program)
+        Some(program)
     }
 }
 

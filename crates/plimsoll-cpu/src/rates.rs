@@ -62,6 +62,8 @@ impl Rates {
             Op::Conv(Conv { groups: 2.., .. })
             | Op::ConvTranspose(ConvTranspose { groups: 2.., .. })
             | Op::ConvWeightGrad(ConvWeightGrad { groups: 2.., .. }) => 0.5,
+            // A few classes leave most lanes of a register without work.
+            Op::HeadStats(_) | Op::HeadCounts(_) | Op::HeadGrad(_) => 0.1,
             Op::Conv(conv) if conv.window.taps() > 8 => 0.95,
             Op::ConvTranspose(conv) if conv.window.taps() > 8 => 0.95,
             Op::ConvWeightGrad(conv) if conv.window.taps() > 8 => 0.9,

@@ -1,6 +1,6 @@
 //! Folding heads into what reads their logits, where nothing else does.
 
-use plimsoll_graph::ops::{CompositeLoss, Head, HeadCounts, HeadGrad, HeadStats, Loss};
+use plimsoll_graph::ops::{Head, HeadCounts, HeadGrad, HeadStats, Loss};
 use plimsoll_graph::{Node, NodeId, Op, Program, Role, TensorId};
 
 /// The program with every head folded whose logits only sums, counts and the loss's gradient read.
@@ -78,9 +78,8 @@ impl Readers {
         }
         for loss in &self.losses {
             // Its gradient, for which it names the logits, is folded as well.
-            if let Some(Node { op: Op::CompositeLoss(CompositeLoss { .. }), inputs, .. }) = &mut slots[*loss]
-            {
-                inputs.truncate(1);
+            if let Some(loss) = &mut slots[*loss] {
+                loss.inputs.truncate(1);
             }
         }
         let Some(back) = &self.back else { return };

@@ -115,12 +115,15 @@ pub(crate) fn ways_out(
         furthest = concession.steps(&furthest).pop().unwrap_or(furthest);
         let found = first_that_fits(steps.len(), |step| Ok(least(&steps[step])? <= line))?;
         fits_by_one |= found.is_some();
-        let chosen = found.map_or(last, |step| &steps[step]);
+        let chosen = match found {
+            Some(step) => &steps[step],
+            // With a larger line it is the change that does the least.
+            None if concession == Concession::Precision => last,
+            None => continue,
+        };
         let needed = least(chosen)?;
         let flags = with_line(concession.flags(chosen), needed);
-        if found.is_some() || concession == Concession::Precision {
-            ways.push(WayOut { flags, minimum_ram_bytes: needed });
-        }
+        ways.push(WayOut { flags, minimum_ram_bytes: needed });
     }
     if !fits_by_one {
         let needed = least(&furthest)?;

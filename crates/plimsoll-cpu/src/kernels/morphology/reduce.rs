@@ -19,6 +19,13 @@ fn blocks(chunk: usize, elements: usize) -> impl Iterator<Item = (usize, usize)>
     (chunk * CHUNK..end).step_by(BLOCK).map(move |first| (first, end.min(first + BLOCK)))
 }
 
+/// The elements of a chunk, sixteen at a time: the first of each, and how many there are.
+#[inline(always)]
+fn sixteens(chunk: usize, elements: usize) -> impl Iterator<Item = (usize, usize)> {
+    let end = elements.min((chunk + 1) * CHUNK);
+    (chunk * CHUNK..end).step_by(LANES).map(move |first| (first, LANES.min(end - first)))
+}
+
 /// The sum of the lanes in f64.
 #[inline(always)]
 unsafe fn lanes<S: Simd>(v: S::V) -> f64 {
@@ -90,12 +97,10 @@ impl Kernel for OverlapSlopes {
         unsafe {
             let factor = S::splat(*self.upstream.0.add(sample * 2));
             let alone = if self.by_first { *self.upstream.0.add(sample * 2 + 1) } else { 0.0 };
-            for (first, end) in blocks(chunk, self.elements) {
-                for place in (first..end).step_by(LANES) {
-                    let (count, at) = (LANES.min(end - place), sample * self.elements + place);
-                    let other = S::load_first(self.other.0.add(at), count);
-                    S::store_first(self.result.0.add(at), S::fma(factor, other, S::splat(alone)), count);
-                }
+            for (place, count) in sixteens(chunk, self.elements) {
+                let at = sample * self.elements + place;
+                let other = S::load_first(self.other.0.add(at), count);
+                S::store_first(self.result.0.add(at), S::fma(factor, other, S::splat(alone)), count);
             }
         }
     }
@@ -178,19 +183,16 @@ impl Kernel for Classes {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let Labels { channels, voxels, .. } = self.labels;
         let (part, chunk) = self.labels.place(task);
-        for (first, end) in blocks(chunk, voxels) {
-            for voxel in (first..end).step_by(LANES) {
-                let count = LANES.min(end - voxel);
-                // SAFETY: voxels are the channel's; tasks write disjoint ones.
-                unsafe {
-                    let labels = self.labels.load(part, voxel, count);
-                    let mut here = [0.0; LANES];
-                    for i in 0..LANES {
-                        here[i] = if labels[i] == part % channels + 1 { 1.0 } else { 0.0 };
-                    }
-                    let to = self.result.0.add(part * voxels + voxel);
-                    S::store_first(to, S::load(here.as_ptr()), count);
+        for (voxel, count) in sixteens(chunk, voxels) {
+            // SAFETY: voxels are the channel's; tasks write disjoint ones.
+            unsafe {
+                let labels = self.labels.load(part, voxel, count);
+                let mut here = [0.0; LANES];
+                for i in 0..LANES {
+                    here[i] = if labels[i] == part % channels + 1 { 1.0 } else { 0.0 };
                 }
+                let to = self.result.0.add(part * voxels + voxel);
+                S::store_first(to, S::load(here.as_ptr()), count);
             }
         }
     }
@@ -213,15 +215,13 @@ impl Kernel for CountedOnly {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let voxels = self.labels.voxels;
         let (part, chunk) = self.labels.place(task);
-        for (first, end) in blocks(chunk, voxels) {
-            for voxel in (first..end).step_by(LANES) {
-                let (count, at) = (LANES.min(end - voxel), part * voxels + voxel);
-                // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
-                unsafe {
-                    let counts = S::load(self.labels.counts(part, voxel, count).as_ptr());
-                    let x = S::load_first(self.x.0.add(at), count);
-                    S::store_first(self.result.0.add(at), S::where_positive(counts, x, S::zero()), count);
-                }
+        for (voxel, count) in sixteens(chunk, voxels) {
+            let at = part * voxels + voxel;
+            // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
+            unsafe {
+                let counts = S::load(self.labels.counts(part, voxel, count).as_ptr());
+                let x = S::load_first(self.x.0.add(at), count);
+                S::store_first(self.result.0.add(at), S::where_positive(counts, x, S::zero()), count);
             }
         }
     }
@@ -320,17 +320,15 @@ impl Kernel for DifferenceSlopes {
             let factor = |which: usize| *self.upstream.0 * *self.factors.0.add(part * 2 + which);
             let (up, down) = (S::splat(factor(0)), S::splat(-factor(0)));
             let (below, zero) = (S::splat(-factor(1)), S::zero());
-            for (first, end) in blocks(chunk, pair.labels.voxels) {
-                for voxel in (first..end).step_by(LANES) {
-                    let (count, at) = (LANES.min(end - voxel), part * pair.labels.voxels + voxel);
-                    let counts = S::load(pair.labels.counts(part, voxel, count).as_ptr());
-                    let x = S::load_first(pair.a.0.add(at), count);
-                    let y = S::load_first(pair.b.0.add(at), count);
-                    let apart = S::where_less(y, x, up, S::where_less(x, y, down, zero));
-                    let below = S::where_positive(pair.below::<S>(x), below, zero);
-                    let gradient = S::mul(counts, S::add(apart, below));
-                    S::store_first(self.result.0.add(at), gradient, count);
-                }
+            for (voxel, count) in sixteens(chunk, pair.labels.voxels) {
+                let at = part * pair.labels.voxels + voxel;
+                let counts = S::load(pair.labels.counts(part, voxel, count).as_ptr());
+                let x = S::load_first(pair.a.0.add(at), count);
+                let y = S::load_first(pair.b.0.add(at), count);
+                let apart = S::where_less(y, x, up, S::where_less(x, y, down, zero));
+                let below = S::where_positive(pair.below::<S>(x), below, zero);
+                let gradient = S::mul(counts, S::add(apart, below));
+                S::store_first(self.result.0.add(at), gradient, count);
             }
         }
     }

@@ -137,9 +137,10 @@ impl WinogradConv {
     /// Transforms the weights of `B` output blocks for one source block.
     ///
     /// # Safety
-    /// As for the kernel.
+    /// As for the kernel; there must be as many output blocks from `block` on.
     #[inline(always)]
     unsafe fn transform<S: Simd, const B: usize>(&self, block: usize, source_block: usize, to: *mut f32) {
+        debug_assert!(block + B <= self.cut.out_blocks, "weights of blocks that are not there");
         let pair = self.taps * LANES * LANES;
         for b in 0..B {
             for (t, tap) in self.cut.taps.iter().enumerate() {
@@ -191,7 +192,7 @@ impl WinogradConv {
                 if self.cut.held == 1 {
                     self.gather::<S>(chunk, source_block, scratch);
                 }
-                if count == S::TILE_BLOCKS {
+                if count == PAIR && S::TILE_BLOCKS >= PAIR {
                     self.products::<S, PAIR>(chunk, (block, source_block), scratch);
                     continue;
                 }
@@ -218,7 +219,7 @@ impl WinogradConv {
     /// Adds the products of a source block to the sums of `B` output blocks.
     ///
     /// # Safety
-    /// As for the kernel; the source block must be gathered.
+    /// As for the kernel; the source block must be gathered, and there must be as many output blocks from `block` on.
     #[inline(always)]
     unsafe fn products<S: Simd, const B: usize>(
         &self,

@@ -1,0 +1,270 @@
+//! Convolutions of all directions.
+
+use plimsoll_graph::ops::{ChannelSum, Conv, ConvTranspose, ConvWeightGrad, GradNorm, Load};
+use plimsoll_graph::{DType, Side, Window};
+
+use super::{CHANNELS, EXTENTS, Writer};
+use crate::Case;
+
+/// Kernel, stride, padding along each axis.
+pub(super) fn windows() -> Vec<Window> {
+    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    vec![
+        Window::same([3; 3], [1; 3]),
+        Window::same([3; 3], [2; 3]),
+        Window::same([1, 3, 3], [1, 2, 2]),
+        Window::same([3, 3, 1], [1, 1, 1]),
+        Window::point(),
+        window([1; 3], [2; 3], [0; 3]),
+        Window::blocks([2; 3]),
+        Window::blocks([1, 2, 2]),
+        window([2, 3, 4], [1, 2, 3], [1, 0, 2]),
+        Window::same([5; 3], [1; 3]),
+        window([1, 7, 7], [1, 2, 2], [0, 3, 3]),
+        Window::same([3; 3], [2, 1, 2]),
+        window([1; 3], [1, 2, 2], [0; 3]),
+        Window::same([1, 3, 3], [1; 3]),
+        Window::same([1, 5, 5], [1, 2, 1]),
+        Window::same([7; 3], [2; 3]),
+    ]
+}
+
+/// Extents that kernels cut into pieces along every axis, with something left over.
+const LARGE: &[[usize; 3]] = &[[5, 37, 23], [11, 19, 18]];
+
+/// Convolutions between features: forward, both gradients, one or two sources, with and without normalising loads.
+pub fn convolutions(precision: DType) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (i, window) in windows().into_iter().enumerate() {
+        let large = if i < 3 { LARGE } else { &[] };
+        // (A map of one voxel has no variance to be normalised by.)
+        for (j, extent) in EXTENTS.iter().chain(&[[1; 3]]).chain(large).copied().enumerate() {
+            // Not every pair with every other: the channels walk along.
+            let (channels, batch) = (CHANNELS[(i + j) % CHANNELS.len()], 1 + (i + j) % 2);
+            cases.extend(convolution(
+                precision,
+                window,
+                (batch, extent),
+                channels,
+                (i + j) % 3 == 0 && extent != [1; 3],
+            ));
+        }
+    }
+    cases
+}
+
+/// Inputs, outputs and groups: depthwise ones, those of ResNeXt, and odd ones.
+const GROUPS: [[usize; 3]; 14] = [
+    [33, 33, 33],
+    [34, 34, 17],
+    [20, 20, 5],
+    [128, 128, 32],
+    [24, 24, 3],
+    [64, 64, 4],
+    [64, 64, 2],
+    [15, 30, 15],
+    [30, 15, 15],
+    [6, 4, 2],
+    [36, 60, 3],
+    [66, 33, 3],
+    [48, 96, 3],
+    [14, 14, 2],
+];
+
+/// Convolutions within groups of channels: forward, transposed, both gradients.
+pub fn grouped(precision: DType) -> Vec<Case> {
+    use Side::{Features, Image};
+    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let windows = [
+        Window::same([3; 3], [1; 3]),
+        Window::same([1, 3, 3], [1, 2, 2]),
+        Window::point(),
+        Window::same([3; 3], [2, 1, 2]),
+        window([1, 7, 7], [1, 2, 2], [0, 3, 3]),
+        Window::blocks([1, 2, 2]),
+    ];
+    let mut cases = Vec::new();
+    for (i, [channels, out, groups]) in GROUPS.into_iter().enumerate() {
+        for j in 0..3 {
+            let window = windows[(i + j) % windows.len()];
+            let extent = if j == 0 { [1, 23, 37] } else { EXTENTS[(i + j) % EXTENTS.len()] };
+            let Some(output) = window.output(extent) else { continue };
+            let batch = 1 + (i + j) % 2;
+            let mut w = Writer::new(precision);
+            let y = w.features("y", batch, channels, extent);
+            let x = if j == 1 { w.norm_act(y, true) } else { y };
+            let weights = w.grouped_weights(out, &[channels], groups, window.kernel, (Features, Features));
+            let bias = w.channels("bias", out);
+            w.result(Conv::new(window, 1, true, Features).grouped(groups), &[x, weights, bias]);
+            let dy = w.features("dy", batch, out, output);
+            let grad = ConvWeightGrad {
+                window,
+                groups,
+                loads: vec![Load::Plain],
+                result_load: Load::Plain,
+                from: Features,
+                to: Features,
+            };
+            let dw = w.push(grad, &[x, dy])[0];
+            // The norm sees what lies between the groups, too.
+            w.result(GradNorm, &[dw]);
+            w.program.mark_output(dw, "dw");
+            let back = ConvTranspose {
+                window,
+                groups,
+                load: Load::Plain,
+                first_channel: 0,
+                channels,
+                output: extent,
+                to: Features,
+                bias: j == 1,
+                accumulate: j == 2,
+            };
+            let mut operands = vec![dy, weights];
+            operands.extend((j == 1).then(|| w.channels("bias of the transpose", channels)));
+            operands.extend((j == 2).then(|| w.features("known", batch, channels, extent)));
+            w.result(back, &operands);
+            let name =
+                format!("{groups} groups {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}");
+            cases.push(w.case(name, 0));
+        }
+    }
+    for (channels, out, groups) in [(3, 33, 3), (4, 34, 2), (6, 12, 3)] {
+        let (window, extent) = (Window::same([3; 3], [1, 2, 1]), [3, 17, 5]);
+        let mut w = Writer::new(precision);
+        let image = w.image("image", 2, channels, extent);
+        let weights = w.grouped_weights(out, &[channels], groups, window.kernel, (Image, Features));
+        w.result(Conv::new(window, 1, false, Features).grouped(groups), &[image, weights]);
+        let dy = w.features("dy", 2, out, window.output(extent).unwrap_or_default());
+        let (loads, result_load) = (vec![Load::Plain], Load::Plain);
+        let grad = ConvWeightGrad { window, groups, loads, result_load, from: Image, to: Features };
+        let dw = w.push(grad, &[image, dy])[0];
+        w.result(GradNorm, &[dw]);
+        w.program.mark_output(dw, "dw");
+        cases.push(w.case(format!("{groups} groups of an image {channels}→{out}, {precision:?}"), 0));
+    }
+    cases
+}
+
+/// Convolutions three wide, to results of widths that tiles of a row fill, do not fill, or run over.
+pub fn convolutions_of_rows(precision: DType) -> Vec<Case> {
+    let window = |kernel, padding| Window { kernel, stride: [1; 3], padding };
+    let windows = [
+        Window::same([3; 3], [1; 3]),
+        Window::same([1, 3, 3], [1; 3]),
+        window([1, 1, 3], [0; 3]),
+        window([2, 1, 3], [1, 0, 2]),
+    ];
+    let mut cases = Vec::new();
+    for (i, width) in [1, 2, 3, 4, 5, 6, 7, 17, 30].into_iter().enumerate() {
+        for (j, window) in windows.into_iter().enumerate() {
+            let channels = [(1, 33), (33, 3), (15, 15), (3, 1)][(i + j) % 4];
+            cases.extend(convolution(precision, window, (1, [2, 9, width]), channels, i % 2 == 0));
+        }
+    }
+    // More chunks than tasks are wanted, and several blocks on either side.
+    cases.extend(convolution(precision, windows[0], (2, [5, 23, 17]), (17, 33), true));
+    cases
+}
+
+/// One of them, if the window fits, with a second source or without.
+fn convolution(
+    precision: DType,
+    window: Window,
+    (batch, extent): (usize, [usize; 3]),
+    (channels, out): (usize, usize),
+    two: bool,
+) -> Option<Case> {
+    use Side::Features;
+    let output = window.output(extent)?;
+    let mut w = Writer::new(precision);
+    let mut sources = vec![w.features("a", batch, channels, extent)];
+    let mut widths = vec![channels];
+    if two {
+        let b = w.features("b", batch, 5, extent);
+        sources.push(w.norm_act(b, true));
+        widths.push(5);
+    }
+    let weights = w.weights(out, &widths, window.kernel, (Features, Features));
+    let bias = w.channels("bias", out);
+    let mut operands = sources.clone();
+    operands.extend([weights, bias]);
+    w.result(Conv::new(window, sources.len(), true, Features), &operands);
+    let dy = w.features("dy", batch, out, output);
+    sources.push(dy);
+    let grad = ConvWeightGrad {
+        window,
+        groups: 1,
+        loads: vec![Load::Plain; widths.len()],
+        result_load: Load::Plain,
+        from: Features,
+        to: Features,
+    };
+    w.result(grad, &sources);
+    let mut first_channel = 0;
+    for (source, channels) in widths.iter().enumerate() {
+        let mut operands = vec![dy, weights];
+        operands.extend((source == 0).then(|| w.features("known", batch, *channels, extent)));
+        let back = ConvTranspose {
+            window,
+            groups: 1,
+            load: Load::Plain,
+            first_channel,
+            channels: *channels,
+            output: extent,
+            to: Features,
+            bias: false,
+            accumulate: source == 0,
+        };
+        w.result(back, &operands);
+        first_channel += channels;
+    }
+    let name = format!("convolution {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}");
+    Some(w.case(name, 0))
+}
+
+/// Transposed convolutions as U-Nets go up with them: kernel = stride, a normalising load, a bias; and their gradients.
+pub fn transposed(precision: DType) -> Vec<Case> {
+    use Side::Features;
+    let strides = [[2, 2, 2], [1, 2, 2], [1, 1, 2], [3, 1, 2]];
+    let mut cases = Vec::new();
+    for (i, stride) in strides.into_iter().enumerate() {
+        for (j, extent) in EXTENTS.into_iter().enumerate() {
+            let (out, channels) = CHANNELS[(i + j) % CHANNELS.len()];
+            let window = Window::blocks(stride);
+            let output = [0, 1, 2].map(|axis| extent[axis] * stride[axis]);
+            let mut w = Writer::new(precision);
+            let y = w.features("y", 2, channels, extent);
+            let z = w.norm_act(y, i % 2 == 0);
+            let weights = w.weights(channels, &[out], stride, (Features, Features));
+            let bias = w.channels("bias", out);
+            let up = ConvTranspose {
+                window,
+                groups: 1,
+                load: Load::Plain,
+                first_channel: 0,
+                channels: out,
+                output,
+                to: Features,
+                bias: true,
+                accumulate: false,
+            };
+            w.result(up, &[z, weights, bias]);
+            let du = w.features("du", 2, out, output);
+            w.result(Conv::new(window, 1, false, Features), &[du, weights]);
+            let grad = ConvWeightGrad {
+                window,
+                groups: 1,
+                loads: vec![Load::Plain],
+                result_load: Load::Plain,
+                from: Features,
+                to: Features,
+            };
+            w.result(grad, &[du, z]);
+            w.result(ChannelSum, &[du]);
+            let name = format!("transposed {channels}→{out} of {extent:?} by {stride:?}, {precision:?}");
+            cases.push(w.case(name, 0));
+        }
+    }
+    cases
+}

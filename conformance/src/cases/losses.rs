@@ -1,0 +1,195 @@
+//! Losses of logits, of heads and of probabilities.
+
+use plimsoll_graph::ops::{
+    Activation, BoundaryL1, BoundaryL1Grad, ChannelSum, Component, CompositeLoss, CompositeLossGrad, Conv,
+    ConvTranspose, ConvWeightGrad, CrossEntropy, DistanceLoss, DistanceLossGrad, DistanceTerm, Fill, Focal,
+    FocalTversky, GeneralizedDice, HardCounts, Join, Load, Loss, MeanPool, MeanPoolGrad, PredictedDistance,
+    Probabilities, ProbabilitiesGrad, SoftDice, SurfaceForm, Tversky, VolumeWeight, WeightedBce,
+};
+use plimsoll_graph::{DType, Kind, Shape, Side, Window};
+
+use super::Writer;
+use crate::Case;
+
+/// Every component of a loss, with options that its defaults leave out.
+pub fn components(classes: usize) -> Vec<Component> {
+    let class_weights: Vec<f32> = (0..classes).map(|class| 0.25 + class as f32 / 2.0).collect();
+    let dice = SoftDice { class_weights: class_weights.clone(), ..SoftDice::default() };
+    let without_background = SoftDice { include_background: false, squared: true, ..SoftDice::default() };
+    let tversky = Tversky { alpha: 0.3, beta: 0.7, ..Tversky::default() };
+    let bce = WeightedBce { pos_weight: 2.8, ..WeightedBce::default() };
+    let activation = Activation::Sigmoid;
+    let focal = Focal { alpha: Some(0.25), class_weights: class_weights.clone(), ..Focal::default() };
+    vec![
+        Component::SoftDice(SoftDice { batch: true, ..dice }),
+        Component::LogCoshDice(without_background),
+        Component::GeneralizedDice(GeneralizedDice::default()),
+        Component::GeneralizedDice(GeneralizedDice {
+            batch: true,
+            include_background: false,
+            volume_weight: VolumeWeight::Simple,
+            ..GeneralizedDice::default()
+        }),
+        Component::Tversky(tversky),
+        Component::FocalTversky(FocalTversky { batch: true, ..FocalTversky::default() }),
+        Component::CrossEntropy(CrossEntropy {
+            class_weights: class_weights.clone(),
+            ..CrossEntropy::default()
+        }),
+        Component::WeightedBce(WeightedBce { class_weights, ..bce.clone() }),
+        Component::WeightedBce(WeightedBce { activation, include_background: true, ..bce }),
+        Component::Focal(focal.clone()),
+        Component::Focal(Focal { gamma: 1.5, alpha: None, include_background: false, ..focal.clone() }),
+        Component::Focal(Focal { activation, ..focal.clone() }),
+        Component::Focal(Focal { activation, gamma: 0.7, ..focal }),
+    ]
+}
+
+/// Losses of each component, and of all together, of logits that come from features stored in the precision.
+pub fn losses(precision: DType) -> Vec<Case> {
+    use Side::{Features, Image};
+    let extents = [[1, 1, 1], [3, 17, 5], [1, 9, 17], [13, 30, 40]];
+    let mut cases = Vec::new();
+    for (i, (extent, classes)) in extents.into_iter().zip([2, 3, 1, 14]).enumerate() {
+        let all = components(classes);
+        let mut lists: Vec<Vec<Component>> = all.iter().map(|component| vec![component.clone()]).collect();
+        lists.push(all);
+        for (j, components) in lists.into_iter().enumerate() {
+            let names: Vec<&str> = components.iter().map(Component::name).collect();
+            let name =
+                format!("{} ({j}) of {classes} classes on {extent:?}, {precision:?}", names.join(" + "));
+            let loss = Loss { components, ignore: ((i + j) % 2 == 1).then_some(1) };
+            let mut w = Writer::new(precision);
+            let features = w.features("features", 2, 3, extent);
+            let weights = w.weights(classes, &[3], [1; 3], (Features, Image));
+            let head = Conv::new(Window::point(), 1, false, Image);
+            let logits = w.push(head, &[features, weights])[0];
+            let labels = w.labels("labels", 2, extent);
+            w.loss(&loss, logits, labels);
+            cases.push(w.case(name, classes));
+        }
+    }
+    cases
+}
+
+/// Heads whose logits only losses and counts read, so that they are folded; some of more than one tile.
+pub fn heads(precision: DType) -> Vec<Case> {
+    use Side::{Features, Image};
+    let sizes = [
+        (1, 2, [1, 1, 1], false),
+        (3, 14, [3, 5, 17], true),
+        (33, 3, [2, 67, 67], true),
+        (16, 5, [17, 3, 31], false),
+        (3, 70, [33, 32, 33], false),
+    ];
+    let mut cases = Vec::new();
+    for (i, (channels, classes, extent, normalised)) in sizes.into_iter().enumerate() {
+        let focal = Component::Focal(Focal::default());
+        let plain = Loss { ignore: (i == 1).then_some(1), ..Loss::default() };
+        for loss in [plain, Loss { components: vec![focal], ignore: None }] {
+            let mut w = Writer::new(precision);
+            let x = w.features("x", 2, channels, extent);
+            let map = if normalised { w.norm_act(x, i % 2 == 1) } else { x };
+            let weights = w.weights(classes, &[channels], [1; 3], (Features, Image));
+            let bias = w.channels("bias", classes);
+            let labels = w.labels("labels", 2, extent);
+            let has_bias = i != 3;
+            let mut operands = vec![map, weights];
+            operands.extend(has_bias.then_some(bias));
+            let logits = w.push(Conv::new(Window::point(), 1, has_bias, Image), &operands)[0];
+            let sums = w.push(loss.stats(), &[logits, labels])[0];
+            w.program.mark_output(sums, "sums");
+            w.result(CompositeLoss { loss: loss.clone() }, &[sums, logits, labels]);
+            if !normalised {
+                // Sums of these few numbers of few bits are exact: there is no doubt about which logit is the largest.
+                w.result(HardCounts { ignore: loss.ignore }, &[logits, labels]);
+            }
+            let upstream = w.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
+            let gradient = CompositeLossGrad { loss: loss.clone() };
+            let gradient = w.push(gradient, &[logits, labels, sums, upstream])[0];
+            let grad = ConvWeightGrad {
+                window: Window::point(),
+                groups: 1,
+                loads: vec![Load::Plain],
+                result_load: Load::Plain,
+                from: Features,
+                to: Image,
+            };
+            w.result(grad, &[map, gradient]);
+            if has_bias {
+                w.result(ChannelSum, &[gradient]);
+            }
+            let back = ConvTranspose {
+                window: Window::point(),
+                groups: 1,
+                load: Load::Plain,
+                first_channel: 0,
+                channels,
+                output: extent,
+                to: Features,
+                bias: false,
+                accumulate: i % 2 == 0,
+            };
+            let mut operands = vec![gradient, weights];
+            operands.extend((i % 2 == 0).then(|| w.features("known", 2, channels, extent)));
+            w.result(back, &operands);
+            let name = loss.components[0].name();
+            cases.push(w.case(
+                format!("folded head {channels}→{classes} of {extent:?}, {name}, {precision:?}"),
+                classes,
+            ));
+        }
+    }
+    cases
+}
+
+/// Losses that see shapes, with all that they are made of, of probabilities as well as of logits.
+pub fn structures() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let extents: [[usize; 3]; 4] = [[1, 1, 1], [3, 17, 5], [1, 9, 18], [7, 10, 33]];
+    for (i, (extent, classes)) in extents.into_iter().zip([2, 3, 2, 5]).enumerate() {
+        let ignore = (i % 2 == 1).then_some(1);
+        let coarse = extent.map(|n| n.div_ceil(2));
+        let mut w = Writer::new(DType::F32);
+        let logits = w.image("logits", 2, classes, extent);
+        let labels = w.labels("labels", 2, extent);
+        let p = w.push(Probabilities, &[logits])[0];
+        w.result(Probabilities, &[logits]);
+        let slopes = w.image("slopes", 2, classes - 1, extent);
+        w.result(ProbabilitiesGrad, &[logits, slopes]);
+        w.result(MeanPool { output: coarse }, &[p]);
+        let coarse = w.image("coarse", 2, classes - 1, coarse);
+        w.result(MeanPoolGrad { input: extent }, &[coarse]);
+        let upstream = w.program.input("upstream", Shape(vec![1]), Kind::Table);
+        let sums = w.push(BoundaryL1 { ignore }, &[p, labels]);
+        w.result(BoundaryL1Grad { ignore }, &[p, labels, sums[1], upstream]);
+        w.result(Join, &[sums[0], sums[1], upstream]);
+        let surface = |form| DistanceTerm::Surface { tolerance: 1.5, form };
+        let target = w.image("distances", 2, classes - 1, extent);
+        for term in [
+            DistanceTerm::Boundary,
+            DistanceTerm::Hausdorff { alpha: 2.0, log: false },
+            DistanceTerm::Hausdorff { alpha: 1.3, log: true },
+            surface(SurfaceForm::Symmetric),
+            surface(SurfaceForm::AsPublished),
+        ] {
+            let mut operands = vec![p, labels, target];
+            if term.of_prediction() {
+                let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: term.is_signed(), ignore };
+                operands.push(w.push(op, &[p, labels])[0]);
+            }
+            let loss = DistanceLoss { term, ignore };
+            let results = w.push(loss, &operands);
+            w.result(loss, &operands);
+            operands.extend([results[1], upstream]);
+            w.result(DistanceLossGrad { loss }, &operands);
+        }
+        if extent.iter().product::<usize>() > 1 {
+            // Masks are neither empty nor full.
+            let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: true, ignore: None };
+            w.result(op, &[p, labels]);
+        }
+        cases.push(w.case(format!("shapes of {classes} classes on {extent:?}"), classes));
+    }
+    cases
+}
