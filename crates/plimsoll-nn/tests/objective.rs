@@ -199,3 +199,12 @@ fn an_objective_is_read_back_as_it_was_written() {
     let json = serde_json::to_string(&objective).unwrap();
     assert_eq!(serde_json::from_str::<Objective>(&json).unwrap(), objective, "{json}");
 }
+
+#[test]
+fn components_that_see_shapes_become_coarser_as_far_as_they_may() {
+    let first = objective(r#"{"name": "soft_dice"}, {"name": "cldice", "scale": 2}, {"name": "boundary"}"#);
+    let scales: Vec<Vec<usize>> =
+        std::iter::successors(Some(first), Objective::coarser).map(|loss| loss.scales()).collect();
+    assert_eq!(scales, [[2, 1], [4, 2], [8, 4], [8, 8]]);
+    assert!(Objective::default().coarser().is_none(), "sums have no scale");
+}
