@@ -1,11 +1,10 @@
 //! The arena, and the engine that runs planned programs over it.
 
-use std::cell::Cell;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use plimsoll_graph::{DType, Role, TensorId};
 use plimsoll_memory::{MapError, Mapped, Reservation, watch_this_thread};
-use plimsoll_plan::{Block, Engine, HostSlice, HostSliceMut, Plan};
+use plimsoll_plan::{Block, Engine, HostSlice, HostSliceMut, OpTime, Plan};
 
 use crate::blocks::{is_stored_as_given, stored_bytes, stored_places};
 use crate::kernel::{Machine, Ptr};
@@ -50,7 +49,7 @@ pub struct CpuEngine {
     plan: Plan,
     arena: Mapped<u8>,
     base: Ptr<u8>,
-    used: Cell<usize>,
+    used: usize,
     poison: bool,
 }
 
@@ -63,6 +62,9 @@ struct Prepared {
     end: usize,
     /// What nobody reads after the node, for the poison mode.
     dead: Vec<Block>,
+    /// How often it was run, and how long that took.
+    runs: u64,
+    time: Duration,
 }
 
 impl CpuEngine {
@@ -80,7 +82,7 @@ impl CpuEngine {
         let programs = (0..plan.programs.len())
             .map(|program| prepare(&plan, program, base, &machine, options.poison))
             .collect();
-        Ok(CpuEngine { programs, machine, plan, arena, base, used: Cell::new(0), poison: options.poison })
+        Ok(CpuEngine { programs, machine, plan, arena, base, used: 0, poison: options.poison })
     }
 
     /// Runs a program once and says what each node was and how long it took, in seconds.
@@ -118,7 +120,7 @@ fn prepare(plan: &Plan, program: usize, base: Ptr<u8>, machine: &Machine, poison
             let places = node.inputs.iter().chain(&node.outputs).filter_map(|id| plan.places[id.index()]);
             let end = places.map(|place| place.end()).chain([scratch.end()]).max().unwrap_or(0);
             let dead = if poison { dead_after(plan, at) } else { Vec::new() };
-            Prepared { step: nodes::bind(&cx, &memory), end, dead }
+            Prepared { step: nodes::bind(&cx, &memory), end, dead, runs: 0, time: Duration::ZERO }
         })
         .collect()
 }
@@ -216,11 +218,14 @@ impl Engine for CpuEngine {
 
     fn run(&mut self, program: usize) {
         let _watch = watch_this_thread();
-        for prepared in &self.programs[program] {
+        for prepared in &mut self.programs[program] {
+            let start = Instant::now();
             // SAFETY: steps point into `arena`, which lives as long as `self` and is mapped at one address; `&mut self` keeps
             // everybody else out of it. The plan was verified, so a node's kernels overwrite nothing that is still needed.
             unsafe { prepared.step.run(&self.machine) };
-            self.used.set(self.used.get().max(prepared.end));
+            prepared.runs += 1;
+            prepared.time += start.elapsed();
+            self.used = self.used.max(prepared.end);
             if self.poison {
                 for block in &prepared.dead {
                     // SAFETY: places are inside the arena.
@@ -231,6 +236,21 @@ impl Engine for CpuEngine {
     }
 
     fn used_bytes(&self) -> usize {
-        self.used.get()
+        self.used
+    }
+
+    fn times(&self) -> Vec<OpTime> {
+        let mut times: Vec<OpTime> = Vec::new();
+        for (nodes, plan) in self.programs.iter().zip(&self.plan.programs) {
+            for (prepared, node) in nodes.iter().zip(&plan.program.nodes) {
+                let (op, runs, seconds) = (node.op.rule().name(), prepared.runs, prepared.time.as_secs_f64());
+                match times.iter_mut().find(|known| known.op == op) {
+                    Some(known) => (known.runs, known.seconds) = (known.runs + runs, known.seconds + seconds),
+                    None => times.push(OpTime { op, runs, seconds }),
+                }
+            }
+        }
+        times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        times
     }
 }

@@ -41,8 +41,8 @@ pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, Positions, Problem, Severity, inspect_images,
 };
 pub use loader::{
-    Batch, BatchBuffer, BatchReader, BatchShape, Loader, LoaderConfig, LoaderError, Patches, TargetKind,
-    TargetMap, Targets,
+    Batch, BatchBuffer, BatchReader, BatchShape, Loader, LoaderConfig, LoaderError, MakingTimes, Patches,
+    TargetKind, TargetMap, Targets,
 };
 pub use normalisation::{Intensity, Normalisation};
 pub use patch::{

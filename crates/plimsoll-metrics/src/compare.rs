@@ -83,6 +83,8 @@ impl Confusion {
 pub struct CaseFiles {
     prediction: VolumeFile,
     reference: VolumeFile,
+    /// All labels of both, in this order.
+    held: Option<[Mapped<u8>; 2]>,
 }
 
 impl CaseFiles {
@@ -91,8 +93,11 @@ impl CaseFiles {
     /// # Errors
     /// If a file cannot be read or the grids differ.
     pub fn open(prediction: &Path, reference: &Path) -> Result<CaseFiles, MetricError> {
-        let files =
-            CaseFiles { prediction: VolumeFile::open(prediction)?, reference: VolumeFile::open(reference)? };
+        let files = CaseFiles {
+            prediction: VolumeFile::open(prediction)?,
+            reference: VolumeFile::open(reference)?,
+            held: None,
+        };
         match files.geometry().difference(files.prediction.geometry(), TOLERANCE) {
             None => Ok(files),
             Some(difference) => Err(MetricError::Geometry {
@@ -108,6 +113,27 @@ impl CaseFiles {
         self.reference.geometry()
     }
 
+    /// Decodes files that would otherwise be decoded from the start for each region, if `budget` has the room.
+    pub(crate) fn hold(&mut self, budget: &Budget) -> Result<(), MetricError> {
+        let files = [&mut self.prediction, &mut self.reference];
+        if files.iter().all(|file| file.is_random_access()) {
+            return Ok(());
+        }
+        let whole = VoxelBox::whole(files[0].geometry().shape());
+        let room = || Mapped::<u8>::zeroed(budget, "label maps", whole.voxel_count()?).ok();
+        let Some(mut held) = room().zip(room()).map(<[_; 2]>::from) else { return Ok(()) };
+        for (file, labels) in files.into_iter().zip(&mut held) {
+            file.region_labels(0, whole, labels)?;
+        }
+        self.held = Some(held);
+        Ok(())
+    }
+
+    /// Gives up what is held; whether there was anything.
+    pub(crate) fn let_go(&mut self) -> bool {
+        self.held.take().is_some()
+    }
+
     /// Reads a region of the prediction and of the reference.
     ///
     /// # Errors
@@ -118,9 +144,24 @@ impl CaseFiles {
         prediction: &mut [u8],
         reference: &mut [u8],
     ) -> Result<(), MetricError> {
+        if let Some(held) = &self.held {
+            let shape = self.geometry().shape();
+            copy_region(&held[0], shape, region, prediction);
+            copy_region(&held[1], shape, region, reference);
+            return Ok(());
+        }
         self.prediction.region_labels(0, region, prediction)?;
         self.reference.region_labels(0, region, reference)?;
         Ok(())
+    }
+}
+
+/// Copies a region, which is of one plane, out of labels of `shape`.
+pub(crate) fn copy_region(labels: &[u8], shape: [usize; 3], region: VoxelBox, to: &mut [u8]) {
+    let [_, height, width] = shape;
+    let [z, y, x] = region.start;
+    for (row, to) in to.chunks_mut(region.shape[2].max(1)).enumerate() {
+        to.copy_from_slice(&labels[(z * height + y + row) * width + x..][..to.len()]);
     }
 }
 

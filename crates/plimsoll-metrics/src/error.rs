@@ -90,6 +90,11 @@ impl MetricError {
         }
     }
 
+    /// Whether there would be no error with more memory.
+    pub(crate) fn is_of_memory(&self) -> bool {
+        matches!(self, MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)))
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {

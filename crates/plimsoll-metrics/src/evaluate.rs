@@ -99,7 +99,8 @@ pub fn pair_cases(
 }
 
 /// Scores cases. Overlap takes two planes of memory; the other groups take, one class and one group at a time, up to
-/// some 10 bytes per voxel of the box of the class. `done` is told how many cases are.
+/// some 10 bytes per voxel of the box of the class. Where there is room for all labels of both files as well, compressed
+/// files are decoded only once. `done` is told how many cases are.
 ///
 /// # Errors
 /// If two files cannot be read or compared, or the memory for a class is not to be had.
@@ -125,7 +126,11 @@ fn evaluate_case(
     threads: usize,
 ) -> Result<CaseScores, MetricError> {
     let mut files = CaseFiles::open(&case.prediction, &case.reference)?;
-    let confusion = compare(&mut files, budget)?;
+    let of_shape = settings.groups.iter().any(|group| *group != Group::Overlap);
+    if of_shape {
+        files.hold(budget)?;
+    }
+    let confusion = within(&mut files, |files| compare(files, budget))?;
     let mut metrics = BTreeMap::new();
     for class in settings.classes.iter().copied() {
         let mut scores = if settings.groups.contains(&Group::Overlap) {
@@ -139,15 +144,28 @@ fn evaluate_case(
                 let others = settings.groups.iter().filter(|group| **group != Group::Overlap);
                 others.flat_map(|group| group.metrics()).for_each(|metric| scores.set(metric, f64::NAN));
             }
-            Some(bounds) => {
-                score_shape(class, &mut files, bounds, settings, budget, threads, &mut scores)
-                    .map_err(|error| error.in_class(&case.prediction, class))?;
+            Some(bounds) if of_shape => {
+                let score =
+                    |files: &mut _| score_shape(class, files, bounds, settings, budget, threads, &mut scores);
+                within(&mut files, score).map_err(|error| error.in_class(&case.prediction, class))?;
             }
+            Some(_) => (),
         }
         metrics.insert(class, scores);
     }
     let CasePaths { prediction, reference } = case.clone();
     Ok(CaseScores { prediction_file: prediction, reference_file: reference, metrics })
+}
+
+/// Tries again without what is held of the files, if there is no memory with it.
+fn within<T>(
+    files: &mut CaseFiles,
+    mut attempt: impl FnMut(&mut CaseFiles) -> Result<T, MetricError>,
+) -> Result<T, MetricError> {
+    match attempt(files) {
+        Err(error) if error.is_of_memory() && files.let_go() => attempt(files),
+        outcome => outcome,
+    }
 }
 
 /// What a class in this box takes, but for what depends on its surface and its components.
@@ -171,9 +189,6 @@ fn score_shape(
     threads: usize,
     scores: &mut Scores,
 ) -> Result<(), MetricError> {
-    if settings.groups.iter().all(|group| *group == Group::Overlap) {
-        return Ok(());
-    }
     // What cannot be done is refused before anything is read.
     let shape = files.geometry().shape();
     let needed = least_bytes(shape, bounds, &settings.groups);

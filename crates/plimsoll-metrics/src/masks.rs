@@ -6,7 +6,7 @@
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::VoxelBox;
 
-use crate::compare::CaseFiles;
+use crate::compare::{CaseFiles, copy_region};
 use crate::{Confusion, MetricError};
 
 /// Voxels of background that are kept around the box.
@@ -50,16 +50,10 @@ impl ClassMasks {
         for (z, (prediction, reference)) in planes.enumerate() {
             confusion.add_plane(z, width, reference, prediction);
         }
-        let copy = |from: &[u8], region: VoxelBox, to: &mut [u8]| {
-            let [z, y, x] = region.start;
-            for (row, to) in to.chunks_mut(region.shape[2].max(1)).enumerate() {
-                to.copy_from_slice(&from[(z * height + y + row) * width + x..][..to.len()]);
-            }
-        };
         let bounds = confusion.bounds(class).unwrap_or(VoxelBox { start: [0; 3], shape: [0; 3] });
         ClassMasks::cut(class, shape, spacing, bounds, budget, |region, planes| {
-            copy(prediction, region, planes.0);
-            copy(reference, region, planes.1);
+            copy_region(prediction, shape, region, planes.0);
+            copy_region(reference, shape, region, planes.1);
             Ok(())
         })
     }

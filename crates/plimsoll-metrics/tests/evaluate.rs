@@ -130,3 +130,20 @@ fn a_class_that_does_not_fit_is_refused_with_the_numbers() {
     assert!(text.contains(expected), "{text}");
     assert!(error.hint().unwrap().contains("--ram"));
 }
+
+#[test]
+fn what_is_held_of_files_is_given_up_before_a_class_is_refused() {
+    let folders = folders();
+    boxes(&folders);
+    let settings = Settings { groups: Group::ALL.into(), ..Settings::new(vec![0, 1]) };
+    let scores = |kib: u64| {
+        let summary = run_with(&folders, settings.clone(), Bytes(kib << 10)).ok()?;
+        Some(serde_json::to_string(&summary).unwrap())
+    };
+    let all = scores(8 << 10).unwrap();
+    // Both files are 117 KiB. From the least line upwards they fit not at all, then until a class needs their room, then always.
+    let by_line: Vec<Option<String>> = (600..1400).step_by(20).map(scores).collect();
+    let least = by_line.iter().position(Option::is_some).unwrap();
+    assert!(least > 0, "the lines begin below the least");
+    assert!(by_line[least..].iter().all(|scores| scores.as_ref() == Some(&all)));
+}

@@ -17,28 +17,53 @@ fn main() -> Result<(), Box<dyn Error>> {
     if std::env::args().any(|argument| argument == "--serve") {
         return serve();
     }
-    println!("{:<10}{:>14}{:>10}{:>14}{:>14}", "mask", "shape", "threads", "median ms", "ns per voxel");
+    println!(
+        "{:<10}{:>14}{:>10}{:>14}{:>14}{:>14}",
+        "mask", "shape", "threads", "median ms", "ns per voxel", "of a copy"
+    );
     for shape in [[72, 136, 136], [256, 256, 256]] {
+        let copies = [1, 2].map(|threads| copy_seconds(shape.iter().product(), threads));
         for kind in KINDS {
             let mask = mask(kind, shape).ok_or("no such kind of mask")?;
-            for threads in [1, 2] {
+            for (threads, copy) in (1..).zip(copies) {
                 let mut bench = Bench::new(mask.clone(), shape, [1.0; 3], Distance::ToBackground, threads);
-                let mut times: Vec<f64> = Vec::new();
-                for _ in 0..15 {
-                    times.push(bench.run()?);
-                }
-                times.sort_by(f64::total_cmp);
-                let median = times[times.len() / 2];
+                let median = median((0..15).map(|_| bench.run()).collect::<Result<_, _>>()?);
                 println!(
-                    "{kind:<10}{:>14}{threads:>10}{:>14.2}{:>14.2}",
+                    "{kind:<10}{:>14}{threads:>10}{:>14.2}{:>14.2}{:>14.2}",
                     format!("{}x{}x{}", shape[0], shape[1], shape[2]),
                     median * 1e3,
-                    median * 1e9 / mask.len() as f64
+                    median * 1e9 / mask.len() as f64,
+                    median / copy
                 );
             }
         }
     }
     Ok(())
+}
+
+fn median(mut seconds: Vec<f64>) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds[seconds.len() / 2]
+}
+
+/// How long it takes to copy as many `f32` as there are voxels: what no transform can undercut by much, as its result is as
+/// long.
+fn copy_seconds(voxels: usize, threads: usize) -> f64 {
+    let (from, mut to) = (vec![1.0f32; voxels], vec![0.0f32; voxels]);
+    let part = voxels.div_ceil(threads);
+    let once = |_| {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let mut parts = from.chunks(part).zip(to.chunks_mut(part));
+            let own = parts.next();
+            for (from, to) in parts {
+                scope.spawn(|| to.copy_from_slice(from));
+            }
+            own.into_iter().for_each(|(from, to)| to.copy_from_slice(from));
+        });
+        start.elapsed().as_secs_f64()
+    };
+    median((0..15).map(once).collect())
 }
 
 struct Bench {

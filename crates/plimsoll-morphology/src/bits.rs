@@ -28,7 +28,7 @@ impl<'a> BitVolume<'a> {
     /// The foreground of a mask.
     pub(crate) fn read(mask: &dyn Rows, shape: [usize; 3], carver: &mut Carver<'a>) -> BitVolume<'a> {
         let volume = BitVolume::new(shape, carver);
-        let bits = Bits { foreground: &mut *volume.words, boundary: None };
+        let bits = Bits { foreground: &mut *volume.words, boundary: None, soles: None };
         mask.bits(Instructions::widest(), 0, shape[2], false, bits);
         volume
     }

@@ -8,6 +8,9 @@ use crate::simd::{Instructions, Kernel, LANES, Simd};
 /// The bits of a word.
 pub(crate) const WORD: usize = u64::BITS as usize;
 
+/// What [`Bits::soles`] says of a piece of several labels.
+pub(crate) const SEVERAL: u32 = u32::MAX;
+
 /// Words for a row.
 pub(crate) fn words(width: usize) -> usize {
     width.div_ceil(WORD)
@@ -20,6 +23,9 @@ pub(crate) struct Bits<'a> {
     pub(crate) foreground: &'a mut [u64],
     /// Whether a voxel's label differs from its left neighbour's; nothing if nobody wants to know.
     pub(crate) boundary: Option<&'a mut [u64]>,
+    /// For each [`LANES`] voxels of a row, or what is left at its end, their only label beside the background; 0 if all are
+    /// background, [`SEVERAL`] if there are more. Nothing if nobody wants to know.
+    pub(crate) soles: Option<&'a mut [u32]>,
 }
 
 /// A mask by rows.
@@ -33,9 +39,6 @@ pub(crate) trait Rows: Sync {
 
     /// The label of a voxel.
     fn number(&self, at: usize) -> u32;
-
-    /// Where a voxel lies in memory, for [`crate::simd::prefetch`].
-    fn bytes(&self) -> (*const [u8], usize);
 }
 
 impl<L: Label> Rows for &[L] {
@@ -53,10 +56,6 @@ impl<L: Label> Rows for &[L] {
 
     fn number(&self, at: usize) -> u32 {
         self[at].number()
-    }
-
-    fn bytes(&self) -> (*const [u8], usize) {
-        (std::ptr::slice_from_raw_parts(self.as_ptr().cast(), size_of_val(*self)), size_of::<L>())
     }
 }
 
@@ -79,6 +78,7 @@ impl<L: Label> Kernel for Read<'_, L> {
             return;
         };
         let boundary = boundary.chunks_exact_mut(words);
+        let mut soles = self.bits.soles.map(|soles| soles.chunks_exact_mut(self.width.div_ceil(LANES)));
         for (row, (foreground, boundary)) in
             self.voxels.chunks_exact(self.width).zip(foreground.zip(boundary))
         {
@@ -87,6 +87,9 @@ impl<L: Label> Kernel for Read<'_, L> {
                 label_boundaries::<L, S>(row, boundary);
             } else {
                 foreground_boundaries(row.len(), foreground, boundary);
+            }
+            if let Some(soles) = soles.as_mut().and_then(Iterator::next) {
+                only_labels(row, foreground, soles);
             }
         }
     }
@@ -99,23 +102,44 @@ fn read_foreground<L: Label, S: Simd>(row: &[L], foreground: &mut [u64]) {
         *word = S::bits(&labels.map(|label| u8::from(label.is_foreground())));
     }
     if let (Some(last), 1..) = (foreground.last_mut(), rest.len()) {
-        *last = bits::<S>(rest.iter().map(|label| label.is_foreground()));
+        *last = few_bits(rest.iter().map(|label| label.is_foreground()));
     }
 }
 
 #[inline(always)]
 fn label_boundaries<L: Label, S: Simd>(row: &[L], boundary: &mut [u64]) {
+    // The first voxel's left neighbour is like itself.
+    let mut left = 0;
     for (at, word) in boundary.iter_mut().enumerate() {
-        // The first voxel's left neighbour is like itself.
-        let first = (at * WORD).max(1);
-        let last = (at * WORD + WORD).min(row.len());
-        let labels = &row[first.min(last)..last];
-        let lefts = &row[first - 1..];
-        *word = bits::<S>(labels.iter().zip(lefts).map(|(label, left)| label != left));
-        if at == 0 {
-            *word <<= 1;
-        }
+        let (here, right) = (&row[at * WORD..], &row[at * WORD + 1..]);
+        // Whether a voxel differs from its right neighbour.
+        let differs = match (here.first_chunk::<WORD>(), right.first_chunk::<WORD>()) {
+            (Some(here), Some(right)) => S::bits(&std::array::from_fn(|at| u8::from(here[at] != right[at]))),
+            _ => few_bits(here.iter().zip(right).map(|(here, right)| here != right)),
+        };
+        *word = differs << 1 | left;
+        left = differs >> (WORD - 1);
     }
+}
+
+#[inline(always)]
+fn only_labels<L: Label>(row: &[L], foreground: &[u64], soles: &mut [u32]) {
+    let inside = |piece: usize| (foreground[piece * LANES / WORD] >> (piece * LANES % WORD)) as u32;
+    let (whole, rest) = row.as_chunks::<LANES>();
+    for (piece, (sole, labels)) in soles.iter_mut().zip(whole).enumerate() {
+        *sole = only_label(labels, inside(piece));
+    }
+    if let Some(sole) = soles.get_mut(whole.len()) {
+        *sole = only_label(rest, inside(whole.len()));
+    }
+}
+
+#[inline(always)]
+fn only_label<L: Label>(labels: &[L], inside: u32) -> u32 {
+    let Some(first) = labels.get(inside.trailing_zeros() as usize) else { return 0 };
+    // All are looked at, so that it is done for many at a time.
+    let other = labels.iter().fold(false, |other, label| other | (label != first) & label.is_foreground());
+    if other { SEVERAL } else { first.number() }
 }
 
 #[inline(always)]
@@ -135,10 +159,6 @@ fn foreground_boundaries(width: usize, foreground: &[u64], boundary: &mut [u64])
 
 /// Up to as many bits as a word has.
 #[inline(always)]
-fn bits<S: Simd>(flags: impl Iterator<Item = bool>) -> u64 {
-    let mut bytes = [0; WORD];
-    for (byte, flag) in bytes.iter_mut().zip(flags) {
-        *byte = u8::from(flag);
-    }
-    S::bits(&bytes)
+fn few_bits(flags: impl Iterator<Item = bool>) -> u64 {
+    flags.enumerate().fold(0, |word, (at, flag)| word | u64::from(flag) << at)
 }

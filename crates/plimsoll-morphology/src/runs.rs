@@ -57,7 +57,7 @@ impl<'a> RunReader<'a> {
     /// Reads slice `z`, for [`RunReader::row`].
     pub(crate) fn read(&mut self, z: usize) {
         let start = z * self.height * self.width;
-        let bits = Bits { foreground: self.foreground, boundary: Some(self.boundary) };
+        let bits = Bits { foreground: self.foreground, boundary: Some(self.boundary), soles: None };
         self.mask.bits(self.instructions, start, self.width, self.kind == Kind::Label, bits);
     }
 

@@ -5,29 +5,65 @@
 
 use std::marker::PhantomData;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread;
 
-/// Runs `work(worker, units)` for every unit below `count`, `grain` at a time, on one thread per worker; the calling thread
-/// takes the first of them. A worker is what one thread may use as its own.
-pub(crate) fn for_each<W: Send>(
-    workers: impl Iterator<Item = W>,
+/// A part of the work, which begins when all of the one before is done.
+struct Phase {
     count: usize,
     grain: usize,
-    work: impl Fn(&mut W, Range<usize>) + Sync,
+    next: AtomicUsize,
+    done: AtomicUsize,
+}
+
+/// Tells the other threads, which wait for its units, if a thread panics.
+struct Alarm<'a>(&'a AtomicBool);
+
+impl Drop for Alarm<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_or(thread::panicking(), Relaxed);
+    }
+}
+
+/// Runs `work(worker, phase, units)` for every unit of the first phase, then for every one of the next, on one thread per
+/// worker; the calling thread takes the first of them. A worker is what one thread may use as its own. Of each phase, how many
+/// units there are, and how many are taken at a time.
+pub(crate) fn in_phases<W: Send, const N: usize>(
+    workers: impl Iterator<Item = W>,
+    phases: [(usize, usize); N],
+    work: impl Fn(&mut W, usize, Range<usize>) + Sync,
 ) {
-    let next = AtomicUsize::new(0);
+    let phases = phases.map(|(count, grain)| Phase {
+        count,
+        grain,
+        next: AtomicUsize::new(0),
+        done: AtomicUsize::new(0),
+    });
+    let failed = AtomicBool::new(false);
     let take = |mut worker: W| {
-        loop {
-            let start = next.fetch_add(grain, Relaxed);
-            if start >= count {
-                return;
+        let _alarm = Alarm(&failed);
+        for (number, Phase { count, grain, next, done }) in phases.iter().enumerate() {
+            loop {
+                let start = next.fetch_add(*grain, Relaxed);
+                if start >= *count {
+                    break;
+                }
+                let end = (start + grain).min(*count);
+                work(&mut worker, number, start..end);
+                done.fetch_add(end - start, Release);
             }
-            work(&mut worker, start..(start + grain).min(count));
+            // No longer than a portion takes, so not worth a sleep.
+            while done.load(Acquire) < *count {
+                if failed.load(Relaxed) {
+                    return;
+                }
+                thread::yield_now();
+            }
         }
     };
     // No more threads than there are portions.
-    let mut workers = workers.take(count.div_ceil(grain)).peekable();
+    let portions = phases.iter().map(|phase| phase.count.div_ceil(phase.grain)).max();
+    let mut workers = workers.take(portions.unwrap_or(0)).peekable();
     let Some(own) = workers.next() else { return };
     if workers.peek().is_none() {
         // A scope would allocate.

@@ -1,6 +1,7 @@
 //! The seam between plans and devices.
 
 use plimsoll_graph::TensorId;
+use serde::Serialize;
 
 /// Values on their way to a tensor, in the logical order of its shape, whatever the backend's layout is.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,17 @@ pub enum HostSliceMut<'a> {
     F32(&'a mut [f32]),
     /// For labels.
     U8(&'a mut [u8]),
+}
+
+/// What all nodes of one kind have taken.
+#[derive(Clone, Debug, Serialize)]
+pub struct OpTime {
+    /// The kind, as [`Rule::name`](plimsoll_graph::Rule::name) has it.
+    pub op: &'static str,
+    /// How often one was run.
+    pub runs: u64,
+    /// How long they took together.
+    pub seconds: f64,
 }
 
 /// A plan on a device, ready to run: the arena is allocated and every kernel is prepared. Offsets and pointers stay inside.
@@ -42,4 +54,7 @@ pub trait Engine: Send {
 
     /// Bytes of the arena, from its start, that the nodes run so far were given.
     fn used_bytes(&self) -> usize;
+
+    /// What the nodes of all runs so far took, by kind, the longest first.
+    fn times(&self) -> Vec<OpTime>;
 }

@@ -26,7 +26,7 @@ pub mod recompute;
 pub mod search;
 pub mod verify;
 
-pub use engine::{Engine, HostSlice, HostSliceMut};
+pub use engine::{Engine, HostSlice, HostSliceMut, OpTime};
 pub use error::{PlanError, Unsupported};
 pub use layout::Layout;
 pub use plan::{Block, Options, Plan, ProgramPlan};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cpu::{CpuEngine, CpuOptions};
 use plimsoll_data::{
-    BatchReader, CacheStatistics, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, Patches, Sampler,
-    Scratch, VolumeCache,
+    BatchReader, CacheStatistics, Dataset, Fold, Inspection, Loader, LoaderConfig, MakingTimes, Mode,
+    Patches, Sampler, Scratch, VolumeCache,
 };
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{Program, Role, TensorId};
@@ -18,7 +18,7 @@ use plimsoll_memory::{
     watched_allocations,
 };
 use plimsoll_nn::{TargetMap, Variant, initial_values, names};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut, OpTime};
 use serde::Serialize;
 
 use crate::checkpoint::{PartSums, Progress};
@@ -109,6 +109,12 @@ pub struct RunRecord {
     pub cache: CacheSummary,
     /// What ran the steps.
     pub engine: String,
+    /// What that took, validation included, by kind of operation, the longest first.
+    pub ops: Vec<OpTime>,
+    /// What making batches took of the processors.
+    pub batches: MakingTimes,
+    /// How long steps waited for a batch, of this process.
+    pub waiting_seconds: f64,
     /// The moving average of the pseudo-Dice.
     pub ema_pseudo_dice: Option<f64>,
 }
@@ -175,6 +181,7 @@ struct Run {
     /// Room for the parts of a loss.
     parts: Vec<f32>,
     seconds: Vec<f64>,
+    waiting: Duration,
     allocations: u64,
 }
 
@@ -307,6 +314,7 @@ impl Run {
             inputs,
             parts: vec![0.0; part_count],
             seconds,
+            waiting: Duration::ZERO,
             allocations: 0,
         })
     }
@@ -360,7 +368,9 @@ impl Run {
         let step = self.progress.steps;
         let (training, seed) = (&self.planned.config.training, self.planned.config.seed);
         let rates = training.optimizer.rates(self.planned.config.schedule.at(step), step + 1);
+        let asked = Instant::now();
         let batch = self.loader.next_batch()?;
+        self.waiting += asked.elapsed();
         let per_epoch = self.planned.config.iterations_per_epoch;
         let program = training.loss.variant_at(&self.planned.variants, step, per_epoch);
         let inputs = &self.inputs.gradients[program];
@@ -527,6 +537,9 @@ impl Run {
             heap: heap_use(),
             cache: self.patches.cache().statistics().into(),
             engine: self.engine.describe(),
+            ops: self.engine.times(),
+            batches: self.patches.times(),
+            waiting_seconds: self.waiting.as_secs_f64(),
             ema_pseudo_dice: self.progress.ema,
         };
         write_json(&self.folder.join(RUN_FILE), &record)?;

@@ -1,9 +1,12 @@
 //! Making the batch of one step. It is all that the threads of a loader do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use plimsoll_memory::{Budget, Bytes};
+use rustix::time::{ClockId, clock_gettime};
+use serde::Serialize;
 
 use crate::dataset::{Case, Dataset};
 use crate::loader::slot::{BatchBuffer, BatchShape};
@@ -20,6 +23,18 @@ pub struct Patches {
     cases: Vec<(Case, Vec<Intensity>)>,
     cache: Arc<VolumeCache>,
     targets: Targets,
+    /// In nanoseconds.
+    on_patches: AtomicU64,
+    on_maps: AtomicU64,
+}
+
+/// What making batches took of the processors, of all threads together.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MakingTimes {
+    /// For images and labels: decoding, cutting out, augmenting.
+    pub patch_seconds: f64,
+    /// For maps of the labels.
+    pub map_seconds: f64,
 }
 
 impl Patches {
@@ -45,7 +60,9 @@ impl Patches {
             cases.push((case, intensities));
         }
         let targets = Targets::default();
-        Ok(Patches { sampler, channels: dataset.channels.len(), cases, cache, targets })
+        let channels = dataset.channels.len();
+        let nothing = AtomicU64::default;
+        Ok(Patches { sampler, channels, cases, cache, targets, on_patches: nothing(), on_maps: nothing() })
     }
 
     /// The same, with maps of the labels.
@@ -66,6 +83,12 @@ impl Patches {
     /// The decoded volumes.
     pub fn cache(&self) -> &VolumeCache {
         &self.cache
+    }
+
+    /// What making batches took so far.
+    pub fn times(&self) -> MakingTimes {
+        let seconds = |of: &AtomicU64| Duration::from_nanos(of.load(Ordering::Relaxed)).as_secs_f64();
+        MakingTimes { patch_seconds: seconds(&self.on_patches), map_seconds: seconds(&self.on_maps) }
     }
 
     /// The shape of a batch of so many patches.
@@ -94,16 +117,26 @@ impl Patches {
             let recipe = self.sampler.recipe(mode, seed, step, sample);
             *case = recipe.case();
             let (files, intensities) = &self.cases[recipe.case()];
+            let start = processor_nanos();
             CaseSource::open(files, intensities, true, &self.cache)
                 .map_err(PatchError::from)
                 .and_then(|mut source| pull(&recipe, &mut source, image, Some(labels), scratch))
                 .map_err(Box::new)
                 .map_err(|problem| LoaderError::Patch { step, case: files.id.clone(), problem })?;
+            let pulled = processor_nanos();
             let place = (mode, step, sample as usize);
             self.targets.fill(place, (labels, patch), &mut batch.targets, target_scratch)?;
+            self.on_patches.fetch_add(pulled - start, Ordering::Relaxed);
+            self.on_maps.fetch_add(processor_nanos() - pulled, Ordering::Relaxed);
         }
         Ok(())
     }
+}
+
+/// What this thread has had of the processors.
+fn processor_nanos() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Makes single batches when they are asked for, on the thread that asks.

@@ -21,7 +21,7 @@ use plimsoll_memory::Budget;
 
 pub use config::LoaderConfig;
 pub use error::LoaderError;
-pub use fill::{BatchReader, Patches};
+pub use fill::{BatchReader, MakingTimes, Patches};
 pub use slot::{Batch, BatchBuffer, BatchShape};
 pub use target::{TargetKind, TargetMap, Targets};
 

@@ -14,6 +14,7 @@
 //! to row, they are then equal to within rounding in every row of fewer than 2²⁴ that the decision is used for.
 
 use std::iter;
+use std::ops::Range;
 
 use super::store::Store;
 use crate::simd::{LANES, Simd};
@@ -39,17 +40,6 @@ pub(super) struct Axis<'a> {
     weight: f32,
     /// The costs of the distances from the row `n − 1 + BETWEEN` before to as many behind.
     costs: &'a [f32],
-    /// The rows that are decided one by one, in order.
-    turns: &'a [Turn],
-}
-
-/// A row that is decided, with a row above and one below that come before it; both are the row itself where there is none.
-#[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C)]
-pub(super) struct Turn {
-    row: u32,
-    above: u32,
-    below: u32,
 }
 
 impl<'a> Axis<'a> {
@@ -58,33 +48,14 @@ impl<'a> Axis<'a> {
         2 * (n - 1 + BETWEEN) + 1
     }
 
-    /// The turns of a column of `n` rows.
-    pub(super) fn turns_len(n: usize) -> usize {
-        Self::order(n).count()
-    }
-
-    /// Fills the tables for a column of `n` rows, in units in which distance 1 costs `weight`.
-    pub(super) fn new(n: usize, weight: f32, costs: &'a mut [f32], turns: &'a mut [Turn]) -> Axis<'a> {
+    /// Fills the table for columns of up to `n` rows, in units in which distance 1 costs `weight`.
+    pub(super) fn new(weight: f32, costs: &'a mut [f32]) -> Axis<'a> {
         let middle = costs.len() / 2;
         for (at, cost) in costs.iter_mut().enumerate() {
             let distance = at.abs_diff(middle) as f64;
             *cost = (distance * distance * f64::from(weight)) as f32;
         }
-        for (turn, [row, above, below]) in turns.iter_mut().zip(Self::order(n)) {
-            *turn = Turn { row: row as u32, above: above as u32, below: below as u32 };
-        }
-        Axis { weight, costs, turns }
-    }
-
-    /// The first and the last row, and then rows half as far apart each time, down to [`STEP`].
-    fn order(n: usize) -> impl Iterator<Item = [usize; 3]> {
-        let last = n - 1;
-        let ends = [[0, 0, 0], [last, 0, last]].into_iter().take(n);
-        let steps = iter::successors(Some(n.next_power_of_two() / 2), |step| Some(step / 2));
-        let between = steps.take_while(|step| *step >= STEP).flat_map(move |step| {
-            (step..last).step_by(2 * step).map(move |y| [y, y - step, (y + step).min(last)])
-        });
-        ends.chain(between)
+        Axis { weight, costs }
     }
 
     /// The costs of the distances 0, 1, 2, and so on.
@@ -109,7 +80,23 @@ pub(super) struct EnvelopeScratch<'a> {
     pub(super) rank: &'a mut [u32],
 }
 
-/// Columns side by side.
+/// The runs of rows that are not all zero. Rows on the two sides of a row of zeroes know nothing of each other.
+pub(super) fn runs(greatest: &[f32]) -> impl Iterator<Item = Range<usize>> {
+    let mut from = 0;
+    iter::from_fn(move || {
+        let first = from + greatest[from..].iter().position(|greatest| *greatest > 0.0)?;
+        let more = greatest[first..].iter().position(|greatest| *greatest == 0.0);
+        from = more.map_or(greatest.len(), |more| first + more);
+        Some(first..from)
+    })
+}
+
+/// A run with the rows of zeroes on its sides, if it does not reach the end of the `n` rows.
+pub(super) fn with_ends(run: &Range<usize>, n: usize) -> Range<usize> {
+    run.start.saturating_sub(1)..(run.end + 1).min(n)
+}
+
+/// Columns side by side: a run, see [`with_ends`].
 pub(super) struct Columns<'a, 'w> {
     /// The values, row by row: zero where a voxel is a site itself. A row is infinite in all lanes or in none. Rows that are
     /// all infinite or zero need not have been written.
@@ -122,26 +109,32 @@ pub(super) struct Columns<'a, 'w> {
 }
 
 impl Columns<'_, '_> {
-    /// The envelope, row by row, to `store`.
+    /// The envelope, row by row, to `store`; not of the rows of zeroes, which stay what they are.
     #[inline(always)]
     pub(super) fn lower_envelope<S: Simd>(&mut self, store: &Store<'_>) {
         let n = self.values.len();
         let candidates = self.list();
         if candidates == 0 {
-            // All rows are zero, or all are infinite.
-            for y in 0..n {
-                if self.greatest[0] == 0.0 { store.zero(y) } else { store.infinite(y) }
-            }
+            // Without sites the run is all there is.
+            (0..n).for_each(|y| store.infinite(y));
             return;
         }
         // Beyond the ends there is no row to learn from.
         let all = Apexes { least: 0, greatest: candidates as u32 - 1 };
-        for turn in self.axis.turns {
-            let above = if turn.above == turn.row { all } else { self.scratch.apexes[turn.above as usize] };
-            let below = if turn.below == turn.row { all } else { self.scratch.apexes[turn.below as usize] };
-            self.decide::<S>(turn.row as usize, above.least as usize, below.greatest as usize, store);
-        }
+        self.decide::<S>(0, all, all, store);
         let last = n - 1;
+        if last > 0 {
+            self.decide::<S>(last, self.scratch.apexes[0], all, store);
+        }
+        let mut step = n.next_power_of_two() / 2;
+        while step >= STEP {
+            for y in (step..last).step_by(2 * step) {
+                let apexes = &self.scratch.apexes;
+                let (above, below) = (apexes[y - step], apexes[(y + step).min(last)]);
+                self.decide::<S>(y, above, below, store);
+            }
+            step /= 2;
+        }
         for y in (0..last).step_by(STEP) {
             let next = (y + STEP).min(last);
             if next > y + 1 {
@@ -150,30 +143,20 @@ impl Columns<'_, '_> {
         }
     }
 
-    /// Lists the rows whose parabolas can matter: those that are not infinite, and of a run of zero rows only the ends, as
-    /// seen from the rows that are not zero. How many there are.
+    /// Lists the rows whose parabolas can matter: those that are not infinite. How many there are.
     #[inline(always)]
     fn list(&mut self) -> usize {
-        let n = self.values.len();
         let EnvelopeScratch { rows, rank, .. } = &mut *self.scratch;
         let mut count = 0;
-        let mut before = 0.0;
-        for y in 0..n {
-            let own = self.greatest[y];
+        for (y, (own, values)) in self.greatest.iter().zip(self.values.iter_mut()).enumerate() {
             rank[y] = count as u32;
             rows[count] = y as u32;
-            if own == 0.0 {
-                let behind = if y + 1 < n { self.greatest[y + 1] } else { 0.0 };
-                if before > 0.0 || behind > 0.0 {
-                    self.values[y] = [0.0; LANES];
-                    count += 1;
-                }
-            } else {
-                count += usize::from(own < f32::INFINITY);
+            count += usize::from(*own < f32::INFINITY);
+            if *own == 0.0 {
+                *values = [0.0; LANES];
             }
-            before = own;
         }
-        rank[n] = count as u32;
+        rank[self.greatest.len()] = count as u32;
         count
     }
 
@@ -195,18 +178,16 @@ impl Columns<'_, '_> {
         (least.max(near).min(to), to)
     }
 
-    /// Row `y`, whose candidates are known to be from `least` to `greatest`, and its apexes.
+    /// Row `y`, whose candidates are known to be from the least `above` to the greatest `below`, and its apexes.
     #[inline(always)]
-    fn decide<S: Simd>(&mut self, y: usize, least: usize, greatest: usize, store: &Store<'_>) {
+    fn decide<S: Simd>(&mut self, y: usize, above: Apexes, below: Apexes, store: &Store<'_>) {
         let highest = self.greatest[y];
         if highest == 0.0 {
-            // Below this row, nothing before it matters; above it, nothing after it.
-            let rank = &self.scratch.rank;
-            self.scratch.apexes[y] = Apexes { least: rank[y], greatest: rank[y + 1].max(1) - 1 };
-            store.zero(y);
+            let own = self.scratch.rank[y];
+            self.scratch.apexes[y] = Apexes { least: own, greatest: own };
             return;
         }
-        let (from, to) = self.within_reach(y, y + 1, highest, least, greatest);
+        let (from, to) = self.within_reach(y, y + 1, highest, above.least as usize, below.greatest as usize);
         let costs = self.axis.costs_from(y);
         let mut lowest = S::splat(f32::INFINITY);
         let mut at = S::index(0);
@@ -226,12 +207,6 @@ impl Columns<'_, '_> {
     #[inline(always)]
     fn between<S: Simd>(&mut self, first: usize, end: usize, store: &Store<'_>) {
         let highest = self.greatest[first..end].iter().fold(0.0, |a, &b| if a < b { b } else { a });
-        if highest == 0.0 {
-            for y in first..end {
-                store.zero(y);
-            }
-            return;
-        }
         let least = self.scratch.apexes[first - 1].least as usize;
         let greatest = self.scratch.apexes[end].greatest as usize;
         let (from, to) = self.within_reach(first, end, highest, least, greatest);
@@ -264,10 +239,10 @@ impl Columns<'_, '_> {
             lowest.store(row);
         }
         for (y, row) in (first..end).zip(&rows) {
-            if self.greatest[y] == 0.0 { store.zero(y) } else { store.row(y, S::load(row)) }
+            store.row(y, S::load(row));
         }
         if store.features.is_some() {
-            for (y, at) in (first..end).zip(at).filter(|(y, _)| self.greatest[*y] > 0.0) {
+            for (y, at) in (first..end).zip(at) {
                 self.give_apexes::<S>(y, at, store);
             }
         }

@@ -15,7 +15,7 @@ const STRIDE: usize = 4;
 pub(super) struct LabelColumns<'a> {
     /// For each voxel, what is known of its distance to another label; zero for background.
     pub(super) values: &'a [[f32; LANES]],
-    /// The greatest of each row. A row for which it is zero need not have been written.
+    /// The greatest of each row.
     pub(super) greatest: &'a [f32],
     /// Its label.
     pub(super) labels: &'a [[u32; LANES]],
@@ -23,11 +23,11 @@ pub(super) struct LabelColumns<'a> {
 }
 
 /// Writes the labels other than background to `few`, in the order in which they are met. How many; nothing if they are more
-/// than fit. Rows whose `greatest` value is zero are all background.
+/// than fit.
 #[inline(always)]
-pub(super) fn distinct(labels: &[[u32; LANES]], greatest: &[f32], few: &mut [u32]) -> Option<usize> {
+pub(super) fn distinct(labels: &[[u32; LANES]], few: &mut [u32]) -> Option<usize> {
     let mut count = 0;
-    for (row, _) in labels.iter().zip(greatest).filter(|(_, greatest)| **greatest > 0.0) {
+    for row in labels {
         while let Some(label) = stranger(row, &few[..count]) {
             *few.get_mut(count)? = label;
             count += 1;
@@ -55,8 +55,8 @@ struct Found {
 }
 
 impl LabelColumns<'_> {
-    /// The least of `value + cost` for each voxel, row by row, to `store`. An apex is the row of another voxel, or of the
-    /// voxel itself.
+    /// The least of `value + cost` for each voxel, row by row, to `store`; not of the rows of zeroes. An apex is the row of
+    /// another voxel, or of the voxel itself.
     #[inline(always)]
     pub(super) fn nearest<S: Simd>(&self, store: &Store<'_>) {
         let n = self.values.len();
@@ -66,7 +66,6 @@ impl LabelColumns<'_> {
             let mut distance = 1;
             let mut greatest = self.greatest[y];
             if greatest == 0.0 {
-                store.zero(y);
                 continue;
             }
             while distance < n && costs[distance] < greatest {

@@ -14,7 +14,6 @@ mod store;
 mod tile;
 
 use passes::{Data, Unit, Work};
-use scratch::Worker;
 use store::Finish;
 
 pub use store::NO_FEATURE;
@@ -22,7 +21,7 @@ pub use store::NO_FEATURE;
 use crate::grid::{check_length, check_numbered, check_spacing, voxels};
 use crate::rows::Rows;
 use crate::simd::{Instructions, LANES};
-use crate::workers::{Parts, for_each};
+use crate::workers::{Parts, in_phases};
 use crate::{Label, MorphologyError};
 
 /// What a distance is measured to.
@@ -108,8 +107,8 @@ fn without_flat_axes(shape: [usize; 3], spacing: [f64; 3]) -> ([usize; 3], [f64;
     }
 }
 
-/// The bytes of scratch that [`edt`] takes: a slice or a plane and some rows per thread, and one byte for every 32 voxels. 0
-/// for a shape that is too large to address or has no voxels.
+/// The bytes of scratch that [`edt`] takes: a slice or a plane and some rows per thread, and one byte for every 32 voxels, or
+/// five where there may be many labels. 0 for a shape that is too large to address or has no voxels.
 pub fn scratch_bytes(shape: [usize; 3], options: &EdtOptions, threads: usize) -> usize {
     bytes(shape, options, threads, false)
 }
@@ -196,30 +195,34 @@ fn run(
     let out = Parts::new(out);
     let features = Parts::new(features);
     let (shared, rest) = scratch::shared(job, scratch);
-    let pieces = Parts::new(shared.pieces);
+    let (pieces, soles) = (Parts::new(shared.pieces), Parts::new(shared.soles));
     let axes = shared.axes;
-    let data = Data { job, mask, instructions, axes, out: &out, features: &features, pieces: &pieces };
-    let work = |worker: &mut Worker<'_>, unit| instructions.run(Work { data, worker, unit });
+    let data = Data {
+        job,
+        mask,
+        instructions,
+        axes,
+        out: &out,
+        features: &features,
+        pieces: &pieces,
+        soles: &soles,
+    };
     let [depth, height, _] = job.shape;
-    for_each(scratch::workers(job, rest), depth, 1, |worker, slices| {
-        slices.for_each(|z| work(worker, Unit::Slice(z)));
-    });
-    let workers = scratch::workers(job, rest);
     let tiles = job.tiles();
-    if job.tiles_at_once == tiles {
-        // Rows next to each other share cache lines: several to a portion.
-        let grain = (height / job.threads / 8).clamp(1, 16);
-        for_each(workers, height, grain, |worker, heights| {
-            heights.for_each(|y| work(worker, Unit::Plane(y, 0..tiles)));
-        });
-    } else {
-        for_each(workers, height * tiles, 1, |worker, units| {
-            for unit in units {
-                let (y, tile) = (unit / tiles, unit % tiles);
-                work(worker, Unit::Plane(y, tile..tile + 1));
-            }
-        });
-    }
+    // Of the last pass, all tiles at a height; rows next to each other share cache lines, so several to a portion.
+    let whole_rows = job.tiles_at_once == tiles;
+    let last =
+        if whole_rows { (height, (height / job.threads / 8).clamp(1, 16)) } else { (height * tiles, 1) };
+    in_phases(scratch::workers(job, rest), [(depth, 1), last], |worker, phase, units| {
+        for unit in units {
+            let unit = match phase {
+                0 => Unit::Slice(unit),
+                _ if whole_rows => Unit::Plane(unit, 0..tiles),
+                _ => Unit::Plane(unit / tiles, unit % tiles..unit % tiles + 1),
+            };
+            instructions.run(Work { data, worker: &mut *worker, unit });
+        }
+    });
     Ok(())
 }
 

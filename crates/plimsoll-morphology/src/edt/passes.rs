@@ -28,6 +28,8 @@ pub(super) struct Data<'a> {
     pub(super) features: &'a Parts<'a, u32>,
     /// For each row of the volume, its pieces: see [`piece`].
     pub(super) pieces: &'a Parts<'a, u8>,
+    /// Their only labels: see [`Bits`]. Empty if there are only two.
+    pub(super) soles: &'a Parts<'a, u32>,
 }
 
 /// What one thread does at a time.
@@ -47,6 +49,7 @@ pub(super) struct Work<'a, 'w> {
 
 impl Kernel for Work<'_, '_> {
     #[inline(always)]
+    #[allow(unsafe_code)]
     fn run<S: Simd>(self) {
         let Work { data, worker, unit } = self;
         let [depth, height, width] = data.job.shape;
@@ -54,7 +57,10 @@ impl Kernel for Work<'_, '_> {
         let (rows, first, stride, axis, indices) = match &unit {
             Unit::Slice(z) => {
                 let all_labels = data.job.distance == Distance::ToOtherLabel;
-                let bits = Bits { foreground: worker.foreground, boundary: Some(worker.boundary) };
+                // SAFETY: a slice belongs to one unit of work.
+                let soles =
+                    all_labels.then(|| unsafe { data.soles.part(z * height * tiles, height * tiles) });
+                let bits = Bits { foreground: worker.foreground, boundary: Some(worker.boundary), soles };
                 data.mask.bits(data.instructions, z * height * width, width, all_labels, bits);
                 for y in 0..height {
                     data.row::<S>(worker, *z, y);
@@ -125,19 +131,10 @@ impl Data<'_> {
             let to = worker.plane_features[y..].iter_mut().step_by(height).take(tiles);
             bits.features(width, start as u32, signed, to);
         }
-        let to = worker.plane_labels.iter_mut().skip(y).step_by(height);
-        for (index, (lanes, kind)) in to.zip(pieces).enumerate() {
-            self.labels(lanes, *kind, start + index * LANES, LANES.min(width - index * LANES));
-        }
-    }
-
-    /// The labels of the piece that starts at voxel `start`.
-    #[inline(always)]
-    fn labels(&self, lanes: &mut [u32; LANES], kind: u8, start: usize, busy: usize) {
-        if kind == piece::ZERO {
-            *lanes = [0; LANES];
-        } else {
-            self.mask.numbers(start, lanes, busy);
+        if self.job.distance == Distance::ToOtherLabel {
+            // SAFETY: as for the pieces.
+            let soles = unsafe { self.soles.part(row * tiles, tiles) };
+            worker.soles[y..].iter_mut().step_by(height).zip(soles).for_each(|(to, sole)| *to = *sole);
         }
     }
 
@@ -159,7 +156,13 @@ impl Data<'_> {
             }
             match *piece {
                 piece::ZERO => *greatest = 0.0,
-                piece::INFINITE => *greatest = f32::INFINITY,
+                piece::INFINITE => {
+                    *greatest = f32::INFINITY;
+                    // Where there are parts it is a value like others.
+                    if self.job.distance != Distance::ToBackground {
+                        worker.plane[at * depth + z] = [f32::INFINITY; LANES];
+                    }
+                }
                 _ => {
                     let lanes = &mut worker.plane[at * depth + z];
                     // SAFETY: as for the pieces.
@@ -171,10 +174,9 @@ impl Data<'_> {
                 // SAFETY: as for the pieces.
                 copy_lanes(lanes, unsafe { self.features.part(start, busy) });
             }
-            if let Some(lanes) = worker.plane_labels.get_mut(at * depth + z) {
-                let (bytes, size) = self.mask.bytes();
-                prefetch(bytes, ahead * size, busy * size);
-                self.labels(lanes, *piece, start, busy);
+            if let Some(sole) = worker.soles.get_mut(at * depth + z) {
+                // SAFETY: as for the pieces.
+                *sole = unsafe { self.soles.part(row * self.job.tiles() + index, 1) }[0];
             }
         }
     }

@@ -15,7 +15,7 @@ const LANE_BITS: u64 = u64::MAX >> (WORD - LANES);
 pub(super) struct Piece<'a> {
     /// The values, unless the kind is [`piece::ZERO`].
     pub(super) values: &'a mut [f32; LANES],
-    /// The greatest of their magnitudes.
+    /// The greatest of them, which means nothing where some are negative.
     pub(super) greatest: &'a mut f32,
     /// See [`piece`].
     pub(super) kind: &'a mut u8,

@@ -1,6 +1,6 @@
 //! How the caller's scratch is divided.
 
-use super::envelope::{Apexes, Axis, Turn};
+use super::envelope::{Apexes, Axis};
 use super::{Distance, Job};
 use crate::carve::{Carver, LINE, bytes_of, sum};
 use crate::rows::words;
@@ -19,9 +19,11 @@ pub(super) struct Worker<'a> {
     pub(super) greatest: &'a mut [f32],
     /// The nearest voxels, as `plane`; empty if they are not wanted.
     pub(super) plane_features: &'a mut [[u32; LANES]],
-    /// The labels, as `plane`; empty if there are only two.
-    pub(super) plane_labels: &'a mut [[u32; LANES]],
-    /// A part of a tile of `n` rows, and the greatest of each row; empty if tiles have only one part.
+    /// The only label of each row of a tile, see [`crate::rows::Bits`]; empty if there are only two.
+    pub(super) soles: &'a mut [u32],
+    /// The labels of `n` rows; empty if there are only two.
+    pub(super) labels: &'a mut [[u32; LANES]],
+    /// A part of `n` rows, and the greatest of each row; empty if there is only one part.
     pub(super) part: &'a mut [[f32; LANES]],
     pub(super) part_greatest: &'a mut [f32],
     /// See [`super::envelope::EnvelopeScratch`].
@@ -34,8 +36,10 @@ pub(super) struct Worker<'a> {
 pub(super) struct Shared<'a> {
     /// The depth and the height.
     pub(super) axes: [Axis<'a>; 2],
-    /// A byte per piece.
+    /// What is known of each piece: see [`super::store::piece`].
     pub(super) pieces: &'a mut [u8],
+    /// The only label of each piece, see [`crate::rows::Bits`]; empty if there are only two.
+    pub(super) soles: &'a mut [u32],
 }
 
 /// How long each buffer of a worker is.
@@ -44,6 +48,7 @@ struct Lengths {
     bits: usize,
     plane: usize,
     features: usize,
+    soles: usize,
     labels: usize,
     part: usize,
     n: usize,
@@ -60,7 +65,8 @@ impl Lengths {
             bits: words(width).saturating_mul(height),
             plane,
             features: only_if(job.features, plane),
-            labels: only_if(job.distance == Distance::ToOtherLabel, plane),
+            soles: only_if(job.distance == Distance::ToOtherLabel, plane),
+            labels: only_if(job.distance == Distance::ToOtherLabel, n),
             part: only_if(job.distance != Distance::ToBackground, n),
             n,
         }
@@ -74,6 +80,7 @@ impl Lengths {
             bytes_of::<[f32; LANES]>(self.plane),
             bytes_of::<f32>(self.plane),
             bytes_of::<[u32; LANES]>(self.features),
+            bytes_of::<u32>(self.soles),
             bytes_of::<[u32; LANES]>(self.labels),
             bytes_of::<[f32; LANES]>(self.part),
             bytes_of::<f32>(self.part),
@@ -88,8 +95,9 @@ fn pieces(job: &Job) -> usize {
     job.shape[0] * job.shape[1] * job.tiles()
 }
 
-fn axis_bytes(n: usize) -> usize {
-    sum([bytes_of::<f32>(Axis::costs_len(n)), bytes_of::<Turn>(Axis::turns_len(n))])
+/// The pieces of which the label is kept.
+fn soles(job: &Job) -> usize {
+    if job.distance == Distance::ToOtherLabel { pieces(job) } else { 0 }
 }
 
 /// The bytes that `job` needs, wherever the buffer starts.
@@ -97,9 +105,10 @@ pub(super) fn bytes(job: &Job) -> usize {
     let [depth, height, _] = job.shape;
     sum([
         LINE - 1,
-        axis_bytes(depth),
-        axis_bytes(height),
+        bytes_of::<f32>(Axis::costs_len(depth)),
+        bytes_of::<f32>(Axis::costs_len(height)),
         bytes_of::<u8>(pieces(job)),
+        bytes_of::<u32>(soles(job)),
         Lengths::of(job).bytes().saturating_mul(job.threads),
     ])
 }
@@ -108,12 +117,10 @@ pub(super) fn bytes(job: &Job) -> usize {
 pub(super) fn shared<'a>(job: &Job, scratch: &'a mut [u8]) -> (Shared<'a>, &'a mut [u8]) {
     let mut carver = Carver::new(scratch);
     let [depth, height, _] = job.shape;
-    let mut axis = |n: usize, weight: f32| {
-        Axis::new(n, weight, carver.take(Axis::costs_len(n)), carver.take(Axis::turns_len(n)))
-    };
+    let mut axis = |n: usize, weight: f32| Axis::new(weight, carver.take(Axis::costs_len(n)));
     let axes = [axis(depth, job.weights[0]), axis(height, job.weights[1])];
-    let pieces = carver.take(pieces(job));
-    (Shared { axes, pieces }, carver.rest())
+    let (pieces, soles) = (carver.take(pieces(job)), carver.take(soles(job)));
+    (Shared { axes, pieces, soles }, carver.rest())
 }
 
 /// Divides what [`shared`] left among the threads.
@@ -128,7 +135,8 @@ pub(super) fn workers<'a>(job: &Job, scratch: &'a mut [u8]) -> impl Iterator<Ite
             plane: carver.take(lengths.plane),
             greatest: carver.take(lengths.plane),
             plane_features: carver.take(lengths.features),
-            plane_labels: carver.take(lengths.labels),
+            soles: carver.take(lengths.soles),
+            labels: carver.take(lengths.labels),
             part: carver.take(lengths.part),
             part_greatest: carver.take(lengths.part),
             apexes: carver.take(lengths.n),

@@ -1,5 +1,7 @@
 //! Where the rows of an envelope go.
 
+use std::ops::Range;
+
 use crate::simd::{LANES, Simd};
 use crate::workers::Parts;
 
@@ -33,17 +35,8 @@ pub(super) enum Pass<'a> {
     Last(Finish),
 }
 
-/// Some of a tile's voxels, where a pass is made for each part on its own. The others are zero in this part's envelope, so
-/// that the parts add up to the whole.
-#[derive(Clone, Copy)]
-pub(super) struct Part<'a> {
-    /// The greatest of each row of the whole tile, where a row of zeroes has been written before.
-    pub(super) greatest: Option<&'a [f32]>,
-    /// Which voxels these are.
-    pub(super) members: Members<'a>,
-}
-
-/// The voxels of a part.
+/// The voxels of a part, where a pass is made for each part of a tile on its own. The others are zero in this part's envelope,
+/// so that the parts add up to the whole.
 #[derive(Clone, Copy)]
 pub(super) enum Members<'a> {
     /// Those whose values are negative, or those whose values are not.
@@ -67,13 +60,14 @@ impl Members<'_> {
 pub(super) struct Features<'a> {
     /// Their numbers.
     pub(super) known: &'a [[u32; LANES]],
-    /// The labels of the tile, if there are many; else empty.
+    /// The labels, if the nearest voxels of many labels are looked for at once; else empty.
     pub(super) labels: &'a [[u32; LANES]],
     /// Where the result goes.
     pub(super) to: &'a Parts<'a, u32>,
 }
 
 /// Writes rows into a volume.
+#[derive(Clone, Copy)]
 pub(super) struct Store<'a> {
     pub(super) out: &'a Parts<'a, f32>,
     /// The number of the voxel of row 0 and lane 0.
@@ -87,10 +81,8 @@ pub(super) struct Store<'a> {
     pub(super) root: bool,
     /// What values, or their roots, are multiplied by.
     pub(super) scale: f32,
-    /// Whether they are added to what is there.
-    pub(super) adds: bool,
-    /// All voxels of the tile, if this is empty.
-    pub(super) part: Option<Part<'a>>,
+    /// All voxels, if this is empty. Otherwise these are added to what is there.
+    pub(super) part: Option<Members<'a>>,
     /// Empty if they are not wanted.
     pub(super) features: Option<Features<'a>>,
 }
@@ -103,13 +95,13 @@ impl Store<'_> {
         let values = values.times(S::splat(self.scale));
         let to = self.to(y);
         if self.busy == LANES {
-            let values = if self.adds { S::load(to).plus(values) } else { values };
+            let values = if self.part.is_some() { S::load(to).plus(values) } else { values };
             values.store(to);
         } else {
             let mut lanes = [0.0; LANES];
             values.store(&mut lanes);
             for (to, value) in to.iter_mut().zip(lanes) {
-                *to = if self.adds { *to + value } else { value };
+                *to = if self.part.is_some() { *to + value } else { value };
             }
         }
     }
@@ -120,22 +112,50 @@ impl Store<'_> {
         self.features(y, |features, lane| {
             let apex = apexes[lane] as usize;
             let is_site = match self.part {
-                Some(part) => !part.members.contain(apex, lane),
+                Some(members) => !members.contain(apex, lane),
                 None => features.labels.get(apex).is_some_and(|row| row[lane] != features.labels[y][lane]),
             };
             if is_site { (self.start + apex * self.stride + lane) as u32 } else { features.known[apex][lane] }
         });
     }
 
-    /// Row `y` was zero and still is.
+    /// Row `y` before its parts are added: zero, and measured to what it was.
     #[inline(always)]
-    pub(super) fn zero(&self, y: usize) {
-        if let (false, Some(part)) = (self.adds, self.part)
-            && part.greatest.is_none_or(|greatest| greatest[y] > 0.0)
-        {
-            self.to(y).fill(0.0);
+    pub(super) fn clear(&self, y: usize) {
+        self.to(y).fill(0.0);
+        self.keep(y..y + 1);
+    }
+
+    /// These rows were zero and still are.
+    #[inline(always)]
+    pub(super) fn keep(&self, rows: Range<usize>) {
+        if self.features.is_some() {
+            rows.for_each(|y| self.features(y, |features, lane| features.known[y][lane]));
         }
-        self.features(y, |features, lane| features.known[y][lane]);
+    }
+
+    /// The same for the rows from `first`, which is 0 there.
+    #[inline(always)]
+    pub(super) fn skipping(&self, first: usize) -> Self {
+        Store {
+            start: self.start + first * self.stride,
+            pass: match self.pass {
+                Pass::Inner { pieces, first: piece, stride } => {
+                    Pass::Inner { pieces, first: piece + first * stride, stride }
+                }
+                last @ Pass::Last(_) => last,
+            },
+            part: self.part.map(|members| match members {
+                Members::Negative(negative, values) => Members::Negative(negative, &values[first..]),
+                Members::Label(label, labels) => Members::Label(label, &labels[first..]),
+            }),
+            features: self.features.map(|features| Features {
+                known: &features.known[first..],
+                labels: features.labels.get(first..).unwrap_or_default(),
+                to: features.to,
+            }),
+            ..*self
+        }
     }
 
     /// Row `y` was infinite and still is, like all others.
@@ -143,7 +163,7 @@ impl Store<'_> {
     #[allow(unsafe_code)]
     pub(super) fn infinite(&self, y: usize) {
         match (self.pass, self.part) {
-            (Pass::Inner { pieces, first, stride }, None) => {
+            (Pass::Inner { pieces, first, stride }, None) if self.scale > 0.0 => {
                 // SAFETY: a piece belongs to its tile.
                 unsafe { pieces.part(first + y * stride, 1) }.fill(piece::INFINITE);
             }
@@ -171,12 +191,7 @@ impl Store<'_> {
         let to = unsafe { features.to.part(self.start + y * self.stride, self.busy) };
         for (lane, to) in to.iter_mut().enumerate() {
             match self.part {
-                Some(part) if !part.members.contain(y, lane) => {
-                    // What is in no part, the background among labels, stays what it was.
-                    if !self.adds {
-                        *to = features.known[y][lane];
-                    }
-                }
+                Some(members) if !members.contain(y, lane) => {}
                 _ => *to = feature(features, lane),
             }
         }

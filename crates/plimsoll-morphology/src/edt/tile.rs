@@ -3,11 +3,12 @@
 use std::ops::Range;
 
 use super::Distance;
-use super::envelope::{Axis, Columns, EnvelopeScratch};
+use super::envelope::{Axis, Columns, EnvelopeScratch, runs, with_ends};
 use super::labels::{LabelColumns, distinct};
 use super::passes::Data;
 use super::scratch::Worker;
-use super::store::{Features, Finish, Members, Part, Pass, Store};
+use super::store::{Features, Finish, Members, Pass, Store};
+use crate::rows::SEVERAL;
 use crate::simd::{LANES, Simd};
 
 /// Where the columns come from and go to.
@@ -28,14 +29,20 @@ pub(super) struct Tile<'a> {
 /// is soon found by looking around.
 const FEW: usize = 16;
 
+/// Room for a part of some rows, and for its envelope.
+struct Room<'a, 'w> {
+    values: &'a mut [[f32; LANES]],
+    greatest: &'a mut [f32],
+    scratch: EnvelopeScratch<'w>,
+}
+
 impl Tile<'_> {
-    /// The pass, in as many parts as it takes.
+    /// The pass, run by run, each in as many parts as it takes.
     #[inline(always)]
     pub(super) fn pass<S: Simd>(&self, data: &Data<'_>, worker: &mut Worker<'_>) {
-        let Worker { part, part_greatest, apexes, rows, rank, .. } = worker;
         let values = &mut worker.plane[self.rows.clone()];
         let greatest = &worker.greatest[self.rows.clone()];
-        let labels = worker.plane_labels.get(self.rows.clone()).unwrap_or_default();
+        let soles = worker.soles.get(self.rows.clone()).unwrap_or_default();
         let finish = match self.pass {
             Pass::Inner { .. } => Finish { root: false, scale: 1.0 },
             Pass::Last(finish) => finish,
@@ -48,74 +55,115 @@ impl Tile<'_> {
             pass: self.pass,
             root: finish.root,
             scale: finish.scale,
-            adds: false,
             part: None,
             features: data.job.features.then(|| Features {
                 known: &worker.plane_features[self.rows.clone()],
-                labels,
+                labels: &[],
                 to: data.features,
             }),
         };
-        let mut few = [0; FEW];
-        let parts = match data.job.distance {
-            Distance::ToBackground => 1,
-            Distance::Signed => 2,
-            Distance::ToOtherLabel => match distinct(labels, greatest, &mut few) {
-                Some(count) => count,
-                None => {
-                    let columns = LabelColumns { values, greatest, labels, axis: self.axis };
-                    return columns.nearest::<S>(&store);
-                }
-            },
-        };
         let n = values.len();
-        if parts == 0 {
-            (0..n).for_each(|y| store.zero(y));
+        let Worker { part, part_greatest, labels, apexes, rows, rank, .. } = worker;
+        let mut room =
+            Room { values: part, greatest: part_greatest, scratch: EnvelopeScratch { apexes, rows, rank } };
+        if data.job.distance == Distance::Signed {
+            return self.signs::<S>(values, &mut room, &store);
         }
-        for (at, label) in few.into_iter().take(parts).enumerate() {
-            let (own, own_greatest, part) = match data.job.distance {
-                Distance::ToBackground => (&mut *values, greatest, None),
-                Distance::Signed => {
-                    let negative = at == 1;
-                    let sign = S::splat(if negative { -1.0 } else { 1.0 });
-                    split(values, part, part_greatest, |_, values| {
-                        S::load(values).times(sign).greater(S::splat(0.0))
-                    });
-                    let members = Members::Negative(negative, values);
-                    let part_of = Part { greatest: None, members };
-                    (&mut part[..n], &part_greatest[..n], Some(part_of))
+        let mut done = 0;
+        for run in runs(greatest) {
+            store.keep(done..run.start);
+            done = run.end;
+            let ends = with_ends(&run, n);
+            let store = store.skipping(ends.start);
+            let (values, greatest) = (&mut values[ends.clone()], &greatest[ends.clone()]);
+            // There are none to look at where only the background is another label.
+            let (sole, run) = (soles.get(run.start), soles.get(run).unwrap_or_default());
+            if sole == Some(&SEVERAL) || run.iter().any(|other| Some(other) != sole) {
+                let labels = &mut labels[..ends.len()];
+                for (y, (lanes, greatest)) in ends.zip(labels.iter_mut().zip(greatest)) {
+                    if *greatest == 0.0 {
+                        *lanes = [0; LANES];
+                    } else {
+                        data.mask.numbers(self.start + y * self.stride, lanes, self.busy);
+                    }
                 }
-                Distance::ToOtherLabel => {
-                    split(values, part, part_greatest, |y, values| {
-                        // A row that is zero as a whole need not have been written.
-                        let all = if greatest[y] > 0.0 { S::load(values) } else { S::splat(0.0) };
-                        all.only_equal(&labels[y], label)
-                    });
-                    let members = Members::Label(label, labels);
-                    let part_of = Part { greatest: Some(greatest), members };
-                    (&mut part[..n], &part_greatest[..n], Some(part_of))
-                }
+                self.labels::<S>(values, greatest, labels, &mut room, &store);
+            } else {
+                let mut columns = Columns { values, greatest, axis: self.axis, scratch: &mut room.scratch };
+                columns.lower_envelope::<S>(&store);
+            }
+        }
+        store.keep(done..n);
+    }
+
+    /// A run of several labels.
+    #[inline(always)]
+    fn labels<S: Simd>(
+        &self,
+        values: &[[f32; LANES]],
+        greatest: &[f32],
+        labels: &[[u32; LANES]],
+        room: &mut Room<'_, '_>,
+        store: &Store<'_>,
+    ) {
+        let mut few = [0; FEW];
+        let Some(count) = distinct(labels, &mut few) else {
+            let features = store.features.map(|features| Features { labels, ..features });
+            let columns = LabelColumns { values, greatest, labels, axis: self.axis };
+            return columns.nearest::<S>(&Store { features, ..*store });
+        };
+        (0..values.len()).filter(|y| greatest[*y] > 0.0).for_each(|y| store.clear(y));
+        for &label in &few[..count] {
+            let own = |y: usize| {
+                // A row that is zero as a whole need not have been written.
+                let all = if greatest[y] > 0.0 { S::load(&values[y]) } else { S::splat(0.0) };
+                all.only_equal(&labels[y], label)
             };
-            let scratch = &mut EnvelopeScratch { apexes, rows, rank };
-            let mut columns = Columns { values: own, greatest: own_greatest, axis: self.axis, scratch };
-            let negative = matches!(part, Some(Part { members: Members::Negative(true, _), .. }));
-            let scale = if negative { -store.scale } else { store.scale };
-            columns.lower_envelope::<S>(&Store { scale, adds: at > 0, part, ..store });
+            let store = Store { part: Some(Members::Label(label, labels)), ..*store };
+            room.envelope(self.axis, values.len(), own, &store);
+        }
+    }
+
+    /// All rows, of distances with signs.
+    #[inline(always)]
+    fn signs<S: Simd>(&self, values: &[[f32; LANES]], room: &mut Room<'_, '_>, store: &Store<'_>) {
+        let (mut outside, mut inside) = (S::splat(0.0), S::splat(0.0));
+        for row in values {
+            outside = outside.greater(S::load(row));
+            inside = inside.greater(S::load(row).times(S::splat(-1.0)));
+        }
+        let there = [outside.greatest() > 0.0, inside.greatest() > 0.0];
+        let both = there == [true; 2];
+        if both {
+            (0..values.len()).for_each(|y| store.clear(y));
+        }
+        for (sign, there) in [1.0, -1.0].into_iter().zip(there) {
+            if !there {
+                continue;
+            }
+            let own = |y: usize| S::load(&values[y]).times(S::splat(sign)).greater(S::splat(0.0));
+            let part = both.then_some(Members::Negative(sign < 0.0, values));
+            let store = Store { part, scale: sign * store.scale, ..*store };
+            room.envelope(self.axis, values.len(), own, &store);
         }
     }
 }
 
-/// Makes a part of a tile, and the greatest of each row, from the tile.
-#[inline(always)]
-fn split<S: Simd>(
-    values: &[[f32; LANES]],
-    part: &mut [[f32; LANES]],
-    greatest: &mut [f32],
-    own: impl Fn(usize, &[f32; LANES]) -> S,
-) {
-    for (y, (values, (part, greatest))) in values.iter().zip(part.iter_mut().zip(greatest)).enumerate() {
-        let own = own(y, values);
-        own.store(part);
-        *greatest = own.greatest();
+impl Room<'_, '_> {
+    /// Adds the envelope of `n` rows of a part, which has runs of its own.
+    #[inline(always)]
+    fn envelope<S: Simd>(&mut self, axis: Axis<'_>, n: usize, rows: impl Fn(usize) -> S, store: &Store<'_>) {
+        let (values, greatest) = (&mut self.values[..n], &mut self.greatest[..n]);
+        for (y, (values, greatest)) in values.iter_mut().zip(greatest.iter_mut()).enumerate() {
+            let row = rows(y);
+            row.store(values);
+            *greatest = row.greatest();
+        }
+        for run in runs(greatest) {
+            let ends = with_ends(&run, n);
+            let (values, greatest) = (&mut values[ends.clone()], &greatest[ends.clone()]);
+            let mut columns = Columns { values, greatest, axis, scratch: &mut self.scratch };
+            columns.lower_envelope::<S>(&store.skipping(ends.start));
+        }
     }
 }

@@ -12,6 +12,9 @@ use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::report::{Table, json};
 
+/// Kinds of operations of which the summary says what they took.
+const LONGEST: usize = 4;
+
 /// Trains a fold.
 pub fn run(args: &Train, as_json: bool) -> Outcome {
     let stop = stop_on_signals()?;
@@ -117,5 +120,13 @@ pub fn summary(record: &RunRecord) {
     println!(
         "{} steps, {:.3} s each; peak resident {} of the line's {line}; {} heap allocations in steps",
         record.steps, record.seconds_per_step, record.peak_rss_bytes, record.heap_allocations_in_steps
+    );
+    let all: f64 = record.ops.iter().map(|time| time.seconds).sum();
+    let longest = record.ops.iter().take(LONGEST);
+    let shares = longest.map(|time| format!("{} {:.1} %", time.op, 100.0 * time.seconds / all));
+    println!(
+        "{all:.1} s of computing: {}; {:.1} s of waiting for batches",
+        shares.collect::<Vec<_>>().join(", "),
+        record.waiting_seconds
     );
 }
