@@ -178,6 +178,29 @@ fn without_another_side_distances_are_infinite_and_there_is_no_feature() {
     }
 }
 
+/// Boxes, so that labels touch here and there, fill pieces of rows or leave slices to one label.
+#[test]
+fn distances_to_other_labels_are_those_of_each_label_as_a_mask() {
+    let mut random = Random(9);
+    for case in 0..60 {
+        let shape = [1 + random.below(24), 1 + random.below(60), 1 + random.below(140)];
+        let mask = random_mask(&mut random, shape, [3, 7, 40][case % 3]);
+        let found = transform(&mask, shape, [1.0; 3], Distance::ToOtherLabel, 1 + case % 3);
+        let mut labels = mask.clone();
+        labels.sort_unstable();
+        labels.dedup();
+        for label in labels.into_iter().filter(|label| *label != 0) {
+            let alone: Vec<bool> = mask.iter().map(|other| *other == label).collect();
+            let expected = transform(&alone, shape, [1.0; 3], Distance::ToBackground, 1);
+            let of_label = (0..mask.len()).filter(|at| alone[*at]);
+            for at in of_label {
+                assert_eq!(found[at], expected[at], "case {case}, label {label}, voxel {at} of {shape:?}");
+            }
+        }
+        assert!((0..mask.len()).all(|at| mask[at] != 0 || found[at] == 0.0));
+    }
+}
+
 #[test]
 fn one_voxel_is_measured_to_from_everywhere() {
     let (shape, spacing) = ([40, 70, 90], [3.0, 0.5, 0.25]);

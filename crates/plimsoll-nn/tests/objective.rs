@@ -208,3 +208,21 @@ fn components_that_see_shapes_become_coarser_as_far_as_they_may() {
     assert_eq!(scales, [[2, 1], [4, 2], [8, 4], [8, 8]]);
     assert!(Objective::default().coarser().is_none(), "sums have no scale");
 }
+
+#[test]
+fn means_over_voxels_need_the_whole_batch_where_a_label_is_ignored() {
+    let per_sample = r#"{"name": "soft_dice"}, {"name": "cldice"}, {"name": "toploss_simple"}"#;
+    for (components, of_all, with_ignored) in [
+        (per_sample, false, false),
+        (r#"{"name": "cross_entropy"}"#, false, true),
+        (r#"{"name": "cross_entropy", "weight": 0.0}"#, false, false),
+        (r#"{"name": "surface_distance"}"#, false, true),
+        (r#"{"name": "cldice", "every": 2, "otherwise": "boundary_l1"}"#, false, true),
+        (r#"{"name": "soft_dice", "batch": true}"#, true, true),
+    ] {
+        let whole = objective(components);
+        let ignoring = Objective { ignore: Some(2), ..whole.clone() };
+        let found = [whole, ignoring].map(|loss| loss.needs_whole_batch());
+        assert_eq!(found, [of_all, with_ignored], "{components}");
+    }
+}

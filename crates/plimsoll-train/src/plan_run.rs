@@ -182,7 +182,7 @@ pub fn run_curve(
 fn micro_batches(config: &RunConfig, is_set: bool) -> Vec<usize> {
     let training = &config.training;
     let batch = training.batch;
-    // Parts of a batch would change a Dice over the whole batch.
+    // Parts of a batch would change quotients over the whole batch.
     let whole_only = training.loss.needs_whole_batch();
     (1..=batch)
         .rev()

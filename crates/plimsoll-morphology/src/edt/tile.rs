@@ -43,25 +43,8 @@ impl Tile<'_> {
         let values = &mut worker.plane[self.rows.clone()];
         let greatest = &worker.greatest[self.rows.clone()];
         let soles = worker.soles.get(self.rows.clone()).unwrap_or_default();
-        let finish = match self.pass {
-            Pass::Inner { .. } => Finish { root: false, scale: 1.0 },
-            Pass::Last(finish) => finish,
-        };
-        let store = Store {
-            out: data.out,
-            start: self.start,
-            stride: self.stride,
-            busy: self.busy,
-            pass: self.pass,
-            root: finish.root,
-            scale: finish.scale,
-            part: None,
-            features: data.job.features.then(|| Features {
-                known: &worker.plane_features[self.rows.clone()],
-                labels: &[],
-                to: data.features,
-            }),
-        };
+        let known = worker.plane_features.get(self.rows.clone()).unwrap_or_default();
+        let store = self.store(data, known);
         let n = values.len();
         let Worker { part, part_greatest, labels, apexes, rows, rank, .. } = worker;
         let mut room =
@@ -94,6 +77,26 @@ impl Tile<'_> {
             }
         }
         store.keep(done..n);
+    }
+
+    /// Where all rows go.
+    #[inline(always)]
+    fn store<'a>(&'a self, data: &Data<'a>, known: &'a [[u32; LANES]]) -> Store<'a> {
+        let Finish { root, scale } = match self.pass {
+            Pass::Inner { .. } => Finish { root: false, scale: 1.0 },
+            Pass::Last(finish) => finish,
+        };
+        Store {
+            out: data.out,
+            start: self.start,
+            stride: self.stride,
+            busy: self.busy,
+            pass: self.pass,
+            root,
+            scale,
+            part: None,
+            features: data.job.features.then_some(Features { known, labels: &[], to: data.features }),
+        }
     }
 
     /// A run of several labels.

@@ -93,10 +93,10 @@ impl Term {
     }
 
     /// Whether it cannot be taken of a batch in parts.
-    fn needs_whole_batch(&self) -> bool {
+    fn needs_whole_batch(&self, ignores: bool) -> bool {
         match self {
-            Term::Sums(component) => component.needs_whole_batch(),
-            Term::Structure(structure) => structure.needs_whole_batch(),
+            Term::Sums(component) => component.needs_whole_batch(ignores),
+            Term::Structure(structure) => structure.needs_whole_batch(ignores),
         }
     }
 
@@ -111,7 +111,8 @@ impl Term {
 impl Objective {
     /// Whether it cannot be taken of a batch in parts.
     pub fn needs_whole_batch(&self) -> bool {
-        self.components.iter().any(|term| term.weight() != 0.0 && term.needs_whole_batch())
+        let ignores = self.ignore.is_some();
+        self.components.iter().any(|term| term.weight() != 0.0 && term.needs_whole_batch(ignores))
     }
 
     /// The same with all components that see shapes at half the resolution, if there are any and that may be.

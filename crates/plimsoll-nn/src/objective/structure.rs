@@ -241,13 +241,15 @@ impl Structure {
         self.common().scale
     }
 
-    /// Whether it cannot be taken of a batch in parts.
-    pub(super) fn needs_whole_batch(&self) -> bool {
-        match self {
+    /// Whether it cannot be taken of a batch in parts, see [`Component::needs_whole_batch`](ops::Component::needs_whole_batch).
+    pub(super) fn needs_whole_batch(&self, ignores: bool) -> bool {
+        let itself = match self {
             Structure::LogHausdorffDt(_) => true,
             Structure::SkeletonRecall(options) => options.batch,
-            _ => false,
-        }
+            Structure::Boundary(_) | Structure::HausdorffDt(_) | Structure::SurfaceDistance(_) => ignores,
+            Structure::ClDice(_) | Structure::MorphSkeleton(_) | Structure::ToplossSimple(_) => false,
+        };
+        itself || ignores && self.timing().otherwise == Otherwise::BoundaryL1
     }
 
     /// What is wrong with its options: which, its value, and what it must be.

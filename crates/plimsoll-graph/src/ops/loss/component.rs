@@ -316,15 +316,16 @@ impl Component {
         self.class_weights().get(class).map_or(1.0, |weight| f64::from(*weight))
     }
 
-    /// Whether it cannot be taken of a batch in parts: its quotient is of sums over all samples.
-    pub fn needs_whole_batch(&self) -> bool {
+    /// Whether it cannot be taken of a batch in parts: its quotient is of sums over all samples. Where there is a label that
+    /// `ignores`, samples differ in how many voxels they bring to a mean.
+    pub fn needs_whole_batch(&self, ignores: bool) -> bool {
         match self {
             Component::SoftDice(dice) | Component::LogCoshDice(dice) => dice.batch,
             Component::GeneralizedDice(dice) => dice.batch,
             Component::Tversky(tversky) => tversky.batch,
             Component::FocalTversky(tversky) => tversky.batch,
-            Component::CrossEntropy(entropy) => !entropy.class_weights.is_empty(),
-            Component::WeightedBce(_) | Component::Focal(_) => false,
+            Component::CrossEntropy(entropy) => ignores || !entropy.class_weights.is_empty(),
+            Component::WeightedBce(_) | Component::Focal(_) => ignores,
         }
     }
 

@@ -129,11 +129,6 @@ impl Loss {
             && !self.components.iter().any(weighted)
     }
 
-    /// Whether it cannot be taken of a batch in parts.
-    pub fn needs_whole_batch(&self) -> bool {
-        self.components.iter().any(|component| component.weight() != 0.0 && component.needs_whole_batch())
-    }
-
     /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats); `visit` gets what else follows,
     /// slopes and factors as derivatives of `upstream` times the loss. Nothing is allocated.
     pub fn value(
