@@ -60,7 +60,13 @@ impl ConfigError {
                 let up = [0, 1, 2].map(|axis| patch[axis].next_multiple_of(multiple[axis]));
                 Some(format!("the next larger patch that fits is {} × {} × {}", up[0], up[1], up[2]))
             }
-            _ => None,
+            ConfigError::Length { list: setting, .. } | ConfigError::Value { setting, .. } => {
+                Some(format!("leave `{setting}` out for its default; docs/settings.md says what is possible"))
+            }
+            ConfigError::Loss { .. } => {
+                Some("docs/settings.md lists the components of a loss and their options".into())
+            }
+            ConfigError::Graph(_) => None,
         }
     }
 }

@@ -107,7 +107,7 @@ impl Training {
             return value(
                 "micro_batch",
                 self.micro_batch,
-                "a loss with quotients or ignored voxels over the whole batch cannot be taken in parts",
+                "what this loss divides by is of the whole batch, which cannot be taken in parts",
             );
         }
         let mut targets = Vec::new();

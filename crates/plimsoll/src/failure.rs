@@ -1,27 +1,28 @@
 //! What a command ends with when it fails: one line that says what is wrong, and one that says what to do.
 
 use std::fmt;
+use std::io;
+use std::path::Path;
 
 /// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
     error: anyhow::Error,
-    hint: Option<String>,
+    hint: String,
 }
 
 /// What a command returns.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 impl Failure {
-    /// From a message of the command line's own.
-    pub fn new(message: impl fmt::Display) -> Failure {
-        Failure { error: anyhow::anyhow!("{message}"), hint: None }
+    /// From a message of the command line's own, with what to do about it.
+    pub fn new(message: impl fmt::Display, hint: impl Into<String>) -> Failure {
+        Failure { error: anyhow::anyhow!("{message}"), hint: hint.into() }
     }
 
-    /// With what to do about it.
-    pub fn hint(mut self, hint: impl Into<String>) -> Failure {
-        self.hint = Some(hint.into());
-        self
+    /// From what the system said of a file or a folder.
+    pub fn of_path(path: &Path, error: &io::Error) -> Failure {
+        Failure::new(format!("{}: {error}", path.display()), way_out_of(error.kind()))
     }
 
     /// Prints it to the standard error stream.
@@ -34,10 +35,34 @@ impl Failure {
                 line = format!("{line}: {cause}");
             }
         }
-        eprintln!("error: {}", line.replace('\n', " "));
-        if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
+        eprintln!("error: {}\nhint: {}", line.replace('\n', " "), self.hint);
+    }
+}
+
+/// What to do about an error of the system's.
+fn way_out_of(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "check who may read and write there, or choose another place"
         }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => {
+            "a file is where a folder must be: choose another place, or move it away"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on that disk, or choose another one"
+        }
+        _ => "check the path, the disk and who may write there",
+    }
+}
+
+/// What to do about an error that does not say so itself.
+fn way_out(error: &anyhow::Error) -> String {
+    let said_by_system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
+    match said_by_system {
+        Some(error) => way_out_of(error.kind()).into(),
+        None if error.chain().any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise --ram".into(),
+        None => "docs/settings.md says what can be set, and --help what a command takes".into(),
     }
 }
 
@@ -47,7 +72,8 @@ macro_rules! with_hint {
         $(impl From<$error> for Failure {
             fn from(error: $error) -> Failure {
                 let hint = error.hint();
-                Failure { error: error.into(), hint }
+                let error = anyhow::Error::from(error);
+                Failure { hint: hint.unwrap_or_else(|| way_out(&error)), error }
             }
         })*
     };
@@ -58,7 +84,8 @@ macro_rules! without_hint {
     ($($error:ty),* $(,)?) => {
         $(impl From<$error> for Failure {
             fn from(error: $error) -> Failure {
-                Failure { error: error.into(), hint: None }
+                let error = anyhow::Error::from(error);
+                Failure { hint: way_out(&error), error }
             }
         })*
     };

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
         Err(wrong) => {
             let text = wrong.to_string();
             let line = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-            Failure::new(line).hint("`plimsoll help`, or a command with --help, lists what there is").print();
+            Failure::new(line, "`plimsoll help`, or a command with --help, lists what there is").print();
             return ExitCode::from(2);
         }
     };

@@ -60,8 +60,7 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
         writer.write_image_data(&pixels)?;
         Ok(writer.finish()?)
     };
-    plimsoll_data::atomic::write(path, write)
-        .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    plimsoll_data::atomic::write(path, write).map_err(|error| Failure::of_path(path, &error))
 }
 
 /// The place along each canonical axis with the most foreground; the middle, where there is none.
@@ -122,7 +121,10 @@ struct Slice {
 fn slice(files: &Files<'_>, view: &View, budget: &Budget) -> Outcome<Slice> {
     let out_shape = [1, view.height, view.width];
     let pixels = view.height * view.width;
-    let wrong = |error: &dyn std::fmt::Display| Failure::new(format!("cannot draw a slice: {error}"));
+    let wrong = |error: &dyn std::fmt::Display| {
+        let hint = "leave --pictures out, and look at the case with `plimsoll inspect`";
+        Failure::new(format!("cannot draw a slice: {error}"), hint)
+    };
     let labels_of = |path: &Path| -> Outcome<Vec<u8>> {
         let mut file = VolumeFile::open(path)?;
         let shape = file.geometry().shape();

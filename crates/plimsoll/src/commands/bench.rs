@@ -100,7 +100,7 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
     if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
         let needed = Bytes::of(arena_bytes);
         let message = format!("an arena of {asked} is not enough: the least that was found is {needed}");
-        return Err(Failure::new(message).hint(format!("--arena {arena_bytes}")));
+        return Err(Failure::new(message, format!("--arena {arena_bytes}")));
     }
     let recompute_flops_fraction = plan.programs[0].recompute_flops_fraction;
     let predicted_seconds = plan.programs[0].predicted_seconds;

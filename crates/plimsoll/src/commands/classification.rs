@@ -28,7 +28,7 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
     let same = |written: &Path| std::fs::canonicalize(written).ok() == std::fs::canonicalize(table).ok();
     if same(&path) || same(&tables) {
         let message = format!("the scores would be written over {}", table.display());
-        return Err(Failure::new(message).hint("name another file with --output"));
+        return Err(Failure::new(message, "name another file with --output"));
     }
     write(&path, |file| write_json(file, &report))?;
     write(&tables, |file| report.write_csv(file))?;

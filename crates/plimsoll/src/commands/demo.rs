@@ -39,9 +39,9 @@ pub fn run(args: &Demo, as_json: bool) -> Outcome {
         Some(folder) => {
             if folder.join("demo.json").exists() || folder.join("dataset").exists() {
                 let message = format!("{} holds a demonstration already", folder.display());
-                return Err(Failure::new(message).hint("choose another folder with --out, or remove it"));
+                return Err(Failure::new(message, "choose another folder with --out, or remove it"));
             }
-            let io = |error| Failure::new(format!("{}: {error}", folder.display()));
+            let io = |error| Failure::of_path(folder, &error);
             std::fs::create_dir_all(folder).map_err(io)?;
             whole_job(args, folder, &stop, as_json)
         }
@@ -97,7 +97,8 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
     };
     let record = train::train_fold(&train_args, &settings, stop, quiet)?;
     if !record.finished {
-        return Err(Failure::new(format!("stopped after step {}", record.steps)));
+        let message = format!("stopped after step {}", record.steps);
+        return Err(Failure::new(message, "a demonstration starts anew each time"));
     }
     if !quiet {
         train::summary(&record);

@@ -47,7 +47,11 @@ pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
 /// Compares, and writes the scores.
 pub fn compare(args: &Evaluate, quiet: bool) -> Outcome<Summary> {
     let (Some(predictions), Some(references)) = (&args.predictions, &args.references) else {
-        return Err(Failure::new("predictions and references are needed"));
+        let message = "predictions and references are needed";
+        return Err(Failure::new(
+            message,
+            "`plimsoll evaluate PREDICTIONS REFERENCES`, two folders or two files",
+        ));
     };
     let is_file = references.is_file();
     let above = |path: &Path| path.parent().map(Path::to_path_buf).unwrap_or_default();
@@ -89,7 +93,7 @@ fn settings(args: &Evaluate, folder: &Path, described: Option<&Dataset>) -> Outc
             let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             let message =
                 format!("which classes to score is not known: {} has no dataset.json", folder.display());
-            return Err(Failure::new(message).hint("name them, like --labels 1,2"));
+            return Err(Failure::new(message, "name them, like --labels 1,2"));
         }
     };
     let mut settings = Settings::new(classes);
@@ -107,13 +111,18 @@ fn settings(args: &Evaluate, folder: &Path, described: Option<&Dataset>) -> Outc
     };
     if let Some(tolerance) = args.scores.tolerance {
         if !(tolerance >= 0.0 && tolerance.is_finite()) {
-            return Err(Failure::new(format!("--tolerance {tolerance} is not a distance in mm")));
+            let message = format!("--tolerance {tolerance} is not a distance in mm");
+            return Err(Failure::new(message, "0 or more, like --tolerance 1.5"));
         }
         settings.tolerance = tolerance;
     }
     if let Some(overlap) = args.scores.lesion_overlap {
         if !(0.0..=1.0).contains(&overlap) {
-            return Err(Failure::new(format!("--lesion-overlap {overlap} is not a share from 0 to 1")));
+            let message = format!("--lesion-overlap {overlap} is not a share from 0 to 1");
+            return Err(Failure::new(
+                message,
+                "0 if one voxel is enough, like --lesion-overlap 0.1 if a tenth is",
+            ));
         }
         settings.lesion_overlap = overlap;
     }
@@ -122,8 +131,7 @@ fn settings(args: &Evaluate, folder: &Path, described: Option<&Dataset>) -> Outc
 
 /// Draws every case of a summary.
 fn draw_all(summary: &Summary, images: &Path, ending: &str, folder: &Path, budget: &Budget) -> Outcome {
-    std::fs::create_dir_all(folder)
-        .map_err(|error| Failure::new(format!("{}: {error}", folder.display())))?;
+    std::fs::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
     for case in &summary.metric_per_case {
         let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy();
         let id = name.trim_end_matches(ending);

@@ -45,8 +45,8 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
             let first = all.clone().find(|problem| problem.severity == Severity::Error);
             let named = first.map_or(String::new(), |first| format!(": {first}"));
             let plural = if errors == 1 { "error" } else { "errors" };
-            let failure = Failure::new(format!("{} {plural} in {}{named}", errors, args.dataset.display()));
-            Err(failure.hint("mend or remove the cases that are named above"))
+            let message = format!("{} {plural} in {}{named}", errors, args.dataset.display());
+            Err(Failure::new(message, "mend or remove the cases that are named above"))
         }
     }
 }

@@ -53,7 +53,7 @@ fn check_environment() -> Outcome {
         None => Ok(()),
         Some(name) => {
             let message = format!("{} is `{name}`, which is no instruction set", Level::VARIABLE);
-            Err(Failure::new(message).hint("avx512, avx2 or portable; the machine's best if it is not set"))
+            Err(Failure::new(message, "avx512, avx2 or portable; the machine's best if it is not set"))
         }
     }
 }

@@ -101,7 +101,7 @@ fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
     );
     let drawing = draw(&planned.plan, &planned.layout, &title);
     atomic::write(file, |out| out.write_all(drawing.as_bytes()))
-        .map_err(|error| Failure::new(format!("{}: {error}", file.display())))
+        .map_err(|error| Failure::of_path(file, &error))
 }
 
 fn print_curve(curve: &[RunPoint], line: Bytes) -> Outcome {
@@ -131,11 +131,11 @@ fn explanations(planned: &PlannedRun, name: &str) -> Outcome<Vec<Explanation>> {
     }
     let near = program.tensors.iter().map(|tensor| tensor.name.as_str()).filter(|other| other.contains(name));
     let near: Vec<&str> = near.take(5).collect();
-    let failure = Failure::new(format!("the program `{}` has no tensor `{name}`", program.name));
-    Err(match near.as_slice() {
-        [] => failure.hint("the boxes of a --draw file have names"),
-        near => failure.hint(format!("names like it: {}", near.join(", "))),
-    })
+    let hint = match near.as_slice() {
+        [] => "the boxes of a --draw file have names".into(),
+        near => format!("names like it: {}", near.join(", ")),
+    };
+    Err(Failure::new(format!("the program `{}` has no tensor `{name}`", program.name), hint))
 }
 
 fn print_explanations(explanations: &[Explanation]) -> Outcome {

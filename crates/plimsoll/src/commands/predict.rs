@@ -49,7 +49,8 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
 /// Segments every image of the input.
 pub fn predict_all(args: &Predict, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
     if !(0.0..1.0).contains(&args.overlap) {
-        return Err(Failure::new(format!("--overlap {} is not at least 0 and less than 1", args.overlap)));
+        let message = format!("--overlap {} is not at least 0 and less than 1", args.overlap);
+        return Err(Failure::new(message, "half of a window, --overlap 0.5, is what most take"));
     }
     let model = Model::open(&args.model, args.checkpoint.into())?;
     let dataset = &model.config.dataset;
@@ -62,8 +63,7 @@ pub fn predict_all(args: &Predict, stop: &AtomicBool, quiet: bool) -> Outcome<Re
         overwrite: args.overwrite,
     };
     let (folds, ending) = (model.weights.len(), dataset.file_ending.clone());
-    std::fs::create_dir_all(&args.output)
-        .map_err(|error| Failure::new(format!("{}: {error}", args.output.display())))?;
+    std::fs::create_dir_all(&args.output).map_err(|error| Failure::of_path(&args.output, &error))?;
     let mut predictor = Predictor::new(model, options, &budget)?;
     let mut predicted = Vec::with_capacity(cases.len());
     for case in &cases {

@@ -38,13 +38,14 @@ impl Line {
         {
             let message =
                 format!("--ram {asked} is more than the {} that {} leaves", tightest.bytes, tightest.source);
-            return Err(Failure::new(message).hint(format!("draw the line at or below {}", tightest.bytes)));
+            let hint = format!("draw the line at or below {}", tightest.bytes);
+            return Err(Failure::new(message, hint));
         }
         let budget = Budget::new(limits.line);
         let needed = overhead(threads);
         let overhead = budget.reserve("overhead", needed).map_err(|_| {
             let message = format!("the process itself needs {needed}, but the line is {}", limits.line);
-            Failure::new(message).hint("raise --ram")
+            Failure::new(message, "raise --ram")
         })?;
         Ok(Line { limits, budget, overhead })
     }
@@ -86,11 +87,8 @@ pub fn expect_sound(inspection: &Inspection) -> Outcome {
         1 => String::new(),
         count => format!(" (and {} more; see `plimsoll inspect`)", count - 1),
     };
-    let failure = Failure::new(format!("{first}{more}"));
-    Err(match &first.hint {
-        Some(hint) => failure.hint(hint.clone()),
-        None => failure,
-    })
+    let hint = first.hint.clone().unwrap_or_else(|| "mend the case, or remove it".into());
+    Err(Failure::new(format!("{first}{more}"), hint))
 }
 
 /// The settings of `plimsoll.toml` under those of flags.
@@ -100,13 +98,12 @@ pub fn settings(args: &RunArgs) -> Outcome<Settings> {
         None if Path::new("plimsoll.toml").is_file() => PathBuf::from("plimsoll.toml"),
         None => return Ok(args.settings()),
     };
-    let text =
-        fs::read_to_string(&path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+    let text = fs::read_to_string(&path).map_err(|error| Failure::of_path(&path, &error))?;
     let from_file: Settings = toml::from_str(&text).map_err(|error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         let line = before.matches('\n').count() + 1;
-        Failure::new(format!("{}, line {line}: {}", path.display(), error.message()))
-            .hint("settings are listed in docs/settings.md")
+        let message = format!("{}, line {line}: {}", path.display(), error.message());
+        Failure::new(message, "settings are listed in docs/settings.md")
     })?;
     Ok(args.settings().or(from_file))
 }
@@ -136,7 +133,8 @@ pub fn prepare(args: &RunArgs, settings: &Settings, run: Option<&Path>, quiet: b
     let inspection = inspect(&dataset, run, machine.threads, &line.budget, quiet)?;
     expect_sound(&inspection)?;
     let Some(fingerprint) = &inspection.fingerprint else {
-        return Err(Failure::new(format!("{} has no case to train on", args.dataset.display())));
+        let message = format!("{} has no case to train on", args.dataset.display());
+        return Err(Failure::new(message, "images belong in imagesTr, and their labels in labelsTr"));
     };
     let known = run.filter(|run| run.join(CONFIG_FILE).is_file()).map(RunConfig::read).transpose()?;
     let allowed: Vec<Concession> = args.allow.iter().map(|allowed| (*allowed).into()).collect();
@@ -180,15 +178,16 @@ pub fn fold(dataset: &Dataset, run: &Path, given: Option<&Path>, which: &str) ->
     if which == "all" {
         return Ok(Fold::all(&ids));
     }
-    let number: usize = which.parse().map_err(|_| {
-        Failure::new(format!("`--fold {which}` is no fold")).hint("folds are 0, 1, 2, … or `all`")
-    })?;
+    let number: usize = which
+        .parse()
+        .map_err(|_| Failure::new(format!("`--fold {which}` is no fold"), "folds are 0, 1, 2, … or `all`"))?;
     let places =
         [given.map(Path::to_path_buf), Some(dataset.folder.join(SPLITS_FILE)), Some(run.join(SPLITS_FILE))];
     let there = places.into_iter().flatten().find(|path| path.is_file());
     let splits = match (there, given) {
         (_, Some(given)) if !given.is_file() => {
-            return Err(Failure::new(format!("{} is not there", given.display())));
+            let message = format!("{} is not there", given.display());
+            return Err(Failure::new(message, "leave --splits out to have folds made"));
         }
         (Some(path), _) => Splits::read(path, &ids)?,
         (None, _) => {

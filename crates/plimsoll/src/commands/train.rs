@@ -27,8 +27,8 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     if record.finished {
         return Ok(());
     }
-    Err(Failure::new(format!("stopped after step {}; a checkpoint is written", record.steps))
-        .hint("the same command with --resume goes on to the same bits"))
+    let message = format!("stopped after step {}; a checkpoint is written", record.steps);
+    Err(Failure::new(message, "the same command with --resume goes on to the same bits"))
 }
 
 /// The folder of a run.

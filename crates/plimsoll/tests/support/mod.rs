@@ -37,7 +37,7 @@ pub fn run_error(args: &[&str]) -> String {
     assert!(!output.status.success(), "{args:?} succeeded");
     let lines: Vec<&str> = errors.lines().filter(|line| !line.starts_with("warning: ")).collect();
     assert!(lines[0].starts_with("error: "), "{args:?}: {errors}");
-    assert!(lines.len() <= 2 && lines.iter().skip(1).all(|line| line.starts_with("hint: ")), "{errors}");
+    assert!(lines.len() == 2 && lines[1].starts_with("hint: "), "{args:?}: {errors}");
     errors
 }
 
