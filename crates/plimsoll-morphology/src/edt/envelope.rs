@@ -82,13 +82,15 @@ pub(super) struct EnvelopeScratch<'a> {
 
 /// The runs of rows that are not all zero. Rows on the two sides of a row of zeroes know nothing of each other.
 pub(super) fn runs(greatest: &[f32]) -> impl Iterator<Item = Range<usize>> {
-    let mut from = 0;
-    iter::from_fn(move || {
-        let first = from + greatest[from..].iter().position(|greatest| *greatest > 0.0)?;
-        let more = greatest[first..].iter().position(|greatest| *greatest == 0.0);
-        from = more.map_or(greatest.len(), |more| first + more);
-        Some(first..from)
-    })
+    iter::successors(next_run(greatest, 0), |run| next_run(greatest, run.end))
+}
+
+/// Not inlined, as its loops find no registers where the kernels are.
+#[inline(never)]
+fn next_run(greatest: &[f32], from: usize) -> Option<Range<usize>> {
+    let first = from + greatest[from..].iter().position(|greatest| *greatest > 0.0)?;
+    let more = greatest[first..].iter().position(|greatest| *greatest == 0.0);
+    Some(first..more.map_or(greatest.len(), |more| first + more))
 }
 
 /// A run with the rows of zeroes on its sides, if it does not reach the end of the `n` rows.

@@ -144,40 +144,43 @@ impl Data<'_> {
     fn load<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize, tiles: Range<usize>) {
         let [depth, height, width] = self.job.shape;
         let row = z * height + y;
+        let first = row * self.job.tiles() + tiles.start;
+        let start = row * width + tiles.start * LANES;
+        let len = (tiles.len() * LANES).min(width - tiles.start * LANES);
         // SAFETY: these tiles at this height belong to this unit of work.
-        let pieces = unsafe { self.pieces.part(row * self.job.tiles() + tiles.start, tiles.len()) };
-        for (at, (index, piece)) in tiles.zip(pieces).enumerate() {
-            let start = row * width + index * LANES;
-            let busy = LANES.min(width - index * LANES);
-            let greatest = &mut worker.greatest[at * depth + z];
-            let ahead = start + AHEAD * height * width;
-            if *piece != piece::ZERO {
-                prefetch(self.out.whole(), ahead, busy);
-            }
+        let (pieces, out) = unsafe { (self.pieces.part(first, tiles.len()), self.out.part(start, len)) };
+        let plane = worker.plane[z..].iter_mut().step_by(depth);
+        let greatest = worker.greatest[z..].iter_mut().step_by(depth);
+        let to = plane.zip(greatest);
+        for ((at, (piece, from)), (lanes, greatest)) in
+            pieces.iter().zip(out.chunks(LANES)).enumerate().zip(to)
+        {
             match *piece {
                 piece::ZERO => *greatest = 0.0,
                 piece::INFINITE => {
                     *greatest = f32::INFINITY;
                     // Where there are parts it is a value like others.
                     if self.job.distance != Distance::ToBackground {
-                        worker.plane[at * depth + z] = [f32::INFINITY; LANES];
+                        *lanes = [f32::INFINITY; LANES];
                     }
                 }
                 _ => {
-                    let lanes = &mut worker.plane[at * depth + z];
-                    // SAFETY: as for the pieces.
-                    copy_lanes(lanes, unsafe { self.out.part(start, busy) });
+                    prefetch(self.out.whole(), start + at * LANES + AHEAD * height * width, LANES);
+                    copy_lanes(lanes, from);
                     *greatest = S::load(lanes).greatest();
                 }
             }
-            if let Some(lanes) = worker.plane_features.get_mut(at * depth + z) {
-                // SAFETY: as for the pieces.
-                copy_lanes(lanes, unsafe { self.features.part(start, busy) });
-            }
-            if let Some(sole) = worker.soles.get_mut(at * depth + z) {
-                // SAFETY: as for the pieces.
-                *sole = unsafe { self.soles.part(row * self.job.tiles() + index, 1) }[0];
-            }
+        }
+        if self.job.features {
+            // SAFETY: as for the pieces.
+            let from = unsafe { self.features.part(start, len) }.chunks(LANES);
+            let to = worker.plane_features[z..].iter_mut().step_by(depth);
+            to.zip(from).for_each(|(lanes, from)| copy_lanes(lanes, from));
+        }
+        if self.job.distance == Distance::ToOtherLabel {
+            // SAFETY: as for the pieces.
+            let from = unsafe { self.soles.part(first, tiles.len()) };
+            worker.soles[z..].iter_mut().step_by(depth).zip(from).for_each(|(to, from)| *to = *from);
         }
     }
 }
