@@ -8,27 +8,23 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cpu::{CpuEngine, CpuOptions};
 use plimsoll_data::{
-    BatchReader, CacheStatistics, Dataset, Fold, Inspection, Loader, LoaderConfig, MakingTimes, Mode,
-    Patches, Sampler, Scratch, VolumeCache,
+    BatchReader, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, Patches, Sampler, Scratch,
+    VolumeCache,
 };
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{
-    Budget, Bytes, HeapUse, HolderUse, System, heap_use, resident, shortfall, watch_this_thread,
-    watched_allocations,
+    Budget, Bytes, System, heap_use, resident, shortfall, watch_this_thread, watched_allocations,
 };
 use plimsoll_nn::{TargetMap, Variant, initial_values, names};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, OpTime};
-use serde::Serialize;
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
 
 use crate::checkpoint::{PartSums, Progress};
 use crate::journal::{Journal, LossPart, write_json};
 use crate::{
-    Checkpoint, CheckpointKind, EpochRecord, METRICS_FILE, Machine, Part, PlannedRun, RunConfig, TrainError,
+    Checkpoint, CheckpointKind, EpochRecord, METRICS_FILE, Machine, PlannedRun, RUN_FILE, RunConfig,
+    RunRecord, TrainError,
 };
-
-/// The file with what a run held and how fast it was, in the folder of a fold.
-pub const RUN_FILE: &str = "run.json";
 
 /// A checkpoint is written after each epoch, and within an epoch that takes longer than this.
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(600);
@@ -76,74 +72,6 @@ pub trait Observer {
     fn step(&mut self, report: &StepReport);
     /// An epoch is done and validated.
     fn epoch(&mut self, record: &EpochRecord);
-}
-
-/// What a run held and how fast it was.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunRecord {
-    /// The memory line.
-    pub ram_budget_bytes: Bytes,
-    /// What was planned in all.
-    pub planned_bytes: Bytes,
-    /// The most that was ever resident.
-    pub peak_rss_bytes: Bytes,
-    /// The arena.
-    pub arena_bytes: Bytes,
-    /// What of it kernels were given.
-    pub arena_used_bytes: Bytes,
-    /// Heap allocations of the threads that run steps, after the first step.
-    pub heap_allocations_in_steps: u64,
-    /// Steps done since the beginning of the run.
-    pub steps: u64,
-    /// The median over the steps of this process.
-    pub seconds_per_step: f64,
-    /// Whether all epochs are done.
-    pub finished: bool,
-    /// The parts of the line as planned.
-    pub planned: Vec<Part>,
-    /// Who held how much of it.
-    pub held: Vec<HolderUse>,
-    /// What was on the heap.
-    pub heap: HeapUse,
-    /// How the cache did.
-    pub cache: CacheSummary,
-    /// What ran the steps.
-    pub engine: String,
-    /// What that took, validation included, by kind of operation, the longest first.
-    pub ops: Vec<OpTime>,
-    /// What making batches took of the processors.
-    pub batches: MakingTimes,
-    /// How long steps waited for a batch, of this process.
-    pub waiting_seconds: f64,
-    /// The moving average of the pseudo-Dice.
-    pub ema_pseudo_dice: Option<f64>,
-}
-
-/// How the cache did.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct CacheSummary {
-    /// Volumes found in it.
-    pub hits: u64,
-    /// Volumes read into it.
-    pub misses: u64,
-    /// Volumes read by regions, because they did not fit.
-    pub bypasses: u64,
-    /// Volumes given up for others.
-    pub evictions: u64,
-    /// The most it held.
-    pub peak_bytes: Bytes,
-}
-
-impl From<CacheStatistics> for CacheSummary {
-    fn from(s: CacheStatistics) -> CacheSummary {
-        CacheSummary {
-            hits: s.hits,
-            misses: s.misses,
-            bypasses: s.bypasses,
-            evictions: s.evictions,
-            peak_bytes: s.peak,
-        }
-    }
 }
 
 /// Trains a fold, from the beginning or from its last checkpoint, to the end or until `stop` is set; then there is a checkpoint
