@@ -192,6 +192,8 @@ fn settings_that_are_unknown_or_contradict_themselves() {
     fs::write(&config, "batch_size = 2\nmicro_batch = 1\n[loss]\nignore = 1\n").unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
     assert!(error.contains("`micro_batch` is 1") && error.contains("whole batch"), "{error}");
+    let error = run_error(&["train"]);
+    assert!(error.contains("<DATASET>") && error.contains("Usage: "), "{error}");
     let error = run_error(&["plan", folder, "--ram", "1.5 elephants"]);
     assert!(error.contains("1.5 elephants"), "{error}");
     let error = run_error(&["predict", folder, "-i", folder, "-o", "/tmp/never"]);
