@@ -42,7 +42,17 @@ pub(crate) fn in_phases<W: Send, const N: usize>(
     let failed = AtomicBool::new(false);
     let take = |mut worker: W| {
         let _alarm = Alarm(&failed);
-        for (number, Phase { count, grain, next, done }) in phases.iter().enumerate() {
+        let mut before: Option<&Phase> = None;
+        for (number, phase) in phases.iter().enumerate() {
+            // No longer than a portion takes, so not worth a sleep.
+            while before.is_some_and(|before| before.done.load(Acquire) < before.count) {
+                if failed.load(Relaxed) {
+                    return;
+                }
+                thread::yield_now();
+            }
+            before = Some(phase);
+            let Phase { count, grain, next, done } = phase;
             loop {
                 let start = next.fetch_add(*grain, Relaxed);
                 if start >= *count {
@@ -51,13 +61,6 @@ pub(crate) fn in_phases<W: Send, const N: usize>(
                 let end = (start + grain).min(*count);
                 work(&mut worker, number, start..end);
                 done.fetch_add(end - start, Release);
-            }
-            // No longer than a portion takes, so not worth a sleep.
-            while done.load(Acquire) < *count {
-                if failed.load(Relaxed) {
-                    return;
-                }
-                thread::yield_now();
             }
         }
     };

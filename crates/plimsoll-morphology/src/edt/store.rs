@@ -8,8 +8,8 @@ use crate::workers::Parts;
 /// The feature of a voxel that has no other side: no voxel has this number.
 pub const NO_FEATURE: u32 = u32::MAX;
 
-/// What is known of a piece, a row of a tile, between the passes. Pieces that are all zero are final, and those that are all
-/// infinite are not written until the last pass.
+/// What is known of a piece, a row of a tile, between the passes. Pieces that are all zero are final, and those that are all +∞
+/// are not written until the last pass.
 pub(super) mod piece {
     pub(crate) const ZERO: u8 = 0;
     pub(crate) const MIXED: u8 = 1;

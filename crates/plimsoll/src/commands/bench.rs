@@ -139,13 +139,7 @@ fn bench_step(args: &BenchStep, as_json: bool) -> Outcome {
         heap_allocations_in_steps,
     };
     if args.profile {
-        let mut best = engine.profile(0);
-        for _ in 1..args.steps {
-            for ((_, best), (_, seconds)) in best.iter_mut().zip(engine.profile(0)) {
-                *best = best.min(seconds);
-            }
-        }
-        for (name, seconds) in best {
+        for (name, seconds) in engine.least_times(0) {
             eprintln!("{name:60} {:8.2} ms", seconds * 1e3);
         }
     }

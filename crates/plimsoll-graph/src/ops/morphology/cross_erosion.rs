@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{cost_of, expect_image, for_each_channel, neighbour};
-use crate::op::{expect_operands, expect_shape, upstream};
+use super::{added_to, cost_of, expect_image, for_each_channel, infer_gradient, neighbour};
+use crate::op::{expect_operands, upstream};
 use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// The smallest of a voxel and its neighbours along each axis: the minimum of three windows of three, of two in an image of
@@ -106,12 +106,7 @@ impl Rule for CrossErosionGrad {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_operands(GRAD, inputs.len(), 2 + usize::from(self.accumulate))?;
-        for operand in inputs {
-            expect_image(GRAD, "an operand", operand)?;
-            expect_shape(GRAD, "an operand", &operand.shape, &inputs[0].shape)?;
-        }
-        Ok(vec![Signature::like(inputs[1])])
+        infer_gradient(GRAD, inputs, self.accumulate)
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
@@ -122,12 +117,9 @@ impl Rule for CrossErosionGrad {
         if self.accumulate { vec![(0, 2)] } else { Vec::new() }
     }
 
-    fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
+    fn evaluate(&self, inputs: &[&Array], _: &[Shape]) -> Vec<Array> {
         let extent = inputs[0].shape.spatial();
-        let mut dx = match self.accumulate {
-            true => inputs[2].clone(),
-            false => Array::zeros(results[0].clone()),
-        };
+        let mut dx = added_to(inputs, self.accumulate);
         for_each_channel(inputs[1], |first, channel| {
             for place in 0..channel.len() {
                 for (source, share) in sources(channel, extent, place) {
