@@ -1,10 +1,10 @@
-"""The peers' side of `cargo bench -p plimsoll-data -- FOLDER`: the same data set, the same patch, one thread.
+"""The peers of `cargo bench -p plimsoll-data -- FOLDER`: the same data set, the same patch, one thread.
 
     pip install nnunetv2 batchgeneratorsv2 torch
     python benches/data_peers.py FOLDER
 
-nnU-Net's volumes are resampled and normalised before training and are in memory here, as its cache would have them at
-best. Its blur and its simulated low resolution are left out, as Plimsoll does not do them.
+nnU-Net's volumes are resampled and normalised before training, and are held in memory here, as with its cache at
+best. Its blur and its simulated low resolution are disabled, as Plimsoll does not have them.
 """
 
 import statistics
@@ -22,7 +22,7 @@ from nnunetv2.training.nnUNetTrainer.nnUNetTrainer import nnUNetTrainer
 
 torch.set_num_threads(1)
 PATCH = (96, 96, 96)
-# What nnU-Net cuts out to have enough after turning by up to 30 degrees and scaling.
+# nnU-Net's initial patch size, large enough for rotation by up to 30 degrees and scaling.
 INITIAL = (142, 142, 142)
 
 folder = Path(sys.argv[1])
@@ -63,9 +63,9 @@ turned = SpatialTransform(
     PATCH, 0, False, p_rotation=1, rotation=lambda **about: angles[about["dim"]], p_scaling=1, scaling=1.2,
     p_synchronize_scaling_across_axes=1, bg_style_seg_sampling=False, border_mode_seg="constant", padding_value_seg=-1,
 )
-report("96³ with labels, cut out", median(lambda: cut(PATCH)))
+report("96³ with labels, cropped", median(lambda: cut(PATCH)))
 sample = cut(INITIAL)
-report("96³ with labels, turned and scaled", median(lambda: turned(**sample)))
+report("96³ with labels, rotated and scaled", median(lambda: turned(**sample)))
 transforms = nnUNetTrainer.get_training_transforms(
     PATCH, (-numpy.pi / 6, numpy.pi / 6), None, (0, 1, 2), False, [False], False, [1], None, None
 )

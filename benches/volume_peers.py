@@ -1,4 +1,4 @@
-"""The peers' side of `cargo bench -p plimsoll-volume`: nibabel, SciPy and PyTorch on the same image and the same maps.
+"""The peers of `cargo bench -p plimsoll-volume`: nibabel, SciPy and PyTorch on the same image and the same maps.
 
     python benches/volume_peers.py IMAGE.nii.gz
 """
@@ -48,7 +48,7 @@ for name, matrix in {"finer": finer, "turned": turned}.items():
         run = lambda: affine_transform(source, matrix, offset, tuple(patch), out, order, mode="constant", prefilter=False)
         print(f"SciPy, order {order}, {name:8} {median(run) * 1e9 / patch.prod():8.2f} ns/voxel")
 
-# MONAI samples with PyTorch's grid_sample. One thread, as here; the grid is made once, outside of the timing.
+# MONAI samples with PyTorch's grid_sample. One thread, as here; the grid is computed once, outside of the timing.
 torch.set_num_threads(1)
 for name, matrix in {"finer": finer, "turned": turned}.items():
     offset = centre + matrix @ (start - centre)

@@ -1,14 +1,14 @@
-"""What nnU-Net v2 concludes of a small made-up data set.
+"""nnU-Net v2's fingerprint of a small synthetic data set.
 
     pip install nnunetv2
     python oracles/data_fingerprint.py
 
-Writes oracles/data_fingerprint.json. Images are functions of the voxel's number, so that the tests can make the same:
-channel c of case n has at voxel i (depth, height, width order, all within a box) the value h(i + 7919 n + 104729 c) with
-h(x) = ((x + 1) * 2654435761 mod 2^32) >> 20, less 1024 in channel 0, and 0 outside of the box. Of each case the 10,000
-sampled foreground voxels are all of its foreground voxels, several times over; there are 1000, 500, 250 or 2000.
+Writes oracles/data_fingerprint.json. Images are functions of the voxel's index, so that the tests can generate the same
+ones: channel c of case n has at voxel i (depth, height, width order, all within a box) the value h(i + 7919 n + 104729
+c) with h(x) = ((x + 1) * 2654435761 mod 2^32) >> 20, less 1024 in channel 0, and 0 outside of the box. Of each case the
+10,000 sampled foreground voxels are all of its foreground voxels, several times over; there are 1000, 500, 250 or 2000.
 
-Besides: target spacings and median shapes of lists of spacings and shapes.
+Also: target spacings and median shapes of lists of spacings and shapes.
 """
 
 import json

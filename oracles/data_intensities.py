@@ -1,4 +1,4 @@
-"""What batchgeneratorsv2, nnU-Net v2's augmentation, makes of the intensities of a small image.
+"""The intensity changes of batchgeneratorsv2, nnU-Net v2's augmentation, applied to a small image.
 
     pip install batchgeneratorsv2 torch
     python oracles/data_intensities.py

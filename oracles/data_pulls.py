@@ -1,14 +1,14 @@
-"""What a patch shows, by way of nibabel (reorientation) and scipy.ndimage (interpolation), step by step.
+"""Patches by nibabel (reorientation) and scipy.ndimage (interpolation), step by step.
 
     pip install nibabel scipy
     python oracles/data_pulls.py
 
-Writes oracles/data_pulls.json. Each stored image has at voxel i (depth, height, width order) the value h(i) / 1000 - 500
-with h(x) = ((x + 1) * 2654435761 mod 2^32) >> 12, and the label (h(i) >> 10) mod 5. It is clipped to ±400, less 20,
-times 0.01. The canonical image has its axes along (superior, anterior, right). The grid at the target spacing fills the same box as
-the canonical one. A patch starts at a voxel of that grid; it is mirrored, then scaled, then turned about its centre,
-rigidly in millimetres: about width (depth towards height), then height (width towards depth), then depth (height towards
-width). Outside of the box that the voxels fill the image is 0 and the label 0.
+Writes oracles/data_pulls.json. Each stored image has at voxel i (depth, height, width order) the value h(i) / 1000 -
+500 with h(x) = ((x + 1) * 2654435761 mod 2^32) >> 12, and the label (h(i) >> 10) mod 5. It is clipped to ±400, less 20,
+times 0.01. The canonical image has its axes along (superior, anterior, right). The grid at the target spacing occupies
+the same box as the canonical one. A patch starts at a voxel of that grid; it is mirrored, then scaled, then rotated
+about its centre, rigidly in millimetres: about width (depth towards height), then height (width towards depth), then
+depth (height towards width). Outside of the box that the voxels fill the image is 0 and the label 0.
 """
 
 import json
@@ -66,7 +66,7 @@ for name, shape, letters, spacing, target, start, patch, angles, factors, mirror
     label = (mixed >> 10) % 5
 
     def canonical(array):
-        # NIfTI's axes are the array's turned round.
+        # NIfTI's axes are the array's in reverse order.
         nifti = nibabel.Nifti1Image(array.T.astype(numpy.float64), affine[:, [2, 1, 0, 3]])
         nifti = nibabel.as_closest_canonical(nifti)
         assert aff2axcodes(nifti.affine) == ("R", "A", "S")
@@ -84,7 +84,7 @@ for name, shape, letters, spacing, target, start, patch, angles, factors, mirror
     size = numpy.array(image.shape)[:, None]
     at = (index + 0.5) * size / grid[:, None] - 0.5
     inside = ((at >= -0.5) & (at <= size - 0.5)).all(axis=0)
-    # Where rounding decides which voxel is the nearest, or whether a sample is outside, either is right.
+    # Where rounding decides which voxel is nearest, or whether a sample is outside, either is accepted.
     close = numpy.abs(at - numpy.floor(at) - 0.5).min(axis=0) < 1e-4
     result.append(
         {

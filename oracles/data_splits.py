@@ -1,4 +1,4 @@
-"""The folds that nnU-Net v2 makes of sorted case names.
+"""nnU-Net v2's folds of sorted case names.
 
     pip install nnunetv2 scikit-learn
     python oracles/data_splits.py

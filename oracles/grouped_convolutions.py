@@ -2,7 +2,7 @@
 
     python oracles/grouped_convolutions.py
 
-Version that made the committed file: torch 2.15.0. Operands are made by a formula that the test knows too, so that only results
+Version that made the committed file: torch 2.15.0. Operands are given by a formula that the test shares, so only results
 are stored.
 """
 
@@ -38,7 +38,7 @@ for inputs, outputs, groups, extent, kernel, stride, padding in CASES:
     y = F.conv3d(x, w, None, stride, padding, 1, groups)
     dy = operand(3, *y.shape)
     y.backward(dy)
-    # The transposed convolution is the gradient, which is what Plimsoll takes it for.
+    # The transposed convolution is the gradient, as Plimsoll defines it.
     out_padding = [n + 2 * p - k - (m - 1) * s for n, p, k, m, s in zip(extent, padding, kernel, y.shape[2:], stride)]
     transposed = F.conv_transpose3d(dy, w.detach(), None, stride, padding, out_padding, groups)
     assert torch.allclose(transposed, x.grad, rtol=0, atol=1e-12)

@@ -2,8 +2,8 @@
 
     python oracles/losses.py
 
-Versions that made the committed file: torch 2.15.0, monai 1.6.1. Logits and labels are made by formulas that the test knows
-too, so that only values and gradients are stored.
+Versions that made the committed file: torch 2.15.0, monai 1.6.1. Logits and labels are given by formulas that the test shares,
+so only values and gradients are stored.
 """
 
 import json
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from monai.losses import DiceCELoss, DiceFocalLoss, DiceLoss, FocalLoss, GeneralizedDiceLoss, TverskyLoss
 from monai.networks.utils import one_hot
 
-# MONAI's FocalLoss and the weights of its GeneralizedDiceLoss go through f32; here all is to be f64.
+# MONAI's FocalLoss and the weights of its GeneralizedDiceLoss go through f32; here everything must be f64.
 torch.Tensor.float = torch.Tensor.double
 
 OUT = Path(__file__).with_suffix(".json")
@@ -57,7 +57,7 @@ def focal_tversky(x, y):
 
 
 def bce_softmax(x, y):
-    """Of two classes: one logit, the difference. Of three, by its definition; log(1 − p) from the other logits."""
+    """For two classes: one logit, the difference. For three: by definition; log(1 − p) from the other logits."""
     t = one_hot(y, CLASSES)
     log_p = x.log_softmax(1)
     others = [torch.logsumexp(x[:, [o for o in range(CLASSES) if o != c]], 1) for c in range(CLASSES)]

@@ -135,7 +135,7 @@ def betti(mask):
 
 
 def cl_dice(prediction, reference):
-    """As cldice_metric of the authors, with Lee's skeletons in images too; and the voxels of both skeletons."""
+    """The authors' cldice_metric, with Lee's skeletons in images as well; and the numbers of voxels of both skeletons."""
     p, r = (skeletonize(mask, method="lee") > 0 for mask in (prediction, reference))
     if prediction.shape[0] == 1:
         p, r = (skeletonize(mask[0], method="lee")[None] > 0 for mask in (prediction, reference))
@@ -214,7 +214,7 @@ def tables():
 
 
 def calibration_error(labels, probabilities, bins=15):
-    """Guo et al. 2017, with NumPy."""
+    """The expected calibration error of Guo et al. 2017, with NumPy."""
     confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
     edges = np.linspace(0, 1, bins + 1)
     error = 0.0

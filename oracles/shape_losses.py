@@ -2,8 +2,8 @@
 
     python oracles/shape_losses.py
 
-Versions that made the committed file: torch 2.15.0, monai 1.6.1, scipy 1.17.1. Logits and labels are made by formulas that the test
-knows too, so that only values and gradients are stored.
+Versions that made the committed file: torch 2.15.0, monai 1.6.1, scipy 1.17.1. Logits and labels are given by formulas
+that the test shares, so only values and gradients are stored.
 """
 
 import json
@@ -41,7 +41,7 @@ def inputs():
         "corner": corner,
     }
     for name, labels in masks.items():
-        # With class 0 favoured by 8 no voxel is predicted to be of another, with class 1 all are.
+        # With class 0 favoured by 8 all voxels are predicted as class 0, with class 1 as class 1.
         for scale, favoured in ((2, None), (12, None), (2, 0), (2, 1)):
             logits = np.round(noise(1, BATCH * CLASSES * VOXELS) * scale * 128) / 128
             logits = torch.tensor(logits.reshape(BATCH, CLASSES, *EXTENT))
@@ -110,7 +110,7 @@ def surface(tolerance, as_published=False, ignore=None, scale=1):
 
 def boundary_l1(ignore=None, scale=1):
     def inner(x):
-        # Where an axis ends, nothing lies beyond: max_pool3d pads with -inf.
+        # Out of bounds there is nothing to find: max_pool3d pads with -inf.
         pools = [F.max_pool3d(-x, k, 1, tuple(n // 2 for n in k)) for k in ((3, 1, 1), (1, 3, 1), (1, 1, 3))]
         return x + torch.stack(pools).amax(0)
 

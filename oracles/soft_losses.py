@@ -2,9 +2,9 @@
 
     python oracles/soft_losses.py
 
-Versions that made the committed file: torch 2.15.0, monai 1.6.1, scikit-image 0.26.0. clDice is MONAI's; what has no package
-is written down here from max_pool3d. Logits and labels are made by formulas that the test knows too. Images of depth 1 go
-through the references as images.
+Versions that made the committed file: torch 2.15.0, monai 1.6.1, scikit-image 0.26.0. clDice is MONAI's; what no
+package has is implemented here with max_pool3d. Logits and labels are given by formulas that the test shares. Images of
+depth 1 go through the references as images.
 """
 
 import json
@@ -77,7 +77,7 @@ def erode(x, size):
 
 
 def morphological_skeleton(x, iterations):
-    """The union, over all erosions, of what the opening of each removes (Lantuéjoul), with relu for differences."""
+    """The soft morphological skeleton (Lantuéjoul): the union, over all erosions, of what opening each removes, with relu for differences."""
     skeleton = torch.zeros_like(x)
     for _ in range(iterations):
         eroded = erode(x, 3)
@@ -123,7 +123,7 @@ def toploss_simple(threshold=0.2):
 
 
 def tubed_skeleton(y, ignore):
-    """Labels of the skeleton of the foreground, made two voxels wider, as the authors of the loss make them."""
+    """Labels on the skeleton of the foreground, dilated by two voxels, as by the authors of the loss."""
     y = y.numpy()
     y = np.where(y == ignore, 0, y) if ignore is not None else y
     tubes = [dilation(dilation(skeletonize(sample > 0, method="lee").astype(np.uint8))) for sample in y[:, 0]]

@@ -3,8 +3,8 @@
     python oracles/unet_training.py small          writes oracles/data/unet_*.{json,safetensors,pth} (committed)
     python oracles/unet_training.py full DIR       the full-size comparison of the documentation, into DIR
 
-Needs torch, monai, safetensors, dynamic-network-architectures. Batches are made by a formula that the tests know too, so
-that only weights, losses and gradients are stored.
+Needs torch, monai, safetensors, dynamic-network-architectures. Batches are given by a formula that the tests share, so
+only weights, losses and gradients are stored.
 """
 
 import copy
@@ -33,7 +33,7 @@ def noise(seed, count):
 def batch(step, n, channels, classes, patch):
     voxels = int(np.prod(patch))
     image = noise(2 * step + 1, n * channels * voxels).reshape(n, channels, *patch)
-    # Labels that have something to do with the image, so that the loss can fall.
+    # Labels that depend on the image, so that the loss can decrease.
     level = noise(2 * step + 2, n * voxels).reshape(n, *patch) * 0.5 + image[:, 0]
     labels = np.clip(np.floor((level + 1.5) / 3.0 * classes), 0, classes - 1)
     return torch.tensor(image, dtype=torch.float32), torch.tensor(labels[:, None], dtype=torch.int64)
@@ -63,7 +63,7 @@ def dynunet(c):
 
 def outputs(net, c, image):
     """Logits of all heads, the finest first, each at its own resolution."""
-    if c["family"] == "PlainConvUNet":
+    if c["name"] == "plain":
         return net(image)
     out = net(image)
     if c["deep_supervision"] == 0:
@@ -120,9 +120,9 @@ def train(net, c, patch, n, steps, settings, loss_of, bf16=False):
 
 def run(name, c, patch, n, steps, settings, loss_options, folder, suffix):
     torch.manual_seed(11)
-    net = plain_conv_unet(c) if c["family"] == "PlainConvUNet" else dynunet(c)
+    net = plain_conv_unet(c) if c["name"] == "plain" else dynunet(c)
     net.train()
-    # Scales and shifts off their initial values, so that their gradients say something.
+    # Scales and shifts off their initial values, so that their gradients are informative.
     for key, p in net.named_parameters():
         if p.ndim == 1:
             with torch.no_grad():
@@ -134,8 +134,8 @@ def run(name, c, patch, n, steps, settings, loss_options, folder, suffix):
     else:
         save_file({k: v for k, v in state.items() if not k.startswith("skip_layers.")}, weights)
     loss_of = DiceCELoss(softmax=True, to_onehot_y=True, **loss_options)
-    # The same in f64 says how far f32 can be trusted: an activation near the kink of the leaky ReLU that falls to the
-    # other side changes gradients by more than rounding does, and AdamW's first steps follow signs.
+    # The same in f64 tells how far f32 can be trusted: an activation near the kink of the leaky ReLU that rounds to the
+    # other side changes gradients by more than rounding, and AdamW's first steps follow signs.
     exact, rounded = copy.deepcopy(net).double(), copy.deepcopy(net)
     losses, norms, own = train(net, c, patch, n, steps, settings, loss_of)
     exact_losses, _, gradients = train(exact, c, patch, n, steps, settings, loss_of)
@@ -157,7 +157,7 @@ def run(name, c, patch, n, steps, settings, loss_options, folder, suffix):
 
 def dynunet_config(features, kernels, strides, in_channels=1, classes=2, affine=True, deep_supervision=0):
     return dict(
-        family="DynUNet", in_channels=in_channels, classes=classes, features=features, kernels=kernels, strides=strides,
+        name="dynunet", in_channels=in_channels, classes=classes, features=features, kernels=kernels, strides=strides,
         encoder_convs=[2] * len(features), decoder_convs=[2] * (len(features) - 1), affine=affine, epsilon=1e-5,
         slope=0.01, transposed_bias=False, deep_supervision=deep_supervision,
     )
@@ -182,7 +182,7 @@ def small():
     c = dynunet_config([8, 12, 20], [[1, 3, 3], [1, 3, 3], cube(3)], [cube(1), [1, 2, 2], cube(2)], 1, 3)
     run("anisotropic", c, [6, 24, 16], 2, 20, sgd, {"batch": True, "squared_pred": True}, folder, "safetensors")
     c = dynunet_config([6, 10, 18], [[1, 3, 3], cube(3), cube(3)], [cube(1), [1, 2, 2], cube(2)], 1, 2, True, 1)
-    c.update(family="PlainConvUNet", transposed_bias=True, encoder_convs=[2, 1, 2], decoder_convs=[1, 2])
+    c.update(name="plain", transposed_bias=True, encoder_convs=[2, 1, 2], decoder_convs=[1, 2])
     run("nnunet", c, [8, 16, 16], 2, 20, sgd, {"batch": True, "include_background": False}, folder, "pth")
 
 

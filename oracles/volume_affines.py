@@ -1,10 +1,10 @@
-"""What nibabel reads from image files: shapes, affines, orientations and voxels.
+"""nibabel's view of image files: shapes, affines, orientations and voxels.
 
     python oracles/volume_affines.py SOURCE
 
-SOURCE is a folder with the real images that crates/plimsoll-volume/tests/data/README.md names. They are copied there (one
-is thinned out), a few small images with other headers are made beside them, and what nibabel says about all of them goes
-into oracles/volume_affines.json. Arrays are turned round from nibabel's (i, j, k) to (depth, height, width).
+SOURCE is a folder with the real images that crates/plimsoll-volume/tests/data/README.md names. They are copied there
+(one is subsampled), a few small images with other headers are written beside them, and nibabel's values for all of them
+go into oracles/volume_affines.json. Arrays are transposed from nibabel's (i, j, k) to (depth, height, width).
 """
 
 import json
@@ -91,7 +91,7 @@ straight = affine(numpy.diag([2, 3, 4]), [1, 2, 3])
 save("flat.nii", whole((6, 5), "u1"), straight, sform=1)
 save("vector_with_extension.nii.gz", whole((3, 4, 5, 1, 3), "f4"), straight, sform=1, extension=b"x" * 100)
 
-# Real values squeezed into 16 bits: nibabel chooses slope and intercept.
+# Real values stored in 16 bits: nibabel chooses slope and intercept.
 header = nibabel.nifti1.Nifti1PairHeader(endianness=">")
 image = nibabel.Nifti1Pair(random.normal(100, 30, grid), numpy.diag([1, -1, 2, 1]), header)
 image.header.set_data_dtype(">i2")
@@ -106,7 +106,7 @@ for path in sorted(data.glob("*")):
     header = image.header
     matrix = image.affine.astype(float)
     if header["sform_code"] <= 0 and header["qform_code"] <= 0:
-        # nibabel centres such images and turns x round; method 1 of the NIfTI standard does neither.
+        # nibabel centres such images and flips x; method 1 of the NIfTI standard does neither.
         matrix = affine(numpy.diag(header["pixdim"][1:4].astype(float)), [0, 0, 0])
     letters = "".join(reversed(nibabel.aff2axcodes(matrix)))
     matrix = matrix * millimetres[header.get_xyzt_units()[0]]

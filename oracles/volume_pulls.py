@@ -1,9 +1,9 @@
-"""What scipy.ndimage samples through affine maps: linear (order 1) and nearest (order 0).
+"""scipy.ndimage's samples through affine maps: linear (order 1) and nearest (order 0).
 
     python oracles/volume_pulls.py
 
-Writes oracles/volume_pulls.json. Samples outside of the source are those of the nearest edge; "inside" tells which are
-within half a voxel of the outermost centres along each axis: the others can be a constant instead.
+Writes oracles/volume_pulls.json. Samples outside of the source are clamped to the edge; "inside" marks those that are
+within half a voxel of the outermost centres along each axis: the others may be a constant instead.
 """
 
 import json

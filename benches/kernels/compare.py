@@ -1,8 +1,9 @@
-"""Single convolutions here and in PyTorch (oneDNN), alternately, in one go: the best of all rounds, and the ratio.
+"""Single convolutions here and in PyTorch (oneDNN), alternating in one run: the best of all rounds, and the ratio.
 
     python benches/kernels/compare.py [--precision bf16] [--axes 2] [--rounds 3]
 
-Needs cargo, and torch in the Python that runs this. Each round is a process of either with `--best-of` runs of each pass.
+Needs cargo, and torch in the Python that runs this. Each round is one process of each program with `--best-of` runs of
+each pass.
 """
 
 import argparse

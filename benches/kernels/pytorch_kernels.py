@@ -2,9 +2,9 @@
 
     python benches/kernels/pytorch_kernels.py LAYERS.json [--precision bf16] [--rounds 5]
 
-The layers are those of the file, which is what `plimsoll bench kernels --json` printed. A data gradient and a weight gradient
-are asked of `aten::convolution_backward` one at a time. Tensors are in the layout that PyTorch is fastest with on a CPU: the
-better of contiguous and channels last, for each pass.
+The layers are read from the file, the output of `plimsoll bench kernels --json`. Data and weight gradients are computed
+by `aten::convolution_backward` separately. Tensors are in PyTorch's fastest layout on a CPU: the better of contiguous
+and channels last, for each pass.
 """
 
 import argparse

@@ -1,9 +1,9 @@
-"""Steps of a narrow DynUNet on 72×136×136 with six losses in PyTorch, MONAI and SciPy: seconds a step, what of it distance transforms
-took, and peak resident memory, as a line of JSON.
+"""Steps of a narrow DynUNet on 72×136×136 with six losses in PyTorch, MONAI and SciPy: seconds per step, those in
+distance transforms, and peak resident memory, as a line of JSON.
 
     python benches/losses/pytorch_composite.py [--every 4] [--steps 6]
 
-What `plimsoll train` does with the list of components in `composite.toml`: weighted BCE, Dice, clDice, morphological skeletons,
+Equivalent to `plimsoll train` with the components in `composite.toml`: weighted BCE, Dice, clDice, morphological skeletons,
 surface distance by exact distance transforms of target and prediction, and the simple topology loss.
 """
 
@@ -35,7 +35,7 @@ def dilation(volume, side):
 
 
 def skeleton(volume, iterations=3):
-    """The union of what openings remove of a volume and of its erosions."""
+    """The morphological skeleton: the union of what openings remove from a volume and its erosions."""
     union = torch.zeros_like(volume)
     for _ in range(iterations):
         eroded = erosion(volume, 3)
@@ -52,7 +52,7 @@ def topology(p, t, threshold=0.2):
 
 
 def distances(masks):
-    """Distances outside of each mask, at most the tolerance, as a share of it."""
+    """Distances to each mask, clipped to the tolerance, as a share of it."""
     maps = [distance_transform_edt(~mask, sampling=SPACING) if mask.any() else numpy.full(PATCH, numpy.inf) for mask in masks]
     return torch.from_numpy(numpy.minimum(numpy.stack(maps) / TOLERANCE, 1.0)).float()[:, None]
 

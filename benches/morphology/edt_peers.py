@@ -1,10 +1,10 @@
-"""The distance transform against SciPy and the `edt` package, alternately, in one go.
+"""The distance transform against SciPy and the `edt` package, alternating in one run.
 
     python benches/morphology/edt_peers.py [--threads 1 2] [--rounds 9] [--scipy-rounds 1]
 
 Needs numpy, scipy and edt beside cargo. Every round runs each program once on the same mask, ours and `edt` with as many
-threads; the table has the medians and how many times longer the peers took. It also checks that the results agree. On
-a small volume the second thread may find its processor too late: some systems take milliseconds to move a new thread.
+threads; the table has the medians and the ratios of the peers' times. It also checks that the results agree. On
+a small volume the second thread may start too late: some systems take milliseconds to schedule a new thread.
 """
 
 import argparse
@@ -22,7 +22,7 @@ KINDS = ["blobs", "vessels", "borders", "sparse", "noise", "one"]
 
 
 class Ours:
-    """The example `edt_bench`, which obeys lines on its standard input."""
+    """The example `edt_bench`, which reads commands from its standard input."""
 
     def __init__(self):
         build = ["cargo", "build", "--release", "-q", "-p", "plimsoll-morphology", "--example", "edt_bench"]

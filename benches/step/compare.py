@@ -1,8 +1,8 @@
-"""A training step here and in PyTorch, alternately, in one go: medians, and the ratio of the pairs.
+"""A training step here and in PyTorch, alternating in one run: medians, and the ratio of the pairs.
 
     python benches/step/compare.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--arena 500MiB] [--rounds 5]
 
-Needs cargo, and torch and monai in the Python that runs this. If libjemalloc is found, PyTorch is measured with it as well.
+Needs cargo, and torch and monai in the Python that runs this. If libjemalloc is available, PyTorch is also measured with it.
 """
 
 import argparse
@@ -21,7 +21,7 @@ parser.add_argument("--net", choices=["dynunet", "plain"], default="dynunet")
 parser.add_argument("--features", help="channels of each stage")
 parser.add_argument("--size", default="64", help="edge of the patch, or depth,height,width")
 parser.add_argument("--steps", type=int, default=5)
-parser.add_argument("--arena", help="what ours may take; values are made again instead of held")
+parser.add_argument("--arena", help="what ours may take; values are recomputed instead of held")
 parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
 parser.add_argument("--checkpoint", action="store_true", help="the peer computes activations again")

@@ -2,7 +2,7 @@
 
     python benches/step/pytorch_step.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--compile]
 
-Dice + cross-entropy, AdamW, two classes, one channel: what `plimsoll bench step` measures. PyTorch is at its fastest on a CPU
+Dice + cross-entropy, AdamW, two classes, one channel: what `plimsoll bench step` measures. PyTorch is fastest on a CPU
 with jemalloc preloaded, as page faults of fresh buffers cost it a quarter of its time otherwise; `compare.py` does that.
 """
 
@@ -64,7 +64,7 @@ def plain(features):
 
 
 def loss_of_heads(logits, label):
-    """Dice and cross-entropy of each head but the coarsest, with weights halved from one to the next."""
+    """Dice and cross-entropy of each head except the coarsest, each weighted half of the next finer one."""
     heads = list(logits)[:-1] if isinstance(logits, (list, tuple)) else [logits]
     weights = [0.5**place for place in range(len(heads))]
     total = 0.0
@@ -75,7 +75,7 @@ def loss_of_heads(logits, label):
 
 
 def checkpointed(module):
-    """The module's forward pass, with what is inside it computed again on the way back."""
+    """The module's forward pass, with its activations recomputed in the backward pass."""
     inside = module.forward
     return lambda value: checkpoint(inside, value, use_reentrant=False)
 

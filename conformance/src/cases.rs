@@ -1,19 +1,23 @@
 //! The cases: every op, in the shapes that networks have and in the odd ones that break kernels.
 
 mod convolutions;
+mod fusion;
 mod losses;
 mod morphology;
+mod networks;
 
-pub use convolutions::{convolutions, convolutions_of_rows, grouped, transposed};
+pub use convolutions::{convolutions, convolutions_of_rows, grouped, transposed, upsampling};
+pub use fusion::unusual;
 pub use losses::{components, heads, losses, structures};
 pub use morphology::morphology;
+pub use networks::networks;
 
 use plimsoll_graph::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
-    ConvWeightGrad, DownsampleLabels, Dropout, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Load,
-    Loss, NOISE, NormAct, NormActGrad, NormStats, Sgd, SoftDice, WeightedSum,
+    ConvWeightGrad, DownsampleLabels, Dropout, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Loss,
+    NOISE, NormStats, Normalise, NormaliseGrad, Sgd, SoftDice, WeightedSum,
 };
-use plimsoll_graph::{DType, Kind, Op, Program, Shape, Side, TensorId, Window};
+use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
 use convolutions::windows;
 
@@ -22,52 +26,35 @@ use crate::Case;
 /// A program that is being written, with less ceremony.
 struct Writer {
     program: Program,
+    /// How feature maps are stored.
+    precision: DType,
     results: usize,
 }
 
 impl Writer {
     fn new(precision: DType) -> Writer {
-        Writer { program: Program::new("case", precision), results: 0 }
+        Writer { program: Program::new("case"), precision, results: 0 }
     }
 
+    /// A volume in the precision of the case.
     fn features(&mut self, name: &str, batch: usize, channels: usize, spatial: [usize; 3]) -> TensorId {
-        // Features arrive through an addition, so that they are stored in the program's precision like any other.
-        let shape = Shape::volume(batch, channels, spatial);
-        let id = self.program.input(name, shape, Kind::Features);
-        self.program.tensors[id.index()].dtype = self.program.precision;
+        let id = self.image(name, batch, channels, spatial);
+        self.program.tensors[id.index()].dtype = self.precision;
         id
     }
 
+    /// A volume of f32.
     fn image(&mut self, name: &str, batch: usize, channels: usize, spatial: [usize; 3]) -> TensorId {
-        self.program.input(name, Shape::volume(batch, channels, spatial), Kind::Image)
+        self.program.input(name, Shape::volume(batch, channels, spatial), Kind::Volume)
     }
 
     fn labels(&mut self, name: &str, batch: usize, spatial: [usize; 3]) -> TensorId {
         self.program.input(name, Shape::volume(batch, 1, spatial), Kind::Labels)
     }
 
-    fn weights(
-        &mut self,
-        out: usize,
-        sources: &[usize],
-        kernel: [usize; 3],
-        sides: (Side, Side),
-    ) -> TensorId {
-        self.grouped_weights(out, sources, 1, kernel, sides)
-    }
-
-    fn grouped_weights(
-        &mut self,
-        out: usize,
-        sources: &[usize],
-        groups: usize,
-        kernel: [usize; 3],
-        sides: (Side, Side),
-    ) -> TensorId {
-        let [d, h, w] = kernel;
-        let kind = Kind::Weights { sources: sources.to_vec(), from: sides.0, to: sides.1 };
-        let shape = Shape(vec![out, sources.iter().sum::<usize>() / groups, d, h, w]);
-        self.program.input("weights", shape, kind)
+    /// Weights of a convolution of so many inputs in each group.
+    fn weights(&mut self, out: usize, inputs: usize, [d, h, w]: [usize; 3]) -> TensorId {
+        self.program.input("weights", Shape(vec![out, inputs, d, h, w]), Kind::Weights)
     }
 
     fn channels(&mut self, name: &str, channels: usize) -> TensorId {
@@ -88,19 +75,26 @@ impl Writer {
         }
     }
 
+    /// Appends a transposed convolution, whose result is compared, or where something is known already the sum of both.
+    fn transpose(&mut self, op: ConvTranspose, operands: &[TensorId], known: Option<TensorId>) {
+        let Some(known) = known else { return self.result(op, operands) };
+        let new = self.push(op, operands)[0];
+        self.result(Add, &[known, new]);
+    }
+
     /// Appends a loss and its gradient, which are compared; returns the sums that it is made of, which are compared
     /// as well.
     fn loss(&mut self, loss: &Loss, logits: TensorId, labels: TensorId) -> TensorId {
         let sums = self.push(loss.stats(), &[logits, labels])[0];
         self.program.mark_output(sums, "sums");
-        self.result(CompositeLoss { loss: loss.clone() }, &[sums, logits, labels]);
+        self.result(CompositeLoss { loss: loss.clone() }, &[sums]);
         let upstream = self.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
         self.result(CompositeLossGrad { loss: loss.clone() }, &[logits, labels, sums, upstream]);
         sums
     }
 
-    /// Normalises a map; the planner folds this into the convolution that reads it.
-    fn norm_act(&mut self, y: TensorId, affine: bool) -> TensorId {
+    /// Normalises a map; returns it and the operands of the normalisation.
+    fn normalise(&mut self, y: TensorId, affine: bool) -> (TensorId, Vec<TensorId>) {
         let channels = self.program.shape(y).channels();
         let statistics = self.push(NormStats { epsilon: 1e-5 }, &[y])[0];
         let mut operands = vec![y, statistics];
@@ -109,13 +103,28 @@ impl Writer {
             operands.push(self.channels(&format!("scale {n}"), channels));
             operands.push(self.channels(&format!("shift {n}"), channels));
         }
-        self.push(NormAct { slope: 0.01, affine }, &operands)[0]
+        (self.push(Normalise { affine }, &operands)[0], operands)
     }
 
+    /// Normalises and activates a map; backends may do so while a convolution reads it.
+    fn norm_act(&mut self, y: TensorId, affine: bool) -> TensorId {
+        let (u, _) = self.normalise(y, affine);
+        self.push(LeakyRelu { slope: SLOPE }, &[u])[0]
+    }
+
+    /// A case of convolutions and what stands between them.
+    fn maps(self, name: String) -> Case {
+        Case { between_convolutions: true, ..Case::new(name, self.program, 0) }
+    }
+
+    /// A case of other ops.
     fn case(self, name: String, classes: usize) -> Case {
-        Case { name, program: self.program, classes }
+        Case::new(name, self.program, classes)
     }
 }
+
+/// Of leaky ReLUs behind normalisations.
+const SLOPE: f32 = 0.01;
 
 /// Extents with one, two, three and seventeen voxels on an axis.
 const EXTENTS: [[usize; 3]; 5] = [[4, 6, 8], [3, 17, 5], [2, 2, 2], [1, 9, 17], [5, 3, 31]];
@@ -125,7 +134,6 @@ const CHANNELS: [(usize, usize); 6] = [(16, 32), (33, 15), (3, 48), (20, 1), (1,
 
 /// First layers (from images of 1 to 5 channels) and heads (to logits), with their gradients.
 pub fn rims(precision: DType) -> Vec<Case> {
-    use Side::{Features, Image};
     let mut cases = Vec::new();
     let usual = EXTENTS.into_iter().enumerate().map(|(i, extent)| (1 + i, windows()[i % 3], extent));
     // The stem of residual networks among others.
@@ -143,53 +151,40 @@ pub fn rims(precision: DType) -> Vec<Case> {
         let out = CHANNELS[i % CHANNELS.len()].1;
         let mut w = Writer::new(precision);
         let image = w.image("image", 2, channels, extent);
-        let weights = w.weights(out, &[channels], window.kernel, (Image, Features));
-        w.result(Conv::new(window, 1, false, Features), &[image, weights]);
+        let weights = w.weights(out, channels, window.kernel);
+        w.result(Conv::new(window, false, precision), &[image, weights]);
         let dy = w.features("dy", 2, out, output);
-        let (loads, result_load) = (vec![Load::Plain], Load::Plain);
-        let grad = ConvWeightGrad { window, groups: 1, loads, result_load, from: Image, to: Features };
+        let grad = ConvWeightGrad { window, groups: 1 };
         w.result(grad, &[image, dy]);
-        cases.push(
-            w.case(format!("first layer {channels}→{out} of {extent:?}, {window:?}, {precision:?}"), 0),
-        );
+        cases.push(w.maps(format!("first layer {channels}→{out} of {extent:?}, {window:?}, {precision:?}")));
     }
     for (i, extent) in EXTENTS.into_iter().enumerate() {
         let (channels, classes) = (CHANNELS[i % CHANNELS.len()].0, [2, 1, 9, 14, 3][i]);
         let mut w = Writer::new(precision);
         let y = w.features("y", 2, channels, extent);
-        let z = w.norm_act(y, true);
-        let weights = w.weights(classes, &[channels], [1; 3], (Features, Image));
+        let z = w.norm_act(y, i % 3 != 0);
+        let weights = w.weights(classes, channels, [1; 3]);
         let bias = w.channels("bias", classes);
-        w.result(Conv::new(Window::point(), 1, true, Image), &[z, weights, bias]);
+        w.result(Conv::new(Window::point(), true, DType::F32), &[z, weights, bias]);
         let dlogits = w.image("dlogits", 2, classes, extent);
         let back = ConvTranspose {
             window: Window::point(),
             groups: 1,
-            load: Load::Plain,
             first_channel: 0,
             channels,
             output: extent,
-            to: Features,
+            dtype: precision,
             bias: false,
-            accumulate: i % 2 == 0,
         };
-        let mut operands = vec![dlogits, weights];
-        operands.extend((i % 2 == 0).then(|| w.features("known", 2, channels, extent)));
-        w.result(back, &operands);
-        let grad = ConvWeightGrad {
-            window: Window::point(),
-            groups: 1,
-            loads: vec![Load::Plain],
-            result_load: Load::Plain,
-            from: Features,
-            to: Image,
-        };
+        let known = (i % 2 == 0).then(|| w.features("known", 2, channels, extent));
+        w.transpose(back, &[dlogits, weights], known);
+        let grad = ConvWeightGrad { window: Window::point(), groups: 1 };
         w.result(grad, &[z, dlogits]);
         // The norm sees what fills up blocks, too.
         let sum = w.push(ChannelSum, &[dlogits])[0];
         w.result(GradNorm, &[sum]);
         w.program.mark_output(sum, "sums");
-        cases.push(w.case(format!("head {channels}→{classes} of {extent:?}, {precision:?}"), 0));
+        cases.push(w.maps(format!("head {channels}→{classes} of {extent:?}, {precision:?}")));
     }
     cases
 }
@@ -202,18 +197,24 @@ pub fn maps(precision: DType) -> Vec<Case> {
         let affine = i % 2 == 0;
         let mut w = Writer::new(precision);
         let y = w.features("y", 2, channels, extent);
-        let z = w.norm_act(y, affine);
-        w.result(LeakyRelu { slope: 0.2 }, &[z]);
-        let node = w.program.nodes[1].clone();
-        w.result(NormStats { epsilon: 1e-5 }, &[y]);
         let dz = w.features("dz", 2, channels, extent);
-        let mut operands = vec![dz];
-        operands.extend(&node.inputs);
-        w.result(NormActGrad { slope: 0.01, affine }, &operands);
-        w.result(Add, &[y, dz]);
+        // With an activation and without, each with its gradient.
+        let (u, operands) = w.normalise(y, affine);
+        w.result(LeakyRelu { slope: SLOPE }, &[u]);
+        let du = w.push(LeakyReluGrad { slope: SLOPE }, &[dz, u])[0];
+        let of_act: Vec<TensorId> = [du].into_iter().chain(operands).collect();
+        w.result(NormaliseGrad { affine }, &of_act);
+        let (u, operands) = w.normalise(y, !affine);
+        w.program.mark_output(u, "normalised");
+        let alone: Vec<TensorId> = [dz].into_iter().chain(operands).collect();
+        w.result(NormaliseGrad { affine: !affine }, &alone);
+        w.result(NormStats { epsilon: 1e-5 }, &[y]);
+        w.result(LeakyRelu { slope: 0.2 }, &[y]);
         w.result(LeakyReluGrad { slope: 0.2 }, &[dz, y]);
+        w.result(Add, &[y, dz]);
+        w.result(Add, &[y, y]);
         w.result(ChannelSum, &[y]);
-        cases.push(w.case(format!("maps of {channels}×{extent:?}, {precision:?}"), 0));
+        cases.push(w.maps(format!("maps of {channels}×{extent:?}, {precision:?}")));
     }
     for (layer, channels, extent) in
         [(0, 1, [1, 1, 1]), (1, 3, [1, 2, 3]), (2, 33, [17, 3, 5]), (3, 16, [3, 31, 67])]
@@ -223,7 +224,7 @@ pub fn maps(precision: DType) -> Vec<Case> {
         let noise = w.program.input(crate::NOISE, Shape(vec![NOISE]), Kind::Table);
         w.result(Dropout { p: 0.25, layer }, &[x, noise]);
         w.result(Dropout { p: 0.0, layer }, &[dy, noise]);
-        cases.push(w.case(format!("dropout of {channels} channels on {extent:?}"), 0));
+        cases.push(w.maps(format!("dropout of {channels} channels on {extent:?}, {precision:?}")));
     }
     cases
 }
@@ -277,20 +278,41 @@ pub fn rest() -> Vec<Case> {
     cases
 }
 
-/// All cases of a precision.
-pub fn all(precision: DType) -> Vec<Case> {
+/// Convolutions of all kinds.
+pub fn all_convolutions(precision: DType) -> Vec<Case> {
     let mut cases = convolutions(precision);
     cases.extend(grouped(precision));
     cases.extend(convolutions_of_rows(precision));
     cases.extend(transposed(precision));
+    cases.extend(upsampling(precision));
     cases.extend(rims(precision));
-    cases.extend(maps(precision));
+    cases
+}
+
+/// All other cases that depend on how feature maps are stored.
+pub fn all_of_maps(precision: DType) -> Vec<Case> {
+    let mut cases = maps(precision);
     cases.extend(losses(precision));
     cases.extend(heads(precision));
+    cases.extend(networks(precision));
+    cases.extend(unusual(precision));
+    cases
+}
+
+/// All that remains.
+pub fn all_others() -> Vec<Case> {
+    let mut cases = rest();
+    cases.extend(structures());
+    cases.extend(morphology());
+    cases
+}
+
+/// All cases of a precision.
+pub fn all(precision: DType) -> Vec<Case> {
+    let mut cases = all_convolutions(precision);
+    cases.extend(all_of_maps(precision));
     if precision == DType::F32 {
-        cases.extend(rest());
-        cases.extend(structures());
-        cases.extend(morphology());
+        cases.extend(all_others());
     }
     cases
 }

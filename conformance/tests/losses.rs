@@ -6,12 +6,11 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use conformance::noise;
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use conformance::{engine_for, noise, read, write};
+use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::ops::{CompositeLoss, CompositeLossGrad, Fill, Loss};
-use plimsoll_graph::{Array, DType, Kind, Program, Shape, TensorId, interpret};
-use plimsoll_memory::{Budget, Bytes};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
+use plimsoll_graph::{Array, Kind, Program, Shape, TensorId, interpret};
+use plimsoll_plan::Options;
 use serde::Deserialize;
 
 const BATCH: usize = 2;
@@ -51,12 +50,12 @@ impl Case {
 
     /// The program, its loss and the gradient.
     fn program(&self) -> (Program, [TensorId; 2]) {
-        let mut program = Program::new("loss", DType::F32);
-        let logits = program.input("logits", Shape::volume(BATCH, CLASSES, EXTENT), Kind::Image);
+        let mut program = Program::new("loss");
+        let logits = program.input("logits", Shape::volume(BATCH, CLASSES, EXTENT), Kind::Volume);
         let labels = program.input("labels", Shape::volume(BATCH, 1, EXTENT), Kind::Labels);
         let sums = program.push_one(self.loss.stats(), &[logits, labels]).unwrap();
         let op = CompositeLoss { loss: self.loss.clone() };
-        let loss = program.push(op, &[sums, logits, labels]).unwrap()[0];
+        let loss = program.push(op, &[sums]).unwrap()[0];
         let one = program.push_one(Fill { value: 1.0, shape: Shape(vec![1]) }, &[]).unwrap();
         let op = CompositeLossGrad { loss: self.loss.clone() };
         let gradient = program.push_one(op, &[logits, labels, sums, one]).unwrap();
@@ -84,21 +83,15 @@ impl Case {
 }
 
 /// The loss and the gradient that the kernels make of logits and labels.
-fn run(program: &Program, [loss, gradient]: [TensorId; 2], [logits, labels]: &[Array; 2]) -> (f32, Vec<f32>) {
-    let plan = plan(std::slice::from_ref(program), &CpuLayout::new(2), Options::default()).unwrap();
-    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
-    let reservation = Budget::new(Bytes::gib(1)).reserve("arena", bytes).unwrap();
-    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(2)).unwrap();
-    let logits: Vec<f32> = logits.data.iter().map(|x| *x as f32).collect();
-    let labels: Vec<u8> = labels.data.iter().map(|x| *x as u8).collect();
-    engine.write(0, program.find("logits").unwrap(), HostSlice::F32(&logits));
-    engine.write(0, program.find("labels").unwrap(), HostSlice::U8(&labels));
-    engine.run(0);
-    let mut value = [0.0];
-    let mut slopes = vec![0.0; logits.len()];
-    engine.read(0, loss, HostSliceMut::F32(&mut value));
-    engine.read(0, gradient, HostSliceMut::F32(&mut slopes));
-    (value[0], slopes)
+fn run(program: &Program, [loss, gradient]: [TensorId; 2], [logits, labels]: &[Array; 2]) -> (f64, Vec<f64>) {
+    let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
+    let mut engine = engine_for(&backend, std::slice::from_ref(program), Options::default()).unwrap();
+    let id = engine.plan().find("loss").unwrap();
+    for (name, array) in [("logits", logits), ("labels", labels)] {
+        write(&mut *engine, id, program.find(name).unwrap(), &array.data);
+    }
+    engine.run(id).unwrap();
+    (read(&*engine, id, loss)[0], read(&*engine, id, gradient))
 }
 
 fn worst(errors: impl Iterator<Item = [f64; 2]>) -> [f64; 2] {
@@ -125,7 +118,7 @@ fn kernels_agree_with_monai_and_pytorch() {
     let errors = Case::all().into_iter().map(|case| {
         let (program, results) = case.program();
         let (value, slopes) = run(&program, results, &case.inputs());
-        let errors = case.errors(value.into(), slopes.into_iter().map(f64::from));
+        let errors = case.errors(value, slopes.into_iter());
         case.assert_within(1e-5, errors);
         errors
     });

@@ -7,15 +7,14 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use conformance::noise;
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use conformance::{engine_for, noise, read, write};
+use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::ops::{
     BoundaryL1, DistanceLoss, DistanceTerm, DownsampleLabels, MeanPool, PredictedDistance, Probabilities,
 };
-use plimsoll_graph::{Array, DType, Kind, Program, Shape, TensorId, differentiate, interpret};
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_graph::{Array, Kind, Program, Shape, TensorId, differentiate, interpret};
 use plimsoll_morphology::{Distance, EdtOptions, edt, scratch_bytes};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
+use plimsoll_plan::Options;
 use serde::Deserialize;
 
 const BATCH: usize = 2;
@@ -109,8 +108,8 @@ impl Case {
     }
 
     fn program(&self) -> Written {
-        let mut p = Program::new("loss", DType::F32);
-        let logits = p.input("logits", Shape::volume(BATCH, CLASSES, EXTENT), Kind::Image);
+        let mut p = Program::new("loss");
+        let logits = p.input("logits", Shape::volume(BATCH, CLASSES, EXTENT), Kind::Volume);
         let labels = p.input("labels", Shape::volume(BATCH, 1, EXTENT), Kind::Labels);
         let output = self.extent();
         let mut operands = vec![p.push_one(Probabilities, &[logits]).unwrap(), labels];
@@ -119,7 +118,7 @@ impl Case {
             operands[1] = p.push_one(DownsampleLabels { output }, &[labels]).unwrap();
         }
         let ignore = self.ignore;
-        let target = p.input("distances", p.shape(operands[0]).clone(), Kind::Image);
+        let target = p.input("distances", p.shape(operands[0]).clone(), Kind::Volume);
         let loss = match self.term {
             None => p.push(BoundaryL1 { ignore }, &operands).unwrap()[0],
             Some(term) => {
@@ -156,23 +155,16 @@ impl Case {
 }
 
 /// The loss and the gradient that the kernels make.
-fn run(written: &Written, [logits, labels, distances]: [&Array; 3]) -> (f32, Vec<f32>) {
+fn run(written: &Written, [logits, labels, distances]: [&Array; 3]) -> (f64, Vec<f64>) {
     let program = &written.program;
-    let plan = plan(std::slice::from_ref(program), &CpuLayout::new(2), Options::default()).unwrap();
-    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
-    let reservation = Budget::new(Bytes::gib(1)).reserve("arena", bytes).unwrap();
-    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(2)).unwrap();
-    let numbers = |array: &Array| -> Vec<f32> { array.data.iter().map(|x| *x as f32).collect() };
-    let classes: Vec<u8> = labels.data.iter().map(|x| *x as u8).collect();
-    engine.write(0, program.find("logits").unwrap(), HostSlice::F32(&numbers(logits)));
-    engine.write(0, program.find("labels").unwrap(), HostSlice::U8(&classes));
-    engine.write(0, program.find("distances").unwrap(), HostSlice::F32(&numbers(distances)));
-    engine.run(0);
-    let mut value = [0.0];
-    let mut slopes = vec![0.0; logits.data.len()];
-    engine.read(0, written.loss, HostSliceMut::F32(&mut value));
-    engine.read(0, written.gradient, HostSliceMut::F32(&mut slopes));
-    (value[0], slopes)
+    let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
+    let mut engine = engine_for(&backend, std::slice::from_ref(program), Options::default()).unwrap();
+    let id = engine.plan().find("loss").unwrap();
+    for (name, array) in [("logits", logits), ("labels", labels), ("distances", distances)] {
+        write(&mut *engine, id, program.find(name).unwrap(), &array.data);
+    }
+    engine.run(id).unwrap();
+    (read(&*engine, id, written.loss)[0], read(&*engine, id, written.gradient))
 }
 
 fn worst(errors: impl Iterator<Item = [f64; 2]>) -> [f64; 2] {
@@ -202,7 +194,7 @@ fn kernels_agree_with_monai_scipy_and_pytorch() {
         let [logits, labels] = case.inputs();
         let distances = case.distances(&labels);
         let (value, slopes) = run(&case.program(), [&logits, &labels, &distances]);
-        case.within(1e-5, value.into(), slopes.into_iter().map(f64::from))
+        case.within(1e-5, value, slopes.into_iter())
     });
     let [value, gradient] = worst(errors);
     eprintln!("kernels are off by {value:.1e}, their gradients by {gradient:.1e}");

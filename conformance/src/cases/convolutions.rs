@@ -1,7 +1,7 @@
 //! Convolutions of all directions.
 
-use plimsoll_graph::ops::{ChannelSum, Conv, ConvTranspose, ConvWeightGrad, GradNorm, Load};
-use plimsoll_graph::{DType, Side, Window};
+use plimsoll_graph::ops::{ChannelSum, Conv, ConvTranspose, ConvWeightGrad, GradNorm};
+use plimsoll_graph::{DType, Window};
 
 use super::{CHANNELS, EXTENTS, Writer};
 use crate::Case;
@@ -73,7 +73,6 @@ const GROUPS: [[usize; 3]; 14] = [
 
 /// Convolutions within groups of channels: forward, transposed, both gradients.
 pub fn grouped(precision: DType) -> Vec<Case> {
-    use Side::{Features, Image};
     let window = |kernel, stride, padding| Window { kernel, stride, padding };
     let windows = [
         Window::same([3; 3], [1; 3]),
@@ -92,19 +91,12 @@ pub fn grouped(precision: DType) -> Vec<Case> {
             let batch = 1 + (i + j) % 2;
             let mut w = Writer::new(precision);
             let y = w.features("y", batch, channels, extent);
-            let x = if j == 1 { w.norm_act(y, true) } else { y };
-            let weights = w.grouped_weights(out, &[channels], groups, window.kernel, (Features, Features));
+            let x = if j == 1 { w.norm_act(y, i % 2 == 0) } else { y };
+            let weights = w.weights(out, channels / groups, window.kernel);
             let bias = w.channels("bias", out);
-            w.result(Conv::new(window, 1, true, Features).grouped(groups), &[x, weights, bias]);
+            w.result(Conv::new(window, true, precision).grouped(groups), &[x, weights, bias]);
             let dy = w.features("dy", batch, out, output);
-            let grad = ConvWeightGrad {
-                window,
-                groups,
-                loads: vec![Load::Plain],
-                result_load: Load::Plain,
-                from: Features,
-                to: Features,
-            };
+            let grad = ConvWeightGrad { window, groups };
             let dw = w.push(grad, &[x, dy])[0];
             // The norm sees what lies between the groups, too.
             w.result(GradNorm, &[dw]);
@@ -112,36 +104,33 @@ pub fn grouped(precision: DType) -> Vec<Case> {
             let back = ConvTranspose {
                 window,
                 groups,
-                load: Load::Plain,
                 first_channel: 0,
                 channels,
                 output: extent,
-                to: Features,
+                dtype: precision,
                 bias: j == 1,
-                accumulate: j == 2,
             };
             let mut operands = vec![dy, weights];
             operands.extend((j == 1).then(|| w.channels("bias of the transpose", channels)));
-            operands.extend((j == 2).then(|| w.features("known", batch, channels, extent)));
-            w.result(back, &operands);
+            let known = (j == 2).then(|| w.features("known", batch, channels, extent));
+            w.transpose(back, &operands, known);
             let name =
                 format!("{groups} groups {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}");
-            cases.push(w.case(name, 0));
+            cases.push(w.maps(name));
         }
     }
     for (channels, out, groups) in [(3, 33, 3), (4, 34, 2), (6, 12, 3)] {
         let (window, extent) = (Window::same([3; 3], [1, 2, 1]), [3, 17, 5]);
         let mut w = Writer::new(precision);
         let image = w.image("image", 2, channels, extent);
-        let weights = w.grouped_weights(out, &[channels], groups, window.kernel, (Image, Features));
-        w.result(Conv::new(window, 1, false, Features).grouped(groups), &[image, weights]);
+        let weights = w.weights(out, channels / groups, window.kernel);
+        w.result(Conv::new(window, false, precision).grouped(groups), &[image, weights]);
         let dy = w.features("dy", 2, out, window.output(extent).unwrap_or_default());
-        let (loads, result_load) = (vec![Load::Plain], Load::Plain);
-        let grad = ConvWeightGrad { window, groups, loads, result_load, from: Image, to: Features };
+        let grad = ConvWeightGrad { window, groups };
         let dw = w.push(grad, &[image, dy])[0];
         w.result(GradNorm, &[dw]);
         w.program.mark_output(dw, "dw");
-        cases.push(w.case(format!("{groups} groups of an image {channels}→{out}, {precision:?}"), 0));
+        cases.push(w.maps(format!("{groups} groups of an image {channels}→{out}, {precision:?}")));
     }
     cases
 }
@@ -175,57 +164,48 @@ fn convolution(
     (channels, out): (usize, usize),
     two: bool,
 ) -> Option<Case> {
-    use Side::Features;
     let output = window.output(extent)?;
     let mut w = Writer::new(precision);
     let mut sources = vec![w.features("a", batch, channels, extent)];
     let mut widths = vec![channels];
     if two {
         let b = w.features("b", batch, 5, extent);
-        sources.push(w.norm_act(b, true));
+        sources.push(match out % 3 {
+            0 => w.normalise(b, true).0,
+            _ => w.norm_act(b, out % 2 == 1),
+        });
         widths.push(5);
     }
-    let weights = w.weights(out, &widths, window.kernel, (Features, Features));
+    let weights = w.weights(out, widths.iter().sum(), window.kernel);
     let bias = w.channels("bias", out);
     let mut operands = sources.clone();
     operands.extend([weights, bias]);
-    w.result(Conv::new(window, sources.len(), true, Features), &operands);
+    w.result(Conv::new(window, true, precision), &operands);
     let dy = w.features("dy", batch, out, output);
     sources.push(dy);
-    let grad = ConvWeightGrad {
-        window,
-        groups: 1,
-        loads: vec![Load::Plain; widths.len()],
-        result_load: Load::Plain,
-        from: Features,
-        to: Features,
-    };
+    let grad = ConvWeightGrad { window, groups: 1 };
     w.result(grad, &sources);
     let mut first_channel = 0;
     for (source, channels) in widths.iter().enumerate() {
-        let mut operands = vec![dy, weights];
-        operands.extend((source == 0).then(|| w.features("known", batch, *channels, extent)));
+        let known = (source == 0).then(|| w.features("known", batch, *channels, extent));
         let back = ConvTranspose {
             window,
             groups: 1,
-            load: Load::Plain,
             first_channel,
             channels: *channels,
             output: extent,
-            to: Features,
+            dtype: precision,
             bias: false,
-            accumulate: source == 0,
         };
-        w.result(back, &operands);
+        w.transpose(back, &[dy, weights], known);
         first_channel += channels;
     }
     let name = format!("convolution {channels}→{out} of {batch}×{extent:?}, {window:?}, {precision:?}");
-    Some(w.case(name, 0))
+    Some(w.maps(name))
 }
 
 /// Transposed convolutions as U-Nets go up with them: kernel = stride, a normalising load, a bias; and their gradients.
 pub fn transposed(precision: DType) -> Vec<Case> {
-    use Side::Features;
     let strides = [[2, 2, 2], [1, 2, 2], [1, 1, 2], [3, 1, 2]];
     let mut cases = Vec::new();
     for (i, stride) in strides.into_iter().enumerate() {
@@ -236,34 +216,76 @@ pub fn transposed(precision: DType) -> Vec<Case> {
             let mut w = Writer::new(precision);
             let y = w.features("y", 2, channels, extent);
             let z = w.norm_act(y, i % 2 == 0);
-            let weights = w.weights(channels, &[out], stride, (Features, Features));
+            let weights = w.weights(channels, out, stride);
             let bias = w.channels("bias", out);
             let up = ConvTranspose {
                 window,
                 groups: 1,
-                load: Load::Plain,
                 first_channel: 0,
                 channels: out,
                 output,
-                to: Features,
+                dtype: precision,
                 bias: true,
-                accumulate: false,
             };
             w.result(up, &[z, weights, bias]);
             let du = w.features("du", 2, out, output);
-            w.result(Conv::new(window, 1, false, Features), &[du, weights]);
-            let grad = ConvWeightGrad {
-                window,
-                groups: 1,
-                loads: vec![Load::Plain],
-                result_load: Load::Plain,
-                from: Features,
-                to: Features,
-            };
+            w.result(Conv::new(window, false, precision), &[du, weights]);
+            let grad = ConvWeightGrad { window, groups: 1 };
             w.result(grad, &[du, z]);
             w.result(ChannelSum, &[du]);
             let name = format!("transposed {channels}→{out} of {extent:?} by {stride:?}, {precision:?}");
-            cases.push(w.case(name, 0));
+            cases.push(w.maps(name));
+        }
+    }
+    cases
+}
+
+/// Transposed convolutions whose windows overlap, or leave voxels out, as layers of their own: upsampling with a bias, and all
+/// gradients, of maps that are normalised on the way and of such that are not.
+pub fn upsampling(precision: DType) -> Vec<Case> {
+    let window = |kernel, stride, padding| Window { kernel, stride, padding };
+    let windows = [
+        window([3; 3], [2; 3], [1; 3]),
+        window([4; 3], [2; 3], [1; 3]),
+        window([1, 3, 3], [1, 2, 2], [0, 1, 1]),
+        window([5, 3, 2], [3, 1, 2], [0, 1, 0]),
+        window([2; 3], [3; 3], [0; 3]),
+        window([3; 3], [1; 3], [1; 3]),
+        Window::point(),
+    ];
+    let mut cases = Vec::new();
+    for (i, window) in windows.into_iter().enumerate() {
+        for (j, extent) in EXTENTS.into_iter().chain([[1; 3]]).enumerate() {
+            let (channels, out) = CHANNELS[(i + 2 * j) % CHANNELS.len()];
+            // The largest extent that leads to the same result has zeroes at its end.
+            let Some(least) = window.transposed_output(extent) else { continue };
+            let larger = [0, 1, 2].map(|axis| least[axis] + (window.stride[axis] - 1) * (j % 2));
+            let output = if window.output(larger) == Some(extent) { larger } else { least };
+            let mut w = Writer::new(precision);
+            let x = w.features("x", 2, channels, extent);
+            let normalised = j % 2 == 0 && extent != [1; 3];
+            let x = if normalised { w.norm_act(x, j % 4 == 0) } else { x };
+            let weights = w.weights(channels, out, window.kernel);
+            let bias = i % 2 == 0 || window == Window::point();
+            let up = ConvTranspose {
+                window,
+                groups: 1,
+                first_channel: 0,
+                channels: out,
+                output,
+                bias,
+                dtype: precision,
+            };
+            let mut operands = vec![x, weights];
+            operands.extend(bias.then(|| w.channels("bias", out)));
+            let known = (j % 3 == 0).then(|| w.features("known", 2, out, output));
+            w.transpose(up, &operands, known);
+            let du = w.features("du", 2, out, output);
+            w.result(Conv::new(window, false, precision), &[du, weights]);
+            w.result(ConvWeightGrad { window, groups: 1 }, &[du, x]);
+            let name =
+                format!("upsampling {channels}→{out} of {extent:?} to {output:?}, {window:?}, {precision:?}");
+            cases.push(w.maps(name));
         }
     }
     cases

@@ -3,10 +3,10 @@
 use plimsoll_graph::ops::{
     Activation, BoundaryL1, BoundaryL1Grad, ChannelSum, Component, CompositeLoss, CompositeLossGrad, Conv,
     ConvTranspose, ConvWeightGrad, CrossEntropy, DistanceLoss, DistanceLossGrad, DistanceTerm, Fill, Focal,
-    FocalTversky, GeneralizedDice, HardCounts, Join, Load, Loss, MeanPool, MeanPoolGrad, PredictedDistance,
+    FocalTversky, GeneralizedDice, HardCounts, Join, Loss, MeanPool, MeanPoolGrad, PredictedDistance,
     Probabilities, ProbabilitiesGrad, SoftDice, SurfaceForm, Tversky, VolumeWeight, WeightedBce,
 };
-use plimsoll_graph::{DType, Kind, Shape, Side, Window};
+use plimsoll_graph::{DType, Kind, Shape, Window};
 
 use super::Writer;
 use crate::Case;
@@ -45,9 +45,13 @@ pub fn components(classes: usize) -> Vec<Component> {
     ]
 }
 
+/// Whether a component takes logarithms of probabilities: those below e⁻⁸⁷ are the least number that f32 holds.
+fn takes_logarithms(component: &Component) -> bool {
+    matches!(component, Component::WeightedBce(_) | Component::Focal(_))
+}
+
 /// Losses of each component, and of all together, of logits that come from features stored in the precision.
 pub fn losses(precision: DType) -> Vec<Case> {
-    use Side::{Features, Image};
     let extents = [[1, 1, 1], [3, 17, 5], [1, 9, 17], [13, 30, 40]];
     let mut cases = Vec::new();
     for (i, (extent, classes)) in extents.into_iter().zip([2, 3, 1, 14]).enumerate() {
@@ -61,20 +65,20 @@ pub fn losses(precision: DType) -> Vec<Case> {
             let loss = Loss { components, ignore: ((i + j) % 2 == 1).then_some(1) };
             let mut w = Writer::new(precision);
             let features = w.features("features", 2, 3, extent);
-            let weights = w.weights(classes, &[3], [1; 3], (Features, Image));
-            let head = Conv::new(Window::point(), 1, false, Image);
+            let weights = w.weights(classes, 3, [1; 3]);
+            let head = Conv::new(Window::point(), false, DType::F32);
             let logits = w.push(head, &[features, weights])[0];
             let labels = w.labels("labels", 2, extent);
             w.loss(&loss, logits, labels);
-            cases.push(w.case(name, classes));
+            let may_be_large = !loss.components.iter().any(takes_logarithms);
+            cases.push(Case { may_be_large, ..w.case(name, classes) });
         }
     }
     cases
 }
 
-/// Heads whose logits only losses and counts read, so that they are folded; some of more than one tile.
+/// Heads whose logits only losses and counts read, so that they are fused; some of more than one tile.
 pub fn heads(precision: DType) -> Vec<Case> {
-    use Side::{Features, Image};
     let sizes = [
         (1, 2, [1, 1, 1], false),
         (3, 14, [3, 5, 17], true),
@@ -90,16 +94,16 @@ pub fn heads(precision: DType) -> Vec<Case> {
             let mut w = Writer::new(precision);
             let x = w.features("x", 2, channels, extent);
             let map = if normalised { w.norm_act(x, i % 2 == 1) } else { x };
-            let weights = w.weights(classes, &[channels], [1; 3], (Features, Image));
+            let weights = w.weights(classes, channels, [1; 3]);
             let bias = w.channels("bias", classes);
             let labels = w.labels("labels", 2, extent);
             let has_bias = i != 3;
             let mut operands = vec![map, weights];
             operands.extend(has_bias.then_some(bias));
-            let logits = w.push(Conv::new(Window::point(), 1, has_bias, Image), &operands)[0];
+            let logits = w.push(Conv::new(Window::point(), has_bias, DType::F32), &operands)[0];
             let sums = w.push(loss.stats(), &[logits, labels])[0];
             w.program.mark_output(sums, "sums");
-            w.result(CompositeLoss { loss: loss.clone() }, &[sums, logits, labels]);
+            w.result(CompositeLoss { loss: loss.clone() }, &[sums]);
             if !normalised {
                 // Sums of these few numbers of few bits are exact: there is no doubt about which logit is the largest.
                 w.result(HardCounts { ignore: loss.ignore }, &[logits, labels]);
@@ -107,14 +111,7 @@ pub fn heads(precision: DType) -> Vec<Case> {
             let upstream = w.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
             let gradient = CompositeLossGrad { loss: loss.clone() };
             let gradient = w.push(gradient, &[logits, labels, sums, upstream])[0];
-            let grad = ConvWeightGrad {
-                window: Window::point(),
-                groups: 1,
-                loads: vec![Load::Plain],
-                result_load: Load::Plain,
-                from: Features,
-                to: Image,
-            };
+            let grad = ConvWeightGrad { window: Window::point(), groups: 1 };
             w.result(grad, &[map, gradient]);
             if has_bias {
                 w.result(ChannelSum, &[gradient]);
@@ -122,22 +119,18 @@ pub fn heads(precision: DType) -> Vec<Case> {
             let back = ConvTranspose {
                 window: Window::point(),
                 groups: 1,
-                load: Load::Plain,
                 first_channel: 0,
                 channels,
                 output: extent,
-                to: Features,
+                dtype: precision,
                 bias: false,
-                accumulate: i % 2 == 0,
             };
-            let mut operands = vec![gradient, weights];
-            operands.extend((i % 2 == 0).then(|| w.features("known", 2, channels, extent)));
-            w.result(back, &operands);
+            let known = (i % 2 == 0).then(|| w.features("known", 2, channels, extent));
+            w.transpose(back, &[gradient, weights], known);
             let name = loss.components[0].name();
-            cases.push(w.case(
-                format!("folded head {channels}→{classes} of {extent:?}, {name}, {precision:?}"),
-                classes,
-            ));
+            let name = format!("fused head {channels}→{classes} of {extent:?}, {name}, {precision:?}");
+            let may_be_large = !loss.components.iter().any(takes_logarithms);
+            cases.push(Case { may_be_large, ..w.case(name, classes) });
         }
     }
     cases
@@ -163,7 +156,7 @@ pub fn structures() -> Vec<Case> {
         let upstream = w.program.input("upstream", Shape(vec![1]), Kind::Table);
         let sums = w.push(BoundaryL1 { ignore }, &[p, labels]);
         w.result(BoundaryL1Grad { ignore }, &[p, labels, sums[1], upstream]);
-        w.result(Join, &[sums[0], sums[1], upstream]);
+        w.result(Join, &[sums[0], upstream, sums[0]]);
         let surface = |form| DistanceTerm::Surface { tolerance: 1.5, form };
         let target = w.image("distances", 2, classes - 1, extent);
         for term in [
@@ -189,7 +182,9 @@ pub fn structures() -> Vec<Case> {
             let op = PredictedDistance { spacing: [2.5, 0.7, 0.8], signed: true, ignore: None };
             w.result(op, &[p, labels]);
         }
-        cases.push(w.case(format!("shapes of {classes} classes on {extent:?}"), classes));
+        // Boundaries of probabilities that are all 0 or 1 are a matter of the last bit.
+        let case = w.case(format!("shapes of {classes} classes on {extent:?}"), classes);
+        cases.push(Case { may_be_large: false, ..case });
     }
     cases
 }

@@ -1,9 +1,9 @@
 //! Grey morphology, and what losses make of it.
 
 use plimsoll_graph::ops::{
-    BoxExtreme, BoxExtremeGrad, ClDice, ClDiceGrad, Counted, CrossErosion, CrossErosionGrad, Extreme, Fill,
-    MeanDifference, MeanDifferenceGrad, OneHot, OverlapSums, OverlapSumsGrad, SkeletonStep, SkeletonStepGrad,
-    SoftRecall, SoftRecallGrad, Union,
+    Add, BoxExtreme, BoxExtremeGrad, ClDice, ClDiceGrad, Counted, CrossErosion, CrossErosionGrad, Extreme,
+    Fill, MeanDifference, MeanDifferenceGrad, OneHot, OverlapSums, OverlapSumsGrad, SkeletonStep,
+    SkeletonStepGrad, SoftRecall, SoftRecallGrad, Union,
 };
 use plimsoll_graph::{DType, Kind, Shape};
 
@@ -32,12 +32,17 @@ pub fn morphology() -> Vec<Case> {
             ] {
                 let of = BoxExtreme { radius, extreme };
                 w.result(of, &[x]);
-                let grad = BoxExtremeGrad { of, factor: -0.5, accumulate };
-                let operands = [g, x, known];
-                w.result(grad, if accumulate { &operands } else { &operands[..2] });
+                let grad = BoxExtremeGrad { of, factor: -0.5 };
+                if accumulate {
+                    let new = w.push(grad, &[g, x])[0];
+                    w.result(Add, &[known, new]);
+                } else {
+                    w.result(grad, &[g, x]);
+                }
             }
-            w.result(CrossErosionGrad { accumulate: false }, &[g, x]);
-            w.result(CrossErosionGrad { accumulate: true }, &[g, x, known]);
+            w.result(CrossErosionGrad, &[g, x]);
+            let new = w.push(CrossErosionGrad, &[g, x])[0];
+            w.result(Add, &[known, new]);
             let eroded = w.push(CrossErosion, &[x])[0];
             for union in [Union::Probabilistic, Union::Maximum] {
                 let first = SkeletonStep { first: true, union };

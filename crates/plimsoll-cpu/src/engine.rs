@@ -1,238 +1,225 @@
 //! The arena, and the engine that runs planned programs over it.
 
-use std::time::{Duration, Instant};
+use std::ops::Range;
+use std::time::Instant;
 
-use plimsoll_graph::{DType, Role, TensorId};
-use plimsoll_memory::{MapError, Mapped, Reservation, watch_this_thread};
-use plimsoll_plan::{Block, Engine, HostSlice, HostSliceMut, OpTime, Plan};
+use plimsoll_graph::{DType, TensorId, TensorInfo};
+use plimsoll_memory::{Mapped, Reservation, watch_this_thread};
+use plimsoll_plan::{
+    Block, Engine, EngineError, HostSlice, HostSliceMut, Launch, NodeTime, OpTime, ProgramId, ProgramPlan,
+    Timings, VerifiedPlan,
+};
 
-use crate::blocks::{is_stored_as_given, stored_bytes, stored_places};
 use crate::kernel::{Machine, Ptr};
-use crate::nodes::{self, Context, Memory, Step};
+use crate::layout::Layout;
+use crate::lower::{ALIGNMENT, BoundNode, Places};
+use crate::lowered::{CpuNode, CpuProgram};
+use crate::options::CpuOptions;
 use crate::pool::Pool;
-use crate::simd::{Bf16, Level};
-
-/// Why a plan cannot be made ready to run.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The arena does not fit its reservation, or the system refuses it.
-    #[error("the arena cannot be allocated")]
-    Arena(#[from] MapError),
-    /// The system refuses a thread.
-    #[error("a thread for kernels cannot be started")]
-    Thread(#[from] std::io::Error),
-}
-
-/// How to run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CpuOptions {
-    /// Threads, the caller's among them; the plan must be made for as many.
-    pub threads: usize,
-    /// The instruction set.
-    pub level: Level,
-    /// For tests: what no node has written yet, and after each node what nobody will read again, is NaN.
-    pub poison: bool,
-}
-
-impl CpuOptions {
-    /// As many threads, and the machine's best instruction set.
-    pub fn new(threads: usize) -> CpuOptions {
-        CpuOptions { threads, level: Level::from_environment(), poison: false }
-    }
-}
+use crate::simd::Bf16;
 
 /// A plan over an arena.
-pub struct CpuEngine {
+pub(crate) struct CpuEngine {
     /// Dropped before the arena that they point into.
-    programs: Vec<Vec<Prepared>>,
+    programs: Vec<BoundProgram>,
     machine: Machine,
-    plan: Plan,
+    timings: Timings,
+    plan: VerifiedPlan,
     arena: Mapped<u8>,
     base: Ptr<u8>,
     used: usize,
     poison: bool,
 }
 
+/// A program whose kernels are bound to the arena.
+struct BoundProgram {
+    layouts: Vec<Layout>,
+    launches: Vec<BoundLaunch>,
+}
+
 /// All bits set is a NaN in every float format.
 const POISON: u8 = 0xff;
 
-struct Prepared {
-    step: Box<dyn Step>,
-    /// The end of the highest place that the node is given.
+struct BoundLaunch {
+    node: Box<dyn BoundNode>,
+    /// The end of the highest place that it is given.
     end: usize,
-    /// What nobody reads after the node, for the poison mode.
+    /// What nobody reads after it, for the poison mode.
     dead: Vec<Block>,
-    /// How often it was run, how long that took, and the least that one run took.
-    runs: u64,
-    time: Duration,
-    least: Duration,
 }
 
 impl CpuEngine {
-    /// Allocates the arena inside a reservation, zeroed, and prepares every kernel.
-    ///
-    /// # Errors
-    /// If the reservation is too small, or the system refuses memory or threads.
-    pub fn new(plan: Plan, reservation: Reservation, options: CpuOptions) -> Result<CpuEngine, EngineError> {
+    /// Allocates the arena inside a reservation, zeroed, and binds every kernel of the plan's lowered programs.
+    pub(crate) fn new(
+        options: CpuOptions,
+        lowered: Vec<CpuProgram>,
+        plan: VerifiedPlan,
+        reservation: Reservation,
+    ) -> Result<CpuEngine, EngineError> {
         let mut arena = Mapped::<u8>::within(reservation, plan.arena_bytes)?;
         if options.poison {
             arena[plan.persistent_bytes()..].fill(POISON);
         }
         let machine = Machine { pool: Pool::new(options.threads)?, level: options.level };
         let base = Ptr(arena.as_mut_ptr());
-        let programs = (0..plan.programs.len())
-            .map(|program| prepare(&plan, program, base, &machine, options.poison))
-            .collect();
-        Ok(CpuEngine { programs, machine, plan, arena, base, used: 0, poison: options.poison })
+        let mut programs = Vec::with_capacity(lowered.len());
+        for (program, lowered) in plan.ids().zip(lowered) {
+            let schedule = plan.schedule(program);
+            let mut launches = Vec::with_capacity(schedule.launches.len());
+            for (at, launch) in schedule.launches.iter().enumerate() {
+                let node =
+                    lowered.nodes.get(launch.node).ok_or_else(|| EngineError::missing("a lowered node"))?;
+                let dead = if options.poison { plan.dead_after(program, at) } else { Vec::new() };
+                launches.push(bind(schedule, launch, node, base, dead)?);
+            }
+            programs.push(BoundProgram { layouts: lowered.layouts, launches });
+        }
+        let timings = Timings::new(&plan);
+        Ok(CpuEngine { programs, machine, timings, plan, arena, base, used: 0, poison: options.poison })
     }
 
-    /// What each node of a program is, and the seconds that it took when it was fastest; a program that was never run took
-    /// for ever.
-    pub fn least_times(&self, program: usize) -> impl Iterator<Item = (String, f64)> {
-        let nodes = &self.plan.programs[program].program;
-        self.programs[program].iter().zip(&nodes.nodes).map(|(prepared, node)| {
-            let result = node.outputs.first().map(|id| nodes.tensor(*id));
-            let what = result.map(|tensor| format!("{} {}", tensor.name, tensor.shape)).unwrap_or_default();
-            (format!("{} {what}", node.op.rule().name()), prepared.least.as_secs_f64())
-        })
+    /// A tensor of a program, how it lies, and its bytes in the arena.
+    ///
+    /// # Errors
+    /// If it has none, or values of this number and type do not fit it.
+    fn tensor(
+        &self,
+        program: ProgramId,
+        tensor: TensorId,
+        (count, dtype): (usize, DType),
+    ) -> Result<(&TensorInfo, &Layout, Range<usize>), EngineError> {
+        let (info, place) = self.plan.stored(program, tensor)?;
+        let fits = dtype == info.dtype || (dtype, info.dtype) == (DType::F32, DType::Bf16);
+        if !fits || count != info.shape.count() {
+            return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
+        }
+        let bound = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
+        let layout = bound.layouts.get(tensor.index()).ok_or_else(|| EngineError::missing("the layout"))?;
+        Ok((info, layout, place.offset..place.offset + layout.bytes(info)))
     }
+}
 
-    /// The plan that this runs.
-    pub fn plan(&self) -> &Plan {
+/// Binds the kernels of a launch to its places.
+fn bind(
+    schedule: &ProgramPlan,
+    launch: &Launch,
+    node: &CpuNode,
+    base: Ptr<u8>,
+    dead: Vec<Block>,
+) -> Result<BoundLaunch, EngineError> {
+    let place =
+        |id: &TensorId| schedule.place(*id).ok_or_else(|| EngineError::missing("the place of a tensor"));
+    let blocks = |ids: &[TensorId]| ids.iter().map(place).collect::<Result<Vec<Block>, EngineError>>();
+    let (inputs, outputs) = (blocks(&launch.inputs)?, blocks(&launch.outputs)?);
+    let mut offset = launch.scratch.offset;
+    let scratch = node.scratch.iter().map(|bytes| {
+        let piece = offset;
+        offset += bytes.next_multiple_of(ALIGNMENT);
+        piece
+    });
+    let scratch = scratch.collect();
+    if offset > launch.scratch.end() {
+        return Err(EngineError::Internal(format!("the scratch of {} does not fit", node.lowered.name)));
+    }
+    let ends = inputs.iter().chain(&outputs).map(Block::end);
+    let end = ends.fold(launch.scratch.end(), usize::max);
+    let offsets = |blocks: &[Block]| blocks.iter().map(|block| block.offset).collect();
+    let places = Places { base, inputs: offsets(&inputs), outputs: offsets(&outputs), scratch };
+    let node = (node.bind)(&places);
+    Ok(BoundLaunch { node, end, dead })
+}
+
+impl Engine for CpuEngine {
+    fn plan(&self) -> &VerifiedPlan {
         &self.plan
     }
-}
 
-fn prepare(plan: &Plan, program: usize, base: Ptr<u8>, machine: &Machine, poison: bool) -> Vec<Prepared> {
-    let plan = &plan.programs[program];
-    let threads = machine.pool.threads();
-    plan.program
-        .nodes
-        .iter()
-        .zip(&plan.scratch)
-        .enumerate()
-        .map(|(at, (node, scratch))| {
-            let cx = Context { program: &plan.program, node, threads };
-            let memory = Memory { base, plan, scratch: *scratch };
-            let places = node.inputs.iter().chain(&node.outputs).filter_map(|id| plan.places[id.index()]);
-            let end = places.map(|place| place.end()).chain([scratch.end()]).max().unwrap_or(0);
-            let dead = if poison { dead_after(plan, at) } else { Vec::new() };
-            let step = nodes::bind(&cx, &memory);
-            Prepared { step, end, dead, runs: 0, time: Duration::ZERO, least: Duration::MAX }
-        })
-        .collect()
-}
-
-/// The places of what node `at` is the last to touch, less what is alive in the same bytes.
-fn dead_after(plan: &plimsoll_plan::ProgramPlan, at: usize) -> Vec<Block> {
-    let program = &plan.program;
-    let node = &program.nodes[at];
-    let touched_later = |id: &TensorId| {
-        let role = program.tensor(*id).role;
-        role.is_persistent()
-            || role == Role::Output
-            || program.nodes[at + 1..]
-                .iter()
-                .any(|node| node.inputs.contains(id) || node.outputs.contains(id))
-    };
-    let alive: Vec<Block> = node
-        .inputs
-        .iter()
-        .chain(&node.outputs)
-        .filter(|id| touched_later(id))
-        .filter_map(|id| plan.places[id.index()])
-        .collect();
-    let ended = node.inputs.iter().chain(&node.outputs).filter(|id| !touched_later(id));
-    ended
-        .filter_map(|id| plan.places[id.index()])
-        .chain([plan.scratch[at]])
-        .filter(|block| !alive.iter().any(|alive| alive.meets(block)))
-        .collect()
-}
-
-#[allow(clippy::panic, reason = "the trait asks for it: a caller that mixes up tensors of one plan")]
-impl Engine for CpuEngine {
-    fn describe(&self) -> String {
-        format!("CPU, {}, {} threads", self.machine.level, self.machine.pool.threads())
-    }
-
-    fn write(&mut self, program: usize, tensor: TensorId, values: HostSlice<'_>) {
-        let info = self.plan.programs[program].program.tensor(tensor);
-        let place = self.plan.place(program, tensor).unwrap_or_default();
-        let bytes = &mut self.arena[place.offset..place.offset + stored_bytes(info)];
-        match (values, info.dtype) {
-            (HostSlice::U8(values), DType::U8) => bytes.copy_from_slice(values),
-            (HostSlice::F32(values), DType::F32) => {
-                assert_eq!(values.len(), info.shape.count(), "values for another tensor");
+    fn write(
+        &mut self,
+        program: ProgramId,
+        tensor: TensorId,
+        values: HostSlice<'_>,
+    ) -> Result<(), EngineError> {
+        let (_, _, range) = self.tensor(program, tensor, values.extent())?;
+        // The layouts are borrowed beside the arena.
+        let info = &self.plan.program(program).tensors[tensor.index()];
+        let layout = &self.programs[program.index()].layouts[tensor.index()];
+        let bytes = &mut self.arena[range];
+        match values {
+            HostSlice::U8(values) => bytes.copy_from_slice(values),
+            HostSlice::F64(values) => bytemuck::cast_slice_mut::<u8, f64>(bytes).copy_from_slice(values),
+            HostSlice::F32(values) if info.dtype == DType::F32 => {
                 let stored = bytemuck::cast_slice_mut::<u8, f32>(bytes);
-                if is_stored_as_given(info) {
+                if *layout == Layout::Given {
                     stored.copy_from_slice(values);
-                    return;
+                    return Ok(());
                 }
                 stored.fill(0.0);
-                for (place, value) in stored_places(info).zip(values) {
+                for (place, value) in layout.places(info).zip(values) {
                     stored[place] = *value;
                 }
             }
-            (HostSlice::F32(values), DType::Bf16) => {
-                assert_eq!(values.len(), info.shape.count(), "values for another tensor");
+            HostSlice::F32(values) => {
                 let stored = bytemuck::cast_slice_mut::<u8, u16>(bytes);
                 stored.fill(0);
-                for (place, value) in stored_places(info).zip(values) {
+                for (place, value) in layout.places(info).zip(values) {
                     stored[place] = Bf16::from_f32(*value).0;
                 }
             }
-            _ => panic!("values of another type than the tensor's"),
         }
+        Ok(())
     }
 
-    fn read(&self, program: usize, tensor: TensorId, values: HostSliceMut<'_>) {
-        let info = self.plan.programs[program].program.tensor(tensor);
-        let place = self.plan.place(program, tensor).unwrap_or_default();
-        let bytes = &self.arena[place.offset..place.offset + stored_bytes(info)];
-        match (values, info.dtype) {
-            (HostSliceMut::U8(values), DType::U8) => values.copy_from_slice(bytes),
-            (HostSliceMut::F32(values), DType::F32) => {
-                assert_eq!(values.len(), info.shape.count(), "room for another tensor");
+    fn read(
+        &self,
+        program: ProgramId,
+        tensor: TensorId,
+        values: HostSliceMut<'_>,
+    ) -> Result<(), EngineError> {
+        let (info, layout, range) = self.tensor(program, tensor, values.extent())?;
+        let bytes = &self.arena[range];
+        match values {
+            HostSliceMut::U8(values) => values.copy_from_slice(bytes),
+            HostSliceMut::F64(values) => values.copy_from_slice(bytemuck::cast_slice(bytes)),
+            HostSliceMut::F32(values) if info.dtype == DType::F32 => {
                 let stored = bytemuck::cast_slice::<u8, f32>(bytes);
-                if is_stored_as_given(info) {
+                if *layout == Layout::Given {
                     values.copy_from_slice(stored);
-                    return;
+                    return Ok(());
                 }
-                for (place, value) in stored_places(info).zip(values) {
+                for (place, value) in layout.places(info).zip(values) {
                     *value = stored[place];
                 }
             }
-            (HostSliceMut::F32(values), DType::Bf16) => {
-                assert_eq!(values.len(), info.shape.count(), "room for another tensor");
+            HostSliceMut::F32(values) => {
                 let stored = bytemuck::cast_slice::<u8, u16>(bytes);
-                for (place, value) in stored_places(info).zip(values) {
+                for (place, value) in layout.places(info).zip(values) {
                     *value = Bf16(stored[place]).to_f32();
                 }
             }
-            _ => panic!("values of another type than the tensor's"),
         }
+        Ok(())
     }
 
-    fn run(&mut self, program: usize) {
+    fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
         let _watch = watch_this_thread();
-        for prepared in &mut self.programs[program] {
+        let bound =
+            self.programs.get_mut(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
+        for (at, launch) in bound.launches.iter_mut().enumerate() {
             let start = Instant::now();
-            // SAFETY: steps point into `arena`, which lives as long as `self` and is mapped at one address; `&mut self` keeps
+            // SAFETY: nodes point into `arena`, which lives as long as `self` and is mapped at one address; `&mut self` keeps
             // everybody else out of it. The plan was verified, so a node's kernels overwrite nothing that is still needed.
-            unsafe { prepared.step.run(&self.machine) };
-            prepared.runs += 1;
-            let time = start.elapsed();
-            prepared.time += time;
-            prepared.least = prepared.least.min(time);
-            self.used = self.used.max(prepared.end);
+            unsafe { launch.node.run(&self.machine) };
+            self.timings.add(program, at, start.elapsed());
+            self.used = self.used.max(launch.end);
             if self.poison {
-                for block in &prepared.dead {
-                    // SAFETY: places are inside the arena.
+                for block in &launch.dead {
+                    // SAFETY: the verifier has found all places to be inside the arena.
                     unsafe { std::ptr::write_bytes(self.base.0.add(block.offset), POISON, block.bytes) };
                 }
             }
         }
+        Ok(())
     }
 
     fn used_bytes(&self) -> usize {
@@ -240,17 +227,10 @@ impl Engine for CpuEngine {
     }
 
     fn times(&self) -> Vec<OpTime> {
-        let mut times: Vec<OpTime> = Vec::new();
-        for (nodes, plan) in self.programs.iter().zip(&self.plan.programs) {
-            for (prepared, node) in nodes.iter().zip(&plan.program.nodes) {
-                let (op, runs, seconds) = (node.op.rule().name(), prepared.runs, prepared.time.as_secs_f64());
-                match times.iter_mut().find(|known| known.op == op) {
-                    Some(known) => (known.runs, known.seconds) = (known.runs + runs, known.seconds + seconds),
-                    None => times.push(OpTime { op, runs, seconds }),
-                }
-            }
-        }
-        times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        times
+        self.timings.by_kind(&self.plan)
+    }
+
+    fn least_times(&self, program: ProgramId) -> Vec<NodeTime> {
+        self.timings.least(&self.plan, program)
     }
 }

@@ -5,36 +5,60 @@ use crate::pool::Pool;
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Level, Portable, Simd};
 
-/// Work that is cut into tasks. How it is cut must not depend on the number of threads.
+/// Work that is divided into tasks. How it is divided must not depend on the number of threads.
+///
+/// A kernel is a struct of shapes and of pointers to *buffers* in the arena. The documentation of each pointer says how
+/// many elements its buffer has: `[a][b]` are a · b elements with the last index innermost, and what is said to be *per
+/// thread* is there once for each thread, one behind the other. Unless a field says that it may alias another, buffers do
+/// not overlap.
 pub(crate) trait Kernel: Sync {
     /// How many tasks there are.
     fn tasks(&self) -> usize;
 
-    /// Runs one task. `thread` is below the number of threads, and no two tasks run with the same one at a time, so it
-    /// may choose a piece of scratch.
+    /// Runs one task.
+    ///
+    /// An implementation keeps to its buffers, writes only to results and scratch, uses only its thread's part of scratch,
+    /// and no two of its tasks touch the same element of a result. Where a result aliases an operand, a task reads of it
+    /// only what it writes itself, and before it writes it.
     ///
     /// # Safety
-    /// The instruction set of `S` must be there. What the kernel points to must be alive, and nobody else may touch what its
-    /// tasks write; two tasks may be run at once, but none twice.
+    /// - This machine has the instruction set of `S`.
+    /// - `task < self.tasks()`, and no other call at the same time has the same `task` or the same `thread`; `thread` is
+    ///   below the number of threads that scratch was allocated for.
+    /// - Every pointer is aligned for its elements and valid, for reads of its buffer or, if tasks write to it, for reads and
+    ///   writes. What tasks read, except scratch, is initialised.
+    /// - Until the call returns, nobody but tasks of this kernel writes to its buffers or reads its results and scratch.
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize);
 }
 
+/// [`Kernel::task`], compiled for AVX-512.
+///
+/// # Safety
+/// [`Kernel::task`]'s contract, for [`Avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn task_avx512<K: Kernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: this function's contract is that of the call.
     unsafe { kernel.task::<Avx512>(task, thread) }
 }
 
+/// [`Kernel::task`], compiled for AVX2.
+///
+/// # Safety
+/// [`Kernel::task`]'s contract, for [`Avx2`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn task_avx2<K: Kernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: this function's contract is that of the call.
     unsafe { kernel.task::<Avx2>(task, thread) }
 }
 
+/// [`Kernel::task`], compiled for any machine.
+///
+/// # Safety
+/// [`Kernel::task`]'s contract, for [`Portable`].
 unsafe fn task_portable<K: Kernel>(kernel: &K, task: usize, thread: usize) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: this function's contract is that of the call.
     unsafe { kernel.task::<Portable>(task, thread) }
 }
 
@@ -48,9 +72,11 @@ impl Machine {
     /// Runs all tasks of a kernel.
     ///
     /// # Safety
-    /// What the kernel points to must be alive and untouched by others until this returns.
+    /// The last two points of [`Kernel::task`]'s contract, until this returns: buffers are as the kernel's fields say, with
+    /// scratch for [`Pool::threads`] threads, and nobody else touches them.
     pub(crate) unsafe fn launch<K: Kernel>(&self, kernel: &K) {
-        let entry: unsafe fn(&K, usize, usize) = match self.level {
+        // The level may have been chosen by whoever starts the program; what the machine lacks must not run.
+        let entry: unsafe fn(&K, usize, usize) = match self.level.min(Level::detect()) {
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => task_avx512::<K>,
             #[cfg(target_arch = "x86_64")]
@@ -58,8 +84,8 @@ impl Machine {
             _ => task_portable::<K>,
         };
         self.pool.run(kernel.tasks(), &|task, thread| {
-            // SAFETY: the level was detected; the pool runs each task once, and no two at a time with one thread number. The
-            // rest is passed on to the caller.
+            // SAFETY: the level was detected just now. The pool runs each task once, and no two at a time with one thread
+            // number, which is below `Pool::threads`. Buffers are as this function's contract says.
             unsafe { entry(kernel, task, thread) }
         });
     }
@@ -85,10 +111,10 @@ impl<T> Ptr<T> {
     /// The address `count` elements further.
     ///
     /// # Safety
-    /// It must lie in the same buffer, or at its end.
+    /// `self` has `count` elements of one allocation behind it: the result is inside of it or at its end.
     #[inline(always)]
     pub(crate) unsafe fn add(self, count: usize) -> Ptr<T> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: this function's contract is that of the pointer's `add`.
         Ptr(unsafe { self.0.add(count) })
     }
 

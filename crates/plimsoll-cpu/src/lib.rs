@@ -1,7 +1,8 @@
 //! The CPU backend: correct, deterministic, multi-threaded kernels in blocks of sixteen channels.
 //!
-//! [`CpuLayout`] tells the planner what tensors and kernels take; [`CpuEngine`] runs the plan that comes out. The same
-//! program gives the same bits on any number of threads: work is cut by shape, and sums are taken in a fixed order.
+//! [`CpuBackend`] lowers programs: [`layout`] decides how tensors lie, [`fuse`] which nodes are run as one, and each op's file in
+//! [`ops`] which kernels do it. The same program gives the same bits on any number of threads: work is cut by shape, and sums
+//! are taken in a fixed order.
 
 #![allow(unsafe_code, reason = "kernels and the arena are what this crate is")]
 #![allow(clippy::needless_range_loop, reason = "kernels index several arrays of registers by one counter")]
@@ -9,23 +10,26 @@
     clippy::manual_map,
     reason = "a closure would not be inlined with the instruction set of its kernel"
 )]
+#![allow(rustdoc::private_intra_doc_links, reason = "the overview is for who works on the crate")]
 
-mod blocks;
+mod backend;
 mod engine;
+mod fuse;
+mod isolated;
 mod kernel;
-mod kernel_times;
 mod kernels;
 mod layout;
-mod nodes;
+mod lower;
+mod lowered;
+mod measure;
+mod ops;
+mod options;
 mod peak;
 mod pool;
 mod rates;
 mod simd;
-mod weight_blocks;
 
-pub use engine::{CpuEngine, CpuOptions, EngineError};
-pub use kernel_times::KernelRates;
-pub use layout::CpuLayout;
+pub use backend::CpuBackend;
+pub use options::CpuOptions;
 pub use peak::fma_peak;
-pub use rates::Rates;
 pub use simd::Level;

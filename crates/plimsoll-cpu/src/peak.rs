@@ -3,7 +3,8 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use crate::engine::EngineError;
+use plimsoll_plan::EngineError;
+
 use crate::kernel::{Kernel, Machine};
 use crate::pool::Pool;
 use crate::simd::{LANES, Level, Simd};

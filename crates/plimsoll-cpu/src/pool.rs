@@ -1,6 +1,6 @@
 //! Threads that run the tasks of one kernel after another.
 //!
-//! Which thread takes which task is left to chance; what a task computes must not depend on it. Nothing is allocated after
+//! Which thread takes which task is not fixed; what a task computes must not depend on it. Nothing is allocated after
 //! the threads are started.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,12 +13,13 @@ use plimsoll_memory::watch_this_thread;
 /// A function of (task, thread) behind a pointer.
 #[derive(Clone, Copy)]
 struct Job {
+    /// May be called with `data`, until [`Pool::run`] returns.
     call: unsafe fn(*const (), usize, usize),
     data: *const (),
     tasks: usize,
 }
 
-// SAFETY: the data behind `data` is `Sync` (`Pool::run` asks for it) and outlives the job (`Pool::run` waits for its end).
+// SAFETY: what `data` points to is `Sync` (`Pool::run` asks for it) and outlives the job (`Pool::run` waits for its end).
 unsafe impl Send for Job {}
 
 #[derive(Default)]
@@ -38,6 +39,8 @@ struct Shared {
     finished: Condvar,
     next_task: AtomicUsize,
     panicked: AtomicBool,
+    /// Whether a job is under way. There is room for one.
+    running: AtomicBool,
 }
 
 impl Shared {
@@ -53,7 +56,7 @@ impl Shared {
                 if task >= job.tasks {
                     return;
                 }
-                // SAFETY: `data` is what `call` was made for, and lives until `Pool::run` returns, which waits for us.
+                // SAFETY: `data` is what `call` takes, and lives until `Pool::run` returns, which waits for this thread.
                 unsafe { (job.call)(job.data, task, thread) };
             }
         }));
@@ -73,7 +76,7 @@ pub(crate) struct Pool {
 const STACK_BYTES: usize = 512 << 10;
 
 impl Pool {
-    /// Starts `threads − 1` threads beside the caller's.
+    /// Starts `threads − 1` threads in addition to the caller's.
     pub(crate) fn new(threads: usize) -> std::io::Result<Pool> {
         let shared = Arc::new(Shared::default());
         let mut pool = Pool { shared, threads: Vec::new() };
@@ -88,20 +91,23 @@ impl Pool {
         Ok(pool)
     }
 
-    /// How many threads there are.
-    pub(crate) fn threads(&self) -> usize {
-        self.threads.len() + 1
-    }
-
-    /// Calls `f(task, thread)` for every task, and returns when all are done.
+    /// Calls `f(task, thread)` for every task, and returns when all are done. No two calls at a time have the same thread,
+    /// which is below [`Pool::threads`].
+    ///
+    /// # Panics
+    /// If a task panics, or the pool is running already: tasks must not run others, nor two threads share a pool.
     pub(crate) fn run<F: Fn(usize, usize) + Sync>(&self, tasks: usize, f: &F) {
+        /// # Safety
+        /// `data` points to an `F` that lives until the call returns.
         unsafe fn call<F: Fn(usize, usize)>(data: *const (), task: usize, thread: usize) {
-            // SAFETY: `run` made the pointer from a reference to an `F`.
+            // SAFETY: `data` points to an `F`, as this function's contract says.
             let f = unsafe { &*data.cast::<F>() };
             f(task, thread);
         }
         let job = Job { call: call::<F>, data: std::ptr::from_ref(f).cast(), tasks };
         let shared = &*self.shared;
+        // A second job would take the first one's place while threads are still at work on that.
+        assert!(!shared.running.swap(true, Ordering::Acquire), "a pool runs one kernel at a time");
         shared.next_task.store(0, Ordering::Relaxed);
         let helpers = self.threads.len().min(tasks.saturating_sub(1));
         if helpers > 0 {
@@ -120,6 +126,7 @@ impl Pool {
             }
             state.job = None;
         }
+        shared.running.store(false, Ordering::Release);
         assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a kernel panicked on another thread");
     }
 }

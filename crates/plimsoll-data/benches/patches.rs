@@ -1,11 +1,11 @@
-//! Making patches of a made-up data set; the peers' side is `benches/data_peers.py`, which reads the same files.
+//! Patches of a synthetic data set; `benches/data_peers.py` measures the peers on the same files.
 //!
 //! ```text
 //! cargo bench -p plimsoll-data -- FOLDER
 //! ```
 //!
-//! makes the data set in FOLDER unless there is one.
-#![allow(clippy::unwrap_used)] // It may stop wherever it cannot go on.
+//! writes the data set into FOLDER unless there is one.
+#![allow(clippy::unwrap_used)] // A benchmark may panic.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -70,9 +70,9 @@ fn main() {
     let start = case.shape().map(|size| (size as i64 - 96) / 2);
     let turned = SpatialChange { radians: [0.3, -0.2, 0.4], factors: [1.2; 3], ..SpatialChange::NONE };
     for (name, spacing, change) in [
-        ("cut out", case.spacing(), SpatialChange::NONE),
+        ("cropped", case.spacing(), SpatialChange::NONE),
         ("at another spacing", Spacing(case.spacing().0.map(|length| length * 0.9)), SpatialChange::NONE),
-        ("turned and scaled", spacing, turned),
+        ("rotated and scaled", spacing, turned),
     ] {
         let target = TargetGrid::new(&case.geometry, spacing);
         let recipe = Recipe::new(number, &target, start, PATCH, spacing, &change);

@@ -1,8 +1,8 @@
 //! Decoded volumes, shared by all threads, within a budget.
 //!
-//! A volume is kept in its stored type until others need its place; the one that was longest not asked for goes first, but
-//! never one that is in use. What does not fit is not kept: its regions are read from the file. So the cache changes how
-//! long a patch takes, never what it is.
+//! A volume is kept in its stored type until another needs the space; the least recently used one is evicted first, but
+//! never one that is in use. A volume that does not fit is not cached: its regions are read from the file. The cache
+//! therefore affects the speed of a patch, never its contents.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,17 +16,17 @@ use serde::Serialize;
 /// Decoded volumes within a budget.
 pub struct VolumeCache {
     budget: Budget,
-    state: Mutex<State>,
-    /// A volume was read, or could not be.
+    state: Mutex<CacheState>,
+    /// Signals that a volume was read, or could not be.
     settled: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct CacheState {
     entries: HashMap<PathBuf, Entry>,
-    /// What volumes of each file reserve, so that a file which does not fit is not opened again to find that out.
+    /// The bytes that each file's volume reserves, so that a file that does not fit is not opened again to find out.
     sizes: HashMap<PathBuf, Bytes>,
-    /// Grows with every request.
+    /// Incremented with every request.
     clock: u64,
     limit: Bytes,
     hits: u64,
@@ -36,7 +36,7 @@ struct State {
 }
 
 enum Entry {
-    /// Some thread is reading it.
+    /// A thread is reading it.
     Loading,
     Ready {
         volume: Arc<StoredVolume>,
@@ -44,43 +44,43 @@ enum Entry {
     },
 }
 
-/// What a cache did and holds.
+/// Counters of a cache, and the bytes it holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CacheStatistics {
     /// Requests that found the volume in memory, or another thread reading it.
     pub hits: u64,
-    /// Requests for which it was read.
+    /// Requests that read the volume.
     pub misses: u64,
-    /// Requests for which there was no room, so that regions were read from the file.
+    /// Requests without room for the volume, so that regions were read from the file.
     pub bypasses: u64,
-    /// Volumes that were dropped for others.
+    /// Volumes that were evicted.
     pub evictions: u64,
     /// Held now.
     pub now: Bytes,
-    /// The most ever held.
+    /// The largest amount ever held.
     pub peak: Bytes,
-    /// The most that may be held.
+    /// The largest amount that may be held.
     pub limit: Bytes,
 }
 
-/// What a thread is to do for a volume.
+/// How a request is served.
 enum Turn {
     Use(Arc<StoredVolume>),
-    /// Read it within this part of the budget.
+    /// Read the volume within this part of the budget.
     Read(Budget),
     Bypass,
 }
 
 impl VolumeCache {
-    /// A cache that holds at most what `budget` does. Nothing else should use that budget.
+    /// A cache that holds at most `budget`, which nothing else should use.
     pub fn new(budget: Budget) -> VolumeCache {
-        let state = State { limit: budget.line(), ..State::default() };
+        let state = CacheState { limit: budget.line(), ..CacheState::default() };
         VolumeCache { budget, state: Mutex::new(state), settled: Condvar::new() }
     }
 
-    /// The whole volume of a file, read if it is not there yet. `None` if it is larger than the cache, or everything else
-    /// that would have to go is in use: then read regions from the file. Threads that ask for the same volume wait while
-    /// one of them reads it.
+    /// The whole volume of a file, read if it is not cached. `None` if it is larger than the cache, or the volumes that
+    /// would have to be evicted are in use: the caller then reads regions from the file. Threads that request the same
+    /// volume wait while one of them reads it.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -101,13 +101,13 @@ impl VolumeCache {
             Some(volume)
         });
         drop(state);
-        // If it could not be read, others may try.
+        // If the read failed, this lets other threads try.
         drop(reading);
         result
     }
 
-    /// Drops volumes that are not in use until at most `bytes` are held, and holds no more from now on (but never more
-    /// than the budget). Returns what is still held: volumes in use stay.
+    /// Limits the cache to `bytes` (and the budget) from now on, and evicts volumes that are not in use until it is
+    /// below. Returns the bytes still held: volumes in use are kept.
     pub fn shrink_to(&self, bytes: Bytes) -> Bytes {
         let mut state = self.lock();
         state.limit = bytes.min(self.budget.line());
@@ -115,7 +115,7 @@ impl VolumeCache {
         self.budget.used()
     }
 
-    /// What the cache did so far and what it holds.
+    /// The counters so far, and the bytes held.
     pub fn statistics(&self) -> CacheStatistics {
         let state = self.lock();
         CacheStatistics {
@@ -129,18 +129,18 @@ impl VolumeCache {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // The state is whole between any two statements that can panic.
+    fn lock(&self) -> MutexGuard<'_, CacheState> {
+        // The state is consistent between any two statements that can panic, so a poisoned lock can still be used.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the volume reserves.
+    /// The bytes that the volume reserves.
     fn size(&self, path: &Path) -> Result<Bytes, VolumeError> {
         if let Some(size) = self.lock().sizes.get(path) {
             return Ok(*size);
         }
         let stored = VolumeFile::open(path)?.stored_bytes();
-        // What cannot be addressed does not fit either.
+        // A volume that cannot be addressed does not fit either.
         let size = StoredVolume::reserves(stored).unwrap_or(Bytes(u64::MAX));
         self.lock().sizes.insert(path.into(), size);
         Ok(size)
@@ -165,16 +165,16 @@ impl VolumeCache {
         }
     }
 
-    fn make_room(&self, state: &mut State, path: &Path, size: Bytes) -> Turn {
+    fn make_room(&self, state: &mut CacheState, path: &Path, size: Bytes) -> Turn {
         let idle = state.entries.values().filter_map(Entry::idle_bytes).sum::<Bytes>();
-        // Nothing is dropped in vain.
+        // Evict nothing if it would not be enough.
         if self.budget.used() - idle + size > state.limit {
             state.bypasses += 1;
             return Turn::Bypass;
         }
         while self.budget.used() + size > state.limit && state.evict() {}
-        // A part of its own: the volume cannot turn out larger than it was said to be, and its bytes are held until the
-        // last user lets go of it.
+        // A part of its own: the volume cannot exceed the size it was announced with, and its bytes are held until its
+        // last user drops it.
         match self.budget.part("volumes", size) {
             Ok(part) => {
                 state.misses += 1;
@@ -189,13 +189,13 @@ impl VolumeCache {
     }
 }
 
-impl State {
+impl CacheState {
     fn tick(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    /// Drops the volume that was longest not asked for, of those not in use. Whether there was one.
+    /// Evicts the least recently used volume that is not in use. Returns whether there was one.
     fn evict(&mut self) -> bool {
         let idle = self.entries.iter().filter(|(_, entry)| entry.idle_bytes().is_some());
         let oldest = idle.min_by_key(|(_, entry)| entry.last_used()).map(|(path, _)| path.clone());
@@ -211,10 +211,10 @@ impl State {
 }
 
 impl Entry {
-    /// What would be free if this were dropped; `None` if it is in use.
+    /// The bytes that evicting this would free; `None` if it is in use.
     fn idle_bytes(&self) -> Option<Bytes> {
         match self {
-            // Only under the lock can a count of one grow.
+            // A count of one can only grow under the lock.
             Entry::Ready { volume, .. } if Arc::strong_count(volume) == 1 => Some(volume.reserved()),
             _ => None,
         }
@@ -228,7 +228,7 @@ impl Entry {
     }
 }
 
-/// While a thread reads a volume. Whatever happens to the thread, those who wait for it are woken.
+/// Guards the read of a volume: even if the reading thread panics, waiting threads are woken.
 struct Reading<'a> {
     cache: &'a VolumeCache,
     path: &'a Path,

@@ -1,24 +1,24 @@
-//! How intensities become the numbers that a network sees.
+//! Normalisation of intensities to the inputs of a network.
 
 use serde::{Deserialize, Serialize};
 
-use crate::fingerprint::{ChannelStatistics, IntensityProperties};
+use crate::statistics::{ChannelStatistics, IntensityProperties};
 
-/// Deviations and ranges below this count as this, so that a constant image becomes zeros instead of noise.
+/// The lower bound of deviations and ranges, so that a constant image becomes zeros instead of noise.
 const LEAST_DEVIATION: f64 = 1e-8;
 
 /// How the intensities of a channel are normalised, as nnU-Net v2 does it. Serialised under nnU-Net's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Normalisation {
-    /// Clip to the 0.5th and 99.5th percentile of the data set's foreground, subtract its mean, divide by its
-    /// standard deviation. For units that mean the same in every image, as CT's do.
+    /// Clip to the 0.5th and 99.5th percentile of the data set's foreground, subtract its mean, divide by its standard
+    /// deviation. For intensities with physical units that are comparable between images, as in CT.
     #[serde(rename = "CTNormalization")]
     Ct,
-    /// Subtract the image's own mean, divide by its standard deviation, both over the box that its non-zero voxels
-    /// fill.
+    /// Subtract the image's own mean, divide by its standard deviation, both over the bounding box of its non-zero
+    /// voxels.
     #[serde(rename = "ZScoreNormalization")]
     ZScore,
-    /// Nothing.
+    /// No normalisation.
     #[serde(rename = "NoNormalization")]
     None,
     /// From the image's own range to 0 … 1.
@@ -30,8 +30,8 @@ pub enum Normalisation {
 }
 
 impl Normalisation {
-    /// What nnU-Net does with a channel of this name: `CT`, `noNorm`, `zscore`, `rescale_to_0_1` and `rgb_to_0_1` (in
-    /// any case) are names of methods; any other name means z-score.
+    /// nnU-Net's normalisation of a channel of this name: `CT`, `noNorm`, `zscore`, `rescale_to_0_1` and `rgb_to_0_1`
+    /// (in any case) are names of methods; any other name means z-score.
     pub fn for_channel(name: &str) -> Normalisation {
         match name.to_lowercase().as_str() {
             "ct" => Normalisation::Ct,
@@ -42,8 +42,8 @@ impl Normalisation {
         }
     }
 
-    /// The line that normalises a channel of a case, from the case's own statistics and from those of the data set's
-    /// foreground. `None` if the method needs the foreground's and there are none.
+    /// The normalisation of a channel of a case, from the case's own statistics and from those of the data set's
+    /// foreground. `None` if the method needs the latter and there are none.
     pub fn intensity(
         self,
         case: &ChannelStatistics,
@@ -71,16 +71,16 @@ impl Normalisation {
 /// How the intensities of one channel of one case are normalised: (clip(value) − shift) × scale, in f32.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intensity {
-    /// The least and the greatest value; what lies beyond is set to them.
+    /// The range that values are clipped to.
     pub clip: Option<(f32, f32)>,
-    /// What is subtracted.
+    /// The value that is subtracted.
     pub shift: f32,
-    /// What the difference is multiplied by.
+    /// The factor of the difference.
     pub scale: f32,
 }
 
 impl Intensity {
-    /// Every value stays as it is.
+    /// The identity.
     pub const UNCHANGED: Intensity = Intensity { clip: None, shift: 0.0, scale: 1.0 };
 
     /// Normalises values in place.
@@ -90,7 +90,7 @@ impl Intensity {
         }
         let line = |value: f32| (value - self.shift) * self.scale;
         match self.clip {
-            // In this order a value that is not a number stays one, as NumPy's clip leaves it.
+            // Comparisons in this order keep NaN, as NumPy's clip does.
             Some((low, high)) => values.iter_mut().for_each(|value| {
                 let raised = if *value < low { low } else { *value };
                 *value = line(if raised > high { high } else { raised });

@@ -1,21 +1,21 @@
-//! Random numbers that depend on nothing but what they are for.
+//! Random numbers that depend only on their purpose.
 //!
-//! A generator that is advanced from draw to draw has a state, which a run would have to save and threads would have to
-//! share. Here every use has a stream of its own, whose key says which: seed, step, sample and purpose. The streams are
-//! ChaCha with 8 rounds (Bernstein 2008), whose output is fixed by its definition.
+//! A sequential generator has a state that a run would have to save and threads would have to share. Here every use has
+//! its own stream, keyed by seed, step, sample and purpose. The streams are ChaCha with 8 rounds (Bernstein 2008), a
+//! portable algorithm.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 
-/// What numbers are drawn for. The discriminants are part of the key and must not change.
+/// The purpose of a stream. The discriminants are part of the key and must not change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// The case and the place of a patch.
+    /// The case and the position of a patch.
     Place = 1,
     /// Rotation, scale, mirroring.
     Space = 2,
-    /// Parameters of what changes intensities.
+    /// Parameters of intensity augmentations.
     Intensity = 3,
     /// Noise, voxel by voxel.
     Noise = 4,
@@ -27,7 +27,7 @@ pub(crate) enum Purpose {
 pub(crate) struct Draws(ChaCha8Rng);
 
 impl Draws {
-    /// The stream of these four. `group` tells apart what has the same steps and samples.
+    /// The stream of this key. `group` separates uses that have the same steps and samples.
     pub(crate) fn new(seed: u64, purpose: Purpose, group: u32, step: u64, sample: u64) -> Draws {
         let mut key = [0; 32];
         key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -38,7 +38,7 @@ impl Draws {
         Draws(ChaCha8Rng::from_seed(key))
     }
 
-    /// From 0 up to, not including, 1.
+    /// Uniform in [0, 1).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.0.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
@@ -53,8 +53,7 @@ impl Draws {
         self.unit() < probability
     }
 
-    /// A whole number below `count`, which must not be 0. What the product's rounding favours is less than one part in
-    /// 2⁶⁴ ÷ `count`.
+    /// A uniform integer below `count`, which must not be 0. The bias of the multiplication is less than `count` ÷ 2⁶⁴.
     pub(crate) fn below(&mut self, count: usize) -> usize {
         ((u128::from(self.0.next_u64()) * count as u128) >> 64) as usize
     }
@@ -65,8 +64,8 @@ impl Draws {
     }
 }
 
-/// Mixes a number so that each bit of the result depends on each of the input (the finaliser of SplitMix64; Steele, Lea
-/// and Flood 2014).
+/// Mixes a number so that every bit of the result depends on every bit of the input (the finaliser of SplitMix64;
+/// Steele, Lea and Flood 2014).
 pub(crate) fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -79,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_part_of_the_key_makes_another_stream() {
+    fn every_part_of_the_key_selects_another_stream() {
         let first =
             |seed, purpose, group, step, sample| Draws::new(seed, purpose, group, step, sample).unit();
         let reference = first(1, Purpose::Place, 0, 2, 3);
@@ -96,13 +95,13 @@ mod tests {
     }
 
     #[test]
-    fn whole_numbers_are_drawn_evenly() {
+    fn integers_are_drawn_uniformly() {
         let mut draws = Draws::new(1, Purpose::Place, 0, 0, 0);
         let mut counts = [0u32; 7];
         for _ in 0..70_000 {
             counts[draws.below(7)] += 1;
         }
-        // Five deviations of a count with mean 10 000.
+        // Five standard deviations of a count with mean 10 000.
         assert!(counts.iter().all(|count| count.abs_diff(10_000) < 470), "{counts:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! The cache: what it keeps, what it lets go, and that it never holds too much.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! The cache: what it keeps, what it evicts, and its limit.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn cache(pages: u64) -> VolumeCache {
 }
 
 #[test]
-fn the_volume_that_was_longest_not_asked_for_goes_first() {
+fn the_least_recently_used_volume_is_evicted_first() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(folder.path(), 3);
     let cache = cache(5);
@@ -41,7 +41,7 @@ fn the_volume_that_was_longest_not_asked_for_goes_first() {
     get(1);
     let statistics = cache.statistics();
     assert_eq!((statistics.misses, statistics.hits, statistics.evictions), (3, 1, 1));
-    assert_eq!(statistics.now, Bytes(3 * 4096), "the volume of three pages is gone");
+    assert_eq!(statistics.now, Bytes(3 * 4096), "the volume of three pages was evicted");
     get(2);
     get(1);
     assert_eq!(cache.statistics().hits, 3);
@@ -49,7 +49,7 @@ fn the_volume_that_was_longest_not_asked_for_goes_first() {
 }
 
 #[test]
-fn what_does_not_fit_is_not_kept_and_nothing_goes_for_it() {
+fn a_volume_that_does_not_fit_is_not_cached_and_evicts_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(folder.path(), 4);
     let cache = cache(3);
@@ -57,7 +57,7 @@ fn what_does_not_fit_is_not_kept_and_nothing_goes_for_it() {
     let in_use = cache.get(&images[1]).unwrap().unwrap();
     let idle = cache.get(&images[0]).unwrap().unwrap();
     drop(idle);
-    // Even without the idle one there would be no room for three pages beside the one in use.
+    // Even without the idle volume there would be no room for three pages beside the one in use.
     assert!(cache.get(&images[2]).unwrap().is_none());
     let statistics = cache.statistics();
     assert_eq!((statistics.bypasses, statistics.evictions, statistics.now), (2, 0, Bytes(3 * 4096)));
@@ -67,7 +67,7 @@ fn what_does_not_fit_is_not_kept_and_nothing_goes_for_it() {
 }
 
 #[test]
-fn a_volume_in_use_counts_even_after_the_cache_is_gone() {
+fn a_volume_in_use_is_accounted_for_even_after_the_cache_is_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(folder.path(), 2);
     let budget = Budget::new(Bytes(4 * 4096));
@@ -80,7 +80,7 @@ fn a_volume_in_use_counts_even_after_the_cache_is_gone() {
 }
 
 #[test]
-fn a_cache_shrinks_as_far_as_nobody_uses_it() {
+fn a_cache_shrinks_to_the_volumes_in_use() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(folder.path(), 3);
     let cache = cache(6);
@@ -91,7 +91,7 @@ fn a_cache_shrinks_as_far_as_nobody_uses_it() {
     assert_eq!(cache.statistics().now, Bytes(6 * 4096));
     assert_eq!(cache.shrink_to(Bytes(4 * 4096)), Bytes(4 * 4096));
     assert_eq!(cache.shrink_to(Bytes(4096)), Bytes(3 * 4096), "one is in use");
-    assert!(cache.get(&images[0]).unwrap().is_none(), "there is no room under the new limit");
+    assert!(cache.get(&images[0]).unwrap().is_none(), "no room under the new limit");
     drop(in_use);
     assert!(cache.get(&images[0]).unwrap().is_some());
     assert_eq!(cache.shrink_to(Bytes::ZERO), Bytes::ZERO);
@@ -100,7 +100,7 @@ fn a_cache_shrinks_as_far_as_nobody_uses_it() {
 }
 
 #[test]
-fn threads_that_ask_for_one_volume_read_it_once() {
+fn threads_that_request_one_volume_read_it_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.nii.gz");
     let voxels: Vec<f32> = (0..96 * 96 * 96).map(|at| (at % 251) as f32).collect();
@@ -137,7 +137,7 @@ fn a_file_that_cannot_be_read_is_an_error_each_time_and_holds_nothing() {
 }
 
 #[test]
-fn a_file_that_grew_since_it_was_first_seen_is_an_error_and_holds_nothing() {
+fn a_file_that_has_grown_since_the_first_request_is_an_error_and_holds_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(folder.path(), 3);
     let cache = cache(4);

@@ -1,5 +1,5 @@
-//! Data sets as their folders describe them.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Reading data sets from their descriptions.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -28,7 +28,7 @@ fn raw(cases: &[&str]) -> Raw {
     raw
 }
 
-/// The error, which must have a way out and name this.
+/// The error, which must have a hint and contain this text.
 fn error_of(raw: &Raw, named: &str) -> DatasetError {
     let error = Dataset::open(raw.path()).unwrap_err();
     assert!(error.to_string().contains(named), "{error}");
@@ -66,7 +66,7 @@ fn nnu_nets_layout_is_read() {
 }
 
 #[test]
-fn the_decathlons_layout_is_read_as_the_same_thing() {
+fn the_decathlons_layout_gives_the_same_data_set() {
     let folder = tempfile::tempdir().unwrap();
     let description = json!({
         "name": "PROSTATE", "modality": {"1": "ADC", "0": "T2"}, "numTraining": 2,
@@ -119,7 +119,7 @@ fn a_case_that_is_listed_twice_is_an_error() {
 }
 
 #[test]
-fn a_folder_that_is_no_data_set_is_an_error() {
+fn a_folder_that_is_not_a_data_set_is_an_error() {
     let empty = tempfile::tempdir().unwrap();
     let error = Dataset::open(empty.path()).unwrap_err();
     assert_eq!(error.to_string(), format!("{} has no dataset.json", empty.path().display()));
@@ -130,7 +130,7 @@ fn a_folder_that_is_no_data_set_is_an_error() {
 }
 
 #[test]
-fn a_description_that_is_no_json_is_an_error_with_the_line() {
+fn a_description_that_is_not_json_is_an_error_with_the_line() {
     let raw = raw(&["a"]);
     fs::write(raw.path().join("dataset.json"), "{\n  \"labels\": {,\n").unwrap();
     error_of(&raw, "line 2");
@@ -158,7 +158,7 @@ fn a_missing_channel_is_named_with_the_case_and_the_number_of_others() {
 }
 
 #[test]
-fn a_channel_too_many_is_an_error() {
+fn an_extra_channel_is_an_error() {
     let raw = raw(&["a"]);
     touch(&raw.image("a", 2));
     error_of(&raw, "a_0002.nii.gz is for channel 2, but there are only 2 channels");
@@ -172,7 +172,7 @@ fn a_missing_label_map_is_named() {
 }
 
 #[test]
-fn what_is_odd_but_harmless_is_a_warning() {
+fn harmless_irregularities_are_warnings() {
     let raw = raw(&["a"]);
     raw.set("numTraining", Some(7.into()));
     touch(&raw.path().join("imagesTr/overview.nii.gz"));
@@ -194,7 +194,7 @@ fn channels_are_numbered_from_zero_without_gaps() {
 }
 
 #[test]
-fn endings_that_are_not_read_are_an_error() {
+fn unsupported_endings_are_an_error() {
     let raw = raw(&["a"]);
     raw.set("file_ending", Some(".png".into()));
     error_of(&raw, "images that end in `.png` are not supported");
@@ -215,7 +215,7 @@ fn labels_may_be_written_in_several_ways() {
 }
 
 #[test]
-fn the_label_to_be_ignored_comes_last_and_is_no_class() {
+fn the_ignore_label_comes_last_and_is_not_a_class() {
     let labels = with_labels(json!({"background": 0, "a": 1, "ignore": 2})).open().labels;
     assert_eq!((labels.classes(), labels.ignore()), (2, Some(2)));
     assert!(labels.contains(2) && !labels.contains(3) && !labels.is_foreground(2) && labels.is_foreground(1));
@@ -280,7 +280,7 @@ fn images_to_predict_are_found_by_channels_or_file_by_file() {
 }
 
 #[test]
-fn an_image_that_should_hold_all_channels_is_looked_into() {
+fn an_image_that_should_hold_all_channels_is_checked() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("p.nii.gz");
     write_image(&path, &grid([2, 2, 2], [1.0; 3]), 2, ElementType::U8, &[0.0; 16]);

@@ -1,5 +1,5 @@
-//! Numbers of the fingerprint against nnU-Net's, and what is kept on the disk.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! The fingerprint against nnU-Net's, and saving it.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -11,7 +11,7 @@ use plimsoll_volume::{ElementType, Reorientation, Spacing};
 use serde_json::{Value, json};
 use support::{Raw, grid, hash, inspect, numbers, oracle, shape, three, write_image};
 
-/// The data set of the oracle. It does not matter how a case is stored, so each is turned another way.
+/// The data set of the oracle. The stored orientation must not matter, so every case has another one.
 fn made_up(oracle: &Value) -> Raw {
     let raw = Raw::new(&["CT", "T2"], json!({"background": 0, "a": 1, "b": 2}));
     let turns = [
@@ -71,7 +71,7 @@ fn close(ours: f64, theirs: &Value, tolerance: f64) {
 }
 
 #[test]
-fn a_data_set_has_the_fingerprint_that_nnu_net_finds() {
+fn the_fingerprint_matches_nnu_net() {
     let oracle = oracle("data_fingerprint.json");
     let raw = made_up(&oracle);
     let inspection = inspect(&raw.open());
@@ -110,7 +110,7 @@ fn a_data_set_has_the_fingerprint_that_nnu_net_finds() {
 }
 
 #[test]
-fn intensities_are_normalised_as_nnu_net_does() {
+fn normalisation_matches_nnu_net() {
     let oracle = oracle("data_fingerprint.json");
     let fingerprint = inspect(&made_up(&oracle).open()).fingerprint.unwrap();
     for (name, channel) in
@@ -136,7 +136,7 @@ fn a_sample_of_many_foreground_voxels_has_their_statistics() {
     let found = inspect(&raw.open()).fingerprint.unwrap().foreground_intensity_properties_per_channel[&0];
     let mut all: Vec<f32> = (0..64_000).map(|i| (hash(i) >> 8) as f32 - 1000.0).collect();
     let exact = IntensityProperties::of(&mut all).unwrap();
-    // Four deviations of the mean of 10 000, and of a percentile in the tail of an even distribution.
+    // Four standard deviations of the mean of 10 000, and of a percentile in the tail of a uniform distribution.
     assert!((found.mean - exact.mean).abs() < 4.0 * exact.std / 100.0, "{found:?} against {exact:?}");
     assert!((found.std / exact.std - 1.0).abs() < 0.02, "{found:?} against {exact:?}");
     for (ours, theirs) in
@@ -147,7 +147,7 @@ fn a_sample_of_many_foreground_voxels_has_their_statistics() {
 }
 
 #[test]
-fn the_index_has_every_voxel_of_a_small_class_and_a_thousand_of_a_large_one() {
+fn the_index_has_all_voxels_of_a_small_class_and_a_thousand_of_a_large_one() {
     let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1, "tumour": 2, "rare": 3}));
     let shape = [20, 20, 20];
     let mut labels = vec![1; 8000];
@@ -159,18 +159,18 @@ fn the_index_has_every_voxel_of_a_small_class_and_a_thousand_of_a_large_one() {
     let index = &inspection.foreground[0];
     assert_eq!(index.present().collect::<Vec<u8>>(), [1, 3]);
     assert_eq!(index.positions(1).len(), 1000);
-    let rare: Vec<[usize; 3]> = (0..2).map(|nth| index.positions(3).voxel(nth, shape)).collect();
+    let rare: Vec<[usize; 3]> = (0..2).filter_map(|nth| index.positions(3).voxel(nth, shape)).collect();
     assert_eq!(rare, [[1, 18, 17], [19, 19, 19]]);
     assert!(index.positions(2).is_empty() && index.annotated().is_empty());
     for nth in 0..1000 {
-        let [d, h, w] = index.positions(1).voxel(nth, shape);
+        let [d, h, w] = index.positions(1).voxel(nth, shape).unwrap();
         assert_eq!(labels[(d * 20 + h) * 20 + w], 1);
     }
     assert_eq!(inspection.index_bytes(), Bytes(4096));
 }
 
 #[test]
-fn voxels_to_be_ignored_are_neither_foreground_nor_annotated() {
+fn ignored_voxels_are_neither_foreground_nor_annotated() {
     let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1, "ignore": 2}));
     let mut labels = vec![2; 512];
     labels[3] = 1;
@@ -180,7 +180,7 @@ fn voxels_to_be_ignored_are_neither_foreground_nor_annotated() {
     assert_eq!(inspection.problems, []);
     let index = &inspection.foreground[0];
     assert_eq!(index.present().collect::<Vec<u8>>(), [1]);
-    let annotated: Vec<[usize; 3]> = (0..2).map(|nth| index.annotated().voxel(nth, [8; 3])).collect();
+    let annotated: Vec<[usize; 3]> = (0..2).filter_map(|nth| index.annotated().voxel(nth, [8; 3])).collect();
     assert_eq!((index.annotated().len(), annotated), (2, vec![[0, 0, 3], [0, 0, 4]]));
     let case = &inspection.fingerprint.unwrap().cases[0];
     assert_eq!(case.label_voxels, [1, 1, 510]);
@@ -202,7 +202,7 @@ fn saved(dataset: &Dataset) -> (tempfile::TempDir, Inspection) {
 }
 
 #[test]
-fn what_was_saved_comes_back_bit_by_bit_while_nothing_changes() {
+fn a_saved_inspection_is_loaded_bitwise_while_nothing_changes() {
     let (_data, dataset) = support::phantom(4);
     let (folder, inspection) = saved(&dataset);
     let back = load(folder.path(), &dataset).unwrap();
@@ -229,7 +229,7 @@ fn what_was_saved_comes_back_bit_by_bit_while_nothing_changes() {
 }
 
 #[test]
-fn what_was_saved_is_of_no_use_once_anything_changed() {
+fn a_saved_inspection_is_outdated_once_anything_changes() {
     let (data, dataset) = support::phantom(4);
     assert!(load(data.path(), &dataset).is_none(), "nothing was saved");
     let (folder, _) = saved(&dataset);
@@ -238,7 +238,7 @@ fn what_was_saved_is_of_no_use_once_anything_changed() {
     assert!(load(folder.path(), &other).is_none(), "another normalisation");
     let mut other = dataset.clone();
     other.cases.pop();
-    assert!(load(folder.path(), &other).is_none(), "a case less");
+    assert!(load(folder.path(), &other).is_none(), "one case fewer");
     let seed = InspectConfig { seed: 10, ..config() };
     let budget = Budget::new(Bytes::mib(1));
     assert!(Inspection::load_if_current(folder.path(), &dataset, seed, &budget).unwrap().is_none());
@@ -267,7 +267,7 @@ fn what_was_saved_is_of_no_use_once_anything_changed() {
 }
 
 #[test]
-fn a_data_set_without_a_sound_case_can_be_saved_too() {
+fn an_inspection_without_a_valid_case_can_be_saved() {
     let raw = Raw::new(&["CT"], json!({"background": 0, "organ": 1}));
     raw.case("a", 1, &grid([2, 2, 2], [1.0; 3]), &[7; 8]);
     let dataset = raw.open();

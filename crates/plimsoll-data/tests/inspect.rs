@@ -1,5 +1,5 @@
-//! What an inspection says of data sets that are not sound.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! The problems that an inspection reports.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -34,11 +34,11 @@ fn problems(raw: &Raw) -> Vec<Problem> {
     assert_eq!(inspection.has_errors(), has_errors);
     let sound = inspection.fingerprint.map_or(0, |fingerprint| fingerprint.cases.len());
     assert_eq!(sound, inspection.foreground.len());
-    assert_eq!(sound == 0, has_errors, "the only case is sound if nothing of it is an error");
+    assert_eq!(sound == 0, has_errors, "the only case is valid unless a problem is an error");
     inspection.problems
 }
 
-/// The only problem, which must be an error of this file that says this.
+/// The only problem, which must be an error of this file with this text.
 fn only_error(raw: &Raw, file: &std::path::Path, text: &str) {
     let problems = problems(raw);
     let problem = only(&problems);
@@ -50,12 +50,12 @@ fn only_error(raw: &Raw, file: &std::path::Path, text: &str) {
 }
 
 #[test]
-fn a_sound_data_set_has_no_problems() {
+fn a_valid_data_set_has_no_problems() {
     assert_eq!(problems(&sound(&["CT", "PET"]).0), []);
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_damaged() {
+fn a_truncated_file_is_damaged() {
     let (raw, _) = sound(&["CT"]);
     let bytes = fs::read(raw.image("a", 0)).unwrap();
     fs::write(raw.image("a", 0), &bytes[..bytes.len() - 20]).unwrap();
@@ -67,7 +67,7 @@ fn a_file_that_was_cut_off_is_damaged() {
 }
 
 #[test]
-fn a_file_that_is_no_image_is_named_with_what_the_system_says() {
+fn a_file_that_is_not_an_image_is_named_with_the_error() {
     let (raw, _) = sound(&["CT"]);
     fs::write(raw.image("a", 0), [7; 1000]).unwrap();
     let problems = problems(&raw);
@@ -98,7 +98,7 @@ fn an_affine_that_differs_is_measured() {
     let write = |by| write_image(&raw.label("a"), &shifted(by), 1, ElementType::U8, &labels);
     write(3.5);
     only_error(&raw, &raw.label("a"), "up to 3.500 mm from where that of the image puts it");
-    // Less than half a voxel: nothing would change places.
+    // Less than half a voxel is a warning.
     write(0.25);
     let found = problems(&raw);
     assert_eq!(only(&found).severity, Severity::Warning);
@@ -108,7 +108,7 @@ fn an_affine_that_differs_is_measured() {
 }
 
 #[test]
-fn images_of_tiny_things_are_compared_in_their_own_measure() {
+fn images_with_tiny_voxels_are_compared_relative_to_their_spacing() {
     let raw = Raw::new(&["microscopy"], json!({"background": 0, "cell": 1}));
     let geometry = |by: f64| {
         let mut affine = Affine::from_spacing(Spacing([0.001; 3]));
@@ -117,13 +117,13 @@ fn images_of_tiny_things_are_compared_in_their_own_measure() {
     };
     raw.case("a", 1, &geometry(0.0), &block(SHAPE));
     let labels: Vec<f32> = block(SHAPE).iter().map(|label| f32::from(*label)).collect();
-    // A shift of 0.9 µm is less than the thousandth of a millimetre that would be nothing elsewhere.
+    // A shift of 0.9 µm is below the absolute tolerance of 1 µm.
     write_image(&raw.label("a"), &geometry(0.0009), 1, ElementType::U8, &labels);
     only_error(&raw, &raw.label("a"), "up to 0.900 µm from");
 }
 
 #[test]
-fn values_that_are_no_labels_are_counted_and_placed() {
+fn unexpected_labels_are_reported_with_count_and_position() {
     let (raw, geometry) = sound(&["CT"]);
     let mut labels = vec![0.0; COUNT];
     labels[8 * 7 + 9] = 7.0;
@@ -140,7 +140,7 @@ fn values_that_are_no_labels_are_counted_and_placed() {
 }
 
 #[test]
-fn an_image_among_the_labels_does_not_make_a_thousand_problems() {
+fn an_image_among_the_labels_does_not_cause_a_thousand_problems() {
     let (raw, geometry) = sound(&["CT"]);
     let values: Vec<f32> = (0..COUNT).map(|i| i as f32 * 0.37 - 20.0).collect();
     write_image(&raw.label("a"), &geometry, 1, ElementType::F32, &values);
@@ -154,7 +154,7 @@ fn an_image_among_the_labels_does_not_make_a_thousand_problems() {
 }
 
 #[test]
-fn voxels_that_are_not_finite_are_counted_and_placed() {
+fn non_finite_voxels_are_reported_with_count_and_position() {
     let (raw, geometry) = sound(&["CT"]);
     let mut values = vec![3.0; COUNT];
     values[8] = f32::NAN;
@@ -186,7 +186,7 @@ fn files_with_another_number_of_channels_are_errors() {
 }
 
 #[test]
-fn channels_that_share_a_file_have_statistics_of_their_own() {
+fn channels_that_share_a_file_have_their_own_statistics() {
     let folder = tempfile::tempdir().unwrap();
     let description = json!({
         "modality": {"0": "T2", "1": "ADC"}, "labels": {"0": "background", "1": "gland"}, "numTraining": 1,
@@ -275,7 +275,7 @@ fn the_result_does_not_depend_on_the_number_of_threads() {
 }
 
 #[test]
-fn an_outlier_is_named_with_what_it_would_need() {
+fn an_outlier_is_reported_with_the_memory_that_it_would_need() {
     let folder = tempfile::tempdir().unwrap();
     let config = phantom::PhantomConfig { cases: 5, size: [30, 40], ..Default::default() };
     phantom::write(folder.path(), &config).unwrap();
@@ -307,7 +307,7 @@ fn a_plane_that_does_not_fit_the_budget_is_an_error_with_the_case() {
 }
 
 #[test]
-fn many_threads_within_a_budget_for_one_wait_for_each_other() {
+fn threads_wait_for_each_other_within_a_budget_for_one() {
     let (_folder, dataset) = support::phantom(6);
     let run = |threads, budget: &Budget| {
         Inspection::run(&dataset, InspectConfig { threads, seed: 1 }, budget, &|_, _| ())
@@ -319,7 +319,7 @@ fn many_threads_within_a_budget_for_one_wait_for_each_other() {
 }
 
 #[test]
-fn images_to_predict_are_looked_through_without_labels() {
+fn images_to_predict_are_inspected_without_labels() {
     let (raw, geometry) = sound(&["CT", "PET"]);
     let dataset = raw.open();
     let budget = Budget::new(Bytes::mib(4));

@@ -1,5 +1,5 @@
-//! Batches: the same whatever the threads, in order, and to the last byte within what was said.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Batches: independent of threads, in order, within the announced memory.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -84,7 +84,7 @@ fn batches_are_the_same_whatever_the_threads_the_cache_and_the_scratch() {
 }
 
 #[test]
-fn a_loader_goes_on_at_any_step_as_if_it_had_never_stopped() {
+fn a_loader_resumes_at_any_step_as_if_it_had_never_stopped() {
     let set = Set::new(3);
     let patches = set.patches(Bytes::mib(16));
     let all = batches(Arc::clone(&patches), config(2), 9);
@@ -131,7 +131,7 @@ fn batches_have_foreground_and_normalised_intensities() {
 }
 
 #[test]
-fn a_loader_reserves_exactly_what_it_says() {
+fn a_loader_reserves_exactly_the_announced_bytes() {
     let set = Set::new(3);
     let patches = set.patches(Bytes::mib(16));
     for threads in [1, 4] {
@@ -142,7 +142,7 @@ fn a_loader_reserves_exactly_what_it_says() {
         assert_eq!(budget.used(), bytes);
         let batch = loader.next_batch().unwrap();
         drop(loader);
-        assert_eq!(budget.used(), bytes, "a batch is still there");
+        assert_eq!(budget.used(), bytes, "a batch is still lent");
         drop(batch);
         assert_eq!((budget.used(), budget.peak()), (Bytes::ZERO, bytes));
         let error = Loader::start(config, Arc::clone(&patches), &Budget::new(bytes - Bytes(1)));
@@ -194,7 +194,7 @@ fn an_error_comes_at_its_step_with_the_case_and_the_file() {
 }
 
 #[test]
-fn holding_every_batch_is_an_error_not_a_standstill() {
+fn holding_every_batch_is_an_error_not_a_deadlock() {
     let set = Set::new(3);
     let budget = Budget::new(Bytes::mib(64));
     let mut loader = Loader::start(config(2), set.patches(Bytes::mib(16)), &budget).unwrap();
@@ -209,7 +209,7 @@ fn holding_every_batch_is_an_error_not_a_standstill() {
 fn dropping_a_loader_stops_its_threads_between_patches() {
     let set = Set::new(3);
     let budget = Budget::new(Bytes::gib(1));
-    // Batches that would take far longer than the test may.
+    // Batches that would take far longer than the test should.
     let config = LoaderConfig { batch_size: 20_000, slots: 2, ..config(2) };
     let loader = Loader::start(config, set.patches(Bytes::mib(16)), &budget).unwrap();
     std::thread::sleep(Duration::from_millis(50));

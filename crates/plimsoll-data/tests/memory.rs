@@ -1,5 +1,5 @@
-//! Memory stays bounded however large the volumes, and however long a loader runs.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Memory is bounded regardless of the size of volumes and the number of batches.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -45,11 +45,11 @@ fn large() -> Raw {
     raw
 }
 
-/// One after the other, since the counters are the process's.
+/// One after the other, since the counters are per process.
 #[test]
 fn memory_is_bounded() {
     large_volumes_are_inspected_and_sampled_within_a_few_megabytes();
-    a_loader_allocates_no_more_after_two_hundred_batches_than_after_twenty();
+    heap_use_does_not_grow_from_twenty_to_two_hundred_batches();
 }
 
 fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
@@ -84,7 +84,7 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
     let statistics = patches.cache().statistics();
     assert_eq!(statistics.peak, Bytes::ZERO, "neither image fits the cache, nor do the labels");
     assert!(statistics.bypasses > 0 && budget.peak() == budget.line());
-    // What was reserved at one time, and some for stacks and buffers.
+    // The reserved bytes, and a margin for stacks and buffers.
     let most = resident_before + budget.line() + Bytes::mib(6);
     let peak = resident().unwrap().peak;
     assert!(peak < most, "{peak} of {most}");
@@ -92,12 +92,12 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
     assert!(heap < Bytes::mib(3), "{heap}");
 }
 
-fn a_loader_allocates_no_more_after_two_hundred_batches_than_after_twenty() {
+fn heap_use_does_not_grow_from_twenty_to_two_hundred_batches() {
     let (_folder, dataset) = phantom(4);
     let inspection = Arc::new(inspect(&dataset));
     let spacing = inspection.fingerprint.as_ref().unwrap().target_spacing;
     let grid = PatchGrid { patch: [16; 3], spacing };
-    // Room for some of the volumes, so that they come and go.
+    // Room for some of the volumes, so that they are evicted.
     let patches = patches(&dataset, inspection, SamplerConfig::new(grid), Bytes(300 << 10));
     let config = LoaderConfig {
         mode: Mode::Training,
@@ -117,7 +117,7 @@ fn a_loader_allocates_no_more_after_two_hundred_batches_than_after_twenty() {
         let phase = usize::from(step >= 20);
         peaks[phase] = peaks[phase].max(now);
     }
-    // Two open files more or less at the moment of looking.
+    // A margin of two open files.
     let slack = Bytes(512 << 10);
     assert!(peaks[1] < peaks[0] + slack, "{} then {}", peaks[0], peaks[1]);
     assert!(patches.cache().statistics().evictions > 10, "{:?}", patches.cache().statistics());

@@ -1,5 +1,5 @@
-//! The made-up data set.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! The synthetic data set.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -16,7 +16,7 @@ fn small(seed: u64) -> PhantomConfig {
 }
 
 #[test]
-fn the_same_seed_makes_the_same_files_and_another_makes_others() {
+fn files_depend_on_the_seed_alone() {
     let make = |seed| {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), &small(seed)).unwrap();
@@ -33,7 +33,7 @@ fn the_same_seed_makes_the_same_files_and_another_makes_others() {
 }
 
 #[test]
-fn cases_differ_as_those_of_real_data_sets_do() {
+fn cases_vary_like_those_of_real_data_sets() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &small(3)).unwrap();
     let dataset = Dataset::open(folder.path()).unwrap();
@@ -61,7 +61,7 @@ fn cases_differ_as_those_of_real_data_sets_do() {
 }
 
 #[test]
-fn no_threshold_finds_the_vessels() {
+fn no_threshold_segments_the_vessels() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), &PhantomConfig { size: [48, 64], ..small(1) }).unwrap();
     for case in Dataset::open(folder.path()).unwrap().cases {
@@ -84,7 +84,7 @@ fn no_threshold_finds_the_vessels() {
 }
 
 #[test]
-fn numbers_that_make_no_sense_are_errors() {
+fn settings_out_of_range_are_errors() {
     let folder = tempfile::tempdir().unwrap();
     for (config, text) in [
         (PhantomConfig { cases: 0, ..small(1) }, "`cases` of the phantom is 0"),

@@ -1,5 +1,5 @@
-//! Patches against SciPy, and what they must not depend on.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Patches against SciPy, and invariances.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn case(image: &Path, channels: usize, label: Option<&Path>) -> Case {
     Case { id: "a".into(), images, label: label.map(PathBuf::from) }
 }
 
-/// A cache that is too small for anything, or large enough for all of it.
+/// A cache that is too small for any volume, or large enough for all.
 fn cache(bytes: Bytes) -> VolumeCache {
     VolumeCache::new(Budget::new(bytes))
 }
@@ -48,7 +48,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 }
 
 #[test]
-fn a_patch_is_what_nibabel_and_scipy_make_of_it_step_by_step() {
+fn patches_match_nibabel_and_scipy_step_by_step() {
     let folder = tempfile::tempdir().unwrap();
     let (path, label) = (folder.path().join("image.nii.gz"), folder.path().join("label.nii.gz"));
     for example in oracle("data_pulls.json").as_array().unwrap() {
@@ -95,7 +95,7 @@ fn a_patch_is_what_nibabel_and_scipy_make_of_it_step_by_step() {
     }
 }
 
-/// A stored image with labels, some way round, with odd spacing.
+/// A stored image with labels in some orientation and an uneven spacing.
 fn made(folder: &Path, ending: &str, shape: [usize; 3]) -> (Geometry, Case) {
     let affine = Affine([[0.0, -1.1, 0.0, 5.0], [0.0, 0.0, 0.9, 1.0], [2.3, 0.0, 0.0, -7.0]]);
     let stored = Geometry::new(shape, affine).unwrap();
@@ -144,12 +144,12 @@ proptest! {
 }
 
 #[test]
-fn a_patch_that_is_only_cut_out_has_the_very_voxels() {
+fn a_cropped_patch_has_exactly_the_stored_voxels() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("odd.nii");
     let stored = grid([4, 5, 6], [3.0, 0.7, 0.9]);
     let mut image: Vec<f32> = (0..120).map(|i| hash(i) as f32 * 1e-3).collect();
-    // Values that arithmetic would not leave as they are.
+    // Values that arithmetic would not preserve.
     for (i, odd) in [f32::NAN, f32::INFINITY, -0.0, f32::MIN_POSITIVE / 2.0].into_iter().enumerate() {
         image[i * 31] = odd;
     }
@@ -165,7 +165,7 @@ fn a_patch_that_is_only_cut_out_has_the_very_voxels() {
 }
 
 #[test]
-fn what_is_outside_is_zero_after_normalisation_and_background() {
+fn outside_of_the_image_intensities_are_zero_and_labels_background() {
     let folder = tempfile::tempdir().unwrap();
     let (path, label) = (folder.path().join("image.nii.gz"), folder.path().join("label.nii.gz"));
     let stored = grid([4, 4, 4], [1.0; 3]);
@@ -203,7 +203,7 @@ fn channels_of_one_file_are_told_apart() {
 }
 
 #[test]
-fn what_cannot_be_pulled_is_an_error_with_the_file() {
+fn patches_that_cannot_be_pulled_are_errors_with_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let (stored, case) = made(folder.path(), ".nii.gz", [5, 6, 7]);
     let target = TargetGrid::new(&stored, stored.canonical().0.spacing());
@@ -235,7 +235,7 @@ fn what_cannot_be_pulled_is_an_error_with_the_file() {
 }
 
 #[test]
-fn a_rounded_map_moves_no_voxel_of_a_large_patch_by_a_ten_thousandth() {
+fn rounding_a_map_moves_no_voxel_by_a_ten_thousandth() {
     let stored = grid([300, 512, 512], [0.83, 0.71, 0.37]);
     let spacing = Spacing([1.1, 0.77, 0.77]);
     let target = TargetGrid::new(&stored, spacing);

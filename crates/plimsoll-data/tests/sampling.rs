@@ -1,5 +1,5 @@
-//! Which patches are chosen.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! The distribution of patches.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn config(patch: [usize; 3], augmentation: Augmentation) -> SamplerConfig {
     SamplerConfig { augmentation, ..SamplerConfig::new(PatchGrid { patch, spacing: Spacing([1.0; 3]) }) }
 }
 
-/// Three cases: one whose foreground is one voxel of each of two classes, one with none, one that is small.
+/// Three cases: one with a single voxel of each of two classes, one without foreground, a small one.
 fn inspected() -> (Raw, Arc<Inspection>) {
     let raw = Raw::new(&["CT"], json!({"background": 0, "a": 1, "b": 2}));
     let geometry = grid([32, 32, 32], [1.0; 3]);
@@ -37,7 +37,7 @@ fn fold(train: &[&str], val: &[&str]) -> Fold {
     Fold { train: owned(train), val: owned(val) }
 }
 
-/// Where a patch that is not turned starts in the stored image.
+/// The start of an unrotated patch in the stored image.
 fn start(recipe: &Recipe) -> [i64; 3] {
     recipe.map().apply([0.0; 3]).map(|at| at.round() as i64)
 }
@@ -47,7 +47,7 @@ fn recipes(sampler: &Sampler, count: u64) -> impl Iterator<Item = Recipe> {
 }
 
 #[test]
-fn a_third_of_the_patches_is_centred_on_the_foreground_each_class_as_often() {
+fn a_third_of_the_patches_is_centred_on_foreground_with_classes_drawn_uniformly() {
     let (_raw, inspection) = inspected();
     let sampler =
         Sampler::new(inspection, &fold(&["a"], &["a"]), config(PATCH, Augmentation::none())).unwrap();
@@ -61,7 +61,7 @@ fn a_third_of_the_patches_is_centred_on_the_foreground_each_class_as_often() {
             _ => {}
         }
     }
-    // A sixth each, within five deviations; that a patch comes to lie there by chance is one in 15 000.
+    // A sixth each, within five standard deviations; a patch lies there by chance once in 15 000.
     for found in on {
         assert!(
             (f64::from(found) - count as f64 / 6.0).abs() < 5.0 * (count as f64 * 5.0 / 36.0).sqrt(),
@@ -84,7 +84,7 @@ fn the_share_on_the_foreground_can_be_chosen() {
 }
 
 #[test]
-fn patches_reach_every_place_inside_and_none_outside() {
+fn patches_reach_every_position_inside_and_none_outside() {
     let (_raw, inspection) = inspected();
     let sampler =
         Sampler::new(inspection, &fold(&["b"], &["b"]), config(PATCH, Augmentation::none())).unwrap();
@@ -94,7 +94,7 @@ fn patches_reach_every_place_inside_and_none_outside() {
             seen[axis][usize::try_from(at).unwrap()] += 1;
         }
     }
-    // Five deviations of a count with mean 200.
+    // Five standard deviations of a count with mean 200.
     assert!(seen.iter().flatten().all(|count| count.abs_diff(200) < 70), "{seen:?}");
 }
 
@@ -127,7 +127,7 @@ fn patches_stay_where_the_image_is_not_zero() {
 }
 
 #[test]
-fn every_case_of_the_fold_is_as_likely() {
+fn cases_of_the_fold_are_drawn_uniformly() {
     let (_raw, inspection) = inspected();
     let fold = fold(&["a", "c"], &["b"]);
     let sampler = Sampler::new(inspection, &fold, config(PATCH, Augmentation::default())).unwrap();
@@ -156,7 +156,7 @@ fn a_recipe_depends_on_seed_step_and_sample_alone() {
 }
 
 #[test]
-fn validation_patches_are_not_changed() {
+fn validation_patches_are_not_augmented() {
     let (_raw, inspection) = inspected();
     let config = config(PATCH, Augmentation::default());
     let sampler = Sampler::new(inspection, &fold(&["b"], &["a"]), config).unwrap();
@@ -171,7 +171,7 @@ fn validation_patches_are_not_changed() {
 }
 
 #[test]
-fn where_voxels_are_to_be_ignored_patches_are_centred_on_annotated_ones() {
+fn with_ignored_voxels_patches_are_centred_on_annotated_ones() {
     let raw = Raw::new(&["CT"], json!({"background": 0, "a": 1, "ignore": 2}));
     let mut labels = vec![2; 32 * 32 * 32];
     labels[(20 * 32 + 21) * 32 + 22] = 1;
@@ -193,7 +193,7 @@ fn where_voxels_are_to_be_ignored_patches_are_centred_on_annotated_ones() {
 }
 
 #[test]
-fn flat_patches_are_turned_in_their_plane_only() {
+fn anisotropic_patches_are_rotated_in_their_plane_only() {
     let (_raw, inspection) = inspected();
     let always = Augmentation { p_rotation: 1.0, p_scaling: 1.0, p_mirror: 0.0, ..Augmentation::none() };
     let sampler =
@@ -216,7 +216,7 @@ fn flat_patches_are_turned_in_their_plane_only() {
 }
 
 #[test]
-fn changes_are_as_frequent_and_as_strong_as_they_should_be() {
+fn augmentations_have_the_specified_frequency_and_strength() {
     let (_raw, inspection) = inspected();
     let config = config(PATCH, Augmentation::default());
     let sampler = Sampler::new(inspection, &fold(&["a"], &["a"]), config).unwrap();
@@ -263,7 +263,7 @@ fn determinant([a, b, c]: [[f64; 3]; 3]) -> f64 {
 }
 
 #[test]
-fn settings_that_make_no_sense_are_errors() {
+fn invalid_settings_are_errors() {
     let (_raw, inspection) = inspected();
     let good = config(PATCH, Augmentation::default());
     let error = |fold: &Fold, config| {

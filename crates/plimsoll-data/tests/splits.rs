@@ -1,5 +1,5 @@
-//! Folds against nnU-Net's, and what a list of folds must not be.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Folds against nnU-Net's, and invalid lists of folds.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -14,7 +14,7 @@ fn ids(count: usize) -> Vec<String> {
 }
 
 #[test]
-fn folds_are_those_of_nnu_net() {
+fn folds_match_nnu_net() {
     for (count, folds) in oracle("data_splits.json").as_object().unwrap() {
         let mut names = ids(count.parse().unwrap());
         // The order in which a folder lists its files does not matter.
@@ -44,7 +44,7 @@ fn one_case_cannot_be_divided() {
 }
 
 #[test]
-fn folds_come_back_as_they_were_written() {
+fn folds_round_trip_through_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("splits_final.json");
     let splits = Splits::make(&ids(7)).unwrap();
@@ -66,13 +66,13 @@ fn error_of(folds: Value) -> String {
 }
 
 #[test]
-fn lists_that_make_no_sense_are_errors() {
+fn invalid_lists_are_errors() {
     let (a, b) = ("case_0000", "case_0001");
     assert_eq!(error_of(json!([])), "FILE has no folds");
     assert_eq!(error_of(json!([{"train": [a], "val": []}])), "FILE: `val` of fold 0 is empty");
     assert_eq!(
         error_of(json!([{"train": [a], "val": [b]}, {"train": [b], "val": ["other"]}])),
-        "FILE: `val` of fold 1 has the case other, which the data set has not"
+        "FILE: `val` of fold 1 has the case other, which is not in the data set"
     );
     assert_eq!(
         error_of(json!([{"train": [a, a], "val": [b]}])),

@@ -1,5 +1,5 @@
-//! Maps of labels: right, made only for the steps that need them, and within what was said.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Target maps: correct, computed only for the steps that need them, within the announced memory.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -18,7 +18,8 @@ const COARSE: [usize; 3] = [8, 10, 7];
 const SPACING: [f64; 3] = [2.0, 0.7, 0.7];
 const SIGNED: EdtOptions = EdtOptions { distance: Distance::Signed, squared: false };
 
-/// Two maps, the second of which is for every third step and validation; of one class that is there, and one that is not.
+/// Two maps, the second of which is for every third step and validation; of one class that is present and one that is
+/// absent.
 fn targets(asked: Arc<Mutex<Vec<(u64, usize)>>>) -> Targets {
     let map = |extent, validation| TargetMap {
         extent,
@@ -45,7 +46,7 @@ fn patches(dataset: &Dataset, inspection: &Arc<Inspection>, targets: Targets) ->
     Arc::new(Patches::new(dataset, sampler, cache).unwrap().with_targets(targets))
 }
 
-/// Distances to class 1, then to class 2, which no voxel has.
+/// Distances to class 1, then to class 2, which is absent.
 fn expected(labels: &[u8], extent: [usize; 3]) -> Vec<f32> {
     let mut out = Vec::new();
     for sample in labels.chunks_exact(PATCH.iter().product()) {
@@ -111,7 +112,7 @@ fn batches_come_with_exact_distances_on_the_steps_that_need_them() {
 }
 
 #[test]
-fn a_spacing_that_no_distance_can_be_taken_of_is_said_before_anything_is_reserved() {
+fn an_invalid_spacing_is_refused_before_anything_is_reserved() {
     let mut targets = targets(Arc::default());
     targets.maps[1].kind = TargetKind::Distance { spacing: [1.0, f64::NAN, 1.0] };
     let shape = BatchShape { batch_size: 1, channels: 1, patch: PATCH };

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::ops::{Add, Fill};
-use crate::{GraphError, Op, Program, TensorId};
+use crate::{GraphError, Node, Op, Program, TensorId};
 
 /// The reverse pass while it is being written.
 pub struct Tape<'p> {
@@ -29,17 +29,17 @@ impl Tape<'_> {
         self.gradients.get(&tensor).copied()
     }
 
+    /// The node that makes a tensor; none for inputs, parameters and states.
+    pub fn maker(&self, tensor: TensorId) -> Option<&Node> {
+        self.program.nodes.iter().rfind(|node| node.outputs.contains(&tensor))
+    }
+
     /// Appends a node.
     ///
     /// # Errors
     /// If the operands do not fit the op.
     pub fn push(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
         self.program.push(op, inputs)
-    }
-
-    /// Sets the gradient of a tensor to one that already includes what was known of it.
-    pub fn replace(&mut self, tensor: TensorId, gradient: TensorId) {
-        self.gradients.insert(tensor, gradient);
     }
 
     /// Adds a gradient to what is known of a tensor's.
@@ -51,7 +51,7 @@ impl Tape<'_> {
             None => gradient,
             Some(known) => self.push(Add, &[known, gradient])?[0],
         };
-        self.replace(tensor, whole);
+        self.gradients.insert(tensor, whole);
         Ok(())
     }
 }

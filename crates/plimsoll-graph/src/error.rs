@@ -1,6 +1,6 @@
 //! What can be wrong with a program.
 
-use crate::{Kind, Shape};
+use crate::{DType, Kind, Shape};
 
 /// Why a node cannot be added to a program, or a program cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +28,7 @@ pub enum GraphError {
         expected: String,
     },
     /// An operand's kind does not fit.
-    #[error("{op}: {operand} is {found:?}, but must be {expected}")]
+    #[error("{op}: {operand} is {found}, but must be {expected}")]
     Kind {
         /// The op.
         op: &'static str,
@@ -38,6 +38,54 @@ pub enum GraphError {
         found: Kind,
         /// What was expected.
         expected: &'static str,
+    },
+    /// An operand's elements are of another type.
+    #[error("{op}: {operand} is stored as {found}, but must be {expected}")]
+    DType {
+        /// The op.
+        op: &'static str,
+        /// Which operand.
+        operand: &'static str,
+        /// Its type.
+        found: DType,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// An attribute of an op is impossible.
+    #[error("{op}: {attribute} is {found}, but {expected}")]
+    Attribute {
+        /// The op.
+        op: &'static str,
+        /// Which attribute.
+        attribute: &'static str,
+        /// Its value.
+        found: String,
+        /// What is possible.
+        expected: String,
+    },
+    /// A tensor is impossible by itself.
+    #[error("the program `{program}`: the tensor `{tensor}` is impossible: {why}")]
+    Tensor {
+        /// The program.
+        program: String,
+        /// The tensor.
+        tensor: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A node does not have the results that its op makes.
+    #[error("the program `{program}`, node {node}: {op} makes {expected}, but the node has {found}")]
+    Results {
+        /// The program.
+        program: String,
+        /// The node's place.
+        node: usize,
+        /// The op.
+        op: &'static str,
+        /// What it makes.
+        expected: String,
+        /// What the node says.
+        found: String,
     },
     /// Channels cannot be cut into groups.
     #[error(
@@ -54,7 +102,7 @@ pub enum GraphError {
         /// Channels of the result.
         outputs: usize,
     },
-    /// A gradient was asked through an op that has none.
+    /// A gradient was asked through an op that has none, or whose gradient would be wrong here.
     #[error("{op} has no gradient with respect to {operand}")]
     NoGradient {
         /// The op.
@@ -70,7 +118,7 @@ pub enum GraphError {
         /// The tensor.
         tensor: String,
     },
-    /// A node reads what no earlier node has written, or writes what is written already.
+    /// A node reads what no earlier node has written, writes what is written already, or names what is not there.
     #[error("the program `{program}`, node {node}: {what} `{tensor}`")]
     Order {
         /// The program.

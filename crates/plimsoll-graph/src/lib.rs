@@ -5,9 +5,9 @@
 //! [`differentiate`] appends the reverse pass of one. Nothing here says where a tensor lies or how an op is computed fast:
 //! that is for the planner and the backends.
 //!
-//! An op is one file in `ops/`: its shape rule, its gradient, its cost, what it may do in place, whether it is worth
+//! An op is one file in `ops/`: its rule of kinds, dtypes and shapes, its gradient, its operation count, whether it is worth
 //! computing twice, and its definition in plain f64 loops, from which [`interpret`] runs whole programs as the oracle of
-//! all backends.
+//! all backends. It says what is computed; the order in memory, fusion and kernels are a backend's affair.
 
 mod differentiate;
 mod error;
@@ -21,7 +21,8 @@ mod window;
 pub use differentiate::{Tape, differentiate};
 pub use error::GraphError;
 pub use interpret::{Array, interpret};
-pub use op::{Cost, Op, Recompute, Rule, Signature};
+pub use op::{Cost, Rule, Signature};
+pub use ops::Op;
 pub use program::{Node, NodeId, Program};
-pub use tensor::{DType, Kind, Role, Shape, Side, TensorId, TensorInfo};
+pub use tensor::{DType, Kind, Role, Shape, TensorId, TensorInfo};
 pub use window::Window;

@@ -1,20 +1,11 @@
-//! The closed set of ops, and what each must say about itself.
+//! What each op must say about itself, and the checks that their rules share.
 
 use serde::{Deserialize, Serialize};
 
 use crate::interpret::Array;
-use crate::ops::{
-    Accumulate, AdamW, Add, BoundaryL1, BoundaryL1Grad, BoxExtreme, BoxExtremeGrad, ChannelSum, ClDice,
-    ClDiceGrad, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, Counted, CrossErosion,
-    CrossErosionGrad, DistanceLoss, DistanceLossGrad, DownsampleLabels, Dropout, Fill, GradNorm, HardCounts,
-    HeadCounts, HeadGrad, HeadStats, Join, LeakyRelu, LeakyReluGrad, MeanDifference, MeanDifferenceGrad,
-    MeanPool, MeanPoolGrad, NormAct, NormActGrad, NormStats, OneHot, OverlapSums, OverlapSumsGrad,
-    PredictedDistance, Probabilities, ProbabilitiesGrad, Sgd, SkeletonStep, SkeletonStepGrad, SoftRecall,
-    SoftRecallGrad, SoftmaxStats, WeightedSum,
-};
 use crate::{DType, GraphError, Kind, Node, Shape, Tape, TensorId, TensorInfo};
 
-/// The shape, dtype and kind of a result. The dtype of features is the program's precision, whatever is said here.
+/// The shape, dtype and kind of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// Logical shape.
@@ -26,18 +17,37 @@ pub struct Signature {
 }
 
 impl Signature {
-    /// An f32 result (for features: of the program's precision).
+    /// An f32 result.
     pub fn new(shape: Shape, kind: Kind) -> Signature {
         Signature { shape, dtype: DType::F32, kind }
     }
 
+    /// A volume of any float type.
+    pub fn volume(shape: Shape, dtype: DType) -> Signature {
+        Signature { shape, dtype, kind: Kind::Volume }
+    }
+
+    /// An f32 table.
+    pub fn table(shape: impl Into<Vec<usize>>) -> Signature {
+        Signature::new(Shape(shape.into()), Kind::Table)
+    }
+
     /// Like another tensor.
     pub fn like(tensor: &TensorInfo) -> Signature {
-        Signature { shape: tensor.shape.clone(), dtype: tensor.dtype, kind: tensor.kind.clone() }
+        Signature { shape: tensor.shape.clone(), dtype: tensor.dtype, kind: tensor.kind }
+    }
+
+    /// Whether a tensor is what this says.
+    pub(crate) fn is_of(&self, tensor: &TensorInfo) -> bool {
+        (&self.shape, self.dtype, self.kind) == (&tensor.shape, tensor.dtype, tensor.kind)
+    }
+
+    pub(crate) fn describe(&self) -> String {
+        format!("{} of {} {}", self.kind, self.dtype, self.shape)
     }
 }
 
-/// What one node costs.
+/// What one node costs by its definition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cost {
     /// Floating-point operations; a multiply-add is two.
@@ -52,31 +62,20 @@ impl Cost {
         let all = || inputs.iter().chain(outputs);
         Cost {
             flops: outputs.iter().map(|t| t.shape.count() as u64).sum(),
-            bytes: all().map(|t| (t.shape.count() * t.dtype.bytes()) as u64).sum(),
+            bytes: all().map(|t| (t.shape.count() as u64).saturating_mul(t.dtype.bytes() as u64)).sum(),
         }
     }
 }
 
-/// Whether it is worth computing an op's results twice instead of keeping them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Recompute {
-    /// A pass over memory.
-    Cheap,
-    /// Arithmetic.
-    Dear,
-    /// It changes a state, or its result is the point of the program.
-    Never,
-}
-
 /// What an op says about itself.
 pub trait Rule {
-    /// Its name, for people.
+    /// Its name.
     fn name(&self) -> &'static str;
 
-    /// The results that it makes, beside the operands it updates.
+    /// The results that it makes, beside the operands it updates. All operands have possible shapes (no extent is zero).
     ///
     /// # Errors
-    /// If the operands do not fit.
+    /// If the operands do not fit, by number, kind, dtype or shape, or an attribute is impossible.
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError>;
 
     /// The operands that it updates in place (parameters, states): its first results, in this order.
@@ -87,7 +86,7 @@ pub trait Rule {
     /// Appends to the tape the nodes that carry the gradients of the results to the operands.
     ///
     /// # Errors
-    /// If there is no gradient with respect to an operand that needs one.
+    /// If there is no gradient with respect to an operand that needs one, or it would be wrong.
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         match node.inputs.iter().find(|id| tape.needs(**id)) {
             None => Ok(()),
@@ -100,96 +99,16 @@ pub trait Rule {
         Cost::streaming(inputs, outputs)
     }
 
-    /// Pairs (result, operand) that may share one place if the operand is not needed afterwards: each element of the result
-    /// depends on no element of the operand that is read after it is written.
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        Vec::new()
+    /// Whether it is worth computing its results twice instead of keeping them: not what changes a state, what is small and
+    /// taken of everything, or a constant.
+    fn may_be_recomputed(&self) -> bool {
+        true
     }
 
-    /// Whether its results may be computed twice.
-    fn recompute(&self) -> Recompute {
-        Recompute::Cheap
-    }
-
-    /// The definition: computes all results from the operands in f64. Results of updated operands come first.
+    /// The definition: computes all results from the operands in f64. Results of updated operands come first. Called only with
+    /// operands that [`Rule::infer`] accepts.
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array>;
 }
-
-macro_rules! ops {
-    ($($name:ident),* $(,)?) => {
-        /// An op with its attributes.
-        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-        #[allow(missing_docs, reason = "each is documented where it is defined")]
-        pub enum Op { $($name($name)),* }
-
-        impl Op {
-            /// What it says about itself.
-            pub fn rule(&self) -> &dyn Rule {
-                match self { $(Op::$name(op) => op),* }
-            }
-        }
-
-        $(impl From<$name> for Op {
-            fn from(op: $name) -> Op {
-                Op::$name(op)
-            }
-        })*
-    };
-}
-
-ops!(
-    Accumulate,
-    AdamW,
-    Add,
-    BoundaryL1,
-    BoundaryL1Grad,
-    BoxExtreme,
-    BoxExtremeGrad,
-    ChannelSum,
-    ClDice,
-    ClDiceGrad,
-    CompositeLoss,
-    CompositeLossGrad,
-    Conv,
-    ConvTranspose,
-    ConvWeightGrad,
-    Counted,
-    CrossErosion,
-    CrossErosionGrad,
-    DistanceLoss,
-    DistanceLossGrad,
-    DownsampleLabels,
-    Dropout,
-    Fill,
-    GradNorm,
-    HardCounts,
-    HeadCounts,
-    HeadGrad,
-    HeadStats,
-    Join,
-    LeakyRelu,
-    LeakyReluGrad,
-    MeanDifference,
-    MeanDifferenceGrad,
-    MeanPool,
-    MeanPoolGrad,
-    NormAct,
-    NormActGrad,
-    NormStats,
-    OneHot,
-    OverlapSums,
-    OverlapSumsGrad,
-    PredictedDistance,
-    Probabilities,
-    ProbabilitiesGrad,
-    Sgd,
-    SkeletonStep,
-    SkeletonStepGrad,
-    SoftRecall,
-    SoftRecallGrad,
-    SoftmaxStats,
-    WeightedSum,
-);
 
 /// Checks the number of operands.
 pub(crate) fn expect_operands(op: &'static str, found: usize, expected: usize) -> Result<(), GraphError> {
@@ -217,35 +136,191 @@ pub(crate) fn expect_kind(
     op: &'static str,
     operand: &'static str,
     tensor: &TensorInfo,
-    fits: impl Fn(&Kind) -> bool,
-    expected: &'static str,
+    kind: Kind,
 ) -> Result<(), GraphError> {
-    if fits(&tensor.kind) {
+    if tensor.kind == kind {
         return Ok(());
     }
-    Err(GraphError::Kind { op, operand, found: tensor.kind.clone(), expected })
+    let expected = match kind {
+        Kind::Volume => "a volume",
+        Kind::Labels => "labels",
+        Kind::Weights => "weights",
+        Kind::Channels => "one number per channel",
+        Kind::Statistics => "statistics",
+        Kind::Table => "a table",
+    };
+    Err(GraphError::Kind { op, operand, found: tensor.kind, expected })
 }
 
-/// Checks that an operand is a volume of features or an image, and says on which side it lies.
+fn expect_dtype(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+    (dtype, expected): (DType, &'static str),
+) -> Result<(), GraphError> {
+    if tensor.dtype == dtype {
+        return Ok(());
+    }
+    Err(GraphError::DType { op, operand, found: tensor.dtype, expected })
+}
+
+/// Checks that the dtype of a result that an op's attribute names can be that of a volume.
+pub(crate) fn expect_volume_dtype(op: &'static str, dtype: DType) -> Result<(), GraphError> {
+    match dtype {
+        DType::F32 | DType::Bf16 => Ok(()),
+        DType::F64 | DType::U8 => Err(GraphError::Attribute {
+            op,
+            attribute: "dtype",
+            found: dtype.to_string(),
+            expected: "volumes are stored as f32 or bf16".into(),
+        }),
+    }
+}
+
+/// Checks that an operand is a volume `[N, C, D, H, W]` of f32 or bf16.
 pub(crate) fn expect_volume(
     op: &'static str,
     operand: &'static str,
     tensor: &TensorInfo,
-) -> Result<crate::Side, GraphError> {
-    match tensor.kind.side() {
-        Some(side) if tensor.shape.0.len() == 5 => Ok(side),
-        Some(_) => Err(GraphError::Shape {
-            op,
-            operand,
-            found: tensor.shape.clone(),
-            expected: "five axes [N, C, D, H, W] are needed".into(),
-        }),
-        None => Err(GraphError::Kind {
-            op,
-            operand,
-            found: tensor.kind.clone(),
-            expected: "features or an image",
-        }),
+) -> Result<(), GraphError> {
+    expect_kind(op, operand, tensor, Kind::Volume)?;
+    if !matches!(tensor.dtype, DType::F32 | DType::Bf16) {
+        return Err(GraphError::DType { op, operand, found: tensor.dtype, expected: "f32 or bf16" });
+    }
+    expect_five_axes(op, operand, &tensor.shape)
+}
+
+fn expect_five_axes(op: &'static str, operand: &'static str, shape: &Shape) -> Result<(), GraphError> {
+    if shape.0.len() == 5 {
+        return Ok(());
+    }
+    let expected = "five axes [N, C, D, H, W] are needed".into();
+    Err(GraphError::Shape { op, operand, found: shape.clone(), expected })
+}
+
+/// Checks that an operand is a volume of f32: logits, probabilities, distances, and whatever losses read.
+pub(crate) fn expect_f32_volume(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+) -> Result<(), GraphError> {
+    expect_volume(op, operand, tensor)?;
+    expect_dtype(op, operand, tensor, (DType::F32, "f32"))
+}
+
+/// Checks that an operand is labels `[N, 1, D, H, W]`.
+pub(crate) fn expect_labels(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+) -> Result<(), GraphError> {
+    expect_kind(op, operand, tensor, Kind::Labels)?;
+    expect_dtype(op, operand, tensor, (DType::U8, "u8"))?;
+    expect_five_axes(op, operand, &tensor.shape)?;
+    let shape = &tensor.shape;
+    expect_shape(op, operand, shape, &Shape::volume(shape.batch(), 1, shape.spatial()))
+}
+
+/// Checks that an operand is the labels of a volume.
+pub(crate) fn expect_labels_of(
+    op: &'static str,
+    tensor: &TensorInfo,
+    volume: &Shape,
+) -> Result<(), GraphError> {
+    expect_labels(op, "labels", tensor)?;
+    expect_shape(op, "labels", &tensor.shape, &Shape::volume(volume.batch(), 1, volume.spatial()))
+}
+
+/// Checks that an operand has kind, dtype and shape of another.
+pub(crate) fn expect_like(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+    other: &TensorInfo,
+) -> Result<(), GraphError> {
+    expect_kind(op, operand, tensor, other.kind)?;
+    if tensor.dtype != other.dtype {
+        return Err(GraphError::DType { op, operand, found: tensor.dtype, expected: "like the others" });
+    }
+    expect_shape(op, operand, &tensor.shape, &other.shape)
+}
+
+/// Checks that an operand is an f32 table of a shape.
+pub(crate) fn expect_table(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+    shape: &[usize],
+) -> Result<(), GraphError> {
+    expect_table_of(op, operand, tensor, (DType::F32, "f32"))?;
+    expect_shape(op, operand, &tensor.shape, &Shape(shape.to_vec()))
+}
+
+/// Checks that an operand is an f64 table of a shape: sums and counts of voxels.
+pub(crate) fn expect_f64_table(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+    shape: &[usize],
+) -> Result<(), GraphError> {
+    expect_table_of(op, operand, tensor, (DType::F64, "f64"))?;
+    expect_shape(op, operand, &tensor.shape, &Shape(shape.to_vec()))
+}
+
+/// Checks that an operand is a table of a dtype, of any shape.
+pub(crate) fn expect_table_of(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+    dtype: (DType, &'static str),
+) -> Result<(), GraphError> {
+    expect_kind(op, operand, tensor, Kind::Table)?;
+    expect_dtype(op, operand, tensor, dtype)
+}
+
+/// Checks that an operand has one f32 for each of some channels.
+pub(crate) fn expect_channels(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+    channels: usize,
+) -> Result<(), GraphError> {
+    expect_kind(op, operand, tensor, Kind::Channels)?;
+    expect_dtype(op, operand, tensor, (DType::F32, "f32"))?;
+    expect_shape(op, operand, &tensor.shape, &Shape(vec![channels]))
+}
+
+/// Checks that an operand is the f32 statistics of a volume.
+pub(crate) fn expect_statistics(
+    op: &'static str,
+    tensor: &TensorInfo,
+    volume: &Shape,
+) -> Result<(), GraphError> {
+    const OPERAND: &str = "the statistics";
+    expect_kind(op, OPERAND, tensor, Kind::Statistics)?;
+    expect_dtype(op, OPERAND, tensor, (DType::F32, "f32"))?;
+    expect_shape(op, OPERAND, &tensor.shape, &Shape(vec![volume.batch(), volume.channels(), 2]))
+}
+
+/// Checks that an operand is f32 weights of a shape.
+pub(crate) fn expect_weights(op: &'static str, tensor: &TensorInfo, shape: &Shape) -> Result<(), GraphError> {
+    const OPERAND: &str = "weights";
+    expect_kind(op, OPERAND, tensor, Kind::Weights)?;
+    expect_dtype(op, OPERAND, tensor, (DType::F32, "f32"))?;
+    expect_shape(op, OPERAND, &tensor.shape, shape)
+}
+
+/// Checks that an operand is something that is learned or follows it: f32 weights, channels or a table.
+pub(crate) fn expect_learned(
+    op: &'static str,
+    operand: &'static str,
+    tensor: &TensorInfo,
+) -> Result<(), GraphError> {
+    match tensor.kind {
+        Kind::Weights | Kind::Channels | Kind::Table => {
+            expect_dtype(op, operand, tensor, (DType::F32, "f32"))
+        }
+        found => Err(GraphError::Kind { op, operand, found, expected: "weights, channels or a table" }),
     }
 }
 

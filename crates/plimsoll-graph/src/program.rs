@@ -5,7 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DType, GraphError, Kind, Op, Role, Shape, TensorId, TensorInfo};
+use crate::{DType, GraphError, Kind, Op, Role, Shape, Signature, TensorId, TensorInfo};
 
 /// A node's place in the order of execution.
 pub type NodeId = usize;
@@ -24,10 +24,8 @@ pub struct Node {
 /// A list of nodes over tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Program {
-    /// For people: `step`, `validate`, `predict`.
+    /// Tells the programs of a set from each other: `step`, `validate`, `predict`.
     pub name: String,
-    /// How features are stored.
-    pub precision: DType,
     /// All tensors.
     pub tensors: Vec<TensorInfo>,
     /// All nodes, in order.
@@ -35,9 +33,9 @@ pub struct Program {
 }
 
 impl Program {
-    /// An empty program whose features are stored as `precision`.
-    pub fn new(name: impl Into<String>, precision: DType) -> Program {
-        Program { name: name.into(), precision, tensors: Vec::new(), nodes: Vec::new() }
+    /// An empty program.
+    pub fn new(name: impl Into<String>) -> Program {
+        Program { name: name.into(), tensors: Vec::new(), nodes: Vec::new() }
     }
 
     /// What is known of a tensor.
@@ -75,7 +73,7 @@ impl Program {
         id
     }
 
-    /// Declares an f32 input.
+    /// Declares an input of f32, or of u8 for labels.
     pub fn input(&mut self, name: impl Into<String>, shape: Shape, kind: Kind) -> TensorId {
         let dtype = if kind == Kind::Labels { DType::U8 } else { DType::F32 };
         self.declare(TensorInfo { name: name.into(), shape, dtype, role: Role::Input, kind })
@@ -101,27 +99,75 @@ impl Program {
     /// Appends a node and returns its results.
     ///
     /// # Errors
-    /// If the operands do not fit the op.
+    /// If the operands do not fit the op, or are impossible by themselves.
     pub fn push(&mut self, op: impl Into<Op>, inputs: &[TensorId]) -> Result<Vec<TensorId>, GraphError> {
         let op = op.into();
-        let operands: Vec<&TensorInfo> = inputs.iter().map(|id| self.tensor(*id)).collect();
-        let signatures = op.rule().infer(&operands)?;
-        let updated = op.rule().updates();
-        let mut outputs = Vec::with_capacity(updated.len() + signatures.len());
-        outputs.extend(updated.iter().map(|operand| inputs[*operand]));
+        let (place, rule) = (self.nodes.len(), op.rule());
+        let signatures = self.infer(place, &op, inputs)?;
+        let mut outputs: Vec<TensorId> = rule.updates().iter().map(|operand| inputs[*operand]).collect();
         for signature in signatures {
-            let dtype = if signature.kind == Kind::Features { self.precision } else { signature.dtype };
-            let name = format!("{}.{}", op.rule().name(), self.nodes.len());
-            outputs.push(self.declare(TensorInfo {
-                name,
-                shape: signature.shape,
-                dtype,
-                role: Role::Intermediate,
-                kind: signature.kind,
-            }));
+            let Signature { shape, dtype, kind } = signature;
+            let name = format!("{}.{place}", rule.name());
+            outputs.push(self.declare(TensorInfo { name, shape, dtype, role: Role::Intermediate, kind }));
         }
         self.nodes.push(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone() });
         Ok(outputs)
+    }
+
+    /// What a node of an op on some operands makes beside what it updates.
+    fn infer(&self, place: usize, op: &Op, inputs: &[TensorId]) -> Result<Vec<Signature>, GraphError> {
+        for id in inputs {
+            self.check_tensor(*id)?;
+        }
+        let operands: Vec<&TensorInfo> = inputs.iter().map(|id| self.tensor(*id)).collect();
+        let signatures = op.rule().infer(&operands)?;
+        for signature in &signatures {
+            if let Some(why) = signature.shape.fault() {
+                let (program, tensor) = (self.name.clone(), format!("{}.{place}", op.rule().name()));
+                return Err(GraphError::Tensor { program, tensor, why });
+            }
+        }
+        for updated in op.rule().updates() {
+            let id = inputs[updated];
+            let is_read_twice = inputs.iter().filter(|input| **input == id).count() > 1;
+            if !self.tensor(id).role.is_persistent() || is_read_twice {
+                return Err(GraphError::Order {
+                    program: self.name.clone(),
+                    node: place,
+                    what: "updates what is no parameter or state of its own,",
+                    tensor: self.tensor(id).name.clone(),
+                });
+            }
+        }
+        Ok(signatures)
+    }
+
+    /// Checks that there is a tensor of an id, with a possible shape, and a dtype that its kind can have.
+    fn check_tensor(&self, id: TensorId) -> Result<(), GraphError> {
+        let fault =
+            |tensor: String, why: String| Err(GraphError::Tensor { program: self.name.clone(), tensor, why });
+        let Some(tensor) = self.tensors.get(id.index()) else {
+            return fault(id.to_string(), format!("there are {} tensors", self.tensors.len()));
+        };
+        if let Some(why) = tensor.shape.fault() {
+            return fault(tensor.name.clone(), why);
+        }
+        let fits = match tensor.kind {
+            Kind::Volume => matches!(tensor.dtype, DType::F32 | DType::Bf16),
+            Kind::Labels => tensor.dtype == DType::U8,
+            Kind::Weights | Kind::Channels | Kind::Statistics => tensor.dtype == DType::F32,
+            Kind::Table => matches!(tensor.dtype, DType::F32 | DType::F64),
+        };
+        let axes = match tensor.kind {
+            Kind::Volume | Kind::Labels | Kind::Weights => Some(5),
+            Kind::Statistics => Some(3),
+            Kind::Channels => Some(1),
+            Kind::Table => None,
+        };
+        if !fits || axes.is_some_and(|axes| tensor.shape.0.len() != axes) {
+            return fault(tensor.name.clone(), format!("there is no {}", tensor.describe()));
+        }
+        Ok(())
     }
 
     /// Appends a node with one result and returns it.
@@ -154,15 +200,30 @@ impl Program {
         node.op.rule().cost(&info(&node.inputs), &info(&node.outputs))
     }
 
-    /// Checks that every node reads only what is there, and that nothing but a persistent tensor is written twice.
+    /// Checks the whole program, however it was made: that all tensors are possible, that every node reads only what is there and
+    /// fits its operands and results, that nothing but a persistent tensor is written twice, and that no name of an input,
+    /// parameter, state or output stands for two tensors.
     ///
     /// # Errors
-    /// At the first node that does not.
+    /// At the first fault.
     pub fn validate(&self) -> Result<(), GraphError> {
+        let mut names: HashSet<&str> = HashSet::new();
         let declared = |id: &TensorId| {
             let role = self.tensor(*id).role;
             role == Role::Input || role.is_persistent()
         };
+        for id in self.ids() {
+            self.check_tensor(id)?;
+            let tensor = self.tensor(id);
+            if tensor.role != Role::Intermediate && !names.insert(&tensor.name) {
+                let why = "another tensor has this name".into();
+                return Err(GraphError::Tensor {
+                    program: self.name.clone(),
+                    tensor: tensor.name.clone(),
+                    why,
+                });
+            }
+        }
         let mut written: HashSet<TensorId> = self.ids().filter(declared).collect();
         let mut made: HashSet<TensorId> = HashSet::new();
         for (place, node) in self.nodes.iter().enumerate() {
@@ -170,16 +231,55 @@ impl Program {
                 program: self.name.clone(),
                 node: place,
                 what,
-                tensor: self.tensor(id).name.clone(),
+                tensor: self.tensors.get(id.index()).map_or(id.to_string(), |tensor| tensor.name.clone()),
             };
             if let Some(id) = node.inputs.iter().find(|id| !written.contains(id)) {
                 return Err(wrong("reads what was not yet written,", *id));
             }
-            for id in &node.outputs {
-                if self.tensor(*id).role == Role::Input || (!declared(id) && !made.insert(*id)) {
+            self.check_results(place, node)?;
+            let updated = node.op.rule().updates().len();
+            for (result, id) in node.outputs.iter().enumerate() {
+                if result >= updated && (declared(id) || !made.insert(*id)) {
                     return Err(wrong("writes a second time", *id));
                 }
                 written.insert(*id);
+            }
+        }
+        match self.ids().find(|id| self.tensor(*id).role == Role::Output && !made.contains(id)) {
+            None => Ok(()),
+            Some(id) => Err(GraphError::Tensor {
+                program: self.name.clone(),
+                tensor: self.tensor(id).name.clone(),
+                why: "it is an output that no node makes".into(),
+            }),
+        }
+    }
+
+    /// Checks that a node has the results that its op makes of its operands.
+    fn check_results(&self, place: usize, node: &Node) -> Result<(), GraphError> {
+        let signatures = self.infer(place, &node.op, &node.inputs)?;
+        let updated = node.op.rule().updates();
+        let wrong = |expected: String, found: String| {
+            let (program, op) = (self.name.clone(), node.op.rule().name());
+            Err(GraphError::Results { program, node: place, op, expected, found })
+        };
+        let count = updated.len() + signatures.len();
+        if node.outputs.len() != count {
+            return wrong(format!("{count} results"), node.outputs.len().to_string());
+        }
+        let (in_place, made) = node.outputs.split_at(updated.len());
+        for (operand, id) in updated.iter().zip(in_place) {
+            if node.inputs[*operand] != *id {
+                return wrong(format!("its operand {operand}"), id.to_string());
+            }
+        }
+        for (signature, id) in signatures.iter().zip(made) {
+            match self.tensors.get(id.index()) {
+                Some(tensor) if signature.is_of(tensor) => {}
+                found => {
+                    let found = found.map_or(id.to_string(), TensorInfo::describe);
+                    return wrong(signature.describe(), found);
+                }
             }
         }
         Ok(())

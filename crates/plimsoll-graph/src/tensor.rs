@@ -22,13 +22,15 @@ impl fmt::Display for TensorId {
 }
 
 /// The type of a stored element. Sums and statistics are always accumulated in f32 or wider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
     /// IEEE 754 single precision.
     F32,
     /// The upper half of an f32.
     Bf16,
+    /// IEEE 754 double precision: counts of voxels, which f32 holds exactly only up to 2²⁴.
+    F64,
     /// Class numbers.
     U8,
 }
@@ -37,6 +39,7 @@ impl DType {
     /// Bytes of one element.
     pub fn bytes(self) -> usize {
         match self {
+            DType::F64 => 8,
             DType::F32 => 4,
             DType::Bf16 => 2,
             DType::U8 => 1,
@@ -44,13 +47,24 @@ impl DType {
     }
 }
 
-/// What a tensor is to its program, which says how long it lives.
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DType::F32 => "f32",
+            DType::Bf16 => "bf16",
+            DType::F64 => "f64",
+            DType::U8 => "u8",
+        })
+    }
+}
+
+/// What a tensor is to its program, which decides its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Written from outside before each run; may be overwritten after its last use.
     Input,
-    /// Learned, named, and shared by all programs of a set; lives for ever.
+    /// Learned, named, and shared by all programs of a set; keeps its place and value between runs.
     Parameter,
     /// As a parameter, but not part of the model: optimizer moments, accumulated gradients.
     State,
@@ -67,61 +81,35 @@ impl Role {
     }
 }
 
-/// On which side of the network's interior a volume lies.
+/// What a tensor holds. It says nothing about the order in memory: that is a backend's affair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Side {
-    /// Inside: many channels, the innermost axis of a backend's layout.
-    Features,
-    /// At the rim: images and logits with few channels, one plane per channel.
-    Image,
-}
-
-/// What a tensor holds, from which a backend decides how to lay it out.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A volume `[N, C, D, H, W]` inside the network.
-    Features,
-    /// A volume `[N, C, D, H, W]` at its rim.
-    Image,
+    /// A volume of numbers `[N, C, D, H, W]`: images, feature maps, logits, probabilities.
+    Volume,
     /// Class numbers `[N, 1, D, H, W]`.
     Labels,
     /// Convolution weights `[out, in / groups, kd, kh, kw]`. A convolution over several sources has the channels of each, in
     /// order, along `in`.
-    Weights {
-        /// Channels of each source.
-        sources: Vec<usize>,
-        /// Where the sources lie.
-        from: Side,
-        /// Where the result lies.
-        to: Side,
-    },
+    Weights,
     /// One number per channel, `[C]`.
     Channels,
     /// Mean and reciprocal standard deviation of each channel of each sample, `[N, C, 2]`.
     Statistics,
-    /// Anything small, row-major.
+    /// Any small array.
     Table,
 }
 
-impl Kind {
-    /// The side of a volume; none for what is not a volume of channels.
-    pub fn side(&self) -> Option<Side> {
-        match self {
-            Kind::Features => Some(Side::Features),
-            Kind::Image => Some(Side::Image),
-            _ => None,
-        }
-    }
-}
-
-impl From<Side> for Kind {
-    fn from(side: Side) -> Kind {
-        match side {
-            Side::Features => Kind::Features,
-            Side::Image => Kind::Image,
-        }
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Volume => "a volume",
+            Kind::Labels => "labels",
+            Kind::Weights => "weights",
+            Kind::Channels => "one number per channel",
+            Kind::Statistics => "statistics",
+            Kind::Table => "a table",
+        })
     }
 }
 
@@ -137,9 +125,25 @@ impl Shape {
         Shape(vec![batch, channels, d, h, w])
     }
 
-    /// The number of elements.
+    /// The largest extent of an axis that a program may have: far beyond any image, and small enough that no sum of a few
+    /// extents overflows.
+    pub const MOST_EXTENT: usize = 1 << 20;
+    /// The most elements that a tensor of a program may have.
+    pub const MOST_ELEMENTS: usize = 1 << 40;
+
+    /// The number of elements; `usize::MAX` where there are more.
     pub fn count(&self) -> usize {
-        self.0.iter().product()
+        self.0.iter().fold(1, |count: usize, extent| count.saturating_mul(*extent))
+    }
+
+    /// Why no tensor can have this shape, if none can.
+    pub(crate) fn fault(&self) -> Option<String> {
+        if let Some(extent) = self.0.iter().find(|extent| !(1..=Shape::MOST_EXTENT).contains(extent)) {
+            return Some(format!("an extent is {extent}; 1 to {} are possible", Shape::MOST_EXTENT));
+        }
+        let count = self.count();
+        (count > Shape::MOST_ELEMENTS)
+            .then(|| format!("it has {count} elements; {} are the most", Shape::MOST_ELEMENTS))
     }
 
     /// The extent along an axis; 1 beyond the last.
@@ -184,7 +188,7 @@ impl fmt::Display for Shape {
 /// All that a program knows of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TensorInfo {
-    /// Parameters and states are found by it across programs; inputs and outputs from outside; others are for people.
+    /// Parameters and states are found by it across programs; inputs and outputs from outside; others are for reports.
     pub name: String,
     /// Logical shape.
     pub shape: Shape,
@@ -194,4 +198,11 @@ pub struct TensorInfo {
     pub role: Role,
     /// What it holds.
     pub kind: Kind,
+}
+
+impl TensorInfo {
+    /// Kind, dtype and shape, as errors say them.
+    pub fn describe(&self) -> String {
+        format!("{} of {} {}", self.kind, self.dtype, self.shape)
+    }
 }

@@ -34,16 +34,17 @@ impl Window {
         self.kernel.iter().product()
     }
 
-    /// The extent after the convolution: ⌊(in + 2 p − k) / s⌋ + 1; none where the kernel does not fit.
+    /// The extent after the convolution: ⌊(in + 2 p − k) / s⌋ + 1; none where the kernel does not fit, is empty, or numbers
+    /// overflow.
     pub fn output(&self, input: [usize; 3]) -> Option<[usize; 3]> {
         let mut output = [0; 3];
         for axis in 0..3 {
-            let stride = self.stride[axis];
-            if stride == 0 || self.kernel[axis] == 0 {
+            let (kernel, stride) = (self.kernel[axis], self.stride[axis]);
+            if stride == 0 || kernel == 0 {
                 return None;
             }
-            let room = (input[axis] + 2 * self.padding[axis]).checked_sub(self.kernel[axis])?;
-            output[axis] = room / stride + 1;
+            let padded = self.padding[axis].checked_mul(2)?.checked_add(input[axis])?;
+            output[axis] = padded.checked_sub(kernel)? / stride + 1;
         }
         Some(output)
     }
@@ -52,8 +53,10 @@ impl Window {
     pub fn transposed_output(&self, input: [usize; 3]) -> Option<[usize; 3]> {
         let mut output = [0; 3];
         for axis in 0..3 {
-            let last = input[axis].checked_sub(1)? * self.stride[axis] + self.kernel[axis];
-            output[axis] = last.checked_sub(2 * self.padding[axis]).filter(|extent| *extent > 0)?;
+            let last = input[axis].checked_sub(1)?.checked_mul(self.stride[axis])?;
+            let end = last.checked_add(self.kernel[axis])?;
+            let extent = end.checked_sub(self.padding[axis].checked_mul(2)?)?;
+            output[axis] = Some(extent).filter(|extent| *extent > 0)?;
         }
         Some(output)
     }

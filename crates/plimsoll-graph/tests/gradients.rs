@@ -6,13 +6,12 @@ use std::collections::HashMap;
 use plimsoll_graph::ops::{
     Activation, Add, BoundaryL1, BoxExtreme, ClDice, Component, CompositeLoss, Conv, ConvTranspose, Counted,
     CrossEntropy, CrossErosion, DistanceLoss, DistanceTerm, DownsampleLabels, Dropout, Extreme, Focal,
-    FocalTversky, GeneralizedDice, LeakyRelu, Load, Loss, MeanDifference, MeanPool, NOISE, NormAct,
-    NormStats, OneHot, OverlapSums, PredictedDistance, Probabilities, SkeletonStep, SoftDice, SoftRecall,
-    SurfaceForm, Tversky, Union, VolumeWeight, WeightedBce, WeightedSum,
+    FocalTversky, GeneralizedDice, LeakyRelu, Loss, MeanDifference, MeanPool, NOISE, NormStats, Normalise,
+    OneHot, OverlapSums, PredictedDistance, Probabilities, SkeletonStep, SoftDice, SoftRecall, SurfaceForm,
+    Tversky, Union, VolumeWeight, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{
-    Array, DType, GraphError, Kind, Op, Program, Role, Shape, Side, TensorId, Window, differentiate,
-    interpret,
+    Array, DType, GraphError, Kind, Op, Program, Role, Shape, TensorId, Window, differentiate, interpret,
 };
 
 type Values = HashMap<String, Array>;
@@ -46,7 +45,7 @@ fn check(mut program: Program, loss: TensorId, classes: usize) {
     let mut wanted: Vec<TensorId> = program.with_role(Role::Parameter).collect();
     let is_image = |id: &TensorId| {
         let tensor = program.tensor(*id);
-        tensor.kind == Kind::Image && tensor.name != "distances"
+        tensor.kind == Kind::Volume && tensor.name != "distances"
     };
     wanted.extend(program.with_role(Role::Input).filter(is_image));
     let forward = program.clone();
@@ -76,18 +75,10 @@ fn check(mut program: Program, loss: TensorId, classes: usize) {
     }
 }
 
-fn weights(
-    p: &mut Program,
-    name: &str,
-    out: usize,
-    sources: &[usize],
-    k: [usize; 3],
-    from: Side,
-    to: Side,
-) -> TensorId {
+fn weights(p: &mut Program, name: &str, out: usize, sources: &[usize], k: [usize; 3]) -> TensorId {
     let [kd, kh, kw] = k;
     let shape = Shape(vec![out, sources.iter().sum(), kd, kh, kw]);
-    p.parameter(name, shape, Kind::Weights { sources: sources.to_vec(), from, to })
+    p.parameter(name, shape, Kind::Weights)
 }
 
 fn norm_act(p: &mut Program, y: TensorId, name: &str) -> Result<TensorId, GraphError> {
@@ -95,54 +86,52 @@ fn norm_act(p: &mut Program, y: TensorId, name: &str) -> Result<TensorId, GraphE
     let scale = p.parameter(format!("{name}.weight"), channels.clone(), Kind::Channels);
     let shift = p.parameter(format!("{name}.bias"), channels, Kind::Channels);
     let statistics = p.push_one(NormStats { epsilon: 1e-5 }, &[y])?;
-    p.push_one(NormAct { slope: 0.01, affine: true }, &[y, statistics, scale, shift])
+    let u = p.push_one(Normalise { affine: true }, &[y, statistics, scale, shift])?;
+    p.push_one(LeakyRelu { slope: 0.01 }, &[u])
 }
 
 /// A U-Net of two levels with deep supervision: every way that gradients take through one.
 fn small_unet(loss: &Loss) -> Result<(Program, TensorId), GraphError> {
-    use Side::{Features, Image};
-    let mut p = Program::new("unet", DType::F32);
+    let mut p = Program::new("unet");
     let classes = 3;
-    let image = p.input("image", Shape::volume(2, 2, [4, 4, 6]), Kind::Image);
+    let image = p.input("image", Shape::volume(2, 2, [4, 4, 6]), Kind::Volume);
     let labels = p.input("labels", Shape::volume(2, 1, [4, 4, 6]), Kind::Labels);
-    let w0 = weights(&mut p, "w0", 3, &[2], [3, 3, 3], Image, Features);
-    let y0 = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), 1, false, Features), &[image, w0])?;
+    let w0 = weights(&mut p, "w0", 3, &[2], [3, 3, 3]);
+    let y0 = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), false, DType::F32), &[image, w0])?;
     let z0 = norm_act(&mut p, y0, "n0")?;
-    let w1 = weights(&mut p, "w1", 4, &[3], [1, 3, 3], Features, Features);
+    let w1 = weights(&mut p, "w1", 4, &[3], [1, 3, 3]);
     let window = Window::same([1, 3, 3], [1, 2, 2]);
-    let y1 = p.push_one(Conv::new(window, 1, false, Features), &[z0, w1])?;
+    let y1 = p.push_one(Conv::new(window, false, DType::F32), &[z0, w1])?;
     let noise = p.input("noise", Shape(vec![NOISE]), Kind::Table);
     let y1 = p.push_one(Dropout { p: 0.2, layer: 1 }, &[y1, noise])?;
     let z1 = norm_act(&mut p, y1, "n1")?;
-    let w2 = weights(&mut p, "up", 4, &[3], [1, 2, 2], Features, Features);
+    let w2 = weights(&mut p, "up", 4, &[3], [1, 2, 2]);
     let b2 = p.parameter("up.bias", Shape(vec![3]), Kind::Channels);
     let up = ConvTranspose {
         window: Window::blocks([1, 2, 2]),
         groups: 1,
-        load: Load::Plain,
         first_channel: 0,
         channels: 3,
         output: [4, 4, 6],
-        to: Features,
+        dtype: DType::F32,
         bias: true,
-        accumulate: false,
     };
     let up = p.push_one(up, &[z1, w2, b2])?;
-    let w3 = weights(&mut p, "w3", 3, &[3, 3], [3, 1, 3], Features, Features);
-    let y3 = p.push_one(Conv::new(Window::same([3, 1, 3], [1; 3]), 2, false, Features), &[up, z0, w3])?;
+    let w3 = weights(&mut p, "w3", 3, &[3, 3], [3, 1, 3]);
+    let y3 = p.push_one(Conv::new(Window::same([3, 1, 3], [1; 3]), false, DType::F32), &[up, z0, w3])?;
     let z3 = norm_act(&mut p, y3, "n3")?;
     let mut losses = Vec::new();
     for (name, features, output) in [("head", z3, None), ("deep", z1, Some([4, 2, 3]))] {
         let channels = p.shape(features).channels();
-        let w = weights(&mut p, name, classes, &[channels], [1; 3], Features, Image);
+        let w = weights(&mut p, name, classes, &[channels], [1; 3]);
         let b = p.parameter(format!("{name}.bias"), Shape(vec![classes]), Kind::Channels);
-        let logits = p.push_one(Conv::new(Window::point(), 1, true, Image), &[features, w, b])?;
+        let logits = p.push_one(Conv::new(Window::point(), true, DType::F32), &[features, w, b])?;
         let target = match output {
             Some(output) => p.push_one(DownsampleLabels { output }, &[labels])?,
             None => labels,
         };
         let sums = p.push_one(loss.stats(), &[logits, target])?;
-        losses.push(p.push(CompositeLoss { loss: loss.clone() }, &[sums, logits, target])?[0]);
+        losses.push(p.push(CompositeLoss { loss: loss.clone() }, &[sums])?[0]);
     }
     let loss = p.push_one(WeightedSum { weights: vec![0.7, 0.3] }, &losses)?;
     Ok((p, loss))
@@ -227,8 +216,8 @@ fn all_components_together() {
 
 /// A loss of distances, or without a term that of boundaries, of logits with an odd extent; if `coarse`, of means of blocks.
 fn of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (Program, TensorId) {
-    let mut p = Program::new("shapes", DType::F32);
-    let logits = p.input("logits", Shape::volume(2, 3, [3, 4, 5]), Kind::Image);
+    let mut p = Program::new("shapes");
+    let logits = p.input("logits", Shape::volume(2, 3, [3, 4, 5]), Kind::Volume);
     let labels = p.input("labels", Shape::volume(2, 1, [3, 4, 5]), Kind::Labels);
     let output = [2, 2, 3];
     let mut operands = vec![p.push_one(Probabilities, &[logits]).unwrap(), labels];
@@ -241,7 +230,7 @@ fn of_shapes(term: Option<DistanceTerm>, ignore: Option<u8>, coarse: bool) -> (P
         return (p, loss);
     };
     let shape = p.shape(operands[0]).clone();
-    operands.push(p.input("distances", shape, Kind::Image));
+    operands.push(p.input("distances", shape, Kind::Volume));
     if term.of_prediction() {
         let op = PredictedDistance { spacing: [2.0, 1.0, 0.7], signed: term.is_signed(), ignore };
         operands.push(p.push_one(op, &operands[..2]).unwrap());
@@ -293,8 +282,8 @@ enum Soft {
 }
 
 fn of_morphology(soft: Soft, ignore: Option<u8>, extent: [usize; 3]) -> (Program, TensorId) {
-    let mut p = Program::new("morphology", DType::F32);
-    let logits = p.input("logits", Shape::volume(2, 3, extent), Kind::Image);
+    let mut p = Program::new("morphology");
+    let logits = p.input("logits", Shape::volume(2, 3, extent), Kind::Volume);
     let labels = p.input("labels", Shape::volume(2, 1, extent), Kind::Labels);
     let x = p.push_one(Probabilities, &[logits]).unwrap();
     let x = p.push_one(Counted { ignore }, &[x, labels]).unwrap();
@@ -343,23 +332,22 @@ fn losses_of_soft_morphology() {
 
 #[test]
 fn a_residual_block_with_odd_extents() {
-    use Side::{Features, Image};
     let build = || -> Result<(Program, TensorId), GraphError> {
-        let mut p = Program::new("residual", DType::F32);
-        let image = p.input("image", Shape::volume(1, 1, [5, 3, 7]), Kind::Image);
+        let mut p = Program::new("residual");
+        let image = p.input("image", Shape::volume(1, 1, [5, 3, 7]), Kind::Volume);
         let labels = p.input("labels", Shape::volume(1, 1, [3, 2, 4]), Kind::Labels);
-        let w0 = weights(&mut p, "w0", 3, &[1], [3, 3, 3], Image, Features);
+        let w0 = weights(&mut p, "w0", 3, &[1], [3, 3, 3]);
         let window = Window::same([3; 3], [2; 3]);
-        let x = p.push_one(Conv::new(window, 1, false, Features), &[image, w0])?;
-        let w1 = weights(&mut p, "w1", 3, &[3], [3, 3, 3], Features, Features);
-        let y = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), 1, false, Features), &[x, w1])?;
+        let x = p.push_one(Conv::new(window, false, DType::F32), &[image, w0])?;
+        let w1 = weights(&mut p, "w1", 3, &[3], [3, 3, 3]);
+        let y = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), false, DType::F32), &[x, w1])?;
         let sum = p.push_one(Add, &[y, x])?;
         let z = p.push_one(LeakyRelu { slope: 0.1 }, &[sum])?;
-        let w2 = weights(&mut p, "head", 2, &[3], [1; 3], Features, Image);
-        let logits = p.push_one(Conv::new(Window::point(), 1, false, Image), &[z, w2])?;
+        let w2 = weights(&mut p, "head", 2, &[3], [1; 3]);
+        let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[z, w2])?;
         let loss = Loss::default();
         let sums = p.push_one(loss.stats(), &[logits, labels])?;
-        let loss = p.push(CompositeLoss { loss }, &[sums, logits, labels])?[0];
+        let loss = p.push(CompositeLoss { loss }, &[sums])?[0];
         Ok((p, loss))
     };
     let (program, loss) = build().unwrap();
@@ -368,42 +356,36 @@ fn a_residual_block_with_odd_extents() {
 
 #[test]
 fn convolutions_in_groups_there_and_back() {
-    use Side::{Features, Image};
     let build = || -> Result<(Program, TensorId), GraphError> {
-        let mut p = Program::new("groups", DType::F32);
-        let image = p.input("image", Shape::volume(1, 2, [4, 3, 6]), Kind::Image);
+        let mut p = Program::new("groups");
+        let image = p.input("image", Shape::volume(1, 2, [4, 3, 6]), Kind::Volume);
         let labels = p.input("labels", Shape::volume(1, 1, [4, 3, 6]), Kind::Labels);
         let grouped =
             |p: &mut Program, x, name: &str, [channels, out, groups]: [usize; 3], window: Window| {
-                let from = p.tensor(x).kind.side().unwrap_or(Features);
                 let [d, h, w] = window.kernel;
-                let kind = Kind::Weights { sources: vec![channels], from, to: Features };
-                let weights = p.parameter(name, Shape(vec![out, channels / groups, d, h, w]), kind);
-                p.push_one(Conv::new(window, 1, false, Features).grouped(groups), &[x, weights])
+                let weights = p.parameter(name, Shape(vec![out, channels / groups, d, h, w]), Kind::Weights);
+                p.push_one(Conv::new(window, false, DType::F32).grouped(groups), &[x, weights])
             };
         let x = grouped(&mut p, image, "of the image", [2, 4, 2], Window::same([3; 3], [1; 3]))?;
         let y = grouped(&mut p, x, "depthwise", [4, 4, 4], Window::same([1, 3, 3], [1; 3]))?;
         let z = grouped(&mut p, y, "strided", [4, 6, 2], Window::same([3, 1, 3], [2, 1, 1]))?;
-        let kind = Kind::Weights { sources: vec![9], from: Features, to: Features };
-        let weights = p.parameter("up", Shape(vec![6, 3, 2, 1, 1]), kind);
+        let weights = p.parameter("up", Shape(vec![6, 3, 2, 1, 1]), Kind::Weights);
         let bias = p.parameter("up.bias", Shape(vec![9]), Kind::Channels);
         let up = ConvTranspose {
             window: Window::blocks([2, 1, 1]),
             groups: 3,
-            load: Load::Plain,
             first_channel: 0,
             channels: 9,
             output: [4, 3, 6],
-            to: Features,
+            dtype: DType::F32,
             bias: true,
-            accumulate: false,
         };
         let up = p.push_one(up, &[z, weights, bias])?;
-        let head = self::weights(&mut p, "head", 2, &[9], [1; 3], Features, Image);
-        let logits = p.push_one(Conv::new(Window::point(), 1, false, Image), &[up, head])?;
+        let head = self::weights(&mut p, "head", 2, &[9], [1; 3]);
+        let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[up, head])?;
         let loss = Loss::default();
         let sums = p.push_one(loss.stats(), &[logits, labels])?;
-        let loss = p.push(CompositeLoss { loss }, &[sums, logits, labels])?[0];
+        let loss = p.push(CompositeLoss { loss }, &[sums])?[0];
         Ok((p, loss))
     };
     let (program, loss) = build().unwrap();
@@ -412,19 +394,19 @@ fn convolutions_in_groups_there_and_back() {
 
 #[test]
 fn what_does_not_fit_is_refused_with_the_shapes() {
-    let mut p = Program::new("bad", DType::F32);
-    let image = p.input("image", Shape::volume(1, 2, [4, 4, 4]), Kind::Image);
-    let w = weights(&mut p, "w", 3, &[1], [3, 3, 3], Side::Image, Side::Features);
-    let conv = Conv::new(Window::same([3; 3], [1; 3]), 1, false, Side::Features);
-    assert!(matches!(p.push(conv.clone(), &[image, w]), Err(GraphError::Kind { .. })));
+    let mut p = Program::new("bad");
+    let image = p.input("image", Shape::volume(1, 2, [4, 4, 4]), Kind::Volume);
+    let w = weights(&mut p, "w", 3, &[1], [3, 3, 3]);
+    let conv = Conv::new(Window::same([3; 3], [1; 3]), false, DType::F32);
+    assert!(matches!(p.push(conv.clone(), &[image, w]), Err(GraphError::Shape { .. })));
     assert!(matches!(p.push(conv, &[image]), Err(GraphError::OperandCount { .. })));
-    let two = weights(&mut p, "two", 3, &[2], [3, 3, 3], Side::Image, Side::Features);
-    let grouped = Conv::new(Window::same([3; 3], [1; 3]), 1, false, Side::Features).grouped(2);
+    let two = weights(&mut p, "two", 3, &[2], [3, 3, 3]);
+    let grouped = Conv::new(Window::same([3; 3], [1; 3]), false, DType::F32).grouped(2);
     assert_eq!(
         p.push(grouped, &[image, two]).unwrap_err().to_string(),
         "conv: groups is 2, but must divide the inputs [2] and the 3 outputs, and be 1 with several sources"
     );
-    let other = p.input("other", Shape::volume(1, 2, [4, 4, 5]), Kind::Image);
+    let other = p.input("other", Shape::volume(1, 2, [4, 4, 5]), Kind::Volume);
     let error = p.push(Add, &[image, other]).unwrap_err();
     assert_eq!(error.to_string(), "add: the second operand has shape [1×2×4×4×5], but [1×2×4×4×4] is needed");
 }

@@ -2,12 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_cpu::EngineError;
 use plimsoll_data::{InspectError, NoForeground, PatchError, Problem};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
-use plimsoll_nn::weights::WeightError;
-use plimsoll_plan::PlanError;
+use plimsoll_plan::{EngineError, PlanError};
 use plimsoll_train::TrainError;
 use plimsoll_volume::VolumeError;
 
@@ -25,18 +23,15 @@ pub enum InferError {
         /// What was looked for.
         file: &'static str,
     },
-    /// The network makes no program.
+    /// The configuration is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The program makes no plan.
+    /// The program cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The plan makes no engine.
+    /// No engine can run the plan.
     #[error(transparent)]
     Engine(#[from] EngineError),
-    /// The weights cannot be read.
-    #[error(transparent)]
-    Weights(#[from] WeightError),
     /// A case's images cannot be inspected.
     #[error(transparent)]
     Inspect(#[from] InspectError),
@@ -119,7 +114,6 @@ impl InferError {
                 Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
             }
             InferError::Config(error) => error.hint(),
-            InferError::Weights(error) => error.hint(),
             InferError::Inspect(error) => error.hint(),
             InferError::Unsound { problem } => problem.hint.clone(),
             InferError::Normalisation { source, .. } => source.hint(),

@@ -1,17 +1,19 @@
 //! Windows over a case, one after the other.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
 use plimsoll_data::{
     Case, CaseFingerprint, CaseSource, Recipe, Scratch, Severity, TargetGrid, VolumeCache, inspect_images,
     pull,
 };
 use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
-use plimsoll_nn::{names, predict};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
+use plimsoll_nn::{Training, names, predict};
+use plimsoll_plan::{
+    Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, VerifiedPlan, plan,
+};
 use plimsoll_train::{overhead, read_parameters};
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
 use serde::Serialize;
@@ -28,7 +30,7 @@ pub struct PredictOptions {
     pub overlap: f64,
     /// Whether each window is also looked at mirrored, in all eight ways.
     pub mirror: bool,
-    /// Threads that kernels run on.
+    /// Threads that kernels run on: each has a stack.
     pub threads: usize,
     /// Whether predictions that are there are replaced.
     pub overwrite: bool,
@@ -69,16 +71,43 @@ pub struct Predictor {
     model: Model,
     options: PredictOptions,
     budget: Budget,
-    engine: CpuEngine,
-    program: Program,
-    image: TensorId,
-    logits: TensorId,
+    backend: Arc<dyn Backend>,
+    forward: Forward,
     weights: [Vec<f32>; 3],
     buffers: Buffers,
     scratch: Scratch,
-    /// Which fold's weights the engine has.
-    loaded: Option<usize>,
+    /// Made for the first case, and again for one whose logits leave its arena no room.
+    running: Option<Running>,
     overhead: Reservation,
+}
+
+/// The forward pass of a window: the only program of the plan and of its engine.
+struct Forward {
+    program: Program,
+    image: TensorId,
+    logits: TensorId,
+}
+
+/// An engine, and what it has.
+struct Running {
+    engine: Box<dyn Engine>,
+    forward: ProgramId,
+    /// Which fold's weights.
+    fold: Option<usize>,
+}
+
+impl Forward {
+    fn new(training: &Training) -> Result<Forward, InferError> {
+        let program = predict(training.net.as_architecture(), training.patch, 1, training.precision)?;
+        let find = |name: &str| {
+            program.find(name).ok_or_else(|| {
+                let (program, tensor) = (program.name.clone(), name.to_string());
+                InferError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
+            })
+        };
+        let (image, logits) = (find(names::IMAGE)?, find(names::LOGITS)?);
+        Ok(Forward { program, image, logits })
+    }
 }
 
 /// Windows on their way in and out.
@@ -90,29 +119,25 @@ struct Buffers {
 }
 
 impl Predictor {
-    /// Plans the network for one window and allocates the arena. The plan's overhead is taken from the budget as well.
+    /// Writes the network's forward pass over one window, and allocates what does not depend on a case. The overhead of the
+    /// plans to come is taken from the budget as well.
     ///
     /// # Errors
     /// If the budget has no room, or the model's files are not sound.
-    pub fn new(model: Model, options: PredictOptions, budget: &Budget) -> Result<Predictor, InferError> {
+    pub fn new(
+        model: Model,
+        options: PredictOptions,
+        backend: Arc<dyn Backend>,
+        budget: &Budget,
+    ) -> Result<Predictor, InferError> {
         let training = &model.config.training;
-        let program = predict(&training.net, training.patch, 1, training.precision)?;
-        let layout = CpuLayout::new(options.threads);
-        let planned = plan(std::slice::from_ref(&program), &layout, Options::default())?;
+        let forward = Forward::new(training)?;
         let overhead = overhead(options.threads);
         let held = budget.reserve("overhead", overhead)?;
-        let arena = Bytes::of(planned.arena_bytes.next_multiple_of(4096));
-        let engine =
-            CpuEngine::new(planned, budget.reserve("arena", arena)?, CpuOptions::new(options.threads))?;
-        let missing = |name: &str| {
-            let program = program.name.clone();
-            InferError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor: name.into() }.into())
-        };
-        let image = program.find(names::IMAGE).ok_or_else(|| missing(names::IMAGE))?;
-        let logits = program.find(names::LOGITS).ok_or_else(|| missing(names::LOGITS))?;
-        let (image_count, logits_count) = (program.shape(image).count(), program.shape(logits).count());
-        let largest =
-            program.with_role(Role::Parameter).map(|id| program.shape(id).count()).max().unwrap_or(0);
+        let program = &forward.program;
+        let count = |id: TensorId| program.shape(id).count();
+        let (image_count, logits_count) = (count(forward.image), count(forward.logits));
+        let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
         let buffers = Buffers {
             image: buffer(image_count)?,
@@ -123,12 +148,10 @@ impl Predictor {
             weights: gaussian(training.patch),
             scratch: Scratch::new(budget, Scratch::DEFAULT)?,
             budget: budget.clone(),
-            engine,
-            program,
-            image,
-            logits,
+            backend,
+            forward,
             buffers,
-            loaded: None,
+            running: None,
             overhead: held,
             model,
             options,
@@ -138,11 +161,6 @@ impl Predictor {
     /// The model.
     pub fn model(&self) -> &Model {
         &self.model
-    }
-
-    /// What runs it.
-    pub fn describe(&self) -> String {
-        self.engine.describe()
     }
 
     /// Predicts a case and writes its labels to `path`, with the geometry and header of its first image. Returns what that
@@ -168,13 +186,13 @@ impl Predictor {
         let Some(fingerprint) = fingerprint else {
             return Err(InferError::Unreadable { case: case.id.clone() });
         };
-        let grid = TargetGrid::new(&fingerprint.geometry, self.model.config.spacing);
-        let training = &self.model.config.training;
-        let rows = Rows::new(&grid, training.patch, training.net.classes, self.options.overlap);
-        let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows)?)?;
         let intensities = fingerprint
             .intensities(channels, &self.model.config.dataset.foreground_intensity_properties_per_channel)
             .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
+        let grid = TargetGrid::new(&fingerprint.geometry, self.model.config.spacing);
+        let training = &self.model.config.training;
+        let rows = Rows::new(&grid, training.patch, training.net.classes(), self.options.overlap);
+        let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows)?)?;
         let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?);
         let mut source = CaseSource::open(case, &intensities, false, &cache)?;
         let mut stream = Stream::new(&grid, &rows, &self.budget)?;
@@ -201,33 +219,56 @@ impl Predictor {
         Ok(plan)
     }
 
+    /// Plans what a case holds. The arena takes what the line leaves beside the case's logits: the last case's engine stays if
+    /// it fits, else there is a new one, which recomputes more.
     fn plan_case(
-        &self,
+        &mut self,
         case: &Case,
         fingerprint: &CaseFingerprint,
         logits_bytes: Bytes,
     ) -> Result<PredictPlan, InferError> {
-        let arena_bytes = Bytes::of(self.engine.plan().arena_bytes.next_multiple_of(4096));
-        let window_bytes = self.budget.used() - arena_bytes - self.overhead.bytes();
-        let minimum_ram_bytes = self.budget.used() + logits_bytes;
         let line = self.budget.line();
+        let arena = |plan: &VerifiedPlan| Bytes::of(plan.arena_bytes.next_multiple_of(4096));
+        let running = self.running.as_ref().map_or(Bytes::ZERO, |running| arena(running.engine.plan()));
+        let fixed = self.budget.used() - running;
+        let overhead_bytes = self.overhead.bytes();
+        let window_bytes = fixed - overhead_bytes;
+        let room = line - (fixed + logits_bytes);
+        let is_kept = self.running.is_some() && running <= room;
+        let mut arena_bytes = running;
+        let mut next = None;
+        if !is_kept {
+            let budget = Some(usize::try_from(room.0).unwrap_or(usize::MAX));
+            let program = std::slice::from_ref(&self.forward.program);
+            let planned = plan(program, &*self.backend, Options { budget, ..Options::default() })?;
+            arena_bytes = arena(&planned);
+            next = Some(planned);
+        }
+        let minimum_ram_bytes = fixed + arena_bytes + logits_bytes;
         if minimum_ram_bytes > line {
             return Err(InferError::Infeasible {
                 case: case.id.clone(),
                 needed: minimum_ram_bytes,
                 line,
                 parts: format!(
-                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, overhead {}",
-                    self.overhead.bytes()
+                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, overhead {overhead_bytes}"
                 ),
             });
+        }
+        if let Some(planned) = next {
+            // The last arena goes before the next one comes.
+            self.running = None;
+            let forward = planned.find(&self.forward.program.name);
+            let forward = forward.ok_or_else(|| internal("the plan has lost its program"))?;
+            let engine = self.backend.engine(planned, self.budget.reserve("arena", arena_bytes)?)?;
+            self.running = Some(Running { engine, forward, fold: None });
         }
         // Each image in whole pages.
         let decoded = fingerprint.stored_bytes + Bytes(4096 * case.images.len() as u64);
         let cache_bytes = decoded.min(line - minimum_ram_bytes);
         Ok(PredictPlan {
             ram_budget_bytes: line,
-            overhead_bytes: self.overhead.bytes(),
+            overhead_bytes,
             arena_bytes,
             window_bytes,
             logits_bytes,
@@ -238,10 +279,13 @@ impl Predictor {
     }
 
     fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
-        if self.loaded != Some(fold) {
+        let running = planned(&mut self.running)?;
+        if running.fold != Some(fold) {
             let weights = &self.model.weights[fold];
-            read_parameters(weights, &mut self.engine, (0, &self.program), &mut self.buffers.other)?;
-            self.loaded = Some(fold);
+            let net = self.model.config.training.net.as_architecture();
+            let program = (running.forward, &self.forward.program);
+            read_parameters(weights, net, &mut *running.engine, program, &mut self.buffers.other)?;
+            running.fold = Some(fold);
         }
         Ok(())
     }
@@ -260,17 +304,27 @@ impl Predictor {
         let recipe = Recipe::window(0, grid, from, window);
         let Buffers { image, logits, other } = &mut self.buffers;
         pull(&recipe, source, image, None, &mut self.scratch)?;
+        let Running { engine, forward, .. } = planned(&mut self.running)?;
         let mirrors: usize = if self.options.mirror { 8 } else { 1 };
         for axes in all_mirrors().take(mirrors) {
             let input = &mut other[..image.len()];
             mirror(image, input, window, axes);
-            self.engine.write(0, self.image, HostSlice::F32(input));
-            self.engine.run(0);
+            engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
+            engine.run(*forward)?;
             let output = &mut other[..logits.len()];
-            self.engine.read(0, self.logits, HostSliceMut::F32(output));
+            engine.read(*forward, self.forward.logits, HostSliceMut::F32(output))?;
             mirror(output, logits, window, axes);
             stream.ring.add(start, logits, &self.weights);
         }
         Ok(())
     }
+}
+
+/// The engine of the case that was planned last.
+fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {
+    running.as_mut().ok_or_else(|| internal("a case is predicted that was not planned"))
+}
+
+fn internal(fault: &str) -> InferError {
+    EngineError::Internal(fault.into()).into()
 }

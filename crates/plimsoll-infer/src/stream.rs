@@ -91,7 +91,7 @@ impl Stream {
         })
     }
 
-    /// Says that all windows of a row have been added; hands on the planes of labels that this decides, in their order.
+    /// Says that all windows of a row have been added; passes the planes of labels that this decides to a function, in their order.
     pub(crate) fn finish_row<E>(
         &mut self,
         rows: &Rows,

@@ -1,4 +1,4 @@
-//! Every heap allocation of the process, counted.
+//! A global allocator that counts every heap allocation of the process.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -18,37 +18,38 @@ static PEAK: AtomicU64 = AtomicU64::new(0);
 static WATCHED: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// How many watches this thread is under. Constant and without a destructor: reading it never allocates.
+    /// The number of watches on this thread. Const-initialised and without a destructor, so that reading it never
+    /// allocates.
     static WATCHES: Cell<u32> = const { Cell::new(0) };
 }
 
-/// What the process has on the heap.
+/// Heap memory of the process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HeapUse {
     /// Allocated now.
     pub now: Bytes,
-    /// The most ever allocated at one time.
+    /// The largest amount ever allocated at one time.
     pub peak: Bytes,
 }
 
-/// What is on the heap; zeroes where the binary did not install [`CountingAllocator`].
+/// Heap memory in use; zeroes if the binary did not install [`CountingAllocator`].
 pub fn heap_use() -> HeapUse {
     HeapUse { now: Bytes(LIVE.load(Relaxed)), peak: Bytes(PEAK.load(Relaxed)) }
 }
 
-/// How many allocations were made by threads while they were watched.
+/// The number of allocations made by threads while they were watched.
 pub fn watched_allocations() -> u64 {
     WATCHED.load(Relaxed)
 }
 
-/// While this lives, allocations of the thread that made it count in [`watched_allocations`].
+/// While this lives, allocations of the thread that created it count in [`watched_allocations`].
 #[derive(Debug)]
 pub struct Watch {
-    /// Belongs to its thread.
+    /// Bound to its thread.
     _not_send: std::marker::PhantomData<*const ()>,
 }
 
-/// Starts to watch the calling thread: steps are run under a watch, to show that they allocate nothing.
+/// Starts watching the calling thread. Training steps run under a watch to show that they allocate nothing.
 pub fn watch_this_thread() -> Watch {
     WATCHES.set(WATCHES.get() + 1);
     Watch { _not_send: std::marker::PhantomData }
@@ -97,15 +98,15 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// Tells the C library's allocator to give large blocks back to the system when they are freed, and to keep one heap instead
-/// of one per thread (each reserves 64 MiB of address space). To be called once, before threads are started.
+/// Configures the C library's allocator to return large blocks to the system when they are freed, and to keep one heap
+/// instead of one per thread (each reserves 64 MiB of address space). Call it once, before threads are started.
 pub fn keep_resident_small() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         const LARGE: libc::c_int = 128 << 10;
         for (parameter, value) in [
             (libc::M_ARENA_MAX, 1),
-            // Setting these also turns off glibc's habit of raising them as the program runs.
+            // Setting these also disables glibc's dynamic adjustment, which raises them as the program runs.
             (libc::M_MMAP_THRESHOLD, LARGE),
             (libc::M_TRIM_THRESHOLD, LARGE),
         ] {

@@ -1,11 +1,12 @@
-//! The line, and who holds what under it.
+//! The memory line, and the ledger of who holds what under it.
 //!
-//! A [`Budget`] is a number of bytes. Whoever is about to allocate by the size of the data reserves first, under a name, and
-//! holds the [`Reservation`] for as long as the memory. What is held for long is reserved with [`Budget::reserve`], which
-//! grants or refuses at once. Tasks that come and go, many at a time, reserve with [`Budget::reserve_in_turn`]: what does not
-//! fit now waits for other tasks to end, first come, first served; what can never fit beside that which is held for long is
-//! refused at once. A task asks once, for all that it needs, before it starts; so nobody waits while holding, and no two
-//! tasks can wait for each other.
+//! A [`Budget`] is a limit in bytes, the line. Code that allocates in proportion to the data first reserves the bytes
+//! under a name, and keeps the [`Reservation`] for as long as the memory. Long-lived memory is reserved with
+//! [`Budget::reserve`], which grants or refuses immediately. Short-lived tasks, of which many may run at a time,
+//! reserve with [`Budget::reserve_in_turn`]: a request that does not fit now waits for other tasks to end, first come,
+//! first served; one that can never fit beside the long-lived reservations is refused immediately. A task reserves
+//! once, for everything it needs, before it starts. No task waits while it holds a reservation, so tasks cannot
+//! deadlock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -25,14 +26,14 @@ struct Shared {
     line: Bytes,
     ledger: Mutex<Ledger>,
     freed: Condvar,
-    /// Where this budget is a part of another: what it holds there.
+    /// The reservation in the parent budget, if this budget is a part of another.
     _part_of: Option<Reservation>,
 }
 
 #[derive(Default)]
 struct Ledger {
     used: Bytes,
-    /// Held by tasks, which end; nobody waits for the rest.
+    /// The share of `used` that is held by short-lived tasks. Only this share is waited for.
     by_tasks: Bytes,
     peak: Bytes,
     holders: BTreeMap<Arc<str>, HolderUse>,
@@ -40,29 +41,29 @@ struct Ledger {
     next_ticket: u64,
 }
 
-/// What one holder has of a budget.
+/// The use of a budget by one holder.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HolderUse {
-    /// Who.
+    /// The holder's name.
     pub holder: String,
     /// Held now.
     pub now: Bytes,
-    /// The most ever held at one time.
+    /// The largest amount ever held at one time.
     pub peak: Bytes,
 }
 
-/// A request that the line has no room for.
+/// A request that exceeds what the line leaves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct OverBudget {
-    /// Who asked.
+    /// The requesting holder.
     pub holder: String,
-    /// For how much.
+    /// The bytes requested.
     pub needed: Bytes,
-    /// What is free now.
+    /// The bytes free now.
     pub free: Bytes,
     /// The line.
     pub line: Bytes,
-    /// Who holds the most now, the largest first.
+    /// The largest holders now, the largest first.
     pub top: Vec<HolderUse>,
 }
 
@@ -95,7 +96,7 @@ impl Budget {
         }
     }
 
-    /// Reserves `bytes` for `holder`, at once or not at all.
+    /// Reserves `bytes` for `holder`, without waiting.
     ///
     /// # Errors
     /// If they are not free now.
@@ -105,7 +106,7 @@ impl Budget {
             return Err(self.refuse(&ledger, holder, bytes));
         }
         let granted = self.grant(&mut ledger, holder, bytes, false);
-        // For a task that waits, it may be in vain now.
+        // A waiting task may now be impossible to satisfy.
         self.shared.freed.notify_all();
         Ok(granted)
     }
@@ -114,7 +115,7 @@ impl Budget {
     /// other reservation of this budget.
     ///
     /// # Errors
-    /// As soon as `bytes` are more than the line leaves beside what is held for long.
+    /// As soon as `bytes` exceed what the line leaves beside the long-lived reservations.
     pub fn reserve_in_turn(&self, holder: &str, bytes: Bytes) -> Result<Reservation, OverBudget> {
         let mut ledger = self.shared.lock();
         let ticket = ledger.next_ticket;
@@ -137,7 +138,8 @@ impl Budget {
         }
     }
 
-    /// Sets `bytes` aside as a budget of its own, held here under the name `part` until the last of it is dropped.
+    /// Sets `bytes` aside as a budget of its own. This budget holds them under the name `part` until the last handle
+    /// and reservation of the part are dropped.
     ///
     /// # Errors
     /// If they are not free now.
@@ -150,22 +152,22 @@ impl Budget {
         self.shared.line
     }
 
-    /// What is held now.
+    /// The bytes held now.
     pub fn used(&self) -> Bytes {
         self.shared.lock().used
     }
 
-    /// What is free now.
+    /// The bytes free now.
     pub fn free(&self) -> Bytes {
         self.shared.line - self.used()
     }
 
-    /// The most that was ever held at one time.
+    /// The largest amount ever held at one time.
     pub fn peak(&self) -> Bytes {
         self.shared.lock().peak
     }
 
-    /// Everyone who ever held anything, by name.
+    /// Every holder so far, by name.
     pub fn holders(&self) -> Vec<HolderUse> {
         self.shared.lock().holders.values().cloned().collect()
     }
@@ -212,7 +214,7 @@ impl fmt::Debug for Budget {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Ledger> {
-        // The ledger is whole between any two statements that can panic, so a poisoned lock is still good.
+        // The ledger is consistent between any two statements that can panic, so a poisoned lock can still be used.
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -226,22 +228,22 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// What is held.
+    /// The bytes held.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }
 
-    /// Who holds it.
+    /// The holder's name.
     pub fn holder(&self) -> &str {
         &self.holder
     }
 
-    /// Makes a budget of what is held.
+    /// Turns the reserved bytes into a budget.
     pub fn into_budget(self) -> Budget {
         Budget::with_parent(self.bytes, Some(self))
     }
 
-    /// That `bytes` are within what is held.
+    /// Checks that `bytes` are within this reservation.
     ///
     /// # Errors
     /// If they are more.
@@ -258,7 +260,7 @@ impl Reservation {
         })
     }
 
-    /// Gives back all but `bytes`.
+    /// Releases all but `bytes`.
     pub fn shrink_to(&mut self, bytes: Bytes) {
         let back = self.bytes - bytes;
         if back > Bytes::ZERO {
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_waits_is_told_when_it_becomes_impossible() {
+    fn a_waiting_task_is_refused_once_its_request_becomes_impossible() {
         let budget = Budget::new(Bytes(100));
         let task = budget.reserve_in_turn("first", Bytes(50)).unwrap();
         let second = budget.clone();
@@ -331,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_wait_are_served_in_turn() {
+    fn waiting_tasks_are_served_in_turn() {
         let budget = Budget::new(Bytes(100));
         let all = budget.reserve_in_turn("first", Bytes(100)).unwrap();
         let order = Arc::new(Mutex::new(Vec::new()));
@@ -359,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_a_line_of_its_own() {
+    fn a_part_has_a_line_of_its_own() {
         let budget = Budget::new(Bytes(100));
         let cache = budget.part("cache", Bytes(40)).unwrap();
         assert_eq!(budget.free(), Bytes(60));

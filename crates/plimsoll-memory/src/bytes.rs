@@ -1,4 +1,4 @@
-//! A number of bytes, as people write it and as machines count it.
+//! A number of bytes: parsing, formatting, and saturating arithmetic.
 
 use std::fmt;
 use std::iter::Sum;
@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// A number of bytes. Written for people in binary units (`1.50 GiB`), for machines as a plain number.
+/// A number of bytes. `Display` uses binary units (`1.50 GiB`); serialised, it is a plain number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Bytes(pub u64);
@@ -88,7 +88,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// Why a text is not a number of bytes.
+/// The text is not a number of bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a number of bytes: write it like 1.5GiB, 800MiB, 2GB or 1073741824")]
 pub struct ParseBytesError {
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_people_write() {
+    fn parses_numbers_with_common_units() {
         for (text, bytes) in [
             ("1.5GiB", GIB + GIB / 2),
             ("1.5 gib", GIB + GIB / 2),

@@ -2,13 +2,13 @@
 //!
 //! A limit on any ancestor binds, so the whole path from the process's own group up to the mount point is read. Inside
 //! a container the path that `/proc/self/cgroup` names may lie outside what is mounted; then what is mounted is the
-//! container's own group, and the part of the path above the mount's root is taken off.
+//! container's own group, and the part of the path above the mount's root is removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Bytes;
-use crate::limits::{Limit, System};
+use crate::limit::{Limit, System};
 
 /// A mounted hierarchy that accounts memory.
 struct Hierarchy {
@@ -19,7 +19,7 @@ struct Hierarchy {
     root: String,
 }
 
-/// Every limit that a control group sets, with what other processes of that group already hold taken off.
+/// Every limit that a control group sets, less what other processes of the group already hold.
 pub(crate) fn limits(system: &System, own_resident: Bytes) -> Vec<Limit> {
     let groups = fs::read_to_string(system.proc.join("self/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string(system.proc.join("self/mountinfo")).unwrap_or_default();
@@ -81,6 +81,7 @@ fn group_limits(group: &Path, version: u8, own_resident: Bytes) -> Vec<Limit> {
         1 => (&["memory.limit_in_bytes"], "total_rss"),
         _ => (&["memory.max", "memory.high"], "anon"),
     };
+    // If the statistics cannot be read, only the limit itself is known.
     let held_by_others = fs::read_to_string(group.join("memory.stat"))
         .ok()
         .and_then(|stat| field(&stat, anonymous))

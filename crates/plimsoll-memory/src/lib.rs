@@ -1,16 +1,23 @@
-//! What memory there is, and who holds it.
+//! Limits on this process's memory, and an account of who holds it.
 //!
-//! * [`limits()`](fn@limits) reads what the machine, its control groups and its resource limits leave to this process.
-//! * [`Budget`] is the line: whoever allocates by the size of the data reserves first, under a name.
-//! * [`Mapped`] is a buffer of whole pages that goes back to the system when it is dropped, so that the resident size follows.
-//! * [`CountingAllocator`] counts every heap byte of the process; [`resident()`](fn@resident) says what the system sees.
+//! * [`limits()`](fn@limits) reads how much the machine, its control groups and its resource limits leave to this
+//!   process.
+//! * [`Budget`] is the line: code that allocates in proportion to the data reserves first, under a name.
+//! * [`Mapped`] is a buffer of whole pages that is returned to the system when it is dropped, so that the resident size
+//!   follows.
+//! * [`CountingAllocator`] counts every heap byte of the process; [`resident()`](fn@resident) reads the resident size
+//!   that the system reports.
 //!
-//! Nothing here knows what the memory is for.
+//! [`host`] identifies the processor, [`fnv1a`] hashes bytes the same way on every machine. Nothing here depends on
+//! what the memory is used for.
 
 mod allocator;
 mod budget;
 mod bytes;
 mod cgroup;
+mod hash;
+pub mod host;
+mod limit;
 mod limits;
 mod mapped;
 mod resident;
@@ -20,6 +27,8 @@ pub use allocator::{
 };
 pub use budget::{Budget, HolderUse, OverBudget, Reservation};
 pub use bytes::{Bytes, ParseBytesError};
-pub use limits::{Limit, Limits, System, limits, shortfall};
+pub use hash::{Fnv1a, fnv1a};
+pub use limit::{Limit, System};
+pub use limits::{Limits, limits, shortfall};
 pub use mapped::{MapError, Mapped};
 pub use resident::{Resident, resident};

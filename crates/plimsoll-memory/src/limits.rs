@@ -1,22 +1,11 @@
-//! How much memory this process may hold: the least of everything that could stop it.
+//! How much memory this process may hold: the least of all limits.
 
 use std::fs;
-use std::path::PathBuf;
 
 use serde::Serialize;
 
+use crate::limit::{Limit, System};
 use crate::{Bytes, cgroup, resident};
-
-/// Something that limits the memory of this process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Limit {
-    /// Who sets it, with the file or the flag it was read from.
-    pub source: String,
-    /// What it leaves to this process, after what others under the same limit hold now.
-    pub bytes: Bytes,
-    /// The limit itself.
-    pub ceiling: Bytes,
-}
 
 /// All limits that were found, and the line that follows from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -25,32 +14,18 @@ pub struct Limits {
     pub found: Vec<Limit>,
     /// What the user asked for, if anything.
     pub asked: Option<Bytes>,
-    /// The line to keep under: what was asked for, but never more than what the limits leave.
+    /// The line to stay under: what was asked for, but never more than the limits leave.
     pub line: Bytes,
 }
 
-/// Where the system describes itself. Anything but the default is for tests.
-#[derive(Clone, Debug)]
-pub struct System {
-    /// The folder of `proc`.
-    pub proc: PathBuf,
-    /// What mount points are relative to.
-    pub root: PathBuf,
-}
-
-impl Default for System {
-    fn default() -> System {
-        System { proc: "/proc".into(), root: "/".into() }
-    }
-}
-
-/// The share of what is left that stays free when nobody drew a line: one sixteenth, for the kernel's own pages and for
-/// what others may come to need.
+/// The divisor of the share that stays free where the user sets no line: one sixteenth, for the kernel's own pages and
+/// for what other processes may come to need.
 const MARGIN: u64 = 16;
 
-/// Reads every limit: control groups, resource limits, and the memory that is really available. With `asked`, the line is
+/// Reads every limit: control groups, resource limits, and the memory that is available now. With `asked`, the line is
 /// what was asked for unless a limit is lower; without, it is what the tightest limit leaves, less a sixteenth.
 pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
+    // Without procfs the own share is unknown; 0 errs on the side of a lower limit.
     let own = resident().map(|resident| resident.now).unwrap_or_default();
     let mut found = cgroup::limits(system, own);
     found.extend(resource_limits(system));
@@ -64,8 +39,8 @@ pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
     Limits { found, asked, line }
 }
 
-/// How far the line is above what is left to this process now that others may hold more than when it was drawn. Of the machine's
-/// available memory a sixteenth is not counted, so that there is time to give back what can be given back.
+/// How far the line exceeds what is left to this process now, since other processes may hold more than when the line
+/// was set. A sixteenth of the machine's available memory is not counted, so that there is time to release memory.
 pub fn shortfall(system: &System, line: Bytes) -> Bytes {
     let own = resident().map(|resident| resident.now).unwrap_or_default();
     let groups = cgroup::limits(system, own).into_iter().map(|limit| limit.bytes);
@@ -89,7 +64,7 @@ fn resource_limits(system: &System) -> Vec<Limit> {
         .collect()
 }
 
-/// Memory that the kernel says it could give without swapping, with what this process holds already.
+/// Memory that the kernel estimates it could provide without swapping, plus what this process holds already.
 fn available(system: &System, own: Bytes) -> Option<Limit> {
     let path = system.proc.join("meminfo");
     let text = fs::read_to_string(&path).ok()?;
@@ -131,14 +106,14 @@ mod tests {
     }
 
     #[test]
-    fn a_line_falls_short_of_what_others_took() {
+    fn shortfall_is_what_other_processes_took() {
         let dir = tempfile::tempdir().unwrap();
         let system = machine(dir.path(), "", "");
         assert_eq!(shortfall(&system, Bytes::gib(16)), Bytes::ZERO);
         let gone = "MemTotal:       25165824 kB\nMemAvailable:    8388608 kB\n";
         write(&system.proc.join("meminfo"), gone);
         let missing = shortfall(&system, Bytes::gib(16));
-        // What this process holds is its own, and some of it: 8 GiB and that, less a sixteenth, are left.
+        // 8 GiB and what this process itself holds, less a sixteenth, are left.
         assert!(missing > Bytes::gib(8) && missing < Bytes(17 << 29), "{missing}");
     }
 
@@ -192,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_never_exceeds_what_there_is() {
+    fn the_line_never_exceeds_the_tightest_limit() {
         let dir = tempfile::tempdir().unwrap();
         let system = machine(dir.path(), "", "");
         assert_eq!(limits(&system, Some(Bytes::gib(2))).line, Bytes::gib(2));

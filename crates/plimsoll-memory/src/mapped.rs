@@ -1,7 +1,7 @@
-//! Buffers of whole pages, mapped when they are made and unmapped when they are dropped.
+//! Buffers of whole pages, mapped when they are created and unmapped when they are dropped.
 //!
-//! A general-purpose allocator keeps what it is given back; after a large buffer goes, the resident size often stays. A
-//! mapping does not linger, so what the ledger says is held is what the system sees.
+//! A general-purpose allocator often keeps freed memory, so the resident size stays after a large buffer is freed. A
+//! mapping is returned to the system at once, so the ledger agrees with the resident size.
 
 use std::io;
 use std::marker::PhantomData;
@@ -21,19 +21,19 @@ pub enum MapError {
     /// The length does not fit the address space.
     #[error("a buffer of {count} elements of {size} bytes does not fit the address space")]
     TooLarge {
-        /// Elements asked for.
+        /// The number of elements requested.
         count: usize,
         /// Bytes of one element.
         size: usize,
     },
-    /// The system refused the mapping.
+    /// The operating system refused the mapping.
     #[error("the system refused to map {bytes} for {holder}")]
     Refused {
-        /// Who asked.
+        /// The requesting holder.
         holder: String,
-        /// How much.
+        /// The bytes requested.
         bytes: Bytes,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -52,7 +52,7 @@ impl<T: Pod> Mapped<T> {
     /// A buffer of `len` zeroes, reserved under the name `holder`.
     ///
     /// # Errors
-    /// If the budget has no room for it now, or the system refuses.
+    /// If the budget has no room for it now, or the system refuses the mapping.
     pub fn zeroed(budget: &Budget, holder: &str, len: usize) -> Result<Mapped<T>, MapError> {
         let reservation = budget.reserve(holder, Self::bytes(len)?)?;
         Self::within(reservation, len)
@@ -61,7 +61,7 @@ impl<T: Pod> Mapped<T> {
     /// A buffer of `len` zeroes inside a reservation that is already held.
     ///
     /// # Errors
-    /// If the reservation is smaller than the buffer, or the system refuses.
+    /// If the reservation is smaller than the buffer, or the system refuses the mapping.
     pub fn within(reservation: Reservation, len: usize) -> Result<Mapped<T>, MapError> {
         let bytes = Self::bytes(len)?;
         reservation.check_covers(bytes)?;
@@ -95,13 +95,13 @@ impl<T: Pod> Mapped<T> {
             .ok_or(MapError::TooLarge { count: len, size })
     }
 
-    /// What is reserved for this buffer.
+    /// The bytes reserved for this buffer.
     pub fn reserved(&self) -> Bytes {
         self.reservation.bytes()
     }
 }
 
-/// Kernels that walk over large buffers lose less time in looking up pages if these are large. The system may refuse, and
+/// Huge pages save kernels that stream over large buffers most address translation misses. The system may decline, and
 /// never makes more resident than is mapped.
 fn ask_for_huge_pages(map: &MmapMut) {
     #[cfg(target_os = "linux")]
@@ -133,7 +133,7 @@ mod tests {
     use crate::resident;
 
     #[test]
-    fn the_resident_size_follows_a_buffer_out() {
+    fn dropping_a_buffer_returns_its_resident_memory() {
         let budget = Budget::new(Bytes::mib(128));
         let before = resident().unwrap().now;
         let mut buffer = Mapped::<f32>::zeroed(&budget, "test", 16 << 20).unwrap();

@@ -12,7 +12,7 @@ use crate::Bytes;
 pub struct Resident {
     /// Resident now.
     pub now: Bytes,
-    /// The most that was ever resident (the kernel's high-water mark).
+    /// The largest size that was ever resident (the kernel's high-water mark).
     pub peak: Bytes,
     /// Address space now.
     pub address_space: Bytes,

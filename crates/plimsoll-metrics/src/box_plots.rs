@@ -1,16 +1,16 @@
-//! Box plots of the scores over cases, as a picture in SVG.
+//! Box plots of scores over cases, as SVG.
 
 use std::io::{self, Write};
 
 use crate::quantile::quantile;
 use crate::{Metric, Summary};
 
-/// Plots next to each other.
+/// Plots per row.
 const COLUMNS: usize = 4;
-/// Of one plot, in pixels: without and with what stands around it.
+/// The size of one plot in pixels, without and with its margins.
 const PLOT: [f64; 2] = [210.0, 130.0];
 const CELL: [f64; 2] = [280.0, 200.0];
-/// Where a plot begins in its cell.
+/// The offset of a plot in its cell.
 const CORNER: [f64; 2] = [52.0, 34.0];
 const STEPS: usize = 4;
 
@@ -18,8 +18,8 @@ const STYLE: &str = "text{font:11px sans-serif;fill:#333}.title{font-weight:bold
     .axis{stroke:#bbb;fill:none}.box{fill:#9ec5e8;stroke:#1f5f99}.line{stroke:#1f5f99}\
     .median{stroke:#0b2e4f;stroke-width:2}.far{fill:none;stroke:#1f5f99}";
 
-/// A box plot as Tukey (1977) draws it, and matplotlib: the box holds the middle half, the whiskers reach to the
-/// furthest case within 1.5 times its height, and cases beyond are drawn one by one.
+/// A box plot after Tukey (1977), as in matplotlib: the box spans the quartiles, the whiskers reach the furthest case
+/// within 1.5 times its height, and cases beyond are drawn individually.
 struct Plot {
     box_: [f64; 3],
     whiskers: [f64; 2],
@@ -40,10 +40,10 @@ impl Plot {
 }
 
 impl Summary {
-    /// Writes a box plot per score, with a box per class over its cases, but for counts of voxels.
+    /// Writes a box plot per score, except for counts of voxels, with a box per class over its cases.
     ///
     /// # Errors
-    /// As of `to`.
+    /// If writing to `to` fails.
     pub fn write_box_plots(&self, to: &mut dyn Write) -> io::Result<()> {
         let metrics: Vec<Metric> = self.metrics().into_iter().filter(|metric| !metric.is_count()).collect();
         let columns = metrics.len().clamp(1, COLUMNS);
@@ -82,7 +82,7 @@ impl Summary {
         let unit = metric.unit().map(|unit| format!(" ({unit})")).unwrap_or_default();
         writeln!(to, "<text class=\"title\" y=\"-10\">{}{unit}</text>", metric.name())?;
         for step in 0..=STEPS {
-            // A multiple of a tenth is not one in binary, and should not be written so.
+            // Rounds, because multiples of a tenth are not exact in binary.
             let score = (top * step as f64 / STEPS as f64 * 1e9).round() / 1e9;
             let (y, right) = (height(score), PLOT[0]);
             writeln!(to, "<path class=\"axis\" d=\"M0 {y:.1}H{right}\"/>")?;
@@ -113,7 +113,7 @@ impl Summary {
     }
 }
 
-/// The next of 1, 2, 4, 8 times a power of ten, whose quarters are short numbers.
+/// The next of 1, 2, 4, 8 times a power of ten, whose quarters have few digits.
 fn round_up(score: f64) -> f64 {
     if score <= 0.0 || !score.is_finite() {
         return 1.0;
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_box_is_drawn_as_tukey_says() {
+    fn a_box_follows_tukeys_definition() {
         let plot = Plot::new(vec![4.0, 1.0, 2.0, 3.0, 100.0]).unwrap();
         assert_eq!((plot.box_, plot.whiskers), ([2.0, 3.0, 4.0], [1.0, 4.0]));
         assert_eq!(plot.far, [100.0]);

@@ -10,16 +10,17 @@ use crate::{ClassMasks, MetricError};
 /// skeleton that lies in the reference, and of the reference's that lies in the prediction. Skeletons are those of
 /// `skimage.morphology.skeletonize(method="lee")`, in images too.
 ///
-/// Not a number if both masks are empty or a skeleton is that of a solid which scikit-image thins away, as in the
-/// authors' program; 0 if one mask is empty or no skeleton meets the other mask, where that divides zero by zero.
+/// NaN if both masks are empty or a skeleton is empty because scikit-image thins a solid away, as in the authors'
+/// program; 0 if one mask is empty or no skeleton meets the other mask, where the authors' program divides zero by
+/// zero.
 ///
-/// Takes 1¼ bytes per voxel, and up to 16 bytes per row, from `budget`.
+/// Uses 1¼ bytes per voxel and up to 16 bytes per row from `budget`.
 ///
 /// # Errors
-/// If the memory is not to be had.
+/// If the memory is not available.
 pub fn cl_dice(masks: &ClassMasks, budget: &Budget, threads: usize) -> Result<f64, MetricError> {
     let mut bytes = Mapped::<u8>::zeroed(budget, "skeleton", masks.prediction().len())?;
-    // Zeroes are booleans, so this cannot fail.
+    // The bytes are 0 or 1, so the cast cannot fail.
     let Ok(skeleton) = bytemuck::checked::try_cast_slice_mut::<u8, bool>(&mut bytes) else {
         return Ok(f64::NAN);
     };

@@ -1,4 +1,4 @@
-//! Which class met which, over two label maps, and where.
+//! The confusion matrix of two label maps, and the bounding box of each class.
 
 use std::path::Path;
 
@@ -7,16 +7,16 @@ use plimsoll_volume::{Geometry, VolumeFile, VoxelBox};
 
 use crate::{MetricError, Overlap};
 
-/// Grids whose corners are further apart than this, in millimetres, are not the same.
+/// The tolerance between the corners of two grids, in millimetres.
 const TOLERANCE: f64 = 1e-3;
 
-/// How many voxels have each pair of classes, and the box that each class lies in.
+/// The number of voxels of each pair of classes, and the bounding box of each class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Confusion {
     /// `[reference][prediction]`
     counts: Box<[[u64; 256]; 256]>,
-    /// First voxel and one past the last, of prediction and reference together; the first is not before the last where
-    /// there is none.
+    /// First voxel and one past the last, of prediction and reference together; empty if the first is not below the
+    /// last.
     bounds: Box<[[[usize; 3]; 2]; 256]>,
 }
 
@@ -33,7 +33,7 @@ impl Confusion {
         for (y, (reference, prediction)) in rows.enumerate() {
             let mut rest = reference.iter().zip(prediction).enumerate();
             let Some((_, mut pair)) = rest.next() else { continue };
-            // Label maps are long runs, so that only their ends cost anything.
+            // Label maps have long runs of equal pairs, so counting by run is cheap.
             let mut start = 0;
             for (x, here) in rest {
                 if here != pair {
@@ -71,7 +71,7 @@ impl Confusion {
         }
     }
 
-    /// The smallest box that holds all voxels of a class in prediction and reference; nothing if it is in neither.
+    /// The bounding box of a class in prediction and reference together; `None` if it is in neither.
     pub fn bounds(&self, class: u8) -> Option<VoxelBox> {
         let [first, last] = self.bounds[usize::from(class)];
         let found = VoxelBox::between(first, last);
@@ -83,12 +83,12 @@ impl Confusion {
 pub struct CaseFiles {
     prediction: VolumeFile,
     reference: VolumeFile,
-    /// All labels of both, in this order.
+    /// The decoded labels of both, in this order, if they are held.
     held: Option<[Mapped<u8>; 2]>,
 }
 
 impl CaseFiles {
-    /// Opens both.
+    /// Opens both files.
     ///
     /// # Errors
     /// If a file cannot be read or the grids differ.
@@ -113,7 +113,8 @@ impl CaseFiles {
         self.reference.geometry()
     }
 
-    /// Decodes files that would otherwise be decoded from the start for each region, if `budget` has the room.
+    /// Decodes compressed files, which would otherwise be decompressed from the start for each region, if `budget` has
+    /// room.
     pub(crate) fn hold(&mut self, budget: &Budget) -> Result<(), MetricError> {
         let files = [&mut self.prediction, &mut self.reference];
         if files.iter().all(|file| file.is_random_access()) {
@@ -129,7 +130,7 @@ impl CaseFiles {
         Ok(())
     }
 
-    /// Gives up what is held; whether there was anything.
+    /// Frees the held labels. Returns whether there were any.
     pub(crate) fn let_go(&mut self) -> bool {
         self.held.take().is_some()
     }
@@ -137,7 +138,7 @@ impl CaseFiles {
     /// Reads a region of the prediction and of the reference.
     ///
     /// # Errors
-    /// If a file cannot be read there or holds other than whole numbers from 0 to 255.
+    /// If a file cannot be read there or holds values other than whole numbers from 0 to 255.
     pub fn read(
         &mut self,
         region: VoxelBox,
@@ -156,7 +157,7 @@ impl CaseFiles {
     }
 }
 
-/// Copies a region, which is of one plane, out of labels of `shape`.
+/// Copies a region of one plane from labels of `shape`.
 pub(crate) fn copy_region(labels: &[u8], shape: [usize; 3], region: VoxelBox, to: &mut [u8]) {
     let [_, height, width] = shape;
     let [z, y, x] = region.start;
@@ -168,7 +169,8 @@ pub(crate) fn copy_region(labels: &[u8], shape: [usize; 3], region: VoxelBox, to
 /// Compares two label maps, a plane of each at a time.
 ///
 /// # Errors
-/// If a file cannot be read or holds other than whole numbers from 0 to 255, or there is no memory for two planes.
+/// If a file cannot be read or holds values other than whole numbers from 0 to 255, or there is no memory for two
+/// planes.
 pub fn compare(files: &mut CaseFiles, budget: &Budget) -> Result<Confusion, MetricError> {
     let [depth, height, width] = files.geometry().shape();
     let plane = height * width;

@@ -1,4 +1,4 @@
-//! Tables of scores, and the little of CSV (RFC 4180) that they take.
+//! Tables of scores, and the subset of CSV (RFC 4180) that they need.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -6,10 +6,10 @@ use std::io::{self, Write};
 use crate::Summary;
 
 impl Summary {
-    /// Writes a row per case and class, with a column per score; what does not exist is left empty.
+    /// Writes a row per case and class, with a column per score; undefined scores are left empty.
     ///
     /// # Errors
-    /// As of `to`.
+    /// If writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
         let metrics = self.metrics();
         write!(to, "case,class")?;
@@ -31,12 +31,12 @@ impl Summary {
     }
 }
 
-/// The shortest text that reads back as the same number; nothing for nothing.
+/// The shortest decimal that parses to the same number; empty for `None`.
 pub(crate) fn number(score: Option<f64>) -> String {
     score.map(|score| score.to_string()).unwrap_or_default()
 }
 
-/// A field, in quotes if it must be.
+/// A field, quoted if necessary.
 pub(crate) fn quoted(field: &str) -> Cow<'_, str> {
     if field.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\"")).into()
@@ -45,7 +45,7 @@ pub(crate) fn quoted(field: &str) -> Cow<'_, str> {
     }
 }
 
-/// The fields of a line; nothing if quotes are left open or stand inside of a field.
+/// The fields of a line; `None` if a quote is unclosed or inside of a field.
 pub(crate) fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
     let mut found = Vec::new();
     let mut rest = line;
@@ -61,7 +61,7 @@ pub(crate) fn fields(line: &str) -> Option<Vec<Cow<'_, str>>> {
             }
             Some(inner) => {
                 let mut from = 0;
-                // The quote that closes the field is the first that is not doubled.
+                // The closing quote is the first that is not doubled.
                 let end = loop {
                     let at = from + inner.get(from..)?.find('"')?;
                     if !inner[at + 1..].starts_with('"') {
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields_come_back_as_they_were_written() {
+    fn fields_round_trip() {
         for field in ["a", "", "a,b", "say \"no\"", "\"", "ä, \"\",\" b"] {
             let line = format!("{},{},x", quoted(field), quoted(field));
             assert_eq!(fields(&line).unwrap(), [field, field, "x"], "{line}");

@@ -1,4 +1,4 @@
-//! Why a score cannot be given.
+//! Errors of scoring.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,19 @@ use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_morphology::MorphologyError;
 use plimsoll_volume::{GeometryDifference, VolumeError};
 
-/// Why a score cannot be given.
+/// Errors of scoring.
 #[derive(Debug, thiserror::Error)]
 pub enum MetricError {
-    /// A file cannot be used.
+    /// A file cannot be read.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// There is no memory for what is being compared.
+    /// The budget has no room for the comparison.
     #[error(transparent)]
     Memory(#[from] MapError),
     /// A mask cannot be measured.
     #[error(transparent)]
     Morphology(#[from] MorphologyError),
-    /// Two label maps do not fit the shape that they are said to have.
+    /// The lengths of two label maps are not those of the shape.
     #[error("a prediction of {} and a reference of {} voxels do not have the shape {shape:?}", found[0], found[1])]
     Length {
         /// Voxels of prediction and reference.
@@ -51,10 +51,10 @@ pub enum MetricError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// Nothing to compare.
+    /// There is nothing to compare.
     #[error("{} holds no prediction for any reference in {}", predictions.display(), references.display())]
     NoCases {
         /// The folder of predictions.
@@ -82,7 +82,7 @@ impl From<OverBudget> for MetricError {
 }
 
 impl MetricError {
-    /// With the case and the class, unless the error names a file already.
+    /// Adds the case and the class, unless the error names a file already.
     pub(crate) fn in_class(self, path: &Path, class: u8) -> MetricError {
         match self {
             MetricError::Volume(_) => self,
@@ -90,12 +90,12 @@ impl MetricError {
         }
     }
 
-    /// Whether there would be no error with more memory.
+    /// Whether more memory would avoid the error.
     pub(crate) fn is_of_memory(&self) -> bool {
         matches!(self, MetricError::Memory(_) | MetricError::Morphology(MorphologyError::Memory(_)))
     }
 
-    /// What to do about it.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             MetricError::Volume(error) => error.hint(),

@@ -1,4 +1,4 @@
-//! Cases, compared one after the other and class by class.
+//! Scoring cases one after the other, class by class.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -7,49 +7,20 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::VoxelBox;
-use serde::{Deserialize, Serialize};
 
 use crate::compare::CaseFiles;
 use crate::masks::shape_with_margin;
 use crate::{
-    BettiNumbers, CaseScores, ClassMasks, Group, Lesions, Metric, MetricError, Scores, Summary, Surface,
+    BettiNumbers, CaseScores, ClassMasks, Group, Lesions, Metric, MetricError, Scores, Settings, Summary,
     SurfaceDistances, cl_dice, compare,
 };
-
-/// What is scored, and how.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Settings {
-    /// The classes.
-    pub classes: Vec<u8>,
-    /// The scores.
-    pub groups: BTreeSet<Group>,
-    /// What a surface is.
-    pub surface: Surface,
-    /// The tolerance of the NSD, in mm.
-    pub tolerance: f64,
-    /// The share of a lesion that makes it found, see [`Lesions::detection`].
-    pub lesion_overlap: f64,
-}
-
-impl Settings {
-    /// Overlap of these classes; the NSD, if it is asked for, at 1 mm; a lesion is found if it meets any voxel.
-    pub fn new(classes: Vec<u8>) -> Settings {
-        Settings {
-            classes,
-            groups: [Group::Overlap].into(),
-            surface: Surface::default(),
-            tolerance: 1.0,
-            lesion_overlap: 0.0,
-        }
-    }
-}
 
 /// A prediction and its reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CasePaths {
-    /// What was predicted.
+    /// The predicted label map.
     pub prediction: PathBuf,
-    /// What it is compared with.
+    /// The reference label map.
     pub reference: PathBuf,
 }
 
@@ -98,12 +69,12 @@ pub fn pair_cases(
     Ok(expected.into_iter().map(paths).collect())
 }
 
-/// Scores cases. Overlap takes two planes of memory; the other groups take, one class and one group at a time, up to
-/// some 10 bytes per voxel of the box of the class. Where there is room for all labels of both files as well, compressed
-/// files are decoded only once. `done` is told how many cases are.
+/// Scores cases. Overlap needs memory for two planes; the other groups, one class and one group at a time, up to some
+/// 10 bytes per voxel of the bounding box of the class. If there is also room for all labels of both files, compressed
+/// files are decoded only once. `done` is called with the number of finished cases.
 ///
 /// # Errors
-/// If two files cannot be read or compared, or the memory for a class is not to be had.
+/// If two files cannot be read or compared, or the memory for a class is not available.
 pub fn evaluate(
     cases: &[CasePaths],
     settings: &Settings,
@@ -139,7 +110,7 @@ fn evaluate_case(
             Scores::default()
         };
         match confusion.bounds(class) {
-            // A class in neither has no scores at all, rather than perfect ones.
+            // The scores of a class in neither are undefined, not perfect.
             None => {
                 let others = settings.groups.iter().filter(|group| **group != Group::Overlap);
                 others.flat_map(|group| group.metrics()).for_each(|metric| scores.set(metric, f64::NAN));
@@ -157,7 +128,7 @@ fn evaluate_case(
     Ok(CaseScores { prediction_file: prediction, reference_file: reference, metrics })
 }
 
-/// Tries again without what is held of the files, if there is no memory with it.
+/// Retries without the held labels if memory runs out with them.
 fn within<T>(
     files: &mut CaseFiles,
     mut attempt: impl FnMut(&mut CaseFiles) -> Result<T, MetricError>,
@@ -168,7 +139,7 @@ fn within<T>(
     }
 }
 
-/// What a class in this box takes, but for what depends on its surface and its components.
+/// A lower bound of the memory for a class in this box, without what depends on its surface and components.
 fn least_bytes(grid: [usize; 3], bounds: VoxelBox, groups: &BTreeSet<Group>) -> Bytes {
     let voxels: u64 = shape_with_margin(grid, bounds).iter().map(|length| *length as u64).product();
     let by_voxel = |group: &Group| match group {
@@ -189,7 +160,7 @@ fn score_shape(
     threads: usize,
     scores: &mut Scores,
 ) -> Result<(), MetricError> {
-    // What cannot be done is refused before anything is read.
+    // Refuse a class that cannot fit before anything is read.
     let shape = files.geometry().shape();
     let needed = least_bytes(shape, bounds, &settings.groups);
     let [depth, height, width] = bounds.shape;

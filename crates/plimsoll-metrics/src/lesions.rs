@@ -1,4 +1,4 @@
-//! Components of a prediction against components of its reference: which of them are found, and how well.
+//! Scores of lesions: components of a prediction against components of its reference.
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_morphology::{Connectivity, Region, component_sizes, components};
@@ -11,14 +11,14 @@ use crate::{ClassMasks, MetricError};
 pub struct Lesions {
     predicted: Components,
     reference: Components,
-    /// Pairs of components that share voxels, as the reference's above the prediction's, and how many voxels. What is
-    /// behind the first `overlap_count` means nothing.
+    /// Pairs of overlapping components, the reference's number in the upper bits and the prediction's in the lower,
+    /// with their shared voxels. Only the first `overlap_count` elements are used.
     overlaps: Mapped<[u64; 2]>,
     overlap_count: usize,
     grid_voxels: u64,
 }
 
-/// By component, from 1: its voxels, and those of them that the other mask covers.
+/// By component, from 1: its number of voxels, and of those that the other mask covers.
 #[derive(Debug)]
 struct Components(Mapped<[u64; 2]>);
 
@@ -45,54 +45,54 @@ impl Components {
         self.0.get(component).map_or(0, |[size, _]| *size)
     }
 
-    /// Size and covered part.
+    /// The size and covered voxels of each component.
     fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().skip(1).map(|[size, covered]| (*size, *covered))
     }
 
-    /// How many are covered by any voxel and at least this share.
+    /// The number of components that are covered by at least one voxel and at least this share.
     fn covered(&self, share: f64) -> u64 {
         let enough = |(size, covered): &(u64, u64)| *covered > 0 && *covered as f64 >= share * *size as f64;
         self.iter().filter(enough).count() as u64
     }
 }
 
-/// Voxels that a component of the reference and one of the prediction share.
-struct Shared {
+/// The voxels shared by a component of the reference and one of the prediction.
+struct SharedVoxels {
     reference: usize,
     predicted: usize,
     voxels: u64,
 }
 
-impl Shared {
-    fn new(pair: u64, voxels: u64) -> Shared {
-        Shared { reference: (pair >> 32) as usize, predicted: (pair & 0xffff_ffff) as usize, voxels }
+impl SharedVoxels {
+    fn new(pair: u64, voxels: u64) -> SharedVoxels {
+        SharedVoxels { reference: (pair >> 32) as usize, predicted: (pair & 0xffff_ffff) as usize, voxels }
     }
 }
 
-/// How many lesions are found.
+/// The number of detected lesions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Detection {
-    /// Lesions of the reference that are found.
+    /// Lesions of the reference that are detected.
     pub found: u64,
-    /// Those that are missed.
+    /// Lesions of the reference that are missed.
     pub missed: u64,
-    /// Lesions of the prediction that are none.
+    /// Lesions of the prediction that are not in the reference.
     pub false_positives: u64,
 }
 
 impl Detection {
-    /// Found / (found + missed); not a number without lesions in the reference.
+    /// Detected / (detected + missed); NaN without lesions in the reference.
     pub fn sensitivity(&self) -> f64 {
         quotient(self.found, self.found + self.missed)
     }
 
-    /// Found / (found + false positives); not a number without either.
+    /// Detected / (detected + false positives); NaN without either.
     pub fn precision(&self) -> f64 {
         quotient(self.found, self.found + self.false_positives)
     }
 
-    /// 2 found / (2 found + missed + false positives); not a number without lesions anywhere, where ISLES'22 gives 1.
+    /// 2 detected / (2 detected + missed + false positives); NaN without lesions anywhere, where ISLES'22 gives 1.
     pub fn f1(&self) -> f64 {
         quotient(2 * self.found, 2 * self.found + self.missed + self.false_positives)
     }
@@ -101,11 +101,11 @@ impl Detection {
 /// Panoptic quality and its factors (Kirillov et al. 2019, doi:10.1109/CVPR.2019.00963).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Panoptic {
-    /// SQ · RQ; not a number without lesions anywhere, 0 without a match.
+    /// SQ · RQ; NaN without lesions anywhere, 0 without a match.
     pub quality: f64,
-    /// SQ: the mean IoU of matched lesions; not a number without one.
+    /// SQ: the mean IoU of matched lesions; NaN without one.
     pub segmentation: f64,
-    /// RQ: 2 matched / (2 matched + unmatched of both); not a number without lesions anywhere.
+    /// RQ: 2 matched / (2 matched + unmatched of both); NaN without lesions anywhere.
     pub recognition: f64,
 }
 
@@ -120,11 +120,11 @@ pub struct VariationOfInformation {
 }
 
 impl Lesions {
-    /// Finds and matches components. Takes a little more than 8 bytes per voxel while it does, 24 bytes per component
+    /// Finds and matches components. Uses slightly more than 8 bytes per voxel while it runs, 24 bytes per component
     /// and 16 per run of voxels that two components share, from `budget`.
     ///
     /// # Errors
-    /// If there are more voxels than 32 bits can number, or the memory is not to be had.
+    /// If there are more voxels than 32 bits can number, or the memory is not available.
     pub fn find(masks: &ClassMasks, budget: &Budget, threads: usize) -> Result<Lesions, MetricError> {
         let label = |mask: &[u8], holder: &str| -> Result<_, MetricError> {
             let mut labels = Mapped::<u32>::zeroed(budget, holder, mask.len())?;
@@ -155,21 +155,21 @@ impl Lesions {
         let grid_voxels = masks.grid_voxels();
         let mut lesions = Lesions { predicted, reference, overlaps, overlap_count, grid_voxels };
         for [pair, voxels] in lesions.overlaps.iter().take(overlap_count) {
-            let shared = Shared::new(*pair, *voxels);
+            let shared = SharedVoxels::new(*pair, *voxels);
             lesions.reference.cover(shared.reference, shared.voxels);
             lesions.predicted.cover(shared.predicted, shared.voxels);
         }
         Ok(lesions)
     }
 
-    fn overlaps(&self) -> impl Iterator<Item = Shared> {
-        self.overlaps.iter().take(self.overlap_count).map(|[pair, voxels]| Shared::new(*pair, *voxels))
+    fn overlaps(&self) -> impl Iterator<Item = SharedVoxels> {
+        self.overlaps.iter().take(self.overlap_count).map(|[pair, voxels]| SharedVoxels::new(*pair, *voxels))
     }
 
-    /// Which lesions are found by the rule of ISLES'22 (Hernandez Petzsche et al. 2022,
-    /// doi:10.1038/s41597-022-01875-5): a lesion is, if it meets the other mask; here with a threshold. A lesion of
-    /// the reference is found if the prediction covers any of it and at least the share `overlap` (0 for any); a
-    /// lesion of the prediction of which the reference covers less is a false positive.
+    /// Detection by the rule of ISLES'22 (Hernandez Petzsche et al. 2022, doi:10.1038/s41597-022-01875-5), by which a
+    /// lesion is detected if it meets the other mask, with a threshold added. A lesion of the reference is detected if
+    /// the prediction covers at least one voxel and at least the share `overlap` (0 for any); a lesion of the
+    /// prediction of which the reference covers less is a false positive.
     pub fn detection(&self, overlap: f64) -> Detection {
         let found = self.reference.covered(overlap);
         Detection {
@@ -179,7 +179,7 @@ impl Lesions {
         }
     }
 
-    /// The panoptic quality. Lesions match if their IoU is above one half, so that none has two matches. As MONAI's
+    /// The panoptic quality. Lesions match if their IoU is above one half, so none has two matches. As MONAI's
     /// `compute_panoptic_quality`, without the 10⁻⁶ that it adds to denominators.
     pub fn panoptic(&self) -> Panoptic {
         let ious = self.overlaps().map(|shared| {
@@ -202,12 +202,13 @@ impl Lesions {
             voxels => -(voxels as f64 / all) * (voxels as f64 / all).log2(),
         };
         let voxels = |components: &Components| components.iter().map(|(size, _)| size).sum::<u64>();
-        // The parts of one partition: its components, and what is in none.
+        // The parts of one partition: its components, and the background.
         let partition = |components: &Components| {
             let background = self.grid_voxels - voxels(components);
             components.iter().map(|(size, _)| entropy(size)).sum::<f64>() + entropy(background)
         };
-        // The parts of both together: two components, a component and the background, or the background twice.
+        // The parts of the joint partition: pairs of two components, of a component and the background, or of both
+        // backgrounds.
         let uncovered = |components: &Components| {
             components.iter().map(|(size, covered)| entropy(size - covered)).sum::<f64>()
         };
@@ -218,12 +219,12 @@ impl Lesions {
             + uncovered(&self.predicted)
             + entropy(outside);
         let (reference, predicted) = (partition(&self.reference), partition(&self.predicted));
-        // Rounding may leave less than nothing.
+        // Rounding may give a slightly negative value.
         VariationOfInformation { splits: (joint - reference).max(0.0), merges: (joint - predicted).max(0.0) }
     }
 }
 
-/// Sorts pairs and adds up those that are the same. How many are left, at the beginning.
+/// Sorts pairs and merges equal ones at the front. Returns their number.
 fn merge(overlaps: &mut [[u64; 2]]) -> usize {
     overlaps.sort_unstable();
     let mut end = 0;

@@ -1,7 +1,7 @@
-//! One class of a prediction and of its reference, cut out of their grid.
+//! One class of a prediction and of its reference, cropped to its bounding box.
 //!
-//! Scores of shape cost memory by the voxel, and nothing of a class is outside of its box. So they are computed inside
-//! the box of prediction and reference together, one class at a time.
+//! Scores of shape need memory per voxel. They are computed inside the bounding box of prediction and reference
+//! together, one class at a time.
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::VoxelBox;
@@ -9,12 +9,11 @@ use plimsoll_volume::VoxelBox;
 use crate::compare::{CaseFiles, copy_region};
 use crate::{Confusion, MetricError};
 
-/// Voxels of background that are kept around the box.
+/// The margin of background around the box, in voxels.
 const MARGIN: usize = 1;
 
-/// A class as two masks (0 and 1) inside the box of both, with a margin of background along every axis of the grid
-/// that has more than one voxel. The grid is three-dimensional, or an image, which has depth 1 whichever its flat axis
-/// was.
+/// A class as two masks (0 and 1) inside the box of both, with a margin of background along every axis of the grid that
+/// has more than one voxel. The grid is three-dimensional, or an image, which has depth 1 whichever its flat axis is.
 #[derive(Debug)]
 pub struct ClassMasks {
     shape: [usize; 3],
@@ -25,11 +24,11 @@ pub struct ClassMasks {
 }
 
 impl ClassMasks {
-    /// Cuts a class out of two label maps of `shape` (depth, height, width) with voxels `spacing` mm apart. Takes 2
-    /// bytes per voxel of the box, from `budget`.
+    /// Crops a class from two label maps of `shape` (depth, height, width) with voxels `spacing` mm apart. Uses 2 bytes
+    /// per voxel of the box from `budget`.
     ///
     /// # Errors
-    /// If a map does not fit the shape or the memory is not to be had.
+    /// If a map's length is not that of the shape or the memory is not available.
     pub fn new(
         class: u8,
         prediction: &[u8],
@@ -58,7 +57,7 @@ impl ClassMasks {
         })
     }
 
-    /// Reads a class out of two files, given its box.
+    /// Reads a class from two files, given its bounding box.
     pub(crate) fn read(
         class: u8,
         files: &mut CaseFiles,
@@ -110,12 +109,12 @@ impl ClassMasks {
         self.shape
     }
 
-    /// Millimetres between voxels, in the same order.
+    /// The spacing in millimetres, in the same order.
     pub fn spacing(&self) -> [f64; 3] {
         self.spacing
     }
 
-    /// The voxels of the whole grid.
+    /// The number of voxels of the whole grid.
     pub fn grid_voxels(&self) -> u64 {
         self.grid_voxels
     }
@@ -125,12 +124,12 @@ impl ClassMasks {
         self.shape[0] == 1
     }
 
-    /// Where the class was predicted.
+    /// The mask of the prediction.
     pub fn prediction(&self) -> &[u8] {
         &self.prediction
     }
 
-    /// Where the class is.
+    /// The mask of the reference.
     pub fn reference(&self) -> &[u8] {
         &self.reference
     }
@@ -148,7 +147,7 @@ pub(crate) fn shape_with_margin(grid: [usize; 3], bounds: VoxelBox) -> [usize; 3
     std::array::from_fn(|axis| bounds.shape[axis] + 2 * margin(grid[axis]))
 }
 
-/// An axis of one voxel does not change the order of voxels wherever it is, so it may as well be the first.
+/// Moving an axis of one voxel does not change the order of voxels, so it is made the first.
 fn with_flat_axis_first(grid: [usize; 3], shape: [usize; 3], spacing: [f64; 3]) -> ([usize; 3], [f64; 3]) {
     let Some(flat) = grid.iter().position(|length| *length == 1) else { return (shape, spacing) };
     let others: Vec<usize> = (0..3).filter(|axis| *axis != flat).collect();

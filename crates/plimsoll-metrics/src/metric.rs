@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Group {
-    /// Counts of voxels and what follows from them.
+    /// Counts of voxels and scores of overlap.
     Overlap,
     /// Distances between surfaces.
     Surface,
-    /// Centrelines and holes.
+    /// Centrelines and Betti numbers.
     Topology,
-    /// Connected components one by one.
+    /// Scores of connected components.
     Lesion,
 }
 
 impl Group {
-    /// All of them.
+    /// All groups.
     pub const ALL: [Group; 4] = [Group::Overlap, Group::Surface, Group::Topology, Group::Lesion];
 
-    /// Its scores.
+    /// The group's scores.
     pub fn metrics(self) -> impl Iterator<Item = Metric> {
         Metric::ALL.into_iter().filter(move |metric| metric.group() == self)
     }
 }
 
-/// A number about one class of one case. Names are those of nnU-Net's `summary.json` where it has one.
+/// A score of one class of one case, named as in nnU-Net's `summary.json` where it exists there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each is described where it is computed, see `evaluate`")]
 pub enum Metric {
@@ -69,7 +69,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// All of them, in the order in which they are written.
+    /// All metrics, in output order.
     pub const ALL: [Metric; 28] = [
         Metric::Dice,
         Metric::IoU,
@@ -101,7 +101,7 @@ impl Metric {
         Metric::VIMerge,
     ];
 
-    /// As it stands in files.
+    /// The name in files.
     pub fn name(self) -> &'static str {
         match self {
             Metric::Dice => "Dice",
@@ -135,7 +135,7 @@ impl Metric {
         }
     }
 
-    /// What it is computed with.
+    /// The group that it is computed with.
     pub fn group(self) -> Group {
         match self {
             metric if metric < Metric::HD => Group::Overlap,
@@ -145,7 +145,7 @@ impl Metric {
         }
     }
 
-    /// What it is measured in; nothing for a share of one or a number of things.
+    /// The unit; `None` for shares and counts.
     pub fn unit(self) -> Option<&'static str> {
         match self {
             Metric::HD | Metric::HD95 | Metric::ASSD => Some("mm"),
@@ -154,7 +154,7 @@ impl Metric {
         }
     }
 
-    /// Whether it counts voxels, rather than says how good a prediction is.
+    /// Whether it is a count of voxels and not a measure of quality.
     pub fn is_count(self) -> bool {
         matches!(
             self,
@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_files_are_the_names() {
+    fn names_in_files_are_the_names_of_the_variants() {
         for metric in Metric::ALL {
             assert_eq!(serde_json::to_value(metric).unwrap(), metric.name());
         }

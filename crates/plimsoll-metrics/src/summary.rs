@@ -1,4 +1,4 @@
-//! Scores of many cases, in the shape of nnU-Net's `summary.json`.
+//! Scores of many cases, in the format of nnU-Net's `summary.json`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Metric, Overlap, Settings};
 
-/// The scores of one class. A score that was asked for and does not exist, or is infinite, is null in files.
+/// The scores of one class. A requested score that is undefined or infinite is null in files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Scores(BTreeMap<Metric, Option<f64>>);
@@ -35,22 +35,22 @@ impl From<Overlap> for Scores {
 }
 
 impl Scores {
-    /// A score, if it was asked for and exists.
+    /// A score, if it was requested and is defined.
     pub fn get(&self, metric: Metric) -> Option<f64> {
         self.0.get(&metric).copied().flatten()
     }
 
-    /// Sets a score; what is not finite does not exist.
+    /// Sets a score; a non-finite value is undefined.
     pub fn set(&mut self, metric: Metric, score: f64) {
         self.0.insert(metric, score.is_finite().then_some(score));
     }
 
-    /// What was asked for.
+    /// The requested scores.
     pub fn metrics(&self) -> impl Iterator<Item = Metric> {
         self.0.keys().copied()
     }
 
-    /// The mean of each score over those that exist.
+    /// The mean of each score over the cases where it is defined.
     pub fn mean<'a>(scores: impl Iterator<Item = &'a Scores> + Clone) -> Scores {
         let metrics: BTreeSet<Metric> = scores.clone().flat_map(Scores::metrics).collect();
         let of = |metric| {
@@ -67,9 +67,9 @@ impl Scores {
 /// The scores of one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseScores {
-    /// What was predicted.
+    /// The file of the prediction.
     pub prediction_file: PathBuf,
-    /// What it was compared with.
+    /// The file of the reference.
     pub reference_file: PathBuf,
     /// By class.
     pub metrics: BTreeMap<u8, Scores>,
@@ -78,18 +78,18 @@ pub struct CaseScores {
 /// The scores of all cases.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
-    /// The mean over classes but the background of the means over cases.
+    /// The mean over foreground classes of the means over cases.
     pub foreground_mean: Scores,
     /// The mean over cases, by class.
     pub mean: BTreeMap<u8, Scores>,
     /// Case by case.
     pub metric_per_case: Vec<CaseScores>,
-    /// What the scores depend on beside the cases.
+    /// The settings of the evaluation.
     pub settings: Settings,
 }
 
 impl Summary {
-    /// Puts cases together.
+    /// Summarises cases.
     pub fn new(metric_per_case: Vec<CaseScores>, settings: Settings) -> Summary {
         let classes: BTreeSet<u8> =
             metric_per_case.iter().flat_map(|case| case.metrics.keys().copied()).collect();
@@ -103,7 +103,7 @@ impl Summary {
         Summary { foreground_mean: Scores::mean(foreground), mean, metric_per_case, settings }
     }
 
-    /// What was asked for, in order.
+    /// The requested scores, in order.
     pub fn metrics(&self) -> Vec<Metric> {
         let all: BTreeSet<Metric> = self
             .metric_per_case

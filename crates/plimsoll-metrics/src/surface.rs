@@ -1,8 +1,8 @@
 //! Distances between the surfaces of two masks.
 //!
-//! Programs of the field agree on the scores, but not on what a surface is; both definitions are here, by name. A
-//! surface is a list of parts, each with its distance to the other surface and a weight, and every score is one of
-//! these lists.
+//! Reference programs agree on the scores but not on the definition of a surface; both common ones are implemented, by
+//! name. A surface is a list of parts, each with its distance to the other surface and a weight, and every score is a
+//! function of these lists.
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_morphology::{
@@ -14,19 +14,18 @@ use serde::{Deserialize, Serialize};
 use crate::quantile::quantile;
 use crate::{ClassMasks, MetricError};
 
-/// Distances are computed in 32 bits; one that is above the tolerance by less than this share is within it.
+/// Distances are computed in f32; one that exceeds the tolerance by less than this relative error is within it.
 const ROUNDING: f64 = 1e-6;
-/// A share of the area that is reached to within this is reached.
+/// The rounding tolerance of shares of the area.
 const SHARE_ROUNDING: f64 = 1e-12;
 
-/// What the surface of a mask is.
+/// The definition of the surface of a mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Surface {
-    /// Cells between eight voxels that are not all alike, weighted by the area of the surface that runs through them;
+    /// Cells between eight voxels that are not all equal, weighted by the area of the surface that runs through them;
     /// in an image, cells between four pixels, weighted by the length of the contour. As DeepMind's surface-distance
-    /// (Nikolov et al. 2021, doi:10.2196/26151). A percentile is the distance within which that share of the area
-    /// lies.
+    /// (Nikolov et al. 2021, doi:10.2196/26151). A percentile is the distance within which that share of the area lies.
     #[default]
     Elements,
     /// Foreground voxels that share a face with the background or the border of the grid, all of the same weight. As
@@ -35,21 +34,21 @@ pub enum Surface {
     Voxels,
 }
 
-/// The parts of two surfaces with their distances to the other one, from the nearest to the furthest.
+/// The parts of two surfaces with their distances to the other surface, sorted by distance.
 #[derive(Debug)]
 pub struct SurfaceDistances {
     surface: Surface,
-    /// By the code of a part.
+    /// The weight of a part, by its code.
     weights: Vec<f64>,
-    from_prediction: Parts,
-    from_reference: Parts,
+    from_prediction: SurfaceParts,
+    from_reference: SurfaceParts,
 }
 
 impl SurfaceDistances {
-    /// Measures the surfaces of a class. Takes 5 bytes per voxel and 8 bytes per part of both surfaces, from `budget`.
+    /// Measures the surfaces of a class. Uses 5 bytes per voxel and 8 bytes per part of both surfaces from `budget`.
     ///
     /// # Errors
-    /// If the spacing is not positive and finite, or the memory is not to be had.
+    /// If the spacing is not positive and finite, or the memory is not available.
     pub fn measure(
         masks: &ClassMasks,
         surface: Surface,
@@ -63,7 +62,7 @@ impl SurfaceDistances {
         let options = EdtOptions { distance: Distance::ToBackground, squared: false };
         let scratch = scratch_bytes(definition.shape, &options, threads);
         let mut scratch = Mapped::<u8>::zeroed(budget, "distances to a surface", scratch)?;
-        let mut measure = |from: &[u8], to: &[u8]| -> Result<Parts, MetricError> {
+        let mut measure = |from: &[u8], to: &[u8]| -> Result<SurfaceParts, MetricError> {
             definition.mark(to, &mut codes, threads)?;
             for code in codes.iter_mut() {
                 *code = u8::from(!definition.is_surface(*code));
@@ -71,21 +70,21 @@ impl SurfaceDistances {
             let spacing = masks.spacing();
             edt(&codes, definition.shape, spacing, &options, &mut distances, &mut scratch, threads)?;
             definition.mark(from, &mut codes, threads)?;
-            Parts::gather(&definition, &codes, &distances, budget)
+            SurfaceParts::gather(&definition, &codes, &distances, budget)
         };
         let from_prediction = measure(masks.prediction(), masks.reference())?;
         let from_reference = measure(masks.reference(), masks.prediction())?;
         Ok(SurfaceDistances { surface, weights: definition.weights, from_prediction, from_reference })
     }
 
-    /// The greatest distance from one surface to the other, in mm (Hausdorff 1914). Infinite if one mask is empty, not
-    /// a number if both are, as in MONAI.
+    /// The largest distance from one surface to the other, in mm (Hausdorff 1914). Infinite if one mask is empty, NaN
+    /// if both are, as in MONAI.
     pub fn hausdorff(&self) -> f64 {
         self.greater(|parts| parts.0.last().map(|part| distance(*part)))
     }
 
     /// The greater of the distances within which a share (from 0 to 1) of each surface lies, in mm; 0.95 for HD95.
-    /// What the share refers to is said at [`Surface`]. Empty masks as for [`hausdorff`](Self::hausdorff).
+    /// [`Surface`] defines what the share refers to. Empty masks as for [`hausdorff`](Self::hausdorff).
     pub fn hausdorff_at(&self, share: f64) -> f64 {
         self.greater(|parts| match self.surface {
             Surface::Elements => parts.within_share_of_weight(share, &self.weights),
@@ -93,9 +92,9 @@ impl SurfaceDistances {
         })
     }
 
-    /// The mean distance from the prediction's surface to the reference's, and back, by weight, in mm. Not a number
-    /// where a mask is empty and infinite where only the other is; as `compute_average_surface_distance` of
-    /// surface-distance, which has them in the other order.
+    /// The mean distance from the prediction's surface to the reference's, and back, by weight, in mm. NaN where a mask
+    /// is empty and infinite where only the other is; as `compute_average_surface_distance` of surface-distance, which
+    /// returns them in the other order.
     pub fn average_distances(&self) -> [f64; 2] {
         [&self.from_prediction, &self.from_reference].map(|parts| {
             let (sum, weight) = parts.sums(&self.weights);
@@ -111,8 +110,7 @@ impl SurfaceDistances {
     }
 
     /// The normalised surface distance, or surface Dice: the share of both surfaces that is within `tolerance` mm of
-    /// the other (Nikolov et al. 2021). 0 if one mask is empty, not a number if both are, as in surface-distance and
-    /// MONAI.
+    /// the other (Nikolov et al. 2021). 0 if one mask is empty, NaN if both are, as in surface-distance and MONAI.
     pub fn surface_dice(&self, tolerance: f64) -> f64 {
         let [mut within, mut all] = [0.0; 2];
         for part in self.from_prediction.0.iter().chain(self.from_reference.0.iter()) {
@@ -125,24 +123,24 @@ impl SurfaceDistances {
         within / all
     }
 
-    fn greater(&self, score: impl Fn(&Parts) -> Option<f64>) -> f64 {
+    fn greater(&self, score: impl Fn(&SurfaceParts) -> Option<f64>) -> f64 {
         match (score(&self.from_prediction), score(&self.from_reference)) {
             (Some(a), Some(b)) => a.max(b),
             (None, None) => f64::NAN,
-            // The distance to an empty mask.
+            // Distances to an empty mask are infinite.
             _ => f64::INFINITY,
         }
     }
 }
 
-/// A definition of surfaces on the grid of two masks.
+/// A definition of surfaces, applied to the grid of two masks.
 struct Definition {
     surface: Surface,
-    /// Of the masks.
+    /// The shape of the masks.
     voxels: [usize; 3],
-    /// Of the grid that surfaces are marked on.
+    /// The shape of the grid that surfaces are marked on.
     shape: [usize; 3],
-    /// By code, as far as codes go.
+    /// The weight of each code.
     weights: Vec<f64>,
 }
 
@@ -160,7 +158,7 @@ impl Definition {
         Ok(Definition { surface, voxels, shape, weights })
     }
 
-    /// Whether the surface runs through a cell with this code: one that is neither all background nor all foreground.
+    /// Whether the surface passes through a cell with this code: neither all background nor all foreground.
     fn is_surface(&self, code: u8) -> bool {
         code != 0 && usize::from(code) + 1 != self.weights.len()
     }
@@ -177,8 +175,8 @@ impl Definition {
     }
 }
 
-/// Marks foreground voxels with a neighbour, at a face, that is background. The masks' margin is what is outside of
-/// the grid.
+/// Marks foreground voxels with a background neighbour across a face. The masks' margin stands for voxels out of
+/// bounds.
 fn mark_rim(mask: &[u8], shape: [usize; 3], rim: &mut [u8]) {
     let steps = [shape[1] * shape[2], shape[2], 1];
     let steps: Vec<usize> = (0..3).filter(|axis| shape[*axis] > 1).map(|axis| steps[axis]).collect();
@@ -189,9 +187,9 @@ fn mark_rim(mask: &[u8], shape: [usize; 3], rim: &mut [u8]) {
     }
 }
 
-/// The parts of a surface, sorted: the bits of the distance, whose order is that of distances, above the code.
+/// The sorted parts of a surface: the bits of the distance, which sort like the distances, above the code.
 #[derive(Debug)]
-struct Parts(Mapped<u64>);
+struct SurfaceParts(Mapped<u64>);
 
 fn distance(part: u64) -> f64 {
     f64::from(f32::from_bits((part >> 32) as u32))
@@ -201,13 +199,13 @@ fn weight(part: u64, weights: &[f64]) -> f64 {
     weights.get((part & 0xff) as usize).copied().unwrap_or(0.0)
 }
 
-impl Parts {
+impl SurfaceParts {
     fn gather(
         definition: &Definition,
         codes: &[u8],
         distances: &[f32],
         budget: &Budget,
-    ) -> Result<Parts, MetricError> {
+    ) -> Result<SurfaceParts, MetricError> {
         let count = codes.iter().filter(|code| definition.is_surface(**code)).count();
         let mut parts = Mapped::<u64>::zeroed(budget, "distances between surfaces", count)?;
         let found = codes.iter().zip(distances).filter(|(code, _)| definition.is_surface(**code));
@@ -215,10 +213,10 @@ impl Parts {
             *part = u64::from(distance.to_bits()) << 32 | u64::from(*code);
         }
         parts.sort_unstable();
-        Ok(Parts(parts))
+        Ok(SurfaceParts(parts))
     }
 
-    /// Of distance × weight, and of weight.
+    /// The sums of distance × weight, and of weight.
     fn sums(&self, weights: &[f64]) -> (f64, f64) {
         self.0.iter().fold((0.0, 0.0), |(sum, all), part| {
             let weight = weight(*part, weights);

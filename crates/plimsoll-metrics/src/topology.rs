@@ -1,4 +1,4 @@
-//! How many components, tunnels and cavities a prediction has too many or too few.
+//! Betti errors: components, tunnels and cavities that a prediction has too many or too few.
 
 use plimsoll_memory::Budget;
 use plimsoll_morphology::{Betti, Topology, betti_numbers};
@@ -8,9 +8,9 @@ use crate::{ClassMasks, MetricError};
 /// The Betti numbers of a prediction and its reference. Foreground is connected at corners, background at faces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BettiNumbers {
-    /// Of the prediction.
+    /// Those of the prediction.
     pub prediction: Betti,
-    /// Of the reference.
+    /// Those of the reference.
     pub reference: Betti,
 }
 
@@ -19,10 +19,10 @@ fn numbers(betti: Betti) -> [u64; 3] {
 }
 
 impl BettiNumbers {
-    /// Counts. Takes a little more than 4 bytes per voxel, from `budget`.
+    /// Computes both. Uses slightly more than 4 bytes per voxel from `budget`.
     ///
     /// # Errors
-    /// If there are more voxels than 32 bits can number, or the memory is not to be had.
+    /// If there are more voxels than 32 bits can number, or the memory is not available.
     pub fn count(masks: &ClassMasks, budget: &Budget, threads: usize) -> Result<BettiNumbers, MetricError> {
         let of = |mask| betti_numbers(mask, masks.shape(), Topology::Corners, budget, threads);
         Ok(BettiNumbers { prediction: of(masks.prediction())?, reference: of(masks.reference())? })
@@ -34,8 +34,8 @@ impl BettiNumbers {
         std::array::from_fn(|dimension| prediction[dimension].abs_diff(reference[dimension]))
     }
 
-    /// 1 − Σ |Δβ| / Σ (β of prediction + β of reference): a Dice of holes, 1 for the same topology and 0 if one mask
-    /// is empty. Not a number if both are. Our own definition; the field has no common one.
+    /// 1 − Σ |Δβ| / Σ (β of prediction + β of reference): an analogue of Dice for Betti numbers, 1 for the same
+    /// topology and 0 if one mask is empty. NaN if both are. This definition is our own; there is no established one.
     pub fn score(&self) -> f64 {
         let sum = |numbers: [u64; 3]| numbers.iter().sum::<u64>() as f64;
         1.0 - sum(self.errors()) / (sum(numbers(self.prediction)) + sum(numbers(self.reference)))

@@ -38,7 +38,7 @@ fn run_with(folders: &Folders, settings: Settings, line: Bytes) -> Result<Summar
 }
 
 #[test]
-fn scores_are_those_of_nnunets_summary() {
+fn scores_match_nnunets_summary() {
     let folders = folders();
     write(&folders.references.join("a.nii.gz"), [2, 2, 2], 1.0, &[0, 1, 1, 1, 0, 0, 0, 0]);
     write(&folders.predictions.join("a.nii.gz"), [2, 2, 2], 1.0, &[0, 1, 1, 0, 1, 0, 0, 0]);
@@ -64,7 +64,7 @@ fn scores_are_those_of_nnunets_summary() {
 }
 
 #[test]
-fn what_cannot_be_compared_is_named() {
+fn files_that_cannot_be_compared_are_named() {
     let folders = folders();
     assert!(matches!(run(&folders), Err(MetricError::NoCases { .. })));
     write(&folders.references.join("a.nii.gz"), [1, 2, 2], 1.0, &[0, 1, 1, 1]);
@@ -92,7 +92,7 @@ fn boxes(folders: &Folders) {
 }
 
 #[test]
-fn all_scores_are_written_for_classes_that_are_there() {
+fn all_scores_are_written_for_classes_that_are_present() {
     let folders = folders();
     boxes(&folders);
     let settings = Settings { groups: Group::ALL.into(), ..Settings::new(vec![1, 2]) };
@@ -132,7 +132,7 @@ fn a_class_that_does_not_fit_is_refused_with_the_numbers() {
 }
 
 #[test]
-fn what_is_held_of_files_is_given_up_before_a_class_is_refused() {
+fn held_labels_are_freed_before_a_class_is_refused() {
     let folders = folders();
     boxes(&folders);
     let settings = Settings { groups: Group::ALL.into(), ..Settings::new(vec![0, 1]) };
@@ -141,9 +141,10 @@ fn what_is_held_of_files_is_given_up_before_a_class_is_refused() {
         Some(serde_json::to_string(&summary).unwrap())
     };
     let all = scores(8 << 10).unwrap();
-    // Both files are 117 KiB. From the least line upwards they fit not at all, then until a class needs their room, then always.
+    // Both files are 117 KiB. With a growing line they never fit, then fit until a class needs their memory, then
+    // always fit.
     let by_line: Vec<Option<String>> = (600..1400).step_by(20).map(scores).collect();
     let least = by_line.iter().position(Option::is_some).unwrap();
-    assert!(least > 0, "the lines begin below the least");
+    assert!(least > 0, "the smallest line is too small");
     assert!(by_line[least..].iter().all(|scores| scores.as_ref() == Some(&all)));
 }

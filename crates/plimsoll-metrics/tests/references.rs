@@ -1,4 +1,4 @@
-//! Scores against the programs that the field takes them from, see `oracles/metrics.py`.
+//! Scores against their reference programs, see `oracles/metrics.py`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
@@ -63,7 +63,7 @@ fn check_surfaces(name: &str, case: &Value, scores: &Value, found: &SurfaceDista
 }
 
 #[test]
-fn surface_elements_are_those_of_surface_distance() {
+fn surface_elements_match_surface_distance() {
     for_each_case(|name, case, masks, budget| {
         let scores = &case["elements"];
         let found = SurfaceDistances::measure(masks, Surface::Elements, budget, 2).unwrap();
@@ -76,26 +76,26 @@ fn surface_elements_are_those_of_surface_distance() {
 }
 
 #[test]
-fn voxel_surfaces_are_those_of_monai() {
+fn voxel_surfaces_match_monai() {
     for_each_case(|name, case, masks, budget| {
         let scores = &case["voxels"];
         let found = SurfaceDistances::measure(masks, Surface::Voxels, budget, 2).unwrap();
         check_surfaces(name, case, scores, &found);
         let hd95 = number(&scores["hd95"]);
-        // Where all distances are infinite, MONAI's interpolation between them is not a number.
+        // Where all distances are infinite, MONAI's interpolation gives NaN.
         let hd95 = if found.hausdorff().is_infinite() && hd95.is_nan() { f64::INFINITY } else { hd95 };
         close(found.hausdorff_at(0.95), hd95, &format!("{name}, HD95"));
     });
 }
 
 #[test]
-fn centreline_dice_is_that_of_its_authors() {
+fn centreline_dice_matches_its_authors() {
     for_each_case(|name, case, masks, budget| {
         let found = cl_dice(masks, budget, 2).unwrap();
         let mut expected = number(&case["cldice"]["score"]);
         let masks = [masks.prediction(), masks.reference()].map(|mask| mask.contains(&1));
         let skeletons = integers::<2>(&case["cldice"]["skeletons"]).map(|voxels| voxels > 0);
-        // Their program divides zero by zero where nothing meets, too; that is a score of zero.
+        // Their program also divides zero by zero if nothing overlaps, where the score is 0.
         if expected.is_nan() && (masks[0] != masks[1] || skeletons == [true; 2]) {
             expected = 0.0;
         }
@@ -104,7 +104,7 @@ fn centreline_dice_is_that_of_its_authors() {
 }
 
 #[test]
-fn betti_numbers_are_those_of_components_and_the_euler_number() {
+fn betti_numbers_match_components_and_the_euler_number() {
     for_each_case(|name, case, masks, budget| {
         let found = BettiNumbers::count(masks, budget, 2).unwrap();
         let [prediction, reference] = [0, 1].map(|side| {
@@ -116,7 +116,7 @@ fn betti_numbers_are_those_of_components_and_the_euler_number() {
 }
 
 #[test]
-fn lesions_are_found_as_in_isles_and_panoptic_quality_is_monais() {
+fn lesion_detection_matches_isles_and_panoptic_quality_matches_monai() {
     for_each_case(|name, case, masks, budget| {
         let (found, expected) = (Lesions::find(masks, budget, 2).unwrap(), &case["lesions"]);
         for (overlap, counts) in [(0.0, 0), (0.3, 1)] {
@@ -135,7 +135,7 @@ fn lesions_are_found_as_in_isles_and_panoptic_quality_is_monais() {
 }
 
 #[test]
-fn variation_of_information_is_that_of_scikit_image() {
+fn variation_of_information_matches_scikit_image() {
     for_each_case(|name, case, masks, budget| {
         let found = Lesions::find(masks, budget, 2).unwrap().variation_of_information();
         close(found.splits, number(&case["lesions"]["splits"]), &format!("{name}, splits"));
@@ -164,7 +164,7 @@ mod classification {
     }
 
     #[test]
-    fn scores_are_those_of_scikit_learn() {
+    fn scores_match_scikit_learn() {
         let bootstrap = Bootstrap { resamples: 20, ..Bootstrap::default() };
         for_each_table(|name, case, table, budget| {
             let report = classify(table, &bootstrap, budget).unwrap();
@@ -183,7 +183,7 @@ mod classification {
     }
 
     #[test]
-    fn the_interval_of_the_accuracy_is_the_binomial_one() {
+    fn the_interval_of_the_accuracy_is_binomial() {
         let bootstrap = Bootstrap { resamples: 20_000, ..Bootstrap::default() };
         for_each_table(|name, case, table, budget| {
             let report = classify(table, &bootstrap, budget).unwrap();

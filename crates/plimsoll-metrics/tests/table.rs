@@ -1,4 +1,4 @@
-//! Tables of probabilities, as people hand them over.
+//! Reading tables of probabilities.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
@@ -12,7 +12,7 @@ fn read(text: &str) -> Result<Table, TableError> {
 }
 
 #[test]
-fn classes_have_names_and_files_come_from_anywhere() {
+fn tables_from_different_programs_are_read() {
     let table = read(
         "\u{feff}case,label,benign,\"cancer, early\"\r\na,benign,0.75,0.25\r\n\r\nb,\"cancer, early\",1e-1,.9",
     );

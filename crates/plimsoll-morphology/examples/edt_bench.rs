@@ -1,4 +1,4 @@
-//! Times the distance transform on masks of several kinds, and serves as one side of a comparison with other programs.
+//! Times the distance transform on masks of several kinds; `--serve` compares it with other programs.
 //!
 //! ```text
 //! cargo run --release -p plimsoll-morphology --example edt_bench                   a table of medians
@@ -46,8 +46,7 @@ fn median(mut seconds: Vec<f64>) -> f64 {
     seconds[seconds.len() / 2]
 }
 
-/// How long it takes to copy as many `f32` as there are voxels: what no transform can undercut by much, as its result is as
-/// long.
+/// The time to copy one `f32` per voxel: a lower bound for every transform, whose result has that size.
 fn copy_seconds(voxels: usize, threads: usize) -> f64 {
     let (from, mut to) = (vec![1.0f32; voxels], vec![0.0f32; voxels]);
     let part = voxels.div_ceil(threads);
@@ -99,9 +98,9 @@ impl Bench {
     }
 }
 
-/// Obeys lines on stdin and answers each with one line on stdout:
-/// `mask KIND DEPTH HEIGHT WIDTH SPACING SPACING SPACING DISTANCE THREADS FILE` makes a mask and writes it to a file, one byte
-/// per voxel; `run` transforms it and says how many seconds that took; `save FILE` writes the distances.
+/// Reads commands from stdin, one per line, and answers each with one line on stdout: `mask KIND DEPTH HEIGHT WIDTH
+/// SPACING SPACING SPACING DISTANCE THREADS FILE` makes a mask and writes it to a file, one byte per voxel; `run`
+/// transforms it and prints the seconds; `save FILE` writes the distances.
 fn serve() -> Result<(), Box<dyn Error>> {
     let mut bench: Option<Bench> = None;
     for line in std::io::stdin().lock().lines() {
@@ -127,7 +126,7 @@ fn serve() -> Result<(), Box<dyn Error>> {
                 std::fs::write(file, bytes)?;
                 "saved".to_string()
             }
-            _ => return Err(format!("cannot obey `{line}`").into()),
+            _ => return Err(format!("unknown command `{line}`").into()),
         };
         println!("{answer}");
         std::io::stdout().flush()?;
@@ -135,14 +134,14 @@ fn serve() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A mask of a kind, always the same for the same shape: one byte per voxel, 0 for background.
+/// The mask of a kind, deterministic for a shape: one byte per voxel, 0 for background.
 fn mask(kind: &str, shape: [usize; 3]) -> Option<Vec<u8>> {
     let [d, h, w] = shape;
     let mut random = Random(1);
     let mut mask = vec![0u8; d * h * w];
     let smallest = d.min(h).min(w) as f64;
     match kind {
-        // Organs: a few dozen ellipsoids, some of which run together; about a fifth of the volume.
+        // Organs: a few dozen ellipsoids, some overlapping; about a fifth of the volume.
         "blobs" => {
             for label in 0..24 {
                 let centre = [d, h, w].map(|n| random.unit() * n as f64);
@@ -150,7 +149,7 @@ fn mask(kind: &str, shape: [usize; 3]) -> Option<Vec<u8>> {
                 ball(&mut mask, shape, centre, radii, label % 6 + 1);
             }
         }
-        // Vessels: branching tubes that get thinner, one or two per cent of the volume.
+        // Vessels: branching, tapering tubes, one or two per cent of the volume.
         "vessels" => {
             for _ in 0..6 {
                 let mut at = [d, h, w].map(|n| random.unit() * n as f64);
@@ -166,7 +165,7 @@ fn mask(kind: &str, shape: [usize; 3]) -> Option<Vec<u8>> {
                 }
             }
         }
-        // What a surface distance measures to: everything is foreground but the outlines of the blobs.
+        // The input of a surface distance: everything is foreground except the outlines of the blobs.
         "borders" => {
             let blobs = self::mask("blobs", shape)?;
             mask.fill(1);
@@ -176,7 +175,7 @@ fn mask(kind: &str, shape: [usize; 3]) -> Option<Vec<u8>> {
                 }
             }
         }
-        // Everything is foreground but one voxel in a hundred thousand.
+        // Everything is foreground except one voxel in a hundred thousand.
         "sparse" => {
             mask.fill(1);
             for _ in 0..mask.len().div_ceil(100_000) {

@@ -1,10 +1,11 @@
-//! Masks as one bit per voxel, so that 64 voxels are done at a time.
+//! Masks of one bit per voxel, processed 64 voxels at a time.
 
 use crate::carve::{Carver, bytes_of};
 use crate::rows::{Bits, Rows, words};
 use crate::simd::Instructions;
 
-/// A mask of bits. A row starts with a new word, its first voxel the lowest bit; bits behind its last voxel are 0.
+/// A mask of bits. Every row starts at a new word, with its first voxel in the lowest bit; bits past the end of the row
+/// are 0.
 pub(crate) struct BitVolume<'a> {
     words: &'a mut [u64],
     shape: [usize; 3],
@@ -15,12 +16,12 @@ impl<'a> BitVolume<'a> {
         depth * height * words(width)
     }
 
-    /// The memory that a mask of `shape` takes.
+    /// The bytes of a mask of `shape`.
     pub(crate) fn bytes(shape: [usize; 3]) -> usize {
         bytes_of::<u64>(BitVolume::len(shape))
     }
 
-    /// A mask of unknown contents.
+    /// A mask with unspecified contents.
     pub(crate) fn new(shape: [usize; 3], carver: &mut Carver<'a>) -> BitVolume<'a> {
         BitVolume { words: carver.take(BitVolume::len(shape)), shape }
     }
@@ -38,7 +39,7 @@ impl<'a> BitVolume<'a> {
         self.shape
     }
 
-    /// The words of a row; nothing outside of the volume.
+    /// The words of a row; `None` out of bounds.
     pub(crate) fn row(&self, z: usize, y: usize) -> Option<&[u64]> {
         let [depth, height, width] = self.shape;
         let words = words(width);
@@ -56,7 +57,7 @@ impl<'a> BitVolume<'a> {
         for (bits, row) in self.words.chunks_exact(words(width)).zip(to.chunks_exact_mut(width)) {
             let bytes = bits.iter().flat_map(|word| word.to_le_bytes());
             for (byte, part) in bytes.zip(row.chunks_mut(8)) {
-                // Eight copies of the byte, of which the first keeps the first bit, and so on.
+                // Eight copies of the byte; each keeps one bit, in order.
                 let spread = (u64::from(byte) * 0x0101_0101_0101_0101) & 0x8040_2010_0804_0201;
                 for (voxel, bit) in part.iter_mut().zip(spread.to_le_bytes()) {
                     *voxel = (bit != 0).into();

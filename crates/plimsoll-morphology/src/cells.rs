@@ -1,16 +1,17 @@
-//! Where the surface of a mask runs: codes of the places where eight voxels, or four pixels, meet.
+//! The surface of a mask as neighbourhood codes: one per cell between eight voxels, or four pixels.
 
 use crate::grid::{check_length, voxels};
 use crate::workers::each;
 use crate::{Label, MorphologyError};
 
-/// The shape of the grid of cells of a mask: each cell lies between eight voxels, the outermost between voxels and nothing.
+/// The shape of the grid of cells of a mask: each cell lies between eight voxels, some of which are out of bounds for
+/// the outermost cells.
 pub fn cell_shape(shape: [usize; 3]) -> [usize; 3] {
     shape.map(|n| n.saturating_add(1))
 }
 
-/// The neighbourhood codes of a mask of `shape` (depth, height, width), in a grid of [`cell_shape`]. Cell (z, y, x) lies between
-/// the voxels (z − 1 or z, y − 1 or y, x − 1 or x), and its code says which of them are foreground:
+/// The neighbourhood codes of a mask of `shape` (depth, height, width), in a grid of [`cell_shape`]. Cell (z, y, x)
+/// lies between the voxels (z − 1 or z, y − 1 or y, x − 1 or x), and its code tells which of them are foreground:
 ///
 /// | bit | 128 | 64 | 32 | 16 | 8 | 4 | 2 | 1 |
 /// |---|---|---|---|---|---|---|---|---|
@@ -39,7 +40,7 @@ pub fn surface_codes<L: Label>(
     each(codes.chunks_mut(slices * cells).enumerate(), |(part, codes)| {
         for (at, codes) in codes.chunks_exact_mut(width + 1).enumerate() {
             let (z, y) = (part * slices + at / (height + 1), at % (height + 1));
-            // Before the first row or slice, and behind the last, there is nothing.
+            // Rows and slices out of bounds are background.
             let (above, before) = (z.wrapping_sub(1), y.wrapping_sub(1));
             code_row(
                 [(row(above, before), 64), (row(above, y), 16), (row(z, before), 4), (row(z, y), 1)],
@@ -71,8 +72,8 @@ pub fn contour_codes<L: Label>(
     Ok(())
 }
 
-/// Codes of the cells of one row: each row of voxels has the bit of its voxel behind the cell; twice that is the bit of the one
-/// before.
+/// Codes of the cells of one row. Each row of voxels is given with the bit of the voxel after the cell; twice that is
+/// the bit of the voxel before it.
 fn code_row<L: Label, const N: usize>(rows: [(Option<&[L]>, u8); N], codes: &mut [u8]) {
     codes.fill(0);
     for (row, bit) in rows {

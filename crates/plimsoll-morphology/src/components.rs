@@ -1,34 +1,34 @@
 //! Connected components.
 //!
-//! Rows are taken as runs. A first pass joins runs that touch; a second numbers the trees in the order of their first voxels;
-//! a third writes the numbers. Threads take slabs of slices, which are joined where they meet; the numbers do not depend on
-//! how many slabs there are.
+//! Union-find over runs of rows. The first pass joins runs that touch, the second numbers the trees in the order of
+//! their first voxels, the third writes the numbers. Threads process slabs of slices, which are then joined at their
+//! boundaries; the numbers do not depend on the number of slabs.
 
 use plimsoll_memory::{Budget, MapError, Mapped};
 
 use crate::grid::{check_length, check_numbered};
-use crate::runs::Kind;
+use crate::runs::RunKind;
 use crate::slabs::{Slab, Slabs};
 use crate::{Connectivity, Label, MorphologyError};
 
-/// What makes up a component.
+/// Which voxels form a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Region {
-    /// Connected foreground voxels, whatever their labels. As `scipy.ndimage.label`.
+    /// Connected foreground voxels of any label. As `scipy.ndimage.label`.
     Foreground,
     /// Connected voxels of the same label other than background. As `cc3d.connected_components`.
     SameLabel,
 }
 
 /// Numbers the components of a mask of `shape` (depth, height, width): each voxel of `labels` becomes the number of its
-/// component, from 1, or 0 for background. Components are numbered in the order of their first voxels. Gives the number of
-/// components.
+/// component, from 1, or 0 for background. Components are numbered in the order of their first voxels. Returns the
+/// number of components.
 ///
-/// Beside the output it takes 16 bytes per voxel of one slice and thread, from `budget`.
+/// Uses 16 bytes per voxel of a slice and thread from `budget`, beside the output.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the memory is
-/// not to be had.
+/// If a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
+/// memory is not available.
 pub fn components<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -48,8 +48,8 @@ pub fn components<L: Label>(
         return Ok(0);
     }
     let kind = match region {
-        Region::Foreground => Kind::Foreground,
-        Region::SameLabel => Kind::Label,
+        Region::Foreground => RunKind::Foreground,
+        Region::SameLabel => RunKind::Label,
     };
     let mut memory = Mapped::<u8>::zeroed(budget, "runs of a mask", Slabs::bytes(shape, threads))?;
     let mut slabs = Slabs::new(&mask, kind, shape, threads, &mut memory);
@@ -59,7 +59,7 @@ pub fn components<L: Label>(
     Ok(count)
 }
 
-/// Replaces the parent at the head of each run by the number of its component. How many components there are.
+/// Replaces the parent at the head of each run by the number of its component. Returns the number of components.
 fn number(slabs: &mut Slabs<'_>, labels: &mut [u32]) -> u32 {
     let mut count = 0;
     for slab in slabs.iter_mut() {
@@ -71,7 +71,7 @@ fn number(slabs: &mut Slabs<'_>, labels: &mut [u32]) -> u32 {
                     count += 1;
                     count
                 } else {
-                    // The parent is earlier, so its own number stands there already.
+                    // The parent precedes the run, so it has its number already.
                     labels[parent]
                 };
             }
@@ -80,7 +80,7 @@ fn number(slabs: &mut Slabs<'_>, labels: &mut [u32]) -> u32 {
     count
 }
 
-/// Spreads the number at the head of each run over the run, and 0 over what is not in a run.
+/// Writes the number at the head of each run to the whole run, and 0 elsewhere.
 fn fill(slab: &mut Slab<'_>, labels: &mut [u32]) {
     let (base, width) = slab.base();
     slab.rows(|_, first, runs| {
@@ -97,11 +97,11 @@ fn fill(slab: &mut Slab<'_>, labels: &mut [u32]) {
     });
 }
 
-/// How many voxels each component has, by its number; that of the background is the first. `labels` are below or equal to
-/// `count`, as [`components`] leaves them; others are not counted.
+/// The number of voxels of each component, by its number; the background's is the first. `labels` are at most `count`,
+/// as [`components`] returns them; others are not counted.
 ///
 /// # Errors
-/// If 8 bytes per component are not to be had.
+/// If 8 bytes per component are not available.
 pub fn component_sizes(labels: &[u32], count: u32, budget: &Budget) -> Result<Mapped<u64>, MapError> {
     let mut sizes = Mapped::<u64>::zeroed(budget, "sizes of components", count as usize + 1)?;
     for run in labels.chunk_by(|a, b| a == b) {
@@ -112,8 +112,8 @@ pub fn component_sizes(labels: &[u32], count: u32, budget: &Budget) -> Result<Ma
     Ok(sizes)
 }
 
-/// The number of the largest component, the first of several that are equally large; nothing if there is none. `sizes` are
-/// those of [`component_sizes`].
+/// The number of the largest component, the first of equally large ones; `None` if there is none. `sizes` are those of
+/// [`component_sizes`].
 pub fn largest_component(sizes: &[u64]) -> Option<u32> {
     let components = sizes.iter().enumerate().skip(1);
     let largest = components.max_by_key(|(number, size)| (**size, std::cmp::Reverse(*number)))?;

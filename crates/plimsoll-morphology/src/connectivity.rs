@@ -1,7 +1,7 @@
 //! Which voxels are neighbours.
 
-/// Which of the 26 voxels around a voxel are its neighbours. In an image, a volume of depth 1, the first means 4 pixels and
-/// the others 8.
+/// Which of the 26 voxels around a voxel are its neighbours. In an image, a volume of depth 1, the first gives 4
+/// neighbours and the others 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Connectivity {
     /// The 6 that share a face with it.
@@ -13,7 +13,7 @@ pub enum Connectivity {
 }
 
 impl Connectivity {
-    /// How many axes may differ at a time.
+    /// The number of axes along which a neighbour may differ.
     pub(crate) fn axes(self) -> usize {
         match self {
             Connectivity::Faces => 1,

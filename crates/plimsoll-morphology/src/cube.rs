@@ -1,22 +1,23 @@
-//! The 26 voxels around a voxel, as bits of a word, and what becomes of the topology if the voxel in the middle goes.
+//! The 26 voxels around a voxel as bits of a word, and whether removing the centre voxel changes the topology.
 
-/// Bit 9 z + 3 y + x is the voxel at (z − 1, y − 1, x − 1) from the one in the middle, whose own bit, 13, is never set.
+/// Bit 9 z + 3 y + x is the voxel at offset (z − 1, y − 1, x − 1) from the centre voxel, whose own bit, 13, is never
+/// set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cube(u32);
 
 const MIDDLE: u32 = 1 << 13;
 
-/// Bits whose place along an axis is not the last, or not the first.
+/// The bits that are not last, or not first, along an axis.
 const NOT_LAST: [u32; 3] = [select(0, 2), select(1, 2), select(2, 2)];
 const NOT_FIRST: [u32; 3] = [select(0, 0), select(1, 0), select(2, 0)];
 const STRIDE: [u32; 3] = [9, 3, 1];
 
-/// For each face, edge and corner of the voxel in the middle, the voxels that share it.
+/// For each face, edge and corner of the centre voxel, the neighbours that share it.
 const FACES: [u32; 6] = shared(1);
 const EDGES: [u32; 12] = shared(2);
 const CORNERS: [u32; 8] = shared(3);
 
-/// All bits but those at a place along an axis.
+/// All bits except those at one position along an axis.
 const fn select(axis: usize, but: usize) -> u32 {
     let mut bits = 0;
     let mut bit = 0;
@@ -33,7 +34,7 @@ const fn place(bit: usize) -> [usize; 3] {
     [bit / 9, bit / 3 % 3, bit % 3]
 }
 
-/// For each neighbour that differs along as many axes as said, the voxels between it and the middle, without the latter.
+/// For each neighbour that differs along the given number of axes, the voxels between it and the centre, both excluded.
 const fn shared<const N: usize>(axes: usize) -> [u32; N] {
     let mut shared = [0; N];
     let mut found = 0;
@@ -72,14 +73,14 @@ impl Cube {
         self.0.is_power_of_two()
     }
 
-    /// Whether the Euler number stays what it is if the voxel in the middle goes: of the closed cube that it is, the corners,
-    /// edges and faces that no neighbour shares go with it.
+    /// Whether removing the centre voxel keeps the Euler number: with the closed cube, the corners, edges and faces
+    /// that no neighbour shares are removed.
     pub(crate) fn keeps_euler_number(self) -> bool {
         let own = |parts: &[u32]| parts.iter().filter(|shared| self.0 & **shared == 0).count() as i32;
         own(&CORNERS) - own(&EDGES) + own(&FACES) == 1
     }
 
-    /// Whether the neighbours are connected among themselves, at least at corners. None are.
+    /// Whether the neighbours are connected among themselves, at least at corners; false without neighbours.
     pub(crate) fn is_connected(self) -> bool {
         let mut reached = self.0 & self.0.wrapping_neg();
         loop {
@@ -97,7 +98,7 @@ impl Cube {
         }
     }
 
-    /// Whether the voxel in the middle may go when a mask is thinned.
+    /// Whether thinning may remove the centre voxel.
     pub(crate) fn is_deletable(self) -> bool {
         !self.is_end() && self.keeps_euler_number() && self.is_connected()
     }
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_neighbour_across_is_not_connected_through_the_middle() {
+    fn opposite_neighbours_are_not_connected_through_the_centre() {
         let rows = |bits: u32| std::array::from_fn(|row| bits >> (3 * row) & 7);
         assert!(!Cube::new(rows(1 << 4 | 1 << 22)).is_connected());
         assert!(!Cube::new(rows(1 | 1 << 26)).is_connected());
@@ -117,12 +118,12 @@ mod tests {
     }
 
     #[test]
-    fn the_middle_of_a_line_and_of_a_plane_must_stay_and_a_lump_may_be_planed() {
+    fn the_centre_of_a_line_and_of_a_plane_must_stay_and_a_surface_may_be_thinned() {
         let rows = |bits: u32| std::array::from_fn(|row| bits >> (3 * row) & 7);
         assert!(!Cube::new(rows(1 << 12 | 1 << 14)).is_deletable());
         let plane = 0b111_101_111 << 9;
         assert!(!Cube::new(rows(plane)).keeps_euler_number());
-        // All that is not above.
+        // Everything below the top layer.
         assert!(Cube::new(rows(plane | 0o777 << 18)).is_deletable());
         assert!(Cube::new(rows(1 << 12)).is_end());
     }

@@ -1,4 +1,4 @@
-//! Erosion and dilation by the voxels around each voxel.
+//! Erosion and dilation by the neighbours of each voxel.
 
 use plimsoll_memory::{Budget, Mapped};
 
@@ -9,14 +9,14 @@ use crate::rows::{WORD, words};
 use crate::workers::each;
 use crate::{Connectivity, Label, MorphologyError};
 
-/// Erodes a mask of `shape` (depth, height, width) `iterations` times: a voxel of `eroded` is true if it and all its neighbours
-/// are foreground. What is outside of the volume counts as background, as for `scipy.ndimage.binary_erosion`; along an axis of
-/// one voxel there are no neighbours, so that an image, of depth 1, is eroded as one.
+/// Erodes a mask of `shape` (depth, height, width) `iterations` times: a voxel of `eroded` is true if it and all its
+/// neighbours are foreground. Voxels out of bounds count as background, as in `scipy.ndimage.binary_erosion`; an axis
+/// of one voxel has no neighbours, so a volume of depth 1 is eroded as an image.
 ///
-/// Takes a quarter of a byte per voxel, and up to 16 bytes per row, from `budget`.
+/// Uses a quarter of a byte per voxel and up to 16 bytes per row from `budget`.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are no threads, or the memory is not to be had.
+/// If a length does not fit the shape, there are no threads, or the memory is not available.
 pub fn erode<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -78,7 +78,7 @@ fn repeat<L: Label>(
     Ok(())
 }
 
-/// Dilates a mask; `other` has its shape and any contents, and has others afterwards.
+/// Dilates a mask; `other` is scratch of the same shape.
 pub(crate) fn grow<'a>(
     bits: &mut BitVolume<'a>,
     other: &mut BitVolume<'a>,
@@ -92,7 +92,7 @@ pub(crate) fn grow<'a>(
     }
 }
 
-/// Joins each voxel with its neighbours, on several threads.
+/// One dilation: ORs each voxel with its neighbours, on several threads.
 fn once(
     from: &BitVolume<'_>,
     to: &mut BitVolume<'_>,
@@ -126,7 +126,7 @@ fn join_row(
             if differ > connectivity.axes() || (dz != 1 && depth == 1) || (dy != 1 && height == 1) {
                 continue;
             }
-            // Nothing, where it is outside.
+            // `None` out of bounds.
             let row = from.row((z + dz).wrapping_sub(1), (y + dy).wrapping_sub(1));
             let spread = width > 1 && connectivity.axes() > differ;
             let mut left = 0;
@@ -143,7 +143,7 @@ fn join_row(
             first = false;
         }
     }
-    // A dilation reaches behind the last voxel.
+    // A dilation sets bits past the end of the row.
     let idle = to.len() * WORD - width;
     if let Some(last) = to.last_mut() {
         *last = *last << idle >> idle;

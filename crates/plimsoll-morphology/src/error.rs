@@ -1,11 +1,11 @@
-//! What can be wrong with what a caller hands over.
+//! Errors of operations on masks.
 
 use plimsoll_memory::MapError;
 
-/// Why an operation on a mask could not be done.
+/// Why an operation on a mask failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MorphologyError {
-    /// A buffer has not one element per voxel.
+    /// A buffer's length is not the number of voxels.
     #[error("{buffer} has {found} elements, but the shape {shape:?} has {needed} voxels")]
     Length {
         /// Which buffer.
@@ -20,9 +20,9 @@ pub enum MorphologyError {
     /// The scratch buffer is too small.
     #[error("the scratch buffer has {found} bytes, but {needed} are needed")]
     Scratch {
-        /// What it has.
+        /// Its bytes.
         found: usize,
-        /// What it takes.
+        /// The bytes needed.
         needed: usize,
     },
     /// The shape has more voxels than this machine can address.
@@ -31,7 +31,7 @@ pub enum MorphologyError {
         /// The shape: depth, height, width.
         shape: [usize; 3],
     },
-    /// Voxels are to be numbered in 32 bits, and there are more.
+    /// There are more voxels than 32 bits can number.
     #[error(
         "the shape {shape:?} has {voxels} voxels, more than the {} that can be numbered in 32 bits",
         u32::MAX
@@ -51,23 +51,23 @@ pub enum MorphologyError {
         /// The spacing: depth, height, width, in millimetres.
         spacing: [f64; 3],
     },
-    /// No threads to work with.
+    /// The number of threads is 0.
     #[error("0 threads were given to work with")]
     NoThreads,
-    /// Memory for intermediate results was not to be had.
+    /// Memory for intermediate results is not available.
     #[error(transparent)]
     Memory(#[from] MapError),
 }
 
 impl MorphologyError {
-    /// A way out, where there is one.
+    /// A remedy to suggest to the user, if there is one.
     pub fn hint(&self) -> Option<String> {
         match self {
             MorphologyError::Length { needed, .. } => {
                 Some(format!("give it {needed} elements in the order depth, height, width"))
             }
             MorphologyError::Scratch { needed, .. } => {
-                Some(format!("ask `scratch_bytes` with the same settings; it says {needed} here"))
+                Some(format!("use `scratch_bytes` with the same settings; it returns {needed} here"))
             }
             MorphologyError::TooManyVoxels { .. } => Some("crop the volume to the box of its labels".into()),
             MorphologyError::Spacing { .. } => {

@@ -1,4 +1,4 @@
-//! Euler number and Betti numbers.
+//! The Euler number and the Betti numbers of a mask.
 
 use plimsoll_memory::{Budget, Mapped};
 
@@ -8,12 +8,12 @@ use crate::fill::{Border, join_border};
 use crate::forest::Forest;
 use crate::grid::{check_length, check_numbered};
 use crate::rows::{Rows, WORD};
-use crate::runs::Kind;
+use crate::runs::RunKind;
 use crate::slabs::Slabs;
 use crate::{Connectivity, Label, MorphologyError};
 
-/// What counts as connected when holes are counted. The background is connected in the other way, or else a surface would not
-/// have two sides. In an image, of depth 1, these are 4 and 8 neighbours.
+/// The connectivity of foreground and background when holes are counted. The background has the dual connectivity, so
+/// that closed surfaces separate inside from outside. In an image, of depth 1, these are 4 and 8 neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Topology {
     /// Foreground voxels that share a face; the background is connected at corners.
@@ -38,7 +38,7 @@ impl Topology {
     }
 }
 
-/// How many holes of each dimension a mask has.
+/// The number of holes of a mask in each dimension.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Betti {
     /// b₀: components of the foreground.
@@ -49,14 +49,15 @@ pub struct Betti {
     pub cavities: u64,
 }
 
-/// The Euler number of a mask of `shape` (depth, height, width): components − tunnels + cavities. Takes an eighth of a byte per
-/// voxel, and up to 8 bytes per row, from `budget`.
+/// The Euler number of a mask of `shape` (depth, height, width): components − tunnels + cavities. Uses an eighth of a
+/// byte per voxel and up to 8 bytes per row from `budget`.
 ///
-/// Voxels that are connected at corners are taken as closed cubes, whose corners − edges + faces − cubes are counted; those
-/// that are connected at faces only as points, − lines between neighbours, + squares of four and − cubes of eight.
+/// With [`Topology::Corners`] voxels are closed cubes, and the number is that of corners − edges + faces − cubes. With
+/// [`Topology::Faces`] voxels are points, and it is that of points − lines between neighbours + squares of four − cubes
+/// of eight.
 ///
 /// # Errors
-/// If the mask does not fit the shape or the memory is not to be had.
+/// If the mask does not fit the shape or the memory is not available.
 pub fn euler_number<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -71,12 +72,12 @@ pub fn euler_number<L: Label>(
     Ok(count(&BitVolume::read(&mask, shape, &mut Carver::new(&mut memory)), topology))
 }
 
-/// The Betti numbers of a mask of `shape` (depth, height, width). Takes 4 bytes per voxel, an eighth of that for bits, and 16
-/// bytes per voxel of one slice and thread, from `budget`.
+/// The Betti numbers of a mask of `shape` (depth, height, width). Uses 4 bytes per voxel, an eighth of a byte for bits,
+/// and 16 bytes per voxel of a slice and thread, from `budget`.
 ///
 /// # Errors
-/// If the mask does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the memory is
-/// not to be had.
+/// If the mask does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
+/// memory is not available.
 pub fn betti_numbers<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -99,20 +100,20 @@ pub fn betti_numbers<L: Label>(
     let parents = carver.take::<u32>(mask.len());
     let work = carver.rest();
     let euler = count(&BitVolume::read(&mask, shape, &mut Carver::new(work)), topology);
-    let mut trees = |kind: Kind, connectivity: Connectivity| {
+    let mut trees = |kind: RunKind, connectivity: Connectivity| {
         trees(&mask, shape, kind, connectivity, parents, work, threads)
     };
-    let components = trees(Kind::Foreground, topology.foreground());
-    let cavities = trees(Kind::Background, topology.background());
+    let components = trees(RunKind::Foreground, topology.foreground());
+    let cavities = trees(RunKind::Background, topology.background());
     let tunnels = (components + cavities) as i64 - euler;
     Ok(Betti { components, tunnels: tunnels.unsigned_abs(), cavities })
 }
 
-/// The components of the foreground, or those of the background that do not reach the border.
+/// Counts the components of the foreground, or those of the background that do not reach the border.
 fn trees(
     mask: &dyn Rows,
     shape: [usize; 3],
-    kind: Kind,
+    kind: RunKind,
     connectivity: Connectivity,
     parents: &mut [u32],
     work: &mut [u8],
@@ -122,8 +123,8 @@ fn trees(
     slabs.grow(connectivity, parents);
     let mut forest = Forest::new(parents, 0);
     let outside = match kind {
-        Kind::Background => join_border(&mut slabs, shape, Border::All, &mut forest),
-        Kind::Foreground | Kind::Label => None,
+        RunKind::Background => join_border(&mut slabs, shape, Border::All, &mut forest),
+        RunKind::Foreground | RunKind::Label => None,
     };
     let mut count = 0;
     for slab in slabs.iter_mut() {
@@ -136,13 +137,13 @@ fn trees(
     count
 }
 
-/// Walks over all places where up to eight voxels meet, row by row.
+/// Visits all lattice points where up to eight voxels meet, row by row.
 fn count(bits: &BitVolume<'_>, topology: Topology) -> i64 {
     let [depth, height, width] = bits.shape();
     let mut euler = 0;
     for z in 0..=depth {
         for y in 0..=height {
-            // Before the first row or slice, and behind the last, there is nothing.
+            // Rows and slices out of bounds are background.
             let row = |z: usize, y: usize| bits.row(z, y);
             let rows = [
                 row(z.wrapping_sub(1), y.wrapping_sub(1)),
@@ -156,21 +157,21 @@ fn count(bits: &BitVolume<'_>, topology: Topology) -> i64 {
     euler
 }
 
-/// The share of one row of meeting places: the rows of voxels (above, before), (above, here), (here, before) and (here, here),
-/// where above and before are one less in depth and height.
+/// The contribution of one row of lattice points: the rows of voxels (above, before), (above, here), (here, before) and
+/// (here, here), where above and before are one less in depth and height.
 fn count_row(rows: [Option<&[u64]>; 4], width: usize, topology: Topology) -> i64 {
     let mut counter = Counter::default();
     for at in 0..width.div_ceil(WORD) {
         let [a, b, c, d] = rows.map(|row| row.map_or(0, |row| row[at]));
         match topology {
-            // A corner, edge or face is there if any voxel at it is.
+            // A corner, edge or face exists if any voxel at it does.
             Topology::Corners => counter.add([a | b | c | d, b | d, c | d, d], |word, left| word | left),
-            // A cube, square or line is there if all voxels at it are.
+            // A cube, square or line exists if all voxels at it do.
             Topology::Faces => counter.add([a & b & c & d, b & d, c & d, d], |word, left| word & left),
         }
     }
     if topology == Topology::Corners && width.is_multiple_of(WORD) {
-        // What is behind the last voxel of a row that fills its words.
+        // The lattice point past the last voxel of a row that fills its words.
         counter.add([0; 4], |word, left| word | left);
     }
     let [four, slices, rows, voxels] = counter.along;
@@ -185,12 +186,12 @@ fn count_row(rows: [Option<&[u64]>; 4], width: usize, topology: Topology) -> i64
     }
 }
 
-/// Counts bits of four rows, and of each row joined with itself one voxel on.
+/// Counts the bits of four rows, and of each row combined with itself shifted by one voxel.
 #[derive(Default)]
 struct Counter {
     along: [i64; 4],
     across: [i64; 4],
-    /// The last bit of each row's word before.
+    /// The last bit of the preceding word of each row.
     left: [u64; 4],
 }
 

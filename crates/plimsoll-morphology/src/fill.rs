@@ -1,24 +1,24 @@
-//! Holes, filled.
+//! Filling holes.
 
 use plimsoll_memory::{Budget, Mapped};
 
 use crate::carve::{Carver, bytes_of, sum};
 use crate::forest::Forest;
 use crate::grid::{check_length, check_numbered};
-use crate::runs::Kind;
+use crate::runs::RunKind;
 use crate::slabs::Slabs;
 use crate::{Connectivity, Label, MorphologyError};
 
-/// Fills the holes of a mask of `shape` (depth, height, width): each voxel of `filled` becomes true if it is foreground, or if
-/// it is in a component of the background, connected as `background` says, that does not reach the border of the volume. With
-/// [`Connectivity::Faces`] as `scipy.ndimage.binary_fill_holes`. An axis of one voxel has no border, so that an image, of depth
-/// 1, is filled as one.
+/// Fills the holes of a mask of `shape` (depth, height, width): each voxel of `filled` becomes true if it is
+/// foreground, or if it is in a component of the background, connected as `background` says, that does not reach the
+/// border of the volume. With [`Connectivity::Faces`] as `scipy.ndimage.binary_fill_holes`. An axis of one voxel has no
+/// border, so a volume of depth 1 is filled as an image.
 ///
-/// Beside the output it takes 4 bytes per voxel, and 16 bytes per voxel of one slice and thread, from `budget`.
+/// Uses 4 bytes per voxel and 16 bytes per voxel of a slice and thread from `budget`, beside the output.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the memory is
-/// not to be had.
+/// If a length does not fit the shape, there are more voxels than 32 bits can number, there are no threads, or the
+/// memory is not available.
 pub fn fill_holes<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -40,7 +40,7 @@ pub fn fill_holes<L: Label>(
     let mut memory = Mapped::<u8>::zeroed(budget, "holes of a mask", bytes)?;
     let mut carver = Carver::new(&mut memory);
     let parents = carver.take::<u32>(mask.len());
-    let mut slabs = Slabs::new(&mask, Kind::Background, shape, threads, carver.rest());
+    let mut slabs = Slabs::new(&mask, RunKind::Background, shape, threads, carver.rest());
     slabs.grow(background, parents);
 
     let mut forest = Forest::new(parents, 0);
@@ -58,16 +58,16 @@ pub fn fill_holes<L: Label>(
     Ok(())
 }
 
-/// Where a volume has a border.
+/// Which axes of a volume have a border.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Border {
     /// At both ends of each axis.
     All,
-    /// Of an axis of one voxel not even there.
+    /// Not along axes of one voxel.
     Thick,
 }
 
-/// Makes one tree of all that reaches the border. Its root, if there is such a tree.
+/// Joins all trees that reach the border. Returns the root of the joined tree, if there is one.
 pub(crate) fn join_border(
     slabs: &mut Slabs<'_>,
     shape: [usize; 3],

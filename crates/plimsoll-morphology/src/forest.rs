@@ -1,4 +1,4 @@
-//! Runs that are joined into trees, each by a pointer to an earlier run, in the very buffer that takes the result.
+//! A union-find forest of runs, stored in place in the output buffer: each run points to an earlier run of its tree.
 
 use std::ops::Range;
 
@@ -6,11 +6,11 @@ use crate::Connectivity;
 use crate::carve::{Carver, bytes_of, sum};
 use crate::runs::{Run, RunReader, touching};
 
-/// A run is known by its first voxel; at that voxel stands the number of the first voxel of an earlier run of the same tree,
-/// or its own number, if it is the tree's first. What stands at other voxels means nothing.
+/// A run is identified by its first voxel, whose element is the number of the first voxel of an earlier run of the same
+/// tree, or its own number if it is the root. Other elements are unspecified.
 pub(crate) struct Forest<'a> {
     parents: &'a mut [u32],
-    /// The number of the first voxel in `parents`.
+    /// The number of the first voxel of `parents`.
     base: usize,
 }
 
@@ -20,12 +20,12 @@ impl<'a> Forest<'a> {
         Forest { parents, base }
     }
 
-    /// Plants a run as a tree of its own.
+    /// Adds a run as a tree of its own.
     pub(crate) fn plant(&mut self, voxel: usize) {
         self.parents[voxel - self.base] = voxel as u32;
     }
 
-    /// The first run of the tree that a run is in.
+    /// The root of the tree that a run is in.
     pub(crate) fn root(&mut self, voxel: usize) -> usize {
         let mut at = voxel - self.base;
         loop {
@@ -33,20 +33,20 @@ impl<'a> Forest<'a> {
             if parent == at {
                 return at + self.base;
             }
-            // Halves the path for the next who asks.
+            // Path halving, for later lookups.
             self.parents[at] = self.parents[parent];
             at = self.parents[at] as usize - self.base;
         }
     }
 
-    /// Makes one tree of the trees of two runs.
+    /// Joins the trees of two runs.
     pub(crate) fn join(&mut self, a: usize, b: usize) {
         let (a, b) = (self.root(a), self.root(b));
         self.parents[a.max(b) - self.base] = a.min(b) as u32;
     }
 }
 
-/// The runs of two slices, a row after the other.
+/// The runs of two slices, row by row.
 pub(crate) struct SliceRuns<'a> {
     /// Room for `width` runs per row.
     runs: &'a mut [Run],
@@ -56,7 +56,7 @@ pub(crate) struct SliceRuns<'a> {
 }
 
 impl<'a> SliceRuns<'a> {
-    /// What the runs of slices of `height` × `width` take at most.
+    /// The largest number of bytes of the runs of two slices of `height` × `width`.
     pub(crate) fn bytes(height: usize, width: usize) -> usize {
         sum([bytes_of::<Run>(2 * height * width), bytes_of::<u32>(2 * height)])
     }
@@ -80,7 +80,7 @@ impl<'a> SliceRuns<'a> {
         }
     }
 
-    /// Plants the runs of some slices and joins those that touch.
+    /// Adds the runs of some slices and joins those that touch.
     pub(crate) fn grow(
         &mut self,
         reader: &mut RunReader<'_>,
@@ -105,7 +105,7 @@ impl<'a> SliceRuns<'a> {
         }
     }
 
-    /// Joins the runs of slices `z` and `z − 1`, which have been planted.
+    /// Joins the runs of slices `z` and `z − 1`, which have been added.
     pub(crate) fn graft(
         &mut self,
         reader: &mut RunReader<'_>,

@@ -1,4 +1,4 @@
-//! The grid that a mask lies on: how many voxels along each axis, and how far apart.
+//! Checks of shapes and spacings.
 
 use crate::MorphologyError;
 
@@ -15,10 +15,10 @@ pub(crate) fn voxels(shape: [usize; 3]) -> Result<usize, MorphologyError> {
         .ok_or(MorphologyError::TooLarge { shape })
 }
 
-/// That a buffer has one element per voxel.
+/// Checks that a buffer has one element per voxel.
 ///
 /// # Errors
-/// If it has not.
+/// If its length differs.
 pub(crate) fn check_length(
     buffer: &'static str,
     found: usize,
@@ -28,7 +28,7 @@ pub(crate) fn check_length(
     if found == needed { Ok(()) } else { Err(MorphologyError::Length { buffer, found, needed, shape }) }
 }
 
-/// That voxels, and one more number, can be told apart in 32 bits.
+/// Checks that 32 bits can number all voxels, with one value to spare.
 ///
 /// # Errors
 /// If there are too many.
@@ -37,7 +37,8 @@ pub(crate) fn check_numbered(shape: [usize; 3]) -> Result<(), MorphologyError> {
     if voxels < u32::MAX as usize { Ok(()) } else { Err(MorphologyError::TooManyVoxels { voxels, shape }) }
 }
 
-/// That a spacing is positive and finite, and that all squared distances of the grid are within the range of `f32`.
+/// Checks that a spacing is positive and finite, and that all squared distances of the grid are within the range of
+/// `f32`.
 ///
 /// # Errors
 /// If it is not.

@@ -1,4 +1,4 @@
-//! What a voxel of a mask may be.
+//! The element types of masks.
 
 /// A voxel's label. The default value is the background.
 pub trait Label: Copy + Eq + Default + Send + Sync + sealed::Sealed {
@@ -13,7 +13,7 @@ pub trait Label: Copy + Eq + Default + Send + Sync + sealed::Sealed {
 }
 
 mod sealed {
-    /// Keeps [`super::Label`] to the types of this file.
+    /// Seals [`super::Label`] to the types of this file.
     pub trait Sealed {}
 }
 

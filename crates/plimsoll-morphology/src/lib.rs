@@ -1,4 +1,4 @@
-//! Voxel geometry of masks.
+//! Morphology, topology and distances of masks.
 //!
 //! Masks are slices of [`Label`]s in the order depth, height, width; spacing is in millimetres in the same order.
 

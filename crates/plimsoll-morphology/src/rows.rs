@@ -1,6 +1,6 @@
-//! A mask of any type of label, as algorithms see it: rows of bits, and numbers.
+//! Access to a mask of any label type by rows: as bits, and as numbers.
 //!
-//! Algorithms are compiled once and not once per type of label, so they ask for rows through [`Rows`].
+//! Algorithms are compiled once and not per label type, so they read rows through the trait object [`Rows`].
 
 use crate::Label;
 use crate::simd::{Instructions, Kernel, LANES, Simd};
@@ -8,33 +8,33 @@ use crate::simd::{Instructions, Kernel, LANES, Simd};
 /// The bits of a word.
 pub(crate) const WORD: usize = u64::BITS as usize;
 
-/// What [`Bits::soles`] says of a piece of several labels.
+/// The value of [`Bits::soles`] for a piece with several labels.
 pub(crate) const SEVERAL: u32 = u32::MAX;
 
-/// Words for a row.
+/// The number of words of a row.
 pub(crate) fn words(width: usize) -> usize {
     width.div_ceil(WORD)
 }
 
-/// Rows as bits, each of [`words`] elements; the first voxel of a row is the lowest bit of the first, and bits behind the last
-/// voxel are 0.
+/// Rows as bits, each of [`words`] elements; the first voxel of a row is the lowest bit of the first, and bits past the
+/// last voxel are 0.
 pub(crate) struct Bits<'a> {
     /// Whether a voxel is foreground.
     pub(crate) foreground: &'a mut [u64],
-    /// Whether a voxel's label differs from its left neighbour's; nothing if nobody wants to know.
+    /// Whether a voxel's label differs from its left neighbour's; `None` if not needed.
     pub(crate) boundary: Option<&'a mut [u64]>,
-    /// For each [`LANES`] voxels of a row, or what is left at its end, their only label beside the background; 0 if all are
-    /// background, [`SEVERAL`] if there are more. Nothing if nobody wants to know.
+    /// For each [`LANES`] voxels of a row, or the rest at its end, their only label beside the background; 0 if all are
+    /// background, [`SEVERAL`] if there are several. `None` if not needed.
     pub(crate) soles: Option<&'a mut [u32]>,
 }
 
-/// A mask by rows.
+/// A mask that is read by rows.
 pub(crate) trait Rows: Sync {
-    /// As many rows from voxel `start` as there is room for, with boundaries between all labels or only between foreground and
-    /// background.
+    /// Reads as many rows from voxel `start` as `bits` has room for, with boundaries between all labels or only between
+    /// foreground and background.
     fn bits(&self, instructions: Instructions, start: usize, width: usize, all_labels: bool, bits: Bits<'_>);
 
-    /// The labels of up to [`LANES`] voxels from `start`; what is left repeats the last of them.
+    /// The labels of up to [`LANES`] voxels from `start`; the remaining lanes repeat the last one.
     fn numbers(&self, start: usize, lanes: &mut [u32; LANES], busy: usize);
 
     /// The label of a voxel.
@@ -108,7 +108,7 @@ fn read_foreground<L: Label, S: Simd>(row: &[L], foreground: &mut [u64]) {
 
 #[inline(always)]
 fn label_boundaries<L: Label, S: Simd>(row: &[L], boundary: &mut [u64]) {
-    // The first voxel's left neighbour is like itself.
+    // The first voxel has no boundary on its left.
     let mut left = 0;
     for (at, word) in boundary.iter_mut().enumerate() {
         let (here, right) = (&row[at * WORD..], &row[at * WORD + 1..]);
@@ -137,27 +137,27 @@ fn only_labels<L: Label>(row: &[L], foreground: &[u64], soles: &mut [u32]) {
 #[inline(always)]
 fn only_label<L: Label>(labels: &[L], inside: u32) -> u32 {
     let Some(first) = labels.get(inside.trailing_zeros() as usize) else { return 0 };
-    // All are looked at, so that it is done for many at a time.
+    // No early exit, so that the loop vectorises.
     let other = labels.iter().fold(false, |other, label| other | (label != first) & label.is_foreground());
     if other { SEVERAL } else { first.number() }
 }
 
 #[inline(always)]
 fn foreground_boundaries(width: usize, foreground: &[u64], boundary: &mut [u64]) {
-    // The first voxel's left neighbour is like itself.
+    // The first voxel has no boundary on its left.
     let mut left = foreground[0] & 1;
     for (boundary, foreground) in boundary.iter_mut().zip(foreground) {
         *boundary = foreground ^ (foreground << 1 | left);
         left = foreground >> (WORD - 1);
     }
-    // The voxel behind the last has no label that could differ.
+    // There is no boundary past the last voxel.
     let idle = boundary.len() * WORD - width;
     if let Some(last) = boundary.last_mut() {
         *last = *last << idle >> idle;
     }
 }
 
-/// Up to as many bits as a word has.
+/// Packs up to [`WORD`] bits into a word.
 #[inline(always)]
 fn few_bits(flags: impl Iterator<Item = bool>) -> u64 {
     flags.enumerate().fold(0, |word, (at, flag)| word | u64::from(flag) << at)

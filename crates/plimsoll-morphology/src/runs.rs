@@ -1,4 +1,4 @@
-//! Rows as runs of voxels that belong together, and which runs of two rows touch.
+//! Rows as runs of equal voxels, and which runs of two rows touch.
 
 use crate::carve::{Carver, bytes_of};
 use crate::rows::{Bits, Rows, WORD, words};
@@ -12,21 +12,21 @@ pub(crate) struct Run {
     pub(crate) end: u32,
 }
 
-/// Which voxels belong together.
+/// Which voxels form runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum RunKind {
     /// All but background.
     Foreground,
     /// Background.
     Background,
-    /// Those of the same label other than background.
+    /// Voxels of the same label other than background.
     Label,
 }
 
 /// Reads the runs of slices.
 pub(crate) struct RunReader<'a> {
     mask: &'a dyn Rows,
-    kind: Kind,
+    kind: RunKind,
     height: usize,
     width: usize,
     instructions: Instructions,
@@ -35,7 +35,7 @@ pub(crate) struct RunReader<'a> {
 }
 
 impl<'a> RunReader<'a> {
-    /// What a reader of slices of `height` × `width` takes: a slice of bits, twice.
+    /// The bytes of a reader of slices of `height` × `width`: a slice of bits, twice.
     pub(crate) fn bytes(height: usize, width: usize) -> usize {
         2 * bytes_of::<u64>(height * words(width))
     }
@@ -43,7 +43,7 @@ impl<'a> RunReader<'a> {
     /// A reader of slices of `height` × `width`.
     pub(crate) fn new(
         mask: &'a dyn Rows,
-        kind: Kind,
+        kind: RunKind,
         height: usize,
         width: usize,
         carver: &mut Carver<'a>,
@@ -58,16 +58,16 @@ impl<'a> RunReader<'a> {
     pub(crate) fn read(&mut self, z: usize) {
         let start = z * self.height * self.width;
         let bits = Bits { foreground: self.foreground, boundary: Some(self.boundary), soles: None };
-        self.mask.bits(self.instructions, start, self.width, self.kind == Kind::Label, bits);
+        self.mask.bits(self.instructions, start, self.width, self.kind == RunKind::Label, bits);
     }
 
-    /// The runs of row `y` of the slice that was read last, from left to right.
+    /// The runs of row `y` of the current slice, from left to right.
     pub(crate) fn row(&self, y: usize) -> impl Iterator<Item = Run> {
         let words = words(self.width);
         let foreground = &self.foreground[y * words..(y + 1) * words];
         let boundary = &self.boundary[y * words..(y + 1) * words];
         let width = self.width as u32;
-        let wanted = self.kind != Kind::Background;
+        let wanted = self.kind != RunKind::Background;
         let ends = boundary
             .iter()
             .enumerate()
@@ -87,13 +87,13 @@ impl<'a> RunReader<'a> {
         (self.height, self.width)
     }
 
-    /// Whether the voxels with these numbers belong together if they touch.
+    /// Whether the voxels with these numbers belong to the same component if they touch.
     pub(crate) fn same(&self, a: usize, b: usize) -> bool {
-        self.kind != Kind::Label || self.mask.number(a) == self.mask.number(b)
+        self.kind != RunKind::Label || self.mask.number(a) == self.mask.number(b)
     }
 }
 
-/// The places of the bits that are set in a word.
+/// The positions of the set bits of a word.
 struct Places {
     first: u32,
     bits: u64,
@@ -125,7 +125,7 @@ pub(crate) fn touching(a: &[Run], b: &[Run], diagonal: bool, mut meet: impl FnMu
             i += 1;
             continue;
         }
-        // Runs of different labels follow each other without a gap; then both may touch the other's next.
+        // Runs of different labels may be adjacent; then each may touch the other's successor.
         if left.end == right.end
             && let Some(next) = a.get(i + 1)
             && touch(next, right)

@@ -1,4 +1,4 @@
-//! A volume cut into slabs of slices, one per thread, whose runs are made into one forest.
+//! A volume divided into slabs of slices, one per thread, whose runs are joined into one forest.
 
 use std::ops::Range;
 
@@ -6,10 +6,10 @@ use crate::Connectivity;
 use crate::carve::{Carver, sum};
 use crate::forest::{Forest, SliceRuns};
 use crate::rows::Rows;
-use crate::runs::{Kind, Run, RunReader};
+use crate::runs::{Run, RunKind, RunReader};
 use crate::workers::each;
 
-/// Slices that one thread takes, and what it takes them with.
+/// The slices of one thread, and its buffers.
 pub(crate) struct Slab<'a> {
     slices: Range<usize>,
     reader: RunReader<'a>,
@@ -28,23 +28,24 @@ fn thickness(depth: usize, threads: usize) -> usize {
     depth.div_ceil(threads)
 }
 
-/// What the work on one slab takes.
+/// The bytes needed for one slab.
 fn slab_bytes(height: usize, width: usize) -> usize {
     sum([RunReader::bytes(height, width), SliceRuns::bytes(height, width)])
 }
 
 impl<'a> Slabs<'a> {
-    /// The memory that slabs of `shape` for `threads` threads take: 16 bytes and a little per voxel of a slice, and thread.
+    /// The bytes that slabs of `shape` need for `threads` threads: slightly more than 16 per voxel of a slice and
+    /// thread.
     pub(crate) fn bytes(shape: [usize; 3], threads: usize) -> usize {
         let [depth, height, width] = shape;
         depth.div_ceil(thickness(depth, threads)).saturating_mul(slab_bytes(height, width))
     }
 
-    /// Cuts a volume of at least one voxel into slabs for at least one thread. `memory` has [`Slabs::bytes`] bytes from the
-    /// start of a cache line.
+    /// Divides a volume of at least one voxel into slabs for at least one thread. `memory` has [`Slabs::bytes`] bytes,
+    /// aligned to a cache line.
     pub(crate) fn new(
         mask: &'a dyn Rows,
-        kind: Kind,
+        kind: RunKind,
         shape: [usize; 3],
         threads: usize,
         memory: &'a mut [u8],
@@ -64,7 +65,7 @@ impl<'a> Slabs<'a> {
         Slabs { slabs, voxels: thickness * height * width }
     }
 
-    /// Plants all runs in `parents`, which has one element per voxel, and joins those that touch.
+    /// Adds all runs to `parents`, which has one element per voxel, and joins those that touch.
     pub(crate) fn grow(&mut self, connectivity: Connectivity, parents: &mut [u32]) {
         self.each(parents, |slab, parents| {
             let (height, width) = slab.reader.shape();
@@ -89,7 +90,7 @@ impl<'a> Slabs<'a> {
 }
 
 impl Slab<'_> {
-    /// Calls `visit` for each row with its place (depth, height), the number of its first voxel, and its runs.
+    /// Calls `visit` for each row with its position (depth, height), the number of its first voxel, and its runs.
     pub(crate) fn rows(
         &mut self,
         mut visit: impl FnMut((usize, usize), usize, &mut dyn Iterator<Item = Run>),

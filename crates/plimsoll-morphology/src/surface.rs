@@ -1,10 +1,10 @@
-//! The areas of surface elements.
+//! Areas and lengths of surface elements, by neighbourhood code.
 //!
-//! A cell between eight voxels holds the part of the surface that marching cubes (Lorensen and Cline, 1987) puts there: the
-//! corners that are foreground, or those that are background where they are fewer, are cut off from the others, each group of
-//! corners that are joined by edges on its own, by a polygon through the midpoints of the edges that lead away from it. Such a
-//! polygon need not be flat, so its area depends on how it is cut into triangles; DeepMind's surface-distance, whose numbers
-//! the field compares, has the cut that gives the greatest area in a cube, and so has this.
+//! A cell between eight voxels holds the part of the surface that marching cubes (Lorensen and Cline, 1987) puts there:
+//! the foreground corners, or the background ones where they are fewer, are separated from the others: each group of
+//! corners connected by edges is cut off by a polygon through the midpoints of the edges that leave it. Such a polygon
+//! need not be planar, so its area depends on its triangulation. This is the one with the largest area in a cube, as in
+//! DeepMind's surface-distance, the field's reference.
 
 use crate::MorphologyError;
 use crate::grid::check_spacing;
@@ -35,7 +35,7 @@ pub fn contour_lengths(spacing: [f64; 2]) -> Result<[f64; 16], MorphologyError> 
         0b0000 | 0b1111 => 0.0,
         0b0011 | 0b1100 => width,
         0b0101 | 0b1010 => height,
-        // Two opposite pixels are cut off one by one.
+        // Two diagonally opposite pixels are cut off separately.
         0b0110 | 0b1001 => 2.0 * diagonal,
         _ => diagonal,
     }))
@@ -69,7 +69,7 @@ fn are_joined(a: Corner, b: Corner) -> bool {
     (0..3).filter(|axis| a[*axis] != b[*axis]).count() == 1
 }
 
-/// The midpoints of the edges that lead away from a group of corners, in order around it.
+/// The midpoints of the edges that leave a group of corners, in cyclic order.
 fn outline(group: &[Corner]) -> Vec<Point> {
     let edges = group.iter().flat_map(|from| {
         let to = (0..8).map(corner).filter(|to| are_joined(*from, *to) && !group.contains(to));
@@ -78,7 +78,7 @@ fn outline(group: &[Corner]) -> Vec<Point> {
     let mut rest: Vec<Point> = edges.collect();
     let mut outline: Vec<Point> = rest.pop().into_iter().collect();
     while let Some(last) = outline.last() {
-        // The outline crosses from face to face, and each face has exactly two of the edges.
+        // The polygon passes from face to face, and each face has exactly two of the edges.
         let Some(next) = rest.iter().position(|point| share_a_face(last, point)) else { break };
         outline.push(rest.remove(next));
     }
@@ -89,8 +89,7 @@ fn share_a_face(a: &Point, b: &Point) -> bool {
     (0..3).any(|axis| a[axis] == b[axis] && (a[axis] == 0.0 || a[axis] == 1.0))
 }
 
-/// The area of a polygon in a cube of side 1, cut into triangles so that it is the greatest, and that of the same triangles for
-/// a spacing.
+/// The area of the triangulation of a polygon that is largest in the unit cube, in the unit cube and for a spacing.
 fn greatest_cut(polygon: &[Point], spacing: [f64; 3]) -> (f64, f64) {
     let (Some(first), Some(last)) = (polygon.first(), polygon.last()) else { return (0.0, 0.0) };
     let cuts = (1..polygon.len().saturating_sub(1)).map(|middle| {

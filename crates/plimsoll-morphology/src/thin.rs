@@ -1,8 +1,8 @@
 //! Thinning to a skeleton.
 //!
-//! Layer by layer, from one side after the other, voxels go that are not needed: whose going joins nothing, parts nothing, and
-//! closes or opens no tunnel or cavity, and which are not the end of a line. All that may go at the beginning of a layer are
-//! found first, on several threads; then one after the other goes if that is still so.
+//! Voxels are removed layer by layer, from each side in turn, if they are simple points: removing them changes no
+//! component, tunnel or cavity, and they are not the end of a line. The candidates of a layer are found first, on
+//! several threads; then they are checked again and removed one after the other.
 
 use plimsoll_memory::{Budget, Mapped};
 
@@ -17,31 +17,31 @@ use crate::{Label, MorphologyError};
 /// The side that a layer is taken from: the neighbour that must be background, in steps along depth, height and width.
 type Side = [isize; 3];
 
-/// In the order of scikit-image, as the result depends on it; an image, of depth 1, has the first four.
+/// In scikit-image's order, as the result depends on it; an image, of depth 1, uses the first four.
 const SIDES: [Side; 6] = [[0, -1, 0], [0, 1, 0], [0, 0, 1], [0, 0, -1], [1, 0, 0], [-1, 0, 0]];
 const SIDES_OF_IMAGE: usize = 4;
 
-/// What is asked again of a voxel that was found to be superfluous, when some of its neighbours may have gone since.
+/// Which conditions are checked again before a candidate is removed, as its neighbours may have been removed since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recheck {
-    /// That neither the connections nor the Euler number around it change: components, tunnels and cavities are kept, whatever
-    /// the mask.
+    /// Neither the connectivity nor the Euler number of its neighbourhood may change: components, tunnels and cavities
+    /// are preserved for every mask.
     Topology,
-    /// That the connections around it do not change. This is what `skimage.morphology.skeletonize(mask, method="lee")` asks in
-    /// version 0.26, and gives the same skeletons, bit by bit. Those of vessels and other tubes, and of images, are the same
-    /// either way; of masks that thin to sheets, and of noise, some lose a tunnel or gain one.
+    /// The connectivity of its neighbourhood may not change. This is what `skimage.morphology.skeletonize(mask,
+    /// method="lee")` checks in version 0.26, and gives bitwise the same skeletons. Those of vessels and other tubes,
+    /// and of images, are the same either way; masks that thin to sheets, and noise, may lose or gain a tunnel.
     Connectivity,
 }
 
-/// Thins a mask of `shape` (depth, height, width) to a skeleton one voxel wide, with the same components, tunnels and cavities
-/// for foreground that is connected at corners ([`Topology::Corners`](crate::Topology::Corners)). What is outside of the volume
-/// is background. After T.-C. Lee, R. L. Kashyap and C.-N. Chu, "Building skeleton models via 3-D medial surface/axis thinning
-/// algorithms" (1994).
+/// Thins a mask of `shape` (depth, height, width) to a skeleton one voxel wide, with the same components, tunnels and
+/// cavities for foreground that is connected at corners ([`Topology::Corners`](crate::Topology::Corners)). Voxels out
+/// of bounds are background. After T.-C. Lee, R. L. Kashyap and C.-N. Chu, "Building skeleton models via 3-D medial
+/// surface/axis thinning algorithms" (1994).
 ///
-/// Takes a quarter of a byte per voxel, and up to 16 bytes per row, from `budget`.
+/// Uses a quarter of a byte per voxel and up to 16 bytes per row from `budget`.
 ///
 /// # Errors
-/// If a length does not fit the shape, there are no threads, or the memory is not to be had.
+/// If a length does not fit the shape, there are no threads, or the memory is not available.
 pub fn skeletonize<L: Label>(
     mask: &[L],
     shape: [usize; 3],
@@ -68,7 +68,7 @@ pub fn skeletonize<L: Label>(
     Ok(())
 }
 
-/// Thins a mask; `candidates` has its shape and any contents.
+/// Thins a mask; `candidates` is scratch of the same shape.
 pub(crate) fn thin(
     bits: &mut BitVolume<'_>,
     candidates: &mut BitVolume<'_>,
@@ -88,7 +88,7 @@ pub(crate) fn thin(
     }
 }
 
-/// Marks the voxels that have a side and may go.
+/// Marks the candidates: border voxels of this side that may be removed.
 fn find(bits: &BitVolume<'_>, side: Side, candidates: &mut BitVolume<'_>, threads: usize) {
     let [depth, height, width] = bits.shape();
     let words = words(width);
@@ -125,7 +125,7 @@ fn find_in_row(bits: &BitVolume<'_>, (z, y): (usize, usize), [dz, dy, dx]: Side,
     }
 }
 
-/// Deletes the candidates that may still go, in order. Whether any has gone.
+/// Removes the candidates that still may be, in order. Returns whether any was removed.
 fn delete(bits: &mut BitVolume<'_>, candidates: &mut BitVolume<'_>, recheck: Recheck) -> bool {
     let [depth, height, width] = bits.shape();
     let words = words(width);
@@ -155,7 +155,7 @@ fn delete(bits: &mut BitVolume<'_>, candidates: &mut BitVolume<'_>, recheck: Rec
     any
 }
 
-/// What is around a voxel.
+/// The neighbourhood of a voxel.
 #[inline]
 fn around(bits: &BitVolume<'_>, z: usize, y: usize, x: usize) -> Cube {
     let (at, shift) = (x / WORD, x % WORD);

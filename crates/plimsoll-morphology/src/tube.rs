@@ -1,4 +1,4 @@
-//! Skeletons with what is around them.
+//! Dilated skeletons.
 
 use crate::bits::BitVolume;
 use crate::carve::{Carver, LINE};
@@ -7,14 +7,14 @@ use crate::grid::check_length;
 use crate::thin::thin;
 use crate::{Connectivity, Label, MorphologyError, Recheck};
 
-/// What [`tubed_skeleton`] needs of `scratch` for a mask of `shape`.
+/// The bytes of `scratch` that [`tubed_skeleton`] needs for a mask of `shape`.
 pub fn tube_scratch_bytes(shape: [usize; 3]) -> usize {
     BitVolume::bytes(shape).saturating_mul(2).saturating_add(LINE)
 }
 
-/// The skeleton of a mask of `shape` (depth, height, width), as [`skeletonize`](crate::skeletonize) makes it, dilated `radius`
-/// times by the neighbours that share a face, as [`dilate`](crate::dilate) does: 1 in the tube, 0 elsewhere. The tube may leave
-/// the mask. On the calling thread, without allocating.
+/// The skeleton of a mask of `shape` (depth, height, width), as by [`skeletonize`](crate::skeletonize), dilated
+/// `radius` times by the neighbours that share a face, as by [`dilate`](crate::dilate): 1 in the tube, 0 elsewhere. The
+/// tube may extend beyond the mask. Runs on the calling thread and does not allocate.
 ///
 /// # Errors
 /// If a length does not fit the shape, or the scratch is too small.

@@ -1,6 +1,7 @@
-//! Work that is cut into units by shape alone and shared among threads.
+//! Work that is divided into units by shape alone and shared among threads.
 //!
-//! A unit reads and writes places that no other unit touches, so that who takes it, and when, cannot be seen in the result.
+//! The memory of a unit is disjoint from that of all others, so the result does not depend on which thread runs it, or
+//! when.
 #![allow(unsafe_code)]
 
 use std::marker::PhantomData;
@@ -8,7 +9,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::thread;
 
-/// A part of the work, which begins when all of the one before is done.
+/// A phase of the work, which starts when the preceding phase is complete.
 struct Phase {
     count: usize,
     grain: usize,
@@ -16,7 +17,7 @@ struct Phase {
     done: AtomicUsize,
 }
 
-/// Tells the other threads, which wait for its units, if a thread panics.
+/// Signals a thread's panic to the other threads, which wait for its units.
 struct Alarm<'a>(&'a AtomicBool);
 
 impl Drop for Alarm<'_> {
@@ -25,9 +26,9 @@ impl Drop for Alarm<'_> {
     }
 }
 
-/// Runs `work(worker, phase, units)` for every unit of the first phase, then for every one of the next, on one thread per
-/// worker; the calling thread takes the first of them. A worker is what one thread may use as its own. Of each phase, how many
-/// units there are, and how many are taken at a time.
+/// Runs `work(worker, phase, units)` for every unit of the first phase, then for every one of the next, on one thread
+/// per worker; the calling thread takes the first of them. A worker is a thread's exclusive state. `phases` gives the
+/// number of units of each phase, and how many are taken at a time.
 pub(crate) fn in_phases<W: Send, const N: usize>(
     workers: impl Iterator<Item = W>,
     phases: [(usize, usize); N],
@@ -44,7 +45,7 @@ pub(crate) fn in_phases<W: Send, const N: usize>(
         let _alarm = Alarm(&failed);
         let mut before: Option<&Phase> = None;
         for (number, phase) in phases.iter().enumerate() {
-            // No longer than a portion takes, so not worth a sleep.
+            // The wait is no longer than one portion, so spinning beats sleeping.
             while before.is_some_and(|before| before.done.load(Acquire) < before.count) {
                 if failed.load(Relaxed) {
                     return;
@@ -97,7 +98,7 @@ pub(crate) fn each<I: Send>(items: impl Iterator<Item = I>, work: impl Fn(I) + S
     });
 }
 
-/// A slice of which several threads write parts that do not overlap.
+/// A slice whose disjoint parts are written by several threads.
 pub(crate) struct Parts<'a, T> {
     start: *mut T,
     len: usize,
@@ -115,7 +116,7 @@ impl<'a, T> Parts<'a, T> {
         Parts { start: whole.as_mut_ptr(), len: whole.len(), whole: PhantomData }
     }
 
-    /// Where it all lies, for [`crate::simd::prefetch`].
+    /// The address of the whole slice, for [`crate::simd::prefetch`].
     #[inline(always)]
     pub(crate) fn whole(&self) -> *const [T] {
         std::ptr::slice_from_raw_parts(self.start, self.len)

@@ -1,4 +1,4 @@
-//! That one thread works in the memory that it was given.
+//! Work on one thread allocates nothing.
 
 use plimsoll_memory::{CountingAllocator, watch_this_thread, watched_allocations};
 use plimsoll_morphology::{

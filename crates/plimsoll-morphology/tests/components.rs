@@ -84,7 +84,7 @@ fn agrees_with_cc3d_on_regions_of_many_labels() {
 }
 
 #[test]
-fn agrees_with_a_flood_fill_on_random_masks_whatever_the_number_of_threads() {
+fn agrees_with_a_flood_fill_on_random_masks_for_any_number_of_threads() {
     let mut random = Random(6);
     for case in 0..600 {
         let mut shape = random_shape(&mut random, 9);
@@ -103,7 +103,7 @@ fn agrees_with_a_flood_fill_on_random_masks_whatever_the_number_of_threads() {
 }
 
 #[test]
-fn the_largest_component_is_the_first_of_the_largest() {
+fn ties_for_the_largest_component_go_to_the_first() {
     let mask = [1u8, 1, 0, 1, 1, 1, 0, 1, 1, 1, 0, 1];
     let (labels, count) = label(&mask, [1, 1, 12], Connectivity::Faces, Region::Foreground, 1);
     let budget = Budget::new(Bytes::mib(1));
@@ -120,7 +120,7 @@ fn an_empty_mask_has_no_components() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_arguments_are_refused() {
     let budget = Budget::new(Bytes::mib(1));
     let shape = [2, 3, 4];
     let run = |mask: &[u8], labels: &mut [u32], shape, threads, budget: &Budget| {

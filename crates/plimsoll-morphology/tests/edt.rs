@@ -20,7 +20,7 @@ fn transform<L: Label>(
     threads: usize,
 ) -> Vec<f32> {
     let options = EdtOptions { distance, squared: false };
-    // Neither the scratch nor the output need be clean.
+    // Scratch and output need not be zeroed.
     let mut scratch = vec![0xA5; scratch_bytes(shape, &options, threads)];
     let mut out = vec![f32::NAN; mask.len()];
     edt(mask, shape, spacing, &options, &mut out, &mut scratch, threads).unwrap();
@@ -48,7 +48,7 @@ fn between(a: usize, b: usize, shape: [usize; 3], spacing: [f64; 3]) -> f64 {
     (0..3).map(|axis| (a[axis].abs_diff(b[axis]) as f64 * spacing[axis]).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Whether voxel `b` is what a distance from voxel `a` is measured to.
+/// Whether a distance from voxel `a` may be measured to voxel `b`.
 fn is_other(mask: &[u8], a: usize, b: usize, distance: Distance) -> bool {
     match distance {
         Distance::ToBackground => mask[a] != 0 && mask[b] == 0,
@@ -157,7 +157,7 @@ fn any_number_of_threads_gives_the_same_bits() {
 }
 
 #[test]
-fn without_another_side_distances_are_infinite_and_there_is_no_feature() {
+fn without_sites_distances_are_infinite_and_there_is_no_feature() {
     for shape in [[4, 5, 70], [1, 6, 7], [1, 1, 9], [1, 1, 1], [9, 1, 1], [1, 9, 1]] {
         let full = vec![true; shape.iter().product()];
         let empty = vec![false; full.len()];
@@ -178,7 +178,7 @@ fn without_another_side_distances_are_infinite_and_there_is_no_feature() {
     }
 }
 
-/// Boxes, so that labels touch here and there, fill pieces of rows or leave slices to one label.
+/// Boxes, so that labels touch in places, fill pieces of rows, or leave slices with one label.
 #[test]
 fn distances_to_other_labels_are_those_of_each_label_as_a_mask() {
     let mut random = Random(9);
@@ -202,7 +202,7 @@ fn distances_to_other_labels_are_those_of_each_label_as_a_mask() {
 }
 
 #[test]
-fn one_voxel_is_measured_to_from_everywhere() {
+fn a_single_site_is_measured_to_from_everywhere() {
     let (shape, spacing) = ([40, 70, 90], [3.0, 0.5, 0.25]);
     let site = (11 * 70 + 60) * 90 + 33;
     let mut mask = vec![1u16; shape.iter().product()];
@@ -213,7 +213,7 @@ fn one_voxel_is_measured_to_from_everywhere() {
 }
 
 #[test]
-fn a_row_longer_than_a_line_of_numbers_is_exact() {
+fn a_long_row_is_exact() {
     let mut mask = vec![true; 20_000_000];
     mask[0] = false;
     mask[17_000_003] = false;
@@ -224,7 +224,7 @@ fn a_row_longer_than_a_line_of_numbers_is_exact() {
 }
 
 #[test]
-fn squared_distances_are_the_squares() {
+fn squared_distances_are_the_squares_of_distances() {
     let mut random = Random(5);
     let shape = [7, 20, 40];
     let mask = random_mask(&mut random, shape, 3);
@@ -238,7 +238,7 @@ fn squared_distances_are_the_squares() {
     }
 }
 
-/// What `oracles/morphology.py` stored: every fifth value of three transforms of one mask.
+/// Every fifth value of three transforms of one mask, from `oracles/morphology.py`.
 #[test]
 fn agrees_with_scipy_and_the_edt_package() {
     let (shape, spacing) = ([28, 44, 52], [2.5, 0.8, 0.8]);
@@ -275,7 +275,7 @@ fn scratch_is_a_small_part_of_the_volume() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_numbers() {
+fn invalid_arguments_are_refused_with_the_numbers() {
     let options = EdtOptions::default();
     let shape = [2, 3, 4];
     let mut scratch = vec![0; scratch_bytes(shape, &options, 1)];

@@ -59,7 +59,7 @@ fn agrees_with_scipy_on_images() {
 }
 
 #[test]
-fn no_iterations_change_nothing() {
+fn zero_iterations_change_nothing() {
     let mask = oracle("erosion.u8");
     let [eroded, dilated] = both(&mask, [14, 17, 75], Connectivity::Corners, 0, 2);
     assert_eq!(eroded, mask);
@@ -67,7 +67,7 @@ fn no_iterations_change_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_arguments_are_refused() {
     let run = |budget: u64, out: &mut [bool], threads| {
         let budget = Budget::new(Bytes(budget));
         erode(&[1u8; 24], [2, 3, 4], Connectivity::Faces, 1, out, &budget, threads)

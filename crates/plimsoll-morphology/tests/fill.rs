@@ -46,7 +46,7 @@ fn a_volume_without_foreground_has_no_holes_and_one_without_background_neither()
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_arguments_are_refused() {
     let run = |budget: u64, filled: &mut [bool]| {
         let budget = Budget::new(Bytes(budget));
         fill_holes(&[0u8; 24], [2, 3, 4], Connectivity::Faces, filled, &budget, 1)

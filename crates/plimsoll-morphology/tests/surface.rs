@@ -13,7 +13,7 @@ fn oracle_f64(name: &str) -> Vec<f64> {
 }
 
 #[test]
-fn areas_and_lengths_of_all_codes_are_those_of_surface_distance() {
+fn areas_and_lengths_of_all_codes_match_surface_distance() {
     for (name, spacing) in [("cubes", [1.0, 1.0, 1.0]), ("slabs", [2.5, 0.7, 1.1])] {
         let expected = oracle_f64(&format!("surface_{name}.f64"));
         let areas = surface_areas(spacing).unwrap();
@@ -25,7 +25,7 @@ fn areas_and_lengths_of_all_codes_are_those_of_surface_distance() {
 }
 
 #[test]
-fn codes_are_those_of_surface_distance() {
+fn codes_match_surface_distance() {
     let (shape, mask) = ([9, 13, 17], oracle("surface_mask.u8"));
     let mut codes = vec![7; cell_shape(shape).iter().product()];
     for threads in [1, 2, 3, 20] {
@@ -51,7 +51,7 @@ fn a_box_has_the_surface_of_its_faces_less_that_of_its_edges() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_arguments_are_refused() {
     assert!(matches!(
         surface_codes(&[0u8; 24], [2, 3, 4], &mut [0; 24], 1),
         Err(MorphologyError::Length { .. })

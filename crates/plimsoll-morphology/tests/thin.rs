@@ -16,7 +16,7 @@ fn thin(mask: &[u8], shape: [usize; 3], recheck: Recheck, threads: usize) -> Vec
     skeleton.into_iter().map(u8::from).collect()
 }
 
-/// One element per bit, the highest of each byte first.
+/// Unpacks bits, the highest of each byte first.
 fn bits(name: &str, len: usize) -> Vec<u8> {
     let bytes = oracle(name);
     (0..len).map(|at| bytes[at / 8] >> (7 - at % 8) & 1).collect()
@@ -30,7 +30,7 @@ fn agrees_with_scikit_image_on_volumes() {
         let expected = bits(&format!("skeleton_{name}_thin.u8"), voxels);
         for threads in [1, 2, 5] {
             assert!(thin(&mask, shape, Recheck::Connectivity, threads) == expected, "{name}");
-            // Nothing here would change the topology.
+            // No removal changes the topology here.
             assert!(thin(&mask, shape, Recheck::Topology, threads) == expected, "{name}");
         }
     }
@@ -75,7 +75,7 @@ fn a_skeleton_has_the_holes_of_its_mask_and_is_its_own_skeleton() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn invalid_arguments_are_refused() {
     let run = |budget: u64, skeleton: &mut [bool]| {
         skeletonize(&[1u8; 24], [2, 3, 4], Recheck::Topology, skeleton, &Budget::new(Bytes(budget)), 1)
     };
@@ -94,7 +94,7 @@ fn a_tube_is_the_dilated_skeleton() {
         skeletonize(&mask, shape, Recheck::Topology, &mut skeleton, &budget, 1).unwrap();
         let mut expected = vec![false; mask.len()];
         dilate(&skeleton, shape, Connectivity::Faces, 2, &mut expected, &budget, 1).unwrap();
-        // Whatever was in the scratch.
+        // The scratch need not be zeroed.
         let mut scratch = vec![0xa5; tube_scratch_bytes(shape)];
         let mut tube = vec![7; mask.len()];
         tubed_skeleton(&mask, shape, Recheck::Topology, 2, &mut tube, &mut scratch).unwrap();

@@ -1,4 +1,4 @@
-//! Euler and Betti numbers against scikit-image, cc3d and shapes whose holes one can count.
+//! Euler and Betti numbers against scikit-image, cc3d and shapes with known holes.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -71,7 +71,7 @@ fn a_hole_in_an_image_is_a_tunnel() {
     for shape in [[1, 3, 4], [3, 1, 4], [3, 4, 1]] {
         assert_eq!(betti(&image, shape, Topology::Faces, 1), [1, 1, 0]);
     }
-    // Closed at its corners only.
+    // Closed only at corners.
     let diamond = [0, 1, 0, 1, 0, 1, 0, 1, 0];
     assert_eq!(betti(&diamond, [1, 3, 3], Topology::Corners, 1), [1, 1, 0]);
     assert_eq!(betti(&diamond, [1, 3, 3], Topology::Faces, 1), [4, 0, 0]);

@@ -6,27 +6,27 @@
 
 use std::time::Instant;
 
-use plimsoll_cpu::CpuLayout;
+use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::DType;
-use plimsoll_nn::{Objective, Optimizer, Training, UNet};
+use plimsoll_nn::{DynUNet, Network, Objective, Optimizer, PlainConvUNet, Training};
 use plimsoll_plan::{Options, Planner, plan};
 
 fn main() {
     let mut strides = [[2; 3]; 6];
     strides[0] = [1; 3];
-    let four = UNet::dynunet(1, 2, &[32, 64, 128, 256], &[[3; 3]; 4], &strides[..4]);
-    let five = UNet::dynunet(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides[..5]);
-    let six = UNet::plain_conv(1, 2, &[32, 64, 128, 256, 320, 320], &[[3; 3]; 6], &strides);
+    let four = DynUNet::new(1, 2, &[32, 64, 128, 256], &[[3; 3]; 4], &strides[..4]);
+    let five = DynUNet::new(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides[..5]);
+    let six = PlainConvUNet::new(1, 2, &[32, 64, 128, 256, 320, 320], &[[3; 3]; 6], &strides);
     for precision in [DType::Bf16, DType::F32] {
-        print("DynUNet 32–256", &four, [72, 136, 136], 1, precision);
-        print("DynUNet 32–320", &five, [128; 3], 1, precision);
-        print("PlainConvUNet 32–320", &six, [128; 3], 2, precision);
+        print("DynUNet 32–256", four.clone().into(), [72, 136, 136], 1, precision);
+        print("DynUNet 32–320", five.clone().into(), [128; 3], 1, precision);
+        print("PlainConvUNet 32–320", six.clone().into(), [128; 3], 2, precision);
     }
 }
 
-fn print(name: &str, net: &UNet, patch: [usize; 3], micro_batch: usize, precision: DType) {
+fn print(name: &str, net: Network, patch: [usize; 3], micro_batch: usize, precision: DType) {
     let training = Training {
-        net: net.clone(),
+        net,
         loss: Objective::default(),
         spacing: [1.0; 3],
         optimizer: Optimizer::adamw(),
@@ -37,9 +37,9 @@ fn print(name: &str, net: &UNet, patch: [usize; 3], micro_batch: usize, precisio
         precision,
     };
     let program = [training.programs().unwrap().gradients.swap_remove(0)];
-    let layout = CpuLayout::new(2);
+    let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
     println!("{name} at {patch:?} × {micro_batch}, {precision:?}");
-    let kept = plan(&program, &layout, Options { fold: false, ..Options::default() }).unwrap();
+    let kept = plan(&program, &backend, Options { inline: false, ..Options::default() }).unwrap();
     let persistent = kept.persistent_bytes();
     let gigabytes = |bytes: usize| (bytes - persistent) as f64 / 1e9;
     let row = |what: &str, arena, bound, flops: f64, seconds: f64| {
@@ -50,14 +50,14 @@ fn print(name: &str, net: &UNet, patch: [usize; 3], micro_batch: usize, precisio
             100.0 * flops
         );
     };
-    row("all kept", kept.arena_bytes, kept.lower_bound_bytes, 0.0, kept.programs[0].predicted_seconds);
+    row("all kept", kept.arena_bytes, kept.lower_bound_bytes, 0.0, kept.schedules[0].predicted_seconds);
     let start = Instant::now();
-    let planner = Planner::new(&program, &layout, Options::default()).unwrap();
+    let planner = Planner::new(&program, &backend, Options::default()).unwrap();
     let searched = Instant::now();
     let choices = planner.searches()[0].curve().len();
     let searching = searched.elapsed();
     for point in planner.curve().unwrap() {
-        let what = format!("{} dropped", point.dropped.len());
+        let what = format!("{} recomputed", point.recomputed.len());
         row(
             &what,
             point.arena_bytes,

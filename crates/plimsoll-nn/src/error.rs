@@ -2,6 +2,8 @@
 
 use plimsoll_graph::GraphError;
 
+use crate::{Extents, NetworkName};
+
 /// Why no program can be made of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
@@ -37,15 +39,38 @@ pub enum ConfigError {
         /// What is possible.
         expected: String,
     },
+    /// A setting is given that the network does not have.
+    #[error("`{setting}` is no setting of the network `{network}`")]
+    Unused {
+        /// Which setting.
+        setting: &'static str,
+        /// Which network.
+        network: NetworkName,
+        /// The settings that it has.
+        used: &'static [&'static str],
+    },
     /// A patch does not fit the strides.
     #[error(
-        "a patch of {patch:?} voxels cannot be halved as the strides ask: each extent must be a multiple of {multiple:?}"
+        "a patch of {patch:?} voxels does not fit the network's strides: each extent must be a multiple of {:?}",
+        extents.multiple
     )]
     Patch {
         /// Depth, height, width.
         patch: [usize; 3],
-        /// The product of the strides.
-        multiple: [usize; 3],
+        /// Which patches fit.
+        extents: Extents,
+    },
+    /// A patch leaves too few voxels at the coarsest stage.
+    #[error(
+        "a patch of {patch:?} voxels is {:?} at the coarsest stage, where features are normalised over at least {} voxels",
+        extents.coarsest(*patch),
+        extents.least_coarsest
+    )]
+    Coarsest {
+        /// Depth, height, width.
+        patch: [usize; 3],
+        /// Which patches fit.
+        extents: Extents,
     },
     /// The ops do not fit together.
     #[error(transparent)]
@@ -56,10 +81,14 @@ impl ConfigError {
     /// What to do about it, where that can be said.
     pub fn hint(&self) -> Option<String> {
         match self {
-            ConfigError::Patch { patch, multiple } => {
-                let up = [0, 1, 2].map(|axis| patch[axis].next_multiple_of(multiple[axis]));
-                Some(format!("the next larger patch that fits is {} × {} × {}", up[0], up[1], up[2]))
+            ConfigError::Patch { patch, extents } | ConfigError::Coarsest { patch, extents } => {
+                let [d, h, w] = extents.next_larger(*patch);
+                Some(format!("the next larger patch that fits is {d} × {h} × {w}"))
             }
+            ConfigError::Unused { setting, used, .. } => Some(format!(
+                "leave `{setting}` out, or choose another `net`; this one has {}",
+                used.join(", ")
+            )),
             ConfigError::Length { list: setting, .. } | ConfigError::Value { setting, .. } => {
                 Some(format!("leave `{setting}` out for its default; docs/settings.md says what is possible"))
             }

@@ -104,7 +104,7 @@ impl Optimizer {
         let info = program.tensor(parameter).clone();
         let mut operands = vec![parameter, gradient];
         for name in self.moments(&info.name) {
-            operands.push(program.state(name, info.shape.clone(), info.kind.clone()));
+            operands.push(program.state(name, info.shape.clone(), info.kind));
         }
         operands.push(rates);
         operands.extend(clip.map(|(_, norm)| norm));

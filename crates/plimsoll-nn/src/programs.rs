@@ -4,8 +4,8 @@ use plimsoll_graph::ops::{Accumulate, GradNorm, HardCounts, Join, RATES, Weighte
 use plimsoll_graph::{DType, GraphError, Kind, Node, Program, Role, Shape, TensorId, differentiate};
 use serde::{Deserialize, Serialize};
 
-use crate::objective::{Head, Scene};
-use crate::{ConfigError, Objective, Optimizer, TargetMap, UNet, Variant};
+use crate::objective::{HeadLogits, LossBuilder};
+use crate::{Architecture, ConfigError, ForwardMode, Network, Objective, Optimizer, TargetInput, Variant};
 
 /// Names of inputs and outputs.
 pub mod names {
@@ -24,7 +24,7 @@ pub mod names {
     pub const LOSS_PARTS: &str = "loss parts";
     /// Output of an update that clips gradients: the norm of all of them `[1]`.
     pub const GRAD_NORM: &str = "gradient norm";
-    /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`.
+    /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`, f64.
     pub const COUNTS: &str = "counts";
     /// Output of prediction: logits `[N, C, D, H, W]`.
     pub const LOGITS: &str = "logits";
@@ -34,7 +34,7 @@ pub mod names {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Training {
     /// The network.
-    pub net: UNet,
+    pub net: Network,
     /// The loss.
     pub loss: Objective,
     /// The optimizer.
@@ -70,7 +70,7 @@ pub struct TrainingPrograms {
     /// Loss and counts of one micro-batch.
     pub validate: Program,
     /// The inputs of these programs that follow from the labels alone.
-    pub targets: Vec<TargetMap>,
+    pub targets: Vec<TargetInput>,
 }
 
 impl Training {
@@ -79,14 +79,9 @@ impl Training {
         self.batch / self.micro_batch.max(1)
     }
 
-    /// The weights of the heads' losses: halved from each to the next coarser one, summing to one. As in nnU-Net, the
-    /// coarsest of several has none.
-    pub fn head_weights(heads: usize) -> Vec<f32> {
-        let counted = if heads > 2 { heads - 1 } else { heads };
-        let weights: Vec<f64> =
-            (0..heads).map(|i| if i < counted { 0.5f64.powi(i as i32) } else { 0.0 }).collect();
-        let sum: f64 = weights.iter().sum();
-        weights.into_iter().map(|weight| (weight / sum) as f32).collect()
+    /// Why a batch cannot go through the network in parts, if it cannot.
+    pub fn needs_whole_batch(&self) -> Option<String> {
+        self.writer(&*self.net).needs_whole_batch()
     }
 
     /// Writes the programs.
@@ -94,45 +89,70 @@ impl Training {
     /// # Errors
     /// If the configuration is impossible, or micro-batches would change the result.
     pub fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
-        let value = |setting, found: usize, expected: &str| {
-            Err(ConfigError::Value { setting, found: found.to_string(), expected: expected.into() })
+        self.writer(&*self.net).programs()
+    }
+
+    fn writer<'a>(&'a self, net: &'a dyn Architecture) -> ProgramWriter<'a> {
+        ProgramWriter { training: self, net }
+    }
+}
+
+/// Writes the programs of a training run.
+struct ProgramWriter<'a> {
+    training: &'a Training,
+    net: &'a dyn Architecture,
+}
+
+impl ProgramWriter<'_> {
+    fn needs_whole_batch(&self) -> Option<String> {
+        let coupled = |what| format!("{what} is over the whole batch, which cannot be taken in parts");
+        let of_loss = "what this loss divides by is of the whole batch, which cannot be taken in parts";
+        let of_loss = || self.training.loss.needs_whole_batch().then(|| of_loss.to_string());
+        self.net.couples_samples().map(coupled).or_else(of_loss)
+    }
+
+    fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
+        let Training { loss, batch, micro_batch, .. } = self.training;
+        let unfit = |expected: String| {
+            Err(ConfigError::Value { setting: "micro_batch", found: micro_batch.to_string(), expected })
         };
-        if self.batch == 0 || self.micro_batch == 0 || !self.batch.is_multiple_of(self.micro_batch) {
-            return value("micro_batch", self.micro_batch, "it must divide the batch");
+        if *batch == 0 || *micro_batch == 0 || !batch.is_multiple_of(*micro_batch) {
+            return unfit("it must divide the batch".into());
         }
-        if let Some((option, found, expected)) = self.loss.fault(self.net.classes) {
+        if let Some((option, found, expected)) = loss.fault(self.net.classes()) {
             return Err(ConfigError::Loss { option, found, expected });
         }
-        if self.accumulation() > 1 && self.loss.needs_whole_batch() {
-            return value(
-                "micro_batch",
-                self.micro_batch,
-                "what this loss divides by is of the whole batch, which cannot be taken in parts",
-            );
+        if self.training.accumulation() > 1
+            && let Some(reason) = self.needs_whole_batch()
+        {
+            return unfit(reason);
         }
         let mut targets = Vec::new();
-        let variants = self.loss.variants();
-        let gradients = variants.iter().map(|variant| self.gradient_program(variant, &mut targets));
-        Ok(TrainingPrograms {
-            gradients: gradients.collect::<Result<_, _>>()?,
-            update: (self.accumulation() > 1).then(|| self.update_program(&variants[0])).transpose()?,
-            validate: self.validate_program(&mut targets)?,
-            targets,
-        })
+        let variants = loss.variants();
+        let gradients = (0..variants.len())
+            .map(|variant| self.gradient_program((variant, &variants[variant]), &mut targets))
+            .collect::<Result<_, _>>()?;
+        let update = match self.training.accumulation() {
+            1 => None,
+            _ => Some(self.update_program(&variants[0])?),
+        };
+        Ok(TrainingPrograms { gradients, update, validate: self.validate_program(&mut targets)?, targets })
     }
 
     fn gradient_program(
         &self,
-        variant: &Variant,
-        targets: &mut Vec<TargetMap>,
+        (number, variant): (usize, &Variant),
+        targets: &mut Vec<TargetInput>,
     ) -> Result<Program, ConfigError> {
-        let whole = self.accumulation() == 1;
-        let mut program = Program::new(if whole { "step" } else { "gradient" }, self.precision);
+        let whole = self.training.accumulation() == 1;
+        let name = if whole { format!("step {number}") } else { format!("gradient {number}") };
+        let mut program = Program::new(name);
         let (image, labels) = self.inputs(&mut program);
-        let heads = self.net.forward(&mut program, image, true)?;
+        let heads = self.net.forward(&mut program, image, self.mode(true))?;
         let loss = self.loss_of(&mut program, &heads, labels, variant, targets)?;
-        let parameters: Vec<TensorId> = program.with_role(Role::Parameter).collect();
-        let scale = 1.0 / self.accumulation() as f32;
+        let is_trained = |id: &TensorId| self.net.is_trained(&program.tensor(*id).name);
+        let parameters: Vec<TensorId> = program.with_role(Role::Parameter).filter(is_trained).collect();
+        let scale = 1.0 / self.training.accumulation() as f32;
         let gradients = differentiate(&mut program, loss, scale, &parameters)?;
         // Parameters that the loss does not depend on (a head of weight zero) are left as they are.
         let pairs: Vec<(TensorId, TensorId)> = parameters
@@ -153,12 +173,12 @@ impl Training {
 
     /// The update of accumulated gradients, which it sets back to zero.
     fn update_program(&self, variant: &Variant) -> Result<Program, ConfigError> {
-        let gradient = self.gradient_program(variant, &mut Vec::new())?;
-        let mut program = Program::new("update", self.precision);
+        let gradient = self.gradient_program((0, variant), &mut Vec::new())?;
+        let mut program = Program::new("update");
         let mut pairs = Vec::new();
         for id in gradient.with_role(Role::Parameter) {
             let info = gradient.tensor(id);
-            let parameter = program.parameter(info.name.clone(), info.shape.clone(), info.kind.clone());
+            let parameter = program.parameter(info.name.clone(), info.shape.clone(), info.kind);
             if gradient.find(&gradient_name(&info.name)).is_some() {
                 pairs.push((parameter, gradient_state(&mut program, parameter)));
             }
@@ -175,7 +195,7 @@ impl Training {
     ) -> Result<(), GraphError> {
         let rates = program.input(names::RATES, Shape(vec![RATES]), Kind::Table);
         let mut clip = None;
-        if let Some(max) = self.max_grad_norm {
+        if let Some(max) = self.training.max_grad_norm {
             let gradients: Vec<TensorId> = pairs.iter().map(|(_, gradient)| *gradient).collect();
             let norm = program.push_one(GradNorm, &gradients)?;
             program.mark_output(norm, names::GRAD_NORM);
@@ -183,7 +203,7 @@ impl Training {
         }
         let first = program.nodes.len();
         for pair in pairs {
-            self.optimizer.update(program, *pair, rates, clip, clear)?;
+            self.training.optimizer.update(program, *pair, rates, clip, clear)?;
         }
         if clip.is_none() {
             update_early(program, first);
@@ -191,20 +211,26 @@ impl Training {
         Ok(())
     }
 
-    fn validate_program(&self, targets: &mut Vec<TargetMap>) -> Result<Program, ConfigError> {
-        let mut program = Program::new("validate", self.precision);
+    fn validate_program(&self, targets: &mut Vec<TargetInput>) -> Result<Program, ConfigError> {
+        let mut program = Program::new("validate");
         let (image, labels) = self.inputs(&mut program);
-        let heads = self.net.forward(&mut program, image, false)?;
-        self.loss_of(&mut program, &heads, labels, &self.loss.validation(), targets)?;
-        let counts = program.push_one(HardCounts { ignore: self.loss.ignore }, &[heads[0], labels])?;
+        let heads = self.net.forward(&mut program, image, self.mode(false))?;
+        self.loss_of(&mut program, &heads, labels, &self.training.loss.validation(), targets)?;
+        let counts =
+            program.push_one(HardCounts { ignore: self.training.loss.ignore }, &[heads[0], labels])?;
         program.mark_output(counts, names::COUNTS);
         Ok(program)
     }
 
+    fn mode(&self, training: bool) -> ForwardMode {
+        ForwardMode { training, precision: self.training.precision }
+    }
+
     fn inputs(&self, program: &mut Program) -> (TensorId, TensorId) {
-        let image = Shape::volume(self.micro_batch, self.net.in_channels, self.patch);
-        let labels = Shape::volume(self.micro_batch, 1, self.patch);
-        (program.input(names::IMAGE, image, Kind::Image), program.input(names::LABELS, labels, Kind::Labels))
+        let Training { micro_batch, patch, .. } = *self.training;
+        let image = Shape::volume(micro_batch, self.net.in_channels(), patch);
+        let labels = Shape::volume(micro_batch, 1, patch);
+        (program.input(names::IMAGE, image, Kind::Volume), program.input(names::LABELS, labels, Kind::Labels))
     }
 
     /// The loss over all heads, as an output; adds the maps of the target that it needs to `targets`.
@@ -214,15 +240,16 @@ impl Training {
         heads: &[TensorId],
         labels: TensorId,
         variant: &Variant,
-        targets: &mut Vec<TargetMap>,
+        targets: &mut Vec<TargetInput>,
     ) -> Result<TensorId, GraphError> {
-        let mut scene = Scene::new(program, labels, self.spacing, self.loss.ignore);
+        let loss = &self.training.loss;
+        let mut builder = LossBuilder::new(program, labels, self.training.spacing, loss.ignore);
         let (mut losses, mut weights, mut parts) = (Vec::new(), Vec::new(), Vec::new());
-        for (logits, weight) in heads.iter().zip(Training::head_weights(heads.len())) {
+        for (logits, weight) in heads.iter().zip(self.net.head_weights(heads.len())) {
             if weight == 0.0 {
                 continue;
             }
-            let head = self.loss.of_head(&mut scene, Head { logits: *logits }, variant)?;
+            let head = loss.of_head(&mut builder, HeadLogits { logits: *logits }, variant)?;
             if losses.is_empty() {
                 parts = head.parts;
             }
@@ -231,7 +258,7 @@ impl Training {
                 weights.push(weight * factor);
             }
         }
-        for target in scene.targets() {
+        for target in builder.targets() {
             if !targets.contains(&target) {
                 targets.push(target);
             }
@@ -283,15 +310,143 @@ fn gradient_state(program: &mut Program, parameter: TensorId) -> TensorId {
 /// # Errors
 /// If the configuration is impossible.
 pub fn predict(
-    net: &UNet,
+    net: &dyn Architecture,
     patch: [usize; 3],
     batch: usize,
     precision: DType,
 ) -> Result<Program, ConfigError> {
-    let mut program = Program::new("predict", precision);
-    let image = Shape::volume(batch, net.in_channels, patch);
-    let image = program.input(names::IMAGE, image, Kind::Image);
-    let logits = net.forward(&mut program, image, false)?[0];
+    let mut program = Program::new("predict");
+    let image = Shape::volume(batch, net.in_channels(), patch);
+    let image = program.input(names::IMAGE, image, Kind::Volume);
+    let logits = net.forward(&mut program, image, ForwardMode { training: false, precision })?[0];
     program.mark_output(logits, names::LOGITS);
     Ok(program)
+}
+
+#[cfg(test)]
+mod tests {
+    use plimsoll_graph::TensorInfo;
+
+    use super::*;
+    use crate::weights::NamingScheme;
+    use crate::{DynUNet, Extents};
+
+    /// A DynUNet whose heads alone are trained, and whose samples depend on each other if `coupled`.
+    #[derive(Debug)]
+    struct HeadsOnly {
+        net: DynUNet,
+        coupled: bool,
+    }
+
+    impl Architecture for HeadsOnly {
+        fn name(&self) -> &'static str {
+            "heads only"
+        }
+
+        fn check(&self) -> Result<(), ConfigError> {
+            self.net.check()
+        }
+
+        fn in_channels(&self) -> usize {
+            self.net.in_channels()
+        }
+
+        fn classes(&self) -> usize {
+            self.net.classes()
+        }
+
+        fn extents(&self) -> Extents {
+            self.net.extents()
+        }
+
+        fn forward(
+            &self,
+            program: &mut Program,
+            image: TensorId,
+            mode: ForwardMode,
+        ) -> Result<Vec<TensorId>, ConfigError> {
+            self.net.forward(program, image, mode)
+        }
+
+        fn naming_schemes(&self) -> Vec<NamingScheme> {
+            self.net.naming_schemes()
+        }
+
+        fn initial_values(&self, parameter: &TensorInfo, seed: u64) -> Vec<f32> {
+            self.net.initial_values(parameter, seed)
+        }
+
+        fn is_trained(&self, parameter: &str) -> bool {
+            parameter.starts_with("output_block")
+        }
+
+        fn couples_samples(&self) -> Option<&'static str> {
+            self.coupled.then_some("batch normalisation")
+        }
+
+        fn narrower(&self) -> Vec<Network> {
+            Vec::new()
+        }
+
+        fn features(&self) -> Vec<usize> {
+            self.net.features()
+        }
+
+        fn describe(&self) -> String {
+            self.net.describe()
+        }
+    }
+
+    fn programs(coupled: bool, micro_batch: usize) -> Result<TrainingPrograms, ConfigError> {
+        let net = DynUNet::new(1, 2, &[4, 8], &[[3; 3]; 2], &[[1; 3], [2; 3]]);
+        let training = Training {
+            net: net.clone().into(),
+            loss: Objective::default(),
+            optimizer: Optimizer::adamw(),
+            max_grad_norm: None,
+            patch: [8; 3],
+            spacing: unit_spacing(),
+            batch: 2,
+            micro_batch,
+            precision: DType::F32,
+        };
+        training.writer(&HeadsOnly { net, coupled }).programs()
+    }
+
+    fn states(program: &Program) -> Vec<&str> {
+        program.with_role(Role::State).map(|id| program.tensor(id).name.as_str()).collect()
+    }
+
+    #[test]
+    fn parameters_that_are_not_trained_have_neither_gradients_nor_moments() {
+        let whole = programs(false, 2).unwrap();
+        let moments = |name: &str| ["exp_avg", "exp_avg_sq"].map(|moment| format!("{name}/{moment}"));
+        let of_head = ["output_block.conv.conv.weight", "output_block.conv.conv.bias"];
+        assert_eq!(states(&whole.gradients[0]), of_head.map(moments).concat());
+        let parts = programs(false, 1).unwrap();
+        assert_eq!(states(&parts.gradients[0]), of_head.map(|name| format!("{name}/grad")));
+        let update = parts.update.unwrap();
+        assert_eq!(states(&update).len(), 6);
+        // It has all parameters nevertheless: checkpoints are of it.
+        let count = |program: &Program| program.with_role(Role::Parameter).count();
+        assert_eq!(count(&update), count(&whole.gradients[0]));
+    }
+
+    #[test]
+    fn a_network_that_couples_samples_takes_a_batch_in_one_piece() {
+        assert!(programs(true, 2).is_ok());
+        let error = programs(true, 1).unwrap_err().to_string();
+        assert!(error.contains("`micro_batch` is 1") && error.contains("batch normalisation"), "{error}");
+    }
+
+    #[test]
+    fn programs_of_a_run_have_names_of_their_own() {
+        let names = |micro_batch| {
+            let TrainingPrograms { gradients, update, validate, .. } = programs(false, micro_batch).unwrap();
+            let all = gradients.into_iter().chain(update).chain([validate]);
+            all.map(|program| program.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(2), ["step 0", "validate"]);
+        assert_eq!(names(1), ["gradient 0", "update", "validate"]);
+    }
 }

@@ -1,9 +1,9 @@
 //! Which components steps have, and what of it becomes a program.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use plimsoll_cpu::CpuLayout;
+use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::{DType, Op, Program};
-use plimsoll_nn::{ConfigError, Objective, Optimizer, TargetKind, Training, Turn, UNet, names};
+use plimsoll_nn::{ConfigError, DynUNet, Objective, Optimizer, TargetInputKind, Training, Turn, names};
 use plimsoll_plan::{Options, plan};
 
 fn objective(components: &str) -> Objective {
@@ -17,10 +17,10 @@ fn with_surface(options: &str) -> Objective {
 
 fn training(loss: Objective) -> Training {
     let features = [4, 6, 8, 8];
-    let mut net = UNet::dynunet(1, 3, &features, &[[3; 3]; 4], &[[1; 3], [1, 2, 2], [2; 3], [2; 3]]);
-    net.deep_supervision = 2;
+    let mut net = DynUNet::new(1, 3, &features, &[[3; 3]; 4], &[[1; 3], [1, 2, 2], [2; 3], [2; 3]]);
+    net.shape.deep_supervision = 2;
     Training {
-        net,
+        net: net.into(),
         loss,
         optimizer: Optimizer::nnunet(),
         max_grad_norm: Some(12.0),
@@ -90,7 +90,7 @@ fn each_variant_is_a_program_and_each_head_has_its_terms() {
     assert_eq!(last.collect::<Vec<_>>(), ["soft_dice", "boundary_l1 for surface_distance"]);
     // A coarser head's voxels are further apart.
     let spacing = |place: usize| match programs.targets[place].kind {
-        TargetKind::Distance { spacing } => spacing,
+        TargetInputKind::Distance { spacing } => spacing,
         kind => panic!("{kind:?}"),
     };
     assert_eq!(programs.targets.len(), 2);
@@ -118,8 +118,8 @@ fn programs_share_one_arena() {
     let bytes = |loss: Objective| {
         let programs = training(loss).programs().unwrap();
         let all: Vec<Program> = programs.gradients.into_iter().chain([programs.validate]).collect();
-        let plan = plan(&all, &CpuLayout::new(2), Options::default()).unwrap();
-        (plan.arena_bytes, plan.programs.iter().map(|program| program.arena_bytes).max().unwrap())
+        let plan = plan(&all, &CpuBackend::new(CpuOptions::new(2)).unwrap(), Options::default()).unwrap();
+        (plan.arena_bytes, plan.schedules.iter().map(|schedule| schedule.arena_bytes).max().unwrap())
     };
     let (scheduled, largest) = bytes(with_surface(r#", "every": 5"#));
     assert_eq!(scheduled, largest);

@@ -9,19 +9,18 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use conformance::noise;
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use conformance::{engine_for, noise};
+use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::ops::{Component, Loss, SoftDice};
 use plimsoll_graph::{DType, Program, Role};
-use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, WeightFile};
-use plimsoll_nn::{Optimizer, Term, Training, UNet, names};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
+use plimsoll_nn::{Network, Optimizer, Term, Training, UNet, names};
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, ProgramId};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Record {
-    net: UNet,
+    net: Network,
     patch: [usize; 3],
     batch: usize,
     optimizer: Settings,
@@ -102,12 +101,12 @@ impl Record {
     /// Image and labels of a step, by the same formula as in the script.
     fn batch(&self, step: usize) -> (Vec<f32>, Vec<u8>) {
         let voxels: usize = self.patch.iter().product();
-        let channels = self.net.in_channels;
+        let channels = self.net.in_channels();
         let image = |i: usize| noise(2 * step + 1, i);
         let labels = (0..self.batch * voxels).map(|i| {
             let (sample, voxel) = (i / voxels, i % voxels);
             let level = noise(2 * step + 2, i) * 0.5 + image(sample * channels * voxels + voxel);
-            let classes = self.net.classes as f64;
+            let classes = self.net.classes() as f64;
             ((level + 1.5) / 3.0 * classes).floor().clamp(0.0, classes - 1.0) as u8
         });
         let count = self.batch * channels * voxels;
@@ -115,28 +114,27 @@ impl Record {
     }
 }
 
+/// The first program of a plan.
+const FIRST: ProgramId = ProgramId::new(0);
+
 /// An engine for some programs, with the weights of a file.
-fn engine(programs: &[Program], weights: &Path) -> CpuEngine {
-    let layout = CpuLayout::new(2);
-    let plan = plan(programs, &layout, Options::default()).unwrap();
-    let budget = Budget::new(Bytes::gib(8));
-    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
-    let reservation = budget.reserve("arena", bytes).unwrap();
-    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(2)).unwrap();
+fn engine(programs: &[Program], weights: &Path) -> Box<dyn Engine> {
+    let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
+    let mut engine = engine_for(&backend, programs, Options::default()).unwrap();
     let mut file = WeightFile::open(weights).unwrap();
     for id in programs[0].with_role(Role::Parameter) {
         let info = programs[0].tensor(id);
         let mut values = vec![0.0; info.shape.count()];
         file.read(info, &mut values).unwrap();
-        engine.write(0, id, HostSlice::F32(&values));
+        engine.write(FIRST, id, HostSlice::F32(&values)).unwrap();
     }
     engine
 }
 
-fn read(engine: &CpuEngine, program: &Program, name: &str) -> Vec<f32> {
+fn read(engine: &dyn Engine, program: &Program, name: &str) -> Vec<f32> {
     let id = program.find(name).unwrap_or_else(|| panic!("there is no `{name}`"));
     let mut values = vec![0.0; program.shape(id).count()];
-    engine.read(0, id, HostSliceMut::F32(&mut values));
+    engine.read(FIRST, id, HostSliceMut::F32(&mut values)).unwrap();
     values
 }
 
@@ -149,13 +147,13 @@ fn losses(record: &Record, training: &Training, folder: &Path) -> Vec<f64> {
     for (i, expected_norm) in record.gradient_norms.iter().enumerate() {
         let (image, labels) = record.batch(i);
         let rates = training.optimizer.rates(record.optimizer.lr, i as u64 + 1);
-        engine.write(0, input(names::IMAGE), HostSlice::F32(&image));
-        engine.write(0, input(names::LABELS), HostSlice::U8(&labels));
-        engine.write(0, input(names::RATES), HostSlice::F32(&rates));
-        engine.run(0);
-        losses.push(f64::from(read(&engine, &step, names::LOSS)[0]));
+        engine.write(FIRST, input(names::IMAGE), HostSlice::F32(&image)).unwrap();
+        engine.write(FIRST, input(names::LABELS), HostSlice::U8(&labels)).unwrap();
+        engine.write(FIRST, input(names::RATES), HostSlice::F32(&rates)).unwrap();
+        engine.run(FIRST).unwrap();
+        losses.push(f64::from(read(&*engine, &step, names::LOSS)[0]));
         if training.precision == DType::F32 && step.find(names::GRAD_NORM).is_some() {
-            let norm = f64::from(read(&engine, &step, names::GRAD_NORM)[0]);
+            let norm = f64::from(read(&*engine, &step, names::GRAD_NORM)[0]);
             let error = (norm - expected_norm).abs() / expected_norm;
             assert!(error <= 1e-2, "step {i}: the gradient's norm is {norm}, PyTorch's {expected_norm}");
         }
@@ -193,7 +191,11 @@ fn bf16_losses_agree(folder: &Path, name: &str) {
 
 /// Whether an activation on the other side of the kink is to be expected.
 fn large_with_kinks(training: &Training) -> bool {
-    training.net.slope < 1.0 && training.net.features.iter().sum::<usize>() > 500
+    let UNet { slope, features, .. } = match &training.net {
+        Network::DynUNet(net) => &net.shape,
+        Network::PlainConvUNet(net) => &net.shape,
+    };
+    *slope < 1.0 && features.iter().sum::<usize>() > 500
 }
 
 fn gradients_agree(folder: &Path, name: &str) {
@@ -214,9 +216,9 @@ fn gradients_agree(folder: &Path, name: &str) {
     }
     let mut engine = engine(std::slice::from_ref(&program), &folder.join(&record.weights));
     let (image, labels) = record.batch(0);
-    engine.write(0, program.find(names::IMAGE).unwrap(), HostSlice::F32(&image));
-    engine.write(0, program.find(names::LABELS).unwrap(), HostSlice::U8(&labels));
-    engine.run(0);
+    engine.write(FIRST, program.find(names::IMAGE).unwrap(), HostSlice::F32(&image)).unwrap();
+    engine.write(FIRST, program.find(names::LABELS).unwrap(), HostSlice::U8(&labels)).unwrap();
+    engine.run(FIRST).unwrap();
     let mut file = SafetensorsFile::open(&folder.join(format!("unet_{name}_gradients.safetensors"))).unwrap();
     let bound = if large_with_kinks(&training) { 2e-2 } else { 1e-3 };
     let (mut compared, mut worst) = (0, 0.0f64);
@@ -228,7 +230,7 @@ fn gradients_agree(folder: &Path, name: &str) {
             assert!(program.find(&format!("{}/grad", info.name)).is_none(), "{} has no gradient", info.name);
             continue;
         }
-        let found = read(&engine, &program, &format!("{}/grad", info.name));
+        let found = read(&*engine, &program, &format!("{}/grad", info.name));
         let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
         let scale = norm(&mut expected.iter().map(|x| f64::from(*x)));
         let pairs = expected.iter().zip(&found);

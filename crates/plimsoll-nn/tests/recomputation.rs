@@ -1,25 +1,37 @@
-//! What is made again instead of held changes no bit, and a search for it meets its budget.
+//! What is recomputed instead of held changes no bit, and a search for it meets its budget.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 
-use conformance::noise;
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, Level};
+use conformance::{engine, noise};
+use plimsoll_cpu::{CpuBackend, CpuOptions, Level};
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{DType, Kind, Program, Role};
-use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::{Objective, Optimizer, Training, UNet, names};
+use plimsoll_nn::{DynUNet, Network, Objective, Optimizer, PlainConvUNet, Training, names};
 use plimsoll_plan::recompute::Release;
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, Plan, Planner, plan};
+use plimsoll_plan::{HostSlice, HostSliceMut, Options, Planner, ProgramId, VerifiedPlan, plan};
 
 const THREADS: usize = 2;
+/// Random sets of values to recompute. Few are possible where a step updates its parameters: nothing that read them can be
+/// computed again afterwards.
+const MOST_SETS: usize = 200;
+/// How many of them must be possible.
+const LEAST_TRIED: usize = 8;
+/// Plans are of one program.
+const ONLY: ProgramId = ProgramId::new(0);
 
-fn small_net() -> UNet {
-    let strides = [[1; 3], [2; 3], [2; 3]];
-    UNet { dropout: 0.2, ..UNet::plain_conv(1, 3, &[16, 24, 32], &[[3; 3]; 3], &strides) }
+/// With an arena that is poisoned wherever nothing is to be read.
+fn backend() -> CpuBackend {
+    CpuBackend::new(CpuOptions { threads: THREADS, level: Level::detect(), poison: true }).unwrap()
 }
 
-fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation: usize) -> Program {
+fn small_net() -> Network {
+    let mut net = PlainConvUNet::new(1, 3, &[16, 24, 32], &[[3; 3]; 3], &[[1; 3], [2; 3], [2; 3]]);
+    net.shape.dropout = 0.2;
+    net.into()
+}
+
+fn gradient_program(net: Network, patch: [usize; 3], precision: DType, accumulation: usize) -> Program {
     let training = Training {
         net,
         loss: Objective::default(),
@@ -35,11 +47,8 @@ fn gradient_program(net: UNet, patch: [usize; 3], precision: DType, accumulation
 }
 
 /// Runs a program twice in a poisoned arena; every parameter, state and output afterwards, by name.
-fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
-    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
-    let reservation = Budget::new(Bytes::gib(1)).reserve("arena", bytes).unwrap();
-    let options = CpuOptions { threads: THREADS, level: Level::detect(), poison: true };
-    let mut engine = CpuEngine::new(plan, reservation, options).unwrap();
+fn bits(program: &Program, plan: VerifiedPlan) -> BTreeMap<String, Vec<u32>> {
+    let mut engine = engine(&backend(), plan);
     for run in 0..2 {
         for id in program.ids() {
             let tensor = program.tensor(id);
@@ -47,25 +56,25 @@ fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
             match (tensor.role, &tensor.kind) {
                 (Role::Input, Kind::Labels) => {
                     let labels: Vec<u8> = (0..count).map(|i| (1.5 + 1.5 * noise(1, i)) as u8).collect();
-                    engine.write(0, id, HostSlice::U8(&labels));
+                    engine.write(ONLY, id, HostSlice::U8(&labels)).unwrap();
                 }
                 (Role::Input, Kind::Table) if tensor.name == names::NOISE => {
-                    engine.write(0, id, HostSlice::F32(&Noise::of_step(5, run, 0).to_table()));
+                    engine.write(ONLY, id, HostSlice::F32(&Noise::of_step(5, run, 0).to_table())).unwrap();
                 }
                 (Role::Input, Kind::Table) => {
-                    engine.write(0, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10)));
+                    engine.write(ONLY, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10))).unwrap();
                 }
                 (role, _) if role == Role::Input || (role.is_persistent() && run == 0) => {
                     let scale = if role == Role::State { 0.0 } else { 0.2 };
                     let seed = id.index();
                     let values: Vec<f32> =
                         (0..count).map(|i| (scale * noise(seed, i)) as f32 + 0.01).collect();
-                    engine.write(0, id, HostSlice::F32(&values));
+                    engine.write(ONLY, id, HostSlice::F32(&values)).unwrap();
                 }
                 _ => {}
             }
         }
-        engine.run(0);
+        engine.run(ONLY).unwrap();
     }
     let results = program.ids().filter(|id| {
         let role = program.tensor(*id).role;
@@ -75,7 +84,7 @@ fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
         .map(|id| {
             let tensor = program.tensor(id);
             let mut values = vec![0.0; tensor.shape.count()];
-            engine.read(0, id, HostSliceMut::F32(&mut values));
+            engine.read(ONLY, id, HostSliceMut::F32(&mut values)).unwrap();
             assert!(values.iter().all(|x| x.is_finite()), "{}", tensor.name);
             (tensor.name.clone(), values.into_iter().map(f32::to_bits).collect())
         })
@@ -83,39 +92,45 @@ fn bits(program: &Program, plan: Plan) -> BTreeMap<String, Vec<u32>> {
 }
 
 #[test]
-fn gradients_have_the_same_bits_whatever_is_made_again() {
-    let layout = CpuLayout::new(THREADS);
+fn gradients_have_the_same_bits_whatever_is_recomputed() {
+    let backend = backend();
     for (precision, accumulation) in [(DType::F32, 2), (DType::Bf16, 2), (DType::F32, 1)] {
         let given = [gradient_program(small_net(), [16, 16, 24], precision, accumulation)];
         let apart = Options { reuse: false, ..Options::default() };
-        let expected = bits(&given[0], plan(&given, &layout, apart).unwrap());
-        let planner = Planner::new(&given, &layout, Options::default()).unwrap();
+        let expected = bits(&given[0], plan(&given, &backend, apart).unwrap());
+        let planner = Planner::new(&given, &backend, Options::default()).unwrap();
         assert!(bits(&given[0], planner.plan(None).unwrap()) == expected, "kept");
         let least = planner.plan(Some(0)).unwrap();
-        assert!(least.programs[0].recompute_flops_fraction > 0.0);
+        assert!(least.schedules[0].recompute_flops_fraction > 0.0);
         assert!(bits(&given[0], least) == expected, "the least");
         let all = planner.searches()[0].recomputation().releases();
         let mut tried = 0;
-        for seed in 0..12 {
-            let is_in = |i: usize| noise(100 + seed, i) > [0.0, 0.6, 0.9][seed % 3];
+        for seed in 0..MOST_SETS {
+            // Between half of all values and a few.
+            let is_in = |i: usize| noise(100 + seed, i) > [0.0, 0.6, 0.9, 0.98][seed % 4];
             let some: Vec<Release> = (0..all.len()).filter(|i| is_in(*i)).map(|i| all[i]).collect();
             let Some(plan) = planner.plan_with(&[some]).unwrap() else { continue };
-            assert!(!plan.programs[0].copies.is_empty());
+            if plan.schedules[0].copies.is_empty() {
+                continue;
+            }
             assert!(bits(&given[0], plan) == expected, "{precision:?}, set {seed}");
             tried += 1;
+            if tried == LEAST_TRIED {
+                break;
+            }
         }
-        assert!(tried >= if accumulation == 1 { 0 } else { 8 }, "{tried}");
+        assert!(tried >= LEAST_TRIED, "{precision:?}, {accumulation} micro-batches: {tried} sets");
     }
 }
 
 #[test]
 fn a_search_meets_its_budget_near_the_lower_bound_and_less_memory_never_is_faster() {
-    let layout = CpuLayout::new(THREADS);
+    let backend = backend();
     let strides = [[1; 3], [2; 3], [2; 3], [2; 3], [2; 3]];
-    let net = UNet::dynunet(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides);
+    let net = DynUNet::new(1, 2, &[32, 64, 128, 256, 320], &[[3; 3]; 5], &strides);
     // Planned, not run.
-    let given = [gradient_program(net, [96; 3], DType::Bf16, 2)];
-    let planner = Planner::new(&given, &layout, Options::default()).unwrap();
+    let given = [gradient_program(net.into(), [96; 3], DType::Bf16, 2)];
+    let planner = Planner::new(&given, &backend, Options::default()).unwrap();
     let most = planner.plan(None).unwrap();
     let least = planner.plan(Some(0)).unwrap();
     assert!(least.arena_bytes < most.arena_bytes);
@@ -127,7 +142,7 @@ fn a_search_meets_its_budget_near_the_lower_bound_and_less_memory_never_is_faste
         let room = (plan.arena_bytes - plan.persistent_bytes()) as f64;
         let bound = (plan.lower_bound_bytes - plan.persistent_bytes()) as f64;
         assert!(room <= 1.005 * bound, "{room} over {bound}");
-        let seconds = plan.programs[0].predicted_seconds;
+        let seconds = plan.schedules[0].predicted_seconds;
         assert!(seconds <= 1.001 * before, "{seconds} after {before}");
         before = seconds;
     }

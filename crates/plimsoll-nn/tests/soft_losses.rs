@@ -7,17 +7,18 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-use conformance::noise;
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
-use plimsoll_graph::{Array, DType, Kind, Program, Shape, TensorId, differentiate, interpret};
-use plimsoll_memory::{Budget, Bytes};
+use conformance::{engine_for, noise, read, write};
+use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_graph::{Array, Kind, Program, Shape, TensorId, differentiate, interpret};
 use plimsoll_morphology::{Recheck, tube_scratch_bytes, tubed_skeleton};
 use plimsoll_nn::Objective;
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, plan};
+use plimsoll_plan::{Options, ProgramId};
 use serde::Deserialize;
 
 const BATCH: usize = 2;
 const CLASSES: usize = 3;
+/// Plans are of one program.
+const ONLY: ProgramId = ProgramId::new(0);
 
 #[derive(Deserialize)]
 struct Case {
@@ -49,8 +50,8 @@ impl Case {
     }
 
     fn written(&self) -> Written {
-        let mut program = Program::new("loss", DType::F32);
-        let logits = program.input("logits", self.shape(CLASSES), Kind::Image);
+        let mut program = Program::new("loss");
+        let logits = program.input("logits", self.shape(CLASSES), Kind::Volume);
         let labels = program.input("labels", self.shape(1), Kind::Labels);
         let (loss, _) = self.loss.write(&mut program, (logits, labels), [1.0; 3]).unwrap();
         let gradient = differentiate(&mut program, loss, 1.0, &[logits]).unwrap()[0].unwrap();
@@ -122,25 +123,14 @@ impl Case {
 /// The loss and its gradient on the CPU.
 fn run(written: &Written, inputs: &HashMap<String, Array>, threads: usize) -> (f32, Vec<f32>) {
     let Written { program, loss, gradient } = written;
-    let layout = CpuLayout::new(threads);
-    let plan = plan(std::slice::from_ref(program), &layout, Options::default()).unwrap();
-    let bytes = Bytes::of(plan.arena_bytes.next_multiple_of(4096));
-    let reservation = Budget::new(bytes).reserve("arena", bytes).unwrap();
-    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(threads)).unwrap();
+    let backend = CpuBackend::new(CpuOptions::new(threads)).unwrap();
+    let mut engine = engine_for(&backend, std::slice::from_ref(program), Options::default()).unwrap();
     for (name, array) in inputs {
-        let id = program.find(name).unwrap();
-        let values: Vec<f32> = array.data.iter().map(|x| *x as f32).collect();
-        let labels: Vec<u8> = array.data.iter().map(|x| *x as u8).collect();
-        match program.tensor(id).kind {
-            Kind::Labels => engine.write(0, id, HostSlice::U8(&labels)),
-            _ => engine.write(0, id, HostSlice::F32(&values)),
-        }
+        write(&mut *engine, ONLY, program.find(name).unwrap(), &array.data);
     }
-    engine.run(0);
-    let (mut value, mut slopes) = ([0.0], vec![0.0; program.shape(*gradient).count()]);
-    engine.read(0, *loss, HostSliceMut::F32(&mut value));
-    engine.read(0, *gradient, HostSliceMut::F32(&mut slopes));
-    (value[0], slopes)
+    engine.run(ONLY).unwrap();
+    let value = read(&*engine, ONLY, *loss)[0] as f32;
+    (value, read(&*engine, ONLY, *gradient).into_iter().map(|x| x as f32).collect())
 }
 
 fn worst(errors: impl Iterator<Item = [f64; 2]>) -> [f64; 2] {

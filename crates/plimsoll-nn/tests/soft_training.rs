@@ -1,21 +1,22 @@
 //! Steps of training with all components of soft morphology, of two heads, with a label ignored.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use conformance::noise;
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
+use conformance::{engine, noise};
+use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::ops::DownsampleLabels;
 use plimsoll_graph::{DType, Kind, Program, Role};
-use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::{Objective, Optimizer, Training, UNet, initial_values, names};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, Planner};
+use plimsoll_nn::{DynUNet, Objective, Optimizer, Training, names};
+use plimsoll_plan::{HostSlice, HostSliceMut, Options, Planner, ProgramId};
 
 const PATCH: [usize; 3] = [8, 16, 16];
 const BATCH: usize = 2;
 const IGNORED: u8 = 3;
+/// Training comes before validation.
+const STEP: ProgramId = ProgramId::new(0);
 
 fn training() -> Training {
-    let mut net = UNet::dynunet(1, 3, &[4, 6, 8], &[[3; 3]; 3], &[[1; 3], [1, 2, 2], [2; 3]]);
-    net.deep_supervision = 1;
+    let mut net = DynUNet::new(1, 3, &[4, 6, 8], &[[3; 3]; 3], &[[1; 3], [1, 2, 2], [2; 3]]);
+    net.shape.deep_supervision = 1;
     let loss = r#"{"components": [
         {"name": "soft_dice", "weight": 0.5, "include_background": false},
         {"name": "cldice", "weight": 0.2, "iterations": 3},
@@ -24,7 +25,7 @@ fn training() -> Training {
         {"name": "skeleton_recall", "weight": 0.3}
     ], "ignore": 3}"#;
     Training {
-        net,
+        net: net.into(),
         loss: serde_json::from_str::<Objective>(loss).unwrap(),
         optimizer: Optimizer::adamw(),
         max_grad_norm: Some(12.0),
@@ -61,27 +62,25 @@ fn tube(extent: [usize; 3], i: usize) -> f32 {
 
 /// Losses of some steps, then that of validation.
 fn losses(threads: usize, least: bool) -> Vec<f32> {
-    let programs = training().programs().unwrap();
+    let training = training();
+    let programs = training.programs().unwrap();
     let targets = programs.targets;
     let all: Vec<Program> = programs.gradients.into_iter().chain([programs.validate]).collect();
     assert_eq!(all.len(), 2);
-    let layout = CpuLayout::new(threads);
-    let planner = Planner::new(&all, &layout, Options::default()).unwrap();
-    let plan = planner.plan(least.then_some(0)).unwrap();
-    let reservation = Budget::new(Bytes::gib(1))
-        .reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))
-        .unwrap();
-    let mut engine = CpuEngine::new(plan, reservation, CpuOptions::new(threads)).unwrap();
+    let backend = CpuBackend::new(CpuOptions::new(threads)).unwrap();
+    let planner = Planner::new(&all, &backend, Options::default()).unwrap();
+    let mut engine = engine(&backend, planner.plan(least.then_some(0)).unwrap());
     let step = &all[0];
     for id in step.with_role(Role::Parameter) {
-        let values = initial_values(step.tensor(id), 0.01, u64::from(id.0));
-        engine.write(0, id, HostSlice::F32(&values));
+        let values = training.net.initial_values(step.tensor(id), u64::from(id.0));
+        engine.write(STEP, id, HostSlice::F32(&values)).unwrap();
     }
     let mut losses = Vec::new();
     for at in 0..9 {
-        let program = usize::from(at == 8);
-        for id in all[program].with_role(Role::Input) {
-            let tensor = all[program].tensor(id);
+        let id = ProgramId::new(usize::from(at == 8));
+        let program = &all[id.index()];
+        for input in program.with_role(Role::Input) {
+            let tensor = program.tensor(input);
             let count = tensor.shape.count();
             let values: Vec<f32> = match tensor.name.as_str() {
                 names::IMAGE => {
@@ -91,15 +90,17 @@ fn losses(threads: usize, least: bool) -> Vec<f32> {
                 _ => (0..count).map(|i| tube(tensor.shape.spatial(), i)).collect(),
             };
             let labels: Vec<u8> = (0..count).map(label).collect();
-            match tensor.kind {
-                Kind::Labels => engine.write(program, id, HostSlice::U8(&labels)),
-                _ => engine.write(program, id, HostSlice::F32(&values)),
-            }
+            let written = match tensor.kind {
+                Kind::Labels => engine.write(id, input, HostSlice::U8(&labels)),
+                _ => engine.write(id, input, HostSlice::F32(&values)),
+            };
+            written.unwrap();
         }
-        assert!(targets.iter().all(|target| all[program].find(&target.name).is_some() || program == 1));
-        engine.run(program);
+        assert!(targets.iter().all(|target| program.find(&target.name).is_some() || id != STEP));
+        engine.run(id).unwrap();
         let mut loss = [0.0];
-        engine.read(program, all[program].find(names::LOSS).unwrap(), HostSliceMut::F32(&mut loss));
+        let read = engine.read(id, program.find(names::LOSS).unwrap(), HostSliceMut::F32(&mut loss));
+        read.unwrap();
         losses.push(loss[0]);
     }
     losses
@@ -120,7 +121,8 @@ fn each_component_has_a_part_and_each_head_its_skeleton() {
     let names: Vec<&str> = objective.components.iter().map(|term| term.name()).collect();
     assert_eq!(names, ["soft_dice", "cldice", "morph_skeleton", "toploss_simple", "skeleton_recall"]);
     assert_eq!(objective.parts(&objective.validation()).len(), 5);
-    let programs = training().programs().unwrap();
+    let training = training();
+    let programs = training.programs().unwrap();
     let extents: Vec<[usize; 3]> = programs.targets.iter().map(|target| target.extent).collect();
     assert_eq!(extents, [[8, 16, 16], [8, 8, 8]]);
 }

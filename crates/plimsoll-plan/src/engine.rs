@@ -1,13 +1,17 @@
-//! The seam between plans and devices.
+//! A plan on a device, ready to run.
 
-use plimsoll_graph::TensorId;
-use serde::Serialize;
+use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
+use plimsoll_memory::MapError;
+
+use crate::{NodeTime, OpTime, ProgramId, VerifiedPlan};
 
 /// Values on their way to a tensor, in the logical order of its shape, whatever the backend's layout is.
 #[derive(Clone, Copy, Debug)]
 pub enum HostSlice<'a> {
-    /// For tensors of numbers, also where they are stored as bf16.
+    /// For f32 tensors, and those that are stored as bf16.
     F32(&'a [f32]),
+    /// For f64 tables.
+    F64(&'a [f64]),
     /// For labels.
     U8(&'a [u8]),
 }
@@ -15,46 +19,140 @@ pub enum HostSlice<'a> {
 /// Room for values on their way from a tensor.
 #[derive(Debug)]
 pub enum HostSliceMut<'a> {
-    /// For tensors of numbers.
+    /// For f32 tensors, and those that are stored as bf16.
     F32(&'a mut [f32]),
+    /// For f64 tables.
+    F64(&'a mut [f64]),
     /// For labels.
     U8(&'a mut [u8]),
 }
 
-/// What all nodes of one kind have taken.
-#[derive(Clone, Debug, Serialize)]
-pub struct OpTime {
-    /// The kind, as [`Rule::name`](plimsoll_graph::Rule::name) has it.
-    pub op: &'static str,
-    /// How often one was run.
-    pub runs: u64,
-    /// How long they took together.
-    pub seconds: f64,
+impl HostSlice<'_> {
+    /// How many values of which type.
+    pub fn extent(&self) -> (usize, DType) {
+        match self {
+            HostSlice::F32(values) => (values.len(), DType::F32),
+            HostSlice::F64(values) => (values.len(), DType::F64),
+            HostSlice::U8(values) => (values.len(), DType::U8),
+        }
+    }
+}
+
+impl HostSliceMut<'_> {
+    /// How many values of which type.
+    pub fn extent(&self) -> (usize, DType) {
+        match self {
+            HostSliceMut::F32(values) => (values.len(), DType::F32),
+            HostSliceMut::F64(values) => (values.len(), DType::F64),
+            HostSliceMut::U8(values) => (values.len(), DType::U8),
+        }
+    }
+}
+
+/// Why a plan cannot be run, or a tensor not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The arena does not fit its reservation, or the system refuses it.
+    #[error("the arena cannot be allocated")]
+    Arena(#[from] MapError),
+    /// The system refuses a thread.
+    #[error("a thread for kernels cannot be started")]
+    Thread(#[from] std::io::Error),
+    /// A plan was verified for another backend.
+    #[error("the plan was verified for {planned}, but is to be run on {found}")]
+    OtherBackend {
+        /// The backend of the plan.
+        planned: String,
+        /// This one.
+        found: String,
+    },
+    /// The backend cannot have such options.
+    #[error("{option} is {found}, but {expected}")]
+    Options {
+        /// Which.
+        option: &'static str,
+        /// Its value.
+        found: String,
+        /// What is possible.
+        expected: String,
+    },
+    /// Values for a tensor do not have its number of elements or its type.
+    #[error("the tensor `{tensor}` of the program `{program}` is {expected}, but the values are {found}")]
+    Values {
+        /// The program.
+        program: String,
+        /// The tensor.
+        tensor: String,
+        /// What it is.
+        expected: String,
+        /// What was given.
+        found: String,
+    },
+    /// A tensor has no place in the arena: kernels that need it compute it for themselves.
+    #[error("the tensor `{tensor}` of the program `{program}` is never stored")]
+    NeverStored {
+        /// The program.
+        program: String,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A node or tensor of a verified plan is not where it must be: a fault of this program.
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+impl EngineError {
+    /// So many values of a type do not fit a tensor of a program.
+    pub fn values(program: &Program, tensor: &TensorInfo, (count, dtype): (usize, DType)) -> EngineError {
+        EngineError::Values {
+            program: program.name.clone(),
+            tensor: tensor.name.clone(),
+            expected: tensor.describe(),
+            found: format!("{count} of {dtype}"),
+        }
+    }
+
+    /// What a verified plan must have is not there.
+    pub fn missing(what: &str) -> EngineError {
+        EngineError::Internal(format!("{what} is not in the plan"))
+    }
 }
 
 /// A plan on a device, ready to run: the arena is allocated and every kernel is prepared. Offsets and pointers stay inside.
 pub trait Engine: Send {
-    /// What runs it, for people: the device, its instruction set, threads.
-    fn describe(&self) -> String;
+    /// The plan. Its [`backend`](VerifiedPlan::backend) is what runs it, as reports say it.
+    fn plan(&self) -> &VerifiedPlan;
 
     /// Copies values into a tensor of a program of the plan. Parameters and states are shared by all programs.
     ///
-    /// # Panics
-    /// If the slice does not have the tensor's number of elements or its type: both come from the same plan.
-    fn write(&mut self, program: usize, tensor: TensorId, values: HostSlice<'_>);
+    /// # Errors
+    /// If the slice does not have the tensor's number of elements or its type, or the tensor has no memory.
+    fn write(
+        &mut self,
+        program: ProgramId,
+        tensor: TensorId,
+        values: HostSlice<'_>,
+    ) -> Result<(), EngineError>;
 
     /// Copies values out of a tensor of a program of the plan; of an intermediate, what the last run left there.
     ///
-    /// # Panics
+    /// # Errors
     /// As [`Engine::write`].
-    fn read(&self, program: usize, tensor: TensorId, values: HostSliceMut<'_>);
+    fn read(&self, program: ProgramId, tensor: TensorId, values: HostSliceMut<'_>)
+    -> Result<(), EngineError>;
 
     /// Runs a program. Allocates nothing.
-    fn run(&mut self, program: usize);
+    ///
+    /// # Errors
+    /// If the plan has no such program.
+    fn run(&mut self, program: ProgramId) -> Result<(), EngineError>;
 
-    /// Bytes of the arena, from its start, that the nodes run so far were given.
+    /// Bytes of the arena, from its start, that the launches so far were given.
     fn used_bytes(&self) -> usize;
 
-    /// What the nodes of all runs so far took, by kind, the longest first.
+    /// What the launches of all runs so far took, by kind, the longest first.
     fn times(&self) -> Vec<OpTime>;
+
+    /// What each launch of a program took when it was fastest, in order.
+    fn least_times(&self, program: ProgramId) -> Vec<NodeTime>;
 }

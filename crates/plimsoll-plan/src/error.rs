@@ -2,7 +2,7 @@
 
 use plimsoll_graph::GraphError;
 
-/// A node that a backend has no kernel for.
+/// A node that a backend cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{backend} cannot run {op}: {why}")]
 pub struct Unsupported {
@@ -35,13 +35,19 @@ pub enum PlanError {
         /// Elsewhere.
         second: String,
     },
-    /// The verifier found a fault: the plan must not be run.
-    #[error("the plan of `{program}` is wrong at node {node}: {fault}")]
+    /// The verifier found a fault in the plan of a program: it must not be run.
+    #[error("the plan of `{program}` is wrong at launch {launch}: {fault}")]
     Wrong {
         /// The program.
         program: String,
-        /// The node's place.
-        node: usize,
+        /// The launch's place.
+        launch: usize,
+        /// What is wrong.
+        fault: String,
+    },
+    /// The verifier found a fault in what all programs share: the plan must not be run.
+    #[error("the plan is wrong: {fault}")]
+    WrongPlan {
         /// What is wrong.
         fault: String,
     },

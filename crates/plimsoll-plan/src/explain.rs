@@ -1,10 +1,10 @@
-//! Why a value is where it is: kept, never stored, or made again.
+//! Why a value is where it is: kept, never stored, or recomputed.
 
-use plimsoll_graph::{Op, Program, TensorId};
+use plimsoll_graph::TensorId;
 use serde::{Deserialize, Serialize};
 
-use crate::liveness::Span;
-use crate::{Layout, ProgramPlan};
+use crate::liveness::{Flow, Span};
+use crate::{Plan, ProgramId};
 
 /// What a plan does with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -12,13 +12,13 @@ use crate::{Layout, ProgramPlan};
 pub enum Fate {
     /// A parameter or a state: it has its place for good.
     Persistent,
-    /// Held from the node that makes it to the last that reads it.
+    /// Held from the launch that makes it to the last that reads it.
     Kept,
-    /// Never stored: its readers make it of what it is made from while they load.
-    Folded,
-    /// Let go of, and made again.
+    /// Never stored as a whole: kernels that need it compute it for themselves, while they load or in tiles.
+    Fused,
+    /// Freed, and recomputed.
     Recomputed,
-    /// No node of the plan makes or reads it.
+    /// No kernel of the plan makes or reads it.
     Unused,
 }
 
@@ -29,78 +29,88 @@ pub struct Explanation {
     pub tensor: String,
     /// Its shape.
     pub shape: Vec<usize>,
-    /// What it takes.
+    /// What it takes where it is stored.
     pub bytes: usize,
     /// What becomes of it.
     pub fate: Fate,
-    /// The first and the last node of each stretch for which it is held; nodes are counted from 0.
+    /// The first and the last launch of each stretch for which it is held; launches are counted from 0.
     pub held: Vec<(usize, usize)>,
-    /// Nodes of the plan.
-    pub nodes: usize,
-    /// The node at which the most is held, and whether this is held then.
+    /// Launches of the plan.
+    pub launches: usize,
+    /// The launch at which the most is held.
     pub peak: usize,
     /// Whether it is held at the peak.
     pub is_held_at_peak: bool,
-    /// The op that makes it.
-    pub made_by: Option<String>,
-    /// Operations to make it once from its operands.
+    /// The kernels that compute it.
+    pub made_by: Vec<String>,
+    /// Operations of the first of these.
     pub flops: u64,
-    /// Predicted time to make it once from its operands.
+    /// Predicted time of the first of these.
     pub seconds: f64,
 }
 
-/// Explains every tensor of a name in the program that a plan is for.
-pub fn explain(given: &Program, plan: &ProgramPlan, layout: &dyn Layout, name: &str) -> Vec<Explanation> {
-    let spans = spans(&plan.program);
-    let peak = held_bytes(plan).into_iter().enumerate().max_by_key(|(at, held)| (*held, usize::MAX - at));
+/// Explains every tensor of a name in a program of a plan.
+pub fn explain(plan: &Plan, program: ProgramId, name: &str) -> Vec<Explanation> {
+    let (given, schedule) = (plan.program(program), plan.schedule(program));
+    let lowered = &plan.lowered[program.index()];
+    let spans = spans(plan, program);
+    let peak =
+        held_bytes(plan, program).into_iter().enumerate().max_by_key(|(at, held)| (*held, usize::MAX - at));
     let peak = peak.map_or(0, |(at, _)| at);
     let one = |id: TensorId| {
         let tensor = given.tensor(id);
-        let is_it = |other: &TensorId| plan.origin(*other) == id;
-        let held: Vec<Span> = plan.program.ids().filter(is_it).filter_map(|id| spans[id.index()]).collect();
-        let maker = given.nodes.iter().find(|node| node.outputs.contains(&id));
-        let is_copied = plan.copies.contains(&id);
-        let fate = match maker.map(|node| &node.op) {
-            _ if tensor.role.is_persistent() => Fate::Persistent,
-            _ if is_copied => Fate::Recomputed,
-            _ if !held.is_empty() => Fate::Kept,
-            Some(Op::NormAct(_)) => Fate::Folded,
-            _ => Fate::Unused,
+        let all = (0..schedule.places.len()).map(|index| TensorId(index as u32));
+        let its = all.filter(|other| schedule.origin(*other) == Some(id));
+        let held: Vec<Span> = its.filter_map(|id| spans[id.index()]).collect();
+        let makers: Vec<usize> =
+            (0..given.nodes.len()).filter(|node| given.nodes[*node].outputs.contains(&id)).collect();
+        let kernels: Vec<_> = lowered
+            .nodes
+            .iter()
+            .filter(|node| node.covers.iter().any(|covered| makers.contains(covered)))
+            .collect();
+        let fate = match () {
+            () if tensor.role.is_persistent() => Fate::Persistent,
+            () if schedule.copies.contains(&id) => Fate::Recomputed,
+            () if !held.is_empty() => Fate::Kept,
+            () if !kernels.is_empty() => Fate::Fused,
+            () => Fate::Unused,
         };
-        let cost = maker.map(|node| given.cost(node)).unwrap_or_default();
+        let mut made_by: Vec<String> = kernels.iter().map(|node| node.name.clone()).collect();
+        made_by.dedup();
         Explanation {
             tensor: tensor.name.clone(),
             shape: tensor.shape.0.clone(),
-            bytes: layout.bytes(tensor),
+            bytes: lowered.bytes[id.index()],
             fate,
             held: held.iter().map(|span| (span.start, span.end)).collect(),
-            nodes: plan.program.nodes.len(),
+            launches: schedule.launches.len(),
             peak,
             is_held_at_peak: fate == Fate::Persistent
                 || held.iter().any(|span| (span.start..=span.end).contains(&peak)),
-            made_by: maker.map(|node| node.op.rule().name().into()),
-            flops: cost.flops,
-            seconds: maker.map_or(0.0, |node| layout.seconds(given, node)),
+            made_by,
+            flops: kernels.first().map_or(0, |node| node.cost.flops),
+            seconds: kernels.first().map_or(0.0, |node| node.seconds),
         }
     };
     given.ids().filter(|id| given.tensor(*id).name == name).map(one).collect()
 }
 
-/// From which node to which each tensor is held; none for parameters and states, and for tensors that no node touches.
-pub fn spans(program: &Program) -> Vec<Option<Span>> {
-    let none = vec![Vec::new(); program.nodes.len()];
-    crate::liveness::Flow::of(program, |_| 0, &none).spans()
+/// From which launch to which each tensor and copy is held; none for parameters and states, and for tensors that no launch
+/// touches.
+pub fn spans(plan: &Plan, program: ProgramId) -> Vec<Option<Span>> {
+    Flow::of(plan.program(program), plan.schedule(program)).spans()
 }
 
-/// Bytes held at each node of a plan, parameters and states left out. What shares a place is counted once.
-pub fn held_bytes(plan: &ProgramPlan) -> Vec<usize> {
-    let spans = spans(&plan.program);
-    let mut held: Vec<usize> = plan.scratch.iter().map(|block| block.bytes).collect();
+/// Bytes held at each launch of a program, parameters and states left out. What shares a place is counted once.
+pub fn held_bytes(plan: &Plan, program: ProgramId) -> Vec<usize> {
+    let (spans, schedule) = (spans(plan, program), plan.schedule(program));
+    let mut held: Vec<usize> = schedule.launches.iter().map(|launch| launch.scratch.bytes).collect();
     for (at, held) in held.iter_mut().enumerate() {
         let is_there = |span: &Option<Span>| span.is_some_and(|span| (span.start..=span.end).contains(&at));
         let mut blocks: Vec<_> = spans
             .iter()
-            .zip(&plan.places)
+            .zip(&schedule.places)
             .filter_map(|(span, place)| place.filter(|_| is_there(span)))
             .map(|block| (block.offset, block.bytes))
             .collect();

@@ -1,33 +1,39 @@
-//! From programs to places in one arena.
+//! From programs to places in one arena, on any backend.
 //!
-//! A [`Plan`] is made for a set of programs that share parameters and states (train, validate, predict). In order:
+//! A [`Backend`] lowers programs: it says which kernels it will run, what each reads and writes, and what that takes. A
+//! [`Plan`] is made for a set of programs that share parameters and states (train, validate, predict). In order:
 //!
-//! 1. [`fold`]: normalised and activated maps are not stored; their readers normalise on the way in.
-//! 2. [`recompute`]: values may be let go of between two uses and made again; [`search`] chooses which, for a budget.
-//! 3. [`liveness`]: from which node to which each value must be held, and which results may take an operand's place.
+//! 1. [`Backend::lower`]: the kernels of each program, with whatever the backend fuses.
+//! 2. [`recompute`]: values may be freed between two uses and recomputed; [`search`] chooses which, for a budget.
+//! 3. [`liveness`]: from which launch to which each value must be held, and which results may take an operand's place.
 //! 4. [`place`]: an offset for every value and every kernel's scratch, as near to the lower bound as can be found.
-//! 5. [`verify`]: independently of all this, that the scheduled program computes what the given one does, and that every
-//!    read sees the value it should.
+//! 5. [`verify`]: independently of all this, that the launches compute what the programs say, and that every read sees the
+//!    value it should. What passes is a [`VerifiedPlan`], which cannot be made otherwise, and nothing else is run.
 //!
-//! What a tensor takes and what scratch an op needs is the backend's affair; the planner asks it through [`Layout`]. What a
-//! backend does with a plan is [`Engine`].
+//! The planner knows lowered nodes and no op. An [`Engine`] is what a backend makes of a verified plan.
 
+mod agree;
+mod backend;
 mod engine;
 mod error;
 pub mod explain;
-pub mod fold;
-mod fold_heads;
-mod layout;
 pub mod liveness;
+mod lowered;
 pub mod place;
 mod plan;
 mod planner;
 pub mod recompute;
 pub mod search;
+mod timing;
+mod verified;
 pub mod verify;
 
-pub use engine::{Engine, HostSlice, HostSliceMut, OpTime};
+pub use agree::agree;
+pub use backend::{Backend, Rates};
+pub use engine::{Engine, EngineError, HostSlice, HostSliceMut};
 pub use error::{PlanError, Unsupported};
-pub use layout::Layout;
-pub use plan::{Block, Options, Plan, ProgramPlan};
+pub use lowered::{LoweredNode, LoweredProgram};
+pub use plan::{Block, Launch, Options, Plan, ProgramId, ProgramPlan};
 pub use planner::{Planner, Point, plan};
+pub use timing::{NodeTime, OpTime, Timings};
+pub use verified::VerifiedPlan;

@@ -2,6 +2,8 @@
 
 use plimsoll_graph::{Program, Role, TensorId};
 
+use crate::{Launch, ProgramPlan};
+
 /// A stretch of nodes, both ends included, for which some bytes must be held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -29,7 +31,7 @@ pub struct Buffer {
     pub bytes: usize,
 }
 
-/// What liveness depends on: who touches what in which order. A schedule in the making has it as well as a program.
+/// What liveness depends on: which node touches what, in which order.
 #[derive(Clone, Debug)]
 pub struct Flow<'a> {
     /// In order of execution.
@@ -45,7 +47,7 @@ pub struct FlowNode<'a> {
     pub inputs: &'a [TensorId],
     /// What it writes.
     pub outputs: &'a [TensorId],
-    /// Pairs (result, operand) that may share one place; see [`plimsoll_graph::Rule::in_place`].
+    /// Pairs (result, operand) that may share one place; see [`LoweredNode::in_place`](crate::LoweredNode::in_place).
     pub in_place: &'a [(usize, usize)],
 }
 
@@ -59,21 +61,15 @@ pub struct FlowValue {
 }
 
 impl<'a> Flow<'a> {
-    /// The flow of a program, whose nodes may work in place as `in_place` says.
-    pub fn of(
-        program: &'a Program,
-        bytes: impl Fn(TensorId) -> usize,
-        in_place: &'a [Vec<(usize, usize)>],
-    ) -> Flow<'a> {
-        let node = |(node, in_place): (&'a plimsoll_graph::Node, &'a Vec<(usize, usize)>)| FlowNode {
-            inputs: &node.inputs,
-            outputs: &node.outputs,
-            in_place,
-        };
-        let value = |id| FlowValue { role: program.tensor(id).role, bytes: bytes(id) };
+    /// The flow of a schedule of a program, in which no launch works in place.
+    pub fn of(program: &Program, plan: &'a ProgramPlan) -> Flow<'a> {
+        let node =
+            |launch: &'a Launch| FlowNode { inputs: &launch.inputs, outputs: &launch.outputs, in_place: &[] };
+        let own = program.tensors.iter().map(|tensor| tensor.role);
+        let copies = plan.copies.iter().map(|id| program.tensor(*id).role);
         Flow {
-            nodes: program.nodes.iter().zip(in_place).map(node).collect(),
-            values: program.ids().map(value).collect(),
+            nodes: plan.launches.iter().map(node).collect(),
+            values: own.chain(copies).map(|role| FlowValue { role, bytes: 0 }).collect(),
         }
     }
 

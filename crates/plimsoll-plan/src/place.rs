@@ -60,7 +60,7 @@ pub fn place(items: &[Item]) -> Placement {
     let length = |i: usize| items[i].span.end - items[i].span.start + 1;
     let mut orders: Vec<Vec<usize>> = vec![(0..items.len()).collect(); 4];
     orders[0].sort_by_key(|i| Reverse((items[*i].bytes, length(*i))));
-    orders[1].sort_by_key(|i| Reverse(items[*i].bytes * length(*i)));
+    orders[1].sort_by_key(|i| Reverse(items[*i].bytes.saturating_mul(length(*i))));
     orders[2].sort_by_key(|i| Reverse((length(*i), items[*i].bytes)));
     orders[3].sort_by_key(|i| (items[*i].span.start, Reverse(items[*i].bytes)));
     let mut best = place_in_order(items, &orders[0]);

@@ -1,10 +1,12 @@
 //! A plan.
 
-use plimsoll_graph::{Program, TensorId, TensorInfo};
+use plimsoll_graph::{Program, Role, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
+use crate::{EngineError, LoweredProgram};
+
 /// A stretch of the arena.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Block {
     /// Where it begins.
     pub offset: usize,
@@ -13,9 +15,9 @@ pub struct Block {
 }
 
 impl Block {
-    /// Where it ends.
+    /// Where it ends; `usize::MAX` where that is beyond all addresses.
     pub fn end(&self) -> usize {
-        self.offset + self.bytes
+        self.offset.saturating_add(self.bytes)
     }
 
     /// Whether two stretches share a byte.
@@ -24,35 +26,68 @@ impl Block {
     }
 }
 
+/// A program of a plan. It is found by its name: [`Plan::find`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ProgramId(pub(crate) usize);
+
+impl ProgramId {
+    /// The program at a place among those that a plan is made for.
+    pub const fn new(index: usize) -> ProgramId {
+        ProgramId(index)
+    }
+
+    /// Its place among the programs that the plan was made for.
+    pub fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// Where everything of a set of programs lies, in one arena.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
+    /// The programs.
+    pub programs: Vec<Program>,
+    /// Whether the backend computed cheap values in their readers.
+    pub inline: bool,
+    /// What the backend makes of each.
+    pub lowered: Vec<LoweredProgram>,
     /// Parameters and states with their places, in the order in which programs first name them.
     pub persistent: Vec<(TensorInfo, Block)>,
-    /// One plan per program, in the order given.
-    pub programs: Vec<ProgramPlan>,
+    /// When and where each program's nodes are run.
+    pub schedules: Vec<ProgramPlan>,
     /// The size of the arena: what is persistent, and above it the most that a program needs.
     pub arena_bytes: usize,
     /// What no placement of the same schedules could do without.
     pub lower_bound_bytes: usize,
 }
 
+/// One run of a lowered node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// Which of the lowered nodes.
+    pub node: usize,
+    /// The tensors that it reads: those of the lowered node, or copies of them.
+    pub inputs: Vec<TensorId>,
+    /// The tensors that it writes.
+    pub outputs: Vec<TensorId>,
+    /// The place of its scratch.
+    pub scratch: Block,
+}
+
 /// The schedule of one program, and where its values lie.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProgramPlan {
-    /// What is run: the given program after folding, with what is made again.
-    pub program: Program,
-    /// Of which of the given program's tensors each tensor beyond them is a copy.
+    /// What is run, in order; some lowered nodes more than once.
+    pub launches: Vec<Launch>,
+    /// Of which of the program's tensors each tensor beyond them is a copy.
     pub copies: Vec<TensorId>,
-    /// The place of each tensor, by its id; none for those that no node touches.
+    /// The place of each tensor, then of each copy, by its id; none for those that no launch touches.
     pub places: Vec<Option<Block>>,
-    /// The place of each node's scratch.
-    pub scratch: Vec<Block>,
     /// The end of the highest place.
     pub arena_bytes: usize,
     /// What no placement of the same schedule could do without.
     pub lower_bound_bytes: usize,
-    /// Floating-point operations beyond those of the given program after folding, as a fraction of them.
+    /// Floating-point operations beyond those of the lowered program, as a fraction of them.
     pub recompute_flops_fraction: f64,
     /// Predicted time of a run.
     pub predicted_seconds: f64,
@@ -61,8 +96,8 @@ pub struct ProgramPlan {
 /// What a planner may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Whether normalised and activated maps are rebuilt by their readers instead of held.
-    pub fold: bool,
+    /// Whether cheap values are computed by their readers instead of stored, where the backend can.
+    pub inline: bool,
     /// Whether places are used again. Without, everything has a place of its own: a second opinion in tests.
     pub reuse: bool,
     /// Bytes that the arena should not exceed. The plan is the fastest that was found within; where there is none,
@@ -72,35 +107,84 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fold: true, reuse: true, budget: None }
+        Options { inline: true, reuse: true, budget: None }
     }
 }
 
 impl ProgramPlan {
-    /// The names of the values that are made again instead of held, without repeats.
-    pub fn recomputed(&self) -> Vec<String> {
-        let mut names: Vec<String> = self
-            .copies
-            .iter()
-            .filter_map(|id| self.program.tensors.get(id.index()))
-            .map(|tensor| tensor.name.clone())
-            .collect();
+    /// The tensor of the program that a tensor is, or is a copy of; none if there is no such tensor.
+    pub fn origin(&self, tensor: TensorId) -> Option<TensorId> {
+        let own = self.places.len().checked_sub(self.copies.len())?;
+        match tensor.index().checked_sub(own) {
+            None => Some(tensor),
+            Some(copy) => self.copies.get(copy).copied(),
+        }
+    }
+
+    /// The place of a tensor, if it has one.
+    pub fn place(&self, tensor: TensorId) -> Option<Block> {
+        self.places.get(tensor.index()).copied().flatten()
+    }
+
+    /// The names of the values that are recomputed instead of held, without repeats.
+    pub fn recomputed(&self, program: &Program) -> Vec<String> {
+        let names = self.copies.iter().filter_map(|id| program.tensors.get(id.index()));
+        let mut names: Vec<String> = names.map(|tensor| tensor.name.clone()).collect();
         names.sort_unstable();
         names.dedup();
         names
     }
-
-    /// The tensor of the given program that a tensor is, or is a copy of.
-    pub fn origin(&self, tensor: TensorId) -> TensorId {
-        let own = self.program.tensors.len().saturating_sub(self.copies.len());
-        tensor.index().checked_sub(own).and_then(|copy| self.copies.get(copy)).copied().unwrap_or(tensor)
-    }
 }
 
 impl Plan {
-    /// The place of a tensor of a program.
-    pub fn place(&self, program: usize, tensor: TensorId) -> Option<Block> {
-        self.programs.get(program)?.places.get(tensor.index()).copied().flatten()
+    /// The program of a name.
+    pub fn find(&self, name: &str) -> Option<ProgramId> {
+        self.programs.iter().position(|program| program.name == name).map(ProgramId)
+    }
+
+    /// All programs.
+    pub fn ids(&self) -> impl Iterator<Item = ProgramId> + use<> {
+        (0..self.programs.len()).map(ProgramId)
+    }
+
+    /// A program. It must be one of this plan.
+    pub fn program(&self, id: ProgramId) -> &Program {
+        &self.programs[id.0]
+    }
+
+    /// The schedule of a program of this plan.
+    pub fn schedule(&self, id: ProgramId) -> &ProgramPlan {
+        &self.schedules[id.0]
+    }
+
+    /// A tensor of a program, and its place.
+    ///
+    /// # Errors
+    /// If there is no such program or tensor, or it is never stored.
+    pub fn stored(&self, id: ProgramId, tensor: TensorId) -> Result<(&TensorInfo, Block), EngineError> {
+        let program = self.programs.get(id.0).ok_or_else(|| EngineError::missing("the program"))?;
+        let info = program.tensors.get(tensor.index()).ok_or_else(|| EngineError::missing("the tensor"))?;
+        let never = || EngineError::NeverStored { program: program.name.clone(), tensor: info.name.clone() };
+        Ok((info, self.schedule(id).place(tensor).ok_or_else(never)?))
+    }
+
+    /// The places of what a launch of a program of this plan is the last to touch, its scratch among them, less those where something
+    /// lives on: what an engine may overwrite with NaN to find reads that should not be.
+    pub fn dead_after(&self, id: ProgramId, launch: usize) -> Vec<Block> {
+        let (tensors, schedule) = (&self.program(id).tensors, self.schedule(id));
+        let (until, after) = schedule.launches.split_at(launch + 1);
+        let launch = &until[launch];
+        let lives_on = |tensor: &TensorId| {
+            let role = tensors.get(tensor.index()).map(|tensor| tensor.role);
+            role.is_some_and(|role| role.is_persistent() || role == Role::Output)
+                || after.iter().any(|later| later.inputs.contains(tensor) || later.outputs.contains(tensor))
+        };
+        let touched = launch.inputs.iter().chain(&launch.outputs);
+        let (alive, ended): (Vec<TensorId>, Vec<TensorId>) = touched.partition(|tensor| lives_on(tensor));
+        let places = |tensors: Vec<TensorId>| tensors.into_iter().filter_map(|tensor| schedule.place(tensor));
+        let alive: Vec<Block> = places(alive).collect();
+        let ended = places(ended).chain([launch.scratch]);
+        ended.filter(|block| !alive.iter().any(|alive| alive.meets(block))).collect()
     }
 
     /// Bytes of parameters and states.

@@ -9,7 +9,7 @@ use crate::liveness::{Buffer, Span};
 use crate::place::{Item, Placement, lower_bound, place};
 use crate::recompute::{Release, Schedule};
 use crate::search::{Choice, Search};
-use crate::{Block, Layout, Options, Plan, PlanError, ProgramPlan, fold, verify};
+use crate::{Backend, Block, Launch, Options, Plan, PlanError, ProgramPlan, VerifiedPlan, agree};
 
 /// How often a schedule is chosen anew because the last one's placement went beyond the budget.
 const TRIES: usize = 6;
@@ -21,17 +21,17 @@ pub struct Point {
     pub arena_bytes: usize,
     /// What no placement of the same schedules could do without.
     pub lower_bound_bytes: usize,
-    /// Of the first program: operations that are done again, as a fraction.
+    /// Of the first program: operations of recomputation, as a fraction.
     pub recompute_flops_fraction: f64,
     /// Of the first program: predicted time of a run.
     pub predicted_seconds: f64,
-    /// Of the first program: tensors that are let go of and made again.
-    pub dropped: Vec<String>,
+    /// Of the first program: tensors that are freed and recomputed.
+    pub recomputed: Vec<String>,
 }
 
 /// Makes plans for a set of programs.
 pub struct Planner<'a> {
-    layout: &'a dyn Layout,
+    backend: &'a dyn Backend,
     options: Options,
     given: &'a [Program],
     searches: Vec<Search>,
@@ -42,7 +42,6 @@ pub struct Planner<'a> {
 }
 
 /// A schedule with places.
-#[derive(Default)]
 struct Placed {
     schedule: Schedule,
     buffers: Vec<Buffer>,
@@ -54,10 +53,14 @@ struct Placed {
 /// each program lays out its own values, in the same space as the others.
 ///
 /// # Errors
-/// If a program is not well formed, a node has no kernel, two programs disagree about a name, or — which would be an error
-/// in the planner — the verifier rejects the plan.
-pub fn plan(programs: &[Program], layout: &dyn Layout, options: Options) -> Result<Plan, PlanError> {
-    Planner::new(programs, layout, options)?.plan(options.budget)
+/// If a program is not well formed, a node has no kernel, two programs disagree about a name or have the same, or — which would
+/// be an error in the planner — the verifier rejects the plan.
+pub fn plan(
+    programs: &[Program],
+    backend: &dyn Backend,
+    options: Options,
+) -> Result<VerifiedPlan, PlanError> {
+    Planner::new(programs, backend, options)?.plan(options.budget)
 }
 
 impl<'a> Planner<'a> {
@@ -67,57 +70,53 @@ impl<'a> Planner<'a> {
     /// If a program is not well formed, a node has no kernel, or two programs disagree about a name.
     pub fn new(
         given: &'a [Program],
-        layout: &'a dyn Layout,
+        backend: &'a dyn Backend,
         options: Options,
     ) -> Result<Planner<'a>, PlanError> {
-        let align = |bytes: usize| bytes.next_multiple_of(layout.alignment());
+        agree(given)?;
+        let lowered = backend.lower(given, options.inline)?;
+        for (program, lowered) in given.iter().zip(&lowered) {
+            if let Some(fault) = lowered.fault(program) {
+                let (name, backend) = (&program.name, backend.identity());
+                let fault = format!("`{name}` is not soundly lowered by {backend}: {fault}");
+                return Err(PlanError::WrongPlan { fault });
+            }
+        }
+        let alignment = backend.alignment();
         let mut persistent: Vec<(TensorInfo, Block)> = Vec::new();
         let mut by_name: HashMap<&str, usize> = HashMap::new();
         let mut top = 0;
-        for program in given {
-            program.validate()?;
-            for tensor in program.tensors.iter().filter(|tensor| tensor.role.is_persistent()) {
-                match by_name.get(tensor.name.as_str()) {
-                    Some(known) if persistent[*known].0 != *tensor => {
-                        let describe = |tensor: &TensorInfo| format!("{:?} {}", tensor.kind, tensor.shape);
-                        return Err(PlanError::Conflict {
-                            name: tensor.name.clone(),
-                            program: program.name.clone(),
-                            first: describe(tensor),
-                            second: describe(&persistent[*known].0),
-                        });
-                    }
-                    Some(_) => {}
-                    None => {
-                        let bytes = align(layout.bytes(tensor));
-                        by_name.insert(&tensor.name, persistent.len());
-                        persistent.push((tensor.clone(), Block { offset: top, bytes }));
-                        top += bytes;
-                    }
+        for (program, lowered) in given.iter().zip(&lowered) {
+            for (tensor, bytes) in program.tensors.iter().zip(&lowered.bytes) {
+                if !tensor.role.is_persistent() {
+                    continue;
+                }
+                if !by_name.contains_key(tensor.name.as_str()) {
+                    let bytes = bytes.next_multiple_of(alignment);
+                    by_name.insert(&tensor.name, persistent.len());
+                    persistent.push((tensor.clone(), Block { offset: top, bytes }));
+                    top += bytes;
                 }
             }
         }
-        let mut searches = Vec::with_capacity(given.len());
-        for program in given {
-            let folded = if options.fold { fold::fold(program) } else { program.clone() };
-            for node in &folded.nodes {
-                layout.supports(&folded, node)?;
-            }
-            searches.push(Search::new(folded, layout));
-        }
-        Ok(Planner { layout, options, given, searches, persistent, by_name, top })
+        let searches = given
+            .iter()
+            .zip(lowered)
+            .map(|(program, lowered)| Search::new(program, lowered, alignment))
+            .collect();
+        Ok(Planner { backend, options, given, searches, persistent, by_name, top })
     }
 
     /// The fastest plan found whose arena takes at most `budget` bytes; where there is none, the one with the least
-    /// arena. Without a budget nothing is made again.
+    /// arena. Without a budget nothing is recomputed.
     ///
     /// # Errors
     /// If the verifier rejects the plan.
-    pub fn plan(&self, budget: Option<usize>) -> Result<Plan, PlanError> {
+    pub fn plan(&self, budget: Option<usize>) -> Result<VerifiedPlan, PlanError> {
         let mut room = budget.map(|budget| budget.saturating_sub(self.top));
         let mut placed = Vec::with_capacity(self.searches.len());
         for search in &self.searches {
-            let chosen = self.choose(search, room);
+            let chosen = self.choose(search, room)?;
             // Programs lie in the same space: one need not be smaller than another that cannot be.
             room = room.map(|room| room.max(chosen.placement.bytes));
             placed.push(chosen);
@@ -125,11 +124,11 @@ impl<'a> Planner<'a> {
         self.verified(placed)
     }
 
-    /// The plan in which values are let go of as is said for each program; none if that is impossible.
+    /// The plan in which values are freed as is said for each program; none if that is impossible.
     ///
     /// # Errors
     /// If the verifier rejects the plan.
-    pub fn plan_with(&self, releases: &[Vec<Release>]) -> Result<Option<Plan>, PlanError> {
+    pub fn plan_with(&self, releases: &[Vec<Release>]) -> Result<Option<VerifiedPlan>, PlanError> {
         let placed: Option<Vec<Placed>> = self
             .searches
             .iter()
@@ -153,13 +152,13 @@ impl<'a> Planner<'a> {
         let mut points: Vec<Point> = Vec::new();
         for choice in first.curve() {
             let plan = self.plan_near(self.top + choice.lower_bound)?;
-            let program = &plan.programs[0];
+            let schedule = &plan.schedules[0];
             let point = Point {
                 arena_bytes: plan.arena_bytes,
                 lower_bound_bytes: plan.lower_bound_bytes,
-                recompute_flops_fraction: program.recompute_flops_fraction,
-                predicted_seconds: program.predicted_seconds,
-                dropped: program.recomputed(),
+                recompute_flops_fraction: schedule.recompute_flops_fraction,
+                predicted_seconds: schedule.predicted_seconds,
+                recomputed: schedule.recomputed(&self.given[0]),
             };
             if points.last().is_none_or(|last| point.arena_bytes < last.arena_bytes) {
                 // What needs more and is no faster is not on the curve.
@@ -171,65 +170,68 @@ impl<'a> Planner<'a> {
     }
 
     /// The plan of the schedules with at most these bytes as their lower bound, wherever placement ends.
-    fn plan_near(&self, bytes: usize) -> Result<Plan, PlanError> {
+    fn plan_near(&self, bytes: usize) -> Result<VerifiedPlan, PlanError> {
         let room = bytes - self.top;
         let placed = self.searches.iter().map(|search| {
-            let choice = search.fastest(room);
-            choice.and_then(|choice| self.place(search, &choice)).unwrap_or_else(|| self.choose(search, None))
+            let placed = search.fastest(room).and_then(|choice| self.place(search, &choice));
+            placed.map_or_else(|| self.choose(search, None), Ok)
         });
-        self.verified(placed.collect())
+        self.verified(placed.collect::<Result<_, _>>()?)
     }
 
-    fn choose(&self, search: &Search, room: Option<usize>) -> Placed {
+    fn choose(&self, search: &Search, room: Option<usize>) -> Result<Placed, PlanError> {
         let everything = Choice { releases: Vec::new(), lower_bound: 0, seconds: 0.0 };
-        let mut best = self.place(search, &everything);
-        let (Some(room), Some(first)) = (room, &best) else { return best.unwrap_or_default() };
-        if first.placement.bytes <= room {
-            return best.unwrap_or_default();
-        }
+        // The order of the program itself needs no recomputation, so there is always a schedule.
+        let fault = || PlanError::WrongPlan { fault: "a program without releases has no schedule".into() };
+        let mut best = self.place(search, &everything).ok_or_else(fault)?;
+        let Some(room) = room.filter(|room| best.placement.bytes > *room) else { return Ok(best) };
         let mut target = room;
         for _ in 0..TRIES {
             let Some(choice) = search.fastest(target) else { break };
             let Some(placed) = self.place(search, &choice) else { break };
             let over = placed.placement.bytes.saturating_sub(room);
             let is_floor = choice.lower_bound > target;
-            if best.as_ref().is_none_or(|best| placed.placement.bytes < best.placement.bytes) {
-                best = Some(placed);
+            if placed.placement.bytes < best.placement.bytes {
+                best = placed;
             }
             if over == 0 || is_floor {
                 break;
             }
             target = choice.lower_bound.min(target).saturating_sub(over);
         }
-        best.unwrap_or_default()
+        Ok(best)
     }
 
     fn place(&self, search: &Search, choice: &Choice) -> Option<Placed> {
         let schedule = search.schedule(choice)?;
         let (buffers, mut items) = search.items(&schedule, self.options.reuse);
         if !self.options.reuse {
-            let always = Span { start: 0, end: schedule.steps.len() };
+            let always = Span { start: 0, end: schedule.runs.len() };
             items.iter_mut().for_each(|item| item.span = always);
         }
         let placement = place(&items);
         Some(Placed { schedule, buffers, items, placement })
     }
 
-    fn verified(&self, placed: Vec<Placed>) -> Result<Plan, PlanError> {
-        let mut programs = Vec::with_capacity(placed.len());
-        for ((given, search), placed) in self.given.iter().zip(&self.searches).zip(placed) {
-            let plan = self.program_plan(search.program(), placed);
-            verify::verify(given, &plan, self.layout)?;
-            programs.push(plan);
-        }
-        let most = |of: fn(&ProgramPlan) -> usize| programs.iter().map(of).max().unwrap_or(self.top);
-        let (arena_bytes, lower_bound_bytes) = (most(|p| p.arena_bytes), most(|p| p.lower_bound_bytes));
-        Ok(Plan { persistent: self.persistent.clone(), programs, arena_bytes, lower_bound_bytes })
+    fn verified(&self, placed: Vec<Placed>) -> Result<VerifiedPlan, PlanError> {
+        let programs = self.given.iter().zip(&self.searches).zip(placed);
+        let schedules: Vec<ProgramPlan> =
+            programs.map(|((program, search), placed)| self.program_plan(program, search, placed)).collect();
+        let most = |of: fn(&ProgramPlan) -> usize| schedules.iter().map(of).max().unwrap_or(self.top);
+        let plan = Plan {
+            programs: self.given.to_vec(),
+            inline: self.options.inline,
+            lowered: self.searches.iter().map(|search| search.lowered().clone()).collect(),
+            persistent: self.persistent.clone(),
+            arena_bytes: most(|p| p.arena_bytes),
+            lower_bound_bytes: most(|p| p.lower_bound_bytes),
+            schedules,
+        };
+        VerifiedPlan::new(plan, self.backend)
     }
 
-    fn program_plan(&self, folded: &Program, placed: Placed) -> ProgramPlan {
+    fn program_plan(&self, program: &Program, search: &Search, placed: Placed) -> ProgramPlan {
         let Placed { schedule, buffers, items, placement } = placed;
-        let program = schedule.program(folded);
         let block =
             |item: usize| Block { offset: self.top + placement.offsets[item], bytes: items[item].bytes };
         let persistent = |tensor: &TensorInfo| {
@@ -237,21 +239,34 @@ impl<'a> Planner<'a> {
             Some(self.persistent[*known].1)
         };
         let mut places: Vec<Option<Block>> = program.tensors.iter().map(persistent).collect();
+        places.resize(program.tensors.len() + schedule.copies.len(), None);
         for (item, buffer) in buffers.iter().enumerate() {
             for id in &buffer.tensors {
                 places[id.index()] = Some(block(item));
             }
         }
-        let (before, after) = (folded.flops() as f64, program.flops() as f64);
+        let lowered = search.lowered();
+        let nodes = || schedule.runs.iter().map(|run| &lowered.nodes[run.node]);
+        let (before, after) =
+            (lowered.flops() as f64, nodes().map(|node| node.cost.flops as f64).sum::<f64>());
         ProgramPlan {
+            launches: schedule
+                .runs
+                .iter()
+                .zip(buffers.len()..)
+                .map(|(run, item)| Launch {
+                    node: run.node,
+                    inputs: schedule.inputs(run).to_vec(),
+                    outputs: schedule.outputs(run).to_vec(),
+                    scratch: block(item),
+                })
+                .collect(),
             places,
-            scratch: (buffers.len()..items.len()).map(block).collect(),
             arena_bytes: self.top + placement.bytes,
             lower_bound_bytes: self.top + lower_bound(&items),
             recompute_flops_fraction: if before > 0.0 { after / before - 1.0 } else { 0.0 },
-            predicted_seconds: program.nodes.iter().map(|node| self.layout.seconds(&program, node)).sum(),
+            predicted_seconds: nodes().map(|node| node.seconds).sum(),
             copies: schedule.copies,
-            program,
         }
     }
 }

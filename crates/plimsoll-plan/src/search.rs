@@ -1,9 +1,9 @@
-//! Which values to let go of, so that a program fits into a number of bytes and takes as little longer as possible.
+//! Which values to free and recompute, so that a program fits into a number of bytes at the least cost in time.
 //!
 //! What a choice needs at the least and how long it takes follow from liveness alone, in microseconds; so the search
 //! tries many. It begins with everything held and a target a little below the peak. Of all values that are held,
-//! idle, while more than the target is held, it lets go of the one that takes away the most excess (bytes above the
-//! target, summed over the nodes) per second of added time, and again, until the target is met; then it takes back
+//! idle, while more than the target is held, it frees the one that takes away the most excess (bytes above the
+//! target, summed over the nodes) per second of added time, and again, until the target is met; then it holds again
 //! what turned out to be needless. The next, lower target starts from there, down to the floor where nothing helps
 //! any more. So one search gives the whole curve of memory against time. Everything is counted, nothing is timed: the
 //! same program gives the same curve.
@@ -12,15 +12,15 @@ use std::cell::OnceCell;
 
 use plimsoll_graph::{Program, Role, TensorId};
 
-use crate::Layout;
+use crate::LoweredProgram;
 use crate::liveness::{Buffer, FlowValue, Span};
 use crate::place::Item;
-use crate::recompute::{Recomputation, Release, Schedule};
+use crate::recompute::{Recomputation, Release, Run, Schedule};
 
-/// A choice of values to let go of, and what it comes to.
+/// A choice of values to free, and what it comes to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// What is let go of, in ascending order.
+    /// What is freed, in ascending order.
     pub releases: Vec<Release>,
     /// The most bytes held at a time, parameters and states left out.
     pub lower_bound: usize,
@@ -33,7 +33,7 @@ pub struct Choice {
 struct Tried {
     choice: Choice,
     schedule: Schedule,
-    /// Bytes held at each step.
+    /// Bytes held at each run.
     held: Vec<usize>,
 }
 
@@ -50,29 +50,25 @@ const SHAKES: usize = 8;
 pub struct Search {
     recomputation: Recomputation,
     values: Vec<FlowValue>,
-    in_place: Vec<Vec<(usize, usize)>>,
+    /// Bytes of each node's scratch, aligned.
     scratch: Vec<usize>,
-    seconds: Vec<f64>,
-    /// Tensors that are worth letting go of.
+    /// Tensors that are worth freeing.
     is_large: Vec<bool>,
     curve: OnceCell<Vec<Choice>>,
 }
 
 impl Search {
-    /// Prepares the search over a program, after folding.
-    pub fn new(program: Program, layout: &dyn Layout) -> Search {
-        let align = |bytes: usize| bytes.next_multiple_of(layout.alignment());
-        let value = |id: TensorId| {
-            let tensor = program.tensor(id);
-            FlowValue { role: tensor.role, bytes: align(layout.bytes(tensor)) }
-        };
+    /// Prepares the search over a lowered program.
+    pub fn new(program: &Program, lowered: LoweredProgram, alignment: usize) -> Search {
+        let align = |bytes: usize| bytes.next_multiple_of(alignment);
+        let values = program.tensors.iter().zip(&lowered.bytes);
         let mut search = Search {
-            values: program.ids().map(value).collect(),
-            in_place: program.nodes.iter().map(|node| node.op.rule().in_place()).collect(),
-            scratch: program.nodes.iter().map(|node| align(layout.scratch(&program, node))).collect(),
-            seconds: program.nodes.iter().map(|node| layout.seconds(&program, node)).collect(),
+            values: values
+                .map(|(tensor, bytes)| FlowValue { role: tensor.role, bytes: align(*bytes) })
+                .collect(),
+            scratch: lowered.nodes.iter().map(|node| align(node.scratch)).collect(),
             is_large: vec![true; program.tensors.len()],
-            recomputation: Recomputation::of(program),
+            recomputation: Recomputation::of(program, lowered),
             curve: OnceCell::new(),
         };
         let peak = search.measure(Vec::new()).map_or(0, |tried| tried.choice.lower_bound);
@@ -82,9 +78,14 @@ impl Search {
         search
     }
 
-    /// The program.
-    pub fn program(&self) -> &Program {
-        self.recomputation.program()
+    /// The lowered program.
+    pub fn lowered(&self) -> &LoweredProgram {
+        self.recomputation.lowered()
+    }
+
+    /// The pairs of a run's node that may share a place.
+    fn in_place(&self, run: &Run) -> &[(usize, usize)] {
+        &self.lowered().nodes[run.node].in_place
     }
 
     /// Where its values come from.
@@ -102,17 +103,16 @@ impl Search {
         self.measure(releases).map(|tried| tried.choice)
     }
 
-    /// The buffers of a schedule's values, and what is to be placed: those, then the scratch of its steps. Nothing
+    /// The buffers of a schedule's values, and what is to be placed: those, then the scratch of its runs. Nothing
     /// works in place unless `in_place`.
     pub fn items(&self, schedule: &Schedule, in_place: bool) -> (Vec<Buffer>, Vec<Item>) {
-        let none = vec![Vec::new(); self.in_place.len()];
-        let pairs = if in_place { &self.in_place } else { &none };
+        let pairs = |run: &Run| if in_place { self.in_place(run) } else { &[] };
         let buffers = schedule.flow(&self.values, pairs).buffers();
         let scratch = schedule
-            .steps
+            .runs
             .iter()
             .enumerate()
-            .map(|(at, step)| Item { bytes: self.scratch[step.node], span: Span { start: at, end: at } });
+            .map(|(at, run)| Item { bytes: self.scratch[run.node], span: Span { start: at, end: at } });
         let items = buffers.iter().map(|buffer| Item { bytes: buffer.bytes, span: buffer.span });
         let items = items.chain(scratch).collect();
         (buffers, items)
@@ -180,8 +180,7 @@ impl Search {
 
     /// The most that one node needs for its operands, results and scratch.
     fn least(&self) -> usize {
-        let program = self.recomputation.program();
-        let of = |(node, scratch): (&plimsoll_graph::Node, &usize)| {
+        let of = |(node, scratch): (&crate::LoweredNode, &usize)| {
             let mut ids: Vec<TensorId> = node.inputs.iter().chain(&node.outputs).copied().collect();
             ids.sort_unstable();
             ids.dedup();
@@ -191,12 +190,12 @@ impl Search {
             let shared = ids.iter().map(|id| self.values[id.index()].bytes).max().unwrap_or(0);
             (held.map(|value| value.bytes).sum::<usize>() + scratch).saturating_sub(shared)
         };
-        program.nodes.iter().zip(&self.scratch).map(of).max().unwrap_or(0)
+        self.lowered().nodes.iter().zip(&self.scratch).map(of).max().unwrap_or(0)
     }
 
-    /// Lets go of more until the target is met, takes back what is needless, and shakes the result for a faster one.
+    /// Frees more until the target is met, holds again what is needless, and shakes the result for a faster one.
     fn fit(&self, from: &Tried, target: usize) -> Option<Tried> {
-        let mut best = self.take_back(self.descend(from.clone(), target)?, target);
+        let mut best = self.hold_again(self.descend(from.clone(), target)?, target);
         let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ target as u64;
         for shake in 0..SHAKES {
             if best.choice.releases.is_empty() {
@@ -214,7 +213,7 @@ impl Search {
             let shaken = self
                 .measure(releases)
                 .and_then(|tried| self.descend(tried, target))
-                .map(|tried| self.take_back(tried, target));
+                .map(|tried| self.hold_again(tried, target));
             if let Some(shaken) = shaken
                 && shaken.choice.seconds < best.choice.seconds
             {
@@ -224,7 +223,7 @@ impl Search {
         Some(best)
     }
 
-    /// Lets go of values until at most `target` bytes are held at any time; none if nothing helps before.
+    /// Frees values until at most `target` bytes are held at any time; none if nothing helps before.
     fn descend(&self, mut from: Tried, target: usize) -> Option<Tried> {
         while from.choice.lower_bound > target {
             let candidates = self.candidates(&from, target);
@@ -261,11 +260,12 @@ impl Search {
         best.map(|(_, tried)| tried)
     }
 
-    /// Holds again what need not be let go of, the dearest first.
-    fn take_back(&self, mut from: Tried, target: usize) -> Tried {
+    /// Holds again what need not be freed, the most expensive first.
+    fn hold_again(&self, mut from: Tried, target: usize) -> Tried {
         let mut order = from.choice.releases.clone();
         let cost = |release: &Release| {
-            self.recomputation.maker(release.tensor).map_or(0.0, |node| self.seconds[node])
+            let maker = self.recomputation.maker(release.tensor);
+            maker.map_or(0.0, |node| self.lowered().nodes[node].seconds)
         };
         order.sort_by(|a, b| cost(b).total_cmp(&cost(a)));
         for release in order {
@@ -284,8 +284,8 @@ impl Search {
     /// What is held, untouched, at a time when more than `target` is held; the largest first.
     fn candidates(&self, from: &Tried, target: usize) -> Vec<Release> {
         let schedule = &from.schedule;
-        let spans = schedule.flow(&self.values, &self.in_place).spans();
-        // The steps above the target, up to each step.
+        let spans = schedule.flow(&self.values, |run| self.in_place(run)).spans();
+        // The runs above the target, up to each run.
         let mut above = vec![0usize; from.held.len() + 1];
         for (at, held) in from.held.iter().enumerate() {
             above[at + 1] = above[at] + usize::from(*held > target);
@@ -302,7 +302,7 @@ impl Search {
             while at < span.end {
                 at += 1;
                 if from.held[at] > target {
-                    found.extend(self.recomputation.release_before(tensor, schedule.steps[at].place));
+                    found.extend(self.recomputation.release_before(tensor, schedule.runs[at].place));
                 }
             }
         }
@@ -315,18 +315,18 @@ impl Search {
 
     fn measure(&self, releases: Vec<Release>) -> Option<Tried> {
         let schedule = self.recomputation.schedule(&releases)?;
-        let mut change = vec![0isize; schedule.steps.len() + 2];
-        for (span, bytes) in schedule.flow(&self.values, &self.in_place).stretches().0 {
+        let mut change = vec![0isize; schedule.runs.len() + 2];
+        for (span, bytes) in schedule.flow(&self.values, |run| self.in_place(run)).stretches().0 {
             change[span.start] += bytes as isize;
             change[span.end + 1] -= bytes as isize;
         }
         let mut now = 0;
-        let mut held = Vec::with_capacity(schedule.steps.len());
+        let mut held = Vec::with_capacity(schedule.runs.len());
         let mut seconds = 0.0;
-        for (step, change) in schedule.steps.iter().zip(change) {
+        for (run, change) in schedule.runs.iter().zip(change) {
             now += change;
-            held.push(now as usize + self.scratch[step.node]);
-            seconds += self.seconds[step.node];
+            held.push(now as usize + self.scratch[run.node]);
+            seconds += self.lowered().nodes[run.node].seconds;
         }
         let lower_bound = held.iter().copied().max().unwrap_or(0);
         Some(Tried { choice: Choice { releases, lower_bound, seconds }, schedule, held })
@@ -334,15 +334,15 @@ impl Search {
 }
 
 impl Tried {
-    /// Bytes above the target, summed over the nodes of the program; of the steps that run before a node, the worst
+    /// Bytes above the target, summed over the nodes of the program; of the runs before a node, the worst
     /// counts.
     fn excess(&self, target: usize) -> f64 {
         let mut sum = 0.0;
         let (mut place, mut worst) = (0, 0);
-        for (step, held) in self.schedule.steps.iter().zip(&self.held) {
-            if step.place != place {
+        for (run, held) in self.schedule.runs.iter().zip(&self.held) {
+            if run.place != place {
                 sum += worst as f64;
-                (place, worst) = (step.place, 0);
+                (place, worst) = (run.place, 0);
             }
             worst = worst.max(held.saturating_sub(target));
         }

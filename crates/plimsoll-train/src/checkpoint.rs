@@ -5,14 +5,15 @@
 //! state of random numbers. It is written beside its place, synced, and renamed.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::atomic;
 use plimsoll_graph::{Program, Role, Shape, TensorId};
 use plimsoll_memory::{Budget, MapError, Mapped};
-use plimsoll_nn::UNet;
-use plimsoll_nn::weights::{SafetensorsFile, WeightError, WeightFile, safetensors};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
+use plimsoll_nn::Architecture;
+use plimsoll_nn::weights::{NamingScheme, SafetensorsFile, WeightFile, safetensors};
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut, ProgramId};
 use serde::{Deserialize, Serialize};
 
 use crate::TrainError;
@@ -92,8 +93,7 @@ impl Checkpoint {
         Mapped::<f32>::bytes(Checkpoint::largest(program))
     }
 
-    /// For the run in `folder`, whose parameters and moments are those of `program`, the first of the engine's programs that
-    /// has all of them.
+    /// For the run in `folder`, whose parameters and moments are those of `program`.
     ///
     /// # Errors
     /// If the budget has no room for a copy of the largest tensor.
@@ -117,13 +117,13 @@ impl Checkpoint {
         &mut self,
         kind: CheckpointKind,
         engine: &dyn Engine,
-        program: usize,
+        program: ProgramId,
         progress: &Progress,
-        net: &UNet,
+        net: &dyn Architecture,
     ) -> Result<(), TrainError> {
         let path = self.path(kind);
-        let io = |source| TrainError::io(&path, source);
-        let progress = serde_json::to_string(progress).map_err(|problem| io(problem.into()))?;
+        let failed = |source| TrainError::io(&path, source);
+        let progress = serde_json::to_string(progress).map_err(|problem| failed(problem.into()))?;
         let metadata = BTreeMap::from([(PROGRESS.to_string(), progress)]);
         let mut tensors: Vec<(String, Shape)> =
             self.tensors.iter().map(|(_, name, shape)| (name.clone(), shape.clone())).collect();
@@ -132,18 +132,23 @@ impl Checkpoint {
         atomic::write(&path, |file| {
             let mut file = file;
             safetensors::write(&mut file, &tensors, &metadata, buffer, |i, values| match kept.get(i) {
-                Some((id, ..)) => engine.read(program, *id, HostSliceMut::F32(values)),
-                None => values.fill(0.0),
+                Some((id, ..)) => {
+                    engine.read(program, *id, HostSliceMut::F32(values)).map_err(io::Error::other)
+                }
+                None => {
+                    values.fill(0.0);
+                    Ok(())
+                }
             })
         })
-        .map_err(io)
+        .map_err(failed)
     }
 
     /// Reads the last checkpoint into an engine; none if there is none.
     pub(crate) fn resume(
         &mut self,
         engine: &mut dyn Engine,
-        program: usize,
+        program: ProgramId,
     ) -> Result<Option<Progress>, TrainError> {
         let path = self.path(CheckpointKind::Latest);
         if !path.exists() {
@@ -156,7 +161,7 @@ impl Checkpoint {
         for (id, name, shape) in &self.tensors {
             let values = &mut self.buffer[..shape.count()];
             file.read(name, shape, values)?;
-            engine.write(program, *id, HostSlice::F32(values));
+            engine.write(program, *id, HostSlice::F32(values))?;
         }
         Ok(Some(progress))
     }
@@ -165,29 +170,36 @@ impl Checkpoint {
     pub(crate) fn load_parameters(
         &mut self,
         weights: &Path,
+        net: &dyn Architecture,
         engine: &mut dyn Engine,
-        (index, program): (usize, &Program),
+        (id, program): (ProgramId, &Program),
     ) -> Result<(), TrainError> {
-        read_parameters(weights, engine, (index, program), &mut self.buffer).map_err(TrainError::from)
+        read_parameters(weights, net, engine, (id, program), &mut self.buffer)
     }
 }
 
-/// Reads the parameters of a program from a weight file into an engine. `buffer` must have room for the largest.
+/// Reads the parameters of a network's program from a weight file into an engine. `buffer` must have room for the largest.
 ///
 /// # Errors
 /// If the file cannot be read, or is of another network.
 pub fn read_parameters(
     weights: &Path,
+    net: &dyn Architecture,
     engine: &mut dyn Engine,
-    (index, program): (usize, &Program),
+    (id_of_program, program): (ProgramId, &Program),
     buffer: &mut [f32],
-) -> Result<(), WeightError> {
+) -> Result<(), TrainError> {
     let mut file = WeightFile::open(weights)?;
+    let names: Vec<&str> =
+        program.with_role(Role::Parameter).map(|id| program.tensor(id).name.as_str()).collect();
+    let schemes = net.naming_schemes();
+    let scheme = NamingScheme::of_file(&schemes, &file, &names);
     for id in program.with_role(Role::Parameter) {
         let info = program.tensor(id);
+        let name = scheme.map_or_else(|| info.name.clone(), |scheme| scheme.weight_name(&info.name));
         let values = &mut buffer[..info.shape.count()];
-        file.read(info, values)?;
-        engine.write(index, id, HostSlice::F32(values));
+        file.read_named(&name, &info.shape, values)?;
+        engine.write(id_of_program, id, HostSlice::F32(values))?;
     }
     Ok(())
 }

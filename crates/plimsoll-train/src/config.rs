@@ -10,7 +10,7 @@ use plimsoll_data::{
 };
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Loss, SoftDice};
-use plimsoll_nn::{ConfigError, Decay, Family, Optimizer, Schedule, Training, UNet};
+use plimsoll_nn::{ConfigError, Decay, Network, Optimizer, Schedule, Training};
 use plimsoll_volume::Spacing;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -79,16 +79,10 @@ impl RunConfig {
             Some(patch) => Topology::of(spacing, patch),
             None => Topology::for_images(spacing, median_shape, PATCH_VOXELS),
         };
-        let net = network(settings, &topology, dataset);
-        net.check()?;
-        let patch = match settings.patch_size {
-            Some(patch) => patch,
-            // The network may have been given strides of its own.
-            None => {
-                let multiple = net.multiple();
-                [0, 1, 2].map(|axis| topology.patch[axis].next_multiple_of(multiple[axis]))
-            }
-        };
+        let design = topology.design(dataset.channels.len(), dataset.labels.classes());
+        let net = Network::design(&design, &settings.network)?;
+        // The network may have been given strides of its own.
+        let patch = settings.patch_size.unwrap_or_else(|| net.extents().next_larger(topology.patch));
         net.check_patch(patch)?;
         let batch = settings.batch_size.unwrap_or(2);
         let optimizer = settings.optimizer.unwrap_or(Optimizer::nnunet());
@@ -217,34 +211,4 @@ fn difference(known: &Value, new: &Value, place: &str) -> Option<String> {
         _ if known == new => None,
         _ => Some(format!("`{place}` is {known} there, but {new} here")),
     }
-}
-
-/// The network that settings and topology make.
-fn network(settings: &Settings, topology: &Topology, dataset: &Dataset) -> UNet {
-    let chosen = &settings.network;
-    // Fewer features than a patch could be halved times make a shallower network.
-    let wanted = chosen.features.as_ref().map_or(usize::MAX, Vec::len);
-    let possible = || topology.strides.iter().take(wanted).copied().collect();
-    let strides: Vec<[usize; 3]> = chosen.strides.clone().unwrap_or_else(possible);
-    let stages = strides.len();
-    let mut features = topology.features();
-    features.resize(stages, features.last().copied().unwrap_or(1));
-    let mut kernels = topology.kernels.clone();
-    kernels.resize(stages, [3; 3]);
-    let features = chosen.features.clone().unwrap_or(features);
-    let kernels = chosen.kernels.clone().unwrap_or(kernels);
-    let (channels, classes) = (dataset.channels.len(), dataset.labels.classes());
-    let mut net = match chosen.family.unwrap_or(Family::PlainConvUNet) {
-        Family::DynUNet => {
-            let deep = UNet::plain_conv(channels, classes, &features, &kernels, &strides).deep_supervision;
-            UNet { deep_supervision: deep, ..UNet::dynunet(channels, classes, &features, &kernels, &strides) }
-        }
-        Family::PlainConvUNet => UNet::plain_conv(channels, classes, &features, &kernels, &strides),
-    };
-    net.encoder_convs = chosen.encoder_convs.clone().unwrap_or(net.encoder_convs);
-    net.decoder_convs = chosen.decoder_convs.clone().unwrap_or(net.decoder_convs);
-    net.affine = chosen.affine.unwrap_or(net.affine);
-    net.deep_supervision = chosen.deep_supervision.unwrap_or(net.deep_supervision);
-    net.dropout = chosen.dropout.unwrap_or(net.dropout);
-    net
 }

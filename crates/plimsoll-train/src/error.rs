@@ -3,25 +3,24 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_cpu::EngineError;
 use plimsoll_data::{LoaderError, SamplerError};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
-use plimsoll_plan::PlanError;
+use plimsoll_plan::{EngineError, PlanError};
 
 use crate::WayOut;
 
 /// Why a run cannot be planned, or ends early.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
-    /// The settings make no network.
+    /// The configuration is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The network makes no plan.
+    /// The programs cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The plan makes no engine.
+    /// No engine can run the plan.
     #[error(transparent)]
     Engine(#[from] EngineError),
     /// Patches cannot be chosen.

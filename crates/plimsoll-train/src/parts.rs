@@ -4,7 +4,7 @@ use plimsoll_graph::DType;
 use plimsoll_memory::{Bytes, resident};
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
+use crate::{TrainError, WayOut};
 
 /// What a run is given of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,15 +40,6 @@ pub struct Part {
     pub bytes: Bytes,
 }
 
-/// A change that would make a run fit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WayOut {
-    /// The flags to change it with.
-    pub flags: String,
-    /// The least line with this change, as planned.
-    pub minimum_ram_bytes: Bytes,
-}
-
 /// What a run holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
@@ -74,7 +65,7 @@ pub struct RunPlan {
     pub feasible: bool,
     /// The least line that would do: without a cache, with the smallest micro-batch, with all recomputation that helps.
     pub minimum_ram_bytes: Bytes,
-    /// What was changed, with its user's leave, for the run to fit.
+    /// What was changed, as its user allows, for the run to fit.
     pub changes: Vec<String>,
     /// If the run does not fit: what would make it fit.
     pub ways_out: Vec<WayOut>,
@@ -86,11 +77,13 @@ pub struct RunPlan {
     pub micro_batch: usize,
     /// Micro-batches of a step.
     pub accumulation: usize,
+    /// Why the batch goes through the network in one piece, if it must.
+    pub whole_batch: Option<String>,
     /// How features are stored.
     pub precision: DType,
     /// Floating-point operations beyond those of the network, as a fraction: what fitting costs.
     pub recompute_flops_fraction: f64,
-    /// Values that are made again instead of held.
+    /// Values that are recomputed instead of held.
     pub recomputed: Vec<String>,
     /// Floating-point operations of a step, recomputation left out.
     pub flops_per_step: u64,
@@ -132,10 +125,13 @@ impl RunPlan {
             .collect();
         parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
         let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.name, part.bytes)).collect();
+        let whole_batch = self.whole_batch.as_ref().map_or_else(String::new, |reason| {
+            format!("; the batch goes through the network in one piece, since {reason}")
+        });
         Err(TrainError::Infeasible {
             needed: self.minimum_ram_bytes,
             line: self.ram_budget_bytes,
-            parts: parts.join(", "),
+            parts: parts.join(", ") + &whole_batch,
             ways_out: self.ways_out.clone(),
         })
     }

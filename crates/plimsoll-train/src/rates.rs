@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use plimsoll_cpu::{KernelRates, Level, Rates};
 use plimsoll_data::atomic;
 use plimsoll_graph::Program;
+use plimsoll_memory::{fnv1a, host};
+use plimsoll_plan::{Backend, Rates};
 use serde::{Deserialize, Serialize};
 
 use crate::Machine;
@@ -14,58 +16,42 @@ use crate::Machine;
 const PART_OF_LINE: u64 = 8;
 
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct StoredRates {
     processor: String,
-    simd: String,
-    threads: usize,
-    flops_per_second: f64,
-    bytes_per_second: f64,
-    kernels: KernelRates,
+    backend: String,
+    rates: Rates,
 }
 
-/// The machine's rates, for the convolutions of some programs: from `plimsoll/costs-….json` in the user's cache folder,
-/// and what is not there measured and written there. They decide which plan is thought the fastest, never what comes out of
-/// a run.
-pub fn rates(machine: Machine, programs: &[Program]) -> Rates {
-    let (processor, simd) = (processor(), Level::from_environment().to_string());
+/// A backend that predicts times from the machine's rates, for the kernels of some programs: from `plimsoll/costs-….json` in
+/// the user's cache folder, and what is not there measured and written there. They decide which plan is thought the fastest,
+/// never what comes out of a run.
+pub fn measured(machine: Machine, backend: &dyn Backend, programs: &[Program]) -> Arc<dyn Backend> {
+    // A machine that does not say what processor it has keeps its rates under no name.
+    let (processor, identity) = (host::processor_model().unwrap_or("unknown".into()), backend.identity());
     let file = cache_folder().map(|folder| {
-        let version = env!("CARGO_PKG_VERSION");
-        let hash = fnv1a(&format!("{processor}\n{simd}\n{}\n{version}", machine.threads));
-        folder.join("plimsoll").join(format!("costs-{hash:016x}.json"))
+        let key = format!("{processor}\n{identity}\n{}", env!("CARGO_PKG_VERSION"));
+        folder.join("plimsoll").join(format!("costs-{:016x}.json", fnv1a(key.as_bytes())))
     });
     let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
     let known = file.as_deref().and_then(read);
-    let is_known = known.is_some();
-    let Some(mut rates) = known.or_else(|| Rates::measure(machine.threads, memory).ok()) else {
-        return Rates::NOMINAL;
-    };
-    // Where threads or memory are refused, what is not measured is predicted from what was.
-    let learned = rates.learn(programs, machine.threads, memory).unwrap_or(true);
-    if let Some(file) = file.filter(|_| learned || !is_known) {
-        let kept = Kept {
-            processor,
-            simd,
-            threads: machine.threads,
-            flops_per_second: rates.flops,
-            bytes_per_second: rates.bytes,
-            kernels: rates.kernels.clone(),
-        };
+    // Where threads or memory are refused, times are predicted from what is known.
+    let learned = backend.measure(known.as_ref(), programs, memory).ok().flatten();
+    if let (Some(file), Some(rates)) = (file, &learned) {
+        let stored = StoredRates { processor, backend: identity, rates: rates.clone() };
         // Where nothing can be kept, it is measured again the next time.
-        let _ = write(&file, &kept);
+        let _ = write(&file, &stored);
     }
-    rates
+    backend.with_rates(learned.or(known))
 }
 
 fn read(file: &Path) -> Option<Rates> {
-    let Kept { flops_per_second: flops, bytes_per_second: bytes, kernels, .. } =
-        serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-    let mut all = [flops, bytes].into_iter().chain(kernels.values().copied());
-    all.all(|rate| rate.is_finite() && rate > 0.0).then_some(Rates { flops, bytes, kernels })
+    let stored: StoredRates = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    Some(stored.rates).filter(Rates::are_sound)
 }
 
-fn write(file: &Path, kept: &Kept) -> std::io::Result<()> {
+fn write(file: &Path, stored: &StoredRates) -> std::io::Result<()> {
     fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
-    let text = serde_json::to_vec_pretty(kept)?;
+    let text = serde_json::to_vec_pretty(stored)?;
     atomic::write(file, |out| out.write_all(&text))
 }
 
@@ -73,17 +59,4 @@ fn write(file: &Path, kept: &Kept) -> std::io::Result<()> {
 fn cache_folder() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
-}
-
-fn processor() -> String {
-    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
-    model.map_or("unknown", |(_, name)| name.trim()).into()
-}
-
-/// The 64-bit FNV-1a hash: the same in every version of this program.
-fn fnv1a(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

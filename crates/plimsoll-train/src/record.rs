@@ -60,7 +60,7 @@ pub struct CacheSummary {
     pub misses: u64,
     /// Volumes read by regions, because they did not fit.
     pub bypasses: u64,
-    /// Volumes given up for others.
+    /// Volumes evicted for others.
     pub evictions: u64,
     /// The most it held.
     pub peak_bytes: Bytes,

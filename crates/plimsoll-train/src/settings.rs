@@ -2,7 +2,7 @@
 
 use plimsoll_data::Augmentation;
 use plimsoll_graph::DType;
-use plimsoll_nn::{Decay, Family, Objective, Optimizer};
+use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer};
 use serde::{Deserialize, Serialize};
 
 /// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
@@ -47,45 +47,11 @@ pub struct Settings {
     pub seed: Option<u64>,
 }
 
-/// The network. Lists go from the finest stage to the coarsest.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NetworkSettings {
-    /// Whose names the parameters have [default: PlainConvUNet].
-    pub family: Option<Family>,
-    /// Channels of each stage [default: 32, doubled to at most 320].
-    pub features: Option<Vec<usize>>,
-    /// Kernel of each stage [default: from spacing and patch].
-    pub kernels: Option<Vec<[usize; 3]>>,
-    /// Stride into each stage [default: from spacing and patch].
-    pub strides: Option<Vec<[usize; 3]>>,
-    /// Convolutions of each stage on the way down [default: 2].
-    pub encoder_convs: Option<Vec<usize>>,
-    /// Convolutions of each stage but the coarsest on the way up [default: 2].
-    pub decoder_convs: Option<Vec<usize>>,
-    /// Whether normalisations have a scale and a shift [default: yes].
-    pub affine: Option<bool>,
-    /// How many coarser maps get a head of their own [default: all but the two coarsest].
-    pub deep_supervision: Option<usize>,
-    /// The probability with which an element of a convolution's result is dropped while training [default: 0].
-    pub dropout: Option<f32>,
-}
-
 impl Settings {
     /// These settings where they say something, else those of `other`.
     pub fn or(self, other: Settings) -> Settings {
         Settings {
-            network: NetworkSettings {
-                family: self.network.family.or(other.network.family),
-                features: self.network.features.or(other.network.features),
-                kernels: self.network.kernels.or(other.network.kernels),
-                strides: self.network.strides.or(other.network.strides),
-                encoder_convs: self.network.encoder_convs.or(other.network.encoder_convs),
-                decoder_convs: self.network.decoder_convs.or(other.network.decoder_convs),
-                affine: self.network.affine.or(other.network.affine),
-                deep_supervision: self.network.deep_supervision.or(other.network.deep_supervision),
-                dropout: self.network.dropout.or(other.network.dropout),
-            },
+            network: self.network.or(other.network),
             patch_size: self.patch_size.or(other.patch_size),
             spacing: self.spacing.or(other.spacing),
             batch_size: self.batch_size.or(other.batch_size),

@@ -4,6 +4,8 @@
 //! coarser than the others, so that voxels of deep stages are nearly cubes; a kernel spans an axis once its voxels are within a
 //! factor of two of the finest.
 
+use plimsoll_nn::Design;
+
 /// Axes are not halved below this many voxels.
 const SMALLEST: usize = 4;
 /// Features of the first stage; doubled from stage to stage.
@@ -72,7 +74,7 @@ impl Topology {
             if topology.patch.iter().product::<usize>() <= voxels {
                 return topology;
             }
-            // The axis of which the patch covers most gives way, by one halving's worth.
+            // The axis along which the patch covers the largest share of the image is shortened, by one multiple.
             let cover = |axis: usize| topology.patch[axis] as f64 / median_shape[axis].max(1) as f64;
             let multiple = |axis: usize| -> usize { topology.strides.iter().map(|s| s[axis]).product() };
             let axis = (0..3)
@@ -81,6 +83,18 @@ impl Topology {
             let Some(axis) = axis else { return topology };
             patch = topology.patch;
             patch[axis] = (patch[axis] - multiple(axis)).max(1);
+        }
+    }
+
+    /// What a network for so many channels and classes is designed from.
+    pub fn design(&self, in_channels: usize, classes: usize) -> Design {
+        Design {
+            in_channels,
+            classes,
+            patch: self.patch,
+            strides: self.strides.clone(),
+            kernels: self.kernels.clone(),
+            features: self.features(),
         }
     }
 

@@ -6,23 +6,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_cpu::{CpuEngine, CpuOptions};
 use plimsoll_data::{
     BatchReader, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, Patches, Sampler, Scratch,
     VolumeCache,
 };
 use plimsoll_graph::ops::Noise;
-use plimsoll_graph::{Program, Role, TensorId};
+use plimsoll_graph::{Role, TensorId};
 use plimsoll_memory::{
     Budget, Bytes, System, heap_use, resident, shortfall, watch_this_thread, watched_allocations,
 };
-use plimsoll_nn::{TargetMap, Variant, initial_values, names};
-use plimsoll_plan::{Engine, HostSlice, HostSliceMut};
+use plimsoll_nn::{TargetInput, Variant, names};
+use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
 
 use crate::checkpoint::{PartSums, Progress};
 use crate::journal::{Journal, LossPart, write_json};
 use crate::{
-    Checkpoint, CheckpointKind, EpochRecord, METRICS_FILE, Machine, PlannedRun, RUN_FILE, RunConfig,
+    Checkpoint, CheckpointKind, EpochRecord, METRICS_FILE, PlannedRun, RUN_FILE, RunConfig, RunPrograms,
     RunRecord, TrainError,
 };
 
@@ -35,8 +34,6 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 pub struct Job {
     /// What the run holds, and its programs.
     pub planned: PlannedRun,
-    /// What it is given of the machine.
-    pub machine: Machine,
     /// The images.
     pub dataset: Dataset,
     /// What was found out about them.
@@ -88,7 +85,7 @@ pub fn train(
     observer: &mut dyn Observer,
 ) -> Result<RunRecord, TrainError> {
     let mut run = Run::start(job, budget)?;
-    observer.begin(run.progress.steps, run.config().schedule.total_steps, &run.engine.describe());
+    observer.begin(run.progress.steps, run.config().schedule.total_steps, run.engine.plan().backend());
     let finished = run.go(stop, observer)?;
     run.finish(finished)
 }
@@ -98,14 +95,14 @@ struct Run {
     planned: PlannedRun,
     budget: Budget,
     folder: PathBuf,
-    engine: CpuEngine,
+    engine: Box<dyn Engine>,
     checkpoint: Checkpoint,
     journal: Journal,
     patches: Arc<Patches>,
     loader: Loader,
     validation: BatchReader,
     progress: Progress,
-    inputs: Inputs,
+    tensors: RunTensors,
     /// Room for the parts of a loss.
     parts: Vec<f32>,
     seconds: Vec<f64>,
@@ -113,18 +110,19 @@ struct Run {
     allocations: u64,
 }
 
-/// Where the engine's inputs and outputs are.
-struct Inputs {
+/// The inputs and outputs of a run's programs.
+struct RunTensors {
     /// One for each variant of the loss.
-    gradients: Vec<OfProgram>,
-    /// Of the update, where it is a program of its own.
-    update: Option<(usize, TensorId)>,
-    validate: OfProgram,
+    gradients: Vec<LossTensors>,
+    /// The rates of the update, where it is a program of its own.
+    update: Option<(ProgramId, TensorId)>,
+    validate: LossTensors,
     counts: TensorId,
 }
 
-/// Where those are that programs with a loss have.
-struct OfProgram {
+/// The inputs and outputs of a program with a loss.
+struct LossTensors {
+    program: ProgramId,
     image: TensorId,
     labels: TensorId,
     /// Maps of the labels, by their place in the batch.
@@ -138,49 +136,56 @@ struct OfProgram {
     parts: (TensorId, Vec<usize>),
 }
 
-impl Inputs {
-    fn of(planned: &PlannedRun) -> Result<Inputs, TrainError> {
-        let find = |program: usize, name: &str| {
-            let program: &Program = &planned.programs[program];
-            program.find(name).ok_or_else(|| {
-                let tensor = name.to_string();
-                let program = program.name.clone();
-                TrainError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
-            })
+fn find(programs: &RunPrograms, program: ProgramId, name: &str) -> Result<TensorId, TrainError> {
+    let program = &programs[program];
+    program.find(name).ok_or_else(|| {
+        let (program, tensor) = (program.name.clone(), name.to_string());
+        TrainError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
+    })
+}
+
+impl LossTensors {
+    /// Of a program that has `parts` of the loss.
+    fn of(programs: &RunPrograms, program: ProgramId, parts: Vec<usize>) -> Result<LossTensors, TrainError> {
+        let if_there = |name: &str| programs[program].find(name);
+        let target = |(map, target): (usize, &TargetInput)| Some((map, if_there(&target.name)?));
+        Ok(LossTensors {
+            program,
+            image: find(programs, program, names::IMAGE)?,
+            labels: find(programs, program, names::LABELS)?,
+            targets: programs.targets().iter().enumerate().filter_map(target).collect(),
+            rates: if_there(names::RATES),
+            noise: if_there(names::NOISE),
+            loss: find(programs, program, names::LOSS)?,
+            parts: (find(programs, program, names::LOSS_PARTS)?, parts),
+        })
+    }
+}
+
+impl RunTensors {
+    fn of(planned: &PlannedRun) -> Result<RunTensors, TrainError> {
+        let (programs, objective) = (&planned.programs, &planned.config.training.loss);
+        let of_variant = |(program, variant): (&ProgramId, &Variant)| {
+            LossTensors::of(programs, *program, objective.parts(variant))
         };
-        let objective = &planned.config.training.loss;
-        let of = |program: usize, variant: &Variant| {
-            let found = |(map, target): (usize, &TargetMap)| {
-                Some((map, planned.programs[program].find(&target.name)?))
-            };
-            Ok::<_, TrainError>(OfProgram {
-                image: find(program, names::IMAGE)?,
-                labels: find(program, names::LABELS)?,
-                targets: planned.targets.iter().enumerate().filter_map(found).collect(),
-                rates: planned.programs[program].find(names::RATES),
-                noise: planned.programs[program].find(names::NOISE),
-                loss: find(program, names::LOSS)?,
-                parts: (find(program, names::LOSS_PARTS)?, objective.parts(variant)),
-            })
-        };
-        let update = planned.update();
-        Ok(Inputs {
-            gradients: (0..)
-                .zip(&planned.variants)
-                .map(|(at, variant)| of(at, variant))
-                .collect::<Result<_, _>>()?,
-            update: update
-                .map(|update| Ok::<_, TrainError>((update, find(update, names::RATES)?)))
-                .transpose()?,
-            validate: of(planned.validate(), &objective.validation())?,
-            counts: find(planned.validate(), names::COUNTS)?,
+        let gradients = programs.gradients().iter().zip(programs.variants());
+        let update = programs.update().map(|update| {
+            let rates = find(programs, update, names::RATES)?;
+            Ok::<_, TrainError>((update, rates))
+        });
+        let validate = programs.validate();
+        Ok(RunTensors {
+            gradients: gradients.map(of_variant).collect::<Result<_, _>>()?,
+            update: update.transpose()?,
+            validate: LossTensors::of(programs, validate, objective.parts(&objective.validation()))?,
+            counts: find(programs, validate, names::COUNTS)?,
         })
     }
 }
 
 impl Run {
     fn start(job: Job, budget: &Budget) -> Result<Run, TrainError> {
-        let Job { planned, machine, dataset, inspection, fold, folder, resume, weights } = job;
+        let Job { planned, dataset, inspection, fold, folder, resume, weights } = job;
         let io = |source| TrainError::io(&folder, source);
         fs::create_dir_all(&folder).map_err(io)?;
         if !resume && folder.join(CheckpointKind::Latest.file()).exists() {
@@ -188,19 +193,21 @@ impl Run {
         }
         let config = &planned.config;
         let arena = budget.reserve("arena", planned.numbers.arena_bytes)?;
-        let options = CpuOptions::new(machine.threads);
-        let mut engine = CpuEngine::new(planned.plan.clone(), arena, options)?;
-        let keeper = planned.keeper();
-        let mut checkpoint = Checkpoint::new(&folder, &planned.programs[keeper], budget)?;
-        let resumed = if resume { checkpoint.resume(&mut engine, keeper)? } else { None };
+        let mut engine = planned.backend.engine(planned.plan.clone(), arena)?;
+        let (programs, net) = (&planned.programs, config.training.net.as_architecture());
+        let updating = programs.updating();
+        let mut checkpoint = Checkpoint::new(&folder, &programs[updating], budget)?;
+        let resumed = if resume { checkpoint.resume(&mut *engine, updating)? } else { None };
         let mut progress = match resumed {
             Some(progress) => progress,
             None => {
+                let fullest = programs.fullest();
                 match &weights {
                     Some(file) => {
-                        checkpoint.load_parameters(file, &mut engine, (0, &planned.programs[0]))?;
+                        let program = (fullest, &programs[fullest]);
+                        checkpoint.load_parameters(file, net, &mut *engine, program)?;
                     }
-                    None => initialise(&mut engine, &planned.programs[0], config),
+                    None => initialise(&mut *engine, programs, config)?,
                 }
                 Progress::default()
             }
@@ -224,7 +231,7 @@ impl Run {
             Scratch::DEFAULT,
             &loader_budget,
         )?;
-        let inputs = Inputs::of(&planned)?;
+        let tensors = RunTensors::of(&planned)?;
         // Room for as many times as there can be steps, as long as that is not much.
         let steps = planned.config.schedule.total_steps.saturating_sub(progress.steps);
         let seconds = Vec::with_capacity(steps.min(KEPT_TIMES as u64) as usize);
@@ -239,7 +246,7 @@ impl Run {
             loader,
             validation,
             progress,
-            inputs,
+            tensors,
             parts: vec![0.0; part_count],
             seconds,
             waiting: Duration::ZERO,
@@ -300,42 +307,37 @@ impl Run {
         let batch = self.loader.next_batch()?;
         self.waiting += asked.elapsed();
         let per_epoch = self.planned.config.iterations_per_epoch;
-        let program = training.loss.variant_at(&self.planned.variants, step, per_epoch);
-        let inputs = &self.inputs.gradients[program];
+        let variant = training.loss.variant_at(self.planned.programs.variants(), step, per_epoch);
+        let tensors = &self.tensors.gradients[variant];
+        let program = tensors.program;
         let micro_batches = training.accumulation();
         let mut loss = 0.0;
         for part in 0..micro_batches {
-            self.engine.write(
-                program,
-                inputs.image,
-                HostSlice::F32(share(batch.images(), part, micro_batches)),
-            );
-            self.engine.write(
-                program,
-                inputs.labels,
-                HostSlice::U8(share(batch.labels(), part, micro_batches)),
-            );
-            if let Some(input) = inputs.noise {
+            let images = share(batch.images(), part, micro_batches);
+            self.engine.write(program, tensors.image, HostSlice::F32(images))?;
+            let labels = share(batch.labels(), part, micro_batches);
+            self.engine.write(program, tensors.labels, HostSlice::U8(labels))?;
+            if let Some(input) = tensors.noise {
                 let noise = Noise::of_step(seed, step, (part * training.micro_batch) as u32);
-                self.engine.write(program, input, HostSlice::F32(&noise.to_table()));
+                self.engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
             }
-            for (map, input) in &inputs.targets {
+            for (map, input) in &tensors.targets {
                 let values = share(batch.target(*map), part, micro_batches);
-                self.engine.write(program, *input, HostSlice::F32(values));
+                self.engine.write(program, *input, HostSlice::F32(values))?;
             }
-            if let Some(input) = inputs.rates {
-                self.engine.write(program, input, HostSlice::F32(&rates));
+            if let Some(input) = tensors.rates {
+                self.engine.write(program, input, HostSlice::F32(&rates))?;
             }
-            self.engine.run(program);
+            self.engine.run(program)?;
             let mut value = [0.0];
-            self.engine.read(program, inputs.loss, HostSliceMut::F32(&mut value));
-            add_parts(&self.engine, (program, inputs), &mut self.parts, &mut self.progress.epoch_parts);
+            self.engine.read(program, tensors.loss, HostSliceMut::F32(&mut value))?;
+            add_parts(&*self.engine, tensors, &mut self.parts, &mut self.progress.epoch_parts)?;
             loss += value[0] / micro_batches as f32;
         }
-        if let Some((update, input)) = self.inputs.update {
+        if let Some((update, input)) = self.tensors.update {
             // Inputs of one program lie where another has its values, so they are written just before it runs.
-            self.engine.write(update, input, HostSlice::F32(&rates));
-            self.engine.run(update);
+            self.engine.write(update, input, HostSlice::F32(&rates))?;
+            self.engine.run(update)?;
         }
         drop(batch);
         drop(watch);
@@ -394,30 +396,30 @@ impl Run {
     /// The mean loss of the validation batches and its parts, and the Dice of each class but the background over all their
     /// voxels.
     fn validate(&mut self) -> Result<Validated, TrainError> {
-        let validate = self.planned.validate();
-        let classes = self.config().training.net.classes;
+        let validate = self.tensors.validate.program;
+        let classes = self.config().training.net.classes();
         let batches = self.config().validation_iterations;
         let micro_batches = self.config().training.accumulation() as u64;
-        let mut counts = vec![0.0f32; classes * 3];
+        let mut counts = vec![0.0f64; classes * 3];
         let mut totals = vec![0.0f64; classes * 3];
         let mut parts = vec![(0.0, 0); self.config().training.loss.part_count()];
         let mut loss = 0.0;
         for step in 0..batches * micro_batches {
             let batch = self.validation.load(step)?;
-            let inputs = &self.inputs.validate;
-            self.engine.write(validate, inputs.image, HostSlice::F32(batch.images()));
-            self.engine.write(validate, inputs.labels, HostSlice::U8(batch.labels()));
-            for (map, input) in &inputs.targets {
-                self.engine.write(validate, *input, HostSlice::F32(batch.target(*map)));
+            let tensors = &self.tensors.validate;
+            self.engine.write(validate, tensors.image, HostSlice::F32(batch.images()))?;
+            self.engine.write(validate, tensors.labels, HostSlice::U8(batch.labels()))?;
+            for (map, input) in &tensors.targets {
+                self.engine.write(validate, *input, HostSlice::F32(batch.target(*map)))?;
             }
-            self.engine.run(validate);
+            self.engine.run(validate)?;
             let mut one = [0.0];
-            self.engine.read(validate, inputs.loss, HostSliceMut::F32(&mut one));
-            add_parts(&self.engine, (validate, inputs), &mut self.parts, &mut parts);
-            self.engine.read(validate, self.inputs.counts, HostSliceMut::F32(&mut counts));
+            self.engine.read(validate, tensors.loss, HostSliceMut::F32(&mut one))?;
+            add_parts(&*self.engine, tensors, &mut self.parts, &mut parts)?;
+            self.engine.read(validate, self.tensors.counts, HostSliceMut::F64(&mut counts))?;
             loss += f64::from(one[0]);
             for (total, count) in totals.iter_mut().zip(&counts) {
-                *total += f64::from(*count);
+                *total += count;
             }
         }
         let dice = totals.chunks_exact(3).skip(1).map(|class| {
@@ -443,8 +445,8 @@ impl Run {
     }
 
     fn write(&mut self, kind: CheckpointKind) -> Result<(), TrainError> {
-        let (keeper, net) = (self.planned.keeper(), &self.planned.config.training.net);
-        self.checkpoint.write(kind, &self.engine, keeper, &self.progress, net)
+        let (updating, net) = (self.planned.programs.updating(), &self.planned.config.training.net);
+        self.checkpoint.write(kind, &*self.engine, updating, &self.progress, net.as_architecture())
     }
 
     fn finish(mut self, finished: bool) -> Result<RunRecord, TrainError> {
@@ -464,7 +466,7 @@ impl Run {
             held: self.budget.holders(),
             heap: heap_use(),
             cache: self.patches.cache().statistics().into(),
-            engine: self.engine.describe(),
+            engine: self.engine.plan().backend().into(),
             ops: self.engine.times(),
             batches: self.patches.times(),
             waiting_seconds: self.waiting.as_secs_f64(),
@@ -487,14 +489,20 @@ struct Validated {
 }
 
 /// Adds the parts of the loss that a program has just computed. `room` has room for all of them.
-fn add_parts(engine: &CpuEngine, (program, of): (usize, &OfProgram), room: &mut [f32], sums: &mut PartSums) {
-    let (tensor, parts) = &of.parts;
+fn add_parts(
+    engine: &dyn Engine,
+    tensors: &LossTensors,
+    room: &mut [f32],
+    sums: &mut PartSums,
+) -> Result<(), EngineError> {
+    let (tensor, parts) = &tensors.parts;
     let values = &mut room[..parts.len()];
-    engine.read(program, *tensor, HostSliceMut::F32(values));
+    engine.read(tensors.program, *tensor, HostSliceMut::F32(values))?;
     for (part, value) in parts.iter().zip(values) {
         sums[*part].0 += f64::from(*value);
         sums[*part].1 += 1;
     }
+    Ok(())
 }
 
 /// One of so many equal parts of a batch.
@@ -504,9 +512,15 @@ fn share<T>(values: &[T], part: usize, parts: usize) -> &[T] {
 }
 
 /// Writes random initial values of all parameters.
-fn initialise(engine: &mut CpuEngine, program: &Program, config: &RunConfig) {
-    for id in program.with_role(Role::Parameter) {
-        let values = initial_values(program.tensor(id), config.training.net.slope, config.seed);
-        engine.write(0, id, HostSlice::F32(&values));
+fn initialise(
+    engine: &mut dyn Engine,
+    programs: &RunPrograms,
+    config: &RunConfig,
+) -> Result<(), EngineError> {
+    let fullest = programs.fullest();
+    for id in programs[fullest].with_role(Role::Parameter) {
+        let values = config.training.net.initial_values(programs[fullest].tensor(id), config.seed);
+        engine.write(fullest, id, HostSlice::F32(&values))?;
     }
+    Ok(())
 }

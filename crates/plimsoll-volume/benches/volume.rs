@@ -1,9 +1,9 @@
-//! Reading, writing and interpolating a real image; the peers' side is `benches/volume_peers.py`.
+//! Reading, writing and interpolating a real image; `benches/volume_peers.py` measures the peers.
 //!
 //! ```text
 //! cargo bench -p plimsoll-volume -- IMAGE.nii.gz
 //! ```
-#![allow(clippy::unwrap_used)] // It may stop wherever it cannot go on.
+#![allow(clippy::unwrap_used)] // A benchmark may panic.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! From voxel indices to millimetres.
+//! Affine maps from voxel indices to millimetres, and spacings.
 
 use std::fmt;
 

@@ -1,11 +1,11 @@
-//! From stored voxels to intensities (f32) and labels (u8).
+//! Decoding stored voxels to intensities (f32) and labels (u8).
 
 use bytemuck::Pod;
 
 use crate::{ElementType, Scaling};
 
-/// How far a scaled value may lie from a whole number and still be that label: slopes are stored as f32, so that
-/// labels which were whole before they were stored come back a little off. Without scaling a label must be whole.
+/// The tolerance of scaled values around labels: slopes are stored as f32, so that labels that were whole before they
+/// were stored may come back slightly off. Without scaling a label must be whole.
 const SCALED_LABEL_TOLERANCE: f64 = 1e-3;
 
 /// Why voxels could not be decoded.
@@ -14,7 +14,7 @@ pub enum DecodeError {
     /// The buffers do not hold the same number of voxels.
     #[error("{bytes} bytes of {element_type} do not make {voxels} voxels")]
     Length {
-        /// What the bytes are.
+        /// The stored type.
         element_type: ElementType,
         /// The length of the input.
         bytes: usize,
@@ -24,7 +24,7 @@ pub enum DecodeError {
     /// A voxel of a label map is not a label.
     #[error("voxel {position} is {value}, which is not a label: labels are whole numbers from 0 to 255")]
     NotALabel {
-        /// Counted from the start of the buffer.
+        /// The index of the voxel in the buffer.
         position: usize,
         /// The value after scaling.
         value: f64,
@@ -32,7 +32,7 @@ pub enum DecodeError {
 }
 
 impl DecodeError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             DecodeError::Length { .. } => None,
@@ -84,7 +84,7 @@ macro_rules! with_stored_type {
     };
 }
 
-/// The elements of a buffer that may lie at any address.
+/// The elements of a buffer of any alignment.
 fn elements<T: Pod>(bytes: &[u8]) -> impl Iterator<Item = T> {
     bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }
@@ -96,8 +96,8 @@ fn check_length(element_type: ElementType, bytes: usize, voxels: usize) -> Resul
     Err(DecodeError::Length { element_type, bytes, voxels })
 }
 
-/// Decodes stored voxels (native byte order, any alignment) to f32 with the scaling applied. The line is computed in
-/// f64 and rounded once; values that f32 cannot hold are rounded to the nearest that it can, or to infinity.
+/// Decodes stored voxels (native byte order, any alignment) to f32 with the scaling applied. The scaling is computed in
+/// f64 and rounded once; values that f32 cannot represent are rounded to the nearest that it can, or to infinity.
 ///
 /// # Errors
 /// If `bytes` and `voxels` are not the same number of voxels.
@@ -151,14 +151,14 @@ fn whole_numbers<T: Stored>(scaling: Scaling, bytes: &[u8], labels: &mut [u8]) -
     let mut all_labels = true;
     for (label, stored) in labels.iter_mut().zip(elements::<T>(bytes)) {
         let value = value_of(stored);
-        // The cast saturates, and makes 0 of what is not a number; neither survives the comparison.
+        // The cast saturates, and turns NaN into 0; both fail the comparison.
         *label = (value + 0.5) as u8;
         all_labels &= is_label(*label, value);
     }
     if all_labels {
         return Ok(());
     }
-    // Only now the culprit is looked for, so that the loop above has no exit and is fast.
+    // The offending voxel is searched for only now, so that the loop above has no early exit and vectorises.
     let mut values = labels.iter().zip(elements::<T>(bytes).map(value_of)).enumerate();
     match values.find(|(_, (label, value))| !is_label(**label, *value)) {
         Some((position, (_, value))) => Err(DecodeError::NotALabel { position, value }),
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_label_is_named_with_its_place() {
+    fn a_value_that_is_not_a_label_is_reported_with_its_position() {
         let mut labels = [0; 3];
         let mut decode = |values: [f64; 3], scaling| {
             decode_labels(ElementType::F64, scaling, bytes(&values), &mut labels).map(|()| labels)

@@ -1,4 +1,4 @@
-//! How voxels are stored: their type, and the line that turns stored values into real ones.
+//! How voxels are stored: their type, their byte order, and the scaling from stored to real values.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub enum ElementType {
 }
 
 impl ElementType {
-    /// All of them.
+    /// All types.
     pub const ALL: [ElementType; 10] = [
         ElementType::U8,
         ElementType::I8,
@@ -46,7 +46,7 @@ impl ElementType {
         }
     }
 
-    /// As Rust writes it: `u8`, `f32`.
+    /// The name of the Rust type: `u8`, `f32`.
     pub const fn name(self) -> &'static str {
         match self {
             ElementType::U8 => "u8",
@@ -69,7 +69,7 @@ impl fmt::Display for ElementType {
     }
 }
 
-/// The order of the bytes of a number in a file.
+/// The byte order of numbers in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteOrder {
     /// The least significant byte first.
@@ -79,16 +79,16 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// The order of this machine.
+    /// The byte order of this machine.
     pub const NATIVE: ByteOrder =
         if cfg!(target_endian = "little") { ByteOrder::Little } else { ByteOrder::Big };
 
-    /// Turns elements of `size` bytes from this order to the machine's, or back.
+    /// Converts elements of `size` bytes between this byte order and the machine's, in place.
     pub(crate) fn swap_to_native(self, size: usize, bytes: &mut [u8]) {
         if self == ByteOrder::NATIVE {
             return;
         }
-        // The sizes are written out so that each loop is compiled for its own.
+        // The sizes are spelled out so that each loop is compiled for a constant size.
         match size {
             2 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|element| element.reverse()),
             4 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|element| element.reverse()),
@@ -98,10 +98,10 @@ impl ByteOrder {
     }
 }
 
-/// The line that turns stored values into real ones: real = slope × stored + intercept.
+/// The scaling from stored to real values: real = slope × stored + intercept.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// What a step of one in the stored value is worth.
+    /// The real value of one stored unit.
     pub slope: f64,
     /// The real value of a stored zero.
     pub intercept: f64,

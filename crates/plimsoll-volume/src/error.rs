@@ -1,4 +1,4 @@
-//! What can go wrong with the file of a volume.
+//! Errors of reading and writing image files.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,17 +11,17 @@ use crate::{DecodeError, GeometryDifference, VoxelBox};
 /// Why a volume could not be read or written. Each error names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
-    /// The system refused.
+    /// The operating system reported an error.
     #[error("cannot {action} {path}")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was attempted.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The name does not end like that of an image.
+    /// The file name does not have an image's extension.
     #[error("{path} does not have the name of an image that is supported: .nii, .nii.gz, .hdr/.img")]
     UnknownName {
         /// The file.
@@ -32,7 +32,7 @@ pub enum VolumeError {
     MissingPart {
         /// The file that was named.
         path: PathBuf,
-        /// Where the other could have been.
+        /// The paths that were tried.
         tried: Vec<PathBuf>,
     },
     /// The header cannot be used.
@@ -40,7 +40,7 @@ pub enum VolumeError {
     Header {
         /// The file with the header.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The header's error.
         problem: HeaderError,
     },
     /// The file is too short to be an image.
@@ -73,19 +73,19 @@ pub enum VolumeError {
         needed: u64,
         /// The length of the file.
         compressed: u64,
-        /// What deflate can make of it at most.
+        /// The largest length that deflate can expand it to.
         most: u64,
     },
-    /// The compressed data ends too early or was changed.
+    /// The compressed data is truncated or corrupt.
     #[error("{path} is damaged: decompression failed after {got} of {expected} bytes ({problem})")]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// How many decompressed bytes there should be.
+        /// The expected number of decompressed bytes.
         expected: u64,
-        /// How many came.
+        /// The number of bytes that were decompressed.
         got: u64,
-        /// What the decompressor said.
+        /// The decompressor's error.
         problem: io::Error,
     },
     /// The file does not have this channel.
@@ -95,7 +95,7 @@ pub enum VolumeError {
         path: PathBuf,
         /// The channel that was asked for, from 0.
         asked: usize,
-        /// How many there are.
+        /// The number of channels of the image.
         channels: usize,
     },
     /// The region is not within the image.
@@ -117,9 +117,9 @@ pub enum VolumeError {
     BufferLength {
         /// The file.
         path: PathBuf,
-        /// What is needed.
+        /// The elements needed.
         needed: usize,
-        /// What there is.
+        /// The elements of the buffer.
         found: usize,
     },
     /// A voxel of a label map is not a label.
@@ -142,7 +142,7 @@ pub enum VolumeError {
     Memory {
         /// The file.
         path: PathBuf,
-        /// Who needs how much, and how much is free.
+        /// The holder, the bytes needed and the bytes free.
         problem: Box<MapError>,
     },
     /// Pairs are read, but not written.
@@ -151,7 +151,7 @@ pub enum VolumeError {
         /// The file that was to be written.
         path: PathBuf,
     },
-    /// What is to be written lies elsewhere than the template.
+    /// The image to be written is on another grid than the template.
     #[error("{path} cannot be written with the header of its template: {difference}")]
     TemplateDiffers {
         /// The file that was to be written.
@@ -164,7 +164,7 @@ pub enum VolumeError {
     Template {
         /// The file that was to be written.
         path: PathBuf,
-        /// What is wrong with the template.
+        /// The error of the template's header.
         problem: HeaderError,
     },
     /// The volume to be written does not fit the address space, or is empty.
@@ -172,12 +172,12 @@ pub enum VolumeError {
     UnwritableSize {
         /// The file that was to be written.
         path: PathBuf,
-        /// How many channels.
+        /// The number of channels.
         channels: usize,
         /// Bytes of a plane.
         plane: usize,
     },
-    /// What was given to the writer is not a number of whole planes.
+    /// The writer was given a number of bytes that is not a whole number of planes.
     #[error("{path}: {found} bytes are not a whole number of planes of {plane} bytes")]
     PartialPlane {
         /// The file that is being written.
@@ -197,8 +197,8 @@ pub enum VolumeError {
         /// Planes that were given.
         written: u64,
     },
-    /// An earlier write failed, so that the file was given up.
-    #[error("{path} was given up after an earlier error")]
+    /// An earlier write failed, so the file was abandoned.
+    #[error("{path} was abandoned after an earlier error")]
     Abandoned {
         /// The file that was to be written.
         path: PathBuf,
@@ -210,7 +210,7 @@ fn list(paths: &[PathBuf]) -> String {
 }
 
 impl VolumeError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             VolumeError::Io { source, .. } => match source.kind() {

@@ -1,4 +1,4 @@
-//! An image in a file, of which regions are read.
+//! Reading regions of an image file.
 
 use std::fmt;
 use std::io;
@@ -11,18 +11,18 @@ use crate::region::runs;
 use crate::stream::ByteStream;
 use crate::{DecodeError, ElementType, Geometry, Scaling, VolumeError, VoxelBox, decode_f32, decode_labels};
 
-/// Stored bytes that are decoded at once.
+/// Stored bytes that are decoded in one step.
 const SCRATCH: usize = 64 << 10;
 
-/// The most that deflate makes of one byte: a match of 258 bytes in two bits.
+/// The largest expansion of deflate per byte: a match of 258 bytes takes two bits.
 const DEFLATE_LIMIT: u64 = 1032;
 
 /// An image in a file: NIfTI-1 or NIfTI-2, in one file or a pair, plain or compressed.
 ///
 /// Opening reads the header and checks it against the length of the file. Voxels are read by regions with a fixed
 /// amount of memory (about 0.2 MB), however large the image. From a plain file only the region itself is read. A
-/// compressed one is decompressed up to the region's end: going forward continues from the last read, going back
-/// starts again. Its check sum is compared when its last voxel is read.
+/// compressed file is decompressed up to the region's end: reading forward continues from the last read, reading
+/// backward starts again from the first byte. Its checksum is verified when its last voxel is read.
 pub struct VolumeFile {
     path: PathBuf,
     header: NiftiHeader,
@@ -36,8 +36,8 @@ impl VolumeFile {
     /// `.gz`.
     ///
     /// # Errors
-    /// If a file is missing, the header is not usable (the error says which field), or the file cannot hold
-    /// what the header says. No memory is allocated by the header's numbers.
+    /// If a file is missing, the header is not usable (the error names the field), or the file is too short for what
+    /// the header describes. No memory is allocated in proportion to the header's numbers before that check.
     pub fn open(path: impl AsRef<Path>) -> Result<VolumeFile, VolumeError> {
         let path = path.as_ref();
         let parts = names::parts(path)?;
@@ -63,7 +63,7 @@ impl VolumeFile {
         &self.path
     }
 
-    /// The header, to serve as the template of what is written in the same space.
+    /// The header, which can serve as the template of images written on the same grid.
     pub fn header(&self) -> &NiftiHeader {
         &self.header
     }
@@ -84,7 +84,7 @@ impl VolumeFile {
         self.layout.element_type
     }
 
-    /// What turns stored values into real ones.
+    /// The scaling from stored to real values.
     pub fn scaling(&self) -> Scaling {
         self.layout.scaling
     }
@@ -94,7 +94,7 @@ impl VolumeFile {
         self.layout.bytes
     }
 
-    /// Whether a region is read without what lies before it: true of files that are not compressed.
+    /// Whether a region can be read without what precedes it in the file: true unless the file is compressed.
     pub fn is_random_access(&self) -> bool {
         !self.stream.is_compressed()
     }
@@ -102,8 +102,8 @@ impl VolumeFile {
     /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
     ///
     /// # Errors
-    /// If the channel or the region is not in the image, `voxels` has not just the region's bytes, or the
-    /// file cannot be read or is damaged.
+    /// If the channel or the region is not in the image, the length of `voxels` is not that of the region in bytes, or
+    /// the file cannot be read or is damaged.
     pub fn read_region(
         &mut self,
         channel: usize,
@@ -184,7 +184,7 @@ impl VolumeFile {
         for run in runs(geometry.shape(), region) {
             let mut source = run.source;
             for part in voxels[run.region].chunks_mut(at_once) {
-                // Taken out while it is filled, since filling it needs the rest of `self`.
+                // Taken out of `self` while it is filled, because reading borrows the rest of `self`.
                 let mut scratch = std::mem::take(&mut self.scratch);
                 let stored = &mut scratch[..part.len() * size];
                 let read = self.read_voxels(channel, source, stored);
@@ -199,7 +199,7 @@ impl VolumeFile {
         Ok(())
     }
 
-    /// Reads the bytes of a stretch of voxels in the file's byte order.
+    /// Reads the bytes of consecutive voxels in the file's byte order.
     fn read_voxels(&mut self, channel: usize, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError> {
         let size = self.layout.element_type.size() as u64;
         let channel_start = channel as u64 * self.layout.geometry.voxel_count() as u64;
@@ -211,7 +211,7 @@ impl VolumeFile {
         result.map_err(|error| damaged_or_refused(&self.path, &self.stream, self.layout.end(), error))
     }
 
-    /// That the region is there and the buffer has `size` elements for each of its voxels.
+    /// Checks that the region is within the image and that the buffer has `size` elements per voxel.
     fn check(&self, channel: usize, region: VoxelBox, length: usize, size: usize) -> Result<(), VolumeError> {
         check_region(&self.path, &self.layout.geometry, self.layout.channels, channel, region)?;
         // The region is within the grid, whose bytes were checked to be addressable.
@@ -250,7 +250,7 @@ pub(crate) fn check_buffer(path: &Path, needed: usize, found: usize) -> Result<(
     if needed == found { Ok(()) } else { Err(VolumeError::BufferLength { path: path.into(), needed, found }) }
 }
 
-/// Says which voxel of the image a stretch starting at voxel `first` could not decode.
+/// Turns a position in a run of voxels that starts at voxel `first` into a voxel of the image.
 pub(crate) fn decode_error(
     path: &Path,
     geometry: &Geometry,
@@ -314,7 +314,7 @@ fn check_length(path: &Path, stream: &ByteStream, layout: &Layout) -> Result<(),
     }
 }
 
-/// Tells a file that is not what it should be from a system that could not read it.
+/// Distinguishes a damaged file from an error of the operating system.
 fn damaged_or_refused(path: &Path, stream: &ByteStream, expected: u64, error: io::Error) -> VolumeError {
     let path = path.into();
     let got = stream.position();

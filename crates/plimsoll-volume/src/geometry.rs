@@ -1,4 +1,4 @@
-//! The grid of an image: how many voxels, and where they lie in the world.
+//! The grid of an image: its shape, and its position in the world.
 
 use std::fmt;
 
@@ -10,18 +10,18 @@ use crate::{Affine, Spacing};
 /// The names of the array axes, for messages.
 pub(crate) const AXES: [&str; 3] = ["depth", "height", "width"];
 
-/// A grid of voxels in the world. Every value of this type is sound: no axis is empty, the number of voxels fits the
-/// address space, and the affine is finite and invertible.
+/// A grid of voxels in the world. Invariants of every value: no axis is empty, the number of voxels fits the address
+/// space, and the affine is finite and invertible.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked", into = "Unchecked")]
 pub struct Geometry {
     shape: [usize; 3],
     affine: Affine,
-    /// From the world to voxel indices.
+    /// The map from the world to voxel indices.
     inverse: Matrix,
 }
 
-/// Entries of an affine beyond this are no millimetres; below it, sums and products of them stay finite.
+/// The largest plausible entry of an affine, in millimetres; sums and products of smaller entries stay finite.
 const LARGEST_ENTRY: f64 = 1e100;
 
 #[derive(Serialize, Deserialize)]
@@ -43,7 +43,7 @@ impl From<Geometry> for Unchecked {
     }
 }
 
-/// Why a shape and an affine do not make a grid.
+/// Why a shape and an affine are not a valid grid.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum GeometryError {
     /// An axis has no voxels.
@@ -65,10 +65,10 @@ pub enum GeometryError {
         row: usize,
         /// 0, 1, 2 for depth, height, width; 3 for the translation.
         column: usize,
-        /// What is there.
+        /// The entry.
         value: f64,
     },
-    /// Neighbouring voxels lie at the same place, or infinitely far from each other.
+    /// The distance between neighbouring voxels is zero or not finite.
     #[error("the {axis} spacing is {value} mm")]
     Spacing {
         /// The array axis.
@@ -76,7 +76,7 @@ pub enum GeometryError {
         /// The length of the affine's column.
         value: f64,
     },
-    /// The voxels lie in one plane or on one line of the world.
+    /// The affine maps all voxels into one plane or onto one line.
     #[error(
         "the affine is singular: its axes span {spanned:.1e} of the volume that perpendicular axes would span"
     )]
@@ -87,7 +87,7 @@ pub enum GeometryError {
 }
 
 impl GeometryError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             GeometryError::Empty { .. } | GeometryError::TooLarge { .. } => {
@@ -107,14 +107,14 @@ impl GeometryError {
 /// How two grids differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum GeometryDifference {
-    /// They have different numbers of voxels.
+    /// They have different shapes.
     Shape {
         /// (depth, height, width) of the first.
         first: [usize; 3],
         /// (depth, height, width) of the second.
         second: [usize; 3],
     },
-    /// The same voxels lie at different places.
+    /// They put the same voxels at different positions.
     Affine {
         /// The farthest that a corner voxel of one lies from that of the other, in millimetres.
         displacement: f64,
@@ -133,7 +133,7 @@ impl fmt::Display for GeometryDifference {
 }
 
 impl Geometry {
-    /// A grid of `shape` = (depth, height, width) voxels that `affine` puts in the world.
+    /// A grid of `shape` = (depth, height, width) voxels at the positions that `affine` gives.
     ///
     /// # Errors
     /// If an axis is empty, the number of voxels overflows, or the affine is not finite or not invertible.
@@ -148,7 +148,7 @@ impl Geometry {
             .ok_or(GeometryError::TooLarge { shape })?;
         for (row, values) in affine.0.iter().enumerate() {
             for (column, &value) in values.iter().enumerate() {
-                // Not a number is not within bounds either.
+                // The comparison is also false for NaN.
                 let bounded = value.abs() <= LARGEST_ENTRY;
                 if !bounded {
                     return Err(GeometryError::NotFinite { row, column, value });
@@ -175,7 +175,7 @@ impl Geometry {
         &self.affine
     }
 
-    /// The number of voxels. It was checked when the grid was made.
+    /// The number of voxels, which was checked for overflow when the grid was created.
     pub fn voxel_count(&self) -> usize {
         self.shape.iter().product()
     }
@@ -185,7 +185,7 @@ impl Geometry {
         self.affine.spacing()
     }
 
-    /// Where a (continuous) voxel index lies, in RAS millimetres.
+    /// The position of a (continuous) voxel index, in RAS millimetres.
     pub fn voxel_to_world(&self, index: [f64; 3]) -> [f64; 3] {
         self.affine.apply(index)
     }
@@ -199,8 +199,8 @@ impl Geometry {
         &self.inverse
     }
 
-    /// The same voxels under other indices: `there` leads from the new ones to the old, `back` from the old to the
-    /// new. Both only exchange and turn round axes, so the grid stays sound.
+    /// The same voxels under other indices: `there` maps the new indices to the old, `back` the old to the new. Both
+    /// only permute and flip axes, so the grid stays valid.
     pub(crate) fn reindexed(&self, shape: [usize; 3], there: &Matrix, back: &Matrix) -> Geometry {
         Geometry {
             shape,
@@ -209,8 +209,8 @@ impl Geometry {
         }
     }
 
-    /// What tells this grid from `other`, if anything: first the shape, then the places of the eight corner voxels,
-    /// which may be `tolerance` millimetres apart.
+    /// The difference between this grid and `other`, or `None`: first the shapes are compared, then the positions of
+    /// the eight corner voxels, which may be `tolerance` millimetres apart.
     pub fn difference(&self, other: &Geometry, tolerance: f64) -> Option<GeometryDifference> {
         if self.shape != other.shape {
             return Some(GeometryDifference::Shape { first: self.shape, second: other.shape });

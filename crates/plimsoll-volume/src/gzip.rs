@@ -1,14 +1,14 @@
-//! Compressed files as gzip, block gzip and parallel compressors write them.
+//! Decompressing files that gzip, block gzip or a parallel compressor wrote.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 use flate2::bufread::GzDecoder;
 
-/// A gzip file, which is one or more compressed members in a row (block gzip and parallel compressors write many).
-/// What follows the last member and does not look like another is ignored, as gzip itself does.
+/// A gzip file: one or more compressed members in sequence (block gzip and parallel compressors write many). Trailing
+/// bytes that do not start another member are ignored, as gzip itself does.
 pub(crate) struct Members {
-    /// `None` only inside a method.
+    /// `None` only while a method is running.
     state: Option<State>,
 }
 
@@ -19,12 +19,12 @@ enum State {
 }
 
 impl Members {
-    /// The members of a file that stands at its start.
+    /// The members of a file that is positioned at its start.
     pub(crate) fn new(reader: BufReader<File>) -> Members {
         Members { state: Some(State::Between(reader)) }
     }
 
-    /// The next bytes, none only at the end.
+    /// Reads the next bytes; 0 only at the end.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         loop {
             match self.state.take() {
@@ -41,7 +41,7 @@ impl Members {
                 }
                 Some(State::Inside(mut decoder)) => {
                     let result = decoder.read(buffer);
-                    // At the end of a member the decoder has compared its check sum.
+                    // At the end of a member the decoder has verified its checksum.
                     if matches!(result, Ok(0)) && !buffer.is_empty() {
                         self.state = Some(State::Between(decoder.into_inner()));
                     } else {
@@ -58,7 +58,7 @@ impl Members {
         }
     }
 
-    /// Starts again from the first byte.
+    /// Rewinds to the first byte.
     pub(crate) fn rewind(&mut self) -> io::Result<()> {
         let mut reader = match self.state.take() {
             Some(State::Between(reader) | State::End(reader)) => reader,

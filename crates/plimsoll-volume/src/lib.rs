@@ -1,17 +1,18 @@
-//! Images in physical space.
+//! Medical images in physical space: reading, writing, interpolating.
 //!
-//! * [`Geometry`] says how many voxels an image has and where they lie: an [`Affine`] from indices to RAS
-//!   millimetres, its [`Spacing`], its [`Orientation`], and the [`Reorientation`] that makes its axes run the usual
-//!   way.
-//! * [`VolumeFile`] reads regions of NIfTI images with a fixed amount of memory; [`StoredVolume`] holds a whole one
-//!   in its stored type, inside a budget; [`VolumeWriter`] writes one plane by plane and names it once it is whole.
-//! * [`VoxelMap`] says where in a source the voxels of an output lie; [`pull_linear`] and [`pull_nearest`]
-//!   interpolate an output through it, from only the part of the source that it touches.
+//! * [`Geometry`] is the grid of an image: its shape and the [`Affine`] from voxel indices to RAS millimetres, with its
+//!   [`Spacing`], its [`Orientation`], and the [`Reorientation`] to the canonical axes.
+//! * [`VolumeFile`] reads regions of NIfTI images with a fixed amount of memory; [`StoredVolume`] holds a whole image
+//!   in its stored type, inside a budget; [`VolumeWriter`] writes an image plane by plane, and [`atomic`] makes it
+//!   appear only when it is complete.
+//! * [`VoxelMap`] maps voxels of an output to a source; [`pull_linear`] and [`pull_nearest`] resample through it,
+//!   reading only the part of the source that the output touches.
 //!
-//! Arrays are in the order (depth, height, width), slowest first, everywhere. NIfTI's order (i, j, k) is turned round
-//! when a file is read.
+//! Arrays are in the order (depth, height, width), slowest first, everywhere. NIfTI's order (i, j, k) is reversed when
+//! a file is read.
 
 mod affine;
+pub mod atomic;
 mod decode;
 mod element;
 mod error;

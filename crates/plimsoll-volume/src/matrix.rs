@@ -1,5 +1,4 @@
-//! Arithmetic of 3×4 affine matrices, which [`Affine`](crate::Affine) and [`VoxelMap`](crate::VoxelMap) give a
-//! meaning.
+//! Arithmetic on 3×4 affine matrices, for [`Affine`](crate::Affine) and [`VoxelMap`](crate::VoxelMap).
 
 /// Row `r` is `[m[r][0], m[r][1], m[r][2] | m[r][3]]`: a linear part and a translation.
 pub(crate) type Matrix = [[f64; 4]; 3];
@@ -10,8 +9,8 @@ pub(crate) const IDENTITY: Matrix = [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0],
 /// singular. Columns that are parallel but rounded to f32, as files store them, still span about 1e-7.
 const SINGULAR: f64 = 1e-6;
 
-/// The sum is taken in this order everywhere. Each rounded step is monotone in each index, so the coordinates of a
-/// lattice never leave the range that its corners span, not even by a rounding error.
+/// Every coordinate is summed in this order. Each rounded operation is monotone in each index, so the coordinates of a
+/// lattice never leave the range spanned by its corners, not even by a rounding error.
 pub(crate) fn coordinate(row: &[f64; 4], at: [f64; 3]) -> f64 {
     ((row[0] * at[0] + row[1] * at[1]) + row[2] * at[2]) + row[3]
 }
@@ -56,7 +55,7 @@ pub(crate) fn spanned(matrix: &Matrix) -> f64 {
     dot(a, cross(b, c)).abs()
 }
 
-/// The inverse, or `None` where there is none to speak of.
+/// The inverse, or `None` if the matrix is singular or nearly so.
 pub(crate) fn inverse(matrix: &Matrix) -> Option<Matrix> {
     // The comparison is also false if the matrix is not finite.
     let spans = spanned(matrix) > SINGULAR;

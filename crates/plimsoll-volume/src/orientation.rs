@@ -1,4 +1,4 @@
-//! Which way the array axes run through the body, and how to make them run the usual way without interpolation.
+//! The anatomical directions of the array axes, and reorientation to the canonical axes without interpolation.
 
 use std::fmt;
 
@@ -49,11 +49,11 @@ impl Direction {
     }
 }
 
-/// Which way each array axis runs. Shown as three letters, in the order (depth, height, width): `SAR` is the
-/// canonical one.
+/// The anatomical direction of each array axis. Displayed as three letters, in the order (depth, height, width): `SAR`
+/// is the canonical one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Orientation {
-    /// The direction closest to that in which the index of (depth, height, width) grows.
+    /// The direction closest to that in which each index (depth, height, width) increases.
     pub axes: [Direction; 3],
     /// The largest angle between an array axis and the world axis that it is closest to, in degrees; 0 for a straight
     /// grid.
@@ -67,9 +67,9 @@ impl fmt::Display for Orientation {
     }
 }
 
-/// Axes exchanged and turned round, nothing else: every voxel keeps its value.
+/// A permutation and flips of axes: every voxel keeps its value.
 ///
-/// Axis `a` of the result is axis `source_axis[a]` of the source, run backwards if `flip[a]`.
+/// Axis `a` of the result is axis `source_axis[a]` of the source, reversed if `flip[a]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reorientation {
     source_axis: [usize; 3],
@@ -77,26 +77,26 @@ pub struct Reorientation {
 }
 
 impl Reorientation {
-    /// Leaves everything as it is.
+    /// The identity.
     pub const IDENTITY: Reorientation = Reorientation { source_axis: [0, 1, 2], flip: [false; 3] };
 
-    /// The reorientation whose axis `a` is axis `source_axis[a]` of the source, backwards if `flip[a]`; `None` if
+    /// The reorientation whose axis `a` is axis `source_axis[a]` of the source, reversed if `flip[a]`; `None` if
     /// `source_axis` does not name each of 0, 1, 2 once.
     pub fn new(source_axis: [usize; 3], flip: [bool; 3]) -> Option<Reorientation> {
         (0..3).all(|axis| source_axis.contains(&axis)).then_some(Reorientation { source_axis, flip })
     }
 
-    /// The source's axis behind each axis of the result.
+    /// The source axis of each axis of the result.
     pub fn source_axis(&self) -> [usize; 3] {
         self.source_axis
     }
 
-    /// Which axes of the result run backwards along the source's.
+    /// Which axes of the result are reversed.
     pub fn flip(&self) -> [bool; 3] {
         self.flip
     }
 
-    /// The reorientation that undoes this one.
+    /// The inverse reorientation.
     pub fn inverse(&self) -> Reorientation {
         let mut inverse = Reorientation::IDENTITY;
         for (axis, (&source, &flip)) in self.source_axis.iter().zip(&self.flip).enumerate() {
@@ -111,13 +111,13 @@ impl Reorientation {
         self.source_axis.map(|axis| source_shape[axis])
     }
 
-    /// The source's voxel behind voxel `index` of the result; `None` if the result has no such voxel.
+    /// The source voxel of voxel `index` of the result; `None` if the result has no such voxel.
     pub fn source_index(&self, index: [usize; 3], source_shape: [usize; 3]) -> Option<[usize; 3]> {
         let region = self.source_box(&VoxelBox { start: index, shape: [1; 3] }, source_shape)?;
         Some(region.start)
     }
 
-    /// The source's box behind a box of the result; `None` if the box is not within the result.
+    /// The source box of a box of the result; `None` if the box is not within the result.
     pub fn source_box(&self, region: &VoxelBox, source_shape: [usize; 3]) -> Option<VoxelBox> {
         let shape = self.shape(source_shape);
         if !region.is_within(shape) {
@@ -146,7 +146,7 @@ impl Reorientation {
         VoxelMap::new(rows)
     }
 
-    /// The grid of the result: the same voxels, at the same places in the world.
+    /// The grid of the result: the same voxels at the same positions in the world.
     pub fn geometry(&self, source: &Geometry) -> Geometry {
         let shape = self.shape(source.shape());
         let (there, back) = (self.voxel_map(source.shape()), self.inverse().voxel_map(shape));
@@ -154,11 +154,11 @@ impl Reorientation {
     }
 }
 
-/// The orders in which array axes can lie along world axes; the canonical one first, which thereby wins ties.
+/// The assignments of array axes to world axes; the canonical one comes first, so that it wins ties.
 const ASSIGNMENTS: [[usize; 3]; 6] = [[2, 1, 0], [2, 0, 1], [1, 2, 0], [1, 0, 2], [0, 2, 1], [0, 1, 2]];
 
-/// The world axis that each array axis lies along, and the cosine of the angle between them: the assignment with the
-/// largest sum of absolute cosines.
+/// The world axis closest to each array axis, and the cosine of the angle between them: the assignment with the largest
+/// sum of absolute cosines.
 fn closest_world_axes(affine: &Affine) -> [(usize, f64); 3] {
     let directions = [0, 1, 2].map(|axis| {
         let step = matrix::column(affine.matrix(), axis);
@@ -167,14 +167,15 @@ fn closest_world_axes(affine: &Affine) -> [(usize, f64); 3] {
     });
     let score = |order: [usize; 3]| (0..3).map(|axis| directions[axis][order[axis]].abs()).sum::<f64>();
     let best = ASSIGNMENTS.into_iter().fold(ASSIGNMENTS[0], |best, order| {
-        // More than rounding: a grid turned by just 45° should not change its mind with the last bit.
+        // A margin above rounding error, so that for a grid rotated by exactly 45° the result does not depend on the
+        // last bit.
         if score(order) > score(best) + 1e-9 { order } else { best }
     });
     std::array::from_fn(|axis| (best[axis], directions[axis][best[axis]]))
 }
 
 impl Geometry {
-    /// Which way the array axes run.
+    /// The anatomical directions of the array axes.
     pub fn orientation(&self) -> Orientation {
         let closest = closest_world_axes(self.affine());
         let angle = |(_, cosine): (usize, f64)| cosine.abs().min(1.0).acos().to_degrees();
@@ -184,9 +185,9 @@ impl Geometry {
         }
     }
 
-    /// The same voxels with the axes exchanged and turned round so that (depth, height, width) run as closely as they
-    /// can towards (superior, anterior, right), and how to get there. Nothing is interpolated; an oblique grid stays
-    /// oblique.
+    /// The same voxels with the axes permuted and flipped so that (depth, height, width) run as closely as possible
+    /// towards (superior, anterior, right), and the reorientation that does it. Nothing is interpolated; an oblique
+    /// grid stays oblique.
     pub fn canonical(&self) -> (Geometry, Reorientation) {
         let mut reorientation = Reorientation::IDENTITY;
         for (axis, (world, cosine)) in closest_world_axes(self.affine()).into_iter().enumerate() {

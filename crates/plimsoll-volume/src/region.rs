@@ -1,24 +1,24 @@
-//! The stretches of memory that a box of a grid is made of.
+//! The contiguous runs of memory that make up a box of a grid.
 
 use std::ops::Range;
 
 use crate::VoxelBox;
 
-/// A stretch of voxels that lie next to each other both in the grid and in the box.
+/// Voxels that are contiguous both in the grid and in the box.
 pub(crate) struct Run {
-    /// The first voxel's place in the grid.
+    /// The linear index of the first voxel in the grid.
     pub(crate) source: usize,
-    /// The places in the box.
+    /// The linear indices in the box.
     pub(crate) region: Range<usize>,
 }
 
-/// The stretches of `region` within a grid of `shape`, in order; as few as there can be: the whole box, its planes,
-/// or its rows. The region must lie within the grid.
+/// The runs of `region` within a grid of `shape`, in order and as few as possible: the whole box, its planes, or its
+/// rows. The region must lie within the grid.
 pub(crate) fn runs(shape: [usize; 3], region: VoxelBox) -> impl Iterator<Item = Run> {
     let [_, height, width] = shape;
     let whole_rows = region.shape[2] == width;
     let whole_planes = whole_rows && region.shape[1] == height;
-    // How many planes of the box, and how many pieces of each, are visited one by one.
+    // The number of planes of the box, and of pieces of each plane, that are visited one by one.
     let (planes, pieces) = match (whole_planes, whole_rows) {
         (true, _) => (1, 1),
         (false, true) => (region.shape[0], 1),

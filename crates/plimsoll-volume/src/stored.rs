@@ -10,8 +10,8 @@ use crate::{
     DecodeError, ElementType, Geometry, Scaling, VolumeError, VolumeFile, VoxelBox, decode_f32, decode_labels,
 };
 
-/// A whole image in memory in its stored type, which for most is a half or a quarter of f32. Regions are decoded as
-/// they are asked for.
+/// A whole image in memory in its stored type, usually a half or a quarter of the size in f32. Regions are decoded on
+/// request.
 #[derive(Debug)]
 pub struct StoredVolume {
     path: PathBuf,
@@ -23,8 +23,8 @@ pub struct StoredVolume {
 }
 
 impl StoredVolume {
-    /// What an image of `stored_bytes` (see [`VolumeFile::stored_bytes`]) reserves when it is read: whole pages.
-    /// `None` if that cannot be addressed.
+    /// The bytes that an image of `stored_bytes` (see [`VolumeFile::stored_bytes`]) reserves: whole pages. `None` if
+    /// that cannot be addressed.
     pub fn reserves(stored_bytes: u64) -> Option<Bytes> {
         Mapped::<u8>::bytes(usize::try_from(stored_bytes).ok()?).ok()
     }
@@ -76,7 +76,7 @@ impl StoredVolume {
         self.element_type
     }
 
-    /// What turns stored values into real ones.
+    /// The scaling from stored to real values.
     pub fn scaling(&self) -> Scaling {
         self.scaling
     }
@@ -86,7 +86,7 @@ impl StoredVolume {
         &self.data
     }
 
-    /// What is reserved for it.
+    /// The bytes reserved for it.
     pub fn reserved(&self) -> Bytes {
         self.data.reserved()
     }
@@ -94,7 +94,7 @@ impl StoredVolume {
     /// The voxels of a region as real values: scaled, in f32.
     ///
     /// # Errors
-    /// If the channel or the region is not in the image, or `voxels` does not have just the region's voxels.
+    /// If the channel or the region is not in the image, or the length of `voxels` is not that of the region.
     pub fn region_f32(
         &self,
         channel: usize,

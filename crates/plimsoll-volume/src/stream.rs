@@ -1,4 +1,4 @@
-//! The bytes of a file, decompressed if need be, read forward in pieces with a fixed amount of memory.
+//! The bytes of a file, decompressed if necessary, read in pieces with a fixed amount of memory.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -6,21 +6,21 @@ use std::path::Path;
 
 use crate::gzip::Members;
 
-/// What is read from the file at once.
+/// Bytes per read from the file.
 const BUFFER: usize = 16 << 10;
 
-/// What is decompressed at once only to get past it.
+/// Bytes per step when decompressed data is skipped.
 const SKIP: usize = 32 << 10;
 
-/// A file whose (decompressed) bytes are read from given offsets. A plain file seeks; a compressed one goes forward
-/// from where it is and starts again to go back.
+/// A file whose (decompressed) bytes are read from given offsets. A plain file seeks; a compressed file is decompressed
+/// forward from the current offset, and rewound to go backward.
 pub(crate) struct ByteStream {
     bytes: Bytes,
     /// The offset of the next byte that `bytes` gives.
     position: u64,
     /// The length of the file as it is stored.
     stored_length: u64,
-    /// After an error nobody knows where `bytes` is.
+    /// After an error the position of `bytes` is unknown.
     lost: bool,
 }
 
@@ -30,7 +30,7 @@ enum Bytes {
 }
 
 impl ByteStream {
-    /// Opens a file. Whether it is compressed is seen from its first bytes, not from its name.
+    /// Opens a file. Compression is detected from its first bytes, not from its name.
     pub(crate) fn open(path: &Path) -> io::Result<ByteStream> {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -51,13 +51,13 @@ impl ByteStream {
         self.stored_length
     }
 
-    /// How far the (decompressed) bytes were read.
+    /// The current offset in the (decompressed) bytes.
     pub(crate) fn position(&self) -> u64 {
         self.position
     }
 
-    /// Fills `buffer` with the bytes from `offset` on. Where the file ends before, the error is `UnexpectedEof`, and
-    /// `position` tells how far it went.
+    /// Fills `buffer` with the bytes from `offset` on. If the file ends earlier, the error is `UnexpectedEof`, and
+    /// `position` is where it ended.
     pub(crate) fn read_exact_at(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.seek(offset)?;
         let mut filled = 0;
@@ -70,7 +70,7 @@ impl ByteStream {
         Ok(())
     }
 
-    /// Reads a compressed file to its end, so that its check sums are compared. Bytes after the voxels are allowed.
+    /// Reads a compressed file to its end, which verifies its checksums. Bytes after the voxels are allowed.
     pub(crate) fn verify_rest(&mut self) -> io::Result<()> {
         if self.is_compressed() {
             let mut skipped = [0; SKIP];
@@ -104,8 +104,8 @@ impl ByteStream {
             self.rewind()?;
         }
         if let Bytes::Plain(reader) = &mut self.bytes {
-            // A step within what is buffered costs nothing, which a plain seek would throw away. Both offsets are
-            // within a file.
+            // A seek within the buffer is free, where a plain seek would discard the buffer. Both offsets are within a
+            // file.
             let sought = reader.seek_relative(offset as i64 - self.position as i64);
             self.lost = sought.is_err();
             sought?;

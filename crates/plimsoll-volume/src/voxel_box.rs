@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 pub struct VoxelBox {
     /// The first voxel.
     pub start: [usize; 3],
-    /// How many voxels along each axis; none along any axis is an empty box.
+    /// The number of voxels along each axis; the box is empty if one is 0.
     pub shape: [usize; 3],
 }
 
@@ -29,7 +29,7 @@ impl VoxelBox {
         Some([depth?, height?, width?])
     }
 
-    /// How many voxels, or `None` if that overflows.
+    /// The number of voxels, or `None` if that overflows.
     pub fn voxel_count(&self) -> Option<usize> {
         self.shape[0].checked_mul(self.shape[1])?.checked_mul(self.shape[2])
     }
@@ -55,7 +55,7 @@ impl VoxelBox {
         (0..3).all(|axis| index[axis].checked_sub(self.start[axis]).is_some_and(|at| at < self.shape[axis]))
     }
 
-    /// The voxels that are in both boxes, or `None` if there are none (or an end overflows).
+    /// The intersection of both boxes, or `None` if it is empty (or an end overflows).
     pub fn intersect(&self, other: &VoxelBox) -> Option<VoxelBox> {
         let (end, other_end) = (self.end()?, other.end()?);
         let start = std::array::from_fn(|axis| self.start[axis].max(other.start[axis]));

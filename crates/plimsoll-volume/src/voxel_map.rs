@@ -1,4 +1,4 @@
-//! Where in a source image the voxels of an output grid lie.
+//! Affine maps from the voxels of an output grid to those of a source image.
 
 use crate::matrix::{self, Matrix};
 use crate::{Geometry, Spacing, VoxelBox};
@@ -6,15 +6,15 @@ use crate::{Geometry, Spacing, VoxelBox};
 /// An affine map from output voxel indices to source voxel indices, both (depth, height, width), continuous, with the
 /// centres of voxels at integers. Row `a` gives the source index along axis `a`.
 ///
-/// Steps of an augmentation are composed into one map, so that a patch is interpolated once. Entries within 1e-9 of
-/// an integer (1e-7 for the translation) are taken as that integer, so that maps which are whole in theory stay whole
-/// after rounding; over an output of a thousand voxels this moves a sample by at most a few millionths of a voxel.
+/// The steps of an augmentation are composed into one map, so that a patch is interpolated only once. Entries within
+/// 1e-9 of an integer (1e-7 for the translation) are rounded to it, so that maps with integer entries stay exact after
+/// composition; over an output of a thousand voxels this moves a sample by at most a few millionths of a voxel.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VoxelMap {
     matrix: Matrix,
 }
 
-/// The singular map: it cannot be undone.
+/// The map is singular, so it has no inverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the voxel map is singular: it flattens the output into a plane or a line of the source")]
 pub struct SingularMap;
@@ -46,8 +46,7 @@ impl VoxelMap {
         VoxelMap::new(rows)
     }
 
-    /// source = `centre` + `factors` × (output − `centre`). A factor above 1 shows more of the source in fewer
-    /// voxels.
+    /// source = `centre` + `factors` × (output − `centre`). With a factor above 1 the output covers more of the source.
     pub fn scale(factors: [f64; 3], centre: [f64; 3]) -> VoxelMap {
         let mut rows = [[0.0; 4]; 3];
         for axis in 0..3 {
@@ -56,9 +55,9 @@ impl VoxelMap {
         VoxelMap::about(rows, centre)
     }
 
-    /// Turns the output lattice about `centre` (in voxels) by `radians` about the (depth, height, width) axes,
-    /// applied in the order width, height, depth. About the depth axis, positive angles turn height towards width;
-    /// about height, width towards depth; about width, depth towards height. The turn is rigid in millimetres on a
+    /// Rotates the output lattice about `centre` (in voxels) by `radians` about the (depth, height, width) axes,
+    /// applied in the order width, height, depth. About the depth axis, positive angles rotate height towards width;
+    /// about height, width towards depth; about width, depth towards height. The rotation is rigid in millimetres on a
     /// grid of this `spacing`.
     pub fn rotation(radians: [f64; 3], spacing: Spacing, centre: [f64; 3]) -> VoxelMap {
         let turns = [0, 1, 2].map(|axis| {
@@ -85,8 +84,8 @@ impl VoxelMap {
         VoxelMap::new(matrix::compose(source.inverse(), output.affine().matrix()))
     }
 
-    /// From a grid of `output_shape` to one of `source_shape` that fills the same box: source = (output + ½) × source
-    /// ÷ output − ½ along each axis. It is the convention of `skimage.transform.resize` and of PyTorch's
+    /// From a grid of `output_shape` to one of `source_shape` that occupies the same box: source = (output + ½) ×
+    /// source ÷ output − ½ along each axis. It is the convention of `skimage.transform.resize` and of PyTorch's
     /// `interpolate` without aligned corners.
     pub fn resize(output_shape: [usize; 3], source_shape: [usize; 3]) -> VoxelMap {
         let factors: [f64; 3] =
@@ -94,7 +93,7 @@ impl VoxelMap {
         VoxelMap::scale(factors, [-0.5; 3])
     }
 
-    /// The linear part of `rows`, with `centre` left where it is.
+    /// The linear part of `rows`, with `centre` as its fixed point.
     fn about(mut rows: Matrix, centre: [f64; 3]) -> VoxelMap {
         for (row, at) in rows.iter_mut().zip(centre) {
             row[3] = 0.0;
@@ -143,7 +142,7 @@ impl VoxelMap {
             return None;
         }
         let reach = margin as f64;
-        // The comparisons are also false where a coordinate is not a number.
+        // The comparisons are also false if a coordinate is NaN.
         let touches =
             self.extent(output_shape).into_iter().zip(source_shape).all(|((low, high), voxels)| {
                 high.ceil() + reach >= 0.0 && low.floor() - reach < voxels as f64

@@ -1,5 +1,6 @@
-//! Files that are damaged, cut off, or claim what they cannot hold: each is refused by name, with the numbers.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Files that are damaged, truncated, or claim more than they can hold are refused; the error names the file and the
+//! numbers.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -18,7 +19,7 @@ fn open(bytes: &[u8], name: &str) -> Result<VolumeFile, VolumeError> {
     VolumeFile::open(path)
 }
 
-/// Opens a file of 60 voxels with this header, both plain and compressed; gives the errors.
+/// Opens a file of 60 voxels with this header, plain and compressed, and returns the error.
 fn refuse(raw: &Raw) -> HeaderError {
     let bytes = raw.single(&[1; 60]);
     let errors = [(bytes.clone(), "image.nii"), (gzip(&bytes), "image.nii.gz")].map(|(bytes, name)| {
@@ -43,7 +44,7 @@ fn headers_that_are_not_nifti_are_refused() {
     assert!(text.contains(r#"the magic is "nix\x00", not"#), "{text}");
     // Old ANALYZE: the right size, but no signature.
     assert!(matches!(refuse(&Raw { magic: Some(&[0; 4]), ..raw.clone() }), HeaderError::Magic { .. }));
-    // A transfer that changed line ends.
+    // A transfer that converted line endings.
     let changed = Raw { version: 2, vox_offset: 544.0, magic: Some(b"n+2\0\n\n\x1a\n"), ..raw.clone() };
     assert!(matches!(refuse(&changed), HeaderError::Magic { .. }));
     assert!(matches!(refuse(&Raw { pair: true, ..raw }), HeaderError::PairInOneFile));
@@ -52,7 +53,7 @@ fn headers_that_are_not_nifti_are_refused() {
 }
 
 #[test]
-fn sizes_that_make_no_sense_are_refused() {
+fn invalid_sizes_are_refused() {
     let raw = Raw::new([3, 4, 5]);
     let dim = |dim: [i64; 8]| refuse(&Raw { dim, ..raw.clone() });
     assert_eq!(dim([3, 5, -4, 3, 1, 1, 1, 1]), HeaderError::Dimension { index: 2, found: -4 });
@@ -104,7 +105,7 @@ fn voxels_that_are_not_real_numbers_are_refused_by_name() {
 }
 
 #[test]
-fn positions_that_make_no_sense_are_refused() {
+fn invalid_positions_are_refused() {
     let raw = Raw::new([3, 4, 5]);
     let srow = |at: [usize; 2], value: f64| {
         let mut changed = raw.clone();
@@ -134,7 +135,7 @@ fn positions_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn a_file_that_is_cut_off_is_refused_when_it_is_opened() {
+fn a_truncated_file_is_refused_when_it_is_opened() {
     let bytes = Raw::new([3, 4, 5]).single(&[1; 60]);
     for (length, found) in [(411, 411), (352, 352), (348, 348)] {
         match open(&bytes[..length], "image.nii") {
@@ -151,7 +152,7 @@ fn a_file_that_is_cut_off_is_refused_when_it_is_opened() {
             other => panic!("{other:?}"),
         }
     }
-    // More than there should be does no harm.
+    // Trailing bytes are allowed.
     assert!(open(&[bytes, vec![9; 1000]].concat(), "image.nii").is_ok());
 }
 
@@ -160,7 +161,7 @@ fn read_whole(path: &Path) -> Result<StoredVolume, VolumeError> {
 }
 
 #[test]
-fn a_compressed_file_that_is_cut_off_says_how_far_it_went() {
+fn a_truncated_compressed_file_is_reported_with_how_far_it_went() {
     let folder = tempfile::tempdir().unwrap();
     let voxels: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     let whole = gzip(&Raw::new([64, 128, 128]).single(&voxels));
@@ -189,7 +190,7 @@ fn a_changed_byte_in_a_compressed_file_is_noticed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image.nii.gz");
     let whole = gzip(&Raw::new([3, 4, 5]).single(&(0..60).collect::<Vec<u8>>()));
-    // The check sum, and the length, at the end.
+    // The checksum and the length at the end of the file.
     for at in [whole.len() - 8, whole.len() - 1] {
         let mut changed = whole.clone();
         changed[at] ^= 0x40;
@@ -199,7 +200,7 @@ fn a_changed_byte_in_a_compressed_file_is_noticed() {
         let mut file = VolumeFile::open(&path).unwrap();
         let error = file.for_each_plane(0, &Budget::new(Bytes::mib(1)), |_, _| Ok::<(), VolumeError>(()));
         assert!(matches!(error, Err(VolumeError::Damaged { .. })));
-        // What comes before can still be read, after the error too.
+        // Earlier voxels can still be read, even after the error.
         let mut voxel = [0];
         file.read_region(0, VoxelBox { start: [1, 0, 0], shape: [1; 3] }, &mut voxel).unwrap();
         assert_eq!(voxel, [20]);
@@ -233,7 +234,7 @@ fn a_claim_of_sixty_gigabytes_is_refused_before_anything_is_allocated() {
 }
 
 #[test]
-fn a_claim_that_the_compressed_length_allows_is_still_held_to_the_budget() {
+fn a_size_that_the_compressed_length_allows_is_still_held_to_the_budget() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("bomb.nii.gz");
     // 64 MB of zeroes compress to about 64 kB.
@@ -244,7 +245,7 @@ fn a_claim_that_the_compressed_length_allows_is_still_held_to_the_budget() {
 }
 
 #[test]
-fn files_that_are_not_there_are_named() {
+fn missing_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = VolumeFile::open(folder.path().join("missing.nii.gz")).unwrap_err();
     assert!(missing.to_string().contains("missing.nii.gz") && missing.hint().is_some());
@@ -260,7 +261,7 @@ fn files_that_are_not_there_are_named() {
 
 proptest! {
     #[test]
-    fn whatever_bytes_are_changed_nothing_panics_or_exceeds_the_budget(
+    fn no_corruption_panics_or_exceeds_the_budget(
         second: bool, pair: bool, compressed: bool,
         changes in prop::collection::vec((0usize..352, any::<u8>()), 1..6),
         length in 300usize..480,

@@ -1,5 +1,5 @@
 //! Reading regions and writing planes take a fixed amount of memory, however large the image.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! Interpolation against SciPy, and the facts that patches rely on.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Interpolation against SciPy, and the properties that patches rely on.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn shape(value: &Value) -> [usize; 3] {
     numbers(value).into_iter().map(|size| size as usize).collect::<Vec<_>>().try_into().unwrap()
 }
 
-/// Voxels that look random but are the same each time.
+/// Deterministic pseudo-random voxels.
 fn noise(shape: [usize; 3]) -> Vec<f32> {
     let hash = |i: usize| (i as u32 + 1).wrapping_mul(2_654_435_761) >> 12;
     (0..shape.iter().product()).map(|i| hash(i) as f32 / 1000.0 - 500.0).collect()
@@ -72,10 +72,10 @@ fn samples_are_those_of_scipy() {
 }
 
 #[test]
-fn crops_and_reorientations_copy_bits() {
+fn crops_and_reorientations_are_bitwise_copies() {
     let source_shape = [3, 4, 5];
     let mut image = noise(source_shape);
-    // Values that arithmetic would not leave as they are.
+    // Values that arithmetic would not preserve.
     for (i, odd) in [f32::NAN, f32::INFINITY, -0.0, f32::MIN_POSITIVE / 2.0].into_iter().enumerate() {
         image[i * 13] = odd;
     }
@@ -124,7 +124,7 @@ fn a_constant_image_stays_constant_under_any_map() {
 }
 
 #[test]
-fn what_cannot_be_sampled_is_an_error() {
+fn invalid_samplings_are_errors() {
     let image = noise([4; 3]);
     let region = VoxelBox { start: [0; 3], shape: [4, 4, 2] };
     let block = SourceBlock::new(&image[..32], region, [4; 3]).unwrap();
@@ -148,7 +148,7 @@ fn what_cannot_be_sampled_is_an_error() {
 }
 
 prop_compose! {
-    /// Maps of both kinds: axis-aligned ones (with exchanges, flips and flat axes) and others.
+    /// Maps of both kinds: axis-aligned ones (with permutations, flips and constant axes) and others.
     fn maps()(
         angles in prop::array::uniform3(-3.2..3.2f64),
         factors in prop::array::uniform3(

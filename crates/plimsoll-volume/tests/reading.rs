@@ -1,5 +1,5 @@
-//! Every kind of file that the format allows, made byte by byte, reads back as what was put in.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Every kind of file that the format allows, built byte by byte, is read back correctly.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -69,7 +69,7 @@ fn every_type_byte_order_version_and_packing_reads_back() {
             assert_eq!(file.is_random_access(), !compressed);
             let stored = StoredVolume::read(&path, &Budget::new(Bytes::mib(1)), "test").unwrap();
             assert_eq!(stored.bytes(), native, "{name}");
-            // Backwards through channels and planes: a compressed file has to start again.
+            // Backwards through channels and planes, so that a compressed file has to be rewound.
             for (channel, part) in native.chunks(native.len() / channels).enumerate().rev() {
                 let mut planes = vec![0; part.len()];
                 for d in (0..shape[0]).rev() {
@@ -91,7 +91,7 @@ fn every_type_byte_order_version_and_packing_reads_back() {
 }
 
 #[test]
-fn scaling_applies_unless_the_slope_is_zero_or_no_number() {
+fn scaling_applies_unless_the_slope_is_zero_or_not_finite() {
     let folder = tempfile::tempdir().unwrap();
     for (slope, intercept, expected) in [
         (2.0, -10.0, [-10.0, -8.0, 500.0]),
@@ -110,7 +110,7 @@ fn scaling_applies_unless_the_slope_is_zero_or_no_number() {
 }
 
 #[test]
-fn a_label_map_with_a_wrong_voxel_names_it() {
+fn a_voxel_that_is_not_a_label_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let raw = Raw { datatype: 4, bitpix: 16, dim: [4, 3, 2, 2, 2, 1, 1, 1], ..Raw::new([2, 2, 3]) };
     let mut values = [1i16; 24];
@@ -135,7 +135,7 @@ fn a_label_map_with_a_wrong_voxel_names_it() {
 }
 
 #[test]
-fn planes_come_one_by_one_within_a_budget_far_smaller_than_the_volume() {
+fn planes_are_read_one_by_one_within_a_budget_far_smaller_than_the_volume() {
     let folder = tempfile::tempdir().unwrap();
     let shape = [64, 128, 128];
     let voxels: Vec<u8> = (0..1 << 20).map(|i: u32| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
@@ -170,7 +170,7 @@ fn members_of_a_gzip_file_are_joined_and_garbage_after_them_is_ignored() {
 }
 
 #[test]
-fn compression_is_seen_in_the_content_whatever_the_name() {
+fn compression_is_detected_from_the_content_whatever_the_name() {
     let folder = tempfile::tempdir().unwrap();
     let voxels: Vec<u8> = (0..60).collect();
     let bytes = Raw::new([3, 4, 5]).single(&voxels);
@@ -184,7 +184,7 @@ fn compression_is_seen_in_the_content_whatever_the_name() {
 }
 
 #[test]
-fn what_is_not_in_the_image_cannot_be_read() {
+fn out_of_bounds_reads_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = Raw::new([3, 4, 5]).write(folder.path(), "small", false, &[7; 60]);
     let mut file = VolumeFile::open(path).unwrap();

@@ -1,5 +1,5 @@
-//! Images as other programs wrote them, against what nibabel reads from them.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Images written by other programs, against what nibabel reads from them.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -13,7 +13,7 @@ fn numbers(value: &Value) -> Vec<f64> {
 }
 
 #[test]
-fn images_have_the_grid_that_nibabel_sees() {
+fn grids_match_nibabel() {
     for (name, expected) in oracle("volume_affines.json").as_object().unwrap() {
         let file = VolumeFile::open(data(name)).unwrap();
         let geometry = file.geometry();
@@ -27,13 +27,13 @@ fn images_have_the_grid_that_nibabel_sees() {
         }
         assert_eq!(geometry.orientation().to_string(), expected["letters"], "{name}");
         let obliqueness = expected["obliqueness"].as_f64().unwrap();
-        // The angle's cosine is close to 1, where the arc cosine doubles the digits that are lost.
+        // The cosine is close to 1, where the arc cosine doubles the number of lost digits.
         assert!((geometry.orientation().obliqueness - obliqueness).abs() < 1e-4, "{name}");
     }
 }
 
 #[test]
-fn images_have_the_voxels_that_nibabel_sees() {
+fn voxels_match_nibabel() {
     for (name, expected) in oracle("volume_affines.json").as_object().unwrap() {
         let mut file = VolumeFile::open(data(name)).unwrap();
         let geometry = *file.geometry();
@@ -75,7 +75,7 @@ fn either_file_of_a_pair_can_be_named() {
 }
 
 #[test]
-fn what_is_moved_is_told_apart_in_millimetres() {
+fn differing_grids_are_told_apart() {
     let anatomical = VolumeFile::open(data("anatomical.nii")).unwrap();
     let functional = VolumeFile::open(data("functional.nii")).unwrap();
     assert_eq!(anatomical.geometry().difference(anatomical.geometry(), 0.0), None);

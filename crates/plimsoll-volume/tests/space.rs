@@ -1,5 +1,5 @@
-//! Grids, their orientation, boxes and maps: facts that hold for any of them.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Properties of grids, orientations, boxes and maps.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use plimsoll_volume::{
     Affine, Direction, Geometry, GeometryDifference, GeometryError, Reorientation, SingularMap, Spacing,
@@ -57,13 +57,13 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn the_world_and_back_is_where_it_started(grid in grids(), at in prop::array::uniform3(-50.0..50.0f64)) {
+    fn voxel_to_world_and_back_is_the_identity(grid in grids(), at in prop::array::uniform3(-50.0..50.0f64)) {
         let there = grid.voxel_to_world(at);
         prop_assert!(close(grid.world_to_voxel(there), at, 1e-8));
     }
 
     #[test]
-    fn a_map_between_grids_agrees_with_the_way_through_the_world(
+    fn a_map_between_grids_agrees_with_the_path_through_the_world(
         output in grids(), source in grids(), at in prop::array::uniform3(0.0..5.0f64),
     ) {
         let through = source.world_to_voxel(output.voxel_to_world(at));
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn the_source_box_has_all_voxels_around_all_samples(
+    fn the_source_box_contains_all_voxels_around_all_samples(
         map in maps(),
         output in prop::array::uniform3(1usize..6),
         source in prop::array::uniform3(1usize..20),
@@ -114,7 +114,7 @@ proptest! {
     }
 
     #[test]
-    fn canonical_voxels_stay_where_they_were_in_the_world(grid in grids()) {
+    fn canonical_voxels_keep_their_world_positions(grid in grids()) {
         let (canonical, reorientation) = grid.canonical();
         prop_assert_eq!(canonical.voxel_count(), grid.voxel_count());
         let map = reorientation.voxel_map(grid.shape());
@@ -131,7 +131,7 @@ proptest! {
     }
 
     #[test]
-    fn a_reorientation_undone_is_none(
+    fn a_reorientation_and_its_inverse_cancel(
         grid in grids(), flip: [bool; 3], order in Just([0usize, 1, 2]).prop_shuffle(),
     ) {
         let reorientation = Reorientation::new(order, flip).unwrap();
@@ -146,7 +146,7 @@ proptest! {
     }
 
     #[test]
-    fn boxes_intersect_in_the_voxels_they_share(
+    fn the_intersection_of_boxes_is_their_shared_voxels(
         a in (prop::array::uniform3(0usize..5), prop::array::uniform3(0usize..4)),
         b in (prop::array::uniform3(0usize..5), prop::array::uniform3(0usize..4)),
     ) {
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn grids_survive_json(grid in grids()) {
+    fn grids_round_trip_through_json(grid in grids()) {
         let text = serde_json::to_string(&grid).unwrap();
         let back: Geometry = serde_json::from_str(&text).unwrap();
         prop_assert!(grid.difference(&back, 1e-9).is_none());
@@ -171,7 +171,7 @@ proptest! {
 }
 
 #[test]
-fn a_grid_that_is_not_sound_cannot_be_made() {
+fn invalid_grids_are_refused() {
     let straight = Affine::from_spacing(Spacing([3.0, 2.0, 1.0]));
     assert_eq!(straight.0, [[0.0, 0.0, 1.0, 0.0], [0.0, 2.0, 0.0, 0.0], [3.0, 0.0, 0.0, 0.0]]);
     assert_eq!(straight.spacing(), Spacing([3.0, 2.0, 1.0]));
@@ -208,7 +208,7 @@ fn a_difference_is_the_largest_displacement_of_a_corner() {
 }
 
 #[test]
-fn a_slight_turn_is_told_in_degrees() {
+fn obliqueness_is_in_degrees() {
     let turn = VoxelMap::rotation([10f64.to_radians(), 0.0, 0.0], Spacing([1.0; 3]), [0.0; 3]).rows();
     // Rows of the map are depth, height, width; rows of an affine are x, y, z.
     let grid = Geometry::new([2; 3], Affine([turn[2], turn[1], turn[0]])).unwrap();
@@ -217,7 +217,7 @@ fn a_slight_turn_is_told_in_degrees() {
 }
 
 #[test]
-fn rotations_turn_the_way_their_axes_say() {
+fn rotations_turn_in_the_documented_direction() {
     let unit = Spacing([1.0; 3]);
     let quarter = std::f64::consts::FRAC_PI_2;
     let turn = |radians| VoxelMap::rotation(radians, unit, [0.0; 3]);
@@ -242,7 +242,7 @@ fn resizing_keeps_the_outer_faces_in_place() {
 }
 
 #[test]
-fn a_map_that_flattens_cannot_be_undone() {
+fn a_singular_map_has_no_inverse() {
     assert_eq!(VoxelMap::scale([1.0, 0.0, 1.0], [0.0; 3]).inverse(), Err(SingularMap));
 }
 

@@ -1,5 +1,5 @@
-//! Images are written whole or not at all, with the header that their users expect.
-#![allow(clippy::unwrap_used, clippy::panic)] // Helpers of tests, too.
+//! Images are written completely or not at all, with the expected header.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 mod support;
 
@@ -79,7 +79,7 @@ fn every_type_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn a_header_without_template_has_the_affine_as_sform() {
+fn without_a_template_the_affine_is_the_sform() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image.nii.gz");
     let mut writer = VolumeWriter::create(&path, &grid([3, 4, 5]), 1, ElementType::F32, None).unwrap();
@@ -103,11 +103,10 @@ fn a_header_without_template_has_the_affine_as_sform() {
 }
 
 #[test]
-fn a_template_keeps_position_units_and_text_bit_by_bit() {
+fn a_template_keeps_position_units_and_text_bitwise() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("labels.nii");
-    // Big-endian, rotated qform, unlike sform, scaled, four channels' worth of dimensions: everything that could be
-    // lost.
+    // Big-endian, a rotated qform that differs from the sform, scaling, four dimensions: everything that could be lost.
     let mut raw = Raw::new([3, 4, 5]);
     raw.big_endian = true;
     raw.dim = [4, 5, 4, 3, 1, 1, 1, 1];
@@ -208,17 +207,17 @@ fn a_long_axis_makes_it_nifti_2() {
 }
 
 #[test]
-fn a_writer_that_is_dropped_leaves_nothing_and_overwrites_nothing() {
+fn a_dropped_writer_leaves_nothing_and_overwrites_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["image.nii", "image.nii.gz"] {
         let path = folder.path().join(name);
         fs::write(&path, "precious").unwrap();
         let mut writer = VolumeWriter::create(&path, &grid([3, 4, 5]), 1, ElementType::U8, None).unwrap();
         writer.write_planes(&[0; 40]).unwrap();
-        assert_eq!(names(folder.path()).len(), 2, "the file in the making is beside it");
+        assert_eq!(names(folder.path()).len(), 2, "the temporary file is beside it");
         drop(writer);
         assert_eq!(names(folder.path()), [name]);
-        // Too few planes are not an image either.
+        // Too few planes are refused.
         let mut writer = VolumeWriter::create(&path, &grid([3, 4, 5]), 1, ElementType::U8, None).unwrap();
         writer.write_planes(&[0; 40]).unwrap();
         let error = writer.finish().unwrap_err();
@@ -230,7 +229,7 @@ fn a_writer_that_is_dropped_leaves_nothing_and_overwrites_nothing() {
 }
 
 #[test]
-fn only_whole_planes_and_not_too_many_are_taken() {
+fn only_whole_planes_and_not_too_many_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image.nii");
     let mut writer = VolumeWriter::create(&path, &grid([3, 4, 5]), 1, ElementType::U8, None).unwrap();
@@ -278,7 +277,7 @@ fn a_folder_that_cannot_be_written_to_is_named() {
 fn child_with_little_disk() {
     let Ok(folder) = std::env::var("PLIMSOLL_TEST_LITTLE_DISK") else { return };
     let folder = Path::new(&folder);
-    // Noise, which no compression makes smaller: an xorshift generator.
+    // Incompressible noise from an xorshift generator.
     let mut state = 1u32;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
         state ^= state << 13;
@@ -297,26 +296,26 @@ fn child_with_little_disk() {
         assert!(matches!(writer.write_planes(&noise), Err(VolumeError::Abandoned { .. })));
         assert!(writer.finish().is_err());
         assert_eq!(fs::read(&path).unwrap(), b"precious");
-        // Only at the end, when what was held back is written out.
+        // Only at the end, when the buffer is written out.
         let mut writer = VolumeWriter::create(&path, &grid([1, 4, 9000]), 1, ElementType::U8, None).unwrap();
         writer.write_planes(&noise[..36000]).unwrap();
         let error = writer.finish().unwrap_err();
         assert!(matches!(error, VolumeError::Io { action: "write", .. }), "{error:?}");
         assert_eq!(fs::read(&path).unwrap(), b"precious");
     }
-    assert_eq!(names(folder), ["image.nii", "image.nii.gz"], "no litter");
+    assert_eq!(names(folder), ["image.nii", "image.nii.gz"], "no temporary file is left");
     println!("all writes failed as they should");
 }
 
 #[test]
 #[cfg(unix)]
-fn a_disk_that_fails_is_an_error_and_nothing_is_lost() {
+fn a_failing_disk_is_an_error_and_the_older_file_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     for name in ["image.nii", "image.nii.gz"] {
         fs::write(folder.path().join(name), "precious").unwrap();
     }
     let this = std::env::current_exe().unwrap();
-    // The signal that a too long write sends is ignored, so that the write returns an error instead.
+    // SIGXFSZ is ignored, so that a write beyond the limit returns an error instead.
     let script = "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact child_with_little_disk --nocapture";
     let output = Command::new("sh")
         .args(["-c", script])

@@ -2,12 +2,18 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::Arc;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
-use plimsoll_nn::{Family, Optimizer};
-use plimsoll_train::{CheckpointKind, Concession, NetworkSettings, Settings};
+use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
+use plimsoll_plan::Backend;
+use plimsoll_train::{CheckpointKind, Concession, Settings};
+
+use crate::backend::BackendName;
+use crate::failure::Outcome;
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -53,6 +59,12 @@ fn triple<T: FromStr + Copy>(text: &str) -> Result<[T; 3], String> {
     }
 }
 
+/// Reads the name of a network.
+fn network() -> impl TypedValueParser<Value = NetworkName> {
+    let named = NetworkName::ALL.iter().map(|net| PossibleValue::new(net.as_str()).help(net.summary()));
+    PossibleValuesParser::new(named).try_map(|name| name.parse::<NetworkName>())
+}
+
 /// The memory line.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Ram {
@@ -67,6 +79,23 @@ pub struct Threads {
     /// Threads that kernels run on [default: all cores].
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+}
+
+/// What programs run on.
+#[derive(Clone, Copy, Debug, Default, ClapArgs)]
+pub struct Compute {
+    #[command(flatten)]
+    pub threads: Threads,
+    /// What runs programs. All but the default are for checking it.
+    #[arg(long, value_enum, default_value_t, hide = true)]
+    pub backend: BackendName,
+}
+
+impl Compute {
+    /// The backend.
+    pub fn open(self) -> Outcome<Arc<dyn Backend>> {
+        self.backend.open(self.threads.count())
+    }
 }
 
 impl From<Precision> for DType {
@@ -107,7 +136,7 @@ pub struct Demo {
     #[arg(long, value_name = "BYTES", default_value = "1GiB")]
     pub ram: Bytes,
     #[command(flatten)]
-    pub threads: Threads,
+    pub compute: Compute,
 }
 
 /// A data set.
@@ -167,7 +196,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
-    pub threads: Threads,
+    pub compute: Compute,
     /// Threads that make batches [default: one, and one more for every eight kernel threads].
     #[arg(long, value_name = "N")]
     pub loader_threads: Option<usize>,
@@ -190,8 +219,8 @@ pub struct RunArgs {
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
     /// The network.
-    #[arg(long, value_enum)]
-    pub net: Option<Net>,
+    #[arg(long, value_parser = network())]
+    pub net: Option<NetworkName>,
     /// Channels of each stage, the finest first.
     #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
     pub features: Option<Vec<usize>>,
@@ -250,7 +279,7 @@ impl RunArgs {
     pub fn settings(&self) -> Settings {
         Settings {
             network: NetworkSettings {
-                family: self.net.map(Family::from),
+                net: self.net,
                 features: self.features.clone(),
                 dropout: self.dropout,
                 ..NetworkSettings::default()
@@ -283,24 +312,6 @@ pub enum WhichOptimizer {
     Adamw,
 }
 
-/// Networks that can be trained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Net {
-    /// MONAI's DynUNet.
-    Dynunet,
-    /// nnU-Net's plain U-Net.
-    Plain,
-}
-
-impl From<Net> for Family {
-    fn from(net: Net) -> Family {
-        match net {
-            Net::Dynunet => Family::DynUNet,
-            Net::Plain => Family::PlainConvUNet,
-        }
-    }
-}
-
 /// Images to segment.
 #[derive(Debug, ClapArgs)]
 pub struct Predict {
@@ -327,7 +338,7 @@ pub struct Predict {
     #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
-    pub threads: Threads,
+    pub compute: Compute,
 }
 
 /// Which checkpoint of a run.
@@ -481,9 +492,9 @@ pub struct BenchKernels {
 #[derive(Debug, ClapArgs)]
 pub struct BenchedStep {
     /// The network.
-    #[arg(long, value_enum, default_value_t)]
-    pub net: BenchNet,
-    /// Channels of each stage, the finest first [default: 32, doubled to at most 320].
+    #[arg(long, value_parser = network(), default_value_t = NetworkName::DynUNet)]
+    pub net: NetworkName,
+    /// Channels of each stage, the finest first [default: those that its authors give it].
     #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
     pub features: Option<Vec<usize>>,
     /// Edge of the patch, or depth,height,width.
@@ -496,7 +507,7 @@ pub struct BenchedStep {
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
     #[command(flatten)]
-    pub threads: Threads,
+    pub compute: Compute,
     #[command(flatten)]
     pub ram: Ram,
 }
@@ -522,17 +533,7 @@ pub struct BenchStep {
     /// Print the time of each node: its best of the steps.
     #[arg(long)]
     pub profile: bool,
-    /// Bytes that the arena may take; values are made again instead of held as far as that is needed.
+    /// Bytes that the arena may take; values are recomputed instead of held as far as needed.
     #[arg(long, value_name = "BYTES")]
     pub arena: Option<Bytes>,
-}
-
-/// Networks that can be measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum BenchNet {
-    /// MONAI's DynUNet with five stages of 32 to 320 features.
-    #[default]
-    Dynunet,
-    /// nnU-Net's plain U-Net with six stages of 32 to 320 features.
-    Plain,
 }

@@ -2,11 +2,10 @@
 
 use std::fmt::Write;
 
-use plimsoll_cpu::CpuLayout;
-use plimsoll_graph::{Kind, Op, Role, TensorId};
+use plimsoll_graph::{Kind, Op, Role, TensorId, TensorInfo};
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{held_bytes, spans};
-use plimsoll_plan::{Block, Layout, Plan};
+use plimsoll_plan::{Block, Plan, ProgramId};
 
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 620.0;
@@ -23,7 +22,7 @@ enum Colour {
     Persistent,
     Input,
     Feature,
-    Again,
+    Recomputed,
     Gradient,
     Small,
     Scratch,
@@ -34,7 +33,7 @@ impl Colour {
         Colour::Persistent,
         Colour::Input,
         Colour::Feature,
-        Colour::Again,
+        Colour::Recomputed,
         Colour::Gradient,
         Colour::Small,
         Colour::Scratch,
@@ -46,7 +45,7 @@ impl Colour {
             Colour::Persistent => ("#8c8c8c", "parameters, moments"),
             Colour::Input => ("#f0e442", "inputs"),
             Colour::Feature => ("#56b4e9", "features"),
-            Colour::Again => ("#0072b2", "features made again"),
+            Colour::Recomputed => ("#0072b2", "recomputed features"),
             Colour::Gradient => ("#e69f00", "gradients"),
             Colour::Small => ("#009e73", "statistics, tables"),
             Colour::Scratch => ("#cc79a7", "scratch of kernels"),
@@ -54,14 +53,15 @@ impl Colour {
     }
 }
 
-/// Draws the arena while the first program of a plan runs, as SVG.
-pub fn draw(plan: &Plan, layout: &CpuLayout, title: &str) -> String {
-    let program = &plan.programs[0];
-    let nodes = &program.program.nodes;
-    // Time at the start of each node, and at the end of the last.
+/// Draws the arena while a program of a plan runs, as SVG.
+pub fn draw(plan: &Plan, id: ProgramId, title: &str) -> String {
+    let (program, schedule) = (plan.program(id), plan.schedule(id));
+    let lowered = &plan.lowered[id.index()];
+    let nodes: Vec<_> = schedule.launches.iter().map(|launch| &lowered.nodes[launch.node]).collect();
+    // Time at the start of each launch, and at the end of the last.
     let mut times = vec![0.0];
-    for node in nodes {
-        times.push(times[times.len() - 1] + layout.seconds(&program.program, node));
+    for node in &nodes {
+        times.push(times[times.len() - 1] + node.seconds);
     }
     let total = times[times.len() - 1].max(f64::MIN_POSITIVE);
     let x = |time: f64| LEFT + time / total * (WIDTH - LEFT - RIGHT);
@@ -94,21 +94,25 @@ pub fn draw(plan: &Plan, layout: &CpuLayout, title: &str) -> String {
     for (tensor, block) in &plan.persistent {
         rectangle(x(0.0), x(total), *block, Colour::Persistent, &tensor.name);
     }
-    let backward = nodes.iter().position(|node| matches!(node.op, Op::Fill(_))).unwrap_or(nodes.len());
-    let mut made_at = vec![0; program.program.tensors.len()];
-    for (place, node) in nodes.iter().enumerate() {
-        node.outputs.iter().for_each(|id| made_at[id.index()] = place);
+    // Gradients begin where that of the loss is set.
+    let is_fill = |covered: &usize| matches!(program.nodes[*covered].op, Op::Fill(_));
+    let backward = nodes.iter().position(|node| node.covers.iter().any(is_fill)).unwrap_or(nodes.len());
+    let mut made_at = vec![0; schedule.places.len()];
+    for (at, launch) in schedule.launches.iter().enumerate() {
+        launch.outputs.iter().for_each(|id| made_at[id.index()] = at);
     }
-    for (id, span) in program.program.ids().zip(spans(&program.program)) {
-        let (Some(span), Some(block)) = (span, program.places[id.index()]) else { continue };
-        let colour = colour(plan, id, made_at[id.index()] > backward);
-        let name = &program.program.tensor(id).name;
-        rectangle(x(times[span.start]), x(times[span.end + 1]), block, colour, name);
+    for (index, span) in spans(plan, id).into_iter().enumerate() {
+        let value = TensorId(index as u32);
+        let (Some(span), Some(block)) = (span, schedule.place(value)) else { continue };
+        let Some(origin) = schedule.origin(value) else { continue };
+        let tensor = program.tensor(origin);
+        let colour = colour(tensor, value != origin, made_at[index] > backward);
+        rectangle(x(times[span.start]), x(times[span.end + 1]), block, colour, &tensor.name);
     }
-    for (at, block) in program.scratch.iter().enumerate() {
-        rectangle(x(times[at]), x(times[at + 1]), *block, Colour::Scratch, nodes[at].op.rule().name());
+    for (at, (launch, node)) in schedule.launches.iter().zip(&nodes).enumerate() {
+        rectangle(x(times[at]), x(times[at + 1]), launch.scratch, Colour::Scratch, &node.name);
     }
-    let held = held_bytes(program);
+    let held = held_bytes(plan, id);
     let peak = (0..held.len()).rev().max_by_key(|at| held[*at]).unwrap_or(0);
     let at_peak = x((times[peak] + times[peak + 1]) / 2.0);
     let peak_bytes = plan.persistent_bytes() + held.get(peak).copied().unwrap_or(0);
@@ -120,7 +124,7 @@ pub fn draw(plan: &Plan, layout: &CpuLayout, title: &str) -> String {
     ));
     let anchor = if at_peak > WIDTH / 2.0 { "end" } else { "start" };
     add(format!(
-        "<text x=\"{at_peak:.1}\" y=\"{:.1}\" fill=\"#d00000\" text-anchor=\"{anchor}\">peak: {} held at node {peak} of \
+        "<text x=\"{at_peak:.1}\" y=\"{:.1}\" fill=\"#d00000\" text-anchor=\"{anchor}\">peak: {} held at launch {peak} of \
          {}</text>",
         TOP - 12.0,
         Bytes::of(peak_bytes),
@@ -166,14 +170,12 @@ fn axes(add: &mut impl FnMut(String), arena: usize, seconds: f64, y: impl Fn(usi
     }
 }
 
-fn colour(plan: &Plan, id: TensorId, is_backward: bool) -> Colour {
-    let program = &plan.programs[0];
-    let tensor = program.program.tensor(id);
-    let is_volume = tensor.kind.side().is_some();
+fn colour(tensor: &TensorInfo, is_copy: bool, is_backward: bool) -> Colour {
+    let is_volume = tensor.kind == Kind::Volume;
     match tensor.role {
         Role::Input => Colour::Input,
-        _ if program.origin(id) != id => Colour::Again,
-        _ if is_backward && (is_volume || matches!(tensor.kind, Kind::Weights { .. })) => Colour::Gradient,
+        _ if is_copy => Colour::Recomputed,
+        _ if is_backward && (is_volume || tensor.kind == Kind::Weights) => Colour::Gradient,
         _ if is_volume => Colour::Feature,
         _ => Colour::Small,
     }

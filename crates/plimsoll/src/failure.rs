@@ -111,5 +111,5 @@ without_hint!(
     plimsoll_plan::PlanError,
     plimsoll_memory::MapError,
     plimsoll_memory::OverBudget,
-    plimsoll_cpu::EngineError,
+    plimsoll_plan::EngineError,
 );

@@ -1,6 +1,7 @@
 //! The command line. No algorithm lives here: arguments, progress, reports.
 
 mod args;
+mod backend;
 mod commands;
 mod drawing;
 mod failure;

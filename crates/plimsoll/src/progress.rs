@@ -1,4 +1,4 @@
-//! Progress for people: a bar on a terminal, plain lines elsewhere, nothing where a machine reads.
+//! Progress: a bar on a terminal, plain lines elsewhere, nothing where a machine reads.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;

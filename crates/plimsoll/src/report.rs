@@ -1,4 +1,4 @@
-//! What commands print: tables for people, JSON for machines.
+//! What commands print: tables, or JSON.
 
 use std::io::{self, Write};
 use std::path::Path;

@@ -192,6 +192,19 @@ fn settings_that_are_unknown_or_contradict_themselves() {
     fs::write(&config, "batch_size = 2\nmicro_batch = 1\n[loss]\nignore = 1\n").unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
     assert!(error.contains("`micro_batch` is 1") && error.contains("whole batch"), "{error}");
+    fs::write(&config, "[network]\nnet = \"dynunet\"\nencoder_convs = [2, 2, 2]\n").unwrap();
+    let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
+    assert!(error.contains("`encoder_convs`") && error.contains("`dynunet`"), "{error}");
+    assert!(error.contains("deep_supervision"), "the hint says what it has: {error}");
+    fs::write(&config, "[network]\nnet = \"unet\"\n").unwrap();
+    let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
+    assert!(error.contains("plimsoll.toml, line 2") && error.contains("`dynunet`"), "{error}");
+    let error = run_error(&["plan", folder, "--net", "unet"]);
+    assert!(error.contains("plain") && error.contains("dynunet"), "{error}");
+    fs::write(&config, "patch_size = [4, 4, 4]\n[network]\nstrides = [[1, 1, 1], [2, 2, 2], [2, 2, 2]]\n")
+        .unwrap();
+    let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
+    assert!(error.contains("[1, 1, 1] at the coarsest stage") && error.contains("4 × 4 × 8"), "{error}");
     let error = run_error(&["train"]);
     assert!(error.contains("<DATASET>") && error.contains("Usage: "), "{error}");
     let error = run_error(&["plan", folder, "--ram", "1.5 elephants"]);

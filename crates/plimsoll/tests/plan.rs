@@ -99,7 +99,7 @@ fn an_arena_is_drawn_and_values_are_explained() {
         explained[0]["fate"].as_str().unwrap().to_string()
     };
     assert_eq!(fate("input_block.conv1.conv raw"), "kept");
-    assert_eq!(fate("input_block.norm1"), "folded");
+    assert_eq!(fate("input_block.norm1"), "fused");
     assert_eq!(fate("input_block.conv1.conv.weight"), "persistent");
     let error = run_error(&[&start[..], &NET, &["--explain", "conv9"]].concat());
     assert!(error.contains("conv9"), "{error}");

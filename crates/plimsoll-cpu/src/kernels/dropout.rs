@@ -7,14 +7,17 @@ use crate::simd::{Element, LANES, Simd};
 
 /// Voxels of a task.
 const CHUNK: usize = 1 << 11;
-/// Channels that one counter makes random numbers for.
+/// Channels that one counter gives random numbers for.
 const GROUP: usize = 4;
 
-/// result = source with elements dropped; the two may be in one place.
+/// result = source with elements dropped.
 pub(crate) struct Dropout<T> {
     pub(crate) op: Op,
+    /// `[NOISE]`
     pub(crate) noise: Ptr<f32>,
+    /// `[sample][block][voxel][16]`
     pub(crate) source: Ptr<T>,
+    /// Like the source, which it may alias.
     pub(crate) result: Ptr<T>,
     pub(crate) batch: usize,
     pub(crate) blocks: usize,
@@ -31,7 +34,7 @@ impl<T: Element> Kernel for Dropout<T> {
         let chunks = self.voxels.div_ceil(CHUNK);
         let (block, chunk) = (task / chunks, task % chunks);
         let (sample, group) = (block / self.blocks, block % self.blocks * (LANES / GROUP));
-        // SAFETY: the noise is a table of so many numbers.
+        // SAFETY: the noise is a table of `NOISE` numbers; any numbers make some key.
         let noise = Noise::from_table(unsafe { *self.noise.0.cast::<[f32; NOISE]>() });
         let sample = noise.first_sample.wrapping_add(sample as u32);
         let (threshold, scale) = (self.op.threshold(), self.op.scale());
@@ -42,7 +45,7 @@ impl<T: Element> Kernel for Dropout<T> {
                 let counter = self.op.counter(sample, (group + of_block) as u32, first as u32);
                 let mut counters = counter.map(|word| [word; LANES]);
                 for voxel in 0..LANES {
-                    counters[0][voxel] += voxel as u32;
+                    counters[0][voxel] = counters[0][voxel].wrapping_add(voxel as u32);
                 }
                 let random = philox(counters, noise.key);
                 for (channel, random) in random.iter().enumerate() {
@@ -54,7 +57,8 @@ impl<T: Element> Kernel for Dropout<T> {
             }
             for (voxel, factors) in (first..end).zip(&factors) {
                 let place = (block * self.voxels + voxel) * LANES;
-                // SAFETY: the voxel is one of the block's, which no other task touches; it is written after it is read.
+                // SAFETY: `task < tasks`, so the block is one of all samples', and `voxel < voxels`; no other task touches
+                // the voxel, and it is written after it is read.
                 unsafe {
                     let x = T::load::<S>(self.source.0.add(place));
                     T::store::<S>(self.result.0.add(place), S::mul(x, S::load(factors.as_ptr())));

@@ -4,9 +4,9 @@
 //!
 //! result\[start + q · out_stride\] = Σ over taps: weight\[tap\] · source\[q · step + shift(tap)\].
 //!
-//! A convolution has one such sum: out_stride 1, step = stride, shift = k − padding. A transposed one has one for each phase
-//! r of its result modulo the stride, with only the taps that meet that phase: out_stride = stride, step 1,
-//! shift = (r + padding − k) / stride. (With kernel = stride, each phase has a single tap.)
+//! A convolution has one such sum: out_stride 1, step = stride, shift = k − padding. A transposed one has one for each
+//! phase r of its result modulo the stride, with only the taps that meet that phase: out_stride = stride, step 1, shift =
+//! (r + padding − k) / stride. (With kernel = stride, each phase has a single tap.)
 #![forbid(unsafe_code)]
 
 use plimsoll_graph::Window;
@@ -27,7 +27,7 @@ pub(crate) struct Phase {
 pub(crate) struct GridTap {
     /// Its place in the kernel.
     pub(crate) index: usize,
-    /// Where the source is, against q · step.
+    /// Where the source is, relative to q · step.
     pub(crate) shift: [isize; 3],
 }
 

@@ -1,7 +1,7 @@
 //! Heads: from features to the logits of a few classes, voxel by voxel, and back.
 //!
-//! Features lie with channels innermost, logits with voxels innermost; between the two, squares of sixteen voxels by sixteen
-//! channels are turned in registers.
+//! Features lie with channels innermost, logits with voxels innermost; between the two, squares of sixteen voxels by
+//! sixteen channels are transposed in registers.
 
 use super::patch::{Affine, SourceBlock, norm_act};
 use crate::kernel::{Kernel, Ptr};
@@ -16,16 +16,18 @@ const CLASSES: usize = 8;
 
 /// A block of one sample, and how it is read.
 struct Reader<V, T> {
+    /// `[voxel][16]`
     data: *const T,
     affine: Option<Affine<V>>,
 }
 
 impl<V: Copy, T: Element> Reader<V, T> {
     /// # Safety
-    /// As for the kernels.
+    /// The machine has the instruction set of `S`; the block's buffers are as its fields say, and `sample` is one of
+    /// theirs.
     #[inline(always)]
     unsafe fn new<S: Simd<V = V>>(block: &SourceBlock<T>, sample: usize) -> Reader<V, T> {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the sample is one of the block's, as this function's contract says, so it begins in the block's buffer.
         unsafe {
             let affine = match &block.norm {
                 Some(norm) => Some(norm.affine::<S>(sample)),
@@ -38,10 +40,10 @@ impl<V: Copy, T: Element> Reader<V, T> {
     /// A voxel as its reader sees it.
     ///
     /// # Safety
-    /// As for the kernels.
+    /// The machine has the instruction set of `S`; `voxel` is one of the block's, which is valid for reads and initialised.
     #[inline(always)]
     unsafe fn voxel<S: Simd<V = V>>(&self, voxel: usize) -> V {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the voxel is one of the block's, as this function's contract says, and so has sixteen elements.
         unsafe {
             let stored = T::load::<S>(self.data.add(voxel * LANES));
             match &self.affine {
@@ -53,18 +55,20 @@ impl<V: Copy, T: Element> Reader<V, T> {
 }
 
 /// logits\[n,c,v\] = bias\[c\] + Σ weights\[c,i\] · features\[n,i,v\]
-pub(crate) struct Head<T> {
+pub(crate) struct HeadLogits<T> {
     pub(crate) source: Vec<SourceBlock<T>>,
     /// `[class][block][16]`
     pub(crate) weights: Ptr<f32>,
+    /// `[class]`
     pub(crate) bias: Option<Ptr<f32>>,
+    /// The result, `[sample][class][voxel]`.
     pub(crate) logits: Ptr<f32>,
     pub(crate) batch: usize,
     pub(crate) classes: usize,
     pub(crate) voxels: usize,
 }
 
-impl<T: Element> Kernel for Head<T> {
+impl<T: Element> Kernel for HeadLogits<T> {
     fn tasks(&self) -> usize {
         self.batch * self.voxels.div_ceil(CHUNK)
     }
@@ -78,7 +82,8 @@ impl<T: Element> Kernel for Head<T> {
         while first < end {
             let count = LANES.min(end - first);
             for group in (0..self.classes).step_by(CLASSES) {
-                // SAFETY: voxels and classes are those of the tensors; tasks write disjoint voxels.
+                // SAFETY: `first + count` is at most `voxels` and `group` is below `classes`; `task < tasks`, so the sample
+                // is below `batch`.
                 unsafe { self.square::<S>(sample, (first, count), group) };
             }
             first += count;
@@ -86,12 +91,17 @@ impl<T: Element> Kernel for Head<T> {
     }
 }
 
-impl<T: Element> Head<T> {
-    /// Some classes of up to sixteen voxels.
+impl<T: Element> HeadLogits<T> {
+    /// [`CLASSES`] classes from `group` on, or those that are left, of up to sixteen voxels.
+    ///
+    /// # Safety
+    /// [`Kernel::task`]'s contract for this kernel; `sample < batch`, `first + count <= voxels`, `count <= 16`, and
+    /// `group < classes`.
     #[inline(always)]
     unsafe fn square<S: Simd>(&self, sample: usize, (first, count): (usize, usize), group: usize) {
         let classes = CLASSES.min(self.classes - group);
-        // SAFETY: passed on to the caller.
+        // SAFETY: `group + c < classes`, `b` is below the number of blocks, and `first + i` is a voxel of the sample, as
+        // this function's contract says.
         unsafe {
             let mut sums = [S::zero(); CLASSES];
             if let Some(bias) = self.bias {
@@ -127,12 +137,15 @@ impl<T: Element> Head<T> {
     }
 }
 
-/// features\[n,i,v\] = Σ weights\[c,i\] · logits\[n,c,v\], added to what is there or not: the way back.
+/// features\[n,i,v\] = Σ weights\[c,i\] · logits\[n,c,v\], and what they are added to: the gradient of the features.
 pub(crate) struct HeadBack<T> {
+    /// `[sample][class][voxel]`
     pub(crate) logits: Ptr<f32>,
     /// `[class][block][16]`
     pub(crate) weights: Ptr<f32>,
+    /// Like `features`, which may alias it.
     pub(crate) added_to: Option<Ptr<T>>,
+    /// The result, `[sample][block][voxel][16]`.
     pub(crate) features: Ptr<T>,
     pub(crate) batch: usize,
     pub(crate) classes: usize,
@@ -153,7 +166,8 @@ impl<T: Element> Kernel for HeadBack<T> {
         let (chunk, sample) = (task % chunks, task / chunks);
         for block in 0..self.blocks {
             for voxel in chunk * CHUNK..self.voxels.min((chunk + 1) * CHUNK) {
-                // SAFETY: voxels and classes are those of the tensors; tasks write disjoint voxels.
+                // SAFETY: class, block and voxel are below the extents of the buffers, and so is the sample, since `task <
+                // tasks`; tasks write disjoint voxels.
                 unsafe {
                     let mut sum = S::zero();
                     for class in 0..self.classes {
@@ -172,11 +186,13 @@ impl<T: Element> Kernel for HeadBack<T> {
     }
 }
 
-/// weights\[c,i\] = Σ logits\[n,c,v\] · features\[n,i,v\], in parts that [`SumParts`](super::weight_grad::SumParts) adds up.
+/// weights\[c,i\] = Σ logits\[n,c,v\] · features\[n,i,v\], in parts that [`SumParts`](super::weight_grad::SumParts) adds
+/// up.
 pub(crate) struct HeadWeightGrad<T> {
     pub(crate) source: Vec<SourceBlock<T>>,
+    /// `[sample][class][voxel]`
     pub(crate) logits: Ptr<f32>,
-    /// `[part][class][block][16]`
+    /// The result, `[part][class][block][16]`.
     pub(crate) partial: Ptr<f32>,
     pub(crate) batch: usize,
     pub(crate) classes: usize,
@@ -184,7 +200,7 @@ pub(crate) struct HeadWeightGrad<T> {
 }
 
 impl<T: Element> HeadWeightGrad<T> {
-    /// Parts that the sums are cut into.
+    /// Parts that the sums are divided into.
     pub(crate) fn parts(batch: usize, voxels: usize) -> usize {
         batch * voxels.div_ceil(PART)
     }
@@ -204,7 +220,8 @@ impl<T: Element> Kernel for HeadWeightGrad<T> {
         for group in (0..self.classes).step_by(CLASSES) {
             let classes = CLASSES.min(self.classes - group);
             for (b, block) in self.source.iter().enumerate() {
-                // SAFETY: voxels and classes are those of the tensors; tasks write disjoint parts.
+                // SAFETY: `group + c < classes`, `voxel < voxels`, and the sample is below `batch`, since `task < tasks`,
+                // the number of parts; tasks write disjoint ones.
                 unsafe {
                     let reader = Reader::new::<S>(block, sample);
                     let mut sums = [S::zero(); CLASSES];

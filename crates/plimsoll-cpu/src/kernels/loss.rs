@@ -1,141 +1,11 @@
-//! Softmax over a few classes, and what losses and scores sum over voxels, sixteen voxels at a time.
+//! What losses and scores sum over voxels, and the gradient of the plain ones, sixteen voxels at a time.
 
 use plimsoll_graph::ops::VoxelSum;
 
 use super::voxel_loss::{ClassLanes, complements};
+use super::voxels::{Group, Voxels};
 use crate::kernel::{Kernel, Ptr};
-use crate::simd::{LANES, Simd, exp::exp};
-
-/// Voxels of a chunk.
-pub(crate) const CHUNK: usize = 8192;
-
-/// Logits `[N][C][voxels]` and labels `[N][voxels]`.
-#[derive(Clone, Copy)]
-pub(crate) struct Voxels {
-    pub(crate) logits: Ptr<f32>,
-    pub(crate) labels: Ptr<u8>,
-    pub(crate) batch: usize,
-    pub(crate) classes: usize,
-    pub(crate) voxels: usize,
-    pub(crate) ignore: Option<u8>,
-}
-
-/// Sixteen voxels: their labels, which count, and where they are.
-pub(super) struct Group {
-    pub(super) labels: [usize; LANES],
-    /// 1 where the voxel counts, else 0.
-    pub(super) counts: [f32; LANES],
-    pub(super) first: usize,
-    pub(super) count: usize,
-}
-
-impl Voxels {
-    pub(crate) fn chunks(&self) -> usize {
-        self.voxels.div_ceil(CHUNK)
-    }
-
-    pub(crate) fn tasks(&self) -> usize {
-        self.batch * self.chunks()
-    }
-
-    /// The sample of a task.
-    pub(super) fn sample(&self, task: usize) -> usize {
-        task / self.chunks()
-    }
-
-    /// Calls `visit(group)` for the voxels of a task.
-    ///
-    /// # Safety
-    /// The labels must be written.
-    #[inline(always)]
-    pub(super) unsafe fn for_each_group(&self, task: usize, mut visit: impl FnMut(&Group)) {
-        let chunk = task % self.chunks();
-        let end = self.voxels.min((chunk + 1) * CHUNK);
-        for first in (chunk * CHUNK..end).step_by(LANES) {
-            let count = LANES.min(end - first);
-            let mut group = Group { labels: [usize::MAX; LANES], counts: [0.0; LANES], first, count };
-            for i in 0..count {
-                // SAFETY: the voxel is one of the sample's.
-                let label = unsafe { *self.labels.0.add(self.sample(task) * self.voxels + first + i) };
-                if usize::from(label) < self.classes && self.ignore != Some(label) {
-                    group.labels[i] = usize::from(label);
-                    group.counts[i] = 1.0;
-                }
-            }
-            visit(&group);
-        }
-    }
-
-    /// Calls `visit(group)` for the voxels of a task, whatever their labels.
-    #[inline(always)]
-    pub(super) fn for_each_sixteen(&self, task: usize, mut visit: impl FnMut(&Group)) {
-        let chunk = task % self.chunks();
-        let end = self.voxels.min((chunk + 1) * CHUNK);
-        for first in (chunk * CHUNK..end).step_by(LANES) {
-            let count = LANES.min(end - first);
-            visit(&Group { labels: [usize::MAX; LANES], counts: [1.0; LANES], first, count });
-        }
-    }
-
-    /// The place of a class's first voxel of a group.
-    pub(super) fn place(&self, task: usize, class: usize, group: &Group) -> usize {
-        (self.sample(task) * self.classes + class) * self.voxels + group.first
-    }
-
-    /// The logits of a class.
-    #[inline(always)]
-    pub(super) unsafe fn logits(&self, task: usize, class: usize, group: &Group) -> [f32; LANES] {
-        let mut logits = [0.0; LANES];
-        // SAFETY: the group has `count` voxels of the sample.
-        unsafe {
-            let from = self.logits.0.add(self.place(task, class, group));
-            std::ptr::copy_nonoverlapping(from, logits.as_mut_ptr(), group.count);
-        }
-        logits
-    }
-
-    /// Writes the softmax of a group to `p`, `[class][16]`; returns the largest logit and the sum of exponentials.
-    #[inline(always)]
-    pub(super) unsafe fn softmax(
-        &self,
-        task: usize,
-        group: &Group,
-        p: *mut f32,
-    ) -> ([f32; LANES], [f32; LANES]) {
-        let mut top = [f32::NEG_INFINITY; LANES];
-        let mut sum = [0.0; LANES];
-        // SAFETY: `p` has room for sixteen numbers per class.
-        unsafe {
-            for class in 0..self.classes {
-                let logits = self.logits(task, class, group);
-                for (top, logit) in top.iter_mut().zip(logits) {
-                    *top = if logit > *top { logit } else { *top };
-                }
-            }
-            for class in 0..self.classes {
-                let mut x = self.logits(task, class, group);
-                for (x, top) in x.iter_mut().zip(&top) {
-                    *x -= top;
-                }
-                let e = exp(&x);
-                for (sum, e) in sum.iter_mut().zip(&e) {
-                    *sum += e;
-                }
-                std::ptr::copy_nonoverlapping(e.as_ptr(), p.add(class * LANES), LANES);
-            }
-            let mut factor = [0.0; LANES];
-            for (factor, sum) in factor.iter_mut().zip(&sum) {
-                *factor = 1.0 / sum;
-            }
-            for class in 0..self.classes {
-                for (i, factor) in factor.iter().enumerate() {
-                    *p.add(class * LANES + i) *= factor;
-                }
-            }
-        }
-        (top, sum)
-    }
-}
+use crate::simd::{LANES, Simd};
 
 /// The sums of `SoftmaxStats` for each chunk.
 pub(crate) struct ChunkSums {
@@ -143,9 +13,9 @@ pub(crate) struct ChunkSums {
     pub(crate) squared: bool,
     /// Sums beyond the four that all losses need.
     pub(crate) extra: Vec<VoxelSum>,
-    /// See [`ChunkSums::per_thread`].
+    /// Per thread: [`ChunkSums::per_thread`] floats.
     pub(crate) scratch: Ptr<f32>,
-    /// `[task][class][4 + extra]`
+    /// The result, `[task][class][4 + extra]`.
     pub(crate) partial: Ptr<f64>,
 }
 
@@ -159,7 +29,8 @@ impl ChunkSums {
     /// Adds the extra sums of a group.
     ///
     /// # Safety
-    /// `p` and what follows are a thread's scratch, with the softmax of the group.
+    /// [`Kernel::task`]'s contract for this kernel, which has extra sums; `p` is a thread's scratch, with the softmax
+    /// of the group.
     #[inline(always)]
     unsafe fn add_extra(
         &self,
@@ -170,7 +41,8 @@ impl ChunkSums {
         total: &[f32; LANES],
     ) {
         let classes = self.voxels.classes;
-        // SAFETY: passed on to the caller.
+        // SAFETY: scratch is `[6 + extra][class][16]`, of which p is the first, 1 − p the sixth and the extra sums the
+        // rest; `class` and `k` are below those extents, and no two of these overlap.
         unsafe {
             let rest = p.add(5 * classes * LANES);
             complements(classes, p, rest);
@@ -204,7 +76,8 @@ impl Kernel for ChunkSums {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let classes = self.voxels.classes;
-        // SAFETY: each thread has scratch of its own; tasks write disjoint sums.
+        // SAFETY: scratch has a part for `thread`: `[class][16]`, then `[class][4][16]`, then as `add_extra` says. Labels
+        // of voxels that count are below `classes`. Tasks write disjoint sums.
         unsafe {
             let extra = self.extra.len();
             let size = Self::per_thread(classes, extra);
@@ -244,24 +117,25 @@ impl Kernel for ChunkSums {
     }
 }
 
-/// Adds up the chunks of each sample: `[N][rows]` from `[N][chunk][rows]`.
+/// Adds up the chunks of each sample, in order: `[N][rows]` from `[N][chunk][rows]`, of (N, chunks, rows); `round` makes of a sum
+/// what is stored.
 ///
 /// # Safety
-/// Both must have room; nobody else may touch the result.
-pub(crate) unsafe fn add_chunks(
+/// Both are aligned; `partial` is valid for reads of batch · chunks · rows numbers, which are initialised, and `result` for
+/// writes of batch · rows. Nobody else touches the result.
+pub(crate) unsafe fn add_chunks<R>(
     partial: Ptr<f64>,
-    result: Ptr<f32>,
-    batch: usize,
-    chunks: usize,
-    rows: usize,
+    result: Ptr<R>,
+    (batch, chunks, rows): (usize, usize, usize),
+    round: impl Fn(f64) -> R,
 ) {
     for sample in 0..batch {
         for row in 0..rows {
-            // SAFETY: passed on to the caller.
+            // SAFETY: `sample < batch`, `chunk < chunks` and `row < rows`, so places are as this function's contract says.
             unsafe {
                 let chunk = |chunk: usize| *partial.0.add((sample * chunks + chunk) * rows + row);
                 let sum: f64 = (0..chunks).map(chunk).sum();
-                *result.0.add(sample * rows + row) = sum as f32;
+                *result.0.add(sample * rows + row) = round(sum);
             }
         }
     }
@@ -271,12 +145,13 @@ pub(crate) unsafe fn add_chunks(
 pub(crate) struct LogitGrad {
     pub(crate) voxels: Voxels,
     pub(crate) squared: bool,
-    /// `[N][class][2]`: derivatives by Σpt and by the second sum, with all weights.
+    /// `[sample][class][2]`: derivatives by Σpt and by the second sum, with all weights.
     pub(crate) slopes: Ptr<f32>,
     /// `[1]`: the factor of (p − t).
     pub(crate) cross_entropy: Ptr<f32>,
     /// Per thread `[class][16]` probabilities.
     pub(crate) scratch: Ptr<f32>,
+    /// Like the logits, which it may alias.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -288,8 +163,9 @@ impl Kernel for LogitGrad {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let classes = self.voxels.classes;
-        // SAFETY: each thread has scratch of its own. Tasks write disjoint voxels; where the result takes the place of the
-        // logits, all classes of a group are read before the first is written.
+        // SAFETY: scratch has a part for `thread`, `class < classes`, and the sample is below `batch`, since `task <
+        // tasks`. Tasks write disjoint voxels; where the result aliases the logits, all classes of a group are read before
+        // the first is written.
         unsafe {
             let p = self.scratch.0.add(thread * classes * LANES);
             let slopes = self.slopes.0.add(self.voxels.sample(task) * classes * 2);
@@ -326,7 +202,7 @@ impl Kernel for LogitGrad {
 /// True positives, false positives and false negatives of each class, for each chunk.
 pub(crate) struct ChunkCounts {
     pub(crate) voxels: Voxels,
-    /// `[task][class][3]`
+    /// The result, `[task][class][3]`.
     pub(crate) partial: Ptr<f64>,
 }
 
@@ -338,7 +214,7 @@ impl Kernel for ChunkCounts {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let rows = self.voxels.classes * 3;
-        // SAFETY: tasks write disjoint counts.
+        // SAFETY: each of `tasks` has `rows` counts; labels and classes are checked when they index these.
         unsafe {
             let counts = std::slice::from_raw_parts_mut(self.partial.0.add(task * rows), rows);
             counts.fill(0.0);

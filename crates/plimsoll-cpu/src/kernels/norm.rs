@@ -9,7 +9,7 @@ use crate::simd::{Element, LANES, Simd};
 /// Voxels of a chunk.
 const CHUNK: usize = 4096;
 
-/// How a map is cut: blocks of channels of all samples, and chunks of voxels.
+/// How a map is divided: blocks of channels of all samples, and chunks of voxels.
 #[derive(Clone, Copy)]
 pub(crate) struct Extent {
     pub(crate) batch: usize,
@@ -47,17 +47,21 @@ impl Extent {
 }
 
 /// The sum of four sums that were taken side by side, for additions not to wait for each other.
+///
+/// # Safety
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 unsafe fn total<S: Simd>(sums: [S::V; 4]) -> S::V {
-    // SAFETY: passed on to the caller.
+    // SAFETY: the machine has the instruction set, as this function's contract says.
     unsafe { S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])) }
 }
 
 /// Mean and sum of squared deviations of each chunk.
 pub(crate) struct ChunkStats<T> {
     pub(crate) extent: Extent,
+    /// `[block of a sample][voxel][16]`
     pub(crate) data: Ptr<T>,
-    /// `[block of a sample][chunk][2][16]`
+    /// The result, `[block of a sample][chunk][2][16]`.
     pub(crate) partial: Ptr<f32>,
 }
 
@@ -70,7 +74,8 @@ impl<T: Element> Kernel for ChunkStats<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (block, chunk) = self.extent.at(task);
         let voxels = self.extent.voxels_of(chunk);
-        // SAFETY: voxels are the block's; tasks write disjoint pairs.
+        // SAFETY: `task < tasks`, so the block and the chunk are the extent's, and voxels are below `voxels`; each task has
+        // a pair of its own.
         unsafe {
             let data = self.data.0.add(block * self.extent.voxels * LANES);
             let count = S::splat(1.0 / voxels.len() as f32);
@@ -96,8 +101,9 @@ impl<T: Element> Kernel for ChunkStats<T> {
 /// Statistics of a channel from those of its chunks (Chan, Golub and LeVeque 1979).
 pub(crate) struct CombineStats {
     pub(crate) extent: Extent,
+    /// `[block of a sample][chunk][2][16]`, of [`ChunkStats`].
     pub(crate) partial: Ptr<f32>,
-    /// `[block of a sample][2][16]`
+    /// The result, `[block of a sample][2][16]`.
     pub(crate) statistics: Ptr<f32>,
     pub(crate) epsilon: f32,
 }
@@ -113,7 +119,7 @@ impl Kernel for CombineStats {
         for lane in 0..LANES {
             let (mut count, mut mean, mut squares) = (0.0f64, 0.0f64, 0.0f64);
             for chunk in 0..chunks {
-                // SAFETY: `ChunkStats` has written a pair for each chunk.
+                // SAFETY: there is a pair for each chunk of each block, and `task` is a block, `lane` below sixteen.
                 let (chunk_mean, chunk_squares) = unsafe {
                     let pair = self.partial.0.add((task * chunks + chunk) * 2 * LANES + lane);
                     (f64::from(*pair), f64::from(*pair.add(LANES)))
@@ -125,7 +131,7 @@ impl Kernel for CombineStats {
                 count = total;
             }
             let rstd = 1.0 / (squares / count + f64::from(self.epsilon)).sqrt();
-            // SAFETY: the statistics have a pair for each block of each sample; tasks write disjoint ones.
+            // SAFETY: there is a pair for each block, and `task` is a block; each task has its own.
             unsafe {
                 let to = self.statistics.0.add(task * 2 * LANES + lane);
                 *to = mean as f32;
@@ -138,9 +144,11 @@ impl Kernel for CombineStats {
 /// z = lrelu(a · y + b), stored.
 pub(crate) struct NormActMap<T> {
     pub(crate) extent: Extent,
+    /// `[block of a sample][voxel][16]`
     pub(crate) data: Ptr<T>,
     /// One per block of channels.
     pub(crate) norms: Vec<BlockNorm>,
+    /// Like the data, which it may alias.
     pub(crate) result: Ptr<T>,
 }
 
@@ -153,8 +161,8 @@ impl<T: Element> Kernel for NormActMap<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (block, chunk) = self.extent.at(task);
         let (sample, channel_block) = (block / self.extent.blocks, block % self.extent.blocks);
-        // SAFETY: voxels are the block's; tasks write disjoint ones. Where result and operand are one place, each voxel is read
-        // before it is written.
+        // SAFETY: `task < tasks`, so the block, its sample and its voxels are the extent's; tasks write disjoint voxels.
+        // Where the result aliases the data, each voxel is read before it is written.
         unsafe {
             let affine = self.norms[channel_block].affine::<S>(sample);
             for voxel in self.extent.voxels_of(chunk) {
@@ -169,9 +177,9 @@ impl<T: Element> Kernel for NormActMap<T> {
 /// What the two passes of the gradient have in common.
 pub(crate) struct NormGrad<T> {
     pub(crate) extent: Extent,
-    /// The gradient of z.
+    /// The gradient of z, `[block of a sample][voxel][16]`.
     pub(crate) upstream: Ptr<T>,
-    /// y
+    /// y, of the same shape.
     pub(crate) data: Ptr<T>,
     /// One per block of channels.
     pub(crate) norms: Vec<BlockNorm>,
@@ -186,12 +194,13 @@ struct BlockConstants<V> {
 
 impl<T: Element> NormGrad<T> {
     /// # Safety
-    /// As for the kernels.
+    /// The machine has the instruction set of `S`; `block` is one of the extent's; statistics, scale and shift are as
+    /// [`BlockNorm`] says, and initialised.
     #[inline(always)]
     unsafe fn constants<S: Simd>(&self, block: usize) -> BlockConstants<S::V> {
         let (sample, channel_block) = (block / self.extent.blocks, block % self.extent.blocks);
         let norm = &self.norms[channel_block];
-        // SAFETY: statistics have a pair for each block of each sample.
+        // SAFETY: the sample of a block of the extent is one of those that the statistics have a pair for.
         unsafe {
             let statistics = norm.statistics.add(sample * norm.statistics_stride).0;
             BlockConstants {
@@ -205,11 +214,12 @@ impl<T: Element> NormGrad<T> {
     /// g = dz · lrelu'(u) and x̂ of the voxel at `place`.
     ///
     /// # Safety
-    /// As for the kernels.
+    /// The machine has the instruction set of `S`; sixteen elements from `place` on are a voxel of both buffers, and
+    /// initialised.
     #[inline(always)]
     unsafe fn voxel<S: Simd>(&self, constants: &BlockConstants<S::V>, place: usize) -> (S::V, S::V) {
         let BlockConstants { affine, mean, rstd } = constants;
-        // SAFETY: passed on to the caller.
+        // SAFETY: both buffers have a voxel at `place`, as this function's contract says.
         unsafe {
             let y = T::load::<S>(self.data.0.add(place));
             let dz = T::load::<S>(self.upstream.0.add(place));
@@ -223,7 +233,7 @@ impl<T: Element> NormGrad<T> {
 /// Σ g and Σ g x̂ of each chunk.
 pub(crate) struct NormGradSums<T> {
     pub(crate) grad: NormGrad<T>,
-    /// `[block of a sample][chunk][2][16]`
+    /// The result, `[block of a sample][chunk][2][16]`.
     pub(crate) partial: Ptr<f32>,
 }
 
@@ -234,7 +244,8 @@ impl<T: Element> Kernel for NormGradSums<T> {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        // SAFETY: tasks write disjoint pairs.
+        // SAFETY: `task < tasks`, so the block and the chunk are the extent's, and voxels are below `voxels`; each task has
+        // a pair of its own.
         unsafe {
             let mut sums = [S::zero(); 4];
             let mut products = [S::zero(); 4];
@@ -256,10 +267,11 @@ impl<T: Element> Kernel for NormGradSums<T> {
 /// Puts the sums together: means for the second pass, and the gradients of scale and shift.
 pub(crate) struct NormGradMeans {
     pub(crate) extent: Extent,
+    /// `[block of a sample][chunk][2][16]`, of [`NormGradSums`].
     pub(crate) partial: Ptr<f32>,
-    /// `[block of a sample][2][16]`: mean of g, mean of g x̂.
+    /// A result, `[block of a sample][2][16]`: mean of g, mean of g x̂.
     pub(crate) means: Ptr<f32>,
-    /// `[block][16]` each.
+    /// Results, `[block][16]` each: the gradients of scale and shift.
     pub(crate) affine: Option<(Ptr<f32>, Ptr<f32>)>,
 }
 
@@ -280,11 +292,12 @@ impl Kernel for NormGradMeans {
                     let mut sum = 0.0;
                     for chunk in 0..chunks {
                         let pair = (block * chunks + chunk) * 2 * LANES;
-                        // SAFETY: `NormGradSums` has written a pair for each chunk.
+                        // SAFETY: there is a pair for each chunk of each block, and `place` is within it.
                         sum += f64::from(unsafe { *self.partial.0.add(pair + place) });
                     }
                     *total += sum;
-                    // SAFETY: there is a pair for each block of each sample; tasks write disjoint ones.
+                    // SAFETY: there is a pair for each block of each sample; `task` is a block, and each task writes its
+                    // own.
                     unsafe {
                         *self.means.0.add(block * 2 * LANES + place) =
                             (sum / self.extent.voxels as f64) as f32;
@@ -292,7 +305,7 @@ impl Kernel for NormGradMeans {
                 }
             }
             if let Some((scale, shift)) = self.affine {
-                // SAFETY: both have sixteen lanes for each block.
+                // SAFETY: both have sixteen lanes for each block, and `task` is a block.
                 unsafe {
                     *shift.0.add(task * LANES + lane) = over_samples[0] as f32;
                     *scale.0.add(task * LANES + lane) = over_samples[1] as f32;
@@ -305,7 +318,9 @@ impl Kernel for NormGradMeans {
 /// dy = r γ (g − mean g − x̂ · mean g x̂)
 pub(crate) struct NormGradApply<T> {
     pub(crate) grad: NormGrad<T>,
+    /// `[block of a sample][2][16]`, of [`NormGradMeans`].
     pub(crate) means: Ptr<f32>,
+    /// Like the data or the upstream gradient, either of which it may alias.
     pub(crate) result: Ptr<T>,
 }
 
@@ -318,8 +333,8 @@ impl<T: Element> Kernel for NormGradApply<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let extent = &self.grad.extent;
         let (block, chunk) = extent.at(task);
-        // SAFETY: tasks write disjoint voxels. Where the result takes the place of an operand, each voxel is read before it is
-        // written.
+        // SAFETY: `task < tasks`, so the block and its voxels are the extent's; tasks write disjoint voxels. Where the
+        // result aliases an operand, each voxel is read before it is written.
         unsafe {
             let constants = self.grad.constants::<S>(block);
             let means = self.means.0.add(block * 2 * LANES);

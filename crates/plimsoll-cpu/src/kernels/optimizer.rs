@@ -8,40 +8,42 @@ use crate::simd::{LANES, Simd};
 /// Elements of a task.
 const CHUNK: usize = 1 << 14;
 
-/// Which rule, with its constants.
+/// How a parameter follows from its gradient, with the constants.
 #[derive(Clone, Copy)]
-pub(crate) enum Rule {
+pub(crate) enum UpdateRule {
     AdamW(AdamW),
     Sgd(Sgd),
 }
 
-impl Rule {
+impl UpdateRule {
     fn max_norm(&self) -> Option<f32> {
         match self {
-            Rule::AdamW(rule) => rule.max_norm,
-            Rule::Sgd(rule) => rule.max_norm,
+            UpdateRule::AdamW(rule) => rule.max_norm,
+            UpdateRule::Sgd(rule) => rule.max_norm,
         }
     }
 
     fn clear(&self) -> bool {
         match self {
-            Rule::AdamW(rule) => rule.clear,
-            Rule::Sgd(rule) => rule.clear,
+            UpdateRule::AdamW(rule) => rule.clear,
+            UpdateRule::Sgd(rule) => rule.clear,
         }
     }
 }
 
 pub(crate) struct Update {
-    pub(crate) rule: Rule,
+    pub(crate) rule: UpdateRule,
+    /// `[count]`
     pub(crate) parameter: Ptr<f32>,
+    /// `[count]`, which is written if the rule clears it.
     pub(crate) gradient: Ptr<f32>,
-    /// First moment or momentum.
+    /// First moment or momentum, `[count]`.
     pub(crate) first: Ptr<f32>,
-    /// Second moment, of AdamW.
+    /// Second moment of AdamW, `[count]`. Other rules do not read it, and it may alias anything.
     pub(crate) second: Ptr<f32>,
-    /// Learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ.
+    /// `[3]`: learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ.
     pub(crate) rates: Ptr<f32>,
-    /// The norm of all gradients, where they are clipped.
+    /// `[1]`: the norm of all gradients, where they are clipped.
     pub(crate) norm: Option<Ptr<f32>>,
     pub(crate) count: usize,
 }
@@ -55,8 +57,8 @@ impl Kernel for Update {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let first = task * CHUNK;
         let count = CHUNK.min(self.count - first);
-        // SAFETY: all four have `count` elements (the second moment only of AdamW, and then it is one); tasks write disjoint
-        // stretches; the rates and the norm are written before the update runs.
+        // SAFETY: `task < tasks`, so `first + count` is at most the elements of each buffer, which do not overlap; the
+        // second moment becomes a slice only for AdamW, which has one. Tasks write disjoint stretches.
         unsafe {
             let (rate, correction1, correction2) =
                 (*self.rates.0, *self.rates.0.add(1), *self.rates.0.add(2));
@@ -69,7 +71,7 @@ impl Kernel for Update {
             let (parameter, gradient) = (slice(self.parameter), slice(self.gradient));
             let moment = slice(self.first);
             match self.rule {
-                Rule::AdamW(rule) => {
+                UpdateRule::AdamW(rule) => {
                     let second = slice(self.second);
                     let decay = 1.0 - rate * rule.weight_decay;
                     let step = rate / correction1;
@@ -82,7 +84,7 @@ impl Kernel for Update {
                         *p = *p * decay - step * *m / (v.sqrt() / root + rule.epsilon);
                     }
                 }
-                Rule::Sgd(rule) => {
+                UpdateRule::Sgd(rule) => {
                     for ((p, g), m) in parameter.iter_mut().zip(gradient.iter()).zip(moment) {
                         let g = g * scale + rule.weight_decay * *p;
                         *m = rule.momentum * *m + g;
@@ -99,10 +101,10 @@ impl Kernel for Update {
 
 /// The sum of squares of each stretch of some gradients.
 pub(crate) struct Squares {
-    /// Each with its number of elements and its first stretch.
+    /// Each with its number of elements and its first stretch, in order, beginning with 0.
     pub(crate) gradients: Vec<(Ptr<f32>, usize, usize)>,
     pub(crate) stretches: usize,
-    /// One per stretch.
+    /// The result, `[stretch]`.
     pub(crate) partial: Ptr<f64>,
 }
 
@@ -125,11 +127,11 @@ impl Kernel for Squares {
         let from = (task - first) * CHUNK;
         let mut sums = [0.0f64; LANES];
         for place in from..count.min(from + CHUNK) {
-            // SAFETY: the place is one of the gradient's.
+            // SAFETY: the place is below the gradient's `count`.
             let g = f64::from(unsafe { *gradient.0.add(place) });
             sums[place % LANES] += g * g;
         }
-        // SAFETY: tasks write disjoint sums.
+        // SAFETY: there is a sum for each stretch, and `task` is one.
         unsafe { *self.partial.0.add(task) = sums.iter().sum() };
     }
 }

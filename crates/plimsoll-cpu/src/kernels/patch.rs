@@ -1,12 +1,16 @@
 //! The part of a source that some positions of a convolution read, gathered into scratch.
 //!
-//! Borders are filled with zeroes, storage is widened to f32, normalisation and activation are applied if the source is read
-//! through a load, and along the width the columns are sorted by their phase modulo the step, so that the positions of a tap
-//! are always neighbours: `[block][plane][row][phase][column][lanes]`.
+//! Borders are zero, storage is widened to f32, normalisation and activation are applied if the source is read through a
+//! load, and along the width the columns are sorted by their phase modulo the step, so that the positions of a tap are
+//! always neighbours: `[block][plane][row][phase][column][lanes]`.
+
+mod block;
+
+pub(crate) use block::{Affine, BlockNorm, SourceBlock, norm_act};
 
 use super::geometry::TapGrid;
 use crate::kernel::Ptr;
-use crate::simd::{Bf16, Element, LANES, Simd};
+use crate::simd::{Bf16, Simd};
 
 /// The shape of gathered patches of a convolution.
 #[derive(Clone, Debug)]
@@ -17,7 +21,7 @@ pub(crate) struct PatchShape {
     rows: usize,
     /// Columns of one phase.
     columns: usize,
-    /// Floats of a column: sixteen lanes of features; the channels of an image, filled up.
+    /// Floats of a column: sixteen lanes of features; the channels of an image, padded.
     pub(crate) lanes: usize,
     step: [usize; 3],
     low: [isize; 3],
@@ -62,7 +66,7 @@ impl PatchShape {
         [self.step[0] * self.plane(), self.step[1] * self.row()]
     }
 
-    /// Where a tap's source is, against that of the position.
+    /// Where a tap's source is, relative to that of the position.
     pub(crate) fn tap_offset(&self, shift: [isize; 3]) -> usize {
         let [d, h, w] = [0, 1, 2].map(|axis| (shift[axis] - self.low[axis]) as usize);
         let column = (w % self.step[2]) * self.columns + w / self.step[2];
@@ -74,7 +78,7 @@ impl PatchShape {
         at % self.step[axis] <= self.span[axis]
     }
 
-    /// Every row that is read: its place in the patch, and the row of the source, none outside of it.
+    /// Every row that is read: its place in the patch, and the row of the source, or nothing if that is out of bounds.
     #[inline(always)]
     fn rows_read(&self, first: [usize; 2]) -> impl Iterator<Item = (usize, Option<usize>)> {
         let [depth, height, _] = self.source;
@@ -92,174 +96,6 @@ impl PatchShape {
     }
 }
 
-/// How one block of channels of a source is read: y ↦ lrelu(a · y + b), or as it is.
-#[derive(Clone, Copy)]
-pub(crate) struct BlockNorm {
-    /// Mean and reciprocal standard deviation of the first sample, `[2][16]`.
-    pub(crate) statistics: Ptr<f32>,
-    /// From one sample to the next.
-    pub(crate) statistics_stride: usize,
-    /// Scale and shift, `[16]` each.
-    pub(crate) affine: Option<(Ptr<f32>, Ptr<f32>)>,
-    pub(crate) slope: f32,
-}
-
-/// One block of sixteen channels of a source.
-#[derive(Clone, Copy)]
-pub(crate) struct SourceBlock<T> {
-    /// The block in the first sample, `[D][H][W][16]`.
-    pub(crate) data: Ptr<T>,
-    /// Elements from one sample to the next.
-    pub(crate) sample_stride: usize,
-    pub(crate) norm: Option<BlockNorm>,
-}
-
-/// a and b of y ↦ a · y + b.
-#[derive(Clone, Copy)]
-pub(crate) struct Affine<V> {
-    pub(crate) a: V,
-    pub(crate) b: V,
-    pub(crate) slope: V,
-}
-
-impl BlockNorm {
-    /// The map of a sample.
-    ///
-    /// # Safety
-    /// As for [`Simd`]; the statistics must be written.
-    #[inline(always)]
-    pub(crate) unsafe fn affine<S: Simd>(&self, sample: usize) -> Affine<S::V> {
-        // SAFETY: the sample is one of the source's, and statistics, scale and shift have sixteen lanes per block.
-        unsafe {
-            let statistics = self.statistics.add(sample * self.statistics_stride).0;
-            let (mean, rstd) = (S::load(statistics), S::load(statistics.add(LANES)));
-            let (a, shift) = match self.affine {
-                Some((scale, shift)) => (S::mul(rstd, S::load(scale.0)), S::load(shift.0)),
-                None => (rstd, S::zero()),
-            };
-            Affine { a, b: S::sub(shift, S::mul(mean, a)), slope: S::splat(self.slope) }
-        }
-    }
-}
-
-/// How values are changed while they are read. A trait and not a closure, because what is called in the innermost loop must be
-/// inlined for the instruction set to reach it.
-pub(crate) trait Read<S: Simd, T> {
-    /// The value as its reader sees it.
-    ///
-    /// # Safety
-    /// As for [`Simd`].
-    unsafe fn read(&self, stored: S::V) -> S::V;
-}
-
-/// As they are.
-pub(crate) struct AsStored;
-
-impl<S: Simd, T> Read<S, T> for AsStored {
-    #[inline(always)]
-    unsafe fn read(&self, stored: S::V) -> S::V {
-        stored
-    }
-}
-
-impl<S: Simd, T: Element> Read<S, T> for Affine<S::V> {
-    #[inline(always)]
-    unsafe fn read(&self, stored: S::V) -> S::V {
-        // SAFETY: passed on to the caller.
-        unsafe { norm_act::<S, T>(self, stored) }
-    }
-}
-
-/// The normalised and activated value, as it would be stored.
-///
-/// # Safety
-/// As for [`Simd`].
-#[inline(always)]
-pub(crate) unsafe fn norm_act<S: Simd, T: Element>(affine: &Affine<S::V>, y: S::V) -> S::V {
-    // SAFETY: passed on to the caller.
-    unsafe { T::round::<S>(S::leaky(S::fma(affine.a, y, affine.b), affine.slope)) }
-}
-
-impl<T: Element> SourceBlock<T> {
-    /// Gathers the patch of one block whose first position is `first` (depth, height).
-    ///
-    /// # Safety
-    /// As for [`Simd`]; `patch` must have room for a block of the shape, and the block must be of the grid's source.
-    #[inline(always)]
-    pub(crate) unsafe fn gather<S: Simd>(
-        &self,
-        shape: &PatchShape,
-        sample: usize,
-        first: [usize; 2],
-        patch: *mut f32,
-    ) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match &self.norm {
-                None => self.gather_read::<S, _>(shape, sample, first, patch, &AsStored),
-                Some(norm) => {
-                    self.gather_read::<S, _>(shape, sample, first, patch, &norm.affine::<S>(sample));
-                }
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn gather_read<S: Simd, R: Read<S, T>>(
-        &self,
-        shape: &PatchShape,
-        sample: usize,
-        first: [usize; 2],
-        patch: *mut f32,
-        read: &R,
-    ) {
-        let width = shape.source[2];
-        for (to, from) in shape.rows_read(first) {
-            // SAFETY: rows are inside the source, columns are clipped to it, and the patch is as large as its shape says.
-            unsafe {
-                let data = self.data.add(sample * self.sample_stride).0.cast_const();
-                let from = match from {
-                    Some(row) => Some(data.add(row * width * LANES)),
-                    None => None,
-                };
-                row::<S, T, R>(shape, patch.add(to), from, read);
-            }
-        }
-    }
-
-    /// Copies a run of voxels, as their reader sees them, in f32.
-    ///
-    /// # Safety
-    /// As for [`Simd`]; `to` must have room for the voxels, which must be in the block.
-    #[inline(always)]
-    unsafe fn widen<S: Simd>(&self, sample: usize, voxels: std::ops::Range<usize>, to: *mut f32) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            match &self.norm {
-                None => self.widen_read::<S, _>(sample, voxels, to, &AsStored),
-                Some(norm) => self.widen_read::<S, _>(sample, voxels, to, &norm.affine::<S>(sample)),
-            }
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn widen_read<S: Simd, R: Read<S, T>>(
-        &self,
-        sample: usize,
-        voxels: std::ops::Range<usize>,
-        to: *mut f32,
-        read: &R,
-    ) {
-        // SAFETY: passed on to the caller.
-        unsafe {
-            let from = self.data.0.add(sample * self.sample_stride + voxels.start * LANES);
-            for i in 0..voxels.len() {
-                S::store(to.add(i * LANES), read.read(T::load::<S>(from.add(i * LANES))));
-            }
-        }
-    }
-}
-
 /// The blocks of one or several sources, in order, as they are stored.
 pub(crate) enum Blocks {
     F32(Vec<SourceBlock<f32>>),
@@ -270,7 +106,7 @@ impl Blocks {
     /// [`SourceBlock::gather`] of one of the blocks.
     ///
     /// # Safety
-    /// As there.
+    /// [`SourceBlock::gather`]'s contract, for that block.
     #[inline(always)]
     pub(crate) unsafe fn gather<S: Simd>(
         &self,
@@ -280,7 +116,7 @@ impl Blocks {
         first: [usize; 2],
         patch: *mut f32,
     ) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: this function's contract is that of the call; the index is checked.
         unsafe {
             match self {
                 Blocks::F32(blocks) => blocks[block].gather::<S>(shape, sample, first, patch),
@@ -289,16 +125,16 @@ impl Blocks {
         }
     }
 
-    /// Where a block of a sample lies, if readers see it in f32 and as it is stored.
+    /// The address of a block of a sample, if readers see it in f32 and as it is stored.
     ///
     /// # Safety
-    /// The block and the sample must be of the source.
+    /// The block's buffer is as [`SourceBlock::data`] says, and `sample` is one of its samples.
     #[inline(always)]
     pub(crate) unsafe fn as_f32(&self, block: usize, sample: usize) -> Option<*const f32> {
         match self {
             Blocks::F32(blocks) if blocks[block].norm.is_none() => {
                 let block = &blocks[block];
-                // SAFETY: passed on to the caller.
+                // SAFETY: the sample is one of the block's, as this function's contract says, so it begins in its buffer.
                 Some(unsafe { block.data.add(sample * block.sample_stride).0.cast_const() })
             }
             _ => None,
@@ -308,7 +144,7 @@ impl Blocks {
     /// [`SourceBlock::widen`] of one of the blocks.
     ///
     /// # Safety
-    /// As there.
+    /// [`SourceBlock::widen`]'s contract, for that block.
     #[inline(always)]
     pub(crate) unsafe fn widen<S: Simd>(
         &self,
@@ -317,7 +153,7 @@ impl Blocks {
         voxels: std::ops::Range<usize>,
         to: *mut f32,
     ) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: this function's contract is that of the call; the index is checked.
         unsafe {
             match self {
                 Blocks::F32(blocks) => blocks[block].widen::<S>(sample, voxels, to),
@@ -335,49 +171,10 @@ pub(crate) enum Source {
     Image(ImageSource),
 }
 
-/// Fills one row of a patch.
-///
-/// # Safety
-/// `to` must have room for a row of the shape; `from` must be a row of the source.
-#[inline(always)]
-unsafe fn row<S: Simd, T: Element, R: Read<S, T>>(
-    shape: &PatchShape,
-    to: *mut f32,
-    from: Option<*const T>,
-    read: &R,
-) {
-    let (step, columns, width) = (shape.step[2], shape.columns, shape.source[2] as isize);
-    for phase in 0..step {
-        // Column c of a phase is at the place c · step + phase + low of the source; those inside are `inside`.
-        let place = |column: usize| (column * step + phase) as isize + shape.low[2];
-        // SAFETY: columns are those of the phase, places are checked against the width.
-        unsafe {
-            let to = to.add(phase * columns * LANES);
-            let Some(from) = from else {
-                for column in 0..columns {
-                    S::store(to.add(column * LANES), S::zero());
-                }
-                continue;
-            };
-            let first = (0..columns).find(|column| place(*column) >= 0).unwrap_or(columns);
-            let end = (first..columns).rev().find(|column| place(*column) < width).map_or(first, |c| c + 1);
-            for column in 0..first {
-                S::store(to.add(column * LANES), S::zero());
-            }
-            for column in first..end {
-                let v = T::load::<S>(from.add(place(column) as usize * LANES));
-                S::store(to.add(column * LANES), read.read(v));
-            }
-            for column in end..columns {
-                S::store(to.add(column * LANES), S::zero());
-            }
-        }
-    }
-}
-
-/// An image `[N][C][D][H][W]` as a source: its few channels side by side, filled up with zeroes to `lanes` of the shape.
+/// An image as a source: its few channels side by side, padded with zeroes to `lanes` of the shape.
 #[derive(Clone, Copy)]
 pub(crate) struct ImageSource {
+    /// `[sample][channel][voxel]`
     pub(crate) data: Ptr<f32>,
     pub(crate) channels: usize,
     pub(crate) voxels: usize,
@@ -387,7 +184,8 @@ impl ImageSource {
     /// Gathers the patch whose first position is `first` (depth, height).
     ///
     /// # Safety
-    /// `patch` must have room for a block of the shape, and the image must be the grid's source.
+    /// The image is as its fields say, with the extent of the shape's source, and initialised; `sample` is one of its
+    /// samples. `patch` is valid for writes of [`PatchShape::block`] floats.
     #[inline(always)]
     pub(crate) unsafe fn gather(
         &self,
@@ -399,7 +197,8 @@ impl ImageSource {
         let width = shape.source[2] as isize;
         let (step, columns, lanes) = (shape.step[2], shape.columns, shape.lanes);
         for (to, from) in shape.rows_read(first) {
-            // SAFETY: the row is inside the source, columns are checked, and the patch is as large as its shape says.
+            // SAFETY: `rows_read` yields rows of the source and places of rows below `PatchShape::block`; lanes are below
+            // those of the shape and the channels of the image, and columns are checked against the width.
             unsafe {
                 let to = patch.add(to);
                 to.write_bytes(0, shape.row());

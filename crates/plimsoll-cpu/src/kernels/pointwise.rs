@@ -6,9 +6,9 @@ use crate::simd::{Element, LANES, Simd};
 /// Elements of a task.
 const CHUNK: usize = 1 << 15;
 
-/// What is done with two elements (for [`Op::Leaky`] the second is not read).
+/// What is done with two elements (for [`Function::Leaky`] the second is not read).
 #[derive(Clone, Copy)]
-pub(crate) enum Op {
+pub(crate) enum Function {
     /// a + b
     Add,
     /// lrelu(a)
@@ -17,9 +17,9 @@ pub(crate) enum Op {
     LeakyGrad(f32),
 }
 
-/// result = op(a, b), over `count` stored elements. Any of the operands may be in the result's place.
+/// result = function(a, b), over `count` stored elements each. The result may alias any of the operands.
 pub(crate) struct Pointwise<T> {
-    pub(crate) op: Op,
+    pub(crate) function: Function,
     pub(crate) a: Ptr<T>,
     pub(crate) b: Ptr<T>,
     pub(crate) result: Ptr<T>,
@@ -35,15 +35,16 @@ impl<T: Element> Kernel for Pointwise<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let end = self.count.min((task + 1) * CHUNK);
         let mut place = task * CHUNK;
-        // SAFETY: places are below the count; tasks write disjoint ones, each after it is read.
+        // SAFETY: places, and sixteen elements from them on where these are read at a time, are below `count`; tasks write
+        // disjoint ones, each after it is read.
         unsafe {
             while place + LANES <= end {
                 let a = T::load::<S>(self.a.0.add(place));
                 let b = || T::load::<S>(self.b.0.add(place));
-                let value = match self.op {
-                    Op::Add => S::add(a, b()),
-                    Op::Leaky(slope) => S::leaky(a, S::splat(slope)),
-                    Op::LeakyGrad(slope) => S::where_positive(b(), a, S::mul(a, S::splat(slope))),
+                let value = match self.function {
+                    Function::Add => S::add(a, b()),
+                    Function::Leaky(slope) => S::leaky(a, S::splat(slope)),
+                    Function::LeakyGrad(slope) => S::where_positive(b(), a, S::mul(a, S::splat(slope))),
                 };
                 T::store::<S>(self.result.0.add(place), value);
                 place += LANES;
@@ -51,10 +52,10 @@ impl<T: Element> Kernel for Pointwise<T> {
             for place in place..end {
                 let a = (*self.a.0.add(place)).to_f32();
                 let b = || (*self.b.0.add(place)).to_f32();
-                let value = match self.op {
-                    Op::Add => a + b(),
-                    Op::Leaky(slope) => a * if a > 0.0 { 1.0 } else { slope },
-                    Op::LeakyGrad(slope) => a * if b() > 0.0 { 1.0 } else { slope },
+                let value = match self.function {
+                    Function::Add => a + b(),
+                    Function::Leaky(slope) => a * if a > 0.0 { 1.0 } else { slope },
+                    Function::LeakyGrad(slope) => a * if b() > 0.0 { 1.0 } else { slope },
                 };
                 *self.result.0.add(place) = T::from_f32(value);
             }
@@ -64,11 +65,12 @@ impl<T: Element> Kernel for Pointwise<T> {
 
 /// The sum of each channel of features over samples and voxels.
 pub(crate) struct FeatureSums<T> {
+    /// `[sample][block][voxel][16]`
     pub(crate) data: Ptr<T>,
     pub(crate) batch: usize,
     pub(crate) blocks: usize,
     pub(crate) voxels: usize,
-    /// `[block][16]`
+    /// `[block][16]`, of as many blocks as hold the channels.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -81,10 +83,10 @@ impl<T: Element> Kernel for FeatureSums<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let mut total = [0.0f64; LANES];
         for sample in 0..self.batch {
-            // SAFETY: the block is one of the tensor's.
+            // SAFETY: `task` is below the number of blocks and `sample` below that of samples.
             let block = unsafe { self.data.0.add((sample * self.blocks + task) * self.voxels * LANES) };
             for first in (0..self.voxels).step_by(1024) {
-                // SAFETY: voxels are the block's.
+                // SAFETY: the block has `voxels` voxels of sixteen elements.
                 let sum = unsafe {
                     let mut sum = S::zero();
                     for voxel in first..self.voxels.min(first + 1024) {
@@ -98,19 +100,20 @@ impl<T: Element> Kernel for FeatureSums<T> {
             }
         }
         for (lane, total) in total.into_iter().enumerate() {
-            // SAFETY: the result has sixteen lanes for each block.
+            // SAFETY: the result has sixteen lanes for each block; each task writes its own.
             unsafe { *self.result.0.add(task * LANES + lane) = total as f32 };
         }
     }
 }
 
-/// The sum of each channel of an image over samples and voxels; zero for the lanes that fill up the last block.
+/// The sum of each channel of an image over samples and voxels; zero for the padding lanes of the last block.
 pub(crate) struct ImageSums {
+    /// `[sample][channel][voxel]`
     pub(crate) data: Ptr<f32>,
     pub(crate) batch: usize,
     pub(crate) channels: usize,
     pub(crate) voxels: usize,
-    /// `[block][16]`
+    /// `[block][16]`, of as many blocks as hold the channels.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -124,7 +127,7 @@ impl Kernel for ImageSums {
         let mut total = 0.0f64;
         let samples = if task < self.channels { self.batch } else { 0 };
         for sample in 0..samples {
-            // SAFETY: the plane is one of the image's.
+            // SAFETY: `task` is a channel where there are samples to sum, and a channel has `voxels` voxels.
             unsafe {
                 add_plane(
                     self.data.0.add((sample * self.channels + task) * self.voxels),
@@ -133,7 +136,7 @@ impl Kernel for ImageSums {
                 );
             }
         }
-        // SAFETY: the result has sixteen lanes for each block.
+        // SAFETY: tasks are the lanes of whole blocks, which the result has; each task writes its own.
         unsafe { *self.result.0.add(task) = total as f32 };
     }
 }
@@ -144,7 +147,7 @@ pub(crate) struct RunningSums {
     pub(crate) data: Ptr<f32>,
     pub(crate) channels: usize,
     pub(crate) voxels: usize,
-    /// `[channel]`
+    /// `[channel]`, which is added to.
     pub(crate) totals: Ptr<f64>,
 }
 
@@ -155,7 +158,7 @@ impl Kernel for RunningSums {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        // SAFETY: the plane is one of the image's, and the total the task's own.
+        // SAFETY: `task` is a channel, which has `voxels` voxels, and a total of its own.
         unsafe { add_plane(self.data.0.add(task * self.voxels), self.voxels, &mut *self.totals.0.add(task)) };
     }
 }
@@ -166,13 +169,13 @@ const SUMMED: usize = 8192;
 /// Adds the voxels of a plane to a total.
 ///
 /// # Safety
-/// There must be so many.
+/// `plane` is aligned and valid for reads of `voxels` floats, which are initialised.
 #[inline(always)]
 unsafe fn add_plane(plane: *const f32, voxels: usize, total: &mut f64) {
     for first in (0..voxels).step_by(SUMMED) {
         let mut sums = [0.0f64; LANES];
         for voxel in first..voxels.min(first + SUMMED) {
-            // SAFETY: passed on to the caller.
+            // SAFETY: `voxel < voxels`, of which the plane has as many as this function's contract says.
             sums[voxel % LANES] += f64::from(unsafe { *plane.add(voxel) });
         }
         *total += sums.iter().sum::<f64>();

@@ -1,15 +1,17 @@
-//! Weights turned round, from outputs of inputs to inputs of outputs, for convolutions that run backwards.
+//! Transposed weights, with inputs as outputs and outputs as inputs, for transposed convolutions.
 
 use crate::kernel::{Kernel, Ptr};
+use crate::layout::{Lanes, WeightBlocks};
 use crate::simd::{LANES, Simd};
-use crate::weight_blocks::{Lanes, WeightBlocks};
 
+/// Transposes weights between features, both `[output block][reach][tap][input][16]` as their [`WeightBlocks`] say.
 pub(crate) struct TransposeWeights {
     pub(crate) weights: Ptr<f32>,
     pub(crate) blocks: WeightBlocks,
-    pub(crate) turned: Ptr<f32>,
-    /// Of the turned weights, whose outputs are the inputs that are wanted.
-    pub(crate) turned_blocks: WeightBlocks,
+    /// The result.
+    pub(crate) transposed: Ptr<f32>,
+    /// Of the transposed weights, whose outputs are the inputs that are wanted.
+    pub(crate) transposed_blocks: WeightBlocks,
     /// The first block of inputs that is wanted.
     pub(crate) first: usize,
     pub(crate) taps: usize,
@@ -17,19 +19,24 @@ pub(crate) struct TransposeWeights {
 
 impl Kernel for TransposeWeights {
     fn tasks(&self) -> usize {
-        self.turned_blocks.out_blocks() * self.turned_blocks.reach
+        self.transposed_blocks.out_blocks() * self.transposed_blocks.reach
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        let (blocks, turned) = (&self.blocks, &self.turned_blocks);
-        let (wanted, at) = (task / turned.reach, task % turned.reach);
+        let (blocks, transposed) = (&self.blocks, &self.transposed_blocks);
+        let (wanted, at) = (task / transposed.reach, task % transposed.reach);
         let tap = blocks.tap();
-        // SAFETY: both buffers have as many weights for each pair of blocks and tap; tasks write disjoint pairs.
+        // Else the pairs of one would not be those of the other.
+        assert_eq!(tap, transposed.tap(), "weights between features have as many inputs either way");
+        // SAFETY: both buffers have `taps` · `tap` weights for each pair of blocks: `task` is one of the result's, and
+        // `pair` one of the weights'. Tasks write disjoint pairs.
         unsafe {
-            let to =
-                std::slice::from_raw_parts_mut(self.turned.0.add(task * self.taps * tap), self.taps * tap);
-            let Some(pair) = blocks.pair(turned.first[wanted] + at, self.first + wanted) else {
+            let to = std::slice::from_raw_parts_mut(
+                self.transposed.0.add(task * self.taps * tap),
+                self.taps * tap,
+            );
+            let Some(pair) = blocks.pair(transposed.first[wanted] + at, self.first + wanted) else {
                 to.fill(0.0);
                 return;
             };
@@ -37,8 +44,8 @@ impl Kernel for TransposeWeights {
                 std::slice::from_raw_parts(self.weights.0.add(pair * self.taps * tap), self.taps * tap);
             for (from, to) in from.chunks_exact(tap).zip(to.chunks_exact_mut(tap)) {
                 match blocks.lanes {
-                    Lanes::Own(width) => turn_groups(from, to, width),
-                    _ => turn_square(from, to),
+                    Lanes::Own(width) => transpose_groups(from, to, width),
+                    _ => transpose_square(from, to),
                 }
             }
         }
@@ -47,7 +54,7 @@ impl Kernel for TransposeWeights {
 
 /// From `[16 in][16 out]` to `[16 out][16 in]`.
 #[inline(always)]
-fn turn_square(from: &[f32], to: &mut [f32]) {
+fn transpose_square(from: &[f32], to: &mut [f32]) {
     for i in 0..LANES {
         for o in 0..LANES {
             to[o * LANES + i] = from[i * LANES + o];
@@ -57,7 +64,7 @@ fn turn_square(from: &[f32], to: &mut [f32]) {
 
 /// From `[in of a group][16 out]` to `[out of a group][16 in]`.
 #[inline(always)]
-fn turn_groups(from: &[f32], to: &mut [f32], width: usize) {
+fn transpose_groups(from: &[f32], to: &mut [f32], width: usize) {
     for (i, o) in (0..width).flat_map(|i| (0..LANES).map(move |o| (i, o))) {
         to[o % width * LANES + o / width * width + i] = from[i * LANES + o];
     }

@@ -5,33 +5,34 @@
 
 use plimsoll_graph::ops::{Activation, VoxelSum};
 
-use super::loss::Voxels;
+use super::voxels::Voxels;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd, exp::exp};
 
-type Lanes = [f32; LANES];
+type LaneArray = [f32; LANES];
 
 /// One class of sixteen voxels.
 pub(crate) struct ClassLanes<'a> {
     pub(crate) class: usize,
     /// Whether it is the voxel's label.
     pub(crate) here: [bool; LANES],
-    pub(crate) p: &'a Lanes,
+    pub(crate) p: &'a LaneArray,
     /// 1 − p.
-    pub(crate) rest: &'a Lanes,
-    pub(crate) logits: Lanes,
+    pub(crate) rest: &'a LaneArray,
+    pub(crate) logits: LaneArray,
     /// The largest logit of the voxel, and the sum of exponentials relative to it.
-    pub(crate) top: &'a Lanes,
-    pub(crate) total: &'a Lanes,
+    pub(crate) top: &'a LaneArray,
+    pub(crate) total: &'a LaneArray,
 }
 
 /// Writes 1 − p of `[class][16]` probabilities; returns the most probable class of each voxel.
 ///
 /// # Safety
-/// Both must have room for all classes.
+/// Both are aligned and do not overlap; `p` is valid for reads and `rest` for writes of `classes` · 16 floats. `p` is
+/// initialised.
 #[inline(always)]
 pub(crate) unsafe fn complements(classes: usize, p: *const f32, rest: *mut f32) -> [usize; LANES] {
-    // SAFETY: passed on to the caller.
+    // SAFETY: both have sixteen floats for each class, as this function's contract says.
     let (p, rest) = unsafe {
         (
             std::slice::from_raw_parts(p, classes * LANES),
@@ -83,7 +84,7 @@ impl ClassLanes<'_> {
 
     /// For a logit x, or −x where the class is not the label: the sigmoid of −x and log(1 + e⁻ˣ).
     #[inline(always)]
-    fn sigmoid(&self) -> (Lanes, Lanes) {
+    fn sigmoid(&self) -> (LaneArray, LaneArray) {
         let mut x = [0.0; LANES];
         let mut minus = [0.0; LANES];
         for i in 0..LANES {
@@ -101,7 +102,7 @@ impl ClassLanes<'_> {
 
     /// What a sum is of.
     #[inline(always)]
-    pub(crate) fn value(&self, sum: &VoxelSum) -> Lanes {
+    pub(crate) fn value(&self, sum: &VoxelSum) -> LaneArray {
         let mut value = [0.0; LANES];
         match *sum {
             VoxelSum::Squares => {
@@ -126,7 +127,7 @@ impl ClassLanes<'_> {
                 for i in 0..LANES {
                     value[i] = match self.here[i] {
                         true => pos_weight * self.minus_log(i),
-                        // A p of at most one half has a logarithm of 1 − p that is exact without further ado.
+                        // Where p is at most one half, `ln_1p` of −p is exact enough.
                         false if self.p[i] > 0.5 => -self.rest[i].ln(),
                         false => -(-self.p[i]).ln_1p(),
                     };
@@ -144,7 +145,7 @@ impl ClassLanes<'_> {
 
     /// Adds `factor` times the derivatives: p times that by p, and that by the logit.
     #[inline(always)]
-    fn add_slopes(&self, sum: &VoxelSum, factor: f32, by_p: &mut Lanes, direct: &mut Lanes) {
+    fn add_slopes(&self, sum: &VoxelSum, factor: f32, by_p: &mut LaneArray, direct: &mut LaneArray) {
         match *sum {
             VoxelSum::Squares => {
                 for (by_p, p) in by_p.iter_mut().zip(self.p) {
@@ -188,12 +189,13 @@ pub(crate) struct TermGrad {
     pub(crate) voxels: Voxels,
     /// The terms of voxels.
     pub(crate) sums: Vec<VoxelSum>,
-    /// `[N][class][3]`: derivatives by Σpt, Σp and Σp², with all weights.
+    /// `[sample][class][3]`: derivatives by Σpt, Σp and Σp², with all weights.
     pub(crate) slopes: Ptr<f32>,
     /// `[class]`: the factor of (p − t) where the class is the label; then `[sum][class]`: factors of terms.
     pub(crate) factors: Ptr<f32>,
-    /// See [`TermGrad::per_thread`].
+    /// Per thread: [`TermGrad::per_thread`] floats.
     pub(crate) scratch: Ptr<f32>,
+    /// Like the logits, which it may alias.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -212,12 +214,14 @@ impl Kernel for TermGrad {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let classes = self.voxels.classes;
-        // SAFETY: each thread has scratch of its own. Tasks write disjoint voxels; where the result takes the place of
-        // the logits, all classes of a group are read before the first is written.
+        // SAFETY: scratch has a part for `thread`, `[4][class][16]`, of which no two parts overlap. Classes and labels
+        // that index tables are below `classes`, `k` is below the number of sums, and the sample below `batch`, since
+        // `task < tasks`. Tasks write disjoint voxels; where the result aliases the logits, all classes of a group are read
+        // before the first is written.
         unsafe {
             let place = |k: usize| self.scratch.0.add((thread * 4 + k) * classes * LANES);
             let [p, rest, by_p, direct] = [0, 1, 2, 3].map(place);
-            let lanes = |from: *mut f32, class: usize| &mut *from.add(class * LANES).cast::<Lanes>();
+            let lanes = |from: *mut f32, class: usize| &mut *from.add(class * LANES).cast::<LaneArray>();
             let slopes = self.slopes.0.add(self.voxels.sample(task) * classes * 3);
             self.voxels.for_each_group(task, |group| {
                 let (top, total) = self.voxels.softmax(task, group, p);

@@ -9,8 +9,9 @@ pub(crate) struct Avx2;
 
 type V = (__m256, __m256);
 
-// SAFETY (all blocks): reached only after AVX2 and FMA were detected; the caller vouches for sixteen elements behind a pointer,
-// and the loads and stores used take any alignment.
+// SAFETY (all blocks): the contracts of `Simd` say that the machine has AVX2 and FMA, which are the features of all
+// intrinsics used here, and that pointers are valid for sixteen elements, which is what the loads and stores touch. They
+// take any alignment.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one comment for the whole impl")]
 impl Simd for Avx2 {
     type V = V;
@@ -124,9 +125,13 @@ impl Simd for Avx2 {
     }
 }
 
+/// [`Simd::call`].
+///
+/// # Safety
+/// [`Body::run`]'s contract, for [`Avx2`].
 #[target_feature(enable = "avx2,fma")]
 #[inline(never)]
 unsafe fn call<B: Body>(body: B) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: this function's contract is that of the call.
     unsafe { body.run::<Avx2>() }
 }

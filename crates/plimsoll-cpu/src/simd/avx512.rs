@@ -7,8 +7,9 @@ use super::{Body, LANES, Simd};
 #[derive(Clone, Copy)]
 pub(crate) struct Avx512;
 
-// SAFETY (all blocks): reached only after AVX-512 F, BW, DQ and VL were detected; the caller vouches for sixteen elements behind
-// a pointer, and the loads and stores used take any alignment.
+// SAFETY (all blocks): the contracts of `Simd` say that the machine has AVX-512 F, BW, DQ and VL, which are the features of
+// all intrinsics used here, and that pointers are valid for sixteen elements, which is what the loads and stores touch.
+// They take any alignment.
 #[allow(clippy::undocumented_unsafe_blocks, reason = "one comment for the whole impl")]
 impl Simd for Avx512 {
     type V = __m512;
@@ -111,9 +112,13 @@ fn first(count: usize) -> __mmask16 {
     if count >= LANES { __mmask16::MAX } else { (1 << count) - 1 }
 }
 
+/// [`Simd::call`].
+///
+/// # Safety
+/// [`Body::run`]'s contract, for [`Avx512`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 #[inline(never)]
 unsafe fn call<B: Body>(body: B) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: this function's contract is that of the call.
     unsafe { body.run::<Avx512>() }
 }

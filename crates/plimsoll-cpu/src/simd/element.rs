@@ -24,12 +24,22 @@ impl Bf16 {
 
 /// A stored element of features.
 ///
-/// # Safety
-/// Pointers must be good for sixteen elements; the instruction set of `S` must be there.
+/// All vector functions need what [`Simd`] says of those of `S`: that the machine has the instruction set.
 pub(crate) trait Element: Copy + Send + Sync + 'static {
+    /// Reads sixteen elements.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`; `p` is valid for reads of sixteen elements, with any alignment.
     unsafe fn load<S: Simd>(p: *const Self) -> S::V;
+    /// Writes sixteen elements.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`; `p` is valid for writes of sixteen elements, with any alignment.
     unsafe fn store<S: Simd>(p: *mut Self, v: S::V);
     /// What would be read back after storing.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`.
     unsafe fn round<S: Simd>(v: S::V) -> S::V;
     fn from_f32(x: f32) -> Self;
     fn to_f32(self) -> f32;
@@ -38,12 +48,12 @@ pub(crate) trait Element: Copy + Send + Sync + 'static {
 impl Element for f32 {
     #[inline(always)]
     unsafe fn load<S: Simd>(p: *const f32) -> S::V {
-        // SAFETY: passed on to the caller.
+        // SAFETY: `Element::load` asks for what `Simd::load` does.
         unsafe { S::load(p) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(p: *mut f32, v: S::V) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: `Element::store` asks for what `Simd::store` does.
         unsafe { S::store(p, v) }
     }
     #[inline(always)]
@@ -61,18 +71,18 @@ impl Element for f32 {
 impl Element for Bf16 {
     #[inline(always)]
     unsafe fn load<S: Simd>(p: *const Bf16) -> S::V {
-        // SAFETY: passed on to the caller; `Bf16` is a transparent `u16`.
+        // SAFETY: `Bf16` is a transparent `u16`, so `Element::load` asks for what `Simd::load_bf16` does.
         unsafe { S::load_bf16(p.cast()) }
     }
     #[inline(always)]
     unsafe fn store<S: Simd>(p: *mut Bf16, v: S::V) {
-        // SAFETY: as in `load`.
+        // SAFETY: `Bf16` is a transparent `u16`, so `Element::store` asks for what `Simd::store_bf16` does.
         unsafe { S::store_bf16(p.cast(), v) }
     }
     #[inline(always)]
     unsafe fn round<S: Simd>(v: S::V) -> S::V {
         let mut stored = [0u16; super::LANES];
-        // SAFETY: the array has sixteen elements.
+        // SAFETY: the array has sixteen elements; the machine has the instruction set, as `Element::round` asks.
         unsafe {
             S::store_bf16(stored.as_mut_ptr(), v);
             S::load_bf16(stored.as_ptr())

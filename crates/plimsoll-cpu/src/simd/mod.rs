@@ -1,7 +1,7 @@
 //! Sixteen f32 lanes, on whatever the machine has.
 //!
-//! Kernels are written once, over this trait, and compiled for each level; which one runs is decided when the program starts.
-//! A vector is always sixteen lanes wide, one block of channels: one register with AVX-512, two with AVX2.
+//! Kernels are written once, over this trait, and compiled for each level; which one runs is decided when the program
+//! starts. A vector is always sixteen lanes wide, one block of channels: one register with AVX-512, two with AVX2.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,11 +21,11 @@ pub(crate) const LANES: usize = 16;
 /// An instruction set that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Whatever the compiler makes of plain loops.
+    /// Plain loops, which the compiler vectorises as it can.
     Portable,
     /// AVX2 and FMA.
     Avx2,
-    /// AVX-512 F, BW, DQ and VL.
+    /// AVX-512 F, BW, DQ and VL, with AVX2 and FMA.
     Avx512,
 }
 
@@ -38,6 +38,8 @@ impl Level {
                 && is_x86_feature_detected!("avx512bw")
                 && is_x86_feature_detected!("avx512dq")
                 && is_x86_feature_detected!("avx512vl")
+                && is_x86_feature_detected!("avx2")
+                && is_x86_feature_detected!("fma")
             {
                 return Level::Avx512;
             }
@@ -83,15 +85,14 @@ pub(crate) trait Body {
     /// Runs it.
     ///
     /// # Safety
-    /// The instruction set of `S` must be there, and whatever the body itself asks for.
+    /// The machine has the instruction set of `S`, and what the body's type asks for in its documentation holds.
     unsafe fn run<S: Simd>(self);
 }
 
 /// Sixteen lanes of f32 and what kernels do with them.
 ///
-/// # Safety
-/// All functions need the instruction set to be there; they are called from inside [`Level`]'s entry points only, which are
-/// reached after detection. Pointers must be good for sixteen elements; no alignment is needed.
+/// Every function may be called only where the machine has the instruction set of `Self`, which
+/// [`Machine::launch`](crate::kernel::Machine::launch) sees to for whole kernels. Pointers need no alignment.
 pub(crate) trait Simd: Copy + Send + Sync + 'static {
     /// Sixteen lanes.
     type V: Copy;
@@ -104,43 +105,104 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
 
     /// Runs a body as a function of its own, compiled for this instruction set: for bodies that are too large to be
     /// inlined into one another by the dozen.
+    ///
+    /// # Safety
+    /// [`Body::run`]'s contract, for this instruction set.
     unsafe fn call<B: Body>(body: B);
 
+    /// All lanes zero.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn zero() -> Self::V;
+    /// All lanes x.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn splat(x: f32) -> Self::V;
+    /// Reads sixteen elements.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `p` is valid for reads of sixteen elements.
     unsafe fn load(p: *const f32) -> Self::V;
+    /// Writes sixteen elements.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `p` is valid for writes of sixteen elements.
     unsafe fn store(p: *mut f32, v: Self::V);
     /// a · b + c, rounded once where the machine can.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// a + b
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
+    /// a − b
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
+    /// a · b
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     /// Lane by lane, `a` where x > 0, else `b`.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn where_positive(x: Self::V, a: Self::V, b: Self::V) -> Self::V;
-    /// Lane i of the result is lane `from[i]` of v, which must be in the same half.
+    /// Lane i of the result is lane `from[i]` of v, which must be below sixteen and in the same half as i.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn pick(v: Self::V, from: &[i32; LANES]) -> Self::V;
     /// Lane by lane, `a` where x < y, else `b`.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn where_less(x: Self::V, y: Self::V, a: Self::V, b: Self::V) -> Self::V;
     /// Lane by lane, the larger.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
     /// Lane by lane, the smaller.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
     /// Widens sixteen bf16.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `p` is valid for reads of sixteen elements.
     unsafe fn load_bf16(p: *const u16) -> Self::V;
     /// Rounds to the nearest bf16, ties to even.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `p` is valid for writes of sixteen elements.
     unsafe fn store_bf16(p: *mut u16, v: Self::V);
 
     /// The leaky ReLU.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     #[inline(always)]
     unsafe fn leaky(x: Self::V, slope: Self::V) -> Self::V {
-        // SAFETY: as for the functions that are called.
+        // SAFETY: the machine has the instruction set, as this function's contract says.
         unsafe { Self::where_positive(x, x, Self::mul(x, slope)) }
     }
 
-    /// The first `count` of at most sixteen elements, then zeroes; the pointer need be good for no more than those.
+    /// The first `count` of at most sixteen elements, then zeroes.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `p` is valid for reads of `count` elements, or sixteen if that is less.
     #[inline(always)]
     unsafe fn load_first(p: *const f32, count: usize) -> Self::V {
-        // SAFETY: passed on to the caller; the array has sixteen lanes.
+        // SAFETY: `p` is read for sixteen elements only if `count` is not less, else for `count`; the array has sixteen.
         unsafe {
             if count >= LANES {
                 return Self::load(p);
@@ -151,10 +213,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
-    /// Stores the first `count` of sixteen lanes; the pointer need be good for no more than those.
+    /// Stores the first `count` of sixteen lanes.
+    ///
+    /// # Safety
+    /// The machine has the instruction set; `p` is valid for writes of `count` elements, or sixteen if that is less.
     #[inline(always)]
     unsafe fn store_first(p: *mut f32, v: Self::V, count: usize) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: `p` is written for sixteen elements only if `count` is not less, else for `count`; the array has sixteen.
         unsafe {
             if count >= LANES {
                 return Self::store(p, v);
@@ -164,10 +229,13 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
     }
 
     /// The lanes, in order.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
     #[inline(always)]
     unsafe fn to_array(v: Self::V) -> [f32; LANES] {
         let mut lanes = [0.0; LANES];
-        // SAFETY: the array has sixteen lanes.
+        // SAFETY: the array has sixteen elements; the machine has the instruction set, as this function's contract says.
         unsafe { Self::store(lanes.as_mut_ptr(), v) };
         lanes
     }

@@ -16,7 +16,7 @@ fn zip(a: V, b: V, f: impl Fn(f32, f32) -> f32) -> V {
     r
 }
 
-// SAFETY (all functions): nothing but reads and writes through pointers that the caller vouches for.
+// Every machine has this instruction set; all that functions ask for is that pointers are valid.
 impl Simd for Portable {
     type V = V;
     const TILE_BLOCKS: usize = 1;
@@ -25,7 +25,7 @@ impl Simd for Portable {
 
     #[inline(always)]
     unsafe fn call<B: Body>(body: B) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: `Simd::call` asks for what `call` does.
         unsafe { call(body) }
     }
     #[inline(always)]
@@ -38,12 +38,12 @@ impl Simd for Portable {
     }
     #[inline(always)]
     unsafe fn load(p: *const f32) -> V {
-        // SAFETY: the caller vouches for sixteen elements; an array of f32 has the alignment of one.
+        // SAFETY: `Simd::load` asks for sixteen elements, which are the size of `V`.
         unsafe { p.cast::<V>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store(p: *mut f32, v: V) {
-        // SAFETY: as in `load`.
+        // SAFETY: `Simd::store` asks for sixteen elements, which are the size of `V`.
         unsafe { p.cast::<V>().write_unaligned(v) }
     }
     #[inline(always)]
@@ -98,7 +98,7 @@ impl Simd for Portable {
     unsafe fn load_bf16(p: *const u16) -> V {
         let mut r = [0.0; LANES];
         for (i, r) in r.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for sixteen elements.
+            // SAFETY: `i < 16`, and `Simd::load_bf16` asks for sixteen elements.
             *r = Bf16(unsafe { p.add(i).read_unaligned() }).to_f32();
         }
         r
@@ -106,14 +106,18 @@ impl Simd for Portable {
     #[inline(always)]
     unsafe fn store_bf16(p: *mut u16, v: V) {
         for (i, v) in v.into_iter().enumerate() {
-            // SAFETY: the caller vouches for sixteen elements.
+            // SAFETY: `i < 16`, and `Simd::store_bf16` asks for sixteen elements.
             unsafe { p.add(i).write_unaligned(Bf16::from_f32(v).0) };
         }
     }
 }
 
+/// [`Simd::call`].
+///
+/// # Safety
+/// [`Body::run`]'s contract, for [`Portable`].
 #[inline(never)]
 unsafe fn call<B: Body>(body: B) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: this function's contract is that of the call.
     unsafe { body.run::<Portable>() }
 }

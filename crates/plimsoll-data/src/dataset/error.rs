@@ -1,4 +1,4 @@
-//! What can be wrong with a data set before any image is read.
+//! Errors of a data set that are found before any image is read.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,33 +11,33 @@ pub enum DatasetError {
     /// There is no such folder.
     #[error("{path} is not a folder")]
     NotAFolder {
-        /// What was named.
+        /// The path that was given.
         path: PathBuf,
     },
-    /// The folder does not describe itself.
+    /// The folder has no description.
     #[error("{folder} has no dataset.json")]
     NoDatasetJson {
         /// The folder.
         folder: PathBuf,
     },
-    /// The system refused.
+    /// The operating system reported an error.
     #[error("cannot {action} {path}")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was attempted.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// The description is far larger than any description.
+    /// The description is implausibly large.
     #[error("{path} has {found} bytes; a description of a data set has at most {most}")]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Its length.
         found: u64,
-        /// What is read at most.
+        /// The largest length that is read.
         most: u64,
     },
     /// The description is not JSON, or an entry has the wrong type.
@@ -45,7 +45,7 @@ pub enum DatasetError {
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The parser's message with the position.
         problem: serde_json::Error,
     },
     /// The description lacks an entry.
@@ -61,13 +61,13 @@ pub enum DatasetError {
     ChannelNumbers {
         /// The file.
         path: PathBuf,
-        /// The numbers as they stand there.
+        /// The numbers found.
         found: String,
     },
-    /// Images of this kind are not read.
+    /// Images of this format are not supported.
     #[error("{path}: images that end in `{found}` are not supported")]
     FileEnding {
-        /// The file that says so.
+        /// The file that specifies the ending.
         path: PathBuf,
         /// The ending.
         found: String,
@@ -96,7 +96,7 @@ pub enum DatasetError {
         /// The file.
         path: PathBuf,
     },
-    /// A value is missing, or there twice.
+    /// The values are not consecutive.
     #[error("{path}: the label `{name}` has the value {found} where {expected} would come next")]
     NotConsecutive {
         /// The file.
@@ -105,7 +105,7 @@ pub enum DatasetError {
         name: String,
         /// Its value.
         found: u64,
-        /// The value that it would have without gaps or repetitions.
+        /// The next consecutive value.
         expected: u64,
     },
     /// The value of "ignore" is not the one after the last class.
@@ -115,25 +115,25 @@ pub enum DatasetError {
         path: PathBuf,
         /// Its value.
         found: u64,
-        /// The value that it must have.
+        /// The required value.
         expected: u64,
     },
-    /// More classes than a byte can tell apart.
+    /// More classes than a byte can represent.
     #[error("{path} has {found} classes; at most {most} are supported")]
     TooManyClasses {
         /// The file.
         path: PathBuf,
-        /// How many there are, with the background.
+        /// The number of classes, background included.
         found: usize,
-        /// How many there may be.
+        /// The largest supported number.
         most: usize,
     },
-    /// There is nothing to train on or to predict.
+    /// There are no images.
     #[error("{folder} has no images that end in `{file_ending}`")]
     NoCases {
-        /// The folder that was looked through.
+        /// The folder that was searched.
         folder: PathBuf,
-        /// What images end in.
+        /// The file ending of images.
         file_ending: String,
     },
     /// A file of a case is missing.
@@ -145,19 +145,19 @@ pub enum DatasetError {
         channel: usize,
         /// The name of the channel.
         name: String,
-        /// The file that should be there.
+        /// The missing file.
         path: PathBuf,
-        /// How many more files of channels are missing.
+        /// The number of other channel files that are missing.
         others: usize,
     },
-    /// A case has a file that no channel is for.
+    /// A case has a file for a channel that does not exist.
     #[error("{path} is for channel {found}, but there are only {channels} channels, numbered from 0")]
     ExtraChannel {
         /// The file.
         path: PathBuf,
         /// The number in its name.
         found: usize,
-        /// How many channels there are.
+        /// The number of channels.
         channels: usize,
     },
     /// A training case has no label map.
@@ -165,9 +165,9 @@ pub enum DatasetError {
     MissingLabel {
         /// The case.
         case: String,
-        /// The file that should be there.
+        /// The missing file.
         path: PathBuf,
-        /// How many more label maps are missing.
+        /// The number of other label maps that are missing.
         others: usize,
     },
     /// Two cases have the same name.
@@ -178,17 +178,17 @@ pub enum DatasetError {
         /// The name.
         case: String,
     },
-    /// A file among channel files is not named as one.
+    /// A file beside channel files is not named like one.
     #[error(
         "{path} is not named like a channel of a case (CASE_0000{file_ending}), but others beside it are"
     )]
     MixedNames {
         /// The file.
         path: PathBuf,
-        /// What images end in.
+        /// The file ending of images.
         file_ending: String,
     },
-    /// An image that should hold all channels has another number of them.
+    /// An image that should hold all channels has a different number of them.
     #[error("{path} has {found} channels, but {expected} are needed")]
     ChannelCount {
         /// The file.
@@ -208,7 +208,7 @@ fn more(others: usize) -> String {
 }
 
 impl DatasetError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             DatasetError::NotAFolder { .. } => "check the path".into(),

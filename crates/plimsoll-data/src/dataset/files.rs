@@ -1,4 +1,4 @@
-//! The files of cases, by their names.
+//! Finding the files of cases by their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -31,8 +31,8 @@ fn channel_name(id: &str, channel: usize, file_ending: &str) -> String {
 }
 
 impl Folder {
-    /// Lists the files that end in `file_ending`. Hidden files are left out: some systems leave copies of every file
-    /// that start with a dot.
+    /// Lists the files that end in `file_ending`. Hidden files are skipped: some systems leave a dot file beside every
+    /// file.
     pub(crate) fn read(path: &Path, file_ending: &str) -> Result<Folder, DatasetError> {
         let failed = |source: io::Error| DatasetError::Io { path: path.into(), action: "list", source };
         let mut names = Vec::new();
@@ -46,12 +46,12 @@ impl Folder {
         Ok(Folder { path: path.into(), names, file_ending: file_ending.into() })
     }
 
-    /// Names without the ending.
+    /// The names without the ending.
     fn stems(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| name.strip_suffix(self.file_ending.as_str()).unwrap_or(name))
     }
 
-    /// The cases of which this folder has channel files. Files with other names are left out with a warning.
+    /// The cases that this folder has channel files of. Files with other names are skipped with a warning.
     pub(crate) fn channel_cases(
         &self,
         channels: &[Channel],
@@ -126,7 +126,7 @@ impl Folder {
         }
     }
 
-    /// The cases to predict. `alone` says that the one file here was named by itself and is the whole case.
+    /// The cases to predict. With `alone`, the folder's single entry was given as a file and is the whole case.
     pub(crate) fn cases_to_predict(
         &self,
         alone: bool,
@@ -145,7 +145,7 @@ impl Folder {
         let whole = |(stem, name): (&str, &String)| {
             let path = self.path.join(name);
             let id = match split_channel(stem) {
-                // Named by itself, one channel of one: the number is no part of the name.
+                // A single file of a single channel: the channel number is not part of the case's name.
                 Some((id, 0)) if alone && channels.len() == 1 => id,
                 _ => stem,
             };
@@ -159,8 +159,8 @@ fn all_channels_of(path: &Path, channels: usize) -> Vec<ChannelFile> {
     (0..channels).map(|index| ChannelFile { path: path.into(), index }).collect()
 }
 
-/// The cases of a list, sorted by id. An image that is there under its name holds all channels; otherwise its channels
-/// may be in files of their own, as the first version of nnU-Net had it. For training every case needs a label map.
+/// The cases of a list, sorted by id. An image that exists under its listed name holds all channels; otherwise its
+/// channels may be in separate files, as in the first version of nnU-Net. For training every case needs a label map.
 pub(crate) fn listed(
     folder: &Path,
     list: &[Listed],
@@ -209,13 +209,13 @@ pub(crate) fn listed(
             others: absent.len() - 1,
         });
     }
-    let unlabelled: Vec<&Case> =
-        cases.values().filter(|case| case.label.as_ref().is_some_and(|path| !path.is_file())).collect();
-    if let Some(case) = unlabelled.first() {
+    let labels = cases.values().filter_map(|case| Some((case, case.label.as_ref()?)));
+    let missing: Vec<(&Case, &PathBuf)> = labels.filter(|(_, label)| !label.is_file()).collect();
+    if let Some((case, label)) = missing.first() {
         return Err(DatasetError::MissingLabel {
             case: case.id.clone(),
-            path: case.label.clone().unwrap_or_default(),
-            others: unlabelled.len() - 1,
+            path: label.to_path_buf(),
+            others: missing.len() - 1,
         });
     }
     Ok(cases.into_values().collect())

@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 use crate::Normalisation;
 use crate::dataset::{Channel, DatasetError};
 
-/// A Decathlon description lists its cases; a hundred thousand of them fit into this.
+/// The largest description that is read: a Decathlon description of a hundred thousand cases fits.
 const LARGEST: u64 = 32 << 20;
 
-/// The endings of images that are read.
+/// The supported file endings of images.
 const SUPPORTED: [&str; 3] = [".nii.gz", ".nii", ".hdr"];
 
-/// What `dataset.json` says, as far as it matters here.
+/// The entries of `dataset.json` that are used here.
 pub(crate) struct Description {
     pub(crate) path: PathBuf,
     pub(crate) name: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Description {
     raw: Raw,
 }
 
-/// The entries of either layout. Others are for people or for other programs.
+/// The entries of either layout. Others are ignored.
 #[derive(Deserialize)]
 struct Raw {
     name: Option<String>,
@@ -93,7 +93,7 @@ impl Description {
         Ok(numbered.into_iter().map(|(_, name)| channel(name)).collect())
     }
 
-    /// What the names of images end in. The Decathlon does not say, because it is always the same.
+    /// The file ending of images. The Decathlon's is always the same, so its description has none.
     pub(crate) fn file_ending(&self) -> Result<String, DatasetError> {
         let ending = match (&self.raw.file_ending, self.listed_cases()) {
             (Some(ending), _) => ending.clone(),
@@ -108,8 +108,8 @@ impl Description {
         Ok(ending)
     }
 
-    /// The lists of a Decathlon description. nnU-Net's format is told from it by `channel_names`; then lists that are
-    /// left from before a conversion do not count, as they do not for nnU-Net.
+    /// The lists of a Decathlon description. nnU-Net's format is distinguished by `channel_names`; lists that a
+    /// conversion left over are then ignored, as nnU-Net does.
     pub(crate) fn listed_cases(&self) -> Option<ListedCases<'_>> {
         match (&self.raw.channel_names, &self.raw.training) {
             (None, Some(training)) => {
@@ -127,7 +127,7 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {
         return Err(DatasetError::TooLarge { path: path.into(), found, most: LARGEST });
     }
     let mut bytes = Vec::new();
-    // The bound holds even if the file grows meanwhile.
+    // `take` bounds the read even if the file grows meanwhile.
     File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)).map_err(failed)?;
     Ok(bytes)
 }

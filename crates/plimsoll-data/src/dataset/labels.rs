@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 use crate::dataset::DatasetError;
 
-/// The most classes, background among them: labels are bytes, and one more value must be left for "ignore".
+/// The largest number of classes, background included: labels are bytes, and one value must be left for "ignore".
 const MOST_CLASSES: usize = 255;
 
-/// The classes of a data set: the value of a voxel is the index of its class, 0 is the background. One more value,
-/// just after the last class, can mark voxels that nobody annotated.
+/// The classes of a data set: the value of a voxel is the index of its class, 0 is the background. The value after the
+/// last class can mark voxels to be ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Labels {
     names: Vec<String>,
@@ -24,7 +24,7 @@ impl Labels {
         &self.names
     }
 
-    /// The number of classes with the background, without "ignore": what a network has to tell apart.
+    /// The number of classes that a network predicts: background included, "ignore" excluded.
     pub fn classes(&self) -> usize {
         self.names.len()
     }
@@ -44,7 +44,7 @@ impl Labels {
         value != 0 && usize::from(value) < self.names.len()
     }
 
-    /// Reads `labels` of a `dataset.json`, either way round: `{"background": 0, "vessel": 1}` as nnU-Net writes it,
+    /// Reads `labels` of a `dataset.json`, in either direction: `{"background": 0, "vessel": 1}` as nnU-Net writes it,
     /// `{"0": "background", "1": "vessel"}` as the Decathlon does.
     pub(crate) fn from_json(path: &Path, labels: &Map<String, Value>) -> Result<Labels, DatasetError> {
         let mut pairs = Vec::with_capacity(labels.len());
@@ -82,7 +82,7 @@ impl Labels {
         }
         Ok(Labels {
             names: pairs.into_iter().map(|(_, name)| name).collect(),
-            // Not more than 255, as was checked.
+            // At most 255, as was checked.
             ignore: ignore.map(|value| value as u8),
         })
     }
@@ -95,13 +95,13 @@ fn pair(path: &Path, key: &str, value: &Value) -> Result<(u64, String), DatasetE
     match value {
         Value::Number(number) => Ok((number.as_u64().ok_or_else(unreadable)?, key.into())),
         Value::Array(values) => match values.as_slice() {
-            // One value is a class, however it is wrapped.
+            // A list of a single value is that class.
             [Value::Number(number)] => Ok((number.as_u64().ok_or_else(unreadable)?, key.into())),
             _ => Err(DatasetError::Regions { path: path.into(), name: key.into() }),
         },
         Value::String(name) => match key.trim().parse() {
             Ok(number) => Ok((number, name.clone())),
-            // The number may have been quoted.
+            // The number may be quoted.
             Err(_) => Ok((name.trim().parse().map_err(|_| unreadable())?, key.into())),
         },
         _ => Err(unreadable()),

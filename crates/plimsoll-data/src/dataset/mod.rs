@@ -1,9 +1,10 @@
-//! What a data set consists of: channels, labels, cases and their files. No image is opened here.
+//! The structure of a data set: channels, labels, cases and their files. No image is decoded here.
 //!
-//! Two layouts are read, and become the same thing: nnU-Net's raw format (`imagesTr/CASE_0000.nii.gz` per channel,
-//! `labelsTr/CASE.nii.gz`) and that of the Medical Segmentation Decathlon (`dataset.json` lists pairs of an image, 4D
-//! if it has channels, and a label map).
+//! Two layouts are supported: nnU-Net's raw format (`imagesTr/CASE_0000.nii.gz` per channel, `labelsTr/CASE.nii.gz`)
+//! and that of the Medical Segmentation Decathlon (`dataset.json` lists pairs of an image, 4D if it has channels, and a
+//! label map).
 
+mod case;
 mod error;
 mod files;
 mod json;
@@ -11,81 +12,37 @@ mod labels;
 
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
-
+pub use case::{Case, Channel, ChannelFile};
 pub use error::DatasetError;
 pub use labels::Labels;
 
-use crate::Normalisation;
 use files::Folder;
 use json::Description;
 use plimsoll_volume::VolumeFile;
-
-/// One channel of every image of a data set.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Channel {
-    /// Its name: a modality (`CT`, `T1`), which decides how it is normalised.
-    pub name: String,
-    /// How it is normalised.
-    pub normalisation: Normalisation,
-}
-
-/// Where a channel of a case is stored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChannelFile {
-    /// The image.
-    pub path: PathBuf,
-    /// The channel within the image, from 0.
-    pub index: usize,
-}
-
-/// One subject: an image of one or more channels and, if it is for training, its label map.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Case {
-    /// The name, unique in the data set.
-    pub id: String,
-    /// The file of each channel, in the order of the data set's channels.
-    pub images: Vec<ChannelFile>,
-    /// The label map.
-    pub label: Option<PathBuf>,
-}
-
-impl Case {
-    /// Each file with channels once, in the order of the channels.
-    pub fn image_files(&self) -> impl Iterator<Item = &Path> {
-        let is_first = |at: usize| !self.images[..at].iter().any(|other| other.path == self.images[at].path);
-        (0..self.images.len()).filter(move |at| is_first(*at)).map(|at| self.images[at].path.as_path())
-    }
-
-    /// Each file of the case once: images first, then the label map.
-    pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.image_files().chain(self.label.as_deref())
-    }
-}
 
 /// A data set as its folder describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dataset {
     /// The folder.
     pub folder: PathBuf,
-    /// What it is called: `name` of `dataset.json`, or the name of the folder.
+    /// Its name: `name` of `dataset.json`, or the name of the folder.
     pub name: String,
     /// The channels of its images.
     pub channels: Vec<Channel>,
     /// Its classes.
     pub labels: Labels,
-    /// What the names of its files end in, with the dot.
+    /// The file ending of its images, with the dot.
     pub file_ending: String,
     /// The cases with label maps, sorted by id.
     pub cases: Vec<Case>,
     /// The cases without, of `imagesTs`, sorted by id.
     pub test_cases: Vec<Case>,
-    /// What is odd but does no harm, as text for people.
+    /// Warnings about harmless irregularities.
     pub warnings: Vec<String>,
 }
 
 impl Dataset {
-    /// Reads `dataset.json` and looks for the files of each case.
+    /// Reads `dataset.json` and finds the files of each case.
     ///
     /// # Errors
     /// If the folder is not a data set, its description is not usable, there are no cases, or a file of a case is
@@ -131,11 +88,11 @@ impl Dataset {
     }
 
     /// Finds images to predict: `CASE_0000.nii.gz`, `CASE_0001.nii.gz`, … in a folder; or, where no file is named like
-    /// that, each file as a case of its own that holds all channels. `path` may also be one such file. Sorted by id,
+    /// that, every file is a case of its own that holds all channels. `path` may also be one such file. Sorted by id,
     /// without label maps.
     ///
     /// # Errors
-    /// If there are no images, a channel of a case is missing, or an image that is to hold all channels does not.
+    /// If there are no images, a channel of a case is missing, or an image that should hold all channels does not.
     pub fn images(
         path: impl AsRef<Path>,
         channels: &[Channel],
@@ -152,7 +109,7 @@ impl Dataset {
         if cases.is_empty() {
             return Err(DatasetError::NoCases { folder: path.into(), file_ending: file_ending.into() });
         }
-        // A file named in passing might be anything; with several channels it is worth a look.
+        // A file that is supposed to hold several channels is checked before prediction starts.
         for case in
             cases.iter().filter(|case| channels.len() > 1 && case.images[0].path == case.images[1].path)
         {

@@ -1,10 +1,10 @@
-//! What is known of a data set's images once all were read: sizes, spacings, intensities.
+//! The fingerprint of a data set: sizes, spacings and intensities of its images.
 //!
 //! The rules are nnU-Net's (Isensee et al. 2021; `DatasetFingerprintExtractor` and `ExperimentPlanner` of nnU-Net v2),
 //! and so are the names in the file. Sizes and spacings are in the canonical orientation, (depth, height, width) along
-//! (superior, anterior, right), so that cases which were stored differently can be compared.
+//! (superior, anterior, right), so that cases that are stored in different orientations are comparable.
 
-mod percentile;
+mod blow_up;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -13,81 +13,28 @@ use plimsoll_memory::Bytes;
 use plimsoll_volume::{ElementType, Geometry, Spacing, VoxelBox};
 use serde::{Deserialize, Serialize};
 
-pub use rules::{BlowUp, resampled_shape};
+pub use blow_up::BlowUp;
 
 use crate::dataset::Channel;
+use crate::statistics::{ChannelStatistics, IntensityProperties};
 use crate::{Intensity, Normalisation};
 
-/// Statistics of one channel of one case over the box that its non-zero voxels fill, in real values.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ChannelStatistics {
-    /// Their mean.
-    pub mean: f64,
-    /// Their standard deviation (of the population, as NumPy's default is).
-    pub std: f64,
-    /// The least.
-    pub min: f64,
-    /// The greatest.
-    pub max: f64,
-}
-
-/// Statistics of the foreground voxels of all cases in one channel, in real values.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct IntensityProperties {
-    /// Their mean.
-    pub mean: f64,
-    /// The 50th percentile.
-    pub median: f64,
-    /// Their standard deviation (of the population).
-    pub std: f64,
-    /// The least.
-    pub min: f64,
-    /// The greatest.
-    pub max: f64,
-    /// The 99.5th percentile.
-    pub percentile_99_5: f64,
-    /// The 0.5th percentile.
-    pub percentile_00_5: f64,
-}
-
-impl IntensityProperties {
-    /// The statistics of a sample, which is sorted in place; `None` of an empty one. Percentiles are interpolated
-    /// linearly, as NumPy does by default.
-    pub fn of(sample: &mut [f32]) -> Option<IntensityProperties> {
-        sample.sort_unstable_by(f32::total_cmp);
-        let (min, max) = (f64::from(*sample.first()?), f64::from(*sample.last()?));
-        let count = sample.len() as f64;
-        let mean = sample.iter().map(|value| f64::from(*value)).sum::<f64>() / count;
-        let square = |value: &f32| (f64::from(*value) - mean).powi(2);
-        let at = |percent| percentile::of_sorted(sample, percent, |value| f64::from(*value));
-        Some(IntensityProperties {
-            mean,
-            median: at(50.0),
-            std: (sample.iter().map(square).sum::<f64>() / count).sqrt(),
-            min,
-            max,
-            percentile_99_5: at(99.5),
-            percentile_00_5: at(0.5),
-        })
-    }
-}
-
-/// What is known of one case.
+/// The fingerprint of one case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseFingerprint {
     /// Its name.
     pub id: String,
     /// The grid as it is stored, which all channels and the label map share.
     pub geometry: Geometry,
-    /// The box, in the stored grid, outside of which all channels are zero; the whole grid if all is zero.
+    /// The box, in the stored grid, outside of which all channels are zero; the whole grid if all voxels are zero.
     pub nonzero_box: VoxelBox,
-    /// How voxels are stored, by channel.
+    /// The stored voxel type of each channel.
     pub element_types: Vec<ElementType>,
     /// The bytes of all channels, decompressed, in their stored type.
     pub stored_bytes: Bytes,
     /// Statistics by channel.
     pub channels: Vec<ChannelStatistics>,
-    /// How many voxels have each label, the one to be ignored last; empty without a label map.
+    /// The number of voxels of each label, that of "ignore" last; empty without a label map.
     pub label_voxels: Vec<u64>,
 }
 
@@ -125,7 +72,7 @@ impl CaseFingerprint {
     }
 }
 
-/// A channel cannot be normalised, because nothing is known of the intensities of the foreground.
+/// A channel cannot be normalised, because there are no statistics of the foreground's intensities.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "channel {channel} is to be normalised by the foreground's intensities ({normalisation:?}), but there are none"
@@ -138,7 +85,7 @@ pub struct NoForeground {
 }
 
 impl NoForeground {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(
             "no label map has any foreground: check them; or name the channel so that each image is normalised by \
@@ -148,7 +95,7 @@ impl NoForeground {
     }
 }
 
-/// What is known of a data set.
+/// The fingerprint of a data set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fingerprint {
     /// The spacing of each case.
@@ -157,9 +104,9 @@ pub struct Fingerprint {
     pub shapes_after_crop: Vec<[usize; 3]>,
     /// Intensities of the foreground by channel; none if there is no foreground at all.
     pub foreground_intensity_properties_per_channel: BTreeMap<usize, IntensityProperties>,
-    /// The median of the share of voxels that is left after cropping to non-zero voxels.
+    /// The median share of voxels that cropping to non-zero voxels keeps.
     pub median_relative_size_after_cropping: f64,
-    /// The spacing that images are brought to.
+    /// The spacing of patches.
     pub target_spacing: Spacing,
     /// The median shape of the cropped images at the target spacing.
     pub median_shape: [f64; 3],
@@ -180,7 +127,9 @@ impl Fingerprint {
         let shapes: Vec<[usize; 3]> = cases.iter().map(CaseFingerprint::shape_after_crop).collect();
         let target_spacing = rules::target_spacing(&spacings, &shapes);
         Some(Fingerprint {
-            median_relative_size_after_cropping: rules::median_relative_size(&cases),
+            median_relative_size_after_cropping: rules::median_relative_size(
+                cases.iter().map(|case| (case.nonzero_box.shape, case.geometry.shape())),
+            ),
             median_shape: rules::median_shape(&spacings, &shapes, target_spacing),
             target_spacing,
             spacings,

@@ -1,4 +1,4 @@
-//! Everything there is to find out about one case, in one pass over each of its files.
+//! The inspection of one case, in one pass over each of its files.
 
 use std::path::Path;
 
@@ -7,36 +7,37 @@ use plimsoll_volume::{ElementType, Geometry, VolumeError, VolumeFile, VoxelBox};
 
 use crate::Labels;
 use crate::dataset::{Case, Channel};
-use crate::fingerprint::{CaseFingerprint, ChannelStatistics};
+use crate::fingerprint::CaseFingerprint;
 use crate::inspect::image_scan::{self, ImageScan};
 use crate::inspect::label_scan::{self, LabelScan};
 use crate::inspect::moments::Moments;
 use crate::inspect::problem::{Problem, Problems};
 use crate::inspect::{InspectError, judge};
+use crate::statistics::ChannelStatistics;
 
-/// What an open file holds: buffers and the decompressor's window.
+/// The memory of an open file: buffers and the decompressor's window.
 const OPEN_FILE: u64 = 256 << 10;
 
-/// What was found out about a case.
+/// The findings about a case.
 pub(crate) struct CaseReport {
     pub(crate) problems: Vec<Problem>,
-    /// If no problem is an error.
+    /// `None` if a problem is an error.
     pub(crate) fingerprint: Option<CaseFingerprint>,
-    /// If there is a label map that could be read.
+    /// `None` without a readable label map.
     pub(crate) labels: Option<LabelScan>,
     /// By channel, the values of sampled foreground voxels.
     pub(crate) intensities: Vec<Vec<f32>>,
 }
 
-/// What a case is looked through for.
+/// The inspection to run on a case.
 pub(crate) struct Task<'a> {
     pub(crate) case: &'a Case,
     pub(crate) channels: &'a [Channel],
-    /// `None` if it is only to be predicted.
+    /// `None` for a case that is only predicted.
     pub(crate) labels: Option<&'a Labels>,
-    /// How many foreground voxels are sampled for statistics.
+    /// The number of foreground voxels that are sampled for statistics.
     pub(crate) intensities: usize,
-    /// The key of samples.
+    /// The key of the random sample.
     pub(crate) key: u64,
 }
 
@@ -117,7 +118,8 @@ impl Task<'_> {
         Some(label)
     }
 
-    /// All that the case needs: the larger of the planes, which are held one after the other, open files and samples.
+    /// Reserves all memory of the case: the largest plane (planes are held one after the other), open files and
+    /// samples.
     fn reserve(
         &self,
         images: &[Option<VolumeFile>],
@@ -150,7 +152,7 @@ impl Task<'_> {
         Ok(scan)
     }
 
-    /// The channels that can be read: all of them, or there is a problem that is an error.
+    /// Reads the channels. If one cannot be read, an error has been added to `problems`.
     fn read_channels<'b>(
         &self,
         problems: &mut Problems,

@@ -1,38 +1,38 @@
-//! Why a data set could not be inspected. What is wrong with its cases is no error, but a [`Problem`](crate::Problem).
+//! Why a data set could not be inspected. Faults of its cases are not errors, but [`Problem`](crate::Problem)s.
 
 use std::io;
 use std::path::PathBuf;
 
 use plimsoll_memory::{MapError, OverBudget};
 
-/// Why an inspection could not be carried out, kept or read back.
+/// Why an inspection could not be run, saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
-    /// There is no room for what one case needs.
+    /// The budget has no room for what one case needs.
     #[error("case {case}: {problem}")]
     Case {
         /// The case.
         case: String,
-        /// Who needs how much, and how much is free.
+        /// The holder, the bytes needed and the bytes free.
         problem: MapError,
     },
-    /// There is no room.
+    /// The budget has no room.
     #[error(transparent)]
     Memory(#[from] MapError),
-    /// The system started no thread.
+    /// The operating system could not start a thread.
     #[error("cannot start a thread to read images")]
     Thread(#[source] io::Error),
-    /// A thread ended where none should.
+    /// A thread ended unexpectedly.
     #[error("a thread that read images ended unexpectedly")]
     ThreadLost,
-    /// The system refused.
+    /// The operating system reported an error.
     #[error("cannot {action} {path}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
 }
@@ -44,7 +44,7 @@ impl From<OverBudget> for InspectError {
 }
 
 impl InspectError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             InspectError::Case { .. } | InspectError::Memory(_) => {
@@ -58,7 +58,7 @@ impl InspectError {
         }
     }
 
-    /// The same, said of a case.
+    /// Adds the case to the error.
     pub(crate) fn in_case(self, case: &str) -> InspectError {
         match self {
             InspectError::Memory(problem) => InspectError::Case { case: case.into(), problem },

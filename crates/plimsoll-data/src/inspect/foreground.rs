@@ -1,17 +1,17 @@
-//! Where the classes of a case are: a bounded number of voxels of each, for patches to be centred on.
+//! An index of foreground voxels: a bounded number of positions of each class of a case, to centre patches on.
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
-/// The most positions that are kept of a class in a case.
+/// The largest number of positions that are kept of a class in a case.
 pub(crate) const POSITIONS: usize = 1000;
 
-/// Up to 1000 voxels of each class of a case, chosen at random; if the data set has a label to be ignored, also of the
-/// voxels that are annotated.
+/// Up to 1000 voxels of each class of a case, chosen at random; if the data set has an "ignore" label, also of the
+/// annotated voxels.
 #[derive(Debug)]
 pub struct ForegroundIndex {
     /// Where the positions of each class end; those of class 0 are the annotated voxels'.
     ends: Vec<usize>,
-    /// What a stored position is to be multiplied by.
+    /// The factor of stored positions.
     unit: u64,
     positions: Mapped<u32>,
 }
@@ -23,15 +23,15 @@ pub struct Positions<'a> {
     positions: &'a [u32],
 }
 
-/// What positions in a grid of this many voxels are multiples of, so that they fit 32 bits after division. It is 1 up to
-/// four thousand million voxels; beyond, only every so-manieth voxel can be in an index, and of a class that has none
-/// of those there is none.
+/// The unit of stored positions in a grid of this many voxels, chosen so that positions divided by it fit 32 bits. It
+/// is 1 up to 2³² voxels; in larger grids only every n-th voxel can be in an index, and a class without such voxels has
+/// no positions.
 pub(crate) fn unit(voxels: usize) -> u64 {
     (voxels as u64).div_ceil(1 << 32).max(1)
 }
 
 impl ForegroundIndex {
-    /// What an index of this many positions reserves.
+    /// The bytes that an index of this many positions reserves.
     ///
     /// # Errors
     /// If it does not fit the address space.
@@ -39,19 +39,19 @@ impl ForegroundIndex {
         Mapped::<u32>::bytes(positions)
     }
 
-    /// An index with these positions, by class and in order; each is a multiple of `unit`. What it reserves is held to
-    /// the end.
+    /// An index with these positions, by class and in order; each is a multiple of `unit`. Its reservation is held as
+    /// long as it lives.
     pub(crate) fn new(classes: &[Vec<u64>], unit: u64, budget: &Budget) -> Result<ForegroundIndex, MapError> {
         let count = classes.iter().map(Vec::len).sum();
         let mut index = ForegroundIndex::zeroed(classes.iter().map(Vec::len), unit, count, budget)?;
         for (to, from) in index.positions.iter_mut().zip(classes.iter().flatten()) {
-            // It fits, by the choice of the unit.
+            // It fits 32 bits by the choice of the unit.
             *to = (from / unit) as u32;
         }
         Ok(index)
     }
 
-    /// An index for this many positions of each class, to be filled.
+    /// A zeroed index for this many positions of each class.
     pub(crate) fn zeroed(
         counts: impl Iterator<Item = usize>,
         unit: u64,
@@ -72,7 +72,7 @@ impl ForegroundIndex {
     /// The classes other than the background that the case has.
     pub fn present(&self) -> impl Iterator<Item = u8> {
         let there = self.ends.windows(2).map(|ends| ends[0] < ends[1]);
-        // There are no more classes than bytes.
+        // Classes are bytes.
         there.enumerate().filter(|(_, there)| *there).map(|(before, _)| before as u8 + 1)
     }
 
@@ -81,12 +81,12 @@ impl ForegroundIndex {
         self.slot(usize::from(class).max(1))
     }
 
-    /// Positions of annotated voxels, of whatever class; none if the data set has no label to be ignored.
+    /// Positions of annotated voxels of any class; empty if the data set has no "ignore" label.
     pub fn annotated(&self) -> Positions<'_> {
         self.slot(0)
     }
 
-    /// What is reserved for it.
+    /// The bytes reserved for it.
     pub fn bytes(&self) -> Bytes {
         self.positions.reserved()
     }
@@ -97,7 +97,7 @@ impl ForegroundIndex {
         Positions { unit: self.unit, positions: &self.positions[start..end] }
     }
 
-    /// The number of positions of each class, as [`zeroed`](Self::zeroed) takes them.
+    /// The number of positions of each class, in the order of [`zeroed`](Self::zeroed).
     pub(crate) fn counts(&self) -> Vec<usize> {
         (0..self.ends.len()).map(|slot| self.slot(slot).len()).collect()
     }
@@ -107,14 +107,14 @@ impl ForegroundIndex {
         &self.positions
     }
 
-    /// The same, to be filled.
+    /// All stored positions, mutable.
     pub(crate) fn packed_mut(&mut self) -> &mut [u32] {
         &mut self.positions
     }
 }
 
 impl Positions<'_> {
-    /// How many there are.
+    /// The number of positions.
     pub fn len(&self) -> usize {
         self.positions.len()
     }
@@ -124,11 +124,10 @@ impl Positions<'_> {
         self.positions.is_empty()
     }
 
-    /// The voxel (depth, height, width) of one of them in the stored grid, whose shape is given. `nth` is taken modulo
-    /// their number; of none it is the first voxel.
-    pub fn voxel(&self, nth: usize, shape: [usize; 3]) -> [usize; 3] {
-        let packed = self.positions.get(nth % self.positions.len().max(1)).copied().unwrap_or(0);
-        voxel(u64::from(packed) * self.unit, shape)
+    /// The `nth` voxel (depth, height, width) in the stored grid, whose shape is given; `None` from [`len`](Self::len) on.
+    pub fn voxel(&self, nth: usize, shape: [usize; 3]) -> Option<[usize; 3]> {
+        let packed = *self.positions.get(nth)?;
+        Some(voxel(u64::from(packed) * self.unit, shape))
     }
 }
 
@@ -155,7 +154,7 @@ mod tests {
         assert_eq!(unit(voxels), 4);
         let index = ForegroundIndex::new(&[vec![], vec![], vec![far]], 4, &budget).unwrap();
         assert_eq!(index.present().collect::<Vec<u8>>(), [2]);
-        assert_eq!(index.positions(2).voxel(0, shape), [4095, 2047, 2044]);
+        assert_eq!(index.positions(2).voxel(0, shape), Some([4095, 2047, 2044]));
         assert!(index.positions(1).is_empty() && index.annotated().is_empty());
         assert_eq!(budget.used(), index.bytes());
     }

@@ -1,5 +1,5 @@
-//! One pass over a channel of an image: statistics, the box of what is not zero, values that are no numbers, and the
-//! values at given places.
+//! One pass over a channel of an image: statistics, the box of non-zero voxels, non-finite values, and the values at
+//! given positions.
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox};
@@ -7,27 +7,28 @@ use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox};
 use crate::inspect::InspectError;
 use crate::inspect::moments::Moments;
 
-/// What a channel contains.
+/// The contents of a channel.
 pub(crate) struct ImageScan {
-    /// Of the voxels that are not zero.
+    /// The moments of the non-zero voxels.
     pub(crate) nonzero: Moments,
-    /// Around them; `None` if there are none.
+    /// The box around them; `None` if there are none.
     pub(crate) nonzero_box: Option<VoxelBox>,
-    /// Voxels that are infinite or no number at all.
+    /// The number of voxels that are infinite or NaN.
     pub(crate) not_finite: u64,
-    /// The value and the place of the first such voxel.
+    /// The value and the position of the first such voxel.
     pub(crate) first_not_finite: Option<(f32, [usize; 3])>,
     /// The values at the given positions.
     pub(crate) values: Vec<f32>,
 }
 
-/// What a plane takes.
+/// The bytes of a plane.
 pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     let [_, height, width] = file.geometry().shape();
     (height as u64 * width as u64 * size_of::<f32>() as u64).next_multiple_of(4096)
 }
 
-/// Reads a channel, one plane within `memory`. `positions` are in order. The inner error is the file's.
+/// Reads a channel, one plane within `memory`. `positions` are in order. The outer error is the budget's, the inner one
+/// the file's.
 pub(crate) fn scan(
     file: &mut VolumeFile,
     channel: usize,
@@ -66,9 +67,9 @@ pub(crate) fn scan(
 }
 
 impl ImageScan {
-    /// Notes what is not finite and puts zeros there, so that the rest still has statistics.
+    /// Records non-finite values and replaces them with zeros, so that the statistics cover the rest.
     fn take_out_not_finite(&mut self, plane: &mut [f32], d: usize, width: usize) {
-        // Nearly every plane is whole, which is seen fastest without looking for the first that is not.
+        // Nearly every plane is finite, which is checked fastest without searching for the first exception.
         if !plane.iter().fold(false, |any, value| any | !value.is_finite()) {
             return;
         }
@@ -80,7 +81,7 @@ impl ImageScan {
     }
 }
 
-/// A box that grows.
+/// A bounding box under construction.
 #[derive(Default)]
 struct Bounds {
     seen: Option<([usize; 3], [usize; 3])>,
@@ -102,7 +103,7 @@ impl Bounds {
     }
 }
 
-/// The smallest box with both in it.
+/// The smallest box that contains both.
 pub(crate) fn union(a: Option<VoxelBox>, b: Option<VoxelBox>) -> Option<VoxelBox> {
     let (Some(one), Some(other)) = (a, b) else { return a.or(b) };
     let start = std::array::from_fn(|axis| one.start[axis].min(other.start[axis]));

@@ -1,4 +1,4 @@
-//! What counts as a problem, and how it is put to people.
+//! What counts as a problem, and its message to the user.
 
 use std::error::Error;
 use std::path::Path;
@@ -12,10 +12,11 @@ use crate::inspect::label_scan::LabelScan;
 use crate::inspect::problem::{Problems, Severity};
 use crate::{Labels, Normalisation};
 
-/// How far apart, in millimetres, two files of a case may put the same voxel: both may have gone through f32.
+/// The tolerance in millimetres between the positions of a voxel in two files of a case: both may have been rounded to
+/// f32.
 const SAME_PLACE: f64 = 1e-3;
 
-/// The same, as a share of the smallest spacing, for images of things far smaller than a millimetre.
+/// The tolerance as a share of the smallest spacing, for images with voxels far smaller than a millimetre.
 const SAME_PLACE_IN_VOXELS: f64 = 0.01;
 
 /// A file that cannot be read.
@@ -54,7 +55,7 @@ pub(crate) fn grids(
             };
             let text =
                 format!("its affine puts the same voxel up to {distance} from where that of {what} puts it");
-            // Below half a voxel nothing would change places if the one were resampled to the other.
+            // Below half a voxel, resampling one to the other would move no voxel.
             if displacement < 0.5 * smallest {
                 problems.warning(path, text, "voxels are taken to belong together by their index");
             } else {
@@ -69,14 +70,14 @@ pub(crate) fn grids(
     }
 }
 
-/// Values of a label map that are no labels; no foreground at all.
+/// Values of a label map that are not labels; a label map without foreground.
 pub(crate) fn label_values(problems: &mut Problems, path: &Path, scan: &LabelScan, labels: &Labels) {
     let hint = "correct the label map, or add the label to dataset.json; if this is an image, it is in the wrong folder";
     for wrong in &scan.wrong {
         problems.error(
             path,
             format!(
-                "{} voxels are {}, which is no label of the data set; the first is at {:?} (depth, height, width)",
+                "{} voxels are {}, which is not a label of the data set; the first is at {:?} (depth, height, width)",
                 wrong.voxels, wrong.value, wrong.first
             ),
             hint,
@@ -84,7 +85,7 @@ pub(crate) fn label_values(problems: &mut Problems, path: &Path, scan: &LabelSca
     }
     if scan.more_wrong > 0 {
         let more = scan.more_wrong;
-        problems.error(path, format!("{more} more voxels have still other values that are no labels"), hint);
+        problems.error(path, format!("{more} more voxels have other values that are not labels"), hint);
     }
     let foreground = &scan.counts[1..labels.classes()];
     if foreground.iter().all(|voxels| *voxels == 0) && scan.wrong.is_empty() {
@@ -96,7 +97,7 @@ pub(crate) fn label_values(problems: &mut Problems, path: &Path, scan: &LabelSca
     }
 }
 
-/// Values of an image that are no numbers.
+/// Non-finite values of an image.
 pub(crate) fn finite(problems: &mut Problems, path: &Path, channel: &str, scan: &ImageScan) {
     if let Some((value, at)) = scan.first_not_finite {
         problems.error(
@@ -106,12 +107,12 @@ pub(crate) fn finite(problems: &mut Problems, path: &Path, channel: &str, scan: 
                  width)",
                 scan.not_finite
             ),
-            "replace them, or leave the case out: a single one makes every statistic and every gradient useless",
+            "replace them, or leave the case out: a single one invalidates every statistic and every gradient",
         );
     }
 }
 
-/// Channels that are the same everywhere, or beyond what their normalisation is for.
+/// Channels that are constant, or outside of the range of their normalisation.
 pub(crate) fn ranges(
     problems: &mut Problems,
     case: &Case,
@@ -123,7 +124,7 @@ pub(crate) fn ranges(
             problems.warning(
                 &file.path,
                 format!("channel {} is {} everywhere", channel.name, found.min),
-                "check whether the image was exported rightly",
+                "check whether the image was exported correctly",
             );
         }
         if channel.normalisation == Normalisation::RgbTo01 && (found.min < 0.0 || found.max > 255.0) {
@@ -133,7 +134,7 @@ pub(crate) fn ranges(
                     "channel {} has values from {} to {}, but its normalisation is for 0 to 255",
                     channel.name, found.min, found.max
                 ),
-                "name the channel in dataset.json so that it is normalised otherwise (`zscore`)",
+                "name the channel in dataset.json so that another normalisation is used (`zscore`)",
             );
         }
     }

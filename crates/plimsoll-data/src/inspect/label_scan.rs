@@ -1,4 +1,4 @@
-//! One pass over a label map: counts, values that should not be there, and where the classes are.
+//! One pass over a label map: counts, unexpected values, and positions of the classes.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::inspect::foreground::{POSITIONS, unit, voxel};
 use crate::inspect::sample::Sample;
 use crate::random::mix;
 
-/// The most different wrong values that are told apart; a label map with more is no label map.
+/// The largest number of distinct unexpected values that are reported; a file with more is not a label map.
 const WRONG_VALUES: usize = 8;
 
-/// A value that is no label of the data set.
+/// A value that is not a label of the data set.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct WrongValue {
     pub(crate) value: f64,
@@ -23,27 +23,27 @@ pub(crate) struct WrongValue {
     pub(crate) first: [usize; 3],
 }
 
-/// What a label map contains.
+/// The contents of a label map.
 pub(crate) struct LabelScan {
-    /// Voxels of each label of the data set, the one to be ignored last.
+    /// The number of voxels of each label of the data set, that of "ignore" last.
     pub(crate) counts: Vec<u64>,
     pub(crate) wrong: Vec<WrongValue>,
-    /// Voxels with wrong values beyond those.
+    /// The number of voxels with further unexpected values.
     pub(crate) more_wrong: u64,
     /// Sampled positions by class; of class 0 those of annotated voxels, if there are others.
     pub(crate) classes: Vec<Vec<u64>>,
-    /// What positions are multiples of.
+    /// The unit of positions.
     pub(crate) unit: u64,
     /// Sampled positions of all foreground, for the statistics of intensities.
     pub(crate) foreground: Vec<u64>,
 }
 
-/// What a scan allocates beside the planes.
+/// The bytes that a scan allocates beside the planes.
 pub(crate) fn sample_bytes(labels: &Labels, intensities: usize) -> u64 {
     labels.classes() as u64 * Sample::bytes(POSITIONS) + Sample::bytes(intensities)
 }
 
-/// Stored bytes of a plane, and the labels that they become.
+/// The bytes of a plane, stored and decoded.
 pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     let [_, height, width] = file.geometry().shape();
     let page = |bytes: u64| bytes.next_multiple_of(4096);
@@ -51,7 +51,7 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     page(voxels * file.element_type().size() as u64) + page(voxels)
 }
 
-/// Reads a label map, planes within `memory`. The inner error is the file's.
+/// Reads a label map, planes within `memory`. The outer error is the budget's, the inner one the file's.
 pub(crate) fn scan(
     file: &mut VolumeFile,
     labels: &Labels,
@@ -91,9 +91,9 @@ pub(crate) fn scan(
 struct Tally<'a> {
     labels: &'a Labels,
     counts: [u64; 256],
-    /// Where each value was seen first.
+    /// The first position of each value.
     first: [u64; 256],
-    /// Values that are no labels at all: voxels, and the first of them; by bits, so that every value can be a key.
+    /// Values that are not labels, with their count and first position. Keyed by bits, so that NaN can be a key.
     wrong: BTreeMap<u64, (u64, u64)>,
     more_wrong: u64,
     seen: u64,

@@ -1,8 +1,8 @@
-//! Looking through a whole data set once: what is wrong with it, and what it is like.
+//! The inspection of a data set: its faults, its fingerprint, and an index of foreground voxels.
 //!
-//! Every file is read once, plane by plane. All problems of all cases are collected; sound cases make the
-//! [`Fingerprint`] and each of them a [`ForegroundIndex`]. Several cases are read at a time; the result does not depend
-//! on how many, nor on which is done first.
+//! Every file is read once, plane by plane. All problems of all cases are collected; the valid cases give the
+//! [`Fingerprint`], and each of them a [`ForegroundIndex`]. Several cases are read in parallel; the result does not
+//! depend on their number or order.
 
 mod case;
 mod error;
@@ -13,6 +13,7 @@ mod label_scan;
 mod moments;
 mod problem;
 mod sample;
+mod stamp;
 mod store;
 
 use std::collections::BTreeMap;
@@ -29,53 +30,55 @@ pub use problem::{Problem, Severity};
 
 use crate::PatchGrid;
 use crate::dataset::{Case, Channel, Dataset};
-use crate::fingerprint::{CaseFingerprint, Fingerprint, IntensityProperties};
+use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::case::{CaseReport, Task};
-use crate::inspect::store::FileStamp;
+use crate::inspect::stamp::FileStamp;
 use crate::random::mix;
+use crate::statistics::IntensityProperties;
 
-/// The most foreground voxels of a case that count for the statistics of intensities, and of all cases together.
+/// The largest number of foreground voxels that are sampled for the statistics of intensities: per case, and over all
+/// cases.
 const INTENSITIES_OF_A_CASE: usize = 10_000;
 const INTENSITIES_IN_ALL: usize = 4_000_000;
 
-/// The stack of a thread that reads images: what is large is mapped.
+/// The stack of a thread that reads images: large buffers are mapped.
 const STACK: usize = 512 << 10;
 
-/// The patch that cases which would blow up are compared with.
+/// The patch shape that is quoted in warnings about cases that would grow.
 const USUAL_PATCH: [usize; 3] = [96; 3];
 
 /// How a data set is inspected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InspectConfig {
-    /// How many cases are read at a time, at least 1. The result does not depend on it.
+    /// The number of cases that are read in parallel, at least 1. The result does not depend on it.
     pub threads: usize,
-    /// Of the samples of foreground voxels.
+    /// The seed of the samples of foreground voxels.
     pub seed: u64,
 }
 
-/// What was found out about a data set.
+/// The findings about a data set.
 #[derive(Debug)]
 pub struct Inspection {
-    /// Everything that is wrong, case by case.
+    /// All problems, case by case.
     pub problems: Vec<Problem>,
-    /// What the sound cases are like; `None` if there are none.
+    /// The fingerprint of the valid cases; `None` if there are none.
     pub fingerprint: Option<Fingerprint>,
-    /// Where the classes are, of each case of the fingerprint.
+    /// The index of foreground voxels of each case of the fingerprint.
     pub foreground: Vec<ForegroundIndex>,
-    /// The files that were read, as they were.
+    /// The state of the files when they were read.
     stamps: Vec<FileStamp>,
     seed: u64,
 }
 
 impl Inspection {
-    /// Reads all training cases of a data set. `observe` is told how many cases are done, of how many.
+    /// Reads all training cases of a data set. `observe` is called with the number of finished cases and of all cases.
     ///
     /// Planes of images are reserved from `budget` while they are read, the index of foreground voxels for as long as the
     /// inspection lives.
     ///
     /// # Errors
-    /// If the budget has no room for a plane, or the system refuses a thread. What is wrong with images is no error
-    /// here: see [`problems`](Self::problems).
+    /// If the budget has no room for a plane, or a thread cannot be started. Faults of images are not errors here: see
+    /// [`problems`](Self::problems).
     pub fn run(
         dataset: &Dataset,
         config: InspectConfig,
@@ -84,16 +87,16 @@ impl Inspection {
     ) -> Result<Inspection, InspectError> {
         let cases = &dataset.cases;
         let samples = (INTENSITIES_IN_ALL / cases.len().max(1)).clamp(1, INTENSITIES_OF_A_CASE);
-        // Taken before anything is read: a file that changes meanwhile will not look current later.
-        let stamps = store::stamps(dataset);
-        let shared = Shared {
+        // Taken before anything is read, so that a file that changes meanwhile is not considered current later.
+        let stamps = stamp::stamps(dataset);
+        let shared = SharedScan {
             dataset,
             seed: config.seed,
             samples,
             budget,
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
-            gathered: Mutex::new(Gathered::new(dataset, samples, budget)?),
+            findings: Mutex::new(Findings::new(dataset, samples, budget)?),
         };
         thread::scope(|scope| {
             let mut workers = Vec::new();
@@ -113,8 +116,8 @@ impl Inspection {
             }
             outcome
         })?;
-        let gathered = shared.gathered.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(gathered.finish(dataset, samples, config.seed, stamps))
+        let findings = shared.findings.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(findings.finish(dataset, samples, config.seed, stamps))
     }
 
     /// Whether a problem is an error, so that its case cannot be used.
@@ -122,14 +125,14 @@ impl Inspection {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// What is reserved for the indices of foreground voxels.
+    /// The bytes reserved for the indices of foreground voxels.
     pub fn index_bytes(&self) -> Bytes {
         self.foreground.iter().map(ForegroundIndex::bytes).sum()
     }
 }
 
-/// Reads the images of a case that is to be predicted: what is wrong with them and, if no problem is an error, what they
-/// are like. Its label map is not read.
+/// Inspects the images of a case to predict: returns their problems and, if none is an error, the fingerprint. The
+/// label map is not read.
 ///
 /// # Errors
 /// If the budget has no room for a plane.
@@ -143,20 +146,20 @@ pub fn inspect_images(
     Ok((report.problems, report.fingerprint))
 }
 
-/// What the threads of an inspection have in common.
-struct Shared<'a> {
+/// Shared by the threads of an inspection.
+struct SharedScan<'a> {
     dataset: &'a Dataset,
     seed: u64,
     samples: usize,
     budget: &'a Budget,
     next: AtomicUsize,
     stop: AtomicBool,
-    gathered: Mutex<Gathered>,
+    findings: Mutex<Findings>,
 }
 
-impl Shared<'_> {
-    fn lock(&self) -> MutexGuard<'_, Gathered> {
-        self.gathered.lock().unwrap_or_else(PoisonError::into_inner)
+impl SharedScan<'_> {
+    fn lock(&self) -> MutexGuard<'_, Findings> {
+        self.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn work(&self, observe: &(dyn Fn(usize, usize) + Sync)) -> Result<(), InspectError> {
@@ -180,27 +183,27 @@ impl Shared<'_> {
     }
 }
 
-/// What is known of a case that can be used.
-type Sound = (CaseFingerprint, ForegroundIndex);
+/// A valid case.
+type SoundCase = (CaseFingerprint, ForegroundIndex);
 
-/// What is known so far, by the number of the case.
-struct Gathered {
-    /// What is wrong with the case and, if it is sound, what it is like.
-    reports: Vec<Option<(Vec<Problem>, Option<Sound>)>>,
+/// The findings so far, by the number of the case.
+struct Findings {
+    /// The problems of each case and, if it is valid, its fingerprint and index.
+    reports: Vec<Option<(Vec<Problem>, Option<SoundCase>)>>,
     /// `[channel][case][sample]`.
     intensities: Mapped<f32>,
-    /// Whether a case has any.
+    /// Whether each case has any.
     has_intensities: Vec<bool>,
     samples: usize,
     done: usize,
 }
 
-impl Gathered {
-    fn new(dataset: &Dataset, samples: usize, budget: &Budget) -> Result<Gathered, InspectError> {
+impl Findings {
+    fn new(dataset: &Dataset, samples: usize, budget: &Budget) -> Result<Findings, InspectError> {
         let cases = dataset.cases.len();
         let count = cases.saturating_mul(dataset.channels.len()).saturating_mul(samples);
         let reservation = budget.reserve("samples of intensities", Mapped::<f32>::bytes(count)?)?;
-        Ok(Gathered {
+        Ok(Findings {
             reports: (0..cases).map(|_| None).collect(),
             intensities: Mapped::within(reservation, count)?,
             has_intensities: vec![false; cases],
@@ -209,7 +212,7 @@ impl Gathered {
         })
     }
 
-    /// Keeps what was found out about a case. Returns how many are done.
+    /// Adds the findings about a case. Returns the number of finished cases.
     fn keep(&mut self, number: usize, report: CaseReport, budget: &Budget) -> Result<usize, InspectError> {
         let CaseReport { problems, fingerprint, labels, intensities } = report;
         let sound = match (fingerprint, labels) {
@@ -218,8 +221,8 @@ impl Gathered {
                 let cases = self.reports.len();
                 for (channel, values) in intensities.iter().enumerate() {
                     let first = (channel * cases + number) * self.samples;
-                    // A case with few foreground voxels has each of them several times, so that every case counts as
-                    // much as any other, as when they are drawn with replacement.
+                    // The voxels of a case with few foreground voxels are repeated, so that every case has the same
+                    // weight, as when drawing with replacement.
                     let slots = &mut self.intensities[first..first + self.samples];
                     slots.iter_mut().zip(values.iter().cycle()).for_each(|(slot, value)| *slot = *value);
                     self.has_intensities[number] |= !values.is_empty();
@@ -263,7 +266,7 @@ impl Gathered {
     }
 }
 
-/// Warnings about cases that would become far larger if they were resampled whole.
+/// Warnings about cases that resampling as a whole would make far larger.
 fn blow_ups(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
     let grid = PatchGrid { patch: USUAL_PATCH, spacing: fingerprint.target_spacing };
     let warn = |found: crate::BlowUp| {
@@ -275,7 +278,7 @@ fn blow_ups(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
             case: found.case,
             file: case.images.first()?.path.clone(),
             text: format!(
-                "its spacing is {}, that of the data set {}: whole it would become {depth} × {height} × {width} voxels, \
+                "its spacing is {}, that of the data set {}: resampled it would have {depth} × {height} × {width} voxels, \
                  {} in f32; a patch of {patch}³ voxels needs {} and reads {}",
                 spacing(found.spacing),
                 spacing(fingerprint.target_spacing),
@@ -291,7 +294,7 @@ fn blow_ups(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
     fingerprint.blow_ups(&grid).into_iter().filter_map(warn).collect()
 }
 
-/// A spacing in the unit in which it has no leading zeros.
+/// A spacing in millimetres or micrometres, whichever avoids leading zeros.
 fn spacing(Spacing(lengths): Spacing) -> String {
     let (unit, factor) =
         if lengths.iter().any(|length| *length >= 0.1) { ("mm", 1.0) } else { ("µm", 1000.0) };

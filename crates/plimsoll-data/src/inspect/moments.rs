@@ -1,6 +1,6 @@
-//! Mean and deviation of many numbers, plane by plane.
+//! Mean and standard deviation, accumulated plane by plane.
 
-/// Count, mean, sum of squared distances from the mean, and range of some numbers.
+/// Count, mean, sum of squared deviations from the mean, and range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Moments {
     pub(crate) count: u64,
@@ -10,15 +10,15 @@ pub(crate) struct Moments {
     pub(crate) max: f64,
 }
 
-/// Sums are kept in this many parts, which the compiler adds side by side. The order of additions is fixed.
+/// The number of partial sums, which the compiler vectorises. The order of additions is fixed.
 const LANES: usize = 8;
 
 impl Moments {
-    /// Of no numbers.
+    /// The moments of the empty set.
     pub(crate) const NONE: Moments =
         Moments { count: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY };
 
-    /// Of `count` zeros.
+    /// The moments of `count` zeros.
     pub(crate) fn of_zeros(count: u64) -> Moments {
         if count == 0 {
             Moments::NONE
@@ -27,13 +27,13 @@ impl Moments {
         }
     }
 
-    /// Of the numbers in `values` that are not zero. All must be finite.
+    /// The moments of the non-zero numbers in `values`, which must be finite.
     pub(crate) fn of_nonzero(values: &[f32]) -> Moments {
         let count = values.iter().filter(|value| **value != 0.0).count() as u64;
         if count == 0 {
             return Moments::NONE;
         }
-        // Zeros add nothing to the sum.
+        // Zeros do not change the sum.
         let mean = sum(values, f64::from) / count as f64;
         let squares = sum(values, |value| {
             let distance = f64::from(value) - mean;
@@ -46,7 +46,8 @@ impl Moments {
         Moments { count, mean, squares, min: f64::from(min), max: f64::from(max) }
     }
 
-    /// Of both together (Chan, Golub and LeVeque 1979), which keeps its digits however far the mean is from zero.
+    /// The moments of both together (Chan, Golub and LeVeque 1979), without cancellation however far the mean is from
+    /// zero.
     pub(crate) fn and(self, other: Moments) -> Moments {
         if self.count == 0 || other.count == 0 {
             return if self.count == 0 { other } else { self };
@@ -63,7 +64,7 @@ impl Moments {
         }
     }
 
-    /// The standard deviation of the population; 0 of no numbers.
+    /// The standard deviation of the population; 0 for the empty set.
     pub(crate) fn deviation(&self) -> f64 {
         (self.squares / self.count.max(1) as f64).sqrt()
     }

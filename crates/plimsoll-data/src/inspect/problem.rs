@@ -1,32 +1,32 @@
-//! What is wrong with a case, for people to read.
+//! Problems of a case, as messages to the user.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Whether a problem keeps a case from being used.
+/// Whether a problem prevents a case from being used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The case cannot be used as it is.
+    /// The case cannot be used.
     Error,
     /// The case can be used, but something about it is unusual.
     Warning,
 }
 
-/// One thing that is wrong with one case.
+/// A problem of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// How bad it is.
+    /// The severity.
     pub severity: Severity,
     /// The case.
     pub case: String,
     /// The file.
     pub file: PathBuf,
-    /// What is wrong, with the numbers.
+    /// The description, with the numbers.
     pub text: String,
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub hint: Option<String>,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for Severity {
 }
 
 impl fmt::Display for Problem {
-    /// The case, the file and what is wrong with it.
+    /// The case, the file and the description.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "case {}: ", self.case)?;
         let file = self.file.display().to_string();
@@ -51,7 +51,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The problems of one case, as they are found.
+/// Collects the problems of one case.
 pub(crate) struct Problems {
     case: String,
     pub(crate) found: Vec<Problem>,

@@ -4,19 +4,19 @@ use std::collections::BinaryHeap;
 
 use crate::random::mix;
 
-/// Keeps, of all positions that it is shown, the `capacity` whose hashes are the least. As hashes are as good as random,
-/// so is the sample; it depends on the key and on which positions there are, not on their order.
+/// Keeps the `capacity` positions with the smallest hashes of all that it is offered. As the hashes are pseudo-random,
+/// so is the sample; it depends on the key and on the set of positions, not on their order.
 pub(crate) struct Sample {
     capacity: usize,
     key: u64,
     /// (hash, position), the greatest hash on top.
     kept: BinaryHeap<(u64, u64)>,
-    /// Hashes from this on are not kept.
+    /// Only hashes below this are kept.
     bound: u64,
 }
 
 impl Sample {
-    /// Bytes of a sample of this capacity, and of its positions in order.
+    /// The bytes of a sample of this capacity, and of its sorted positions.
     pub(crate) const fn bytes(capacity: usize) -> u64 {
         (capacity * (size_of::<(u64, u64)>() + size_of::<u64>())) as u64
     }
@@ -43,7 +43,7 @@ impl Sample {
         }
     }
 
-    /// The positions, in order.
+    /// The positions, sorted.
     pub(crate) fn into_sorted(self) -> Vec<u64> {
         let mut positions: Vec<u64> = self.kept.into_iter().map(|(_, position)| position).collect();
         positions.sort_unstable();
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_position_is_as_likely_to_be_kept_whatever_the_order() {
+    fn every_position_is_equally_likely_in_any_order() {
         let mut counts = [0u32; 50];
         for key in 0..10_000 {
             let mut sample = Sample::new(5, key);
@@ -68,12 +68,12 @@ mod tests {
             assert_eq!(kept.len(), 5);
             kept.iter().for_each(|position| counts[*position as usize] += 1);
         }
-        // Five deviations of a count with mean 1000.
+        // Five standard deviations of a count with mean 1000.
         assert!(counts.iter().all(|count| count.abs_diff(1000) < 150), "{counts:?}");
     }
 
     #[test]
-    fn what_fits_is_kept_whole() {
+    fn a_stream_within_capacity_is_kept_whole() {
         let mut sample = Sample::new(9, 1);
         (10..18).for_each(|position| sample.show(position));
         assert_eq!(sample.into_sorted(), (10..18).collect::<Vec<u64>>());

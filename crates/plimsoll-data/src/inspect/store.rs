@@ -1,48 +1,37 @@
-//! Keeping what was found out, so that a data set is read again only if it has changed.
+//! Saving an inspection, so that a data set is read again only if it has changed.
 //!
-//! `dataset_fingerprint.json` has nnU-Net's entries, the other facts about each case and, under `inspection`, what the
-//! files looked like when they were read. `foreground_index.bin` beside it has the positions of all cases as 32-bit
-//! numbers, the least significant byte first.
+//! `dataset_fingerprint.json` has nnU-Net's entries, the other facts about each case and, under `inspection`, the
+//! stamps of the files when they were read. `foreground_index.bin` beside it has the positions of all cases as
+//! little-endian 32-bit integers.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::path::Path;
 
-use plimsoll_memory::Budget;
+use plimsoll_memory::{Budget, Fnv1a};
+use plimsoll_volume::atomic;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::Labels;
-use crate::atomic;
 use crate::dataset::{Channel, Dataset};
 use crate::fingerprint::Fingerprint;
 use crate::inspect::foreground::unit;
+use crate::inspect::stamp::{FileStamp, stamps};
 use crate::inspect::{ForegroundIndex, InspectConfig, InspectError, Inspection, Problem};
 
 const FINGERPRINT: &str = "dataset_fingerprint.json";
 const INDEX: &str = "foreground_index.bin";
 
-/// Of the entry `inspection`. To be raised when anything about the samples or the statistics changes.
+/// The version of the entry `inspection`. Raise it when the samples or the statistics change.
 const VERSION: u32 = 1;
 
-/// The fingerprints of a hundred thousand cases fit into this.
+/// The largest fingerprint that is read: that of a hundred thousand cases fits.
 const LARGEST: u64 = 256 << 20;
 
-/// What a file looked like.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct FileStamp {
-    /// Relative to the data set's folder.
-    path: PathBuf,
-    /// Its length; none if it was not there.
-    bytes: Option<u64>,
-    /// When it was changed, in nanoseconds since 1970, if the system tells.
-    modified: Option<u64>,
-}
-
-/// What else must be as it was for the fingerprint to be that of the data set.
+/// The entry `inspection`: what must be unchanged for the fingerprint to be current.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct InspectionRecord {
     version: u32,
     seed: u64,
     channels: Vec<Channel>,
@@ -51,61 +40,39 @@ struct Kept {
     problems: Vec<Problem>,
     /// The number of positions by case and class.
     index_counts: Vec<Vec<usize>>,
-    /// A check sum of the index.
+    /// The FNV-1a checksum of the index.
     index_hash: u64,
 }
 
 /// The file `dataset_fingerprint.json`.
 #[derive(Serialize)]
-struct Whole<'a> {
+struct FingerprintFile<'a> {
     #[serde(flatten)]
     fingerprint: Option<&'a Fingerprint>,
-    inspection: Kept,
+    inspection: InspectionRecord,
 }
-
-/// What the files of the training cases look like now.
-pub(crate) fn stamps(dataset: &Dataset) -> Vec<FileStamp> {
-    let stamp = |path: &Path| {
-        let metadata = fs::metadata(path).ok();
-        let modified = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
-        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        FileStamp {
-            path: path.strip_prefix(&dataset.folder).unwrap_or(path).into(),
-            bytes: metadata.map(|metadata| metadata.len()),
-            modified: since.and_then(|since| u64::try_from(since.as_nanos()).ok()),
-        }
-    };
-    dataset.cases.iter().flat_map(|case| case.files().map(stamp)).collect()
-}
-
-/// FNV-1a.
-fn hash(start: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3))
-}
-
-const HASH_START: u64 = 0xcbf2_9ce4_8422_2325;
 
 impl Inspection {
-    /// Writes `dataset_fingerprint.json` and `foreground_index.bin` into a folder, each whole or not at all.
+    /// Writes `dataset_fingerprint.json` and `foreground_index.bin` into a folder, each atomically.
     ///
     /// # Errors
-    /// If the disk refuses. Files that were there before may then still be there.
+    /// If the disk fails. Older files may then still be there.
     pub fn save(&self, folder: impl AsRef<Path>, dataset: &Dataset) -> Result<(), InspectError> {
         let folder = folder.as_ref();
         let path = folder.join(INDEX);
-        let mut index_hash = HASH_START;
-        // Number by number, so that the order of bytes is the file's on any machine.
+        let mut index_hash = Fnv1a::default();
+        // Number by number, so that the file is little-endian on any machine.
         let positions = || self.foreground.iter().flat_map(ForegroundIndex::packed);
         let written = atomic::write(&path, |file| {
             for position in positions() {
                 let bytes = position.to_le_bytes();
-                index_hash = hash(index_hash, &bytes);
+                index_hash.update(&bytes);
                 file.write_all(&bytes)?;
             }
             Ok(())
         });
         written.map_err(|source| InspectError::Io { path, action: "write", source })?;
-        let kept = Kept {
+        let kept = InspectionRecord {
             version: VERSION,
             seed: self.seed,
             channels: dataset.channels.clone(),
@@ -113,11 +80,11 @@ impl Inspection {
             files: self.stamps.clone(),
             problems: self.problems.clone(),
             index_counts: self.foreground.iter().map(ForegroundIndex::counts).collect(),
-            index_hash,
+            index_hash: index_hash.finish(),
         };
-        // The fingerprint comes last: without it the index is not looked at.
+        // The fingerprint is written last: without it the index is ignored.
         let path = folder.join(FINGERPRINT);
-        let whole = Whole { fingerprint: self.fingerprint.as_ref(), inspection: kept };
+        let whole = FingerprintFile { fingerprint: self.fingerprint.as_ref(), inspection: kept };
         atomic::write(&path, |file| {
             serde_json::to_writer_pretty(&mut *file, &whole)?;
             file.write_all(b"\n")
@@ -125,9 +92,9 @@ impl Inspection {
         .map_err(|source| InspectError::Io { path, action: "write", source })
     }
 
-    /// Reads back what was saved in a folder, if it is still true: every file of the data set has the length and the time
-    /// that it had, and channels, labels and the seed are the same. `None` if it is not, if nothing was saved, or if what
-    /// was saved is damaged; then the data set is to be inspected again.
+    /// Loads an inspection from a folder if it is current: every file of the data set has the same length and
+    /// modification time, and channels, labels and seed are the same. `None` if it is outdated, missing or damaged; the
+    /// data set must then be inspected again.
     ///
     /// # Errors
     /// If the budget has no room for the index.
@@ -156,7 +123,7 @@ impl Inspection {
             return Ok(None);
         }
         let mut foreground = Vec::with_capacity(cases.len());
-        let mut index_hash = HASH_START;
+        let mut index_hash = Fnv1a::default();
         for (counts, case) in kept.index_counts.iter().zip(cases) {
             let unit = unit(case.geometry.voxel_count());
             let of_case = counts.iter().sum();
@@ -165,19 +132,19 @@ impl Inspection {
             if file.read_exact(bytes).is_err() {
                 return Ok(None);
             }
-            index_hash = hash(index_hash, bytes);
+            index_hash.update(bytes);
             index.packed_mut().iter_mut().for_each(|position| *position = u32::from_le(*position));
             foreground.push(index);
         }
-        if index_hash != kept.index_hash {
+        if index_hash.finish() != kept.index_hash {
             return Ok(None);
         }
-        let Kept { problems, files: stamps, seed, .. } = kept;
+        let InspectionRecord { problems, files: stamps, seed, .. } = kept;
         Ok(Some(Inspection { problems, fingerprint, foreground, stamps, seed }))
     }
 }
 
-fn read_fingerprint(path: &Path) -> Option<(Kept, Option<Fingerprint>)> {
+fn read_fingerprint(path: &Path) -> Option<(InspectionRecord, Option<Fingerprint>)> {
     let mut bytes = Vec::new();
     let read =
         |bytes: &mut Vec<u8>| -> io::Result<usize> { File::open(path)?.take(LARGEST).read_to_end(bytes) };

@@ -1,4 +1,4 @@
-//! How a loader is set up, and what that takes.
+//! The configuration of a loader, and the memory that it needs.
 
 use plimsoll_memory::Bytes;
 use serde::{Deserialize, Serialize};
@@ -6,36 +6,42 @@ use serde::{Deserialize, Serialize};
 use crate::Mode;
 use crate::loader::slot::BatchBuffer;
 use crate::loader::target::TargetScratch;
-use crate::loader::{BatchShape, LoaderError, THREAD_BYTES, Targets};
+use crate::loader::{BatchShape, LoaderError, Targets};
 use crate::patch::Scratch;
 
-/// How a loader makes batches.
+/// The stack of a thread: large buffers are in its scratch.
+pub(crate) const STACK: usize = 512 << 10;
+
+/// The memory of a thread beside its scratch: its stack, and the buffers and the decompressor's window of an open file.
+const THREAD_BYTES: u64 = STACK as u64 + (256 << 10);
+
+/// The configuration of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoaderConfig {
-    /// What the batches are for.
+    /// Training or validation.
     pub mode: Mode,
-    /// Of the random numbers.
+    /// The seed of the random numbers.
     pub seed: u64,
     /// The step of the first batch.
     pub first_step: u64,
-    /// Patches in a batch.
+    /// Patches per batch.
     pub batch_size: usize,
-    /// Batches that exist at a time: those being made, those that wait and those that are lent.
+    /// The number of batches in memory: those being filled, those that are ready and those that are lent.
     pub slots: usize,
-    /// Threads that make them.
+    /// Threads that fill them.
     pub threads: usize,
-    /// What each thread uses for parts of source images.
+    /// Each thread's scratch for parts of source images.
     pub scratch: Bytes,
 }
 
 impl LoaderConfig {
-    /// What a loader with this configuration reserves for patches of `channels` channels and `patch` voxels along (depth,
-    /// height, width) and maps of their labels: all slots, and of each thread the scratch, the stack and the buffers of open
-    /// files.
+    /// The bytes that a loader with this configuration reserves for patches of `channels` channels and `patch` voxels
+    /// along (depth, height, width) with `targets`: all slots, and for each thread the scratch, the stack and the
+    /// buffers of open files.
     ///
     /// # Errors
-    /// If the configuration makes no sense, or a batch does not fit the address space.
+    /// If a setting is 0, `targets` are invalid, or a batch does not fit the address space.
     pub fn bytes(&self, channels: usize, patch: [usize; 3], targets: &Targets) -> Result<Bytes, LoaderError> {
         self.check()?;
         targets.check()?;

@@ -1,4 +1,4 @@
-//! What can go wrong while batches are made.
+//! Errors of loading batches.
 
 use std::io;
 
@@ -8,22 +8,22 @@ use plimsoll_morphology::MorphologyError;
 use crate::fingerprint::NoForeground;
 use crate::patch::PatchError;
 
-/// Why there is no batch.
+/// Why a batch could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoaderError {
     /// A setting that must be at least 1 is 0.
     #[error("`{setting}` of the loader is 0, but must be at least 1")]
     Zero {
-        /// Which.
+        /// The setting.
         setting: &'static str,
     },
-    /// There is no room.
+    /// The budget has no room.
     #[error(transparent)]
     Memory(#[from] MapError),
-    /// The system started no thread.
+    /// The operating system could not start a thread.
     #[error("cannot start a thread to load batches")]
     Thread(#[source] io::Error),
-    /// A case that was inspected is not in the data set.
+    /// A case of the inspection is not in the data set.
     #[error("the data set has no case {case}, though it was inspected")]
     UnknownCase {
         /// The case.
@@ -37,26 +37,26 @@ pub enum LoaderError {
         /// Why.
         problem: NoForeground,
     },
-    /// A patch cannot be made.
+    /// A patch cannot be loaded.
     #[error("step {step}: case {case}: {problem}")]
     Patch {
         /// The step of its batch.
         step: u64,
         /// The case.
         case: String,
-        /// Which file, and why.
+        /// The file and the reason.
         problem: Box<PatchError>,
     },
-    /// A map of labels cannot be made.
+    /// A target map cannot be computed.
     #[error("a map of labels: {0}")]
     Target(#[from] MorphologyError),
     /// A thread panicked.
-    #[error("the thread that made the batch of step {step} ended unexpectedly")]
+    #[error("the thread that filled the batch of step {step} ended unexpectedly")]
     Panicked {
         /// The step.
         step: u64,
     },
-    /// There was an error before, or the loader is being dropped.
+    /// An earlier step failed, or the loader is being dropped.
     #[error("there is no batch for step {step}: the loader has stopped")]
     Stopped {
         /// The step.
@@ -65,7 +65,7 @@ pub enum LoaderError {
     /// The caller holds every batch.
     #[error("all {slots} batches of the loader are lent, so that the next cannot be made")]
     AllLent {
-        /// How many there are.
+        /// The number of slots.
         slots: usize,
     },
 }
@@ -77,7 +77,7 @@ impl From<OverBudget> for LoaderError {
 }
 
 impl LoaderError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             LoaderError::Memory(_) => {

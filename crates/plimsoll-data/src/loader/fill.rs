@@ -1,4 +1,4 @@
-//! Making the batch of one step. It is all that the threads of a loader do.
+//! Filling the batch of one step, the work of a loader's threads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,11 +15,11 @@ use crate::loader::{LoaderError, Targets};
 use crate::patch::{CaseSource, PatchError, Scratch, pull};
 use crate::{Intensity, Mode, Sampler, VolumeCache};
 
-/// Where patches come from: the sampler that chooses them, the files of the cases, the cache.
+/// The sources of patches: the sampler that chooses them, the files of the cases, the cache.
 pub struct Patches {
     sampler: Sampler,
     channels: usize,
-    /// In the order of the fingerprint.
+    /// In the order of the fingerprint's cases.
     cases: Vec<(Case, Vec<Intensity>)>,
     cache: Arc<VolumeCache>,
     targets: Targets,
@@ -28,17 +28,17 @@ pub struct Patches {
     on_maps: AtomicU64,
 }
 
-/// What making batches took of the processors, of all threads together.
+/// Processor time of filling batches, summed over all threads.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct MakingTimes {
-    /// For images and labels: decoding, cutting out, augmenting.
+    /// Images and labels: decoding, cropping, augmenting.
     pub patch_seconds: f64,
-    /// For maps of the labels.
+    /// Target maps.
     pub map_seconds: f64,
 }
 
 impl Patches {
-    /// Joins what a sampler chooses with the files of the data set.
+    /// Combines a sampler with the files of the data set.
     ///
     /// # Errors
     /// If the sampler's inspection is not of this data set, or a channel cannot be normalised.
@@ -65,38 +65,38 @@ impl Patches {
         Ok(Patches { sampler, channels, cases, cache, targets, on_patches: nothing(), on_maps: nothing() })
     }
 
-    /// The same, with maps of the labels.
+    /// The same, with target maps.
     pub fn with_targets(self, targets: Targets) -> Patches {
         Patches { targets, ..self }
     }
 
-    /// The maps of labels that batches come with.
+    /// The target maps of the batches.
     pub(crate) fn targets(&self) -> &Targets {
         &self.targets
     }
 
-    /// What chooses the patches.
+    /// The sampler of the patches.
     pub fn sampler(&self) -> &Sampler {
         &self.sampler
     }
 
-    /// The decoded volumes.
+    /// The cache of decoded volumes.
     pub fn cache(&self) -> &VolumeCache {
         &self.cache
     }
 
-    /// What making batches took so far.
+    /// Processor time of filling batches so far.
     pub fn times(&self) -> MakingTimes {
         let seconds = |of: &AtomicU64| Duration::from_nanos(of.load(Ordering::Relaxed)).as_secs_f64();
         MakingTimes { patch_seconds: seconds(&self.on_patches), map_seconds: seconds(&self.on_maps) }
     }
 
-    /// The shape of a batch of so many patches.
+    /// The shape of a batch of this many patches.
     pub fn batch_shape(&self, batch_size: usize) -> BatchShape {
         BatchShape { batch_size, channels: self.channels, patch: self.sampler.config().grid.patch }
     }
 
-    /// Makes the batch of a step. Gives up between two patches once `stop` is set.
+    /// Fills the batch of a step. Returns early, between two patches, once `stop` is set.
     pub(crate) fn fill(
         &self,
         mode: Mode,
@@ -133,13 +133,13 @@ impl Patches {
     }
 }
 
-/// What this thread has had of the processors.
+/// The processor time of this thread in nanoseconds.
 fn processor_nanos() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Makes single batches when they are asked for, on the thread that asks.
+/// Loads single batches on demand, on the calling thread.
 pub struct BatchReader {
     patches: Arc<Patches>,
     mode: Mode,
@@ -151,7 +151,7 @@ pub struct BatchReader {
 }
 
 impl BatchReader {
-    /// What a reader of batches of this shape, with maps of their labels, reserves.
+    /// The bytes that a reader of batches of this shape with these targets reserves.
     ///
     /// # Errors
     /// If a batch does not fit the address space.
@@ -188,10 +188,10 @@ impl BatchReader {
         Ok(BatchReader { patches, mode, seed, batch, scratch, target_scratch, never })
     }
 
-    /// The batch of a step: the same that a [`Loader`](crate::Loader) makes of it.
+    /// The batch of a step, identical to that of a [`Loader`](crate::Loader).
     ///
     /// # Errors
-    /// If a patch cannot be made; the error names the case and the file.
+    /// If a patch cannot be loaded; the error names the case and the file.
     pub fn load(&mut self, step: u64) -> Result<&BatchBuffer, LoaderError> {
         let BatchReader { patches, mode, seed, batch, scratch, target_scratch, never } = self;
         patches.fill(*mode, *seed, step, batch, (scratch, target_scratch), never)?;

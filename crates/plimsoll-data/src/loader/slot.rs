@@ -1,12 +1,9 @@
-//! The buffers of a batch, and how they are lent.
-
-use std::fmt;
-use std::sync::Arc;
+//! The buffers of a batch.
 
 use plimsoll_memory::{Budget, Bytes, Mapped};
 
 use crate::Mode;
-use crate::loader::{LoaderError, Shared, Targets};
+use crate::loader::{LoaderError, Targets};
 
 /// The shape of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +17,7 @@ pub struct BatchShape {
 }
 
 impl BatchShape {
-    /// Voxels of a patch; `usize::MAX`, which no buffer has, if that overflows.
+    /// Voxels of a patch; saturates at `usize::MAX`, for which no buffer can be allocated.
     pub(crate) fn voxels(&self) -> usize {
         self.patch.iter().fold(1, |product: usize, size| product.saturating_mul(*size))
     }
@@ -46,7 +43,7 @@ pub struct BatchBuffer {
 }
 
 impl BatchBuffer {
-    /// What the buffers reserve.
+    /// The bytes that the buffers reserve.
     pub(crate) fn bytes(shape: BatchShape, mode: Mode, targets: &Targets) -> Result<Bytes, LoaderError> {
         let patches = Mapped::<f32>::bytes(shape.values())? + Mapped::<u8>::bytes(shape.labels())?;
         Ok(patches + targets.bytes(mode, shape.batch_size)?)
@@ -82,73 +79,14 @@ impl BatchBuffer {
         &self.labels
     }
 
-    /// A map of the labels, by its place in [`Targets::maps`]: `[patch][foreground class][depth][height][width]`. What it
-    /// holds is only of this batch if its step needs the map.
+    /// A target map, by its index in [`Targets::maps`]: `[patch][foreground class][depth][height][width]`. Its contents
+    /// are stale unless the step needs the map.
     pub fn target(&self, map: usize) -> &[f32] {
         self.targets.get(map).map_or(&[], |values| values)
     }
 
-    /// The case of each patch, by its place in the fingerprint's list.
+    /// The case of each patch, by its index in the fingerprint's list.
     pub fn cases(&self) -> &[usize] {
         &self.cases
-    }
-}
-
-/// A batch that a loader lends. Its buffers are filled again once it is dropped.
-pub struct Batch {
-    step: u64,
-    shape: BatchShape,
-    /// `None` only while it is dropped.
-    buffer: Option<BatchBuffer>,
-    shared: Arc<Shared>,
-}
-
-impl Batch {
-    pub(crate) fn new(step: u64, buffer: BatchBuffer, shared: Arc<Shared>) -> Batch {
-        Batch { step, shape: buffer.shape, buffer: Some(buffer), shared }
-    }
-
-    /// The step that it is for.
-    pub fn step(&self) -> u64 {
-        self.step
-    }
-
-    /// The shape.
-    pub fn shape(&self) -> BatchShape {
-        self.shape
-    }
-
-    /// Normalised intensities, `[patch][channel][depth][height][width]`.
-    pub fn images(&self) -> &[f32] {
-        self.buffer.as_ref().map_or(&[], BatchBuffer::images)
-    }
-
-    /// Labels, `[patch][depth][height][width]`.
-    pub fn labels(&self) -> &[u8] {
-        self.buffer.as_ref().map_or(&[], BatchBuffer::labels)
-    }
-
-    /// A map of the labels: see [`BatchBuffer::target`].
-    pub fn target(&self, map: usize) -> &[f32] {
-        self.buffer.as_ref().map_or(&[], |buffer| buffer.target(map))
-    }
-
-    /// The case of each patch, by its place in the fingerprint's list.
-    pub fn cases(&self) -> &[usize] {
-        self.buffer.as_ref().map_or(&[], BatchBuffer::cases)
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
-            self.shared.give_back(buffer);
-        }
-    }
-}
-
-impl fmt::Debug for Batch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Batch(step {}, {:?})", self.step, self.shape)
     }
 }

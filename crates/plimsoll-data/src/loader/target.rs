@@ -1,4 +1,4 @@
-//! Maps that follow from the labels of a patch alone: made where the patch is made, and not in the step that needs them.
+//! Target maps: functions of a patch's labels alone, computed by the loader's threads and not in the training step.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use plimsoll_morphology::{
 use crate::Mode;
 use crate::loader::LoaderError;
 
-/// What is computed of the labels.
+/// The kind of a target map.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum TargetKind {
-    /// Exact signed distances: of each voxel to the nearest voxel of the class, positive, and of its own voxels minus the
-    /// distance to the nearest other; ∞ where there is none of the class, −∞ where there is no other.
+    /// Exact signed distances: outside of the class the distance to its nearest voxel, inside minus the distance to the
+    /// nearest other voxel; ∞ if the class is absent, −∞ if it fills the patch.
     Distance {
-        /// From one voxel to the next along depth, height and width, in the unit of the distances.
+        /// The spacing along depth, height and width, in the unit of the distances.
         spacing: [f64; 3],
     },
     /// 1 where a voxel of the class lies on the skeleton of the foreground, of all classes together, dilated `radius` times
     /// by the neighbours that share a face; else 0. The skeleton has the topology of the foreground ([`Recheck::Topology`]).
     Skeleton {
-        /// How often it is dilated.
+        /// The number of dilations.
         radius: usize,
     },
 }
@@ -34,27 +34,27 @@ pub enum TargetKind {
 pub struct TargetMap {
     /// Depth, height, width; labels are those of the nearest voxel (`nearest-exact`).
     pub extent: [usize; 3],
-    /// What it holds.
+    /// The kind of map.
     pub kind: TargetKind,
-    /// Whether training has a use for it.
+    /// Whether training uses it.
     pub training: bool,
-    /// Whether validation has.
+    /// Whether validation uses it.
     pub validation: bool,
 }
 
-/// Whether a step of training needs a map, by its place in the list.
+/// Whether a training step needs a map, by its index in the list.
 type Needed = Arc<dyn Fn(u64, usize) -> bool + Send + Sync>;
 
-/// All maps that batches come with.
+/// The target maps of batches.
 #[derive(Clone, Default)]
 pub struct Targets {
     /// The maps.
     pub maps: Vec<TargetMap>,
-    /// Classes but the background: labels from 1 on.
+    /// The number of foreground classes: labels from 1 on.
     pub foreground: usize,
-    /// A label that belongs to no class.
+    /// The "ignore" label, which belongs to no class.
     pub ignore: Option<u8>,
-    /// Which steps of training need which map; none is all.
+    /// Which training steps need which map; `None` means every step.
     pub needed: Option<Needed>,
 }
 
@@ -90,7 +90,7 @@ impl TargetMap {
 }
 
 impl Targets {
-    /// Values of a map of a batch; none in a mode that has no use for it.
+    /// The number of values of a map of a batch; 0 in a mode that does not use it.
     fn values(&self, map: &TargetMap, mode: Mode, batch_size: usize) -> usize {
         match map.is_of(mode) {
             true => voxels(map.extent).saturating_mul(self.foreground).saturating_mul(batch_size),
@@ -98,7 +98,7 @@ impl Targets {
         }
     }
 
-    /// What the maps of a batch reserve.
+    /// The bytes that the maps of a batch reserve.
     pub(super) fn bytes(&self, mode: Mode, batch_size: usize) -> Result<Bytes, LoaderError> {
         let of = |map| Ok(Mapped::<f32>::bytes(self.values(map, mode, batch_size))?);
         self.maps.iter().map(of).sum()
@@ -115,7 +115,7 @@ impl Targets {
         self.maps.iter().map(of).collect()
     }
 
-    /// Makes the maps that a step needs of the labels of one of its samples, `[depth][height][width]` of `patch`.
+    /// Computes the maps that a step needs from the labels of one of its samples, `[depth][height][width]` of `patch`.
     pub(super) fn fill(
         &self,
         (mode, step, sample): (Mode, u64, usize),
@@ -168,7 +168,7 @@ impl Targets {
         Ok(())
     }
 
-    /// That all maps can be made.
+    /// Checks that all maps can be computed.
     pub(super) fn check(&self) -> Result<(), LoaderError> {
         for map in &self.maps {
             match map.kind {
@@ -180,7 +180,7 @@ impl Targets {
     }
 }
 
-/// The label of the nearest voxel: place i of m takes ⌊(i + ½) · n / m⌋ of n along each axis.
+/// The label of the nearest voxel: index i of m reads index ⌊(i + ½) · n / m⌋ of n along each axis.
 fn downsample(labels: &[u8], from: [usize; 3], out: &mut [u8], to: [usize; 3]) {
     let source = |axis: usize, at: usize| ((2 * at + 1) * from[axis] / (2 * to[axis])).min(from[axis] - 1);
     for (row, out) in out.chunks_exact_mut(to[2].max(1)).enumerate() {
@@ -192,7 +192,7 @@ fn downsample(labels: &[u8], from: [usize; 3], out: &mut [u8], to: [usize; 3]) {
     }
 }
 
-/// What a thread needs to make maps.
+/// A thread's scratch for target maps.
 pub(crate) struct TargetScratch {
     labels: Mapped<u8>,
     mask: Mapped<u8>,
@@ -207,7 +207,7 @@ impl TargetScratch {
         [largest, largest, maps().map(TargetMap::scratch_bytes).max().unwrap_or(0)]
     }
 
-    /// What it reserves.
+    /// The bytes that it reserves.
     pub(super) fn bytes(targets: &Targets, mode: Mode) -> Result<Bytes, LoaderError> {
         let bytes = TargetScratch::lengths(targets, mode).into_iter().map(Mapped::<u8>::bytes);
         Ok(bytes.sum::<Result<Bytes, _>>()?)
@@ -226,7 +226,7 @@ mod tests {
     use plimsoll_morphology::{Connectivity, dilate, skeletonize};
 
     #[test]
-    fn skeletons_are_of_all_classes_together_and_have_no_voxel_that_is_ignored() {
+    fn skeletons_are_of_all_classes_together_without_ignored_voxels() {
         let patch = [6, 15, 18];
         let count = voxels(patch);
         // Two classes of one tube, a block beside it, and labels that belong to no class.
@@ -267,7 +267,7 @@ mod tests {
             }
             let has = |class: usize| second[class * count..][..count].contains(&1.0);
             assert!((has(0) && has(1) || map.extent != patch) && !has(2));
-            // At half the resolution the tube has sides of two voxels, of which scikit-image leaves nothing.
+            // At half the resolution the tube is two voxels wide, which scikit-image thins away completely.
             assert!(has(0) || has(1));
         }
     }

@@ -1,8 +1,8 @@
-//! What may be done to a patch, and what is done to one.
+//! Augmentation of patches: settings, and the changes drawn from them.
 //!
-//! Names, probabilities and ranges are those of nnU-Net v2's default trainer (its blur, its simulated low resolution and
-//! its elastic deformation, which is off there, are left out). Spatial changes become part of the map that the patch is
-//! pulled through; intensities are changed afterwards, in nnU-Net's order.
+//! Names, probabilities and ranges are those of nnU-Net v2's default trainer, without its blur, its simulated low
+//! resolution and its elastic deformation (which is off by default). Spatial changes are composed into the map that the
+//! patch is resampled through; intensities are changed afterwards, in nnU-Net's order.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,47 +10,48 @@ use crate::PatchGrid;
 use crate::patch::intensity::{ChannelChange, IntensityChange};
 use crate::random::Draws;
 
-/// Two numbers, the lesser first.
+/// A range: two numbers, the smaller first.
 pub type Range = [f64; 2];
 
-/// What is done to training patches, how often and how much. The default is nnU-Net's.
+/// The augmentation of training patches: probabilities and ranges. The default is nnU-Net's.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Augmentation {
-    /// How often a patch is turned.
+    /// The probability of a rotation.
     pub p_rotation: f64,
-    /// By how many degrees about each axis; rigidly, whatever the spacing.
+    /// The rotation about each axis in degrees; rigid for any spacing.
     pub rotation: Range,
-    /// By how many degrees a flat patch is turned within its plane, instead. A patch is flat if it is more than three
-    /// times as long along another axis as along that of the coarsest spacing.
+    /// The rotation of an anisotropic patch in degrees, which is only rotated within its plane. A patch is anisotropic
+    /// if it is more than three times as long along another axis as along that of the coarsest spacing.
     pub rotation_in_plane: Range,
-    /// How often a patch is scaled.
+    /// The probability of scaling.
     pub p_scaling: f64,
-    /// The factor between what a patch shows and what it would show; above 1 things look smaller. One for all axes, or
-    /// for both of the plane of a flat patch.
+    /// The factor of the extent that a patch covers; above 1 objects look smaller. The same for all axes, or for both
+    /// axes of the plane of an anisotropic patch.
     pub scaling: Range,
-    /// How often a patch is mirrored along each of the axes below.
+    /// The probability of mirroring along each of the axes below.
     pub p_mirror: f64,
-    /// Along which of (depth, height, width) it may be mirrored.
+    /// The axes (depth, height, width) along which a patch may be mirrored.
     pub mirror_axes: [bool; 3],
-    /// How often noise is added.
+    /// The probability of noise.
     pub p_gaussian_noise: f64,
     /// Its standard deviation, in units of the normalised image. nnU-Net calls this number a variance, but uses it as
     /// the deviation.
     pub gaussian_noise: Range,
-    /// How often intensities are multiplied.
+    /// The probability of a brightness change.
     pub p_brightness: f64,
-    /// By what, by channel.
+    /// The factor of intensities, drawn by channel.
     pub brightness: Range,
-    /// How often the contrast is changed.
+    /// The probability of a contrast change.
     pub p_contrast: f64,
-    /// The factor of each value's distance from the mean, by channel; the range of values stays what it was.
+    /// The factor of each value's difference from the mean, drawn by channel; values are clipped to their original
+    /// range.
     pub contrast: Range,
-    /// How often values, scaled to 0 … 1, are raised to a power; their mean and deviation stay what they were.
+    /// The probability that values, scaled to 0 … 1, are raised to a power; mean and standard deviation are restored.
     pub p_gamma: f64,
-    /// How often the same is done to the negative image.
+    /// The probability of the same on the inverted image.
     pub p_inverted_gamma: f64,
-    /// The power, by channel.
+    /// The exponent, drawn by channel.
     pub gamma: Range,
 }
 
@@ -77,27 +78,27 @@ impl Default for Augmentation {
     }
 }
 
-/// A setting of the augmentation that makes no sense.
+/// A setting of the augmentation is out of range.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("`{setting}` of the augmentation is {found}, but must be {expected}")]
 pub struct AugmentationError {
-    /// Which.
+    /// The setting.
     pub setting: &'static str,
     /// Its value.
     pub found: String,
-    /// What would make sense.
+    /// The valid range.
     pub expected: &'static str,
 }
 
 impl AugmentationError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some("leave the setting out for nnU-Net's default".into())
     }
 }
 
 impl Augmentation {
-    /// Nothing is done.
+    /// No augmentation.
     pub fn none() -> Augmentation {
         Augmentation {
             p_rotation: 0.0,
@@ -112,10 +113,10 @@ impl Augmentation {
         }
     }
 
-    /// That every setting makes sense.
+    /// Checks every setting.
     ///
     /// # Errors
-    /// Names the first that does not.
+    /// If a setting is out of range: the error names the first one.
     pub fn check(&self) -> Result<(), AugmentationError> {
         for (setting, probability) in [
             ("p_rotation", self.p_rotation),
@@ -132,13 +133,13 @@ impl Augmentation {
                 return Err(AugmentationError { setting, found: probability.to_string(), expected });
             }
         }
-        const ANGLE: &str = "two angles in degrees from -360 to 360, the lesser first";
-        const FACTOR: &str = "two factors from 0.01 to 100, the lesser first";
+        const ANGLE: &str = "two angles in degrees from -360 to 360, the smaller first";
+        const FACTOR: &str = "two factors from 0.01 to 100, the smaller first";
         for (setting, [low, high], [least, most], expected) in [
             ("rotation", self.rotation, [-360.0, 360.0], ANGLE),
             ("rotation_in_plane", self.rotation_in_plane, [-360.0, 360.0], ANGLE),
             ("scaling", self.scaling, [0.01, 100.0], FACTOR),
-            ("gaussian_noise", self.gaussian_noise, [0.0, 1e6], "two deviations from 0, the lesser first"),
+            ("gaussian_noise", self.gaussian_noise, [0.0, 1e6], "two deviations from 0, the smaller first"),
             ("brightness", self.brightness, [0.01, 100.0], FACTOR),
             ("contrast", self.contrast, [0.01, 100.0], FACTOR),
             ("gamma", self.gamma, [0.01, 100.0], FACTOR),
@@ -151,7 +152,7 @@ impl Augmentation {
         Ok(())
     }
 
-    /// Draws how a patch is turned, scaled and mirrored.
+    /// Draws the rotation, scale and mirroring of a patch.
     pub(crate) fn draw_space(&self, grid: &PatchGrid, draws: &mut Draws) -> SpatialChange {
         let mut change = SpatialChange::NONE;
         let plane_axis = grid.plane_axis();
@@ -177,7 +178,7 @@ impl Augmentation {
         change
     }
 
-    /// Draws how the intensities of a patch are changed.
+    /// Draws the changes of a patch's intensities.
     pub(crate) fn draw_intensity(&self, channels: usize, draws: &mut Draws) -> IntensityChange {
         let noise =
             draws.chance(self.p_gaussian_noise).then(|| draws.between(self.gaussian_noise.into()) as f32);
@@ -198,21 +199,21 @@ impl Augmentation {
     }
 }
 
-/// As likely below 1 as above, however far the range reaches to either side (`BGContrast` of batchgenerators).
+/// A factor, equally likely below 1 and above, whatever the range (`BGContrast` of batchgenerators).
 fn factor([low, high]: Range, draws: &mut Draws) -> f32 {
     let below = draws.chance(0.5) && low < 1.0;
     draws.between(if below { (low, high.min(1.0)) } else { (low.max(1.0).min(high), high) }) as f32
 }
 
-/// How a patch is turned, scaled and mirrored about its centre.
+/// The rotation, scale and mirroring of a patch about its centre.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SpatialChange {
-    /// The angles about (depth, height, width), as [`VoxelMap::rotation`](plimsoll_volume::VoxelMap::rotation) takes
-    /// them.
+    /// The angles about (depth, height, width) in radians, as for
+    /// [`VoxelMap::rotation`](plimsoll_volume::VoxelMap::rotation).
     pub radians: [f64; 3],
-    /// What the patch shows along each axis, as a multiple of what it would show.
+    /// The factor of the extent that the patch covers along each axis.
     pub factors: [f64; 3],
-    /// Along which axes it is mirrored.
+    /// The axes along which it is mirrored.
     pub mirrored: [bool; 3],
 }
 

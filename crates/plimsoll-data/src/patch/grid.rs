@@ -1,12 +1,20 @@
-//! The grid that patches are cut from: an image at the target spacing, in the canonical orientation. It is never made;
-//! it only says where its voxels lie in the stored image.
+//! The grid that patches are cropped from: an image at the target spacing, in the canonical orientation. The image is
+//! never computed; the grid only maps its voxels to the stored image.
 
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox, VoxelMap};
 use serde::{Deserialize, Serialize};
 
-use crate::fingerprint::resampled_shape;
+/// The shape of an image at another spacing: rounded to the nearest integer (ties to even), as nnU-Net's
+/// `compute_new_shape`, but at least one voxel.
+pub fn resampled_shape(shape: [usize; 3], spacing: Spacing, target: Spacing) -> [usize; 3] {
+    std::array::from_fn(|axis| {
+        let voxels = spacing.0[axis] / target.0[axis] * shape[axis] as f64;
+        // The cast saturates.
+        (voxels.round_ties_even() as usize).max(1)
+    })
+}
 
-/// What every patch of a training run has in common.
+/// The shape and spacing of every patch of a training run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PatchGrid {
     /// The voxels of a patch along (depth, height, width), in the canonical orientation.
@@ -21,17 +29,18 @@ impl PatchGrid {
         VoxelBox::whole(self.patch).voxel_count()
     }
 
-    /// The axis that patches are not turned out of: the one with the coarsest spacing, if the patch is more than three
-    /// times as long along another. This is nnU-Net's rule for when to treat planes as images of their own.
+    /// The axis perpendicular to the plane that patches are rotated in: the one with the coarsest spacing, if the patch
+    /// is more than three times as long along another; `None` if patches are rotated in 3D. This is nnU-Net's rule for
+    /// 2D augmentation.
     pub(crate) fn plane_axis(&self) -> Option<usize> {
         let coarsest = (0..3)
             .fold(0, |worst, axis| if self.spacing.0[axis] > self.spacing.0[worst] { axis } else { worst });
-        let longest = self.patch.into_iter().max().unwrap_or(0);
+        let longest = self.patch.into_iter().fold(0, usize::max);
         (longest > 3 * self.patch[coarsest]).then_some(coarsest)
     }
 }
 
-/// An image as it would be at the target spacing in the canonical orientation, and where its voxels are stored.
+/// The grid of an image at the target spacing in the canonical orientation, and its map to the stored voxels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetGrid {
     stored_shape: [usize; 3],
@@ -41,9 +50,9 @@ pub struct TargetGrid {
 }
 
 impl TargetGrid {
-    /// The grid of an image stored as `stored`, at `spacing`. It fills the same box of space as the stored grid, with a
-    /// whole number of voxels (see [`resampled_shape`]), as resizing an array does; the spacing is met as closely as
-    /// that allows.
+    /// The grid of an image stored as `stored`, at `spacing`. It occupies the same box as the stored grid with a whole
+    /// number of voxels (see [`resampled_shape`]), like resizing an array, so its spacing is `spacing` up to that
+    /// rounding.
     pub fn new(stored: &Geometry, spacing: Spacing) -> TargetGrid {
         let (canonical, reorientation) = stored.canonical();
         let shape = resampled_shape(canonical.shape(), canonical.spacing(), spacing);
@@ -62,12 +71,12 @@ impl TargetGrid {
         self.stored_shape
     }
 
-    /// Where the voxels of this grid are stored.
+    /// The map from voxels of this grid to stored voxels.
     pub fn to_stored(&self) -> VoxelMap {
         self.to_stored
     }
 
-    /// Where the voxels of a window are stored that starts at voxel `start` of this grid, which may lie outside of it.
+    /// The map to stored voxels from a window that starts at voxel `start` of this grid, which may be out of bounds.
     pub fn window(&self, start: [i64; 3]) -> VoxelMap {
         VoxelMap::translation(start.map(|at| at as f64)).then(&self.to_stored)
     }
@@ -149,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_at_the_target_spacing_is_only_turned() {
+    fn an_image_at_the_target_spacing_is_only_reoriented() {
         let geometry = stored([4, 5, 6], [2, 0, 1], [true, false, true]);
         let grid = TargetGrid::new(&geometry, Spacing([3.0, 1.0, 0.5]));
         assert_eq!(grid.shape(), [4, 5, 6]);
@@ -157,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_patches_are_turned_only_in_their_plane() {
+    fn anisotropic_patches_are_rotated_only_in_their_plane() {
         let axis = |patch, spacing| PatchGrid { patch, spacing: Spacing(spacing) }.plane_axis();
         assert_eq!(axis([32, 96, 96], [5.0, 1.0, 1.0]), None, "three times is not more than three times");
         assert_eq!(axis([31, 96, 96], [5.0, 1.0, 1.0]), Some(0));

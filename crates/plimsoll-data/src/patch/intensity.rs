@@ -1,35 +1,36 @@
-//! Changes of a patch's intensities after it was pulled, as batchgeneratorsv2 (the augmentation of nnU-Net v2) makes
-//! them. All work on normalised values, in place, channel by channel.
+//! Intensity augmentations, as in batchgeneratorsv2 (the augmentation of nnU-Net v2). All work on normalised values, in
+//! place, channel by channel.
 
 use crate::random::Draws;
 
-/// Ranges and deviations below this count as this.
+/// The lower bound of ranges and deviations, to avoid division by zero.
 const LEAST: f64 = 1e-7;
 
-/// What is done to one channel.
+/// The changes of one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ChannelChange {
-    /// Multiply by this.
+    /// The brightness factor.
     pub brightness: Option<f32>,
-    /// Multiply the distance from the mean by this; values stay within the range they had.
+    /// The contrast factor, of the difference from the mean; values are clipped to their original range.
     pub contrast: Option<f32>,
-    /// Of the negative: raise values, scaled to 0 … 1, to this power; mean and deviation stay what they were.
+    /// The gamma of the inverted image: values, scaled to 0 … 1, are raised to this power; mean and standard deviation
+    /// are restored.
     pub inverted_gamma: Option<f32>,
-    /// The same of the image itself.
+    /// The gamma of the image itself.
     pub gamma: Option<f32>,
 }
 
-/// What is done to the intensities of a patch, in the order noise, brightness, contrast, inverted gamma, gamma.
+/// The changes of a patch's intensities, in the order noise, brightness, contrast, inverted gamma, gamma.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct IntensityChange {
-    /// The deviation of the noise that is added, the same in all channels.
+    /// The standard deviation of the noise, the same in all channels.
     pub noise: Option<f32>,
-    /// By channel.
+    /// The changes of each channel.
     pub channels: Vec<ChannelChange>,
 }
 
 impl IntensityChange {
-    /// Changes an image `[channel][voxel]`. Noise is taken from `draws`, voxel after voxel.
+    /// Changes an image `[channel][voxel]`. Noise is drawn from `draws`, voxel by voxel.
     pub(crate) fn apply(&self, image: &mut [f32], voxels: usize, draws: impl FnOnce() -> Draws) {
         if let Some(deviation) = self.noise {
             let mut draws = draws();
@@ -62,7 +63,7 @@ fn mean(values: &[f32]) -> f64 {
     values.iter().map(|value| f64::from(*value)).sum::<f64>() / values.len() as f64
 }
 
-/// The deviation with n − 1, as PyTorch's default is; 0 of a single value.
+/// The standard deviation with n − 1, PyTorch's default; 0 for a single value.
 fn deviation(values: &[f32], mean: f64) -> f64 {
     let squares: f64 = values.iter().map(|value| (f64::from(*value) - mean).powi(2)).sum();
     (squares / (values.len().max(2) - 1) as f64).sqrt()
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_those_of_batchgenerators() {
+    fn changes_match_batchgenerators() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/data_intensities.json");
         let oracle: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         let image: Vec<f32> = serde_json::from_value(oracle["image"].clone()).unwrap();
@@ -114,7 +115,7 @@ mod tests {
                 inverted_gamma: number("inverted_gamma"),
                 gamma: number("gamma"),
             };
-            // The second channel stays as it is.
+            // The second channel is unchanged.
             let channels = vec![channel, ChannelChange::default()];
             let mut both = [image.clone(), image.clone()].concat();
             IntensityChange { noise: None, channels }.apply(&mut both, image.len(), stream);
@@ -127,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_has_the_deviation_asked_for_and_is_the_same_each_time() {
+    fn noise_has_the_requested_deviation_and_is_reproducible() {
         let change = IntensityChange { noise: Some(0.05), channels: vec![ChannelChange::default(); 2] };
         let mut image = vec![2.0; 40_000];
         change.apply(&mut image, 20_000, stream);

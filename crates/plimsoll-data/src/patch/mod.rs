@@ -1,8 +1,8 @@
-//! Patches: chosen, pulled, changed.
+//! Patches: sampling, resampling, augmentation.
 //!
-//! A [`Sampler`] makes a [`Recipe`], which holds one map from the patch to the stored image (target spacing, rotation,
-//! scale, mirroring, crop and reorientation in one); [`pull`] reads what the patch touches of a [`CaseSource`] and
-//! interpolates once.
+//! A [`Sampler`] chooses a [`Recipe`], which holds one map from the patch to the stored image (composed of target
+//! spacing, rotation, scale, mirroring, crop and reorientation); [`pull`] reads the part of a [`CaseSource`] that the
+//! patch touches, and interpolates once.
 
 mod augmentation;
 mod grid;
@@ -14,7 +14,7 @@ mod source;
 mod tiles;
 
 pub use augmentation::{Augmentation, AugmentationError, Range, SpatialChange};
-pub use grid::{PatchGrid, TargetGrid};
+pub use grid::{PatchGrid, TargetGrid, resampled_shape};
 pub use intensity::{ChannelChange, IntensityChange};
 pub use pull::{PatchError, Scratch, pull};
 pub use recipe::Recipe;

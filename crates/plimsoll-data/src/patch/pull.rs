@@ -1,4 +1,4 @@
-//! Pulling a patch: reading what it touches of the stored images, and interpolating once.
+//! Pulling a patch: reading the part of the stored images that it touches, and interpolating once.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,13 +11,13 @@ use crate::patch::source::CaseSource;
 use crate::patch::tiles::{Tiling, TooSmall, is_contiguous, within};
 use crate::random::{Draws, Purpose};
 
-/// The memory in which a thread holds parts of source images while it interpolates: reserved once, and never more.
+/// A thread's memory for parts of source images while it interpolates: reserved once, of fixed size.
 pub struct Scratch {
     voxels: Mapped<f32>,
 }
 
 impl Scratch {
-    /// What a thread uses unless told otherwise: 8 MiB, a cube of 128 voxels.
+    /// The default scratch of a thread: 8 MiB, a cube of 128 voxels in f32.
     pub const DEFAULT: Bytes = Bytes::mib(8);
 
     /// Scratch of `bytes`, rounded up to whole pages, reserved from `budget` for as long as it lives.
@@ -28,7 +28,7 @@ impl Scratch {
         Ok(Scratch { voxels: Mapped::zeroed(budget, "scratch", Scratch::elements(bytes))? })
     }
 
-    /// What scratch of `bytes` reserves.
+    /// The bytes that scratch of `bytes` reserves.
     ///
     /// # Errors
     /// If it does not fit the address space.
@@ -53,27 +53,27 @@ pub enum PatchError {
     /// A file cannot be read.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// An image no longer has the shape that it had when the data set was inspected.
+    /// An image's shape has changed since the data set was inspected.
     #[error("{path} has shape {found:?}, but had {expected:?} when the data set was inspected")]
     Changed {
         /// The file.
         path: PathBuf,
         /// Its shape (depth, height, width) as stored.
         found: [usize; 3],
-        /// What it was.
+        /// Its shape when inspected.
         expected: [usize; 3],
     },
-    /// The scratch cannot even hold what one voxel reads.
+    /// The scratch is too small even for one voxel of the patch.
     #[error("{path}: one voxel of a patch reads {needed} of the image, but the scratch is {found}")]
     ScratchTooSmall {
         /// The file.
         path: PathBuf,
-        /// What is needed at least.
+        /// The bytes needed at least.
         needed: Bytes,
-        /// What there is.
+        /// The bytes of the scratch.
         found: Bytes,
     },
-    /// A buffer is not as long as the patch needs it to be.
+    /// A buffer's length is not that of the patch.
     #[error("a buffer for a patch of {expected} values has {found}")]
     BufferLength {
         /// Values of the patch.
@@ -81,21 +81,21 @@ pub enum PatchError {
         /// Values of the buffer.
         found: usize,
     },
-    /// Labels are wanted of a case that has none.
+    /// Labels were requested, but the case has none.
     #[error("the case has no label map")]
     NoLabel,
-    /// The map leads to nowhere.
+    /// The map cannot be resampled through.
     #[error("{path}: {problem}")]
     Interpolation {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         problem: Box<PullError>,
     },
 }
 
 impl PatchError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             PatchError::Volume(problem) => problem.hint(),
@@ -109,18 +109,16 @@ impl PatchError {
     }
 }
 
-/// Makes a patch: `image` becomes `[channel][depth][height][width]` of normalised intensities, interpolated linearly,
-/// and `labels` `[depth][height][width]`, the nearest voxel's. What is outside of the image is 0, in intensities after
-/// normalisation, and background in labels. A patch that is neither turned nor at another spacing copies voxels as they
-/// are.
+/// Fills a patch: `image` with normalised intensities `[channel][depth][height][width]`, interpolated linearly, and
+/// `labels` with `[depth][height][width]`, those of the nearest voxel. Outside of the image, normalised intensities are
+/// 0 and labels are background. A patch that is neither rotated nor resampled copies voxels exactly.
 ///
 /// Only the part of each image that the patch touches is read, in pieces that fit `scratch`; the result does not depend
-/// on how many. Where a patch shows more than one source voxel per voxel, those between its samples do not count: nothing
-/// is smoothed first.
+/// on how many. A patch coarser than the source skips the voxels between its samples: there is no low-pass filter.
 ///
 /// # Errors
 /// If a file cannot be read or has changed since it was inspected, a buffer has the wrong length, or the scratch cannot
-/// hold the eight voxels that one sample is made of.
+/// hold the eight voxels of one sample.
 pub fn pull(
     recipe: &Recipe,
     source: &mut CaseSource,
@@ -137,22 +135,20 @@ pub fn pull(
     }
     if let Some(labels) = labels {
         check_length(voxels, labels.len())?;
-        if !source.has_label() {
-            return Err(PatchError::NoLabel);
-        }
+        let image = source.label_map().ok_or(PatchError::NoLabel)?;
         let memory = bytemuck::cast_slice_mut(&mut scratch.voxels);
-        let kind = Kind { channel: None, outside: 0, read: read_labels, interpolate: pull_nearest };
-        pull_one(recipe, source, labels, memory, &kind)?;
+        let layer = Layer { path: image.path().into(), outside: 0, interpolate: pull_nearest };
+        pull_one(recipe, &layer, labels, memory, |region, voxels| image.read_labels(region, voxels))?;
     }
     for (channel, out) in image.chunks_exact_mut(voxels.max(1)).enumerate() {
-        // Images are normalised before they are interpolated, so the value outside is 0 whatever the normalisation.
-        let kind = Kind {
-            channel: Some(channel),
-            outside: 0.0,
-            read: CaseSource::read_channel,
-            interpolate: pull_linear,
-        };
-        pull_one(recipe, source, out, &mut scratch.voxels, &kind)?;
+        // Images are normalised before they are interpolated, so the value outside is 0 for every normalisation.
+        let (image, channel) = source.channel(channel);
+        let layer = Layer { path: image.path().into(), outside: 0.0, interpolate: pull_linear };
+        pull_one(recipe, &layer, out, &mut scratch.voxels, |region, voxels| {
+            image.read_f32(channel.index, region, voxels)?;
+            channel.intensity.apply(voxels);
+            Ok(())
+        })?;
     }
     let stream = recipe.stream;
     recipe.change.apply(image, voxels, || {
@@ -165,21 +161,12 @@ fn check_length(expected: usize, found: usize) -> Result<(), PatchError> {
     if expected == found { Ok(()) } else { Err(PatchError::BufferLength { expected, found }) }
 }
 
-fn read_labels(
-    source: &mut CaseSource,
-    _: usize,
-    region: VoxelBox,
-    labels: &mut [u8],
-) -> Result<(), VolumeError> {
-    source.read_labels(region, labels)
-}
-
-/// What tells intensities from labels.
-struct Kind<T> {
-    /// `None` for the label map.
-    channel: Option<usize>,
+/// One channel of the image, or the label map.
+struct Layer<T> {
+    /// The file, for error messages.
+    path: PathBuf,
+    /// The value outside of the stored image.
     outside: T,
-    read: fn(&mut CaseSource, usize, VoxelBox, &mut [T]) -> Result<(), VolumeError>,
     interpolate: Interpolate<T>,
 }
 
@@ -193,12 +180,12 @@ type Interpolate<T> = fn(
 
 fn pull_one<T: Copy>(
     recipe: &Recipe,
-    source: &mut CaseSource,
+    layer: &Layer<T>,
     out: &mut [T],
     memory: &mut [T],
-    kind: &Kind<T>,
+    mut read: impl FnMut(VoxelBox, &mut [T]) -> Result<(), VolumeError>,
 ) -> Result<(), PatchError> {
-    let path = source.path(kind.channel).to_path_buf();
+    let path = &layer.path;
     let bytes = |elements: usize| Bytes::of(elements.saturating_mul(size_of::<T>()));
     let found = bytes(memory.len());
     let too_small = |TooSmall { needed }| PatchError::ScratchTooSmall {
@@ -211,23 +198,23 @@ fn pull_one<T: Copy>(
     let tiling = Tiling::new(&recipe.map, recipe.patch, recipe.stored_shape, memory.len());
     tiling.visit(too_small, &mut |tile| {
         let Some(region) = tile.region else {
-            copy_rows(&tile.part, recipe.patch, |row| out[row].fill(kind.outside));
+            copy_rows(&tile.part, recipe.patch, |row| out[row].fill(layer.outside));
             return Ok(());
         };
-        // Both products were found to fit when the patch was cut.
+        // Neither product overflows, as the tiling has checked.
         let (voxels, aside) = memory.split_at_mut(region.shape.iter().product());
-        (kind.read)(source, kind.channel.unwrap_or(0), region, voxels)?;
+        read(region, voxels)?;
         let block = SourceBlock::new(voxels, region, recipe.stored_shape).map_err(in_file)?;
         let map = within(&recipe.map, &tile.part);
         let count = tile.part.shape.iter().product::<usize>();
-        let outside = Outside::Constant(kind.outside);
+        let outside = Outside::Constant(layer.outside);
         if is_contiguous(&tile.part, recipe.patch) {
             let first = offset(tile.part.start, recipe.patch);
             let part = &mut out[first..first + count];
-            return (kind.interpolate)(&block, &map, tile.part.shape, outside, part).map_err(in_file);
+            return (layer.interpolate)(&block, &map, tile.part.shape, outside, part).map_err(in_file);
         }
         let aside = &mut aside[..count];
-        (kind.interpolate)(&block, &map, tile.part.shape, outside, aside).map_err(in_file)?;
+        (layer.interpolate)(&block, &map, tile.part.shape, outside, aside).map_err(in_file)?;
         let mut rows = aside.chunks_exact(tile.part.shape[2]);
         copy_rows(&tile.part, recipe.patch, |row| {
             if let Some(pulled) = rows.next() {
@@ -242,7 +229,7 @@ fn offset(start: [usize; 3], patch: [usize; 3]) -> usize {
     (start[0] * patch[1] + start[1]) * patch[2] + start[2]
 }
 
-/// Calls `copy` with the place in the patch of each row of a part.
+/// Calls `copy` with the index range in the patch of each row of a part.
 fn copy_rows(part: &VoxelBox, patch: [usize; 3], mut copy: impl FnMut(std::ops::Range<usize>)) {
     let [depth, height, width] = part.start;
     for d in depth..depth + part.shape[0] {

@@ -1,4 +1,4 @@
-//! Everything that makes a patch: from where, through which map, changed how.
+//! The recipe of a patch: its case, its map to the stored image, its augmentation.
 
 use plimsoll_volume::{Spacing, VoxelMap};
 
@@ -6,13 +6,13 @@ use crate::TargetGrid;
 use crate::patch::augmentation::SpatialChange;
 use crate::patch::intensity::IntensityChange;
 
-/// Maps are rounded to multiples of this. Then coordinates of patch voxels are computed without any rounding, and a tile
-/// of a patch reads the very coordinates that the whole patch would. It is just above the 1e-7 voxels within which a
-/// [`VoxelMap`] takes a translation as whole, so that no tile is moved by that. A patch of 512 voxels is off by at most
-/// two hundred-thousandths of a voxel at its ends.
+/// Maps are rounded to multiples of this. The coordinates of patch voxels are then computed exactly, and a tile of a
+/// patch has the same coordinates as the whole patch. It is just above the 1e-7 voxels within which a [`VoxelMap`]
+/// rounds a translation to an integer, so that this never moves a tile. The ends of a patch of 512 voxels are off by at
+/// most 2e-5 voxels.
 const QUANTUM: f64 = 1.0 / (1 << 23) as f64;
 
-/// Which stream of random numbers the noise of a patch is.
+/// The random stream of a patch's noise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stream {
     pub(crate) seed: u64,
@@ -21,7 +21,7 @@ pub(crate) struct Stream {
     pub(crate) sample: u64,
 }
 
-/// How to make one patch.
+/// The recipe of one patch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     pub(crate) case: usize,
@@ -33,8 +33,8 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// The patch of `patch` voxels that starts at voxel `start` of `target`, which may lie outside of it; `change` turns,
-    /// scales and mirrors it about its centre, rigidly on a grid of `spacing`. Intensities are left alone.
+    /// The patch of `patch` voxels that starts at voxel `start` of `target`, which may be out of bounds; `change`
+    /// rotates, scales and mirrors it about its centre, rigidly on a grid of `spacing`. Intensities are unchanged.
     pub fn new(
         case: usize,
         target: &TargetGrid,
@@ -64,12 +64,12 @@ impl Recipe {
         }
     }
 
-    /// The window of `patch` voxels that starts at voxel `start` of `target`, unchanged: what is predicted from.
+    /// The window of `patch` voxels that starts at voxel `start` of `target`, not augmented: the input of a prediction.
     pub fn window(case: usize, target: &TargetGrid, start: [i64; 3], patch: [usize; 3]) -> Recipe {
         Recipe::new(case, target, start, patch, Spacing([1.0; 3]), &SpatialChange::NONE)
     }
 
-    /// The case, by its place in the fingerprint's list.
+    /// The case, by its index in the fingerprint's list.
     pub fn case(&self) -> usize {
         self.case
     }
@@ -79,12 +79,12 @@ impl Recipe {
         self.patch
     }
 
-    /// From voxels of the patch to voxels of the stored image: all steps in one.
+    /// The map from voxels of the patch to voxels of the stored image, all steps composed.
     pub fn map(&self) -> VoxelMap {
         self.map
     }
 
-    /// What is done to intensities.
+    /// The changes of intensities.
     pub fn intensity_change(&self) -> &IntensityChange {
         &self.change
     }
@@ -95,7 +95,7 @@ impl Recipe {
     }
 }
 
-/// The map with entries that are multiples of [`QUANTUM`], and `centre` where it was.
+/// The map with entries rounded to multiples of [`QUANTUM`], which keeps `centre` in place.
 fn rounded(map: &VoxelMap, centre: [f64; 3]) -> VoxelMap {
     let round = |value: f64| (value / QUANTUM).round() * QUANTUM;
     let at_centre = map.apply(centre);

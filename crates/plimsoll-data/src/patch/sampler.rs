@@ -1,4 +1,4 @@
-//! Choosing patches: which case, which place, which augmentation.
+//! Sampling patches: case, position, augmentation.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::patch::recipe::{Recipe, Stream};
 use crate::random::{Draws, Purpose};
 use crate::{Fold, Inspection, PatchGrid, TargetGrid};
 
-/// What patches are for.
+/// The use of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Training: of the fold's training cases, augmented, different in every step.
+    /// Training: from the fold's training cases, augmented, different in every step.
     Training,
-    /// Validation: of the fold's validation cases, as they are, the same whenever they are asked for.
+    /// Validation: from the fold's validation cases, not augmented, the same in every validation.
     Validation,
 }
 
 impl Mode {
-    /// Part of the key of random numbers; must not change.
+    /// Part of the key of random streams; must not change.
     fn group(self) -> u32 {
         match self {
             Mode::Training => 0,
@@ -31,13 +31,13 @@ impl Mode {
     }
 }
 
-/// How patches are chosen.
+/// The settings of the sampler.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SamplerConfig {
     /// Their shape and spacing.
     pub grid: PatchGrid,
-    /// What is done to those for training.
+    /// The augmentation of training patches.
     #[serde(default)]
     pub augmentation: Augmentation,
     /// The share of patches that are centred on the foreground.
@@ -57,11 +57,11 @@ impl SamplerConfig {
     }
 }
 
-/// Why patches cannot be chosen.
+/// Why patches cannot be sampled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SamplerError {
-    /// A case of the fold was not inspected, or was found to be unusable.
-    #[error("case {case} of the fold is not among the cases that were found to be sound")]
+    /// A case of the fold was not inspected, or has errors.
+    #[error("case {case} of the fold is not among the valid cases")]
     UnknownCase {
         /// The case.
         case: String,
@@ -72,35 +72,35 @@ pub enum SamplerError {
         /// `train` or `val`.
         list: &'static str,
     },
-    /// The patch has no voxels, or more than can be addressed.
+    /// The patch is empty or too large to address.
     #[error("a patch cannot have the shape {patch:?}")]
     Patch {
         /// Its shape.
         patch: [usize; 3],
     },
-    /// The spacing is not a length.
+    /// The spacing is not positive and finite.
     #[error("a spacing of {found} mm is not possible")]
     Spacing {
-        /// The first impossible one.
+        /// The first invalid spacing.
         found: f64,
     },
-    /// A share is not between 0 and 1.
+    /// A share is not from 0 to 1.
     #[error("`oversample_foreground` is {found}, but must be a share from 0 to 1")]
     Oversampling {
         /// The value.
         found: f64,
     },
-    /// A setting of the augmentation makes no sense.
+    /// A setting of the augmentation is out of range.
     #[error(transparent)]
     Augmentation(#[from] AugmentationError),
 }
 
 impl SamplerError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             SamplerError::UnknownCase { .. } => {
-                Some("see what `inspect` says of the case; repair it, or take it out of the fold".into())
+                Some("run `inspect` to see the case's problems; repair it, or remove it from the fold".into())
             }
             SamplerError::Empty { .. } => Some("use fold `all` to train on all cases".into()),
             SamplerError::Augmentation(problem) => problem.hint(),
@@ -109,14 +109,14 @@ impl SamplerError {
     }
 }
 
-/// What is needed of a case to place patches in it.
+/// The data of a case for placing patches.
 struct Place {
     target: TargetGrid,
-    /// Along each axis, the first and the last start of a patch.
+    /// The first and the last start of a patch along each axis.
     starts: [(i64, i64); 3],
 }
 
-/// Chooses patches. Which one is a function of seed, step and sample alone, so a run that is resumed needs no state.
+/// Samples patches. The choice is a function of seed, step and sample alone, so a resumed run needs no state.
 pub struct Sampler {
     config: SamplerConfig,
     inspection: Arc<Inspection>,
@@ -127,10 +127,10 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Chooses patches of the cases of a fold.
+    /// A sampler of the cases of a fold.
     ///
     /// # Errors
-    /// If the fold names a case that is not sound, or has none; or if a setting makes no sense.
+    /// If the fold is empty or names a case that is not valid, or a setting is out of range.
     pub fn new(
         inspection: Arc<Inspection>,
         fold: &Fold,
@@ -171,28 +171,27 @@ impl Sampler {
         Ok(Sampler { config, places, channels, training, validation, inspection })
     }
 
-    /// How patches are chosen.
+    /// The settings of the sampler.
     pub fn config(&self) -> &SamplerConfig {
         &self.config
     }
 
-    /// What was found out about the cases.
+    /// The inspection of the data set.
     pub fn inspection(&self) -> &Inspection {
         &self.inspection
     }
 
-    /// The grid of a case, by its place in the fingerprint's list.
+    /// The grid of a case, by its index in the fingerprint's list.
     pub fn target(&self, case: usize) -> Option<&TargetGrid> {
         self.places.get(case).map(|place| &place.target)
     }
 
     /// The recipe of sample `sample` of step `step`.
     ///
-    /// A case is chosen, each as likely as any other. With the probability `oversample_foreground` the patch is centred
-    /// on a foreground voxel, each class that the case has being as likely as any other; otherwise, or if there is no
-    /// foreground, it is anywhere. It stays within the box of non-zero voxels as long as it fits, and is centred where
-    /// it does not. Of a data set with voxels to be ignored, patches that are not on the foreground are centred on a
-    /// voxel that is annotated.
+    /// The case is drawn uniformly. With probability `oversample_foreground` the patch is centred on a foreground
+    /// voxel, whose class is drawn uniformly from those of the case; otherwise, or without foreground, its position is
+    /// uniform. It stays within the box of non-zero voxels along axes where it fits, and is centred along the others.
+    /// If the data set has an "ignore" label, patches that are not on the foreground are centred on an annotated voxel.
     pub fn recipe(&self, mode: Mode, seed: u64, step: u64, sample: u64) -> Recipe {
         let stream = Stream { seed, group: mode.group(), step, sample };
         let draws = |purpose| Draws::new(seed, purpose, stream.group, step, sample);
@@ -226,9 +225,11 @@ impl Sampler {
         } else {
             Some(index.annotated())
         };
-        match positions.filter(|positions| !positions.is_empty()) {
-            Some(positions) => {
-                let voxel = positions.voxel(draws.below(positions.len()), target.stored_shape());
+        let drawn = positions
+            .filter(|positions| !positions.is_empty())
+            .and_then(|positions| positions.voxel(draws.below(positions.len()), target.stored_shape()));
+        match drawn {
+            Some(voxel) => {
                 let centre = target.index_of(voxel);
                 std::array::from_fn(|axis| {
                     let before = (self.config.grid.patch[axis] / 2) as i64;
@@ -241,7 +242,7 @@ impl Sampler {
     }
 }
 
-/// Where patches may start so that they stay in `room`; where they do not fit, so that they are centred.
+/// The range of starts along each axis that keep a patch within `room`, or centre it where it does not fit.
 fn starts(room: &VoxelBox, patch: [usize; 3]) -> [(i64, i64); 3] {
     std::array::from_fn(|axis| {
         let (first, size, patch) = (room.start[axis] as i64, room.shape[axis] as i64, patch[axis] as i64);
@@ -259,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_patch_stays_inside_where_it_fits_and_is_centred_where_not() {
+    fn a_patch_stays_inside_where_it_fits_and_is_centred_elsewhere() {
         let room = VoxelBox { start: [2, 0, 5], shape: [10, 8, 4] };
         assert_eq!(starts(&room, [4, 8, 7]), [(2, 8), (0, 0), (4, 4)]);
     }

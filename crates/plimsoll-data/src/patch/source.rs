@@ -1,4 +1,4 @@
-//! Where a patch is pulled from: the files of one case, each from memory if the cache has it.
+//! The source of a patch: the images of one case, each from the cache if possible.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::dataset::Case;
 use crate::{Intensity, VolumeCache};
 
 /// One image of a case.
-enum Image {
+pub(crate) enum Image {
     Memory(Arc<StoredVolume>),
     File(Box<VolumeFile>),
 }
@@ -22,7 +22,7 @@ impl Image {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         match self {
             Image::Memory(volume) => volume.path(),
             Image::File(file) => file.path(),
@@ -35,20 +35,44 @@ impl Image {
             Image::File(file) => file.geometry().shape(),
         }
     }
+
+    /// Reads a region of a channel as real values.
+    pub(crate) fn read_f32(
+        &mut self,
+        channel: usize,
+        region: VoxelBox,
+        voxels: &mut [f32],
+    ) -> Result<(), VolumeError> {
+        match self {
+            Image::Memory(volume) => volume.region_f32(channel, region, voxels),
+            Image::File(file) => file.region_f32(channel, region, voxels),
+        }
+    }
+
+    /// Reads a region of a label map.
+    pub(crate) fn read_labels(&mut self, region: VoxelBox, labels: &mut [u8]) -> Result<(), VolumeError> {
+        match self {
+            Image::Memory(volume) => volume.region_labels(0, region, labels),
+            Image::File(file) => file.region_labels(0, region, labels),
+        }
+    }
 }
 
-/// One channel: which image, which channel of it, and how it is normalised.
-struct SourceChannel {
+/// One channel: its image, its index in that image, and its normalisation.
+#[derive(Clone, Copy)]
+pub(crate) struct SourceChannel {
+    /// The index of the image in the case.
     image: usize,
-    index: usize,
-    intensity: Intensity,
+    /// The channel within the image.
+    pub(crate) index: usize,
+    pub(crate) intensity: Intensity,
 }
 
-/// The images of one case, open. They are the same voxels whether they come from memory or from a file.
+/// The open images of one case. Voxels are the same whether they come from the cache or from a file.
 pub struct CaseSource {
     images: Vec<Image>,
     channels: Vec<SourceChannel>,
-    label: Option<usize>,
+    label: Option<Image>,
 }
 
 impl CaseSource {
@@ -62,7 +86,7 @@ impl CaseSource {
         with_label: bool,
         cache: &VolumeCache,
     ) -> Result<CaseSource, VolumeError> {
-        let mut images: Vec<Image> = Vec::with_capacity(case.images.len() + 1);
+        let mut images: Vec<Image> = Vec::with_capacity(case.images.len());
         let mut channels = Vec::with_capacity(case.images.len());
         let mut paths: Vec<&Path> = Vec::with_capacity(case.images.len());
         for (file, intensity) in case.images.iter().zip(intensities) {
@@ -76,15 +100,14 @@ impl CaseSource {
             };
             channels.push(SourceChannel { image, index: file.index, intensity: *intensity });
         }
-        let mut label = None;
-        if let Some(path) = case.label.as_deref().filter(|_| with_label) {
-            label = Some(images.len());
-            images.push(Image::open(path, cache)?);
-        }
+        let label = match case.label.as_deref().filter(|_| with_label) {
+            Some(path) => Some(Image::open(path, cache)?),
+            None => None,
+        };
         Ok(CaseSource { images, channels, label })
     }
 
-    /// How many channels there are.
+    /// The number of channels.
     pub fn channels(&self) -> usize {
         self.channels.len()
     }
@@ -94,42 +117,19 @@ impl CaseSource {
         self.label.is_some()
     }
 
-    /// The path and the shape of each image.
+    /// The path and the shape of each image, the label map's last.
     pub(crate) fn shapes(&self) -> impl Iterator<Item = (&Path, [usize; 3])> {
-        self.images.iter().map(|image| (image.path(), image.shape()))
+        self.images.iter().chain(&self.label).map(|image| (image.path(), image.shape()))
     }
 
-    /// The file of the label map, or of the channel.
-    pub(crate) fn path(&self, channel: Option<usize>) -> &Path {
-        let image = match channel {
-            Some(channel) => self.channels.get(channel).map(|channel| channel.image),
-            None => self.label,
-        };
-        image.and_then(|image| self.images.get(image)).map_or(Path::new(""), Image::path)
+    /// The label map, if it was opened.
+    pub(crate) fn label_map(&mut self) -> Option<&mut Image> {
+        self.label.as_mut()
     }
 
-    /// Reads a region of a channel, normalised.
-    pub(crate) fn read_channel(
-        &mut self,
-        channel: usize,
-        region: VoxelBox,
-        voxels: &mut [f32],
-    ) -> Result<(), VolumeError> {
-        let SourceChannel { image, index, intensity } = &self.channels[channel];
-        match &mut self.images[*image] {
-            Image::Memory(volume) => volume.region_f32(*index, region, voxels)?,
-            Image::File(file) => file.region_f32(*index, region, voxels)?,
-        }
-        intensity.apply(voxels);
-        Ok(())
-    }
-
-    /// Reads a region of the label map, if there is one.
-    pub(crate) fn read_labels(&mut self, region: VoxelBox, labels: &mut [u8]) -> Result<(), VolumeError> {
-        match self.label.and_then(|label| self.images.get_mut(label)) {
-            Some(Image::Memory(volume)) => volume.region_labels(0, region, labels),
-            Some(Image::File(file)) => file.region_labels(0, region, labels),
-            None => Ok(()),
-        }
+    /// Channel `channel`, which is below [`channels`](Self::channels), and the image that it is in.
+    pub(crate) fn channel(&mut self, channel: usize) -> (&mut Image, SourceChannel) {
+        let found = self.channels[channel];
+        (&mut self.images[found.image], found)
     }
 }

@@ -1,12 +1,12 @@
-//! Cutting a patch into pieces whose part of the source fits a given memory.
+//! Tiling a patch so that the source of each tile fits a given memory.
 
 use plimsoll_volume::{VoxelBox, VoxelMap};
 
-/// How much more reading another cut may save before it is preferred to one across the source's planes. Those are read
-/// in the order in which they lie in the file, which matters where a file can only be read forwards.
+/// The factor by which another cut must reduce reading to be preferred to a cut between the source's planes. The latter
+/// reads planes in file order, which matters for compressed files.
 const PREFERENCE: f64 = 0.9;
 
-/// The part of the patch, and what it reads of the source; `None` if it lies wholly outside.
+/// The part of the patch, and the box of the source that it reads; `None` if it is wholly outside.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tile {
     pub(crate) part: VoxelBox,
@@ -18,16 +18,16 @@ pub(crate) struct Tiling<'a> {
     map: &'a VoxelMap,
     patch: [usize; 3],
     source_shape: [usize; 3],
-    /// Elements that fit.
+    /// The capacity in elements.
     capacity: usize,
-    /// The patch's axes, the one that moves furthest through the source's planes first.
+    /// The patch's axes, starting with the one that advances furthest through the source's planes.
     order: [usize; 3],
 }
 
-/// A single voxel reads more than fits.
+/// The source of a single voxel exceeds the capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooSmall {
-    /// Elements that are needed at least.
+    /// The elements needed at least.
     pub(crate) needed: usize,
 }
 
@@ -82,14 +82,14 @@ impl<'a> Tiling<'a> {
         within(self.map, part).source_box(part.shape, self.source_shape, 0)
     }
 
-    /// What is held while a tile is pulled.
+    /// The elements that are held while a tile is pulled.
     fn elements(&self, part: &VoxelBox, region: Option<VoxelBox>) -> Option<usize> {
         let source = region.map_or(Some(0), |region| region.voxel_count())?;
         let aside = if is_contiguous(part, self.patch) { 0 } else { part.voxel_count()? };
         source.checked_add(aside)
     }
 
-    /// The halves of a part, the one whose source comes first in the file first.
+    /// The halves of a part, in the order of their sources in the file.
     fn cut(&self, part: &VoxelBox) -> Option<[VoxelBox; 2]> {
         let mut best: Option<(f64, [VoxelBox; 2])> = None;
         for axis in self.order {
@@ -116,7 +116,7 @@ pub(crate) fn within(map: &VoxelMap, part: &VoxelBox) -> VoxelMap {
     VoxelMap::translation(part.start.map(|start| start as f64)).then(map)
 }
 
-/// Whether the voxels of a part follow each other in the patch.
+/// Whether the voxels of a part are contiguous in the patch.
 pub(crate) fn is_contiguous(part: &VoxelBox, patch: [usize; 3]) -> bool {
     let whole = |axis: usize| part.shape[axis] == patch[axis];
     match part.shape {
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_straight_patch_is_cut_across_the_planes_of_the_file_in_their_order() {
+    fn an_unrotated_patch_is_cut_between_the_planes_of_the_file_in_order() {
         let backwards = VoxelMap::new([[0.0, -1.0, 0.0, 15.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]);
         let tiling = Tiling::new(&backwards, [16; 3], [16; 3], 1024);
         let mut next = 0;

@@ -1,8 +1,8 @@
-//! A data set that is made up: vessel trees in noise, to try things on where there are no images.
+//! A synthetic data set of vessel trees in noise, for trials without real images.
 //!
-//! Vessels are brighter than what surrounds them, but the surroundings vary by as much from place to place, so that no
-//! threshold finds them; a small network does. Cases differ in shape, spacing, orientation and stored type, and one of
-//! them has voxels five times as large as the others, as data sets have.
+//! Vessels are brighter than their surroundings, but the background varies by as much, so that no threshold segments
+//! them; a small network does. Cases differ in shape, spacing, orientation and stored type, and one has voxels five
+//! times as large as the others, like the outliers of real data sets.
 
 mod scene;
 mod tree;
@@ -12,30 +12,29 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_volume::{
-    Affine, ElementType, Geometry, GeometryError, Reorientation, Spacing, VolumeError, VolumeWriter,
+    Affine, ElementType, Geometry, GeometryError, Reorientation, Spacing, VolumeError, VolumeWriter, atomic,
 };
 
 use crate::Splits;
-use crate::atomic;
 use crate::random::{Draws, Purpose};
 use scene::Scene;
 
-/// The spacing of the outlier, in millimetres: that of a scan at low magnification among others at high.
+/// The spacing of the outlier, in millimetres: that of a low-magnification scan among high-magnification ones.
 const OUTLIER_SPACING: f64 = 4.97e-3;
 
-/// What is made up.
+/// The parameters of a phantom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhantomConfig {
     /// Cases with images in `imagesTr` and label maps in `labelsTr`.
     pub cases: usize,
     /// Cases with images in `imagesTs` and label maps in `labelsTs`.
     pub test_cases: usize,
-    /// The fewest and the most voxels along an axis.
+    /// The smallest and the largest number of voxels along an axis.
     pub size: [usize; 2],
-    /// Whether one training case has far larger voxels than the others: the first that is to train in fold 0. Only if
-    /// there are at least three cases, so that it stays an exception.
+    /// Whether one training case, the first to train in fold 0, has far larger voxels than the others. Requires at
+    /// least three cases, so that it remains an outlier.
     pub outlier: bool,
-    /// The same seed makes the same files.
+    /// The same seed gives the same files.
     pub seed: u64,
 }
 
@@ -45,39 +44,39 @@ impl Default for PhantomConfig {
     }
 }
 
-/// Why no data set was made.
+/// Why no data set was written.
 #[derive(Debug, thiserror::Error)]
 pub enum PhantomError {
-    /// A number makes no sense.
+    /// A setting is out of range.
     #[error("`{setting}` of the phantom is {found}, but must be {expected}")]
     Setting {
-        /// Which.
+        /// The setting.
         setting: &'static str,
         /// Its value.
         found: String,
-        /// What would make sense.
+        /// The valid range.
         expected: &'static str,
     },
-    /// The system refused.
+    /// The operating system reported an error.
     #[error("cannot {action} {path}")]
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What was attempted.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// An image cannot be written.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// The grid of a case is unsound.
+    /// The grid of a case is invalid.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
 }
 
 impl PhantomError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             PhantomError::Volume(problem) => problem.hint(),
@@ -90,11 +89,11 @@ impl PhantomError {
     }
 }
 
-/// Writes a data set in nnU-Net's raw layout into `folder`, which is made if it is not there. `dataset.json` comes last,
-/// so that a folder with one is whole. Holds one plane at a time.
+/// Writes a data set in nnU-Net's raw layout into `folder`, which is created if necessary. `dataset.json` is written
+/// last, so that a folder that has one is complete. Holds one plane in memory at a time.
 ///
 /// # Errors
-/// If a number makes no sense, or the disk refuses.
+/// If a setting is out of range, or the disk fails.
 pub fn write(folder: impl AsRef<Path>, config: &PhantomConfig) -> Result<(), PhantomError> {
     let folder = folder.as_ref();
     config.check()?;
@@ -110,7 +109,7 @@ pub fn write(folder: impl AsRef<Path>, config: &PhantomConfig) -> Result<(), Pha
             let is_test = images == "imagesTs";
             let id = if is_test { format!("vessel_test_{number:03}") } else { training_id(number) };
             let is_outlier = !is_test && outlier.as_ref() == Some(&id);
-            // Test cases are numbered after all training cases there could be.
+            // Test cases use case numbers beyond the largest number of training cases.
             let case = if is_test { u32::MAX - number as u32 } else { number as u32 };
             let sketch = Sketch::draw(config, case, is_outlier)?;
             let image = folder.join(images).join(format!("{id}_0000.nii.gz"));
@@ -119,7 +118,7 @@ pub fn write(folder: impl AsRef<Path>, config: &PhantomConfig) -> Result<(), Pha
     }
     let description = serde_json::json!({
         "name": "Vessels",
-        "description": "Made up: trees of bright tubes in noise before an uneven background",
+        "description": "Synthetic: trees of bright tubes in noise on an uneven background",
         "channel_names": {"0": "microscopy"},
         "labels": {"background": 0, "vessel": 1},
         "numTraining": config.cases,
@@ -161,7 +160,7 @@ impl PhantomConfig {
     }
 }
 
-/// What is drawn before the first voxel: the grid and what is in it.
+/// Drawn before the first voxel: the grid and the scene.
 struct Sketch {
     geometry: Geometry,
     element_type: ElementType,
@@ -188,7 +187,7 @@ impl Sketch {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let order = orders[draws.below(orders.len())];
         let flip = [0; 3].map(|_| draws.chance(0.5));
-        // Each order names every axis once.
+        // Each order is a permutation of the axes.
         let turned = Reorientation::new(order, flip).unwrap_or(Reorientation::IDENTITY);
         let geometry = turned.geometry(&Geometry::new(shape, affine)?);
         let element_type = if draws.chance(0.5) { ElementType::I16 } else { ElementType::F32 };
@@ -204,7 +203,7 @@ impl Sketch {
         let mut mask = vec![0; height * width];
         let mut bytes = Vec::with_capacity(height * width * self.element_type.size());
         for d in 0..depth {
-            // A stream for each plane, after the one that the sketch was drawn from.
+            // One stream per plane, after the stream that the sketch was drawn from.
             let mut noise = Draws::new(self.seed, Purpose::Phantom, self.case, d as u64 + 1, 0);
             self.scene.render(d, &mut noise, &mut plane, &mut mask);
             bytes.clear();

@@ -1,22 +1,22 @@
-//! What an image of the phantom shows, voxel by voxel.
+//! The scene of a phantom image: trees of vessels on an uneven background.
 
 use plimsoll_volume::Spacing;
 
 use crate::phantom::tree::{self, Tube};
 use crate::random::Draws;
 
-/// Intensities: of the background, how much it varies from place to place, and how strong the noise is.
+/// Intensities: the background, its spatial variation, and the noise.
 const BACKGROUND: f64 = 1000.0;
 const VARIATION: f64 = 160.0;
 const NOISE: f32 = 40.0;
 
-/// By how much vessels are brighter than what surrounds them.
+/// The contrast of vessels against the background.
 const CONTRAST: (f64, f64) = (200.0, 250.0);
 
-/// Waves that the background is made of.
+/// The number of waves that make up the background.
 const WAVES: usize = 6;
 
-/// Trees of an image.
+/// The number of trees in an image.
 const TREES: usize = 3;
 
 /// A wave across the image: the phase at voxel 0 and the change per voxel along each axis, in radians.
@@ -26,10 +26,10 @@ struct Wave {
     height: f64,
 }
 
-/// An image before it is drawn.
+/// The contents of an image, independent of the voxel grid.
 pub(crate) struct Scene {
     shape: [usize; 3],
-    /// Of voxels along each axis, in units of the smallest.
+    /// The spacing along each axis, in units of the smallest.
     size: [f64; 3],
     tubes: Vec<Tube>,
     waves: Vec<Wave>,
@@ -44,7 +44,7 @@ impl Scene {
         let tubes = (0..TREES).flat_map(|_| tree::grow(extent, draws)).collect();
         let wave = |_| Wave {
             phase: draws.between((0.0, std::f64::consts::TAU)),
-            // At most one wave across the image along each axis.
+            // At most one period across the image along each axis.
             step: shape.map(|voxels| draws.between((-1.0, 1.0)) * std::f64::consts::TAU / voxels as f64),
             height: VARIATION * (2.0 / WAVES as f64).sqrt(),
         };
@@ -55,7 +55,7 @@ impl Scene {
     /// Draws one plane: intensities, and 1 where there is a vessel.
     pub(crate) fn render(&self, d: usize, noise: &mut Draws, plane: &mut [f32], mask: &mut [u8]) {
         let [_, height, width] = self.shape;
-        // How deep each voxel is inside of a vessel, as far as it matters.
+        // The depth of each voxel inside of a vessel; −1 at one unit outside and beyond.
         plane.fill(-1.0);
         for tube in &self.tubes {
             self.carve(tube, d, plane);
@@ -72,7 +72,7 @@ impl Scene {
         }
     }
 
-    /// Deepens the voxels of a plane that are in a tube or next to it.
+    /// Updates the depth of the voxels of a plane in and next to a tube.
     fn carve(&self, tube: &Tube, d: usize, plane: &mut [f32]) {
         let reach = tube.radii[0].max(tube.radii[1]) + 1.0;
         let range = |axis: usize| {

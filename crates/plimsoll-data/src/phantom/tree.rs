@@ -2,7 +2,7 @@
 
 use crate::random::Draws;
 
-/// A piece of a tube: a cone between two spheres. Lengths are in units of the smallest spacing.
+/// A segment of a tube: a cone between two spheres. Lengths are in units of the smallest spacing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tube {
     pub(crate) from: [f64; 3],
@@ -11,14 +11,14 @@ pub(crate) struct Tube {
     pub(crate) radii: [f64; 2],
 }
 
-/// Vessels thinner than this are not drawn on: a voxel could not show them.
+/// Growth stops at this radius: thinner vessels would not be resolved.
 const THINNEST: f64 = 1.6;
 
-/// No tree has more pieces.
+/// The largest number of segments of a tree.
 const MOST: usize = 400;
 
 impl Tube {
-    /// How far a point is inside of the tube; negative outside.
+    /// The depth of a point inside of the tube; negative outside.
     pub(crate) fn depth_of(&self, point: [f64; 3]) -> f64 {
         let along: [f64; 3] = std::array::from_fn(|axis| self.to[axis] - self.from[axis]);
         let there: [f64; 3] = std::array::from_fn(|axis| point[axis] - self.from[axis]);
@@ -76,7 +76,7 @@ fn cross(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
     [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
 }
 
-/// The vector with length 1; along the first axis if it has none.
+/// The vector scaled to length 1; the first unit vector if it is zero.
 fn unit(vector: [f64; 3]) -> [f64; 3] {
     let length = dot(vector, vector).sqrt();
     if length > 0.0 { vector.map(|along| along / length) } else { [1.0, 0.0, 0.0] }
@@ -88,7 +88,7 @@ mod tests {
     use crate::random::Purpose;
 
     #[test]
-    fn a_point_is_inside_as_deep_as_the_tube_is_thick_there() {
+    fn depth_inside_a_tube_follows_its_radius() {
         let tube = Tube { from: [0.0; 3], to: [0.0, 0.0, 10.0], radii: [4.0, 2.0] };
         assert_eq!(tube.depth_of([0.0, 0.0, 5.0]), 3.0);
         assert_eq!(tube.depth_of([0.0, 3.0, 5.0]), 0.0);

@@ -1,4 +1,4 @@
-//! The Mersenne Twister MT19937 (Matsumoto and Nishimura 1998), and the shuffle that NumPy's `RandomState` makes of it.
+//! The Mersenne Twister MT19937 (Matsumoto and Nishimura 1998), and the shuffle of NumPy's `RandomState`.
 
 /// Words of state.
 const WORDS: usize = 624;
@@ -10,7 +10,7 @@ pub(crate) struct MersenneTwister {
 }
 
 impl MersenneTwister {
-    /// The generator that `numpy.random.RandomState(seed)` starts with.
+    /// The generator of `numpy.random.RandomState(seed)`.
     pub(crate) fn new(seed: u32) -> MersenneTwister {
         let mut state = [seed; WORDS];
         for word in 1..WORDS {
@@ -41,7 +41,7 @@ impl MersenneTwister {
         word ^ (word >> 18)
     }
 
-    /// From 0 to `most`: numbers with as many bits are drawn until one is not too large.
+    /// A uniform integer from 0 to `most`, by rejection of larger numbers with as many bits.
     fn up_to(&mut self, most: u32) -> u32 {
         let mask = u32::MAX.checked_shr(most.leading_zeros()).unwrap_or(0);
         loop {
@@ -52,7 +52,7 @@ impl MersenneTwister {
         }
     }
 
-    /// Exchanges each item, from the last on, with one of those up to itself. At most 2³² items are shuffled.
+    /// Fisher–Yates: swaps each item, from the last, with one up to itself. At most 2³² items.
     pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = self.up_to(u32::try_from(last).unwrap_or(u32::MAX));
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_what_its_authors_published() {
+    fn draws_match_the_published_outputs() {
         // The first outputs of the authors' mt19937ar.c for the seed 5489, its default; the 10 000th is in the C++
         // standard ([rand.predef]).
         let mut twister = MersenneTwister::new(5489);

@@ -1,7 +1,7 @@
-//! Which cases train and which validate.
+//! Folds: which cases train and which validate.
 //!
-//! The folds are those that nnU-Net makes: scikit-learn's `KFold(n_splits=5, shuffle=True, random_state=12345)` over the
-//! sorted names, whose order comes from NumPy's Mersenne Twister. So numbers can be compared fold by fold.
+//! The folds are nnU-Net's: scikit-learn's `KFold(n_splits=5, shuffle=True, random_state=12345)` over the sorted names,
+//! whose order comes from NumPy's Mersenne Twister. Results can therefore be compared fold by fold.
 
 mod mersenne;
 
@@ -10,21 +10,21 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use plimsoll_volume::atomic;
 use serde::{Deserialize, Serialize};
 
-use crate::atomic;
 use mersenne::MersenneTwister;
 
-/// The folds that are made unless there are fewer cases.
+/// The number of folds, unless there are fewer cases.
 const FOLDS: usize = 5;
 
 /// nnU-Net's `random_state`.
 const SEED: u32 = 12345;
 
-/// A million cases fit into this.
+/// The largest file that is read: a million cases fit.
 const LARGEST: u64 = 64 << 20;
 
-/// One way to divide the cases.
+/// One division of the cases.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fold {
@@ -45,27 +45,27 @@ impl Fold {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Splits {
-    /// Each is one way to divide the cases.
+    /// The folds.
     pub folds: Vec<Fold>,
 }
 
-/// Why there are no usable folds.
+/// Why the folds cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SplitsError {
     /// One case cannot be divided.
     #[error("{cases} case cannot be divided into folds for training and validation")]
     TooFewCases {
-        /// How many there are.
+        /// The number of cases.
         cases: usize,
     },
-    /// The system refused.
+    /// The operating system reported an error.
     #[error("cannot {action} {path}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What was attempted.
+        /// The attempted action, as a verb.
         action: &'static str,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// The file is not JSON, or not a list of folds.
@@ -73,7 +73,7 @@ pub enum SplitsError {
     Json {
         /// The file.
         path: PathBuf,
-        /// Where and why.
+        /// The parser's message with the position.
         problem: serde_json::Error,
     },
     /// The file has no folds.
@@ -93,7 +93,7 @@ pub enum SplitsError {
         list: &'static str,
     },
     /// A case is not in the data set.
-    #[error("{path}: `{list}` of fold {fold} has the case {case}, which the data set has not")]
+    #[error("{path}: `{list}` of fold {fold} has the case {case}, which is not in the data set")]
     Unknown {
         /// The file.
         path: PathBuf,
@@ -129,29 +129,29 @@ pub enum SplitsError {
     /// There is no such fold.
     #[error("there is no fold {fold}: the folds are numbered from 0 to {}", folds.saturating_sub(1))]
     NoSuchFold {
-        /// What was asked for.
+        /// The requested fold.
         fold: usize,
-        /// How many there are.
+        /// The number of cases.
         folds: usize,
     },
 }
 
 impl SplitsError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             SplitsError::TooFewCases { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Io { .. } => return None,
             SplitsError::Json { .. } | SplitsError::NoFolds { .. } => {
-                "remove the file to have the folds made anew".into()
+                "remove the file to have the folds created again".into()
             }
             SplitsError::Empty { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Unknown { .. } => {
-                "correct the name, or remove the file to have the folds made anew".into()
+                "correct the name, or remove the file to have the folds created again".into()
             }
             SplitsError::Duplicate { .. } => "remove one of the two".into(),
             SplitsError::Overlap { .. } => {
-                "remove it from one of the two: what was trained on says nothing in validation".into()
+                "remove it from one of the two: validation on training cases is meaningless".into()
             }
             SplitsError::NoSuchFold { .. } => "choose one of them, or `all`".into(),
         })
@@ -159,7 +159,7 @@ impl SplitsError {
 }
 
 impl Splits {
-    /// Five folds of these cases, or as many as there are cases; the same that nnU-Net makes.
+    /// Five folds of these cases, or as many as there are cases; the same as nnU-Net's.
     ///
     /// # Errors
     /// If there are fewer than two cases.
@@ -176,7 +176,7 @@ impl Splits {
         let mut fold_of = vec![0; cases];
         let mut start = 0;
         for fold in 0..folds {
-            // The first folds take the cases that are left over.
+            // The first folds take the remaining cases.
             let size = cases / folds + usize::from(fold < cases % folds);
             order[start..start + size].iter().for_each(|case| fold_of[*case] = fold);
             start += size;
@@ -205,10 +205,10 @@ impl Splits {
         Ok(splits)
     }
 
-    /// Writes the folds as `splits_final.json` has them, whole or not at all.
+    /// Writes the folds atomically in the format of `splits_final.json`.
     ///
     /// # Errors
-    /// If the disk refuses.
+    /// If the disk fails.
     pub fn write(&self, path: impl AsRef<Path>) -> Result<(), SplitsError> {
         let path = path.as_ref();
         atomic::write(path, |file| {

@@ -1,5 +1,5 @@
-//! Data sets made for tests.
-#![allow(dead_code, clippy::unwrap_used)] // Each test uses a part of it.
+//! Data sets for tests.
+#![allow(dead_code, clippy::unwrap_used)] // Each test file uses a part of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ pub fn write_image(
     writer.finish().unwrap();
 }
 
-/// A data set in nnU-Net's layout that is being written.
+/// A data set in nnU-Net's layout under construction.
 pub struct Raw {
     pub folder: tempfile::TempDir,
 }
@@ -71,7 +71,7 @@ impl Raw {
         fs::write(self.path().join("dataset.json"), description.to_string()).unwrap();
     }
 
-    /// Changes an entry of the description, or takes it out.
+    /// Changes an entry of the description, or removes it.
     pub fn set(&self, key: &str, value: Option<Value>) {
         let text = fs::read(self.path().join("dataset.json")).unwrap();
         let mut description: Value = serde_json::from_slice(&text).unwrap();
@@ -128,7 +128,7 @@ pub fn inspect(dataset: &Dataset) -> Inspection {
     Inspection::run(dataset, config, &Budget::new(Bytes::mib(64)), &|_, _| ()).unwrap()
 }
 
-/// What is said of the only problem.
+/// The text of the only problem.
 pub fn only(problems: &[Problem]) -> &Problem {
     assert_eq!(problems.len(), 1, "{problems:#?}");
     &problems[0]
@@ -159,7 +159,7 @@ pub fn ids(dataset: &Dataset) -> Vec<String> {
     dataset.cases.iter().map(|case| case.id.clone()).collect()
 }
 
-/// Numbers that a reference program made.
+/// Reference values, computed by another program.
 pub fn oracle(name: &str) -> Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles").join(name);
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()

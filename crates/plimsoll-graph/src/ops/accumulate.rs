@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_operands, expect_shape};
-use crate::{Array, GraphError, Recompute, Rule, Shape, Signature, TensorInfo};
+use crate::op::{expect_learned, expect_like, expect_operands};
+use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 
 /// Adds the second operand to the first, a state, in place.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,7 +18,8 @@ impl Rule for Accumulate {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
-        expect_shape(NAME, "the second operand", &inputs[1].shape, &inputs[0].shape)?;
+        expect_learned(NAME, "the first operand", inputs[0])?;
+        expect_like(NAME, "the second operand", inputs[1], inputs[0])?;
         Ok(Vec::new())
     }
 
@@ -26,8 +27,8 @@ impl Rule for Accumulate {
         vec![0]
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_like, expect_operands, upstream};
+use crate::{Array, DType, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// Element-wise sum. Operands: two tensors of one shape and kind. Result: the same shape.
+/// Element-wise sum. Operands: two tensors of one shape, kind and float type. Result: like them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Add;
 
@@ -19,8 +19,15 @@ impl Rule for Add {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
         let (a, b) = (inputs[0], inputs[1]);
-        expect_shape(NAME, "the second operand", &b.shape, &a.shape)?;
-        expect_kind(NAME, "the second operand", b, |kind| *kind == a.kind, "like the first")?;
+        expect_like(NAME, "the second operand", b, a)?;
+        if a.dtype == DType::U8 {
+            return Err(GraphError::DType {
+                op: NAME,
+                operand: "an operand",
+                found: a.dtype,
+                expected: "a float",
+            });
+        }
         Ok(vec![Signature::like(a)])
     }
 
@@ -33,10 +40,6 @@ impl Rule for Add {
             }
         }
         Ok(())
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 0), (0, 1)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

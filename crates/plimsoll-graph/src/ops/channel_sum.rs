@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::op::{expect_operands, expect_volume};
 use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 
-/// The sum of each channel over samples and voxels: the gradient of a bias. Operand: `[N, C, D, H, W]`. Result: `[C]`.
+/// The sum of each channel over samples and voxels, in f32: the gradient of a bias. Operand: `[N, C, D, H, W]`. Result: `[C]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ChannelSum;
 

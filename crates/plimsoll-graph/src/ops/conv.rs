@@ -4,17 +4,15 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChannelSum, ConvTranspose, ConvWeightGrad, Load, SourceOperands};
-use crate::op::{expect_kind, expect_shape, expect_volume, upstream};
-use crate::{
-    Array, Cost, GraphError, Kind, Node, Recompute, Rule, Shape, Side, Signature, Tape, TensorInfo, Window,
-};
+use super::{ChannelSum, ConvTranspose, ConvWeightGrad};
+use crate::op::{expect_channels, expect_like, expect_volume, expect_volume_dtype, expect_weights, upstream};
+use crate::{Array, Cost, DType, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo, Window};
 
 /// Convolution (cross-correlation, as the field calls it) over one or several sources, read as if they stood one behind the
 /// other along the channels: a concatenation that never exists.
 ///
-/// Operands: the sources `[N, Cᵢ, D, H, W]` with what their loads take, weights `[O, ΣCᵢ / groups, kd, kh, kw]`, and where
-/// `bias`, `[O]`. Result: `[N, O, D', H', W']` with D' = ⌊(D + 2p − k)/s⌋ + 1.
+/// Operands: the sources `[N, Cᵢ, D, H, W]`, all of one dtype; weights `[O, ΣCᵢ / groups, kd, kh, kw]`; and where `bias`, `[O]`.
+/// Result: `[N, O, D', H', W']` with D' = ⌊(D + 2p − k)/s⌋ + 1.
 ///
 /// y\[n,o,p\] = b\[o\] + Σ w\[o,i,k\] · x\[n,g(o) + i,s·p − padding + k\]
 ///
@@ -26,20 +24,17 @@ pub struct Conv {
     /// Kernel, stride and padding.
     pub window: Window,
     /// Groups of channels.
-    #[serde(default = "one_group")]
     pub groups: usize,
-    /// How each source is read.
-    pub loads: Vec<Load>,
     /// Whether a bias is added.
     pub bias: bool,
-    /// Where the result lies.
-    pub to: Side,
+    /// How the result is stored: f32 or bf16.
+    pub dtype: DType,
 }
 
 impl Conv {
-    /// A convolution of plainly read sources, all channels with all.
-    pub fn new(window: Window, sources: usize, bias: bool, to: Side) -> Conv {
-        Conv { window, groups: 1, loads: vec![Load::Plain; sources], bias, to }
+    /// A convolution of all channels with all.
+    pub fn new(window: Window, bias: bool, dtype: DType) -> Conv {
+        Conv { window, groups: 1, bias, dtype }
     }
 
     /// The same within groups of channels.
@@ -47,55 +42,35 @@ impl Conv {
     pub fn grouped(self, groups: usize) -> Conv {
         Conv { groups, ..self }
     }
-}
 
-/// What a program means that says nothing about groups.
-pub(super) fn one_group() -> usize {
-    1
+    /// How many of so many operands are sources.
+    pub fn sources(&self, operands: usize) -> usize {
+        operands.saturating_sub(1 + usize::from(self.bias))
+    }
 }
 
 const NAME: &str = "conv";
 
-/// The common shape of several sources: their side, batch, extent, and the channels of each.
+/// The common shape of several sources: their batch, extent, and the channels of each.
 pub(super) struct Sources {
-    pub(super) side: Side,
     pub(super) batch: usize,
     pub(super) spatial: [usize; 3],
     pub(super) channels: Vec<usize>,
 }
 
-pub(super) fn infer_sources(
-    op: &'static str,
-    sources: &[SourceOperands<&TensorInfo>],
-) -> Result<Sources, GraphError> {
+pub(super) fn infer_sources(op: &'static str, sources: &[&TensorInfo]) -> Result<Sources, GraphError> {
     let Some(first) = sources.first() else {
         return Err(GraphError::OperandCount { op, expected: "at least one source".into(), found: 0 });
     };
-    let side = expect_volume(op, "a source", first.value)?;
-    let (batch, spatial) = (first.value.shape.batch(), first.value.shape.spatial());
+    expect_volume(op, "a source", first)?;
+    let (batch, spatial) = (first.shape.batch(), first.shape.spatial());
     let mut channels = Vec::with_capacity(sources.len());
     for source in sources {
-        expect_kind(op, "a source", source.value, |kind| *kind == side.into(), "like the first")?;
-        let shape = &source.value.shape;
-        expect_shape(op, "a source", shape, &Shape::volume(batch, shape.channels(), spatial))?;
-        check_norm(op, source)?;
-        channels.push(shape.channels());
+        let shape = Shape::volume(batch, source.shape.channels(), spatial);
+        expect_like(op, "a source", source, &TensorInfo { shape, ..(*first).clone() })?;
+        channels.push(source.shape.channels());
     }
-    Ok(Sources { side, batch, spatial, channels })
-}
-
-/// Checks the operands with which a source is normalised on the way in.
-pub(super) fn check_norm(op: &'static str, source: &SourceOperands<&TensorInfo>) -> Result<(), GraphError> {
-    let shape = &source.value.shape;
-    if let Some(statistics) = source.statistics {
-        let expected = Shape(vec![shape.batch(), shape.channels(), 2]);
-        expect_shape(op, "the statistics", &statistics.shape, &expected)?;
-    }
-    if let Some((scale, shift)) = source.affine {
-        expect_shape(op, "the scale", &scale.shape, &Shape(vec![shape.channels()]))?;
-        expect_shape(op, "the shift", &shift.shape, &Shape(vec![shape.channels()]))?;
-    }
-    Ok(())
+    Ok(Sources { batch, spatial, channels })
 }
 
 /// The shape of the weights of a convolution, if its channels can be cut into such groups.
@@ -115,24 +90,9 @@ pub(super) fn weight_shape(
     Ok(Shape(vec![outputs, inputs / groups, kd, kh, kw]))
 }
 
-/// Checks a weight operand and returns its number of outputs.
-pub(super) fn expect_weights(
-    op: &'static str,
-    weights: &TensorInfo,
-    (window, groups): (&Window, usize),
-    sources: &[usize],
-    sides: (Side, Side),
-) -> Result<usize, GraphError> {
-    let expected = Kind::Weights { sources: sources.to_vec(), from: sides.0, to: sides.1 };
-    expect_kind(op, "weights", weights, |kind| *kind == expected, "weights for these sources and sides")?;
-    let outputs = weights.shape.dim(0);
-    expect_shape(op, "weights", &weights.shape, &weight_shape(op, outputs, sources, window, groups)?)?;
-    Ok(outputs)
-}
-
 /// Operations of a convolution, from the volume on its strided side and the channels of a group on the other.
 pub(super) fn conv_flops(strided: &Shape, other_channels: usize, window: &Window) -> u64 {
-    2 * strided.count() as u64 * other_channels as u64 * window.taps() as u64
+    (2 * strided.count() as u64).saturating_mul((other_channels * window.taps()) as u64)
 }
 
 /// The inputs that an output is a sum over, one after the other.
@@ -148,46 +108,30 @@ impl Rule for Conv {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        let (sources, rest) = Load::take_exactly(NAME, &self.loads, inputs, 1 + usize::from(self.bias))?;
-        let sources = infer_sources(NAME, &sources)?;
-        let outputs = expect_weights(
-            NAME,
-            rest[0],
-            (&self.window, self.groups),
-            &sources.channels,
-            (sources.side, self.to),
-        )?;
+        expect_volume_dtype(NAME, self.dtype)?;
+        let (sources, rest) = inputs.split_at(self.sources(inputs.len()));
+        let of_sources = infer_sources(NAME, sources)?;
+        let outputs = rest[0].shape.dim(0);
+        let expected = weight_shape(NAME, outputs, &of_sources.channels, &self.window, self.groups)?;
+        expect_weights(NAME, rest[0], &expected)?;
         if let Some(bias) = rest.get(1) {
-            expect_shape(NAME, "the bias", &bias.shape, &Shape(vec![outputs]))?;
+            expect_channels(NAME, "the bias", bias, outputs)?;
         }
-        let spatial = self.window.output(sources.spatial).ok_or_else(|| GraphError::Shape {
+        let spatial = self.window.output(of_sources.spatial).ok_or_else(|| GraphError::Shape {
             op: NAME,
             operand: "a source",
             found: inputs[0].shape.clone(),
             expected: format!("the kernel {:?} does not fit into it", self.window.kernel),
         })?;
-        Ok(vec![Signature::new(Shape::volume(sources.batch, outputs, spatial), self.to.into())])
+        Ok(vec![Signature::volume(Shape::volume(of_sources.batch, outputs, spatial), self.dtype)])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(dy) = upstream(tape, node, 0) else { return Ok(()) };
-        if self.loads.iter().any(|load| *load != Load::Plain) {
-            return Err(GraphError::NoGradient { op: NAME, operand: "a source that it normalises" });
-        }
-        let (sources, rest) = node.inputs.split_at(self.loads.len());
+        let (sources, rest) = node.inputs.split_at(self.sources(node.inputs.len()));
         let weights = rest[0];
         if tape.needs(weights) {
-            let Kind::Weights { from, .. } = tape.program().tensor(weights).kind else {
-                return Err(GraphError::NoGradient { op: NAME, operand: "weights" });
-            };
-            let grad = ConvWeightGrad {
-                window: self.window,
-                groups: self.groups,
-                loads: self.loads.clone(),
-                result_load: Load::Plain,
-                from,
-                to: self.to,
-            };
+            let grad = ConvWeightGrad { window: self.window, groups: self.groups };
             let mut operands = sources.to_vec();
             operands.push(dy);
             let dw = tape.push(grad, &operands)?[0];
@@ -200,25 +144,19 @@ impl Rule for Conv {
         let mut first_channel = 0;
         for source in sources {
             let info = tape.program().tensor(*source);
-            let (channels, spatial) = (info.shape.channels(), info.shape.spatial());
-            let side = info.kind.side();
-            if let (true, Some(to)) = (tape.needs(*source), side) {
-                let known = tape.gradient_of(*source);
+            let (channels, output, dtype) = (info.shape.channels(), info.shape.spatial(), info.dtype);
+            if tape.needs(*source) {
                 let grad = ConvTranspose {
                     window: self.window,
                     groups: self.groups,
-                    load: Load::Plain,
                     first_channel,
                     channels,
-                    output: spatial,
-                    to,
+                    output,
                     bias: false,
-                    accumulate: known.is_some(),
+                    dtype,
                 };
-                let mut operands = vec![dy, weights];
-                operands.extend(known);
-                let dx = tape.push(grad, &operands)?[0];
-                tape.replace(*source, dx);
+                let dx = tape.push(grad, &[dy, weights])?[0];
+                tape.add(*source, dx)?;
             }
             first_channel += channels;
         }
@@ -226,31 +164,33 @@ impl Rule for Conv {
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
-        let channels = Load::take_all(&self.loads, inputs)
-            .map_or(0, |(sources, _)| sources.iter().map(|source| source.value.shape.channels()).sum());
+        let sources = &inputs[..self.sources(inputs.len())];
+        let channels: usize = sources.iter().map(|source| source.shape.channels()).sum();
         Cost {
             flops: conv_flops(&outputs[0].shape, channels / self.groups, &self.window),
             ..Cost::streaming(inputs, outputs)
         }
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Dear
-    }
-
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
-        let Some((sources, rest)) = Load::take_all(&self.loads, inputs) else { return Vec::new() };
-        let loaded: Vec<Array> = sources.iter().map(SourceOperands::loaded).collect();
+        let (sources, rest) = inputs.split_at(self.sources(inputs.len()));
         let mut y = Array::zeros(results[0].clone());
-        let (inputs, outputs) = (all_channels(&loaded), results[0].channels());
-        for_each_tap(&self.window, &results[0], |n, o, place, at, tap| {
-            for (i, channel) in inputs_of(o, outputs, inputs, self.groups).enumerate() {
-                y.data[place] += weight_at(rest[0], o, i, tap) * voxel_of(&loaded, n, channel, at);
+        let (batch, outputs) = (y.shape.batch(), y.shape.channels());
+        let (planes, extent) = (planes(sources), sources[0].shape.spatial());
+        let channels = planes.len() / batch;
+        for_each_tap(&self.window, y.shape.spatial(), extent, |tap, pairs| {
+            for (n, o) in (0..batch).flat_map(|n| (0..outputs).map(move |o| (n, o))) {
+                let to = y.plane(n, o);
+                for (i, channel) in inputs_of(o, outputs, channels, self.groups).enumerate() {
+                    let (w, x) = (weight_at(rest[0], o, i, tap), planes[n * channels + channel]);
+                    for (place, voxel) in pairs {
+                        y.data[to + place] += w * x[*voxel];
+                    }
+                }
             }
         });
         if let Some(bias) = rest.get(1) {
-            let voxels = y.shape.voxels();
-            let channels = y.shape.channels();
+            let (voxels, channels) = (y.shape.voxels(), y.shape.channels());
             for (place, value) in y.data.iter_mut().enumerate() {
                 *value += bias.data[place / voxels % channels];
             }
@@ -259,20 +199,15 @@ impl Rule for Conv {
     }
 }
 
-/// Channels of all sources.
-pub(super) fn all_channels(sources: &[Array]) -> usize {
-    sources.iter().map(|source| source.shape.channels()).sum()
-}
-
-/// A voxel of sources that stand one behind the other along the channels.
-pub(super) fn voxel_of(sources: &[Array], sample: usize, mut channel: usize, at: [isize; 3]) -> f64 {
-    for source in sources {
-        if channel < source.shape.channels() {
-            return source.voxel(sample, channel, at);
-        }
-        channel -= source.shape.channels();
-    }
-    0.0
+/// The channels of sources that stand one behind the other, sample by sample.
+pub(super) fn planes<'a>(sources: &[&'a Array]) -> Vec<&'a [f64]> {
+    let batch = sources.first().map_or(0, |source| source.shape.batch());
+    let of_sample = |(n, source): (usize, &&'a Array)| {
+        let source = *source;
+        (0..source.shape.channels())
+            .map(move |channel| &source.data[source.plane(n, channel)..][..source.shape.voxels()])
+    };
+    (0..batch).flat_map(|n| sources.iter().flat_map(move |source| of_sample((n, source)))).collect()
 }
 
 /// The weight of an output, an input of its group and a tap (the place within the kernel).
@@ -281,28 +216,27 @@ pub(super) fn weight_at(weights: &Array, output: usize, input: usize, tap: usize
     weights.data[(output * weights.shape.dim(1) + input) * taps + tap]
 }
 
-/// Calls `visit(sample, output channel, output place, input voxel, tap)` for everything that meets in a convolution.
+/// Calls `visit(tap, pairs)` for each tap of a convolution, with all pairs of a place in the result and the voxel of the source
+/// that meets it there; places whose voxel is in the padding are left out.
 pub(super) fn for_each_tap(
     window: &Window,
-    output: &Shape,
-    mut visit: impl FnMut(usize, usize, usize, [isize; 3], usize),
+    output: [usize; 3],
+    input: [usize; 3],
+    mut visit: impl FnMut(usize, &[(usize, usize)]),
 ) {
-    let [od, oh, ow] = output.spatial();
-    let [kd, kh, kw] = window.kernel;
-    let mut place = 0;
-    for (n, o) in (0..output.batch()).flat_map(|n| (0..output.channels()).map(move |o| (n, o))) {
-        for (d, h, w) in grid([od, oh, ow]) {
-            for (tap, (i, j, k)) in grid([kd, kh, kw]).enumerate() {
-                let at = [(d, i), (h, j), (w, k)];
-                let mut voxel = [0; 3];
-                for (axis, (position, tap)) in at.into_iter().enumerate() {
-                    voxel[axis] =
-                        (position * window.stride[axis] + tap) as isize - window.padding[axis] as isize;
-                }
-                visit(n, o, place, voxel, tap);
+    let mut pairs = Vec::with_capacity(output.iter().product());
+    for (tap, (i, j, k)) in grid(window.kernel).enumerate() {
+        pairs.clear();
+        for (place, (d, h, w)) in grid(output).enumerate() {
+            let along = |axis: usize, place: usize, tap: usize| {
+                let at = (place * window.stride[axis] + tap).checked_sub(window.padding[axis])?;
+                (at < input[axis]).then_some(at)
+            };
+            if let (Some(d), Some(h), Some(w)) = (along(0, d, i), along(1, h, j), along(2, w, k)) {
+                pairs.push((place, (d * input[1] + h) * input[2] + w));
             }
-            place += 1;
         }
+        visit(tap, &pairs);
     }
 }
 

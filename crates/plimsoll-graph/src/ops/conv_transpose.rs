@@ -2,18 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::conv::{check_norm, conv_flops, expect_weights, for_each_tap, inputs_of, one_group, weight_at};
-use super::{ChannelSum, Conv, ConvWeightGrad, Load, SourceOperands};
-use crate::op::{expect_shape, expect_volume, upstream};
-use crate::{
-    Array, Cost, GraphError, Kind, Node, Recompute, Rule, Shape, Side, Signature, Tape, TensorInfo, Window,
+use super::conv::{conv_flops, for_each_tap, inputs_of, weight_at, weight_shape};
+use super::{ChannelSum, Conv, ConvWeightGrad};
+use crate::op::{
+    expect_channels, expect_operands, expect_volume, expect_volume_dtype, expect_weights, upstream,
 };
+use crate::{Array, Cost, DType, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo, Window};
 
 /// The transpose of a [`Conv`] as a linear map, from its result to some channels of its sources.
 ///
-/// Operands: a source `[N, O, D', H', W']` with what its load takes; weights `[O, I / groups, kd, kh, kw]`, as of the convolution that
-/// this transposes (which is how PyTorch stores `ConvTranspose3d.weight`); where `bias`, `[channels]`; where `accumulate`, a
-/// volume like the result, to which the result is added. Result: `[N, channels, D, H, W]`.
+/// Operands: a source `[N, O, D', H', W']`; weights `[O, I / groups, kd, kh, kw]`, as of the convolution that this transposes
+/// (which is how PyTorch stores `ConvTranspose3d.weight`); where `bias`, `[channels]`. Result: `[N, channels, D, H, W]`.
 ///
 /// x\[n,i,s·p − padding + k\] += w\[o, first_channel + i, k\] · y\[n,o,p\]
 ///
@@ -23,22 +22,17 @@ pub struct ConvTranspose {
     /// Kernel, stride and padding of the convolution that this transposes.
     pub window: Window,
     /// Groups of channels.
-    #[serde(default = "one_group")]
     pub groups: usize,
-    /// How the source is read.
-    pub load: Load,
     /// The first of the weights' inputs that is wanted.
     pub first_channel: usize,
     /// How many of the weights' inputs are wanted.
     pub channels: usize,
     /// Extent of the result: with stride, several extents of a convolution's source lead to the same result.
     pub output: [usize; 3],
-    /// Where the result lies.
-    pub to: Side,
     /// Whether a bias is added.
     pub bias: bool,
-    /// Whether the result is added to a volume that is given.
-    pub accumulate: bool,
+    /// How the result is stored: f32 or bf16.
+    pub dtype: DType,
 }
 
 const NAME: &str = "conv_transpose";
@@ -49,79 +43,46 @@ impl Rule for ConvTranspose {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        let rest = 1 + usize::from(self.bias) + usize::from(self.accumulate);
-        let (sources, rest) = Load::take_exactly(NAME, &[self.load], inputs, rest)?;
-        let source = &sources[0];
-        let side = expect_volume(NAME, "the source", source.value)?;
-        check_norm(NAME, source)?;
-        let shape = &source.value.shape;
-        let weights = rest[0];
-        let Kind::Weights { sources: of_weights, .. } = &weights.kind else {
-            return Err(GraphError::Kind {
-                op: NAME,
-                operand: "weights",
-                found: weights.kind.clone(),
-                expected: "weights",
-            });
-        };
-        let outputs =
-            expect_weights(NAME, weights, (&self.window, self.groups), of_weights, (self.to, side))?;
-        if outputs != shape.channels() || self.window.output(self.output) != Some(shape.spatial()) {
+        expect_operands(NAME, inputs.len(), 2 + usize::from(self.bias))?;
+        expect_volume_dtype(NAME, self.dtype)?;
+        let (source, weights) = (inputs[0], inputs[1]);
+        expect_volume(NAME, "the source", source)?;
+        let shape = &source.shape;
+        let all = weights.shape.dim(1).saturating_mul(self.groups);
+        let outputs = shape.channels();
+        expect_weights(NAME, weights, &weight_shape(NAME, outputs, &[all], &self.window, self.groups)?)?;
+        if self.window.output(self.output) != Some(shape.spatial()) {
             return Err(GraphError::Shape {
                 op: NAME,
                 operand: "the source",
                 found: shape.clone(),
-                expected: format!(
-                    "{outputs} channels and an extent that a convolution makes of {:?} are needed",
-                    self.output
-                ),
+                expected: format!("an extent that a convolution makes of {:?} is needed", self.output),
             });
         }
-        // The wanted channels must be those of whole sources, because backends lay each source out by itself.
-        let mut first = 0;
-        let whole = of_weights.iter().any(|channels| {
-            first += channels;
-            self.first_channel + channels == first && *channels == self.channels
-        });
-        if !whole {
-            return Err(GraphError::Shape {
+        let end = self.first_channel.checked_add(self.channels).filter(|end| *end <= all);
+        if end.is_none() || self.channels == 0 || (self.groups > 1 && self.channels != all) {
+            return Err(GraphError::Attribute {
                 op: NAME,
-                operand: "weights",
-                found: weights.shape.clone(),
-                expected: format!(
-                    "channels {}..{} are not those of one source",
-                    self.first_channel,
-                    self.first_channel + self.channels
-                ),
+                attribute: "channels",
+                found: format!("{} from {} on", self.channels, self.first_channel),
+                expected: format!("the weights have {all} in {} groups", self.groups),
             });
         }
         if self.bias {
-            expect_shape(NAME, "the bias", &rest[1].shape, &Shape(vec![self.channels]))?;
+            expect_channels(NAME, "the bias", inputs[2], self.channels)?;
         }
-        let result = Shape::volume(shape.batch(), self.channels, self.output);
-        if self.accumulate {
-            expect_shape(NAME, "the volume added to", &rest[rest.len() - 1].shape, &result)?;
-        }
-        Ok(vec![Signature::new(result, self.to.into())])
+        Ok(vec![Signature::volume(Shape::volume(shape.batch(), self.channels, self.output), self.dtype)])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(dx) = upstream(tape, node, 0) else { return Ok(()) };
         let (source, weights) = (node.inputs[0], node.inputs[1]);
-        let whole = tape.program().shape(weights).dim(1) * self.groups == self.channels;
-        if self.load != Load::Plain || self.accumulate || !whole {
-            return Err(GraphError::NoGradient { op: NAME, operand: "its source, in this form" });
+        if tape.program().shape(weights).dim(1) * self.groups != self.channels {
+            return Err(GraphError::NoGradient { op: NAME, operand: "its source, of some channels only" });
         }
-        let Some(side) = tape.program().tensor(source).kind.side() else { return Ok(()) };
+        let dtype = tape.program().tensor(source).dtype;
         if tape.needs(weights) {
-            let grad = ConvWeightGrad {
-                window: self.window,
-                groups: self.groups,
-                loads: vec![Load::Plain],
-                result_load: Load::Plain,
-                from: self.to,
-                to: side,
-            };
+            let grad = ConvWeightGrad { window: self.window, groups: self.groups };
             let dw = tape.push(grad, &[dx, source])?[0];
             tape.add(weights, dw)?;
         }
@@ -130,7 +91,7 @@ impl Rule for ConvTranspose {
             tape.add(node.inputs[2], db)?;
         }
         if tape.needs(source) {
-            let conv = Conv::new(self.window, 1, false, side).grouped(self.groups);
+            let conv = Conv { window: self.window, groups: self.groups, bias: false, dtype };
             let dy = tape.push(conv, &[dx, weights])?[0];
             tape.add(source, dy)?;
         }
@@ -144,43 +105,25 @@ impl Rule for ConvTranspose {
         }
     }
 
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        match self.accumulate {
-            true => vec![(0, self.load.operands() + 1 + usize::from(self.bias))],
-            false => Vec::new(),
-        }
-    }
-
-    fn recompute(&self) -> Recompute {
-        Recompute::Dear
-    }
-
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
-        let Some((source, rest)) = self.load.take(inputs) else { return Vec::new() };
-        let source = SourceOperands::loaded(&source);
-        let mut x = match self.accumulate {
-            true => rest[rest.len() - 1].clone(),
-            false => Array::zeros(results[0].clone()),
-        };
+        let (source, weights) = (inputs[0], inputs[1]);
+        let mut x = Array::zeros(results[0].clone());
         let (extent, outputs) = (x.shape.spatial(), source.shape.channels());
-        for_each_tap(&self.window, &source.shape, |n, o, place, at, tap| {
-            let mut offset = 0;
-            for (at, extent) in at.into_iter().zip(extent) {
-                match usize::try_from(at) {
-                    Ok(at) if at < extent => offset = offset * extent + at,
-                    _ => return,
+        for_each_tap(&self.window, source.shape.spatial(), extent, |tap, pairs| {
+            for (n, o) in (0..x.shape.batch()).flat_map(|n| (0..outputs).map(move |o| (n, o))) {
+                let y = &source.data[source.plane(n, o)..];
+                for (i, channel) in inputs_of(o, outputs, self.channels, self.groups).enumerate() {
+                    let (w, to) = (weight_at(weights, o, self.first_channel + i, tap), x.plane(n, channel));
+                    for (place, voxel) in pairs {
+                        x.data[to + voxel] += w * y[*place];
+                    }
                 }
             }
-            for (i, channel) in inputs_of(o, outputs, self.channels, self.groups).enumerate() {
-                let w = weight_at(rest[0], o, self.first_channel + i, tap);
-                let to = x.plane(n, channel) + offset;
-                x.data[to] += w * source.data[place];
-            }
         });
-        if self.bias {
+        if let Some(bias) = inputs.get(2) {
             let voxels = x.shape.voxels();
             for (place, value) in x.data.iter_mut().enumerate() {
-                *value += rest[1].data[place / voxels % self.channels];
+                *value += bias.data[place / voxels % self.channels];
             }
         }
         vec![x]

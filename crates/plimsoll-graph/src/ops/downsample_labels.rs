@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::conv::grid;
-use crate::op::{expect_kind, expect_operands};
+use crate::op::{expect_labels, expect_operands};
 use crate::{Array, DType, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 
 /// The label of the nearest voxel: place i of n takes ⌊(i + ½) · m / n⌋ of m, PyTorch's `nearest-exact`, as nnU-Net makes the
@@ -30,7 +30,7 @@ impl Rule for DownsampleLabels {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 1)?;
-        expect_kind(NAME, "the operand", inputs[0], |kind| *kind == Kind::Labels, "labels")?;
+        expect_labels(NAME, "the operand", inputs[0])?;
         let shape = Shape::volume(inputs[0].shape.batch(), 1, self.output);
         Ok(vec![Signature { shape, dtype: DType::U8, kind: Kind::Labels }])
     }

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_operands, expect_shape, upstream};
-use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_operands, expect_table, expect_volume, upstream};
+use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// y = x / (1 − p) where an element is kept, and 0 · x elsewhere; each is kept with probability 1 − p (Srivastava et al. 2014).
 ///
-/// Operands: features `[N, C, D, H, W]`; a [`Noise`] `[5]`. Result: like the features. Which elements are kept is a function
+/// Operands: a volume `[N, C, D, H, W]`; a [`Noise`] `[5]`. Result: like the volume. Which elements are kept is a function
 /// of the noise, the layer, and the element's sample, channel and voxel. So it is the same when it is computed again, in a
 /// batch or in parts of it, and the gradient is the same op on the gradient of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,21 +108,26 @@ impl Rule for Dropout {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
-        crate::op::expect_kind(NAME, "the operand", inputs[0], |kind| *kind == Kind::Features, "features")?;
-        expect_shape(NAME, "the noise", &inputs[1].shape, &Shape(vec![NOISE]))?;
+        if !(0.0..1.0).contains(&self.p) {
+            let expected = "a probability from 0 to below 1 is needed".into();
+            return Err(GraphError::Attribute {
+                op: NAME,
+                attribute: "p",
+                found: self.p.to_string(),
+                expected,
+            });
+        }
+        expect_volume(NAME, "the operand", inputs[0])?;
+        expect_table(NAME, "the noise", inputs[1], &[NOISE])?;
         Ok(vec![Signature::like(inputs[0])])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        if let Some(dy) = upstream(tape, node, 0) {
+        if let Some(dy) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
             let dx = tape.push(*self, &[dy, node.inputs[1]])?[0];
             tape.add(node.inputs[0], dx)?;
         }
         Ok(())
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 0)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -131,7 +136,7 @@ impl Rule for Dropout {
         let noise = Noise::from_table(std::array::from_fn(|i| inputs[1].data[i] as f32));
         vec![Array::from_fn(shape.clone(), |place| {
             let (voxel, channel) = (place % voxels, place / voxels % channels);
-            let sample = noise.first_sample + (place / voxels / channels) as u32;
+            let sample = noise.first_sample.wrapping_add((place / voxels / channels) as u32);
             let counter = self.counter(sample, channel as u32 / 4, voxel as u32);
             let random = philox(counter.map(|word| [word]), noise.key)[channel % 4][0];
             let factor = if random < self.threshold() { 0.0 } else { f64::from(self.scale()) };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::op::expect_operands;
 use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 
-/// A table with one value everywhere. No operands. Result: `shape`.
+/// An f32 table with one value everywhere. No operands. Result: `shape`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fill {
     /// The value.
@@ -22,6 +22,11 @@ impl Rule for Fill {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(self.name(), inputs.len(), 0)?;
         Ok(vec![Signature::new(self.shape.clone(), Kind::Table)])
+    }
+
+    fn may_be_recomputed(&self) -> bool {
+        // There is nothing to hold.
+        false
     }
 
     fn evaluate(&self, _inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Array, GraphError, Kind, Recompute, Rule, Shape, Signature, TensorInfo};
+use crate::op::expect_learned;
+use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 
 /// The Euclidean norm of all operands taken as one vector. Result: `[1]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -13,12 +14,15 @@ impl Rule for GradNorm {
         "grad_norm"
     }
 
-    fn infer(&self, _inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        Ok(vec![Signature::new(Shape(vec![1]), Kind::Table)])
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        for operand in inputs {
+            expect_learned(self.name(), "a gradient", operand)?;
+        }
+        Ok(vec![Signature::table([1])])
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {

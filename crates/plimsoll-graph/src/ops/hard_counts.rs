@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::loss::for_each_voxel;
 use super::softmax_stats::expect_logits_and_labels;
 use crate::op::expect_operands;
-use crate::{Array, GraphError, Kind, Recompute, Rule, Shape, Signature, TensorInfo};
+use crate::{Array, DType, GraphError, Rule, Shape, Signature, TensorInfo};
 
 /// True positives, false positives and false negatives of each class, over samples and voxels, of the class with the largest
-/// logit (the first of equals). Operands: logits, labels. Result: `[C, 3]`, exact up to 2²⁴ voxels a count.
+/// logit (the first of equals). Operands: logits, labels. Result: `[C, 3]`, f64: exact for any number of voxels.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct HardCounts {
     /// A label that marks voxels to leave out.
@@ -25,11 +25,11 @@ impl Rule for HardCounts {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
         let (_, classes) = expect_logits_and_labels(NAME, inputs[0], inputs[1])?;
-        Ok(vec![Signature::new(Shape(vec![classes, 3]), Kind::Table)])
+        Ok(vec![Signature { dtype: DType::F64, ..Signature::table([classes, 3]) }])
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

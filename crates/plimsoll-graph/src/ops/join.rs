@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::expect_kind;
-use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
+use crate::op::expect_table_of;
+use crate::{Array, DType, GraphError, Rule, Shape, Signature, TensorInfo};
 
 /// The numbers of several tables, one table after the other. Operands: one or more tables. Result: `[count]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,11 +17,14 @@ impl Rule for Join {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        for operand in inputs {
-            expect_kind(NAME, "an operand", operand, |kind| *kind == Kind::Table, "a table")?;
+        if inputs.is_empty() {
+            return Err(GraphError::OperandCount { op: NAME, expected: "1 or more".into(), found: 0 });
         }
-        let count = inputs.iter().map(|operand| operand.shape.count()).sum();
-        Ok(vec![Signature::new(Shape(vec![count]), Kind::Table)])
+        for operand in inputs {
+            expect_table_of(NAME, "an operand", operand, (DType::F32, "f32"))?;
+        }
+        let count: usize = inputs.iter().map(|operand| operand.shape.count()).sum();
+        Ok(vec![Signature::table([count])])
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_operands, expect_shape, expect_volume, upstream};
+use crate::op::{expect_like, expect_operands, expect_volume, upstream};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// z = x where x > 0, else slope · x. Operand and result: a volume.
@@ -34,15 +34,11 @@ impl Rule for LeakyRelu {
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        if let Some(dz) = upstream(tape, node, 0) {
+        if let Some(dz) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
             let dx = tape.push(LeakyReluGrad { slope: self.slope }, &[dz, node.inputs[0]])?[0];
             tape.add(node.inputs[0], dx)?;
         }
         Ok(())
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 0)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -58,12 +54,9 @@ impl Rule for LeakyReluGrad {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 2)?;
-        expect_shape(GRAD, "the operand", &inputs[1].shape, &inputs[0].shape)?;
+        expect_volume(GRAD, "the gradient", inputs[0])?;
+        expect_like(GRAD, "the operand", inputs[1], inputs[0])?;
         Ok(vec![Signature::like(inputs[0])])
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 0), (0, 1)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -75,11 +68,11 @@ impl Rule for LeakyReluGrad {
 }
 
 /// The leaky ReLU of a number.
-pub(super) fn leaky(x: f64, slope: f64) -> f64 {
+fn leaky(x: f64, slope: f64) -> f64 {
     x * leaky_slope(x, slope)
 }
 
 /// Its derivative; at zero that from below, as PyTorch has it.
-pub(super) fn leaky_slope(x: f64, slope: f64) -> f64 {
+fn leaky_slope(x: f64, slope: f64) -> f64 {
     if x > 0.0 { 1.0 } else { slope }
 }

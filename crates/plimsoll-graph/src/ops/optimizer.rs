@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_operands, expect_shape};
-use crate::{Array, GraphError, Recompute, Rule, Shape, Signature, TensorInfo};
+use crate::op::{expect_learned, expect_like, expect_operands, expect_table};
+use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 
 /// The numbers that change from step to step, in the operand `rates`: learning rate; 1 − β₁ᵗ; 1 − β₂ᵗ.
 pub const RATES: usize = 3;
@@ -63,12 +63,13 @@ fn expect_update(
     max_norm: Option<f32>,
 ) -> Result<Vec<Signature>, GraphError> {
     expect_operands(op, inputs.len(), 3 + moments + usize::from(max_norm.is_some()))?;
+    expect_learned(op, "the parameter", inputs[0])?;
     for tensor in &inputs[1..2 + moments] {
-        expect_shape(op, "a gradient or moment", &tensor.shape, &inputs[0].shape)?;
+        expect_like(op, "a gradient or moment", tensor, inputs[0])?;
     }
-    expect_shape(op, "the rates", &inputs[2 + moments].shape, &Shape(vec![RATES]))?;
+    expect_table(op, "the rates", inputs[2 + moments], &[RATES])?;
     if let Some(norm) = inputs.get(3 + moments) {
-        expect_shape(op, "the norm", &norm.shape, &Shape(vec![1]))?;
+        expect_table(op, "the norm", norm, &[1])?;
     }
     Ok(Vec::new())
 }
@@ -86,8 +87,8 @@ impl Rule for AdamW {
         if self.clear { vec![0, 2, 3, 1] } else { vec![0, 2, 3] }
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
@@ -123,8 +124,8 @@ impl Rule for Sgd {
         if self.clear { vec![0, 2, 1] } else { vec![0, 2] }
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {

@@ -4,14 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::VoxelSum;
 use super::loss::for_each_voxel;
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_f32_volume, expect_labels_of, expect_operands};
+use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 
 /// With p = softmax of the logits over the classes and t the one-hot labels, for each sample and class the four sums over
 /// voxels Σ p t, Σ p (or Σ p²), Σ t and −Σ t log p, then those of `extra`. Voxels whose label is `ignore`, or is no class,
 /// count nowhere.
 ///
-/// Operands: logits `[N, C, D, H, W]` (an image), labels `[N, 1, D, H, W]`. Result: `[N, C, 4 + extra]`.
+/// Operands: logits `[N, C, D, H, W]` of f32, labels `[N, 1, D, H, W]`. Result: `[N, C, 4 + extra]`. The losses made of these
+/// sums carry their gradient to the logits themselves; there is none through the sums.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftmaxStats {
     /// Whether probabilities are squared in the second sum.
@@ -37,11 +38,9 @@ pub(super) fn expect_logits_and_labels(
     logits: &TensorInfo,
     labels: &TensorInfo,
 ) -> Result<(usize, usize), GraphError> {
-    expect_kind(op, "logits", logits, |kind| *kind == Kind::Image, "an image")?;
-    expect_kind(op, "labels", labels, |kind| *kind == Kind::Labels, "labels")?;
+    expect_f32_volume(op, "logits", logits)?;
     let shape = &logits.shape;
-    let expected = Shape::volume(shape.batch(), 1, shape.spatial());
-    expect_shape(op, "labels", &labels.shape, &expected)?;
+    expect_labels_of(op, labels, shape)?;
     Ok((shape.batch(), shape.channels()))
 }
 
@@ -53,15 +52,7 @@ impl Rule for SoftmaxStats {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
         let (batch, classes) = expect_logits_and_labels(NAME, inputs[0], inputs[1])?;
-        Ok(vec![Signature::new(Shape(vec![batch, classes, self.rows()]), Kind::Table)])
-    }
-
-    fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
-        // The losses made of these sums carry their gradient to the logits themselves.
-        match upstream(tape, node, 0) {
-            None => Ok(()),
-            Some(_) => Err(GraphError::NoGradient { op: NAME, operand: "logits" }),
-        }
+        Ok(vec![Signature::table([batch, classes, self.rows()])])
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -75,7 +66,7 @@ impl Rule for SoftmaxStats {
                 if class == voxel.label {
                     row[0] += p;
                     row[2] += 1.0;
-                    row[3] -= p.ln();
+                    row[3] += voxel.cross_entropy();
                 }
                 for (sum, extra) in row[4..].iter_mut().zip(&self.extra) {
                     *sum += extra.value(voxel, class);

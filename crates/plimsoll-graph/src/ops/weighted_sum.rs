@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_like, expect_operands, expect_table_of, upstream};
+use crate::{Array, DType, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// Σ wᵢ xᵢ over tables of one shape: how the losses of several heads become one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,8 +22,8 @@ impl Rule for WeightedSum {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), self.weights.len().max(1))?;
         for operand in inputs {
-            expect_kind(NAME, "an operand", operand, |kind| *kind == Kind::Table, "a table")?;
-            expect_shape(NAME, "an operand", &operand.shape, &inputs[0].shape)?;
+            expect_table_of(NAME, "an operand", operand, (DType::F32, "f32"))?;
+            expect_like(NAME, "an operand", operand, inputs[0])?;
         }
         Ok(vec![Signature::like(inputs[0])])
     }

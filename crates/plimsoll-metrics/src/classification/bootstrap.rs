@@ -9,14 +9,14 @@ use super::scores::Scorer;
 use super::table::TableError;
 use crate::quantile::quantile;
 
-/// How intervals are found.
+/// The settings of the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bootstrap {
-    /// How often cases are drawn, with replacement.
+    /// The number of resamples, drawn with replacement.
     pub resamples: usize,
-    /// The share of resamples that an interval holds.
+    /// The confidence level.
     pub confidence: f64,
-    /// Of the draws. The same seed gives the same intervals everywhere.
+    /// The seed of the resamples. The same seed gives the same intervals on every machine.
     pub seed: u64,
 }
 
@@ -27,10 +27,10 @@ impl Default for Bootstrap {
     }
 }
 
-/// A score with its interval; what does not exist is null.
+/// A score with its interval; undefined values are null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Of the cases as they are.
+    /// The score of all cases.
     pub value: Option<f64>,
     /// The lower bound.
     pub low: Option<f64>,
@@ -38,12 +38,12 @@ pub struct Interval {
     pub high: Option<f64>,
 }
 
-/// The intervals of all scores: from the percentile (1 − confidence) / 2 of the resamples in which a score exists to
-/// that of the other side (Efron and Tibshirani 1993, chapter 13). Takes 8 bytes per score and resample, from
-/// `budget`.
+/// The intervals of all scores: from the quantile (1 − confidence) / 2 to the quantile (1 + confidence) / 2 of the
+/// resamples in which a score is defined (Efron and Tibshirani 1993, chapter 13). Uses 8 bytes per score and resample
+/// from `budget`.
 ///
 /// # Errors
-/// If the memory is not to be had.
+/// If the memory is not available.
 pub(crate) fn intervals(
     scorer: &mut Scorer<'_>,
     cases: usize,
@@ -77,8 +77,7 @@ pub(crate) fn intervals(
     Ok(intervals.collect())
 }
 
-/// Draws as many cases as there are; the weight of a case is how often it is drawn. Each resample has a stream of its
-/// own.
+/// Draws a resample; the weight of a case is the number of times it is drawn. Each resample has its own random stream.
 fn draw(seed: u64, resample: u64, weights: &mut [u32]) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
@@ -87,7 +86,7 @@ fn draw(seed: u64, resample: u64, weights: &mut [u32]) {
     let cases = weights.len();
     weights.fill(0);
     for _ in 0..cases {
-        // What the product's rounding favours is less than one part in 2⁶⁴ ÷ cases.
+        // The bias of the multiplication is less than cases ÷ 2⁶⁴.
         let case = ((u128::from(random.next_u64()) * cases as u128) >> 64) as usize;
         weights[case] += 1;
     }

@@ -1,10 +1,10 @@
-//! Scores that follow from which class was taken for which.
+//! Scores of the confusion matrix.
 
 use plimsoll_memory::{Budget, MapError, Mapped};
 
 use crate::overlap::quotient;
 
-/// How many cases of each class were given each class.
+/// The confusion matrix of a table.
 #[derive(Debug)]
 pub(crate) struct Counts {
     classes: usize,
@@ -49,7 +49,7 @@ impl Counts {
         self.counts.iter().skip(class).step_by(self.classes).sum()
     }
 
-    /// The share of cases that were given their class.
+    /// The share of cases whose predicted class is their label.
     pub(crate) fn accuracy(&self) -> f64 {
         quotient((0..self.classes).map(|class| self.correct(class)).sum(), self.all())
     }
@@ -76,7 +76,7 @@ impl Counts {
     }
 
     /// Cohen's kappa with quadratic weights (Cohen 1968): 1 − Σ (i − j)² observed / Σ (i − j)² expected by chance,
-    /// where classes are numbered in their order.
+    /// where i and j are the indices of classes.
     pub(crate) fn quadratic_kappa(&self) -> f64 {
         let [mut observed, mut expected] = [0.0; 2];
         let labelled: Vec<u64> = (0..self.classes).map(|class| self.labelled(class)).collect();

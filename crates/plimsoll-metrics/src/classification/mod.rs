@@ -1,7 +1,7 @@
 //! Scores of classifications: a table of probabilities against labels, with bootstrap confidence intervals.
 //!
-//! Every score is computed with a weight per case, a whole number. The table itself has weight 1 everywhere; a
-//! resample of the bootstrap is nothing but other weights, so that what is sorted once serves all of them.
+//! Every score is computed with a weight per case, a whole number. The table itself has weight 1 for every case; a
+//! resample of the bootstrap only changes the weights, so cases are sorted once for all resamples.
 
 mod bootstrap;
 mod counts;

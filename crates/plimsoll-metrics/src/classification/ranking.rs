@@ -1,4 +1,4 @@
-//! Scores that follow from the order of cases by the probability of one class.
+//! Scores of the ranking of cases by the probability of one class: AUROC and average precision.
 
 use plimsoll_memory::{Budget, MapError, Mapped};
 
@@ -6,7 +6,8 @@ use super::table::Table;
 
 /// The cases, from the most to the least probable, for one class against the rest.
 pub(crate) struct Ranking {
-    /// The case, the lowest bit for whether the next one is less probable, the next for whether it is of the class.
+    /// The case number shifted left by two bits; bit 0 is set if the next case is less probable, bit 1 if the case is
+    /// of the class.
     order: Mapped<u64>,
 }
 
@@ -27,7 +28,7 @@ impl Ranking {
         order.sort_unstable_by(|a, b| probability(*b).total_cmp(&probability(*a)));
         for at in 0..order.len() {
             let next = order.get(at + 1).copied();
-            // Not by their bits: zero has two signs.
+            // Compared as floats, because zero has two bit patterns.
             if next.is_none_or(|next| probability(next) != probability(order[at])) {
                 order[at] |= ENDS_TIE;
             }
@@ -35,17 +36,17 @@ impl Ranking {
         Ok(Ranking { order })
     }
 
-    /// The area under the ROC curve: the share of pairs of a case of the class and another one in which the first is
-    /// the more probable; ties count one half (Hanley and McNeil 1982). As `roc_auc_score`; not a number if either
-    /// side has no case.
+    /// The area under the ROC curve: the share of pairs of a case of the class and one of another class in which the
+    /// first is more probable; ties count one half (Hanley and McNeil 1982). As `roc_auc_score`; NaN if either side has
+    /// no case.
     ///
-    /// And the average precision: Σ (recall − recall before) · precision over the probabilities that occur, as
-    /// `average_precision_score`; not a number without a case of the class.
+    /// And the average precision: Σ (recall − recall before) · precision over the distinct probabilities, as
+    /// `average_precision_score`; NaN without a case of the class.
     pub(crate) fn scores(&self, weights: &[u32]) -> (f64, f64) {
-        let weight = |entry: u64| u64::from(weights.get((entry >> 2) as usize).copied().unwrap_or(0));
-        // Of cases above, and of those that are tied.
+        let weight = |entry: u64| u64::from(weights[(entry >> 2) as usize]);
+        // Weights of the cases ranked above, and of those tied with the current one.
         let [mut positives, mut negatives, mut tied_positives, mut tied_negatives] = [0u64; 4];
-        // Twice the number of pairs in the wrong order, so that ties are whole.
+        // Twice the number of discordant pairs, so that ties count as integers.
         let mut wrong = 0u128;
         let mut precisions = 0.0;
         for entry in self.order.iter() {

@@ -1,4 +1,4 @@
-//! The scores of a table, as they are written.
+//! The report of a classification.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -14,16 +14,16 @@ use crate::csv::{number, quoted};
 /// The scores of a classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// How many cases.
+    /// The number of cases.
     pub cases: usize,
-    /// Of all classes together. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and `average_precision` are
-    /// means over classes (macro averages), too, of those that exist.
+    /// The scores of all classes together. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and
+    /// `average_precision` are means over classes (macro averages), too, of the defined ones.
     pub overall: BTreeMap<String, Interval>,
-    /// Of each class against the rest, in the order of the table.
+    /// The scores of each class against the rest, in the order of the table.
     pub classes: Vec<ClassReport>,
-    /// Cases by their label, then by their most probable class; of several, the first.
+    /// The number of cases by label, then by most probable class; ties go to the first class.
     pub confusion_matrix: Vec<Vec<u64>>,
-    /// How intervals were found.
+    /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
 
@@ -38,10 +38,10 @@ pub struct ClassReport {
 
 /// Scores a table: accuracy, balanced accuracy, F1, AUROC, average precision, Cohen's kappa with quadratic weights and
 /// the expected calibration error; sensitivity, specificity, precision, F1, AUROC and average precision of each class.
-/// As in scikit-learn, whose names they have, but that what would be divided by zero does not exist.
+/// As in scikit-learn, with its names, except that a division by zero gives an undefined score.
 ///
 /// # Errors
-/// If the memory is not to be had.
+/// If the memory is not available.
 pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result<Report, TableError> {
     let cases = table.labels().len();
     let mut scorer = Scorer::new(table, budget)?;
@@ -57,17 +57,17 @@ pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result
         classes: classes
             .map(|(name, scores)| ClassReport { name: name.clone(), scores: named(&OF_CLASS, scores) })
             .collect(),
-        // The cases as they are were counted last.
+        // The last weights counted are those of the table itself.
         confusion_matrix: scorer.counts.rows().map(<[u64]>::to_vec).collect(),
         bootstrap: *bootstrap,
     })
 }
 
 impl Report {
-    /// Writes a row per score and class, `all` for those of all classes together; what does not exist is left empty.
+    /// Writes a row per score and class, `all` for those of all classes together; undefined scores are left empty.
     ///
     /// # Errors
-    /// As of `to`.
+    /// If writing to `to` fails.
     pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
         writeln!(to, "class,score,value,low,high")?;
         let overall = self.overall.iter().map(|(score, found)| ("all", score, found));

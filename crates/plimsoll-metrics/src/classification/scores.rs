@@ -1,4 +1,4 @@
-//! All scores of a table, for any weights of its cases.
+//! All scores of a table, for given weights of its cases.
 
 use plimsoll_memory::{Budget, Mapped};
 
@@ -6,7 +6,7 @@ use super::counts::Counts;
 use super::ranking::Ranking;
 use super::table::{Table, TableError};
 
-/// Bins of the calibration error.
+/// The number of bins of the calibration error.
 const BINS: usize = 15;
 
 /// Scores of the whole table, in the order in which they are computed.
@@ -17,10 +17,10 @@ pub(crate) const OVERALL: [&str; 7] =
 pub(crate) const OF_CLASS: [&str; 6] =
     ["sensitivity", "specificity", "precision", "f1", "auroc", "average_precision"];
 
-/// A table, prepared so that scores for weights cost one pass over it.
+/// A prepared table, so that the scores for given weights need a single pass.
 pub(crate) struct Scorer<'a> {
     table: &'a Table,
-    /// The most probable class of each case, the first of several.
+    /// The most probable class of each case; ties go to the first.
     predicted: Mapped<u32>,
     confidence: Mapped<f64>,
     rankings: Vec<Ranking>,
@@ -47,12 +47,12 @@ impl<'a> Scorer<'a> {
         Ok(Scorer { table, predicted, confidence, rankings: rankings?, counts })
     }
 
-    /// How many scores there are.
+    /// The number of scores.
     pub(crate) fn len(&self) -> usize {
         OVERALL.len() + OF_CLASS.len() * self.rankings.len()
     }
 
-    /// Computes them: [`OVERALL`], then [`OF_CLASS`] for each class. What does not exist is not a number.
+    /// Computes the scores: [`OVERALL`], then [`OF_CLASS`] for each class. Undefined scores are NaN.
     pub(crate) fn score(&mut self, weights: &[u32], to: &mut [f64]) {
         self.counts.clear();
         for ((label, predicted), weight) in self.table.labels().iter().zip(self.predicted.iter()).zip(weights)
@@ -92,9 +92,9 @@ impl<'a> Scorer<'a> {
         ]);
     }
 
-    /// The expected calibration error (Guo et al. 2017): the mean difference between the probability of the most
-    /// probable class and how often it is right, over 15 bins of equal width, open below and closed above, weighted by
-    /// their cases.
+    /// The expected calibration error (Guo et al. 2017): the mean absolute difference between confidence (the
+    /// probability of the most probable class) and accuracy, over 15 bins of equal width, open below and closed above,
+    /// weighted by their cases.
     fn calibration_error(&self, weights: &[u32]) -> f64 {
         let mut bins = [[0.0; 2]; BINS];
         let mut all = 0.0;

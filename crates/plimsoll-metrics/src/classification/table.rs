@@ -1,4 +1,4 @@
-//! The table: cases with their labels and the probability of each class.
+//! The input table: cases with their labels and the probability of each class.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,9 +9,9 @@ use plimsoll_memory::{Budget, MapError, Mapped};
 
 use crate::csv::fields;
 
-/// Longer lines are not those of a table.
+/// The length limit of a line, in bytes.
 const LONGEST_LINE: u64 = 1 << 20;
-/// How far the probabilities of a case may be off a sum of 1, as people round them.
+/// The tolerance of the sum of a case's probabilities, which are often rounded.
 const ROUNDING: f64 = 0.01;
 
 /// Cases with their labels and the probability of each class.
@@ -31,7 +31,7 @@ pub enum TableError {
     Io {
         /// The table.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: io::Error,
     },
     /// Something is wrong with a line.
@@ -41,7 +41,7 @@ pub enum TableError {
         path: PathBuf,
         /// From 1.
         line: u64,
-        /// What.
+        /// The problem.
         problem: String,
     },
     /// There are no cases.
@@ -50,23 +50,23 @@ pub enum TableError {
         /// The table.
         path: PathBuf,
     },
-    /// There is no memory for the table.
+    /// The budget has no room for the table.
     #[error(transparent)]
     Memory(#[from] MapError),
-    /// Labels and probabilities do not fit each other.
+    /// The numbers of labels and probabilities do not match.
     #[error("{labels} labels and {probabilities} probabilities are not a table of {classes} classes")]
     Shape {
-        /// How many labels.
+        /// The number of labels.
         labels: usize,
-        /// How many probabilities.
+        /// The number of probabilities.
         probabilities: usize,
-        /// How many classes.
+        /// The number of classes.
         classes: usize,
     },
 }
 
 impl TableError {
-    /// What to do about it.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             TableError::Line { .. } | TableError::Empty { .. } => Some(
@@ -84,8 +84,7 @@ impl Table {
     /// A table of labels (numbers of classes) and probabilities, `[case][class]`.
     ///
     /// # Errors
-    /// If they do not fit each other, a label is not that of a class, there are no cases, or the memory is not to be
-    /// had.
+    /// If their numbers do not match, a label is out of range, there are no cases, or the memory is not available.
     pub fn new(
         classes: Vec<String>,
         labels: &[u32],
@@ -113,9 +112,9 @@ impl Table {
     /// name, the name of its class, and the probability of each class in the order of the header.
     ///
     /// # Errors
-    /// If the file cannot be read, a line is not as said, or the memory is not to be had.
+    /// If the file cannot be read, a line is invalid, or the memory is not available.
     pub fn read(path: &Path, budget: &Budget) -> Result<Table, TableError> {
-        // The cases are counted first, so that memory is reserved before it is used.
+        // Cases are counted in a first pass, so that memory is reserved before it is used.
         let mut lines = Lines::open(path)?;
         let classes = lines.header()?;
         let mut cases = 0;
@@ -155,13 +154,13 @@ impl Table {
         self.probabilities.chunks_exact(self.classes.len().max(1))
     }
 
-    /// The probability of a class, case by case.
+    /// The probabilities of a class, case by case.
     pub(crate) fn column(&self, class: usize) -> impl Iterator<Item = f64> {
         self.rows().map(move |row| row.get(class).copied().unwrap_or(f64::NAN))
     }
 }
 
-/// Reads a case into `row`, and gives the number of its class.
+/// Parses a case into `row`, and returns the index of its class.
 fn parse(line: &str, classes: &BTreeMap<&str, u32>, row: &mut [f64]) -> Result<u32, String> {
     let fields = fields(line).ok_or("a quote is not closed")?;
     let [_, label, probabilities @ ..] = &fields[..] else {
@@ -185,7 +184,7 @@ fn parse(line: &str, classes: &BTreeMap<&str, u32>, row: &mut [f64]) -> Result<u
     number.ok_or_else(|| format!("the label `{label}` is not one of the classes in the header"))
 }
 
-/// The lines of a table that are not empty.
+/// The non-empty lines of a table.
 struct Lines {
     path: PathBuf,
     reader: BufReader<File>,

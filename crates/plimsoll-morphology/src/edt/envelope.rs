@@ -1,17 +1,17 @@
-//! The other passes: along a column of n voxels, the lower envelope of n parabolas,
-//! `result[y] = min over i of values[i] + costs[|y − i|]`, for a block of columns side by side.
+//! The passes along height and depth: along a column of n voxels, the lower envelope of n parabolas, `result[y] = min
+//! over i of values[i] + costs[|y − i|]`, for a block of adjacent columns.
 //!
-//! Where two parabolas cross, the one with the farther apex is below from there on; so the apex of the lowest parabola never
-//! moves back as y grows. Once it is known for two rows, it is known to lie between theirs for all rows between them. The
-//! rows are therefore taken in the order 0, n − 1, then the middle, the quarters, the eighths and so on, and each has only
-//! few apexes to try, for all lanes together: those from the least apex of any lane in the row above to the greatest in the
-//! row below. Nor can an apex matter that is so far off that its cost alone is more than the row's own values. Only every
-//! eighth row is taken in this way; the seven between two of them are done together, with the same few apexes to try for all.
-//! There is no stack and no branch that depends on a lane; the inner loop is an addition and a minimum.
+//! Beyond the crossing of two parabolas the one with the later apex is lower, so the apex of the lowest parabola never
+//! decreases with y. Once it is known for two rows, it lies between the two for all rows in between. Rows are therefore
+//! processed in the order 0, n − 1, then the middle, the quarters, the eighths and so on, and each has only few
+//! candidate apexes, for all lanes together: from the smallest apex of any lane in the row above to the largest in the
+//! row below. Candidates whose cost alone exceeds the row's own values are skipped. Only every eighth row is processed
+//! this way; the seven rows in between are processed together, with the same candidates. There is no stack and no
+//! lane-dependent branch; the inner loop is an addition and a minimum.
 //!
-//! Sums of squares below 2²⁴ are exact in `f32`. Beyond, rounding can misplace an apex only between parabolas that are equal
-//! to within rounding in the row where it is decided; as the root of the envelope changes by no more than one step from row
-//! to row, they are then equal to within rounding in every row of fewer than 2²⁴ that the decision is used for.
+//! Sums of squares below 2²⁴ are exact in `f32`. Above, rounding can only confuse parabolas that are equal to within
+//! rounding in the row where the apex is chosen; as the root of the envelope changes by at most one step per row, they
+//! are then equal to within rounding in every row that the choice affects, for fewer than 2²⁴ rows.
 
 use std::iter;
 use std::ops::Range;
@@ -19,13 +19,13 @@ use std::ops::Range;
 use super::store::Store;
 use crate::simd::{LANES, Simd};
 
-/// Rows from one whose apexes are found to the next.
+/// The stride of the rows whose apexes are searched for.
 const STEP: usize = 8;
 
-/// Rows between them, which are done together.
+/// The rows in between, which are processed together.
 const BETWEEN: usize = STEP - 1;
 
-/// The range, over all lanes, of the lowest parabola's place in the list of candidates.
+/// The range over all lanes of the lowest parabola's index in the list of candidates.
 #[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(super) struct Apexes {
@@ -33,17 +33,17 @@ pub(super) struct Apexes {
     greatest: u32,
 }
 
-/// What all columns of `n` rows have in common.
+/// The costs of distances along an axis of `n` voxels.
 #[derive(Clone, Copy)]
 pub(super) struct Axis<'a> {
     /// The cost of distance 1.
     weight: f32,
-    /// The costs of the distances from the row `n − 1 + BETWEEN` before to as many behind.
+    /// The costs of the distances from `−(n − 1 + BETWEEN)` to `n − 1 + BETWEEN`.
     costs: &'a [f32],
 }
 
 impl<'a> Axis<'a> {
-    /// The costs of a column of `n` rows.
+    /// The length of `costs` for columns of `n` rows.
     pub(super) fn costs_len(n: usize) -> usize {
         2 * (n - 1 + BETWEEN) + 1
     }
@@ -70,22 +70,22 @@ impl<'a> Axis<'a> {
     }
 }
 
-/// Room to work on columns of `n` rows.
+/// Scratch for columns of `n` rows.
 pub(super) struct EnvelopeScratch<'a> {
     /// `n` elements.
     pub(super) apexes: &'a mut [Apexes],
-    /// `n` elements: the rows whose parabolas can matter.
+    /// `n` elements: the candidates, rows whose parabolas are not infinite.
     pub(super) rows: &'a mut [u32],
-    /// `n + 1` elements: how many of `rows` are less than each row.
+    /// `n + 1` elements: the number of `rows` below each row.
     pub(super) rank: &'a mut [u32],
 }
 
-/// The runs of rows that are not all zero. Rows on the two sides of a row of zeroes know nothing of each other.
+/// The runs of rows that are not all zero. A row of zeroes separates the rows on its two sides.
 pub(super) fn runs(greatest: &[f32]) -> impl Iterator<Item = Range<usize>> {
     iter::successors(next_run(greatest, 0), |run| next_run(greatest, run.end))
 }
 
-/// Not inlined, as its loops find no registers where the kernels are.
+/// Not inlined, because its loops would compete with the kernels for registers.
 #[inline(never)]
 fn next_run(greatest: &[f32], from: usize) -> Option<Range<usize>> {
     let first = from + greatest[from..].iter().position(|greatest| *greatest > 0.0)?;
@@ -98,30 +98,30 @@ pub(super) fn with_ends(run: &Range<usize>, n: usize) -> Range<usize> {
     run.start.saturating_sub(1)..(run.end + 1).min(n)
 }
 
-/// Columns side by side: a run, see [`with_ends`].
+/// Adjacent columns of a run, see [`with_ends`].
 pub(super) struct Columns<'a, 'w> {
     /// The values, row by row: zero where a voxel is a site itself. A row is infinite in all lanes or in none. Rows that are
     /// all infinite or zero need not have been written.
     pub(super) values: &'a mut [[f32; LANES]],
-    /// The greatest value of each row.
+    /// The maximum of each row.
     pub(super) greatest: &'a [f32],
     pub(super) axis: Axis<'a>,
-    /// For at least as many rows.
+    /// Scratch for at least as many rows.
     pub(super) scratch: &'a mut EnvelopeScratch<'w>,
 }
 
 impl Columns<'_, '_> {
-    /// The envelope, row by row, to `store`; not of the rows of zeroes, which stay what they are.
+    /// Writes the envelope, row by row, to `store`, except for rows of zeroes, which do not change.
     #[inline(always)]
     pub(super) fn lower_envelope<S: Simd>(&mut self, store: &Store<'_>) {
         let n = self.values.len();
         let candidates = self.list();
         if candidates == 0 {
-            // Without sites the run is all there is.
+            // Without sites the run spans the whole column.
             (0..n).for_each(|y| store.infinite(y));
             return;
         }
-        // Beyond the ends there is no row to learn from.
+        // Past the ends there is no row to bound the candidates.
         let all = Apexes { least: 0, greatest: candidates as u32 - 1 };
         self.decide::<S>(0, all, all, store);
         let last = n - 1;
@@ -145,7 +145,7 @@ impl Columns<'_, '_> {
         }
     }
 
-    /// Lists the rows whose parabolas can matter: those that are not infinite. How many there are.
+    /// Lists the candidates: rows that are not infinite. Returns their number.
     #[inline(always)]
     fn list(&mut self) -> usize {
         let EnvelopeScratch { rows, rank, .. } = &mut *self.scratch;
@@ -172,7 +172,7 @@ impl Columns<'_, '_> {
         least: usize,
         greatest: usize,
     ) -> (usize, usize) {
-        // One more than the exact radius is harmless, and covers the rounding of the root.
+        // One more than the exact radius, to cover the rounding of the root.
         let radius = ((highest / self.axis.weight).sqrt() as usize).saturating_add(1);
         let near = self.scratch.rank[first.saturating_sub(radius)] as usize;
         let far = self.scratch.rank[end.saturating_add(radius).min(self.values.len())] as usize;
@@ -180,7 +180,7 @@ impl Columns<'_, '_> {
         (least.max(near).min(to), to)
     }
 
-    /// Row `y`, whose candidates are known to be from the least `above` to the greatest `below`, and its apexes.
+    /// Computes row `y`, whose candidates range from the smallest `above` to the largest `below`, and its apexes.
     #[inline(always)]
     fn decide<S: Simd>(&mut self, y: usize, above: Apexes, below: Apexes, store: &Store<'_>) {
         let highest = self.greatest[y];
@@ -205,14 +205,14 @@ impl Columns<'_, '_> {
         }
     }
 
-    /// The rows `first..end`, whose neighbours on both sides are decided.
+    /// The rows `first..end`, whose neighbours on both sides are known.
     #[inline(always)]
     fn between<S: Simd>(&mut self, first: usize, end: usize, store: &Store<'_>) {
         let highest = self.greatest[first..end].iter().fold(0.0, |a, &b| if a < b { b } else { a });
         let least = self.scratch.apexes[first - 1].least as usize;
         let greatest = self.scratch.apexes[end].greatest as usize;
         let (from, to) = self.within_reach(first, end, highest, least, greatest);
-        // All seven rows are worked out, though there are fewer at the end: the table goes far enough.
+        // All seven rows are computed, even if fewer remain at the end: the table is long enough.
         let costs = self.axis.costs_from(first + BETWEEN - 1);
         let mut lowest = [S::splat(f32::INFINITY); BETWEEN];
         let mut at = [S::index(0); BETWEEN];
@@ -235,7 +235,7 @@ impl Columns<'_, '_> {
                 }
             }
         }
-        // In memory only now, so that they are in registers until here.
+        // Stored only now, so that they stay in registers until here.
         let mut rows = [[0.0; LANES]; BETWEEN];
         for (lowest, row) in lowest.into_iter().zip(&mut rows) {
             lowest.store(row);

@@ -1,34 +1,34 @@
-//! The other passes where there are many labels in a tile: for each voxel, the nearest one of any other label.
+//! The passes along height and depth for tiles with many labels: for each voxel, the nearest one of any other label.
 //!
-//! Seen from a voxel, a voxel of the same label in its column counts with what is known of it, and one of another label is a
-//! site itself. Every voxel thus has values of its own, and apexes are not ordered as they are for one label; so rows are
-//! tried outwards until the distance alone is more than what has been found.
+//! For a given voxel, a voxel of the same label in its column contributes its known distance, and one of another label
+//! is a site itself. The values thus depend on the voxel, and apexes are not ordered as they are for one label; so rows
+//! are searched outward until the distance alone exceeds the minimum found.
 
 use super::envelope::Axis;
 use super::store::Store;
 use crate::simd::{LANES, Simd};
 
-/// Rows that are tried before asking again whether to go on.
+/// Rows that are searched before the stopping criterion is checked again.
 const STRIDE: usize = 4;
 
-/// Columns side by side, of several labels.
+/// Adjacent columns of several labels.
 pub(super) struct LabelColumns<'a> {
-    /// For each voxel, what is known of its distance to another label; zero for background.
+    /// For each voxel, its distance to another label so far; zero for background.
     pub(super) values: &'a [[f32; LANES]],
-    /// The greatest of each row.
+    /// The maximum of each row.
     pub(super) greatest: &'a [f32],
     /// Its label.
     pub(super) labels: &'a [[u32; LANES]],
     pub(super) axis: Axis<'a>,
 }
 
-/// Writes the labels other than background to `few`, in the order in which they are met. How many; nothing if they are more
-/// than fit.
+/// Writes the labels other than background to `few`, in order of appearance. Returns their number; `None` if they do
+/// not fit.
 #[inline(always)]
 pub(super) fn distinct(labels: &[[u32; LANES]], few: &mut [u32]) -> Option<usize> {
     let mut count = 0;
     for row in labels {
-        while let Some(label) = stranger(row, &few[..count]) {
+        while let Some(label) = unlisted_label(row, &few[..count]) {
             *few.get_mut(count)? = label;
             count += 1;
         }
@@ -36,17 +36,17 @@ pub(super) fn distinct(labels: &[[u32; LANES]], few: &mut [u32]) -> Option<usize
     Some(count)
 }
 
-/// A label of `row` that is neither background nor `known`.
+/// The first label of `row` that is neither background nor in `known`.
 #[inline(always)]
-fn stranger(row: &[u32; LANES], known: &[u32]) -> Option<u32> {
-    let mut strange = *row;
+fn unlisted_label(row: &[u32; LANES], known: &[u32]) -> Option<u32> {
+    let mut unlisted = *row;
     for label in known {
-        for lane in &mut strange {
+        for lane in &mut unlisted {
             *lane = if *lane == *label { 0 } else { *lane };
         }
     }
-    let any = strange.iter().fold(0, |any, lane| any | lane);
-    if any == 0 { None } else { strange.into_iter().find(|lane| *lane != 0) }
+    let any = unlisted.iter().fold(0, |any, lane| any | lane);
+    if any == 0 { None } else { unlisted.into_iter().find(|lane| *lane != 0) }
 }
 
 struct Found {
@@ -55,8 +55,8 @@ struct Found {
 }
 
 impl LabelColumns<'_> {
-    /// The least of `value + cost` for each voxel, row by row, to `store`; not of the rows of zeroes. An apex is the row of
-    /// another voxel, or of the voxel itself.
+    /// Writes the minimum of `value + cost` for each voxel, row by row, to `store`, except for rows of zeroes. An apex
+    /// is the row of another voxel, or of the voxel itself.
     #[inline(always)]
     pub(super) fn nearest<S: Simd>(&self, store: &Store<'_>) {
         let n = self.values.len();

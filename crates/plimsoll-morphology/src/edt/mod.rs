@@ -1,11 +1,14 @@
 //! The exact Euclidean distance transform.
 //!
-//! The squared distance separates into the axes: the least of (distance along the width)² in each row, then the least of that
-//! plus (distance along the height)², then of that plus (distance along the depth)². The first two passes are done slice by
-//! slice in a buffer that stays in the cache; the third for one height at a time, in place. The volume is thus read once and
-//! the result written twice, no intermediate volume is held, and what is known to be zero or infinite is written once.
+//! The squared distance is separable: the minimum of (distance along the width)² in each row, then the minimum of that
+//! plus (distance along the height)², then of that plus (distance along the depth)². The first two passes run slice by
+//! slice in a buffer that stays in the cache; the third runs in place, one height at a time. The mask is thus read once
+//! and the result written twice, no intermediate volume is held, and rows known to be zero or infinite are written
+//! once.
 
+mod buffers;
 mod envelope;
+mod job;
 mod labels;
 mod passes;
 mod row;
@@ -13,107 +16,26 @@ mod scratch;
 mod store;
 mod tile;
 
-use passes::{Data, Unit, Work};
-use store::Finish;
+use buffers::Buffers;
+use job::Job;
+use passes::{Unit, Work};
 
+pub use job::{Distance, EdtOptions};
 pub use store::NO_FEATURE;
 
-use crate::grid::{check_length, check_numbered, check_spacing, voxels};
+use crate::grid::{check_length, check_numbered, voxels};
 use crate::rows::Rows;
-use crate::simd::{Instructions, LANES};
+use crate::simd::Instructions;
 use crate::workers::{Parts, in_phases};
 use crate::{Label, MorphologyError};
 
-/// What a distance is measured to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Distance {
-    /// From each foreground voxel to the nearest background voxel; 0 for background voxels. As
-    /// `scipy.ndimage.distance_transform_edt`.
-    #[default]
-    ToBackground,
-    /// From each foreground voxel to the nearest voxel of another label, be it background or not; 0 for background voxels. As
-    /// `edt.edt` with `black_border=False`.
-    ToOtherLabel,
-    /// From each voxel to the nearest one of the other side: positive outside, in the background, and negative inside.
-    Signed,
-}
-
-/// What a distance transform yields.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct EdtOptions {
-    /// What is measured.
-    pub distance: Distance,
-    /// Whether distances are left squared, in mm² (with the sign of the distance).
-    pub squared: bool,
-}
-
-/// A transform with everything settled but the data.
-struct Job {
-    /// Depth, height, width, without axes of one voxel in between.
-    shape: [usize; 3],
-    /// The square of one step along each axis, in mm² or, where all steps are the same, in steps².
-    weights: [f32; 3],
-    finish: Finish,
-    distance: Distance,
-    features: bool,
-    threads: usize,
-    /// Tiles that the last pass takes at a time: all next to each other, unless there are too few heights to share.
-    tiles_at_once: usize,
-}
-
-impl Job {
-    fn new(
-        shape: [usize; 3],
-        spacing: [f64; 3],
-        options: &EdtOptions,
-        features: bool,
-        threads: usize,
-    ) -> Result<Job, MorphologyError> {
-        check_spacing(shape, spacing)?;
-        if threads == 0 {
-            return Err(MorphologyError::NoThreads);
-        }
-        let (shape, spacing) = without_flat_axes(shape, spacing);
-        let [step, others @ ..] = spacing;
-        let isotropic = others.iter().all(|other| *other == step);
-        // Squared distances in steps are whole numbers, which stay exact; the step comes in at the very end.
-        let unit = if isotropic { step } else { 1.0 };
-        let scale = if options.squared { unit * unit } else { unit };
-        Ok(Job {
-            shape,
-            weights: spacing.map(|step| ((step / unit) * (step / unit)) as f32),
-            finish: Finish { root: !options.squared, scale: scale as f32 },
-            distance: options.distance,
-            features,
-            threads,
-            tiles_at_once: if shape[1] / 4 >= threads { shape[2].div_ceil(LANES) } else { 1 },
-        })
-    }
-
-    /// Tiles of `LANES` columns next to each other.
-    fn tiles(&self) -> usize {
-        self.shape[2].div_ceil(LANES)
-    }
-}
-
-/// The same voxels in the same order, with axes of one voxel out of the way: an image is depth × 1 × width here, so that the
-/// passes along both of its axes are cut into many units of work. An axis of one voxel takes the spacing of the width.
-fn without_flat_axes(shape: [usize; 3], spacing: [f64; 3]) -> ([usize; 3], [f64; 3]) {
-    let mut axes = (0..3).filter(|axis| shape[*axis] != 1);
-    match (axes.next(), axes.next(), axes.next()) {
-        (Some(a), Some(b), None) => ([shape[a], 1, shape[b]], [spacing[a], spacing[b], spacing[b]]),
-        (Some(a), None, None) => ([1, 1, shape[a]], [spacing[a]; 3]),
-        _ => (shape, spacing),
-    }
-}
-
-/// The bytes of scratch that [`edt`] takes: a slice or a plane and some rows per thread, and one byte for every 32 voxels, or
-/// five where there may be many labels. 0 for a shape that is too large to address or has no voxels.
+/// The bytes of scratch that [`edt`] needs: a slice or a plane and some rows per thread, and one byte for every 32
+/// voxels, or five where there may be many labels. 0 for a shape that is too large to address or has no voxels.
 pub fn scratch_bytes(shape: [usize; 3], options: &EdtOptions, threads: usize) -> usize {
     bytes(shape, options, threads, false)
 }
 
-/// The bytes of scratch that [`edt_with_features`] takes.
+/// The bytes of scratch that [`edt_with_features`] needs.
 pub fn scratch_bytes_with_features(shape: [usize; 3], options: &EdtOptions, threads: usize) -> usize {
     bytes(shape, options, threads, true)
 }
@@ -127,13 +49,13 @@ fn bytes(shape: [usize; 3], options: &EdtOptions, threads: usize, features: bool
 
 /// Exact distances in `shape` (depth, height, width) with voxels `spacing` mm apart, written to `out`, in mm or mm².
 ///
-/// Where a voxel has no other side in the whole volume its distance is infinite. Squared distances are exact where the spacing
-/// is the same along all axes and they are below 2²⁴ steps²; otherwise, and after taking the root, the relative error is a few
-/// 2⁻²⁴. `scratch` has at least [`scratch_bytes`]; its contents do not matter. The result does not depend on `threads`.
-/// Nothing is allocated here but what it takes to start threads other than the calling one.
+/// The distance is infinite if the volume has no voxel to measure to. Squared distances are exact where the spacing is
+/// the same along all axes and they are below 2²⁴ steps²; otherwise, and after taking the root, the relative error is a
+/// few 2⁻²⁴. `scratch` has at least [`scratch_bytes`]; its contents do not matter. The result does not depend on
+/// `threads`. Nothing is allocated except by starting threads other than the calling one.
 ///
 /// After T. Hirata, "A unified linear-time algorithm for computing distance maps" (1996), and P. Felzenszwalb and D.
-/// Huttenlocher, "Distance transforms of sampled functions" (2012), in how the axes separate.
+/// Huttenlocher, "Distance transforms of sampled functions" (2012), for the separation into axes.
 ///
 /// # Errors
 /// If a length does not fit the shape, the spacing is not positive and finite or takes distances over the volume out of the
@@ -153,9 +75,9 @@ pub fn edt<L: Label>(
     run(Instructions::widest(), &mask, &job, out, &mut [], scratch)
 }
 
-/// As [`edt`], and the number of the voxel that each distance is measured to in `features`: `(z · height + y) · width + x`, or
-/// [`NO_FEATURE`] where there is none. Of several nearest voxels it is always the same one. A background voxel whose distance
-/// is 0 by definition is its own.
+/// As [`edt`], and also writes the number of the voxel that each distance is measured to (the feature transform) to
+/// `features`: `(z · height + y) · width + x`, or [`NO_FEATURE`] where there is none. Ties are broken
+/// deterministically. A background voxel whose distance is 0 by definition is its own.
 ///
 /// # Errors
 /// As for [`edt`], and if there are more voxels than 32 bits can number.
@@ -197,7 +119,7 @@ fn run(
     let (shared, rest) = scratch::shared(job, scratch);
     let (pieces, soles) = (Parts::new(shared.pieces), Parts::new(shared.soles));
     let axes = shared.axes;
-    let data = Data {
+    let data = Buffers {
         job,
         mask,
         instructions,
@@ -209,7 +131,7 @@ fn run(
     };
     let [depth, height, _] = job.shape;
     let tiles = job.tiles();
-    // Of the last pass, all tiles at a height; rows next to each other share cache lines, so several to a portion.
+    // The last pass: all tiles at a height. Adjacent rows share cache lines, so several form a portion.
     let whole_rows = job.tiles_at_once == tiles;
     let last =
         if whole_rows { (height, (height / job.threads / 8).clamp(1, 16)) } else { (height * tiles, 1) };
@@ -231,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_set_of_instructions_gives_the_same_bits() {
+    fn every_instruction_set_gives_the_same_bits() {
         let shape = [9, 37, 83];
         let mut state = 1u32;
         let mask: Vec<u8> = (0..shape.iter().product())

@@ -1,48 +1,31 @@
-//! The passes over a volume, cut into units of work.
+//! The passes over a volume, divided into units of work.
 
 use std::ops::Range;
 
-use super::envelope::Axis;
+use super::buffers::Buffers;
+use super::job::Distance;
 use super::row::{Piece, Row};
 use super::scratch::Worker;
 use super::store::{Pass, piece};
 use super::tile::Tile;
-use super::{Distance, Job};
-use crate::rows::{Bits, Rows};
-use crate::simd::{Instructions, Kernel, LANES, Simd, prefetch};
-use crate::workers::Parts;
+use crate::rows::Bits;
+use crate::simd::{Kernel, LANES, Simd, prefetch};
 
-/// Rows from one that is read to one that will be.
+/// The prefetch distance in rows.
 const AHEAD: usize = 8;
 
-/// What all units share.
-#[derive(Clone, Copy)]
-pub(super) struct Data<'a> {
-    pub(super) job: &'a Job,
-    pub(super) mask: &'a dyn Rows,
-    pub(super) instructions: Instructions,
-    /// Along the depth and the height.
-    pub(super) axes: [Axis<'a>; 2],
-    pub(super) out: &'a Parts<'a, f32>,
-    /// Empty if they are not wanted.
-    pub(super) features: &'a Parts<'a, u32>,
-    /// For each row of the volume, its pieces: see [`piece`].
-    pub(super) pieces: &'a Parts<'a, u8>,
-    /// Their only labels: see [`Bits`]. Empty if there are only two.
-    pub(super) soles: &'a Parts<'a, u32>,
-}
-
-/// What one thread does at a time.
+/// A unit of work.
 pub(super) enum Unit {
-    /// The first two passes, along the width and the height, for the slice at this depth. Leaves squares in the output.
+    /// The first two passes, along the width and the height, for the slice at this depth. Leaves squared distances in
+    /// the output.
     Slice(usize),
     /// The third pass, along the depth, in place, for some tiles of the plane at this height.
     Plane(usize, Range<usize>),
 }
 
-/// A unit with all that it takes.
+/// A unit with its data.
 pub(super) struct Work<'a, 'w> {
-    pub(super) data: Data<'a>,
+    pub(super) data: Buffers<'a>,
     pub(super) worker: &'a mut Worker<'w>,
     pub(super) unit: Unit,
 }
@@ -94,7 +77,7 @@ impl Kernel for Work<'_, '_> {
     }
 }
 
-impl Data<'_> {
+impl Buffers<'_> {
     /// The first pass over row (`z`, `y`) of the volume, to row `y` of the worker's tiles.
     #[inline(always)]
     #[allow(unsafe_code)]
@@ -159,7 +142,7 @@ impl Data<'_> {
                 piece::ZERO => *greatest = 0.0,
                 piece::INFINITE => {
                     *greatest = f32::INFINITY;
-                    // Where there are parts it is a value like others.
+                    // With several parts it is an ordinary value.
                     if self.job.distance != Distance::ToBackground {
                         *lanes = [f32::INFINITY; LANES];
                     }
@@ -185,7 +168,7 @@ impl Data<'_> {
     }
 }
 
-/// Fills lanes, and what is left with the last of what there is, so that idle lanes never differ from a busy one.
+/// Fills the lanes, and the remaining ones with the last value, so that idle lanes never differ from a busy one.
 #[inline(always)]
 fn copy_lanes<T: Copy>(lanes: &mut [T; LANES], from: &[T]) {
     match from.try_into() {

@@ -1,43 +1,43 @@
-//! The first pass: along the width, how far each voxel is from the nearest one of another label in its row.
+//! The first pass, along the width: the distance of each voxel to the nearest one of another label in its row.
 //!
-//! A row is reduced to bits: is a voxel foreground, and does its label differ from its left neighbour's? The nearest other
-//! voxel to the left lies just before the last such boundary, the nearest to the right just behind the next; boundaries are
-//! found by counting zeroes.
+//! A row is reduced to bits: is a voxel foreground, and does its label differ from its left neighbour's? The nearest
+//! other voxel to the left lies just before the last such boundary, the nearest to the right just after the next;
+//! boundaries are found by counting leading and trailing zeroes.
 
 use super::store::{NO_FEATURE, piece};
 use crate::rows::WORD;
 use crate::simd::{LANES, Simd};
 
-/// The bits of a piece, at the bottom of a word.
+/// The lowest bits of a word, one per lane of a piece.
 const LANE_BITS: u64 = u64::MAX >> (WORD - LANES);
 
 /// A row's part of a tile.
 pub(super) struct Piece<'a> {
     /// The values, unless the kind is [`piece::ZERO`].
     pub(super) values: &'a mut [f32; LANES],
-    /// The greatest of them, which means nothing where some are negative.
+    /// Their maximum; unspecified if some are negative.
     pub(super) greatest: &'a mut f32,
     /// See [`piece`].
     pub(super) kind: &'a mut u8,
 }
 
-/// Where a boundary is that does not exist.
+/// The position of a boundary that does not exist.
 const NOWHERE: u64 = u64::MAX;
 
-/// What is known of one row; each of as many elements as the row has words.
+/// The bits of one row, one element per word.
 pub(super) struct Row<'a> {
     /// See [`crate::rows::Bits`].
     pub(super) foreground: &'a [u64],
     /// See [`crate::rows::Bits`].
     pub(super) boundary: &'a [u64],
-    /// Room for one element per word: the place of the first boundary behind it, or [`NOWHERE`].
+    /// Scratch, one element per word: the position of the first boundary after it, or [`NOWHERE`].
     pub(super) next: &'a mut [u64],
 }
 
 impl Row<'_> {
-    /// Squared distances in units of `weight`⁻¹, to pieces of `LANES`. What is left of the last piece repeats the last voxel,
-    /// so that idle lanes never differ from a busy one. Background voxels are zero or, if `signed`, have distances too, and
-    /// those of foreground voxels are negated; pieces are then never said to be zero.
+    /// Squared distances in units of `weight`⁻¹, to pieces of `LANES`. The remaining lanes of the last piece repeat the
+    /// last voxel, so that idle lanes never differ from a busy one. Background voxels are zero or, if `signed`, have
+    /// distances too, and those of foreground voxels are negated; no piece is then marked as zero.
     #[inline(always)]
     pub(super) fn distances<'t, S: Simd>(
         &mut self,
@@ -73,7 +73,7 @@ impl Row<'_> {
                 let before = boundary & ((1 << shift) - 1);
                 let last = if before == 0 { last } else { (word * WORD) as u64 + u64::from(before.ilog2()) };
                 let left = if last == NOWHERE { f32::INFINITY } else { (first as u64 - last) as f32 };
-                // In two steps, as a shift by all bits is none.
+                // In two steps, because a shift by the full width overflows.
                 let behind = boundary >> shift >> (LANES - 1) >> 1;
                 let right = match self.next[word] {
                     _ if behind != 0 => behind.trailing_zeros() as f32,
@@ -102,8 +102,8 @@ impl Row<'_> {
         }
     }
 
-    /// The number of the nearest voxel of another label, with the same arrangement as [`Row::distances`]. The row's
-    /// first voxel has the number `start`. Of two that are equally far it is the left one; of none, [`NO_FEATURE`].
+    /// The number of the nearest voxel of another label, in the same layout as [`Row::distances`]. The row's first
+    /// voxel has the number `start`. Of two equally near ones it is the left; [`NO_FEATURE`] if there is none.
     #[inline(always)]
     pub(super) fn features<'t>(
         &mut self,

@@ -1,12 +1,12 @@
-//! How the caller's scratch is divided.
+//! Dividing the caller's scratch.
 
 use super::envelope::{Apexes, Axis};
-use super::{Distance, Job};
+use super::job::{Distance, Job};
 use crate::carve::{Carver, LINE, bytes_of, sum};
 use crate::rows::words;
 use crate::simd::LANES;
 
-/// What one thread works with. `n` is the longer of depth and height.
+/// The buffers of one thread. `n` is the larger of depth and height.
 pub(super) struct Worker<'a> {
     /// The rows of a slice: see [`crate::rows::Bits`].
     pub(super) foreground: &'a mut [u64],
@@ -15,15 +15,15 @@ pub(super) struct Worker<'a> {
     pub(super) next: &'a mut [u64],
     /// Rows of the width, cut into tiles of `LANES` columns, tile after tile.
     pub(super) plane: &'a mut [[f32; LANES]],
-    /// The greatest of each row of a tile.
+    /// The maximum of each row of a tile.
     pub(super) greatest: &'a mut [f32],
-    /// The nearest voxels, as `plane`; empty if they are not wanted.
+    /// The nearest voxels, laid out like `plane`; empty if not requested.
     pub(super) plane_features: &'a mut [[u32; LANES]],
     /// The only label of each row of a tile, see [`crate::rows::Bits`]; empty if there are only two.
     pub(super) soles: &'a mut [u32],
     /// The labels of `n` rows; empty if there are only two.
     pub(super) labels: &'a mut [[u32; LANES]],
-    /// A part of `n` rows, and the greatest of each row; empty if there is only one part.
+    /// A part of `n` rows, and the maximum of each row; empty if there is only one part.
     pub(super) part: &'a mut [[f32; LANES]],
     pub(super) part_greatest: &'a mut [f32],
     /// See [`super::envelope::EnvelopeScratch`].
@@ -32,17 +32,17 @@ pub(super) struct Worker<'a> {
     pub(super) rank: &'a mut [u32],
 }
 
-/// What all threads share.
-pub(super) struct Shared<'a> {
+/// Shared by all threads.
+pub(super) struct SharedScratch<'a> {
     /// The depth and the height.
     pub(super) axes: [Axis<'a>; 2],
-    /// What is known of each piece: see [`super::store::piece`].
+    /// The state of each piece: see [`super::store::piece`].
     pub(super) pieces: &'a mut [u8],
     /// The only label of each piece, see [`crate::rows::Bits`]; empty if there are only two.
     pub(super) soles: &'a mut [u32],
 }
 
-/// How long each buffer of a worker is.
+/// The length of each buffer of a worker.
 struct Lengths {
     words: usize,
     bits: usize,
@@ -95,7 +95,7 @@ fn pieces(job: &Job) -> usize {
     job.shape[0] * job.shape[1] * job.tiles()
 }
 
-/// The pieces of which the label is kept.
+/// The number of pieces whose label is kept.
 fn soles(job: &Job) -> usize {
     if job.distance == Distance::ToOtherLabel { pieces(job) } else { 0 }
 }
@@ -113,17 +113,18 @@ pub(super) fn bytes(job: &Job) -> usize {
     ])
 }
 
-/// Fills what is shared, at the start of `scratch`, which has at least [`bytes`] bytes; the rest is for the threads.
-pub(super) fn shared<'a>(job: &Job, scratch: &'a mut [u8]) -> (Shared<'a>, &'a mut [u8]) {
+/// Initialises the shared buffers at the start of `scratch`, which has at least [`bytes`] bytes; the rest is for the
+/// threads.
+pub(super) fn shared<'a>(job: &Job, scratch: &'a mut [u8]) -> (SharedScratch<'a>, &'a mut [u8]) {
     let mut carver = Carver::new(scratch);
     let [depth, height, _] = job.shape;
     let mut axis = |n: usize, weight: f32| Axis::new(weight, carver.take(Axis::costs_len(n)));
     let axes = [axis(depth, job.weights[0]), axis(height, job.weights[1])];
     let (pieces, soles) = (carver.take(pieces(job)), carver.take(soles(job)));
-    (Shared { axes, pieces, soles }, carver.rest())
+    (SharedScratch { axes, pieces, soles }, carver.rest())
 }
 
-/// Divides what [`shared`] left among the threads.
+/// Divides the rest of [`shared`] among the threads.
 pub(super) fn workers<'a>(job: &Job, scratch: &'a mut [u8]) -> impl Iterator<Item = Worker<'a>> + use<'a> {
     let lengths = Lengths::of(job);
     scratch.chunks_exact_mut(lengths.bytes()).take(job.threads).map(move |rest| {

@@ -1,47 +1,47 @@
-//! Where the rows of an envelope go.
+//! Writing the rows of an envelope to the output.
 
 use std::ops::Range;
 
 use crate::simd::{LANES, Simd};
 use crate::workers::Parts;
 
-/// The feature of a voxel that has no other side: no voxel has this number.
+/// The feature of a voxel that has none; no voxel has this number.
 pub const NO_FEATURE: u32 = u32::MAX;
 
-/// What is known of a piece, a row of a tile, between the passes. Pieces that are all zero are final, and those that are all +∞
-/// are not written until the last pass.
+/// The state of a piece, a row of a tile, between the passes. Pieces that are all zero are final; those that are all +∞
+/// are only written by the last pass.
 pub(super) mod piece {
     pub(crate) const ZERO: u8 = 0;
     pub(crate) const MIXED: u8 = 1;
     pub(crate) const INFINITE: u8 = 2;
 }
 
-/// What is done to squared distances in the last pass.
+/// How the last pass finishes squared distances.
 #[derive(Clone, Copy)]
 pub(super) struct Finish {
-    /// Whether their root is taken.
+    /// Whether to take the square root.
     pub(super) root: bool,
-    /// What they, or their roots, are multiplied by.
+    /// The factor of the distances, or their squares.
     pub(super) scale: f32,
 }
 
-/// Which pass the rows come from.
+/// The pass that writes the rows.
 #[derive(Clone, Copy)]
 pub(super) enum Pass<'a> {
-    /// One that others follow: `pieces` remember what is not written. The tile's first piece, and how many there are from
-    /// a row to the next.
+    /// A pass that others follow: `pieces` records what is not written. `first` is the tile's first piece, `stride` the
+    /// distance from one row to the next.
     Inner { pieces: &'a Parts<'a, u8>, first: usize, stride: usize },
     /// The last one.
     Last(Finish),
 }
 
-/// The voxels of a part, where a pass is made for each part of a tile on its own. The others are zero in this part's envelope,
-/// so that the parts add up to the whole.
+/// The voxels of a part, where each part of a tile has a pass of its own. Other voxels are zero in this part's
+/// envelope, so that the parts add up to the whole.
 #[derive(Clone, Copy)]
 pub(super) enum Members<'a> {
-    /// Those whose values are negative, or those whose values are not.
+    /// Voxels with negative values, or those without.
     Negative(bool, &'a [[f32; LANES]]),
-    /// Those with this label.
+    /// Voxels with this label.
     Label(u32, &'a [[u32; LANES]]),
 }
 
@@ -55,14 +55,14 @@ impl Members<'_> {
     }
 }
 
-/// The nearest voxels as they were known before this pass.
+/// The nearest voxels known before this pass.
 #[derive(Clone, Copy)]
 pub(super) struct Features<'a> {
     /// Their numbers.
     pub(super) known: &'a [[u32; LANES]],
-    /// The labels, if the nearest voxels of many labels are looked for at once; else empty.
+    /// The labels, if the nearest voxels of many labels are searched for together; otherwise empty.
     pub(super) labels: &'a [[u32; LANES]],
-    /// Where the result goes.
+    /// The output.
     pub(super) to: &'a Parts<'a, u32>,
 }
 
@@ -72,23 +72,23 @@ pub(super) struct Store<'a> {
     pub(super) out: &'a Parts<'a, f32>,
     /// The number of the voxel of row 0 and lane 0.
     pub(super) start: usize,
-    /// Voxels between a row and the next.
+    /// Voxels from one row to the next.
     pub(super) stride: usize,
-    /// How many lanes are of the volume.
+    /// The number of lanes within the volume.
     pub(super) busy: usize,
     pub(super) pass: Pass<'a>,
-    /// Whether the root of values is taken.
+    /// Whether to take the square root of values.
     pub(super) root: bool,
-    /// What values, or their roots, are multiplied by.
+    /// The factor of values, or of their roots.
     pub(super) scale: f32,
-    /// All voxels, if this is empty. Otherwise these are added to what is there.
+    /// If given, only these voxels are written, added to the existing values.
     pub(super) part: Option<Members<'a>>,
-    /// Empty if they are not wanted.
+    /// Empty if they are not requested.
     pub(super) features: Option<Features<'a>>,
 }
 
 impl Store<'_> {
-    /// Row `y` is this.
+    /// Writes row `y`.
     #[inline(always)]
     pub(super) fn row<S: Simd>(&self, y: usize, values: S) {
         let values = if self.root { values.root() } else { values };
@@ -106,7 +106,7 @@ impl Store<'_> {
         }
     }
 
-    /// Row `y` is measured to these rows; nothing is done with them if features are not wanted.
+    /// Writes the features of row `y` from the rows that it is measured to, if features are requested.
     #[inline(always)]
     pub(super) fn apexes(&self, y: usize, apexes: &[u32; LANES]) {
         self.features(y, |features, lane| {
@@ -119,14 +119,14 @@ impl Store<'_> {
         });
     }
 
-    /// Row `y` before its parts are added: zero, and measured to what it was.
+    /// Initialises row `y` before its parts are added: zero distance, features kept.
     #[inline(always)]
     pub(super) fn clear(&self, y: usize) {
         self.to(y).fill(0.0);
         self.keep(y..y + 1);
     }
 
-    /// These rows were zero and still are.
+    /// Rows that were zero and remain so: features are kept.
     #[inline(always)]
     pub(super) fn keep(&self, rows: Range<usize>) {
         if self.features.is_some() {
@@ -134,7 +134,7 @@ impl Store<'_> {
         }
     }
 
-    /// The same for the rows from `first`, which is 0 there.
+    /// The same for the rows from `first`, renumbered from 0.
     #[inline(always)]
     pub(super) fn skipping(&self, first: usize) -> Self {
         Store {
@@ -158,7 +158,7 @@ impl Store<'_> {
         }
     }
 
-    /// Row `y` was infinite and still is, like all others.
+    /// Row `y`, like all others, was infinite and remains so.
     #[inline(always)]
     #[allow(unsafe_code)]
     pub(super) fn infinite(&self, y: usize) {
@@ -167,7 +167,7 @@ impl Store<'_> {
                 // SAFETY: a piece belongs to its tile.
                 unsafe { pieces.part(first + y * stride, 1) }.fill(piece::INFINITE);
             }
-            // A part that is infinite is the only one of its tile.
+            // An infinite part is the only one of its tile.
             _ => {
                 self.to(y).fill(f32::INFINITY * self.scale);
             }

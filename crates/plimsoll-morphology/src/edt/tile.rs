@@ -1,45 +1,45 @@
-//! A pass over one tile: columns side by side, whatever it is that is measured.
+//! A pass over one tile of adjacent columns, for every kind of distance.
 
 use std::ops::Range;
 
-use super::Distance;
+use super::buffers::Buffers;
 use super::envelope::{Axis, Columns, EnvelopeScratch, runs, with_ends};
+use super::job::Distance;
 use super::labels::{LabelColumns, distinct};
-use super::passes::Data;
 use super::scratch::Worker;
 use super::store::{Features, Finish, Members, Pass, Store};
 use crate::rows::SEVERAL;
 use crate::simd::{LANES, Simd};
 
-/// Where the columns come from and go to.
+/// A tile: where its columns are read from and written to.
 pub(super) struct Tile<'a> {
-    /// Where they are in the worker's plane.
+    /// Its rows in the worker's plane.
     pub(super) rows: Range<usize>,
     /// The number of the voxel of row 0 and lane 0.
     pub(super) start: usize,
-    /// Voxels between a row and the next.
+    /// Voxels from one row to the next.
     pub(super) stride: usize,
-    /// How many lanes are of the volume.
+    /// The number of lanes within the volume.
     pub(super) busy: usize,
     pub(super) axis: Axis<'a>,
     pub(super) pass: Pass<'a>,
 }
 
-/// The labels of a tile that are worth an envelope each; where there are more, regions are small and the nearest other label
-/// is soon found by looking around.
+/// Up to this many labels in a tile get an envelope each; with more labels, regions are small and a search outward
+/// finds the nearest other label quickly.
 const FEW: usize = 16;
 
-/// Room for a part of some rows, and for its envelope.
-struct Room<'a, 'w> {
+/// Scratch for a part of some rows, and for its envelope.
+struct PartScratch<'a, 'w> {
     values: &'a mut [[f32; LANES]],
     greatest: &'a mut [f32],
     scratch: EnvelopeScratch<'w>,
 }
 
 impl Tile<'_> {
-    /// The pass, run by run, each in as many parts as it takes.
+    /// Runs the pass, run by run, each in as many parts as needed.
     #[inline(always)]
-    pub(super) fn pass<S: Simd>(&self, data: &Data<'_>, worker: &mut Worker<'_>) {
+    pub(super) fn pass<S: Simd>(&self, data: &Buffers<'_>, worker: &mut Worker<'_>) {
         let values = &mut worker.plane[self.rows.clone()];
         let greatest = &worker.greatest[self.rows.clone()];
         let soles = worker.soles.get(self.rows.clone()).unwrap_or_default();
@@ -47,8 +47,11 @@ impl Tile<'_> {
         let store = self.store(data, known);
         let n = values.len();
         let Worker { part, part_greatest, labels, apexes, rows, rank, .. } = worker;
-        let mut room =
-            Room { values: part, greatest: part_greatest, scratch: EnvelopeScratch { apexes, rows, rank } };
+        let mut room = PartScratch {
+            values: part,
+            greatest: part_greatest,
+            scratch: EnvelopeScratch { apexes, rows, rank },
+        };
         if data.job.distance == Distance::Signed {
             return self.signs::<S>(values, &mut room, &store);
         }
@@ -59,7 +62,7 @@ impl Tile<'_> {
             let ends = with_ends(&run, n);
             let store = store.skipping(ends.start);
             let (values, greatest) = (&mut values[ends.clone()], &greatest[ends.clone()]);
-            // There are none to look at where only the background is another label.
+            // Empty if there are only two labels.
             let (sole, run) = (soles.get(run.start), soles.get(run).unwrap_or_default());
             if sole == Some(&SEVERAL) || run.iter().any(|other| Some(other) != sole) {
                 let labels = &mut labels[..ends.len()];
@@ -79,9 +82,9 @@ impl Tile<'_> {
         store.keep(done..n);
     }
 
-    /// Where all rows go.
+    /// The output of all rows.
     #[inline(always)]
-    fn store<'a>(&'a self, data: &Data<'a>, known: &'a [[u32; LANES]]) -> Store<'a> {
+    fn store<'a>(&'a self, data: &Buffers<'a>, known: &'a [[u32; LANES]]) -> Store<'a> {
         let Finish { root, scale } = match self.pass {
             Pass::Inner { .. } => Finish { root: false, scale: 1.0 },
             Pass::Last(finish) => finish,
@@ -106,7 +109,7 @@ impl Tile<'_> {
         values: &[[f32; LANES]],
         greatest: &[f32],
         labels: &[[u32; LANES]],
-        room: &mut Room<'_, '_>,
+        room: &mut PartScratch<'_, '_>,
         store: &Store<'_>,
     ) {
         let mut few = [0; FEW];
@@ -118,7 +121,7 @@ impl Tile<'_> {
         (0..values.len()).filter(|y| greatest[*y] > 0.0).for_each(|y| store.clear(y));
         for &label in &few[..count] {
             let own = |y: usize| {
-                // A row that is zero as a whole need not have been written.
+                // Rows that are all zero need not have been written.
                 let all = if greatest[y] > 0.0 { S::load(&values[y]) } else { S::splat(0.0) };
                 all.only_equal(&labels[y], label)
             };
@@ -127,9 +130,9 @@ impl Tile<'_> {
         }
     }
 
-    /// All rows, of distances with signs.
+    /// All rows of signed distances.
     #[inline(always)]
-    fn signs<S: Simd>(&self, values: &[[f32; LANES]], room: &mut Room<'_, '_>, store: &Store<'_>) {
+    fn signs<S: Simd>(&self, values: &[[f32; LANES]], room: &mut PartScratch<'_, '_>, store: &Store<'_>) {
         let (mut outside, mut inside) = (S::splat(0.0), S::splat(0.0));
         for row in values {
             outside = outside.greater(S::load(row));
@@ -152,8 +155,8 @@ impl Tile<'_> {
     }
 }
 
-impl Room<'_, '_> {
-    /// Adds the envelope of `n` rows of a part, which has runs of its own.
+impl PartScratch<'_, '_> {
+    /// Adds the envelope of `n` rows of a part, which has its own runs.
     #[inline(always)]
     fn envelope<S: Simd>(&mut self, axis: Axis<'_>, n: usize, rows: impl Fn(usize) -> S, store: &Store<'_>) {
         let (values, greatest) = (&mut self.values[..n], &mut self.greatest[..n]);

@@ -6,8 +6,8 @@
 
 use std::arch::x86_64::*;
 
-use super::Simd;
 use super::portable::NEAR;
+use super::vector::Simd;
 
 /// Eight lanes of AVX2.
 #[derive(Clone, Copy)]

@@ -6,7 +6,7 @@
 
 use std::arch::x86_64::*;
 
-use super::Simd;
+use super::vector::Simd;
 
 /// Sixteen lanes of AVX-512.
 #[derive(Clone, Copy)]
@@ -30,13 +30,14 @@ impl Simd for Zmm {
         unsafe {
             let lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
             let boundaries = _mm512_set1_epi32(boundaries as i32);
-            // The boundaries before a lane, or just at its front, and those behind it.
+            // The boundaries up to the front of a lane, and those after it.
             let behind_bits = _mm512_sllv_epi32(_mm512_set1_epi32(-2), lane);
             let before = _mm512_andnot_si512(behind_bits, boundaries);
             let behind = _mm512_and_si512(behind_bits, boundaries);
-            // Of these only the first.
+            // Only the first of these.
             let behind = _mm512_and_si512(behind, _mm512_sub_epi32(_mm512_setzero_si512(), behind));
-            // The highest bit is 31 less the leading zeroes. As numbers, and with what the lane itself adds: the distance.
+            // The highest bit is 31 less the leading zeroes. Converted to f32, plus the lane's own offset: the
+            // distance.
             let left_zeroes = _mm512_cvtepi32_ps(_mm512_lzcnt_epi32(before));
             let right_zeroes = _mm512_cvtepi32_ps(_mm512_lzcnt_epi32(behind));
             let lane = _mm512_cvtepi32_ps(lane);

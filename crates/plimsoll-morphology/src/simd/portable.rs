@@ -1,6 +1,6 @@
-//! Blocks in plain Rust, and blocks of two narrower ones.
+//! Blocks in portable Rust, and blocks composed of two narrower ones.
 
-use super::Simd;
+use super::vector::Simd;
 
 /// Two narrower blocks as one.
 #[derive(Clone, Copy)]
@@ -103,7 +103,7 @@ fn lanes<A: Simd>() -> u32 {
     (1 << A::WIDTH) - 1
 }
 
-/// Eight lanes in plain Rust.
+/// Eight lanes in portable Rust.
 #[derive(Clone, Copy)]
 pub(super) struct Eight([f32; 8]);
 
@@ -232,8 +232,8 @@ impl Simd for Eight {
     }
 }
 
-/// For eight boundary bits, the distance of each lane to the other side of the nearest one as far as these bits tell; infinite
-/// where they are silent. A lane behind a boundary is one further from the other side than from the boundary.
+/// For eight boundary bits, the distance of each lane to the other side of the nearest one among these bits; infinite
+/// if there is none. A lane after a boundary is one further from the other side than from the boundary.
 pub(super) static NEAR: [[f32; 8]; 256] = near();
 
 const fn near() -> [[f32; 8]; 256] {

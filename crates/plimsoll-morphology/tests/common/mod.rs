@@ -1,9 +1,9 @@
-//! What several test files need.
+//! Helpers that several test files share.
 #![allow(dead_code, clippy::panic)]
 
 use std::path::Path;
 
-/// Marsaglia's xorshift: the same numbers in every run.
+/// Marsaglia's xorshift, with a fixed seed.
 pub struct Random(pub u64);
 
 impl Random {

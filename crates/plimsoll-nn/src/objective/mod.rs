@@ -4,8 +4,8 @@
 //! ([`Structure`]): each is a part of a program of its own, on probabilities, and may be computed on some steps only
 //! ([`Timing`]). Which of them a step has follows from its number alone.
 
+mod loss_builder;
 mod morphology;
-mod scene;
 mod structure;
 mod timing;
 mod variants;
@@ -15,18 +15,18 @@ use plimsoll_graph::ops::{Component, CompositeLoss, Loss, WeightedSum};
 use plimsoll_graph::{GraphError, Program, TensorId};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use scene::{Head, Scene};
-pub use scene::{TargetKind, TargetMap};
+pub(crate) use loss_builder::{HeadLogits, LossBuilder};
+pub use loss_builder::{TargetInput, TargetInputKind};
 pub use structure::{
     Boundary, ClDice, HausdorffDt, MorphSkeleton, SkeletonRecall, Structure, SurfaceDistance, ToplossSimple,
     Unit,
 };
-pub use timing::{Mode, Otherwise, Timing, Turn};
+pub use timing::{AppliesTo, Otherwise, Timing, Turn};
 pub use variants::Variant;
 
 /// One weighted component of the loss.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged, from = "written::Entry")]
+#[serde(untagged, from = "written::WrittenTerm")]
 pub enum Term {
     /// One that follows from sums over voxels.
     Sums(Component),
@@ -38,7 +38,7 @@ pub enum Term {
 ///
 /// In configurations it is a list of components, or, for Dice and cross-entropy, their weights and the options of Dice.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(try_from = "written::Written")]
+#[serde(try_from = "written::WrittenObjective")]
 pub struct Objective {
     /// The components.
     pub components: Vec<Term>,
@@ -203,34 +203,34 @@ impl Objective {
         program: &mut Program,
         (logits, labels): (TensorId, TensorId),
         spacing: [f64; 3],
-    ) -> Result<(TensorId, Vec<TargetMap>), GraphError> {
-        let mut scene = Scene::new(program, labels, spacing, self.ignore);
-        let of_head = self.of_head(&mut scene, Head { logits }, &self.validation())?;
+    ) -> Result<(TensorId, Vec<TargetInput>), GraphError> {
+        let mut builder = LossBuilder::new(program, labels, spacing, self.ignore);
+        let of_head = self.of_head(&mut builder, HeadLogits { logits }, &self.validation())?;
         let (values, weights): (Vec<TensorId>, Vec<f32>) = of_head.values.into_iter().unzip();
-        let loss = scene.push(WeightedSum { weights }, &values)?;
-        Ok((loss, scene.targets()))
+        let loss = builder.push(WeightedSum { weights }, &values)?;
+        Ok((loss, builder.targets()))
     }
 
     /// Writes the loss of a head.
     pub(crate) fn of_head(
         &self,
-        scene: &mut Scene<'_>,
-        head: Head,
+        builder: &mut LossBuilder<'_>,
+        head: HeadLogits,
         variant: &Variant,
     ) -> Result<HeadLoss, GraphError> {
         let mut loss = HeadLoss::default();
         let sums = self.sums();
         if !sums.components.is_empty() {
-            let labels = scene.labels(scene.extent(head))?;
-            let table = scene.push(sums.stats(), &[head.logits, labels])?;
-            let results = scene.push_all(CompositeLoss { loss: sums }, &[table, head.logits, labels])?;
+            let labels = builder.labels(builder.extent(head))?;
+            let table = builder.push(sums.stats(), &[head.logits, labels])?;
+            let results = builder.push_all(CompositeLoss { loss: sums }, &[table])?;
             loss.values.push((results[0], 1.0));
             loss.parts.push(results[1]);
         }
         for (structure, turn) in self.structures(variant) {
             let value = match turn {
-                Turn::Instead => scene.boundary_l1(head, structure.scale())?,
-                _ => structure.write(scene, head)?,
+                Turn::Instead => builder.boundary_l1(head, structure.scale())?,
+                _ => structure.write(builder, head)?,
             };
             let factor = structure.timing().factor(variant.is_validation());
             loss.values.push((value, structure.weight() * factor));

@@ -8,10 +8,10 @@ use plimsoll_graph::ops::{
 };
 use plimsoll_graph::{GraphError, Op, TensorId};
 
-use super::{Head, Scene};
+use super::{HeadLogits, LossBuilder};
 
 /// A head, and by how much its volumes are downsampled.
-type Place = (Head, usize);
+type HeadAtScale = (HeadLogits, usize);
 
 fn erosion(radius: usize) -> BoxExtreme {
     BoxExtreme { radius, extreme: Extreme::Min }
@@ -19,7 +19,7 @@ fn erosion(radius: usize) -> BoxExtreme {
 
 /// What opening removes of a volume and of its erosions, `terms` volumes in all, joined.
 fn skeleton(
-    scene: &mut Scene<'_>,
+    builder: &mut LossBuilder<'_>,
     mut volume: TensorId,
     terms: usize,
     erosion: &Op,
@@ -27,10 +27,10 @@ fn skeleton(
 ) -> Result<TensorId, GraphError> {
     let mut skeleton = None;
     for _ in 0..terms {
-        let eroded = scene.push(erosion.clone(), &[volume])?;
+        let eroded = builder.push(erosion.clone(), &[volume])?;
         let step = SkeletonStep { first: skeleton.is_none(), union };
         let operands: Vec<TensorId> = [volume, eroded].into_iter().chain(skeleton).collect();
-        skeleton = Some(scene.push(step, &operands)?);
+        skeleton = Some(builder.push(step, &operands)?);
         volume = eroded;
     }
     Ok(skeleton.unwrap_or(volume))
@@ -38,57 +38,57 @@ fn skeleton(
 
 /// clDice of the soft skeletons of p and t, of so many erosions by a cross.
 pub(super) fn cldice(
-    scene: &mut Scene<'_>,
-    (head, scale): Place,
+    builder: &mut LossBuilder<'_>,
+    (head, scale): HeadAtScale,
     iterations: usize,
     quotients: ClDice,
 ) -> Result<TensorId, GraphError> {
-    let (p, t, _) = scene.pair(head, scale)?;
+    let (p, t, _) = builder.pair(head, scale)?;
     let sums = OverlapSums { by_channel: false };
     let mut shares = [p; 2];
     for (share, (of, inside)) in shares.iter_mut().zip([(p, t), (t, p)]) {
-        let skeleton = skeleton(scene, of, iterations + 1, &CrossErosion.into(), Union::Probabilistic)?;
-        *share = scene.push(sums, &[skeleton, inside])?;
+        let skeleton = skeleton(builder, of, iterations + 1, &CrossErosion.into(), Union::Probabilistic)?;
+        *share = builder.push(sums, &[skeleton, inside])?;
     }
-    scene.push(quotients, &shares)
+    builder.push(quotients, &shares)
 }
 
 /// The difference of the morphological skeletons of p and t.
 pub(super) fn skeleton_difference(
-    scene: &mut Scene<'_>,
-    (head, scale): Place,
+    builder: &mut LossBuilder<'_>,
+    (head, scale): HeadAtScale,
     terms: usize,
     difference: MeanDifference,
 ) -> Result<TensorId, GraphError> {
-    let (p, t, labels) = scene.pair(head, scale)?;
+    let (p, t, labels) = builder.pair(head, scale)?;
     let erosion = erosion(1).into();
-    let of_p = skeleton(scene, p, terms, &erosion, Union::Maximum)?;
-    let of_t = skeleton(scene, t, terms, &erosion, Union::Maximum)?;
-    scene.push(difference, &[of_p, of_t, labels])
+    let of_p = skeleton(builder, p, terms, &erosion, Union::Maximum)?;
+    let of_t = skeleton(builder, t, terms, &erosion, Union::Maximum)?;
+    builder.push(difference, &[of_p, of_t, labels])
 }
 
 /// The difference of the erosions of p and t by 5³.
 pub(super) fn erosion_difference(
-    scene: &mut Scene<'_>,
-    (head, scale): Place,
+    builder: &mut LossBuilder<'_>,
+    (head, scale): HeadAtScale,
     difference: MeanDifference,
 ) -> Result<TensorId, GraphError> {
-    let (p, t, labels) = scene.pair(head, scale)?;
-    let of_p = scene.push(erosion(2), &[p])?;
-    let of_t = scene.push(erosion(2), &[t])?;
-    scene.push(difference, &[of_p, of_t, labels])
+    let (p, t, labels) = builder.pair(head, scale)?;
+    let of_p = builder.push(erosion(2), &[p])?;
+    let of_t = builder.push(erosion(2), &[t])?;
+    builder.push(difference, &[of_p, of_t, labels])
 }
 
 /// The share of the target's skeleton, dilated so often, that p misses.
 pub(super) fn skeleton_recall(
-    scene: &mut Scene<'_>,
-    (head, scale): Place,
+    builder: &mut LossBuilder<'_>,
+    (head, scale): HeadAtScale,
     radius: usize,
     recall: SoftRecall,
 ) -> Result<TensorId, GraphError> {
     // The skeleton has no voxel whose label does not count.
-    let (p, _) = scene.scaled(head, scale)?;
-    let skeleton = scene.target_skeleton(head, scale, radius);
-    let sums = scene.push(OverlapSums { by_channel: true }, &[skeleton, p])?;
-    scene.push(recall, &[sums])
+    let (p, _) = builder.scaled(head, scale)?;
+    let skeleton = builder.target_skeleton(head, scale, radius);
+    let sums = builder.push(OverlapSums { by_channel: true }, &[skeleton, p])?;
+    builder.push(recall, &[sums])
 }

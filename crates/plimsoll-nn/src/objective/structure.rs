@@ -4,7 +4,7 @@ use plimsoll_graph::ops::{self, DistanceLoss, DistanceTerm, MeanDifference, Soft
 use plimsoll_graph::{GraphError, TensorId};
 use serde::{Deserialize, Serialize};
 
-use super::{Head, Mode, Otherwise, Scene, Timing, morphology};
+use super::{AppliesTo, HeadLogits, LossBuilder, Otherwise, Timing, morphology};
 
 /// Defines the options of a component: its weight, when and at what scale it is computed, and its own.
 macro_rules! options {
@@ -15,16 +15,16 @@ macro_rules! options {
         pub struct $name {
             /// Factor of the component.
             pub weight: f32,
-            /// It is computed on each `every`-th step,
+            /// From one step on which it is computed to the next, in steps.
             pub every: u64,
-            /// of which this is the first, counted from 0.
+            /// The first step on which it is computed, counted from 0.
             pub phase: u64,
-            /// The first epoch, counted from 0, of which steps have it.
+            /// The first epoch, counted from 0, whose steps compute it.
             pub from_epoch: u64,
             /// By how much its masks are downsampled along each axis.
             pub scale: usize,
             /// Whether training, validation or both have it.
-            pub mode: Mode,
+            pub mode: AppliesTo,
             /// Whether its weight is multiplied with `every`.
             pub rescale: bool,
             /// What steps have on which it is not computed.
@@ -42,17 +42,17 @@ macro_rules! options {
             }
         }
 
-        impl From<&$name> for Common {
-            fn from(options: &$name) -> Common {
+        impl From<&$name> for CommonOptions {
+            fn from(options: &$name) -> CommonOptions {
                 let $name { weight, every, phase, from_epoch, scale, mode, rescale, otherwise, .. } = *options;
-                Common { weight, scale, timing: Timing { every, phase, from_epoch, mode, rescale, otherwise } }
+                CommonOptions { weight, scale, timing: Timing { every, phase, from_epoch, mode, rescale, otherwise } }
             }
         }
     };
 }
 
 /// What all components that see shapes have.
-struct Common {
+struct CommonOptions {
     weight: f32,
     scale: usize,
     timing: Timing,
@@ -180,7 +180,7 @@ const MOST_ITERATIONS: usize = 64;
 const TUBE: usize = 2;
 
 impl Structure {
-    fn common(&self) -> Common {
+    fn common(&self) -> CommonOptions {
         match self {
             Structure::Boundary(options) => options.into(),
             Structure::HausdorffDt(options) | Structure::LogHausdorffDt(options) => options.into(),
@@ -265,7 +265,7 @@ impl Structure {
             let expected = format!("it must be from 1 to {MOST_ITERATIONS}");
             bad.then(|| ("iterations", iterations.to_string(), expected))
         };
-        let Common { weight, scale, timing } = self.common();
+        let CommonOptions { weight, scale, timing } = self.common();
         let own = match self {
             Structure::Boundary(_) => None,
             Structure::HausdorffDt(HausdorffDt { alpha, .. })
@@ -299,7 +299,11 @@ impl Structure {
     }
 
     /// Writes its value `[1]` for a head.
-    pub(crate) fn write(&self, scene: &mut Scene<'_>, head: Head) -> Result<TensorId, GraphError> {
+    pub(crate) fn write(
+        &self,
+        builder: &mut LossBuilder<'_>,
+        head: HeadLogits,
+    ) -> Result<TensorId, GraphError> {
         let scale = self.scale();
         let (term, unit) = match self {
             Structure::Boundary(options) => (DistanceTerm::Boundary, options.unit),
@@ -315,42 +319,47 @@ impl Structure {
             Structure::ClDice(options) => {
                 let ClDice { iterations, smooth_numerator, smooth_denominator, smooth, .. } = *options;
                 let quotients = ops::ClDice { smooth_numerator, smooth_denominator, smooth };
-                return morphology::cldice(scene, (head, scale), iterations, quotients);
+                return morphology::cldice(builder, (head, scale), iterations, quotients);
             }
             Structure::MorphSkeleton(options) => {
-                let difference = difference(scene, head, None);
-                return morphology::skeleton_difference(scene, (head, scale), options.iterations, difference);
+                let difference = difference(builder, head, None);
+                return morphology::skeleton_difference(
+                    builder,
+                    (head, scale),
+                    options.iterations,
+                    difference,
+                );
             }
             Structure::ToplossSimple(options) => {
-                let difference = difference(scene, head, Some(options.threshold));
-                return morphology::erosion_difference(scene, (head, scale), difference);
+                let difference = difference(builder, head, Some(options.threshold));
+                return morphology::erosion_difference(builder, (head, scale), difference);
             }
             Structure::SkeletonRecall(options) => {
                 let SkeletonRecall { batch, smooth_numerator, smooth_denominator, .. } = *options;
                 let recall = SoftRecall { batch, smooth_numerator, smooth_denominator };
-                return morphology::skeleton_recall(scene, (head, scale), TUBE, recall);
+                return morphology::skeleton_recall(builder, (head, scale), TUBE, recall);
             }
         };
-        distance_loss(scene, head, scale, unit, term)
+        distance_loss(builder, head, scale, unit, term)
     }
 }
 
-fn difference(scene: &Scene<'_>, head: Head, threshold: Option<f32>) -> MeanDifference {
-    MeanDifference { threshold, classes: scene.classes(head), ignore: scene.ignore() }
+fn difference(builder: &LossBuilder<'_>, head: HeadLogits, threshold: Option<f32>) -> MeanDifference {
+    MeanDifference { threshold, classes: builder.classes(head), ignore: builder.ignore() }
 }
 
 fn distance_loss(
-    scene: &mut Scene<'_>,
-    head: Head,
+    builder: &mut LossBuilder<'_>,
+    head: HeadLogits,
     scale: usize,
     unit: Unit,
     term: DistanceTerm,
 ) -> Result<TensorId, GraphError> {
-    let (probabilities, labels) = scene.scaled(head, scale)?;
-    let mut operands = vec![probabilities, labels, scene.target_distance(head, scale, unit)];
+    let (probabilities, labels) = builder.scaled(head, scale)?;
+    let mut operands = vec![probabilities, labels, builder.target_distance(head, scale, unit)];
     if term.of_prediction() {
-        operands.push(scene.predicted_distance(head, scale, unit, term.is_signed())?);
+        operands.push(builder.predicted_distance(head, scale, unit, term.is_signed())?);
     }
-    let ignore = scene.ignore();
-    scene.push(DistanceLoss { term, ignore }, &operands)
+    let ignore = builder.ignore();
+    builder.push(DistanceLoss { term, ignore }, &operands)
 }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Which programs have a component.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Mode {
+pub enum AppliesTo {
     /// Steps.
     Train,
     /// Validation.
@@ -29,14 +29,14 @@ pub enum Otherwise {
 /// When a component is computed. Steps and epochs are counted from 0 over the whole run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// It is due on each `every`-th step,
+    /// From one step on which it is due to the next, in steps.
     pub every: u64,
-    /// of which this is the first.
+    /// The first step on which it is due.
     pub phase: u64,
-    /// The first epoch of which steps have it, or what takes its place. Validation has it from the beginning.
+    /// The first epoch whose steps compute it, or what takes its place. Validation computes it from the beginning.
     pub from_epoch: u64,
     /// Which programs have it.
-    pub mode: Mode,
+    pub mode: AppliesTo,
     /// Whether its weight is multiplied with `every` on steps, so that the mean over steps is the weight.
     pub rescale: bool,
     /// What takes its place.
@@ -60,7 +60,7 @@ impl Default for Timing {
             every: 1,
             phase: 0,
             from_epoch: 0,
-            mode: Mode::Both,
+            mode: AppliesTo::Both,
             rescale: false,
             otherwise: Otherwise::Nothing,
         }
@@ -68,9 +68,9 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// What a step has of it.
+    /// What a step computes of it.
     pub(super) fn at(&self, step: u64, epoch: u64) -> Turn {
-        if self.mode == Mode::Validation || epoch < self.from_epoch {
+        if self.mode == AppliesTo::Validation || epoch < self.from_epoch {
             return Turn::Off;
         }
         match (step % self.every.max(1) == self.phase, self.otherwise) {
@@ -80,9 +80,9 @@ impl Timing {
         }
     }
 
-    /// What validation has of it.
+    /// What validation computes of it.
     pub(super) fn in_validation(&self) -> Turn {
-        if self.mode == Mode::Train { Turn::Off } else { Turn::On }
+        if self.mode == AppliesTo::Train { Turn::Off } else { Turn::On }
     }
 
     /// What its weight is multiplied with.
@@ -106,7 +106,9 @@ impl Timing {
             ("otherwise", self.otherwise != Otherwise::Nothing),
             ("rescale", self.rescale),
         ];
-        if let (Mode::Validation, Some((option, _))) = (self.mode, given.iter().find(|(_, given)| *given)) {
+        if let (AppliesTo::Validation, Some((option, _))) =
+            (self.mode, given.iter().find(|(_, given)| *given))
+        {
             return fault(option, "given".into(), "with mode = \"validation\" no step has the component");
         }
         let needs_every = [("rescale", self.rescale), ("otherwise", self.otherwise != Otherwise::Nothing)];

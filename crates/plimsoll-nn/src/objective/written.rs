@@ -13,7 +13,7 @@ use super::{Objective, Term};
 /// A component of either kind, by its name.
 #[derive(Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
-pub(super) enum Entry {
+pub(super) enum WrittenTerm {
     SoftDice(SoftDice),
     LogCoshDice(SoftDice),
     GeneralizedDice(GeneralizedDice),
@@ -33,25 +33,25 @@ pub(super) enum Entry {
     SkeletonRecall(SkeletonRecall),
 }
 
-impl From<Entry> for Term {
-    fn from(entry: Entry) -> Term {
+impl From<WrittenTerm> for Term {
+    fn from(entry: WrittenTerm) -> Term {
         match entry {
-            Entry::SoftDice(options) => Term::Sums(Component::SoftDice(options)),
-            Entry::LogCoshDice(options) => Term::Sums(Component::LogCoshDice(options)),
-            Entry::GeneralizedDice(options) => Term::Sums(Component::GeneralizedDice(options)),
-            Entry::Tversky(options) => Term::Sums(Component::Tversky(options)),
-            Entry::FocalTversky(options) => Term::Sums(Component::FocalTversky(options)),
-            Entry::CrossEntropy(options) => Term::Sums(Component::CrossEntropy(options)),
-            Entry::WeightedBce(options) => Term::Sums(Component::WeightedBce(options)),
-            Entry::Focal(options) => Term::Sums(Component::Focal(options)),
-            Entry::Boundary(options) => Term::Structure(Structure::Boundary(options)),
-            Entry::HausdorffDt(options) => Term::Structure(Structure::HausdorffDt(options)),
-            Entry::LogHausdorffDt(options) => Term::Structure(Structure::LogHausdorffDt(options)),
-            Entry::SurfaceDistance(options) => Term::Structure(Structure::SurfaceDistance(options)),
-            Entry::ClDice(options) => Term::Structure(Structure::ClDice(options)),
-            Entry::MorphSkeleton(options) => Term::Structure(Structure::MorphSkeleton(options)),
-            Entry::ToplossSimple(options) => Term::Structure(Structure::ToplossSimple(options)),
-            Entry::SkeletonRecall(options) => Term::Structure(Structure::SkeletonRecall(options)),
+            WrittenTerm::SoftDice(options) => Term::Sums(Component::SoftDice(options)),
+            WrittenTerm::LogCoshDice(options) => Term::Sums(Component::LogCoshDice(options)),
+            WrittenTerm::GeneralizedDice(options) => Term::Sums(Component::GeneralizedDice(options)),
+            WrittenTerm::Tversky(options) => Term::Sums(Component::Tversky(options)),
+            WrittenTerm::FocalTversky(options) => Term::Sums(Component::FocalTversky(options)),
+            WrittenTerm::CrossEntropy(options) => Term::Sums(Component::CrossEntropy(options)),
+            WrittenTerm::WeightedBce(options) => Term::Sums(Component::WeightedBce(options)),
+            WrittenTerm::Focal(options) => Term::Sums(Component::Focal(options)),
+            WrittenTerm::Boundary(options) => Term::Structure(Structure::Boundary(options)),
+            WrittenTerm::HausdorffDt(options) => Term::Structure(Structure::HausdorffDt(options)),
+            WrittenTerm::LogHausdorffDt(options) => Term::Structure(Structure::LogHausdorffDt(options)),
+            WrittenTerm::SurfaceDistance(options) => Term::Structure(Structure::SurfaceDistance(options)),
+            WrittenTerm::ClDice(options) => Term::Structure(Structure::ClDice(options)),
+            WrittenTerm::MorphSkeleton(options) => Term::Structure(Structure::MorphSkeleton(options)),
+            WrittenTerm::ToplossSimple(options) => Term::Structure(Structure::ToplossSimple(options)),
+            WrittenTerm::SkeletonRecall(options) => Term::Structure(Structure::SkeletonRecall(options)),
         }
     }
 }
@@ -60,7 +60,7 @@ impl From<Entry> for Term {
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[derive(Default)]
-pub(super) struct Written {
+pub(super) struct WrittenObjective {
     components: Option<Vec<Term>>,
     ignore: Option<u8>,
     dice: Option<f32>,
@@ -72,10 +72,10 @@ pub(super) struct Written {
     smooth_denominator: Option<f32>,
 }
 
-impl TryFrom<Written> for Objective {
+impl TryFrom<WrittenObjective> for Objective {
     type Error = String;
 
-    fn try_from(written: Written) -> Result<Objective, String> {
+    fn try_from(written: WrittenObjective) -> Result<Objective, String> {
         let given = [
             ("dice", written.dice.is_some()),
             ("cross_entropy", written.cross_entropy.is_some()),

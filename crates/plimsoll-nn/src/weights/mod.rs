@@ -2,6 +2,7 @@
 //!
 //! Tensors are in PyTorch's layout and under PyTorch's names in both, so that weights travel both ways.
 
+mod naming;
 mod pytorch;
 pub mod safetensors;
 
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_graph::{Shape, TensorInfo};
 
+pub use naming::NamingScheme;
 pub use pytorch::PytorchFile;
 pub use safetensors::SafetensorsFile;
 
@@ -65,8 +67,8 @@ impl WeightError {
                 Some("weights are read from .safetensors, .pt and .pth files".into())
             }
             WeightError::Missing { .. } | WeightError::Shape { .. } => Some(
-                "the file must hold the state dict of the same network: family, features, kernels and deep \
-                 supervision decide the names and shapes"
+                "the file must hold the state dict of the same network: its kind, features, kernels and deep supervision \
+                 decide names and shapes"
                     .into(),
             ),
         }
@@ -101,7 +103,15 @@ impl WeightFile {
         }
     }
 
-    /// Reads the values of a parameter, in the logical order of its shape.
+    /// Whether a tensor of this name is there.
+    pub fn contains(&self, name: &str) -> bool {
+        match self {
+            WeightFile::Safetensors(file) => file.contains(name),
+            WeightFile::Pytorch(file) => file.contains(name),
+        }
+    }
+
+    /// Reads the values of a parameter under its own name, in the logical order of its shape.
     ///
     /// # Errors
     /// If it is not there, has another shape, or cannot be read.
@@ -109,9 +119,20 @@ impl WeightFile {
     /// # Panics
     /// If there is not room for just as many values as the parameter has.
     pub fn read(&mut self, parameter: &TensorInfo, values: &mut [f32]) -> Result<(), WeightError> {
+        self.read_named(&parameter.name, &parameter.shape, values)
+    }
+
+    /// Reads the tensor of a name, in the logical order of its shape.
+    ///
+    /// # Errors
+    /// If it is not there, has another shape, or cannot be read.
+    ///
+    /// # Panics
+    /// If there is not room for just as many values as the shape has.
+    pub fn read_named(&mut self, name: &str, shape: &Shape, values: &mut [f32]) -> Result<(), WeightError> {
         match self {
-            WeightFile::Safetensors(file) => file.read(&parameter.name, &parameter.shape, values),
-            WeightFile::Pytorch(file) => file.read(&parameter.name, &parameter.shape, values),
+            WeightFile::Safetensors(file) => file.read(name, shape, values),
+            WeightFile::Pytorch(file) => file.read(name, shape, values),
         }
     }
 }

@@ -40,6 +40,11 @@ impl PytorchFile {
         }
     }
 
+    /// Whether a tensor of this name is there, with or without `module.`.
+    pub fn contains(&self, name: &str) -> bool {
+        self.reader.get(name).is_some() || self.reader.get(&format!("module.{name}")).is_some()
+    }
+
     /// Reads a tensor as f32. A name is found with and without the `module.` that data-parallel training puts before it.
     ///
     /// # Errors

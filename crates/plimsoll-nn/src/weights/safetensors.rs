@@ -18,7 +18,7 @@ use super::{WeightError, element_bytes, widen};
 const MOST_HEADER_BYTES: u64 = 100_000_000;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Entry {
+struct TensorEntry {
     dtype: String,
     shape: Vec<usize>,
     data_offsets: [u64; 2],
@@ -27,7 +27,7 @@ struct Entry {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum HeaderValue {
-    Tensor(Entry),
+    Tensor(TensorEntry),
     Metadata(BTreeMap<String, String>),
 }
 
@@ -37,7 +37,7 @@ pub struct SafetensorsFile {
     file: File,
     /// Where the elements begin.
     data: u64,
-    entries: BTreeMap<String, Entry>,
+    entries: BTreeMap<String, TensorEntry>,
     metadata: BTreeMap<String, String>,
 }
 
@@ -95,6 +95,11 @@ impl SafetensorsFile {
         self.entries.iter().map(|(name, entry)| (name.as_str(), Shape(entry.shape.clone())))
     }
 
+    /// Whether a tensor of this name is there.
+    pub fn contains(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
     /// Reads a tensor as f32, in the logical order of its shape.
     ///
     /// # Errors
@@ -141,7 +146,7 @@ const CHUNK_BYTES: usize = 64 << 10;
 /// which must have room for the largest. The order in the file is that given.
 ///
 /// # Errors
-/// If writing fails.
+/// If writing or `fill` fails.
 ///
 /// # Panics
 /// If the buffer is too small.
@@ -150,7 +155,7 @@ pub fn write(
     tensors: &[(String, Shape)],
     metadata: &BTreeMap<String, String>,
     buffer: &mut [f32],
-    mut fill: impl FnMut(usize, &mut [f32]),
+    mut fill: impl FnMut(usize, &mut [f32]) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let mut header = serde_json::Map::new();
     if !metadata.is_empty() {
@@ -173,7 +178,7 @@ pub fn write(
     let mut bytes = [0; CHUNK_BYTES];
     for (i, (_, shape)) in tensors.iter().enumerate() {
         let values = &mut buffer[..shape.count()];
-        fill(i, values);
+        fill(i, values)?;
         for chunk in values.chunks(CHUNK_BYTES / 4) {
             for (bytes, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(chunk) {
                 *bytes = value.to_le_bytes();
@@ -196,6 +201,7 @@ mod tests {
             for (place, value) in values.iter_mut().enumerate() {
                 *value = i as f32 + place as f32 / 8.0;
             }
+            Ok(())
         };
         write(&mut file, &tensors, &metadata, &mut vec![0.0; 40_000], fill).unwrap();
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a header.
+//! Errors of NIfTI headers.
 
 use crate::{ElementType, GeometryError};
 
@@ -14,10 +14,10 @@ pub enum HeaderError {
     /// The format's signature is missing.
     #[error("the magic is \"{found}\", not \"n+1\" or \"ni1\" (version 1), \"n+2\" or \"ni2\" (version 2)")]
     Magic {
-        /// What is there, with what cannot be printed escaped.
+        /// The bytes found, with unprintable ones escaped.
         found: String,
     },
-    /// A header of a pair where voxels should follow.
+    /// The header of a pair in a file that should hold the voxels as well.
     #[error(
         "the header says that the voxels are in another file (magic \"ni1\" or \"ni2\"), but it is in a .nii"
     )]
@@ -36,13 +36,13 @@ pub enum HeaderError {
         /// `dim[index]`.
         found: i64,
     },
-    /// The numbers of elements multiply to more than can be addressed.
+    /// The dimensions multiply to more bytes than can be addressed.
     #[error("the dimensions {dimensions:?} multiply to more bytes than can be addressed")]
     TooLarge {
         /// `dim[1..=dim[0]]`.
         dimensions: Vec<i64>,
     },
-    /// A type of voxel that is not read.
+    /// A voxel type that is not supported.
     #[error("the voxels are of datatype {code} ({name}), which is not supported")]
     Datatype {
         /// The field.
@@ -50,12 +50,12 @@ pub enum HeaderError {
         /// What the format calls it.
         name: &'static str,
     },
-    /// Two fields that contradict each other.
+    /// The fields datatype and bitpix contradict each other.
     #[error("bitpix is {found}, but voxels of {element_type} have {} bits", element_type.size() * 8)]
     BitsPerVoxel {
         /// The field.
         found: i64,
-        /// What datatype says.
+        /// The type according to datatype.
         element_type: ElementType,
     },
     /// Where the voxels start.
@@ -80,7 +80,7 @@ pub enum HeaderError {
         /// The lowest three bits.
         code: i64,
     },
-    /// The distance between voxels where it defines the position.
+    /// The spacing, where the position depends on it.
     #[error("pixdim[{index}] is {found}, but the distance between voxels must be a positive number")]
     Spacing {
         /// 1, 2, 3 for width, height, depth.
@@ -94,18 +94,18 @@ pub enum HeaderError {
         /// The fields.
         found: [f64; 3],
     },
-    /// The grid that follows from the header is not sound.
+    /// The grid that the header describes is not valid.
     #[error("{problem} (from the {source_field})")]
     Geometry {
-        /// What is wrong.
+        /// The grid's error.
         problem: GeometryError,
-        /// The fields that it comes from: sform, qform or pixdim.
+        /// The fields that the grid was taken from: sform, qform or pixdim.
         source_field: &'static str,
     },
 }
 
 impl HeaderError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             HeaderError::NotNifti { .. } | HeaderError::Magic { .. } => {

@@ -1,11 +1,10 @@
-//! The fields of both versions of the header. Each layout is written down once and serves for reading and for
-//! writing.
+//! The fields of both versions of the header. Each layout is defined once and used for both reading and writing.
 
 use crate::ByteOrder;
 use crate::nifti::NiftiVersion;
 
-/// The fields that both versions have, under the names of the format, in the widest type that either uses. What only
-/// version 1 has is left over from ANALYZE and is not used by NIfTI.
+/// The fields that both versions have, under the names of the format, in the widest type that either uses. Fields that
+/// only version 1 has are remnants of ANALYZE and unused by NIfTI.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Fields {
     pub(crate) dim_info: i64,
@@ -59,7 +58,7 @@ impl<const N: usize> std::ops::DerefMut for Text<N> {
     }
 }
 
-/// Something that goes through a header field by field, in the order of the file.
+/// A visitor of the fields of a header, in file order.
 pub(crate) trait Visitor {
     fn byte(&mut self, field: &mut i64);
     fn i16(&mut self, field: &mut i64);
@@ -68,7 +67,7 @@ pub(crate) trait Visitor {
     fn f32(&mut self, field: &mut f64);
     fn f64(&mut self, field: &mut f64);
     fn text(&mut self, field: &mut [u8]);
-    /// Bytes that are of no interest, zero when written.
+    /// Bytes that are skipped when read and zero when written.
     fn unused(&mut self, count: usize);
 
     fn each_f32<'a>(&mut self, fields: impl IntoIterator<Item = &'a mut f64>)
@@ -97,7 +96,7 @@ impl Fields {
     /// <https://nifti.nimh.nih.gov/pub/dist/src/niftilib/nifti1.h>
     fn visit_version_1(&mut self, v: &mut impl Visitor) {
         v.unused(4 + 10 + 18 + 4 + 2); // sizeof_hdr, data_type, db_name, extents, session_error
-        v.text(&mut [b'r']); // regular: some readers of ANALYZE ask for it
+        v.text(&mut [b'r']); // regular: some ANALYZE readers require it
         v.byte(&mut self.dim_info);
         self.dim.iter_mut().for_each(|field| v.i16(field));
         v.each_f32(&mut self.intent_parameters);
@@ -136,7 +135,7 @@ impl Fields {
         self.dim.iter_mut().for_each(|field| v.i64(field));
         v.each_f64(&mut self.intent_parameters);
         v.each_f64(&mut self.pixdim);
-        // A number of bytes beyond 2^53 is no file's, so nothing is lost by holding it as f64.
+        // No file is longer than 2^53 bytes, so f64 holds the offset exactly.
         let mut vox_offset = self.vox_offset as i64;
         v.i64(&mut vox_offset);
         self.vox_offset = vox_offset as f64;
@@ -218,8 +217,8 @@ impl Visitor for Decoder<'_> {
     }
 }
 
-/// Writes fields, little-endian. Only widths that a field was read in, or that were checked, are written: nothing is
-/// cut off.
+/// Writes fields, little-endian. Values fit their fields: they were read from a field of the same width, or checked, so
+/// nothing is truncated.
 #[derive(Default)]
 pub(crate) struct Encoder {
     pub(crate) bytes: Vec<u8>,

@@ -1,62 +1,12 @@
-//! A NIfTI header: which kind it is, and how it is read and written.
+//! A NIfTI header: detecting its version and byte order, decoding, encoding.
 
-use crate::nifti::HeaderError;
+use crate::nifti::datatype::datatype_code;
 use crate::nifti::fields::{Decoder, Encoder, Fields};
-use crate::nifti::layout::datatype_code;
+use crate::nifti::{HeaderError, NiftiVersion};
 use crate::{ByteOrder, ElementType, Geometry};
 
-/// The version of the format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NiftiVersion {
-    /// 348 bytes; at most 32767 voxels along an axis; the affine in f32.
-    One,
-    /// 540 bytes; sizes in 64 bits; the affine in f64.
-    Two,
-}
-
-impl NiftiVersion {
-    /// The size of the header in bytes, which is also its first field.
-    pub(crate) const fn header_size(self) -> usize {
-        match self {
-            NiftiVersion::One => 348,
-            NiftiVersion::Two => 540,
-        }
-    }
-
-    /// Where voxels start at the earliest in a single file: after the header and the four bytes that announce
-    /// extensions.
-    pub(crate) const fn single_file_offset(self) -> usize {
-        self.header_size() + 4
-    }
-
-    const fn magic(self, pair: bool) -> &'static [u8] {
-        match (self, pair) {
-            (NiftiVersion::One, false) => b"n+1\0",
-            (NiftiVersion::One, true) => b"ni1\0",
-            // The tail is there to notice transfers that change line ends.
-            (NiftiVersion::Two, false) => b"n+2\0\r\n\x1a\n",
-            (NiftiVersion::Two, true) => b"ni2\0\r\n\x1a\n",
-        }
-    }
-
-    const fn magic_offset(self) -> usize {
-        match self {
-            NiftiVersion::One => 344,
-            NiftiVersion::Two => 4,
-        }
-    }
-
-    /// The largest number of voxels along an axis.
-    pub(crate) const fn largest_axis(self) -> u64 {
-        match self {
-            NiftiVersion::One => i16::MAX as u64,
-            NiftiVersion::Two => i64::MAX as u64,
-        }
-    }
-}
-
-/// A NIfTI header, with its fields as they stand in the file. It serves as the template of files that are written in
-/// the same space.
+/// A NIfTI header, with its fields as stored in the file. It can serve as the template of files that are written on the
+/// same grid.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NiftiHeader {
     pub(crate) version: NiftiVersion,
@@ -67,7 +17,7 @@ pub struct NiftiHeader {
 }
 
 impl NiftiHeader {
-    /// What the first four bytes of a file say.
+    /// Detects version and byte order from the first four bytes of a file.
     pub(crate) fn detect(start: [u8; 4]) -> Result<(NiftiVersion, ByteOrder), HeaderError> {
         for version in [NiftiVersion::One, NiftiVersion::Two] {
             let size = version.header_size() as i32;
@@ -81,7 +31,7 @@ impl NiftiHeader {
         Err(HeaderError::NotNifti { found: i32::from_le_bytes(start) })
     }
 
-    /// Reads the bytes of a header, as many as its version has.
+    /// Decodes the bytes of a header, as many as its version has.
     pub(crate) fn decode(
         version: NiftiVersion,
         byte_order: ByteOrder,
@@ -133,9 +83,8 @@ impl NiftiHeader {
         NiftiHeader { fields, ..header }.describing(geometry, channels, element_type)
     }
 
-    /// This header with what it says about the voxels replaced, for a single file without extensions and without
-    /// scaling. Where the voxels are, the units, and the texts stay as they are. What described the old values
-    /// (intent, display range) is cleared.
+    /// This header for other voxels: a single file without extensions and without scaling. Position, units and texts
+    /// are kept. Fields that describe the old values (intent, display range) are cleared.
     pub(crate) fn describing(
         &self,
         geometry: &Geometry,
@@ -144,7 +93,7 @@ impl NiftiHeader {
     ) -> NiftiHeader {
         let mut header = self.clone();
         let [depth, height, width] = geometry.shape().map(|voxels| voxels as i64);
-        let largest = geometry.shape().into_iter().chain([channels]).max().unwrap_or(0);
+        let largest = geometry.shape().into_iter().fold(channels, usize::max);
         if largest as u64 > header.version.largest_axis() {
             header.version = NiftiVersion::Two;
         }

@@ -1,10 +1,11 @@
-//! What a header says about the voxels: how many, of what type, from which byte on.
+//! How a header lays out the voxels: number, type, and offset in the file.
 
+use crate::nifti::datatype::element_type;
 use crate::nifti::{HeaderError, NiftiHeader};
 use crate::{ByteOrder, ElementType, Geometry, Scaling};
 
-/// How voxels lie in a file. All numbers were checked against each other and fit the address space, but not yet
-/// against the file.
+/// The layout of voxels in a file. All numbers are consistent and fit the address space, but have not been checked
+/// against the length of the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Layout {
     pub(crate) geometry: Geometry,
@@ -20,43 +21,10 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// One past the last byte of the voxels. It was checked to fit.
+    /// One past the last byte of the voxels. The sum cannot overflow, as was checked.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.bytes
     }
-}
-
-pub(crate) fn datatype_code(element_type: ElementType) -> i64 {
-    match element_type {
-        ElementType::U8 => 2,
-        ElementType::I16 => 4,
-        ElementType::I32 => 8,
-        ElementType::F32 => 16,
-        ElementType::F64 => 64,
-        ElementType::I8 => 256,
-        ElementType::U16 => 512,
-        ElementType::U32 => 768,
-        ElementType::I64 => 1024,
-        ElementType::U64 => 1280,
-    }
-}
-
-fn element_type(code: i64) -> Result<ElementType, HeaderError> {
-    if let Some(found) = ElementType::ALL.into_iter().find(|known| datatype_code(*known) == code) {
-        return Ok(found);
-    }
-    let name = match code {
-        0 => "unknown",
-        1 => "binary, one bit per voxel",
-        32 => "complex64",
-        128 => "RGB, three bytes per voxel",
-        1536 => "float128",
-        1792 => "complex128",
-        2048 => "complex256",
-        2304 => "RGBA, four bytes per voxel",
-        _ => "not defined by the format",
-    };
-    Err(HeaderError::Datatype { code, name })
 }
 
 impl NiftiHeader {
@@ -76,13 +44,13 @@ impl NiftiHeader {
         }
         let least = if self.pair { 0 } else { self.version.single_file_offset() };
         let found = fields.vox_offset;
-        // False also where the offset is not a number.
+        // Also false if the offset is NaN.
         let usable = found >= least as f64 && found.fract() == 0.0;
         if !usable {
             return Err(HeaderError::VoxelOffset { found, least });
         }
         let too_large = || HeaderError::TooLarge { dimensions: dimensions.to_vec() };
-        // Everything that is addressed fits both the file's and the machine's offsets.
+        // The largest offset that both files and this machine can address.
         let limit = (isize::MAX as u64).min(i64::MAX as u64);
         let product =
             |sizes: &[i64]| sizes.iter().try_fold(1u64, |product, size| product.checked_mul(*size as u64));
@@ -106,7 +74,7 @@ impl NiftiHeader {
         })
     }
 
-    /// A slope of zero, or one that is not a number, says that the voxels are not scaled.
+    /// A slope that is zero or not finite means that the voxels are not scaled.
     fn scaling(&self) -> Result<Scaling, HeaderError> {
         let (slope, intercept) = (self.fields.scl_slope, self.fields.scl_inter);
         if slope == 0.0 || !slope.is_finite() {

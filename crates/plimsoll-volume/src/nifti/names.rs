@@ -1,10 +1,10 @@
-//! Which files an image is made of, by its name.
+//! The files that make up an image, by its name.
 
 use std::path::{Path, PathBuf};
 
 use crate::VolumeError;
 
-/// The files that a name stands for.
+/// The files of an image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Parts {
     /// The file that starts with the header.
@@ -13,28 +13,28 @@ pub(crate) struct Parts {
     pub(crate) image: Option<PathBuf>,
 }
 
-/// The kinds of names, without `.gz`.
-enum Kind {
+/// The kind of a file by its extension, ignoring `.gz`.
+enum FileKind {
     Single,
     Header,
     Image,
 }
 
-fn kind(path: &Path) -> Option<(Kind, PathBuf)> {
+fn kind(path: &Path) -> Option<(FileKind, PathBuf)> {
     let extension = |path: &Path| Some(path.extension()?.to_str()?.to_ascii_lowercase());
     let bare = match extension(path)?.as_str() {
         "gz" => path.with_extension(""),
         _ => path.to_path_buf(),
     };
     match extension(&bare)?.as_str() {
-        "nii" => Some((Kind::Single, bare)),
-        "hdr" => Some((Kind::Header, bare)),
-        "img" => Some((Kind::Image, bare)),
+        "nii" => Some((FileKind::Single, bare)),
+        "hdr" => Some((FileKind::Header, bare)),
+        "img" => Some((FileKind::Image, bare)),
         _ => None,
     }
 }
 
-/// Finds the files of the image `path`. Of a pair either file may be named; the other is looked for beside it, plain
+/// Finds the files of the image `path`. Either file of a pair may be named; the other is searched for beside it, plain
 /// or with `.gz`.
 pub(crate) fn parts(path: &Path) -> Result<Parts, VolumeError> {
     let Some((kind, bare)) = kind(path) else {
@@ -48,18 +48,20 @@ pub(crate) fn parts(path: &Path) -> Result<Parts, VolumeError> {
         }
     };
     Ok(match kind {
-        Kind::Single => Parts { header: path.into(), image: None },
-        Kind::Header => {
+        FileKind::Single => Parts { header: path.into(), image: None },
+        FileKind::Header => {
             Parts { header: path.into(), image: Some(other(["img", "img.gz", "IMG", "IMG.GZ"])?) }
         }
-        Kind::Image => Parts { header: other(["hdr", "hdr.gz", "HDR", "HDR.GZ"])?, image: Some(path.into()) },
+        FileKind::Image => {
+            Parts { header: other(["hdr", "hdr.gz", "HDR", "HDR.GZ"])?, image: Some(path.into()) }
+        }
     })
 }
 
 /// Whether an image of this name is to be written compressed.
 pub(crate) fn is_compressed_on_write(path: &Path) -> Result<bool, VolumeError> {
     match kind(path) {
-        Some((Kind::Single, bare)) => Ok(bare != path),
+        Some((FileKind::Single, bare)) => Ok(bare != path),
         Some(_) => Err(VolumeError::WritesPair { path: path.into() }),
         None => Err(VolumeError::UnknownName { path: path.into() }),
     }

@@ -1,14 +1,14 @@
-//! Where a header puts its voxels in the world.
+//! The position of the voxels in the world, from a header.
 //!
 //! NIfTI's own axes are (i, j, k) with i the fastest, which are our (width, height, depth); its world is RAS. Three
-//! methods are defined; the first that the header declares is taken: the sform (an affine as it is), the qform (a
-//! rotation, an offset and the spacing), or the spacing alone. The last puts voxel (0, 0, 0) at the origin with i, j,
-//! k along +x, +y, +z, as method 1 of the standard says; some programs turn the x axis round there, as ANALYZE did.
+//! methods are defined; the first that the header declares is used: the sform (an affine as it is), the qform (a
+//! rotation, an offset and the spacing), or the spacing alone. The last puts voxel (0, 0, 0) at the origin with i, j, k
+//! along +x, +y, +z, as method 1 of the standard defines; some programs flip the x axis there, as ANALYZE did.
 
 use crate::nifti::{HeaderError, NiftiHeader};
 use crate::{Affine, Geometry};
 
-/// By how much the squared length of a unit quaternion's vector part may exceed 1 because it was stored as f32.
+/// The tolerance of the squared length of a unit quaternion's vector part above 1, as it was stored as f32.
 const QUATERNION_SLACK: f64 = 1e-5;
 
 impl NiftiHeader {
@@ -28,8 +28,7 @@ impl NiftiHeader {
         Geometry::new(shape, Affine(rows)).map_err(|problem| HeaderError::Geometry { problem, source_field })
     }
 
-    /// pixdim[1..=3]: the distance between voxels along (i, j, k). An axis that the file does not have has no
-    /// distance; 1 stands for it.
+    /// pixdim[1..=3]: the distance between voxels along (i, j, k). Axes that the file does not have get 1.
     fn voxel_size(&self) -> Result<[f64; 3], HeaderError> {
         let mut size = [1.0; 3];
         for (axis, value) in size.iter_mut().enumerate() {
@@ -45,7 +44,7 @@ impl NiftiHeader {
     }
 
     /// Method 2 of the standard: the rotation of the unit quaternion (a, b, c, d), whose a follows from the others; k
-    /// is turned round if pixdim[0], called qfac, is negative.
+    /// is flipped if pixdim[0], called qfac, is negative.
     fn qform(&self) -> Result<[[f64; 4]; 3], HeaderError> {
         let found = self.fields.quatern;
         let square: f64 = found.iter().map(|x| x * x).sum();
@@ -73,7 +72,7 @@ impl NiftiHeader {
         }))
     }
 
-    /// No unit means millimetres, as everywhere in practice.
+    /// An unknown unit means millimetres, as all programs assume in practice.
     fn millimetres_per_unit(&self) -> Result<f64, HeaderError> {
         match self.fields.xyzt_units & 0b111 {
             0 | 2 => Ok(1.0),

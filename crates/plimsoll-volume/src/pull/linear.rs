@@ -1,16 +1,16 @@
 //! Trilinear interpolation of intensities.
 //!
-//! The eight voxels around a sample are mixed along depth first, then height, then width, each in f32 with weights
-//! computed in f64.
+//! The eight voxels around a sample are interpolated along depth first, then height, then width, each in f32 with
+//! weights computed in f64.
 
 use crate::VoxelMap;
 use crate::pull::sample::{Sampler, for_each_sample, linear_step, mix};
-use crate::pull::tables::{AxisTable, Kind, Tables};
+use crate::pull::tables::{AxisTable, Interpolation, Tables};
 use crate::pull::{Outside, PullError, SourceBlock, fill_rows, reads_source};
 
 /// Interpolates `out`, of `out_shape`, linearly at the source indices that `map` gives. A sample on the centre of a
 /// voxel reads only that voxel along that axis; where all samples are, as with a crop or a reorientation, voxels are
-/// copied bit by bit.
+/// copied exactly.
 ///
 /// # Errors
 /// If `out` does not have the shape, the block lacks voxels that are read (take it from
@@ -26,7 +26,7 @@ pub fn pull_linear(
         fill_rows(out_shape, [0..0, 0..0, 0..0], outside, out, |_, _, _| {});
         return Ok(());
     }
-    match Tables::new(source, map, out_shape, &outside, Kind::Linear) {
+    match Tables::new(source, map, out_shape, &outside, Interpolation::Linear) {
         Some(tables) => pull_aligned(source.voxels, &tables, out_shape, outside, out),
         None => pull_each(source, map, out_shape, outside, out),
     }
@@ -59,7 +59,7 @@ impl Sampler<f32> for Linear<'_> {
     }
 }
 
-/// Mixes the eight voxels at the sums of one offset from each pair.
+/// Interpolates the eight voxels whose offsets are the sums of one offset from each pair.
 #[inline(always)]
 fn mix_eight(voxels: &[f32], offsets: [[usize; 2]; 3], fractions: [f32; 3]) -> f32 {
     let [depth, height, width] = offsets;
@@ -94,7 +94,7 @@ fn pull_aligned(
     let sampled = inside[2].clone();
     let (lower, upper) = (&width.lower[sampled.clone()], &width.upper[sampled.clone()]);
     let fraction = &width.fraction[sampled];
-    // The map may run backwards, so the ends of the source row can be at either end.
+    // The map may reverse the axis, so the smallest index can be at either end.
     let first = lower.iter().min().copied().unwrap_or(0);
     let end = upper.iter().max().map_or(first, |last| last + 1);
     let mut mixed = vec![0.0; end - first];
@@ -106,7 +106,7 @@ fn pull_aligned(
     });
 }
 
-/// The source row at output row (d, h): the four rows around it, mixed along depth and height, from source width
+/// The source row of output row (d, h): the four rows around it, interpolated along depth and height, from source width
 /// `first` on.
 fn mix_rows(voxels: &[f32], tables: &Tables, d: usize, h: usize, first: usize, mixed: &mut [f32]) {
     let (d0, d1, fraction_d) = tables.at_row(0, d, h);

@@ -1,9 +1,9 @@
-//! Interpolating an output grid out of the part of a source that it touches.
+//! Resampling: interpolating an output grid from the part of a source that it touches.
 //!
-//! Every output voxel is sampled where the map puts it. Two ways lead there. Where the map only exchanges, stretches
-//! and shifts axes, what is to be read along each axis is worked out once ([`tables`]); otherwise for each voxel
-//! ([`sample`]). Both take the same coordinates and do the same arithmetic in the same order, so the result does not
-//! depend on the way, nor on how much of the source was given.
+//! Every output voxel is sampled at the source index that the map gives. There are two paths. If the map only permutes,
+//! scales and shifts axes, the indices and weights along each axis are computed once ([`tables`]); otherwise for each
+//! voxel ([`sample`]). Both compute the same coordinates with the same arithmetic in the same order, so the result
+//! depends neither on the path nor on how much of the source is given.
 
 mod linear;
 mod nearest;
@@ -17,7 +17,7 @@ pub use nearest::pull_nearest;
 
 use crate::{VoxelBox, VoxelMap};
 
-/// What samples outside of the source are.
+/// The values of samples outside of the source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Outside<T> {
     /// The nearest voxel of the source.
@@ -38,12 +38,12 @@ pub struct SourceBlock<'a, T> {
 /// Why an output could not be interpolated.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum PullError {
-    /// A buffer has not as many elements as its shape says.
+    /// A buffer's length is not that of its shape.
     #[error("a buffer of {found} elements does not have the shape {shape:?}")]
     Length {
         /// The shape that was given.
         shape: [usize; 3],
-        /// The elements that there are.
+        /// The elements of the buffer.
         found: usize,
     },
     /// The block is not a part of its volume.
@@ -54,25 +54,25 @@ pub enum PullError {
         /// The volume's shape.
         volume_shape: [usize; 3],
     },
-    /// The block has not all that the output reads.
+    /// The block lacks voxels that the output reads.
     #[error("the output reads {needed:?} of the source, but the block is {given:?}")]
     BlockTooSmall {
-        /// What is read.
+        /// The box that is read.
         needed: VoxelBox,
-        /// What there is.
+        /// The box of the block.
         given: VoxelBox,
     },
-    /// The map sends voxels to places that are not numbers.
-    #[error("the voxel map leads to coordinates that are not finite")]
+    /// The map yields coordinates that are not finite.
+    #[error("the voxel map gives coordinates that are not finite")]
     NotFinite,
 }
 
 impl PullError {
-    /// A way out.
+    /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         match self {
             PullError::BlockTooSmall { .. } => {
-                Some("take the block from VoxelMap::source_box (clamped_source_box to clamp)".into())
+                Some("read the block given by VoxelMap::source_box (clamped_source_box to clamp)".into())
             }
             _ => None,
         }
@@ -83,7 +83,7 @@ impl<'a, T> SourceBlock<'a, T> {
     /// The voxels (depth, height, width) of `region` of a volume of `volume_shape`.
     ///
     /// # Errors
-    /// If the region is not within the volume, or `voxels` does not have just its voxels.
+    /// If the region is not within the volume, or the length of `voxels` is not that of the region.
     pub fn new(
         voxels: &'a [T],
         region: VoxelBox,
@@ -98,10 +98,10 @@ impl<'a, T> SourceBlock<'a, T> {
         Ok(SourceBlock { voxels, region, volume_shape })
     }
 
-    /// A volume that is in memory as a whole.
+    /// A whole volume in memory.
     ///
     /// # Errors
-    /// If `voxels` does not have the volume's voxels.
+    /// If the length of `voxels` is not that of the volume.
     pub fn whole(voxels: &'a [T], volume_shape: [usize; 3]) -> Result<SourceBlock<'a, T>, PullError> {
         SourceBlock::new(voxels, VoxelBox::whole(volume_shape), volume_shape)
     }
@@ -113,8 +113,8 @@ impl<'a, T> SourceBlock<'a, T> {
     }
 }
 
-/// Checks everything that could go wrong, so that what follows reads only what is there. Says whether anything is to
-/// be read at all: not if the output is empty, nor if all of it is outside and becomes a constant.
+/// Checks all arguments, so that the sampling loops stay in bounds. Returns whether anything is read at all: false if
+/// the output is empty, or lies outside of the source and becomes the constant.
 fn reads_source<T>(
     source: &SourceBlock<'_, T>,
     map: &VoxelMap,
@@ -151,7 +151,7 @@ fn fill_rows<T: Copy>(
 ) {
     let [_, height, width] = out_shape;
     let [depths, heights, widths] = inside;
-    // Of an empty output there are no rows, whatever their width.
+    // An empty output has no rows, whatever their width; `max(1)` avoids a chunk size of 0.
     for (index, row) in out.chunks_exact_mut(width.max(1)).enumerate() {
         let (d, h) = (index / height, index % height);
         let sampled = if depths.contains(&d) && heights.contains(&h) { widths.clone() } else { 0..0 };
@@ -172,7 +172,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn tables_and_single_samples_agree_bit_by_bit(
+        fn tables_and_single_samples_agree_bitwise(
             factors in prop::array::uniform3(-2.5..2.5f64),
             offset in prop::array::uniform3(-6.0..12.0f64),
             order in Just([0usize, 1, 2]).prop_shuffle(),
@@ -191,7 +191,7 @@ mod tests {
             let outside = if constant { Outside::Constant(9.0) } else { Outside::Clamp };
             let mut by_tables = vec![0.0; out_shape.iter().product()];
             let mut by_samples = vec![1.0; by_tables.len()];
-            prop_assert!(tables::Tables::new(&source, &map, out_shape, &outside, tables::Kind::Linear).is_some());
+            prop_assert!(tables::Tables::new(&source, &map, out_shape, &outside, tables::Interpolation::Linear).is_some());
             pull_linear(&source, &map, out_shape, outside, &mut by_tables).unwrap();
             linear::pull_each(&source, &map, out_shape, outside, &mut by_samples);
             prop_assert_eq!(&by_tables, &by_samples);

@@ -2,7 +2,7 @@
 
 use crate::VoxelMap;
 use crate::pull::sample::{Sampler, for_each_sample, nearest_step};
-use crate::pull::tables::{Kind, Tables};
+use crate::pull::tables::{Interpolation, Tables};
 use crate::pull::{Outside, PullError, SourceBlock, fill_rows, reads_source};
 
 /// Copies to `out`, of `out_shape`, the source voxels nearest to the source indices that `map` gives. Halfway between
@@ -22,7 +22,7 @@ pub fn pull_nearest<T: Copy>(
         fill_rows(out_shape, [0..0, 0..0, 0..0], outside, out, |_, _, _| {});
         return Ok(());
     }
-    match Tables::new(source, map, out_shape, &outside, Kind::Nearest) {
+    match Tables::new(source, map, out_shape, &outside, Interpolation::Nearest) {
         Some(tables) => fill_rows(out_shape, tables.inside.clone(), outside, out, |d, h, row| {
             tables.gather_row(source.voxels, d, h, row);
         }),

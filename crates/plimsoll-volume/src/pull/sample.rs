@@ -1,4 +1,4 @@
-//! One sample: which voxels it reads and with what weights.
+//! Sampling single voxels: the indices and weights of one sample.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use crate::VoxelMap;
 use crate::matrix::Matrix;
 use crate::pull::{Outside, SourceBlock};
 
-/// The coordinate within `0..=voxels-1` that is nearest to this one.
+/// The coordinate clamped to `0..=voxels-1`.
 #[inline(always)]
 pub(super) fn clamp(coordinate: f64, voxels: usize) -> f64 {
     coordinate.max(0.0).min((voxels - 1) as f64)
 }
 
 /// The two voxels around a clamped coordinate, and how far it lies from the first to the second. On the centre of a
-/// voxel both are that voxel, so the second is never beyond the last.
+/// voxel both are that voxel, so the second is never out of bounds.
 #[inline(always)]
 pub(super) fn linear_step(clamped: f64) -> (usize, usize, f32) {
-    // By way of a signed number, which is one instruction on most machines; a clamped coordinate is not negative.
+    // Via a signed integer, whose conversion is one instruction on most machines; a clamped coordinate is not negative.
     let lower = clamped as i64;
     let fraction = clamped - lower as f64;
     let lower = lower as usize;
@@ -35,13 +35,13 @@ pub(super) fn filled(voxels: usize) -> (f64, f64) {
     (-0.5, voxels as f64 - 0.5)
 }
 
-/// From `a` to `b`. Of two equal values it is just that value, so a constant image stays constant.
+/// Linear interpolation from `a` to `b`. Two equal values give exactly that value, so a constant image stays constant.
 #[inline(always)]
 pub(super) fn mix(a: f32, b: f32, fraction: f32) -> f32 {
     a + (b - a) * fraction
 }
 
-/// The part of `range` where a monotone coordinate is within `low..=high`: it is in one piece.
+/// The part of `range` where a monotone coordinate is within `low..=high`, which is contiguous.
 pub(super) fn part_within(
     range: Range<usize>,
     (low, high): (f64, f64),
@@ -68,7 +68,7 @@ pub(super) fn part_within(
 
 /// The coordinates along one row of the output.
 struct RowCoordinates {
-    /// What the row's depth and height contribute.
+    /// The contribution of the row's depth and height.
     base: [f64; 3],
     step: [f64; 3],
     shift: [f64; 3],
@@ -83,8 +83,8 @@ impl RowCoordinates {
         }
     }
 
-    /// The source coordinate of voxel `w`: the same sum in the same order as
-    /// [`coordinate`](crate::matrix::coordinate), on which it rests that no voxel outside of the checked box is read.
+    /// The source coordinate of voxel `w`: the same sum in the same order as [`coordinate`](crate::matrix::coordinate),
+    /// which guarantees that no voxel outside of the checked box is read.
     #[inline(always)]
     fn at(&self, axis: usize, w: usize) -> f64 {
         (self.base[axis] + self.step[axis] * w as f64) + self.shift[axis]
@@ -99,13 +99,13 @@ impl RowCoordinates {
     }
 }
 
-/// A way to sample a block. A trait, so that the method is compiled into the loops below, of which there are two.
+/// How a block is sampled. A trait, so that the method is inlined into both loops below.
 pub(super) trait Sampler<T> {
     /// The sample at clamped coordinates.
     fn sample(&self, at: [f64; 3]) -> T;
 }
 
-/// Samples every output voxel by itself.
+/// Samples every output voxel individually.
 pub(super) fn for_each_sample<T: Copy>(
     source: &SourceBlock<'_, T>,
     map: &VoxelMap,
@@ -124,7 +124,7 @@ pub(super) fn for_each_sample<T: Copy>(
             row[..sampled.start].fill(value);
             row[sampled.end..].fill(value);
         }
-        // Most of a row needs no clamping; looking for that part once is cheaper than clamping all of it.
+        // Most of a row needs no clamping; finding that part once is cheaper than clamping every sample.
         let interior = coordinates.part_within(sampled.clone(), between_centres);
         for w in (sampled.start..interior.start).chain(interior.end..sampled.end) {
             row[w] = sampler.sample(std::array::from_fn(|axis| clamp(coordinates.at(axis, w), volume[axis])));

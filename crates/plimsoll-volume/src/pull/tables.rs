@@ -1,4 +1,4 @@
-//! What an axis-aligned map reads along each axis.
+//! Indices and weights along each axis, for axis-aligned maps.
 
 use std::ops::Range;
 
@@ -28,25 +28,25 @@ pub(super) struct Tables {
     pub(super) axes: [AxisTable; 3],
     /// The output axis that drives each source axis.
     pub(super) driver: [usize; 3],
-    /// The output box that is sampled, along each output axis; what is outside of it is the constant.
+    /// The output box that is sampled, along each output axis; outside of it the output is the constant.
     pub(super) inside: [Range<usize>; 3],
 }
 
-/// Which samples a table is for.
+/// The interpolation that a table is for.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Kind {
+pub(super) enum Interpolation {
     Linear,
     Nearest,
 }
 
 impl Tables {
-    /// The tables of `map`, or `None` if it is not axis-aligned. The block must have what is read.
+    /// The tables of `map`, or `None` if it is not axis-aligned. The block must contain all voxels that are read.
     pub(super) fn new<T>(
         source: &SourceBlock<'_, T>,
         map: &VoxelMap,
         out_shape: [usize; 3],
         outside: &Outside<T>,
-        kind: Kind,
+        kind: Interpolation,
     ) -> Option<Tables> {
         let driver = drivers(map)?;
         let strides = source.strides();
@@ -69,8 +69,8 @@ impl Tables {
             for index in 0..count {
                 let clamped = clamp(at(index), voxels);
                 let (lower, upper, fraction) = match kind {
-                    Kind::Linear => linear_step(clamped),
-                    Kind::Nearest => (nearest_step(clamped), nearest_step(clamped), 0.0),
+                    Interpolation::Linear => linear_step(clamped),
+                    Interpolation::Nearest => (nearest_step(clamped), nearest_step(clamped), 0.0),
                 };
                 table.lower.push(offset(lower));
                 table.upper.push(offset(upper));
@@ -122,7 +122,8 @@ impl Tables {
     }
 }
 
-/// The output axis that each source axis follows, if each follows at most one and no two the same.
+/// The output axis that drives each source axis; `None` if a source axis depends on several output axes, or two depend
+/// on the same one.
 fn drivers(map: &VoxelMap) -> Option<[usize; 3]> {
     let mut driver = [None; 3];
     for (axis, row) in map.matrix().iter().enumerate() {
@@ -135,7 +136,8 @@ fn drivers(map: &VoxelMap) -> Option<[usize; 3]> {
             }
         }
     }
-    // A source axis that follows none stays where it is, whichever of the remaining it is said to follow.
+    // The coordinate along a source axis that depends on no output axis is constant, so any of the remaining may drive
+    // it.
     let mut remaining = (0..3).filter(|by| !driver.contains(&Some(*by))).collect::<Vec<_>>().into_iter();
     let [first, second, third] = driver.map(|by| by.or_else(|| remaining.next()));
     Some([first?, second?, third?])

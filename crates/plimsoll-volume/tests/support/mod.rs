@@ -1,5 +1,5 @@
-//! NIfTI files made byte by byte, from the offsets in the format's documents and without the crate's own code.
-#![allow(dead_code, clippy::unwrap_used)] // Each test uses a part of it.
+//! NIfTI files built byte by byte from the offsets in the format's specification, without the crate's own code.
+#![allow(dead_code, clippy::unwrap_used)] // Each test file uses a part of it.
 
 use std::fs;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// A header to be written, and what of the file is unusual.
+/// The header fields of a test file.
 #[derive(Clone, Debug)]
 pub struct Raw {
     pub version: u8,
@@ -124,7 +124,7 @@ impl Raw {
         bytes
     }
 
-    /// Writes the file or the files, compressed if asked for, and returns the one to open.
+    /// Writes one file or a pair, compressed on request, and returns the path to open.
     pub fn write(&self, folder: &Path, name: &str, compressed: bool, voxels: &[u8]) -> PathBuf {
         let gz = if compressed { ".gz" } else { "" };
         let save = |extension: &str, bytes: &[u8]| {
@@ -152,7 +152,7 @@ pub fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// Numbers that a reference program made.
+/// Reference values, computed by another program.
 pub fn oracle(name: &str) -> serde_json::Value {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles").join(name);
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()

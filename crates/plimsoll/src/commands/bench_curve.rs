@@ -2,13 +2,12 @@
 
 use std::time::Instant;
 
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions};
 use plimsoll_graph::Program;
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_plan::{Engine, Options, Plan, PlanError, Planner, plan};
+use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, VerifiedPlan, plan};
 use serde::Serialize;
 
-use super::bench::{fill, layout};
+use super::bench_step::{ONLY, backend, fill};
 use crate::args::BenchCurve;
 use crate::failure::Outcome;
 use crate::report::{Table, json};
@@ -29,22 +28,22 @@ struct Point {
 /// Plans the points, runs each in turn, and prints them.
 pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
     // The program of one micro-batch of several: gradients of parameters are added up as they come.
-    let training = args.step.training(2);
+    let training = args.step.training(2)?;
     let program = training.programs()?.gradients.swap_remove(0);
-    let machine = args.step.machine();
-    let layout = layout(machine, &program);
-    let plans = points(&program, &layout)?;
+    let backend = backend(&args.step, &program)?;
+    let plans = points(&program, &*backend)?;
+    let line = args.step.machine().line;
     let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
     for _ in 0..args.rounds {
         for ((_, plan), seconds) in plans.iter().zip(&mut seconds) {
-            let budget = Budget::new(machine.line);
+            let budget = Budget::new(line);
             let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
-            let mut engine = CpuEngine::new(plan.clone(), arena, CpuOptions::new(machine.threads))?;
-            fill(&mut engine, &program, &training);
+            let mut engine = backend.engine(plan.clone(), arena)?;
+            fill(&mut *engine, &program, &training)?;
             // The first run finds pages that were never touched.
-            engine.run(0);
+            engine.run(ONLY)?;
             let start = Instant::now();
-            engine.run(0);
+            engine.run(ONLY)?;
             seconds.push(start.elapsed().as_secs_f64());
         }
     }
@@ -73,18 +72,17 @@ pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// All values kept as the program is written; normalisation done on the way into convolutions, so that its results are not
-/// kept; half of what is kept at first; the least.
-fn points(program: &Program, layout: &CpuLayout) -> Result<Vec<(&'static str, Plan)>, PlanError> {
+/// All values stored; normalisation computed by the convolutions that read it, so that its results are not stored; half of what is kept at first; the least.
+fn points(program: &Program, backend: &dyn Backend) -> Result<Vec<(&'static str, VerifiedPlan)>, PlanError> {
     let given = std::slice::from_ref(program);
-    let kept = plan(given, layout, Options { fold: false, ..Options::default() })?;
-    let planner = Planner::new(given, layout, Options::default())?;
-    let folded = planner.plan(None)?;
-    let persistent = folded.persistent_bytes();
+    let kept = plan(given, backend, Options { inline: false, ..Options::default() })?;
+    let planner = Planner::new(given, backend, Options::default())?;
+    let inlined = planner.plan(None)?;
+    let persistent = inlined.persistent_bytes();
     let half = planner.plan(Some(persistent + (kept.arena_bytes - persistent) / 2))?;
     Ok(vec![
         ("all kept", kept),
-        ("normalised on the way", folded),
+        ("normalised on the way", inlined),
         ("half of all", half),
         ("the least", planner.plan(Some(0))?),
     ])
@@ -98,8 +96,8 @@ fn row(what: &'static str, plan: &Plan, mut seconds: Vec<f64>) -> Point {
         what,
         features_bytes: features,
         over_lower_bound: features as f64 / (plan.lower_bound_bytes - persistent) as f64 - 1.0,
-        recompute_flops_fraction: plan.programs[0].recompute_flops_fraction,
-        predicted_seconds: plan.programs[0].predicted_seconds,
+        recompute_flops_fraction: plan.schedules[0].recompute_flops_fraction,
+        predicted_seconds: plan.schedules[0].predicted_seconds,
         measured_seconds: seconds.first().map(|best| [seconds[seconds.len() / 2], *best]),
     }
 }

@@ -1,13 +1,14 @@
 //! `plimsoll bench kernels`: each pass of a convolution by itself.
 
-use plimsoll_cpu::{CpuEngine, CpuLayout, CpuOptions, fma_peak};
-use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, Load};
-use plimsoll_graph::{DType, GraphError, Kind, Program, Role, Shape, Side, Window};
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
+use plimsoll_graph::{DType, GraphError, Kind, Program, Role, Shape, Window};
 use plimsoll_memory::{Budget, Bytes, System, limits};
-use plimsoll_plan::{Engine, HostSlice, Options, plan};
+use plimsoll_plan::{HostSlice, Options, plan};
 use serde::Serialize;
 
+use super::bench_step::ONLY;
 use crate::args::BenchKernels;
+use crate::backend::{BackendName, multiply_add_peak};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 
@@ -84,48 +85,35 @@ fn layers() -> Vec<Layer> {
 
 /// The passes of a layer, as a program.
 fn program(layer: &Layer, precision: DType) -> Result<Program, GraphError> {
-    let mut program = Program::new("layer", precision);
+    let mut program = Program::new("layer");
     let output = layer.window.output(layer.extent).unwrap_or(layer.extent);
-    let from = if layer.channels < 8 { Side::Image } else { Side::Features };
-    let (x_kind, x_type) = match from {
-        Side::Image => (Kind::Image, DType::F32),
-        Side::Features => (Kind::Features, precision),
-    };
-    let x = program.input("x", Shape::volume(layer.batch, layer.channels, layer.extent), x_kind);
-    let dy = program.input("dy", Shape::volume(layer.batch, layer.features, output), Kind::Features);
+    // An image has few channels, no gradient, and the precision that it was read in.
+    let is_image = layer.channels < 8;
+    let x_type = if is_image { DType::F32 } else { precision };
+    let x = program.input("x", Shape::volume(layer.batch, layer.channels, layer.extent), Kind::Volume);
+    let dy = program.input("dy", Shape::volume(layer.batch, layer.features, output), Kind::Volume);
     program.tensors[x.index()].dtype = x_type;
     program.tensors[dy.index()].dtype = precision;
     let [d, h, w] = layer.window.kernel;
-    let kind = Kind::Weights { sources: vec![layer.channels], from, to: Side::Features };
-    let weights =
-        program.input("weights", Shape(vec![layer.features, layer.channels / layer.groups, d, h, w]), kind);
-    let conv = Conv::new(layer.window, 1, false, Side::Features).grouped(layer.groups);
+    let weights = Shape(vec![layer.features, layer.channels / layer.groups, d, h, w]);
+    let weights = program.input("weights", weights, Kind::Weights);
+    let conv = Conv::new(layer.window, false, precision).grouped(layer.groups);
     let y = program.push(conv, &[x, weights])?[0];
     program.mark_output(y, FORWARD);
-    if from == Side::Features {
+    if !is_image {
         let back = ConvTranspose {
             window: layer.window,
             groups: layer.groups,
-            load: Load::Plain,
             first_channel: 0,
             channels: layer.channels,
             output: layer.extent,
-            to: Side::Features,
             bias: false,
-            accumulate: false,
+            dtype: precision,
         };
         let dx = program.push(back, &[dy, weights])?[0];
         program.mark_output(dx, DATA_GRADIENT);
     }
-    let grad = ConvWeightGrad {
-        window: layer.window,
-        groups: layer.groups,
-        loads: vec![Load::Plain],
-        result_load: Load::Plain,
-        from,
-        to: Side::Features,
-    };
-    let dw = program.push(grad, &[x, dy])?[0];
+    let dw = program.push(ConvWeightGrad { window: layer.window, groups: layer.groups }, &[x, dy])?[0];
     program.mark_output(dw, WEIGHT_GRADIENT);
     Ok(program)
 }
@@ -137,24 +125,27 @@ const WEIGHT_GRADIENT: &str = "weight gradient";
 /// Measures the passes of all layers: the best of some runs, as the peak is.
 pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let threads = args.threads.count();
-    let layout = CpuLayout::new(threads);
+    let backend = BackendName::Cpu.open(threads)?;
     let budget = Budget::new(limits(&System::default(), None).line);
-    let peak = fma_peak(threads)?;
+    let peak = multiply_add_peak(threads)?;
     let mut rows = Vec::new();
     let flat = |layer: &Layer| layer.extent[0] == 1;
     for layer in layers().into_iter().filter(|layer| args.axes.is_none_or(|axes| flat(layer) == (axes == 2)))
     {
         let program = program(&layer, args.precision.into())?;
-        let plan = plan(std::slice::from_ref(&program), &layout, Options::default())?;
+        let plan = plan(std::slice::from_ref(&program), &*backend, Options::default())?;
         let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
-        let mut engine = CpuEngine::new(plan, arena, CpuOptions::new(threads))?;
+        let mut engine = backend.engine(plan, arena)?;
         for id in program.with_role(Role::Input) {
             let count = program.shape(id).count();
             let values: Vec<f32> = (0..count).map(|i| (i as f32 * 0.37).sin()).collect();
-            engine.write(0, id, HostSlice::F32(&values));
+            engine.write(ONLY, id, HostSlice::F32(&values))?;
         }
-        (0..=args.rounds.max(1)).for_each(|_| engine.run(0));
-        for (node, (_, best)) in program.nodes.iter().zip(engine.least_times(0)) {
+        for _ in 0..=args.rounds.max(1) {
+            engine.run(ONLY)?;
+        }
+        for (node, time) in program.nodes.iter().zip(engine.least_times(ONLY)) {
+            let best = time.seconds;
             let name = &program.tensor(node.outputs[0]).name;
             let flops = program.cost(node).flops as f64;
             rows.push(Row {

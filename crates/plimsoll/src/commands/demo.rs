@@ -8,8 +8,8 @@ use plimsoll_data::Dataset;
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Metric;
-use plimsoll_nn::{Family, Optimizer};
-use plimsoll_train::{NetworkSettings, Settings};
+use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
+use plimsoll_train::Settings;
 use serde::Serialize;
 
 use super::{evaluate, inspect, plan, predict, prepare, stop_on_signals, train};
@@ -66,13 +66,13 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
     let run_args = || RunArgs {
         dataset: data.clone(),
         ram: Ram { ram: Some(args.ram) },
-        threads: args.threads,
+        compute: args.compute,
         ..RunArgs::default()
     };
     {
-        let line = prepare::Line::draw(&Ram { ram: Some(args.ram) }, args.threads.count())?;
+        let line = prepare::Line::draw(&Ram { ram: Some(args.ram) }, args.compute.threads.count())?;
         let dataset = Dataset::open(&data)?;
-        let inspection = prepare::inspect(&dataset, None, args.threads.count(), &line.budget, quiet)?;
+        let inspection = prepare::inspect(&dataset, None, args.compute.threads.count(), &line.budget, quiet)?;
         if !quiet {
             inspect::print(&dataset, &inspection);
         }
@@ -114,7 +114,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
         mirror: false,
         overwrite: false,
         ram: Ram { ram: Some(args.ram) },
-        threads: args.threads,
+        compute: args.compute,
     };
     predict::predict_all(&predict_args, stop, quiet)?;
     say("evaluating");
@@ -130,7 +130,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
             classification: Classification::default(),
             output: None,
             ram: Ram { ram: Some(args.ram) },
-            threads: args.threads,
+            threads: args.compute.threads,
         },
         quiet,
     )?;
@@ -172,7 +172,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
 fn settings() -> Settings {
     Settings {
         network: NetworkSettings {
-            family: Some(Family::DynUNet),
+            net: Some(NetworkName::DynUNet),
             features: Some(vec![16, 32, 64, 96]),
             ..NetworkSettings::default()
         },

@@ -1,10 +1,10 @@
 //! `plimsoll doctor`
 
-use plimsoll_cpu::Level;
-use plimsoll_memory::{Limits, System, limits};
+use plimsoll_memory::{Limits, System, host, limits};
 use serde::Serialize;
 
 use crate::args::Ram;
+use crate::backend::instruction_set;
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 
@@ -19,15 +19,11 @@ struct Machine {
 
 /// Describes the machine.
 pub fn run(ram: &Ram, as_json: bool) -> Outcome {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let machine = Machine {
         version: env!("CARGO_PKG_VERSION"),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        processor: cpuinfo
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(':'))
-            .map(|(_, name)| name.trim().to_string()),
-        simd: Level::from_environment().to_string(),
+        processor: host::processor_model(),
+        simd: instruction_set(),
         limits: limits(&System::default(), ram.ram),
     };
     if as_json {

@@ -144,7 +144,7 @@ fn draw_all(summary: &Summary, images: &Path, ending: &str, folder: &Path, budge
     Ok(())
 }
 
-/// Prints scores, for people.
+/// Prints scores as a table.
 pub fn print(summary: &Summary) {
     let asked = summary.metrics();
     let metrics: Vec<Metric> = PRINTED.into_iter().filter(|metric| asked.contains(metric)).collect();

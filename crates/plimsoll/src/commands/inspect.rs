@@ -51,7 +51,7 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     }
 }
 
-/// Prints what was found, for people.
+/// Prints what was found as text.
 pub fn print(dataset: &Dataset, inspection: &Inspection) {
     let labels = dataset.labels.names().iter().skip(1).cloned().collect::<Vec<_>>().join(", ");
     let channels = dataset.channels.iter().map(|channel| channel.name.clone()).collect::<Vec<_>>().join(", ");

@@ -3,6 +3,7 @@
 mod bench;
 mod bench_curve;
 mod bench_kernels;
+mod bench_step;
 mod classification;
 mod demo;
 mod doctor;
@@ -16,10 +17,9 @@ mod train;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_cpu::Level;
-
 use crate::args::{Args, Command};
-use crate::failure::{Failure, Outcome};
+use crate::backend::check_environment;
+use crate::failure::Outcome;
 
 /// Runs the command that was asked for.
 pub fn run(args: &Args) -> Outcome {
@@ -44,16 +44,4 @@ fn stop_on_signals() -> Outcome<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
     Ok(stop)
-}
-
-/// That the instruction set which the environment asks for is one.
-fn check_environment() -> Outcome {
-    let asked = std::env::var(Level::VARIABLE).ok();
-    match asked.filter(|name| Level::from_name(name).is_none()) {
-        None => Ok(()),
-        Some(name) => {
-            let message = format!("{} is `{name}`, which is no instruction set", Level::VARIABLE);
-            Err(Failure::new(message, "avx512, avx2 or portable; the machine's best if it is not set"))
-        }
-    }
 }

@@ -24,7 +24,12 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     if args.pareto {
         let is_set = settings.micro_batch.is_some();
         let index = prepared.inspection.index_bytes();
-        let curve = run_curve(&prepared.planned.config, is_set, prepared.machine, index)?;
+        let curve = run_curve(
+            &prepared.planned.config,
+            is_set,
+            (prepared.machine, &*prepared.planned.backend),
+            index,
+        )?;
         return if as_json { json(&curve) } else { print_curve(&curve, numbers.ram_budget_bytes) };
     }
     if let Some(name) = &args.explain {
@@ -40,24 +45,19 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
     Ok(())
 }
 
-/// Prints a plan, for people.
+/// Prints a plan as a table.
 pub fn print(planned: &PlannedRun) {
     let RunPlan { batch_size, micro_batch, accumulation, precision, parameters, .. } = &planned.numbers;
     let numbers = &planned.numbers;
-    let net = &planned.config.training.net;
     let [d, h, w] = numbers.patch_size;
     println!(
-        "{:?}, {} stages of {:?} features, {:.1} million parameters",
-        net.family,
-        net.features.len(),
-        net.features,
+        "{}, {:.1} million parameters",
+        planned.config.training.net.describe(),
         *parameters as f64 / 1e6
     );
-    let precision = serde_json::to_value(precision).unwrap_or_default();
     println!(
-        "patch {d}×{h}×{w}, batch {batch_size} as {accumulation} × {micro_batch}, features stored as {}, {:.0} GFLOP \
+        "patch {d}×{h}×{w}, batch {batch_size} as {accumulation} × {micro_batch}, features stored as {precision}, {:.0} GFLOP \
          and about {:.2} s per step, {:+.1} % operations for recomputation",
-        precision.as_str().unwrap_or_default(),
         numbers.flops_per_step as f64 / 1e9,
         numbers.predicted_seconds_per_step,
         100.0 * numbers.recompute_flops_fraction
@@ -67,7 +67,7 @@ pub fn print(planned: &PlannedRun) {
         let what = match part.name.as_str() {
             "overhead" => "code, heap, stacks".into(),
             "arena" => format!(
-                "parameters, moments, features, scratch; {} values made again; no placement needs less than {}",
+                "parameters, moments, features, scratch; {} values recomputed; no placement needs less than {}",
                 numbers.recomputed.len(),
                 numbers.arena_lower_bound_bytes
             ),
@@ -89,24 +89,24 @@ pub fn print(planned: &PlannedRun) {
 }
 
 fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
-    let numbers = &planned.numbers;
+    let (numbers, fullest) = (&planned.numbers, planned.programs.fullest());
     let [d, h, w] = numbers.patch_size;
     let title = format!(
         "{}: patch {d}×{h}×{w}, {} at a time; arena {}, lower bound {}, {:+.1} % operations for recomputation",
-        planned.programs[0].name,
+        planned.programs[fullest].name,
         numbers.micro_batch,
         numbers.arena_bytes,
         numbers.arena_lower_bound_bytes,
         100.0 * numbers.recompute_flops_fraction
     );
-    let drawing = draw(&planned.plan, &planned.layout, &title);
+    let drawing = draw(&planned.plan, fullest, &title);
     atomic::write(file, |out| out.write_all(drawing.as_bytes()))
         .map_err(|error| Failure::of_path(file, &error))
 }
 
 fn print_curve(curve: &[RunPoint], line: Bytes) -> Outcome {
     let mut table =
-        Table::new(["line", "arena", "micro-batch", "operations", "predicted step", "values made again", ""]);
+        Table::new(["line", "arena", "micro-batch", "operations", "predicted step", "values recomputed", ""]);
     for point in curve {
         table.row([
             point.ram_bytes.to_string(),
@@ -124,8 +124,9 @@ fn print_curve(curve: &[RunPoint], line: Bytes) -> Outcome {
 }
 
 fn explanations(planned: &PlannedRun, name: &str) -> Outcome<Vec<Explanation>> {
-    let program = &planned.programs[0];
-    let found = explain(program, &planned.plan.programs[0], &planned.layout, name);
+    let fullest = planned.programs.fullest();
+    let program = &planned.programs[fullest];
+    let found = explain(&planned.plan, fullest, name);
     if !found.is_empty() {
         return Ok(found);
     }
@@ -143,27 +144,27 @@ fn print_explanations(explanations: &[Explanation]) -> Outcome {
         let shape: Vec<String> = it.shape.iter().map(usize::to_string).collect();
         println!("{} [{}], {}", it.tensor, shape.join("×"), Bytes::of(it.bytes));
         let held: Vec<String> = it.held.iter().map(|(from, to)| format!("{from}–{to}")).collect();
-        let held = format!("nodes {} of {}", held.join(", "), it.nodes);
-        let made_by = it.made_by.as_deref().unwrap_or("nothing");
+        let held = format!("launches {} of {}", held.join(", "), it.launches);
+        let made_by = it.made_by.join(", ");
         let cost = format!(
-            "to make it once more ({made_by}) takes {:.2} GFLOP, about {:.1} ms",
+            "to recompute it ({made_by}) takes {:.2} GFLOP, about {:.1} ms",
             it.flops as f64 / 1e9,
             it.seconds * 1e3
         );
         let peak = match it.is_held_at_peak {
-            true => format!("it is held at the peak (node {})", it.peak),
+            true => format!("it is held at the peak (launch {})", it.peak),
             false => {
-                format!("it is not held at the peak (node {}), where letting go of it would help", it.peak)
+                format!("it is not held at the peak (launch {}), where freeing it would help", it.peak)
             }
         };
         match it.fate {
             Fate::Persistent => println!("  persistent: parameters and states have their places for good"),
             Fate::Kept => println!("  kept over {held}: {peak}, and the arena fits with it; {cost}"),
-            Fate::Folded => println!(
-                "  folded: it is never stored; whoever reads it normalises what it is made from on the way in"
-            ),
+            Fate::Fused => {
+                println!("  fused: it is never stored as a whole; {made_by} compute what they need of it")
+            }
             Fate::Recomputed => println!("  recomputed: held over {held}, else its place is free; {cost}"),
-            Fate::Unused => println!("  unused: no node of the plan makes or reads it"),
+            Fate::Unused => println!("  unused: no kernel of the plan makes or reads it"),
         }
     }
     Ok(())

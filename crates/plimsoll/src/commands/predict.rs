@@ -59,12 +59,14 @@ pub fn predict_all(args: &Predict, stop: &AtomicBool, quiet: bool) -> Outcome<Re
     let options = PredictOptions {
         overlap: args.overlap,
         mirror: args.mirror,
-        threads: args.threads.count(),
+        threads: args.compute.threads.count(),
         overwrite: args.overwrite,
     };
     let (folds, ending) = (model.weights.len(), dataset.file_ending.clone());
     std::fs::create_dir_all(&args.output).map_err(|error| Failure::of_path(&args.output, &error))?;
-    let mut predictor = Predictor::new(model, options, &budget)?;
+    let backend = args.compute.open()?;
+    let engine = backend.identity();
+    let mut predictor = Predictor::new(model, options, backend, &budget)?;
     let mut predicted = Vec::with_capacity(cases.len());
     for case in &cases {
         let file = args.output.join(format!("{}{ending}", case.id));
@@ -84,5 +86,5 @@ pub fn predict_all(args: &Predict, stop: &AtomicBool, quiet: bool) -> Outcome<Re
             plan,
         });
     }
-    Ok(Report { folds, engine: predictor.describe(), cases: predicted, peak_rss_bytes: resident()?.peak })
+    Ok(Report { folds, engine, cases: predicted, peak_rss_bytes: resident()?.peak })
 }

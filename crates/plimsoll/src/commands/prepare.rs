@@ -121,7 +121,7 @@ pub struct Prepared {
 /// Opens and inspects a data set and plans a run on it. `run` is the folder of the run, if there is to be one; a
 /// configuration there holds unless settings are given that say otherwise.
 pub fn prepare(args: &RunArgs, settings: &Settings, run: Option<&Path>, quiet: bool) -> Outcome<Prepared> {
-    let mut machine = machine(Bytes::ZERO, args.threads, args.loader_threads);
+    let mut machine = machine(Bytes::ZERO, args.compute.threads, args.loader_threads);
     let line = Line::draw(&args.ram, machine.threads + machine.loader_threads)?;
     machine.line = line.limits.line;
     let dataset = Dataset::open(&args.dataset)?;
@@ -155,7 +155,14 @@ pub fn prepare(args: &RunArgs, settings: &Settings, run: Option<&Path>, quiet: b
     };
     let is_set = settings.micro_batch.is_some() || run.is_some_and(|run| run.join(CONFIG_FILE).is_file());
     let index_bytes = inspection.index_bytes();
-    let planned = plan_run_allowing(&allowed, &config, is_set, machine, fingerprint, index_bytes)?;
+    let planned = plan_run_allowing(
+        &allowed,
+        &config,
+        is_set,
+        (machine, &*args.compute.open()?),
+        fingerprint,
+        index_bytes,
+    )?;
     if !quiet && planned.numbers.feasible {
         for change in &planned.numbers.changes {
             eprintln!("warning: changed so that the run fits: {change}");

@@ -54,7 +54,6 @@ pub fn train_fold(args: &Train, settings: &Settings, stop: &AtomicBool, quiet: b
     let job = Job {
         folder: run.join(format!("fold_{}", args.fold)),
         planned: prepared.planned,
-        machine: prepared.machine,
         dataset: prepared.dataset,
         inspection: prepared.inspection,
         fold,

@@ -9,18 +9,20 @@ const ROWS: usize = 64;
 
 /// A volume of which the largest values are taken: of `sign` times it.
 #[derive(Clone, Copy)]
-pub(crate) struct Source {
+pub(crate) struct SignedVolume {
+    /// `[channel][D][H][W]` of the grid.
     pub(crate) x: Ptr<f32>,
     pub(crate) grid: Grid,
-    /// 1, or −1 where the smallest values are looked for.
+    /// 1, or −1 for the smallest values.
     pub(crate) sign: f32,
 }
 
-impl Source {
+impl SignedVolume {
     /// Writes to a row in scratch the largest values over neighbouring rows.
     ///
     /// # Safety
-    /// The volume must be written; `to` must have [`padded`] elements.
+    /// The machine has the instruction set of `S`; the volume is as the field says, and initialised; channel, depth and
+    /// height are of the grid; `to` is valid for writes of [`padded`] floats of its width.
     #[inline(always)]
     pub(super) unsafe fn over_rows<S: Simd>(
         &self,
@@ -29,7 +31,8 @@ impl Source {
         to: Ptr<f32>,
     ) {
         let [depths, heights, width] = self.grid.extent;
-        // SAFETY: rows are the volume's; the rest is passed on to the caller.
+        // SAFETY: `around` yields depths and heights of the grid, and no more than `width − w` floats of a row are read at
+        // `w`. `w` is a multiple of sixteen below the width, so sixteen floats behind the padding are inside of `to`.
         unsafe {
             let sign = S::splat(self.sign);
             for w in (0..width).step_by(LANES) {
@@ -50,10 +53,12 @@ impl Source {
 
 /// The extreme value of the cube around each voxel.
 pub(crate) struct BoxExtremes {
-    pub(crate) source: Source,
+    pub(crate) source: SignedVolume,
+    /// At most [`PAD`].
     pub(crate) radius: usize,
+    /// Like the volume.
     pub(crate) result: Ptr<f32>,
-    /// Per thread a padded row.
+    /// Per thread: a row of [`padded`] floats.
     pub(crate) scratch: Ptr<f32>,
 }
 
@@ -74,7 +79,8 @@ impl Kernel for BoxExtremes {
         let grid = self.source.grid;
         let width = grid.extent[2];
         let Rows { channel, depth, rows } = grid.rows(task, ROWS);
-        // SAFETY: each thread has a row of its own; tasks write disjoint rows.
+        // SAFETY: scratch has a row for `thread`, and rows are the grid's, since `task < tasks`; tasks write disjoint
+        // ones.
         unsafe {
             let row = self.scratch.add(thread * padded(width));
             let sign = S::splat(self.source.sign);
@@ -92,12 +98,14 @@ impl Kernel for BoxExtremes {
 
 /// The extreme value, times the sign, of the square of height and width around each voxel of one channel.
 pub(crate) struct PlaneExtremes {
-    pub(crate) source: Source,
+    pub(crate) source: SignedVolume,
+    /// One of the volume's.
     pub(crate) channel: usize,
+    /// At most [`PAD`].
     pub(crate) radius: usize,
     /// `[D][H][W]`
     pub(crate) result: Ptr<f32>,
-    /// Per thread a padded row.
+    /// Per thread: a row of [`padded`] floats.
     pub(crate) scratch: Ptr<f32>,
 }
 
@@ -111,7 +119,8 @@ impl Kernel for PlaneExtremes {
         let grid = self.source.grid;
         let width = grid.extent[2];
         let Rows { depth, rows, .. } = grid.rows(task, ROWS);
-        // SAFETY: each thread has a row of its own; tasks write disjoint rows.
+        // SAFETY: scratch has a row for `thread`, and rows are the grid's, since `task < tasks`; tasks write disjoint
+        // ones.
         unsafe {
             let row = self.scratch.add(thread * padded(width));
             for height in rows {

@@ -1,9 +1,10 @@
 //! Grey morphology, row by row, sixteen voxels at a time.
 //!
-//! A row that is looked at from the side is copied into scratch first, with [`PAD`] elements around it that lose every
-//! comparison, so that windows need no cases at the border.
+//! A row that is read with offsets along the width is copied into scratch first, with [`PAD`] elements around it that lose
+//! every comparison, so that windows need no cases at the border.
 
 pub(crate) mod cross;
+mod cross_spread;
 pub(crate) mod extreme;
 pub(crate) mod reduce;
 pub(crate) mod skeleton;
@@ -12,7 +13,7 @@ pub(crate) mod spread;
 use crate::kernel::Ptr;
 use crate::simd::{LANES, Simd};
 
-/// Elements before a row in scratch, and at least as many behind it.
+/// Padding before a row in scratch; there is at least as much behind it.
 pub(super) const PAD: usize = LANES;
 
 /// Elements of a row in scratch.
@@ -35,16 +36,12 @@ pub(super) struct Rows {
 }
 
 impl Grid {
-    pub(crate) fn voxels(&self) -> usize {
-        self.extent.iter().product()
-    }
-
     /// The place of a row's first voxel.
     pub(super) fn row(&self, channel: usize, depth: usize, height: usize) -> usize {
         ((channel * self.extent[0] + depth) * self.extent[1] + height) * self.extent[2]
     }
 
-    /// Tasks of at most so many rows of one plane each.
+    /// Tasks of at most `rows` rows of one plane each.
     pub(super) fn row_tasks(&self, rows: usize) -> usize {
         self.channels * self.extent[0] * self.extent[1].div_ceil(rows)
     }
@@ -58,18 +55,18 @@ impl Grid {
     }
 }
 
-/// The places around `at` that are inside.
+/// The places around `at` that are in bounds.
 pub(super) fn around(at: usize, reach: usize, extent: usize) -> std::ops::Range<usize> {
     at.saturating_sub(reach)..extent.min(at + reach + 1)
 }
 
-/// Sets what is around a row in scratch.
+/// Sets the padding around a row in scratch.
 ///
 /// # Safety
-/// The row must have [`padded`] elements.
+/// `row` is valid for writes of [`padded`]`(width)` floats.
 #[inline(always)]
 pub(super) unsafe fn fill_edges(row: Ptr<f32>, width: usize, value: f32) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: `padded(width)` is at least `PAD + width`, and the row is as long, as this function's contract says.
     unsafe {
         std::slice::from_raw_parts_mut(row.0, PAD).fill(value);
         let behind = PAD + width;
@@ -80,10 +77,12 @@ pub(super) unsafe fn fill_edges(row: Ptr<f32>, width: usize, value: f32) {
 /// Copies a row, times `sign`, into scratch, with `edge` around it.
 ///
 /// # Safety
-/// `from` must have `width` elements, `to` [`padded`] ones.
+/// The machine has the instruction set of `S`; `from` is valid for reads of `width` floats, `to` for writes of
+/// [`padded`]`(width)`.
 #[inline(always)]
 pub(super) unsafe fn copy_row<S: Simd>(from: *const f32, width: usize, sign: f32, edge: f32, to: Ptr<f32>) {
-    // SAFETY: passed on to the caller.
+    // SAFETY: no more than `width − w` floats are read at `w < width`; `w` is a multiple of sixteen, so sixteen behind it
+    // and the padding are inside of the row in scratch.
     unsafe {
         for w in (0..width).step_by(LANES) {
             let x = S::load_first(from.add(w), LANES.min(width - w));
@@ -96,10 +95,11 @@ pub(super) unsafe fn copy_row<S: Simd>(from: *const f32, width: usize, sign: f32
 /// The largest of a window of a row in scratch.
 ///
 /// # Safety
-/// The row must have [`padded`] elements, and `reach` be at most [`PAD`].
+/// The machine has the instruction set of `S`; `row` is valid for reads of [`padded`]`(width)` floats, of a width that the
+/// multiple of sixteen `w` is below; `reach` is at most [`PAD`].
 #[inline(always)]
 pub(super) unsafe fn largest_around<S: Simd>(row: Ptr<f32>, w: usize, reach: usize) -> S::V {
-    // SAFETY: passed on to the caller.
+    // SAFETY: there are `PAD` floats before the row and as many behind its last sixteen, and `reach` is not more.
     unsafe {
         let at = row.0.add(PAD + w);
         let mut top = S::load(at);

@@ -1,13 +1,13 @@
 //! Sums over volumes, chunk by chunk, and their gradients.
 
 use crate::kernel::{Kernel, Ptr};
-use crate::kernels::loss::CHUNK;
+use crate::kernels::voxels::CHUNK;
 use crate::simd::{LANES, Simd};
 
 /// Elements that are added up in f32 before they go on in f64.
 const BLOCK: usize = 1024;
 
-/// Chunks of so many elements.
+/// Chunks that `elements` elements are divided into.
 pub(crate) fn chunks(elements: usize) -> usize {
     elements.div_ceil(CHUNK)
 }
@@ -27,20 +27,25 @@ fn sixteens(chunk: usize, elements: usize) -> impl Iterator<Item = (usize, usize
 }
 
 /// The sum of the lanes in f64.
+///
+/// # Safety
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 unsafe fn lanes<S: Simd>(v: S::V) -> f64 {
-    // SAFETY: the caller has the instruction set.
+    // SAFETY: the machine has the instruction set, as this function's contract says.
     unsafe { S::to_array(v) }.iter().map(|x| f64::from(*x)).sum()
 }
 
 /// Σ a b and Σ a of each chunk of each sample.
 pub(crate) struct Overlaps {
+    /// `[sample][element]`
     pub(crate) a: Ptr<f32>,
+    /// Like a.
     pub(crate) b: Ptr<f32>,
     pub(crate) batch: usize,
     /// Elements of a sample.
     pub(crate) elements: usize,
-    /// `[task][2]`
+    /// The result, `[task][2]`.
     pub(crate) partial: Ptr<f64>,
 }
 
@@ -53,7 +58,8 @@ impl Kernel for Overlaps {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (sample, chunk) = (task / chunks(self.elements), task % chunks(self.elements));
         let mut sums = [0.0f64; 2];
-        // SAFETY: elements are the sample's; tasks write disjoint sums.
+        // SAFETY: `task < tasks`, so the sample is below `batch`; blocks end at `elements`. Each task has two sums of its
+        // own.
         unsafe {
             let (a, b) = (self.a.add(sample * self.elements), self.b.add(sample * self.elements));
             for (first, end) in blocks(chunk, self.elements) {
@@ -75,13 +81,14 @@ impl Kernel for Overlaps {
 
 /// u₀ · other + u₁ for each sample, or without u₁.
 pub(crate) struct OverlapSlopes {
+    /// `[sample][element]`
     pub(crate) other: Ptr<f32>,
     /// `[sample][2]`
     pub(crate) upstream: Ptr<f32>,
     pub(crate) by_first: bool,
     pub(crate) batch: usize,
     pub(crate) elements: usize,
-    /// May be in the place of the other operand.
+    /// Like the other operand, which it may alias.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -93,7 +100,8 @@ impl Kernel for OverlapSlopes {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (sample, chunk) = (task / chunks(self.elements), task % chunks(self.elements));
-        // SAFETY: elements are the sample's; tasks write disjoint ones, each after it is read.
+        // SAFETY: `task < tasks`, so the sample is below `batch`; `place + count` is at most `elements`. Tasks write
+        // disjoint elements, each after it is read.
         unsafe {
             let factor = S::splat(*self.upstream.0.add(sample * 2));
             let alone = if self.by_first { *self.upstream.0.add(sample * 2 + 1) } else { 0.0 };
@@ -106,16 +114,17 @@ impl Kernel for OverlapSlopes {
     }
 }
 
-/// Labels of the channels of a volume.
+/// Labels of a volume of some channels. Any label may be stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Labels {
+    /// `[sample][voxel]`
     pub(crate) labels: Ptr<u8>,
     pub(crate) batch: usize,
     pub(crate) channels: usize,
     pub(crate) voxels: usize,
-    /// A label that is not below does not count,
+    /// Labels that are not below this do not count.
     pub(crate) classes: usize,
-    /// nor does this.
+    /// A label that does not count.
     pub(crate) ignore: Option<u8>,
 }
 
@@ -136,10 +145,15 @@ impl Labels {
     }
 
     /// Labels of at most sixteen voxels; those that do not count, and lanes beyond, are `usize::MAX`.
+    ///
+    /// # Safety
+    /// `part` is below [`Labels::parts`], `voxel + count` at most `voxels` and `count` at most sixteen; the labels are as
+    /// the field says, and initialised.
     #[inline(always)]
     unsafe fn load(&self, part: usize, voxel: usize, count: usize) -> [usize; LANES] {
         let mut labels = [u8::MAX; LANES];
-        // SAFETY: voxels are the sample's.
+        // SAFETY: the sample of a part is below `batch`, and has `count` voxels from `voxel` on, as this function's
+        // contract says.
         unsafe {
             let from = self.labels.0.add(part / self.channels * self.voxels + voxel);
             std::ptr::copy_nonoverlapping(from, labels.as_mut_ptr(), count);
@@ -156,9 +170,12 @@ impl Labels {
     }
 
     /// 1 where a voxel counts, else 0.
+    ///
+    /// # Safety
+    /// [`Labels::load`]'s contract.
     #[inline(always)]
     unsafe fn counts(&self, part: usize, voxel: usize, count: usize) -> [f32; LANES] {
-        // SAFETY: passed on to the caller.
+        // SAFETY: this function's contract is that of the call.
         let labels = unsafe { self.load(part, voxel, count) };
         let mut counts = [0.0; LANES];
         for i in 0..LANES {
@@ -171,6 +188,7 @@ impl Labels {
 /// 1 where the label names the channel's class, else 0.
 pub(crate) struct Classes {
     pub(crate) labels: Labels,
+    /// `[part][voxel]`
     pub(crate) result: Ptr<f32>,
 }
 
@@ -184,7 +202,8 @@ impl Kernel for Classes {
         let Labels { channels, voxels, .. } = self.labels;
         let (part, chunk) = self.labels.place(task);
         for (voxel, count) in sixteens(chunk, voxels) {
-            // SAFETY: voxels are the channel's; tasks write disjoint ones.
+            // SAFETY: `task < tasks`, so the part is below `parts`; `voxel + count` is at most `voxels`. Tasks write
+            // disjoint voxels.
             unsafe {
                 let labels = self.labels.load(part, voxel, count);
                 let mut here = [0.0; LANES];
@@ -201,8 +220,9 @@ impl Kernel for Classes {
 /// A volume where the label counts, else 0.
 pub(crate) struct CountedOnly {
     pub(crate) labels: Labels,
+    /// `[part][voxel]`
     pub(crate) x: Ptr<f32>,
-    /// May be in the place of x.
+    /// Like x, which it may alias.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -217,7 +237,8 @@ impl Kernel for CountedOnly {
         let (part, chunk) = self.labels.place(task);
         for (voxel, count) in sixteens(chunk, voxels) {
             let at = part * voxels + voxel;
-            // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
+            // SAFETY: `task < tasks`, so the part is below `parts`; `voxel + count` is at most `voxels`. Tasks write
+            // disjoint voxels, each after it is read.
             unsafe {
                 let counts = S::load(self.labels.counts(part, voxel, count).as_ptr());
                 let x = S::load_first(self.x.0.add(at), count);
@@ -232,15 +253,20 @@ impl Kernel for CountedOnly {
 pub(crate) struct Pair {
     pub(crate) labels: Labels,
     pub(crate) threshold: Option<f32>,
+    /// `[part][voxel]`
     pub(crate) a: Ptr<f32>,
+    /// Like a.
     pub(crate) b: Ptr<f32>,
 }
 
 impl Pair {
     /// τ − a; without a threshold nothing is below it.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`.
     #[inline(always)]
     unsafe fn below<S: Simd>(&self, x: S::V) -> S::V {
-        // SAFETY: the caller has the instruction set.
+        // SAFETY: the machine has the instruction set, as this function's contract says.
         unsafe {
             match self.threshold {
                 Some(threshold) => S::sub(S::splat(threshold), x),
@@ -253,7 +279,7 @@ impl Pair {
 /// Σ |a − b|, Σ relu(τ − a) − relu(τ − b) and the voxels that count, of each chunk.
 pub(crate) struct Differences {
     pub(crate) pair: Pair,
-    /// `[task][3]`
+    /// The result, `[task][3]`.
     pub(crate) partial: Ptr<f64>,
 }
 
@@ -267,7 +293,8 @@ impl Kernel for Differences {
         let pair = &self.pair;
         let (part, chunk) = pair.labels.place(task);
         let mut sums = [0.0f64; 3];
-        // SAFETY: voxels are the channel's; tasks write disjoint sums.
+        // SAFETY: `task < tasks`, so the part is below `parts`; blocks end at `voxels`. Each task has three sums of its
+        // own.
         unsafe {
             let (a, b) = (pair.a.add(part * pair.labels.voxels), pair.b.add(part * pair.labels.voxels));
             for (first, end) in blocks(chunk, pair.labels.voxels) {
@@ -302,7 +329,7 @@ pub(crate) struct DifferenceSlopes {
     pub(crate) upstream: Ptr<f32>,
     /// `[part][2]`
     pub(crate) factors: Ptr<f32>,
-    /// May be in the place of a or b.
+    /// Like a and b, either of which it may alias.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -315,7 +342,8 @@ impl Kernel for DifferenceSlopes {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let pair = &self.pair;
         let (part, chunk) = pair.labels.place(task);
-        // SAFETY: voxels are the channel's; tasks write disjoint ones, each after it is read.
+        // SAFETY: `task < tasks`, so the part is below `parts`; `voxel + count` is at most `voxels`. Tasks write disjoint
+        // voxels, each after it is read.
         unsafe {
             let factor = |which: usize| *self.upstream.0 * *self.factors.0.add(part * 2 + which);
             let (up, down) = (S::splat(factor(0)), S::splat(-factor(0)));

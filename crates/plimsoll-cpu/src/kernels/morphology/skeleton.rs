@@ -1,8 +1,8 @@
-//! A step of a soft skeleton, and its gradient. The dilation is not stored but made row by row.
+//! A step of a soft skeleton, and its gradient. The dilation is not stored but computed row by row.
 
 use plimsoll_graph::ops::Union;
 
-use super::extreme::Source;
+use super::extreme::SignedVolume;
 use super::{Rows, largest_around, padded};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
@@ -10,20 +10,21 @@ use crate::simd::{LANES, Simd};
 /// Rows of a task.
 const ROWS: usize = 64;
 
-/// The operands of a step.
+/// The operands of a step, volumes of one grid.
 #[derive(Clone, Copy)]
-pub(crate) struct Step {
+pub(crate) struct SkeletonTerm {
     pub(crate) union: Union,
+    /// `[channel][D][H][W]`
     pub(crate) x: Ptr<f32>,
     /// The erosion of x, and the grid of all.
-    pub(crate) eroded: Source,
-    /// The skeleton so far.
+    pub(crate) eroded: SignedVolume,
+    /// The skeleton so far, like x.
     pub(crate) skeleton: Option<Ptr<f32>>,
-    /// Per thread a padded row.
+    /// Per thread: a row of [`padded`] floats.
     pub(crate) scratch: Ptr<f32>,
 }
 
-impl Step {
+impl SkeletonTerm {
     /// Floats of scratch per thread.
     pub(crate) fn per_thread(width: usize) -> usize {
         padded(width)
@@ -32,10 +33,12 @@ impl Step {
     /// The skeleton so far, and what the opening removes, below zero where that is nothing.
     ///
     /// # Safety
-    /// The row in scratch must have the dilation along depth and height.
+    /// The machine has the instruction set of `S`; `row` is what [`SkeletonTerm::prepare`] has written for the row at
+    /// `place`, whose voxels from the multiple of sixteen `w` on are at least `count`, at most sixteen.
     #[inline(always)]
     unsafe fn at<S: Simd>(&self, row: Ptr<f32>, place: usize, w: usize, count: usize) -> (S::V, S::V) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the volumes have `count` voxels at `place + w`, and the row in scratch is padded, as this function's
+        // contract says.
         unsafe {
             let x = S::load_first(self.x.0.add(place + w), count);
             let removed = S::sub(x, largest_around::<S>(row, w, 1));
@@ -48,9 +51,12 @@ impl Step {
     }
 
     /// What is added to the skeleton if it is above zero.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`.
     #[inline(always)]
     unsafe fn growth<S: Simd>(&self, skeleton: S::V, removed: S::V) -> S::V {
-        // SAFETY: passed on to the caller.
+        // SAFETY: the machine has the instruction set, as this function's contract says.
         unsafe {
             match self.union {
                 Union::Probabilistic => S::sub(removed, S::mul(skeleton, removed)),
@@ -62,10 +68,10 @@ impl Step {
     /// Writes the dilation along depth and height to the row in scratch; returns the row's place.
     ///
     /// # Safety
-    /// As for the task.
+    /// [`SignedVolume::over_rows`]'s contract for the erosion, `at` and `row`.
     #[inline(always)]
     unsafe fn prepare<S: Simd>(&self, at: (usize, usize, usize), row: Ptr<f32>) -> usize {
-        // SAFETY: passed on to the caller.
+        // SAFETY: this function's contract is that of the call.
         unsafe { self.eroded.over_rows::<S>(at, (1, 1), row) };
         self.eroded.grid.row(at.0, at.1, at.2)
     }
@@ -73,30 +79,31 @@ impl Step {
 
 /// The step.
 pub(crate) struct SkeletonSteps {
-    pub(crate) step: Step,
-    /// May be in the place of x or of the skeleton so far.
+    pub(crate) term: SkeletonTerm,
+    /// Like x; it may alias x or the skeleton so far.
     pub(crate) result: Ptr<f32>,
 }
 
 impl Kernel for SkeletonSteps {
     fn tasks(&self) -> usize {
-        self.step.eroded.grid.row_tasks(ROWS)
+        self.term.eroded.grid.row_tasks(ROWS)
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
-        let grid = self.step.eroded.grid;
+        let grid = self.term.eroded.grid;
         let width = grid.extent[2];
         let Rows { channel, depth, rows } = grid.rows(task, ROWS);
-        // SAFETY: each thread has a row of its own; tasks write disjoint rows, each element after it is read.
+        // SAFETY: scratch has a row for `thread`, and rows are the grid's, since `task < tasks`. Tasks write disjoint
+        // rows, each element after it is read.
         unsafe {
-            let row = self.step.scratch.add(thread * padded(width));
+            let row = self.term.scratch.add(thread * padded(width));
             for height in rows {
-                let place = self.step.prepare::<S>((channel, depth, height), row);
+                let place = self.term.prepare::<S>((channel, depth, height), row);
                 for w in (0..width).step_by(LANES) {
                     let count = LANES.min(width - w);
-                    let (skeleton, removed) = self.step.at::<S>(row, place, w, count);
-                    let growth = self.step.growth::<S>(skeleton, S::max(removed, S::zero()));
+                    let (skeleton, removed) = self.term.at::<S>(row, place, w, count);
+                    let growth = self.term.growth::<S>(skeleton, S::max(removed, S::zero()));
                     let grown = S::add(skeleton, S::max(growth, S::zero()));
                     S::store_first(self.result.0.add(place + w), grown, count);
                 }
@@ -107,36 +114,38 @@ impl Kernel for SkeletonSteps {
 
 /// The gradients of x and of the skeleton so far.
 pub(crate) struct SkeletonSlopes {
-    pub(crate) step: Step,
+    pub(crate) term: SkeletonTerm,
+    /// Like x.
     pub(crate) upstream: Ptr<f32>,
-    /// May be in the place of the upstream gradient, x or the skeleton.
+    /// Like x; each result may alias the upstream gradient, x or the skeleton.
     pub(crate) by_x: Ptr<f32>,
     pub(crate) by_skeleton: Option<Ptr<f32>>,
 }
 
 impl Kernel for SkeletonSlopes {
     fn tasks(&self) -> usize {
-        self.step.eroded.grid.row_tasks(ROWS)
+        self.term.eroded.grid.row_tasks(ROWS)
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
-        let grid = self.step.eroded.grid;
+        let grid = self.term.eroded.grid;
         let width = grid.extent[2];
         let Rows { channel, depth, rows } = grid.rows(task, ROWS);
-        // SAFETY: as for the step; of each sixteen elements all operands are read before a result is written.
+        // SAFETY: scratch has a row for `thread`, and rows are the grid's, since `task < tasks`. Tasks write disjoint
+        // rows; of each sixteen elements all operands are read before a result is written.
         unsafe {
-            let row = self.step.scratch.add(thread * padded(width));
+            let row = self.term.scratch.add(thread * padded(width));
             let (zero, one) = (S::zero(), S::splat(1.0));
             for height in rows {
-                let place = self.step.prepare::<S>((channel, depth, height), row);
+                let place = self.term.prepare::<S>((channel, depth, height), row);
                 for w in (0..width).step_by(LANES) {
                     let count = LANES.min(width - w);
-                    let (skeleton, difference) = self.step.at::<S>(row, place, w, count);
+                    let (skeleton, difference) = self.term.at::<S>(row, place, w, count);
                     let g = S::load_first(self.upstream.0.add(place + w), count);
                     let removed = S::max(difference, zero);
-                    let growth = self.step.growth::<S>(skeleton, removed);
-                    let (by_removed, by_skeleton) = match self.step.union {
+                    let growth = self.term.growth::<S>(skeleton, removed);
+                    let (by_removed, by_skeleton) = match self.term.union {
                         Union::Probabilistic => (S::sub(one, skeleton), S::sub(one, removed)),
                         Union::Maximum => (one, zero),
                     };

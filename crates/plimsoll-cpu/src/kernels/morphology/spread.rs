@@ -1,10 +1,10 @@
 //! The gradient of box extremes.
 //!
-//! The largest value of a cube is that along depth of those along height of those along width, and of equals the first along
-//! each axis is the first of the cube. So gradients go back axis by axis: a voxel claims those of all windows along the axis
-//! that it is the first largest of. Nothing is scattered, and the order of sums does not depend on threads.
+//! The largest value of a cube is that along depth of those along height of those along width, and of equals the first
+//! along each axis is the first of the cube. So gradients go back axis by axis: a voxel claims those of all windows along
+//! the axis that it is the first largest of. Nothing is scattered, and the order of sums does not depend on threads.
 
-use super::extreme::Source;
+use super::extreme::SignedVolume;
 use super::{Grid, PAD, Rows, copy_row, fill_edges, largest_around, padded};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
@@ -15,26 +15,30 @@ const ROWS: usize = 16;
 /// The gradient of the box extremes of one channel.
 #[derive(Clone, Copy)]
 pub(crate) struct Spread {
-    pub(crate) source: Source,
+    pub(crate) source: SignedVolume,
+    /// One of the source's.
     pub(crate) channel: usize,
+    /// 1 or 2.
     pub(crate) radius: usize,
-    /// Of the channel, as [`PlaneExtremes`](super::extreme::PlaneExtremes) makes them.
+    /// `[D][H][W]` of the channel, as [`PlaneExtremes`](super::extreme::PlaneExtremes) writes them.
     pub(crate) planes: Ptr<f32>,
+    /// Like the source, `[channel][D][H][W]`.
     pub(crate) upstream: Ptr<f32>,
     pub(crate) factor: f32,
-    /// What is added to; may be in the result's place.
+    /// What is added to, like the source; the result may alias it.
     pub(crate) known: Option<Ptr<f32>>,
+    /// Like the source.
     pub(crate) result: Ptr<f32>,
-    /// Per thread the rows of [`Buffers`].
+    /// Per thread: [`Spread::per_thread`] floats, which are the rows of [`Buffers`].
     pub(crate) scratch: Ptr<f32>,
 }
 
-/// Rows in scratch.
+/// Rows in scratch, each of [`padded`] floats.
 #[derive(Clone, Copy)]
 struct Buffers {
-    /// Nothing that is larger.
+    /// −∞, which stands for values out of bounds.
     none: Ptr<f32>,
-    /// No gradient.
+    /// Zero, which stands for gradients out of bounds.
     zero: Ptr<f32>,
     x: Ptr<f32>,
     /// The gradient of the largest along width, of one row.
@@ -51,13 +55,15 @@ impl Spread {
         (4 + 2 * ROWS + 6 * radius) * padded(width)
     }
 
+    /// The thread's rows.
+    ///
     /// # Safety
-    /// The scratch must be as large as was declared.
+    /// Scratch has a part for `thread`.
     #[inline(always)]
     unsafe fn buffers(&self, thread: usize) -> Buffers {
         let width = self.source.grid.extent[2];
         let row = padded(width);
-        // SAFETY: the scratch of a thread has as many rows.
+        // SAFETY: `per_thread` is 4 + (ROWS + 4 · radius) + (ROWS + 2 · radius) rows, in the order of the fields.
         unsafe {
             let first = self.scratch.add(thread * Spread::per_thread(width, self.radius));
             Buffers {
@@ -71,14 +77,19 @@ impl Spread {
         }
     }
 
+    /// A task for the radius `R`.
+    ///
+    /// # Safety
+    /// [`Kernel::task`]'s contract for this kernel, whose radius is `R`, at most 2.
     #[inline(always)]
     unsafe fn work<S: Simd, const R: usize>(&self, task: usize, thread: usize) {
         let grid = self.source.grid;
         let [depths, heights, width] = grid.extent;
         let Rows { depth, rows, .. } = grid.rows(task, ROWS);
         let row = padded(width);
-        // SAFETY: rows outside are not read but replaced by rows in scratch, of which each thread has its own; tasks write
-        // disjoint rows of the result.
+        // SAFETY: scratch has a part for `thread`; of `largest` and `by_height` the task takes as many rows as it has of
+        // its own, at most `ROWS`, and 4 R or 2 R more. Rows of volumes are below `heights`: those out of bounds are
+        // replaced by rows in scratch. Tasks write disjoint rows of the result.
         unsafe {
             let buffers = self.buffers(thread);
             std::slice::from_raw_parts_mut(buffers.none.0, row).fill(f32::NEG_INFINITY);
@@ -120,8 +131,11 @@ impl Spread {
         }
     }
 
+    /// Writes to a row in scratch what the voxels of a row claim along the depth.
+    ///
     /// # Safety
-    /// As for the task.
+    /// [`Kernel::task`]'s contract for this kernel, whose radius is `R`; depth and height are of the grid, `buffers` are
+    /// this thread's, with `none` and `zero` initialised, and `to` is valid for writes of [`padded`] floats.
     #[inline(always)]
     unsafe fn along_depth<S: Simd, const R: usize>(
         &self,
@@ -133,7 +147,8 @@ impl Spread {
         let grid = self.source.grid;
         let width = grid.extent[2];
         let (mut largest, mut upstream) = ([buffers.none.0; 9], [buffers.zero.0; 5]);
-        // SAFETY: rows inside of the volume are as long as the width, those in scratch longer.
+        // SAFETY: rows of volumes are below `depths`, and no more than `width − w` floats of them are read at `w`; those in
+        // scratch are longer than that.
         unsafe {
             for t in 0..=4 * R {
                 if let Some(d) = (depth + t).checked_sub(2 * R).filter(|d| *d < depths) {
@@ -159,8 +174,11 @@ impl Spread {
         }
     }
 
+    /// Writes a row of the result: what its voxels claim along the width of `by_width`.
+    ///
     /// # Safety
-    /// As for the task.
+    /// [`Kernel::task`]'s contract for this kernel, whose radius is `R`; depth and height are of the grid and of the
+    /// task, and `buffers` are this thread's, with `by_width` initialised.
     #[inline(always)]
     unsafe fn along_width<S: Simd, const R: usize>(
         &self,
@@ -170,7 +188,8 @@ impl Spread {
         let grid = self.source.grid;
         let width = grid.extent[2];
         let place = grid.row(self.channel, depth, height);
-        // SAFETY: there are more elements around a row in scratch than a window reaches out.
+        // SAFETY: a row in scratch has `PAD` floats on either side, and a window reaches 2 R at most; no more than `width −
+        // w` floats of a row of a volume are touched at `w`.
         unsafe {
             let from = self.source.x.0.add(place);
             copy_row::<S>(from, width, self.source.sign, f32::NEG_INFINITY, buffers.x);
@@ -193,14 +212,17 @@ impl Spread {
     }
 }
 
-/// The sum of the gradients `g` of the windows around the places −R..=R of which the place in the middle is the first largest.
-/// `a` are the values at −2R..=2R.
+/// The sum of the gradients `g` of the windows around the places −R..=R of which the place in the middle is the first
+/// largest. `a` are the values at −2R..=2R.
+///
+/// # Safety
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 unsafe fn claim<S: Simd, const R: usize>(a: &[S::V; 9], g: &[S::V; 5]) -> S::V {
-    // SAFETY: the caller has the instruction set.
+    // SAFETY: the machine has the instruction set, as this function's contract says; indices are checked.
     unsafe {
         let here = a[2 * R];
-        // The largest of so many before.
+        // `before[n]` is the largest of the n voxels before.
         let mut before = [S::splat(f32::NEG_INFINITY); 5];
         for n in 1..=2 * R {
             before[n] = S::max(before[n - 1], a[2 * R - n]);
@@ -225,11 +247,12 @@ impl Kernel for Spread {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
-        // SAFETY: passed on to the caller.
+        // SAFETY: this function's contract is that of `work`, which has the kernel's radius.
         unsafe {
             match self.radius {
                 1 => self.work::<S, 1>(task, thread),
-                _ => self.work::<S, 2>(task, thread),
+                2 => self.work::<S, 2>(task, thread),
+                radius => unreachable!("no windows of radius {radius}"),
             }
         }
     }

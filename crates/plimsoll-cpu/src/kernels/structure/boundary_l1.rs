@@ -1,6 +1,8 @@
 //! The difference of two soft boundaries, and its gradient.
 
-use super::super::loss::Voxels;
+use plimsoll_graph::Shape;
+
+use super::super::voxels::Voxels;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::Simd;
 
@@ -11,7 +13,9 @@ const NEIGHBOURS: usize = 7;
 #[derive(Clone, Copy)]
 pub(crate) struct Boundaries {
     pub(crate) voxels: Voxels,
+    /// `[sample][class − 1][voxel]`
     pub(crate) probabilities: Ptr<f32>,
+    /// Of a sample: its product is the number of voxels.
     pub(crate) extent: [usize; 3],
 }
 
@@ -50,8 +54,8 @@ impl Boundaries {
         (channel / foreground, 1 + channel % foreground, task % self.extent[0])
     }
 
-    /// The neighbours of a voxel, in the order in which the least is looked for: itself, then as they lie in memory. Where
-    /// there is none, the voxel itself.
+    /// The neighbours of a voxel, in the order in which the least is searched: itself, then in memory order. Out of bounds
+    /// it is the voxel itself.
     #[inline(always)]
     fn around(&self, [z, y, x]: [usize; 3]) -> [usize; NEIGHBOURS] {
         let [depth, height, width] = self.extent;
@@ -77,7 +81,7 @@ impl Boundaries {
     /// Calls `visit(voxel, whether it counts, least neighbour, b(p) − b(t))` for each voxel of a plane.
     ///
     /// # Safety
-    /// Probabilities and labels must be written.
+    /// `task < self.tasks()`; probabilities and labels are as the fields say, and initialised.
     #[inline(always)]
     unsafe fn for_each(&self, task: usize, mut visit: impl FnMut(usize, bool, usize, f32)) {
         let (sample, class, z) = self.of(task);
@@ -86,7 +90,8 @@ impl Boundaries {
         for y in 0..self.extent[1] {
             for x in 0..self.extent[2] {
                 let around = self.around([z, y, x]);
-                // SAFETY: all are voxels of the sample.
+                // SAFETY: the sample and the class are below theirs, since `task < tasks`, and `around` yields voxels of
+                // the extent.
                 let (p, label) = unsafe {
                     let labels = self.voxels.labels.0.add(sample * voxels);
                     let p = self.probabilities.0.add(channel);
@@ -113,14 +118,14 @@ impl Boundaries {
 /// The sum of each plane of each class, and how many voxels count.
 pub(crate) struct BoundarySums {
     pub(crate) boundaries: Boundaries,
-    /// `[task][2]`
+    /// The result, `[task][2]`.
     pub(crate) partial: Ptr<f64>,
 }
 
 impl Boundaries {
-    /// Numbers that [`BoundarySums`] writes.
-    pub(crate) fn partials(&self) -> usize {
-        2 * self.tasks()
+    /// Numbers that [`BoundarySums`] writes for probabilities of a shape.
+    pub(crate) fn partials(shape: &Shape) -> usize {
+        2 * shape.batch() * shape.channels() * shape.dim(2)
     }
 }
 
@@ -133,7 +138,7 @@ impl Kernel for BoundarySums {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (mut sum, mut voxels) = (0.0f64, 0.0f64);
         let first = self.boundaries.of(task).1 == 1;
-        // SAFETY: tasks write disjoint sums.
+        // SAFETY: labels and probabilities are as the kernel's contract says, and each of `tasks` has two sums of its own.
         unsafe {
             self.boundaries.for_each(task, |_, counts, _, difference| {
                 if counts {
@@ -151,7 +156,7 @@ impl Kernel for BoundarySums {
 /// Which way each voxel's difference goes, and through which neighbour.
 pub(crate) struct BoundaryCodes {
     pub(crate) boundaries: Boundaries,
-    /// Like the probabilities.
+    /// The result, like the probabilities.
     pub(crate) codes: Ptr<u8>,
 }
 
@@ -163,7 +168,8 @@ impl Kernel for BoundaryCodes {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let channel = task / self.boundaries.extent[0] * self.boundaries.voxels.voxels;
-        // SAFETY: tasks write disjoint planes.
+        // SAFETY: labels and probabilities are as the kernel's contract says; `at` is a voxel of the task's plane, and
+        // tasks write disjoint planes.
         unsafe {
             self.boundaries.for_each(task, |at, counts, least, difference| {
                 *self.codes.0.add(channel + at) = if counts { code(least, difference) } else { 0 };
@@ -175,9 +181,11 @@ impl Kernel for BoundaryCodes {
 /// The gradient of the probabilities: of each voxel, its own slope and those of which it is the least neighbour.
 pub(crate) struct BoundaryGrad {
     pub(crate) boundaries: Boundaries,
+    /// Of [`BoundaryCodes`], like the probabilities.
     pub(crate) codes: Ptr<u8>,
     /// `[1]`: the factor of all slopes.
     pub(crate) factor: Ptr<f32>,
+    /// Like the probabilities, which are not read and which it may alias.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -196,7 +204,8 @@ impl Kernel for BoundaryGrad {
             for x in 0..width {
                 let around = self.boundaries.around([z, y, x]);
                 let mut slope = 0.0;
-                // SAFETY: all are voxels of the sample and class; tasks write disjoint planes.
+                // SAFETY: `around` yields voxels of the extent, and the channel and the sample are below theirs, since
+                // `task < tasks`; tasks write disjoint planes.
                 unsafe {
                     let own = *self.codes.0.add(channel + around[0]);
                     if neighbour(own) != 0 {

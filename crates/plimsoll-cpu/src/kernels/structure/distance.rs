@@ -2,20 +2,23 @@
 
 use plimsoll_morphology::{Distance, EdtOptions, edt, scratch_bytes};
 
-use super::super::loss::Voxels;
+use super::super::voxels::Voxels;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::Simd;
 
 /// Distances to the predicted mask of each class of each sample. The logits of `voxels` are not read.
 pub(crate) struct Distances {
     pub(crate) voxels: Voxels,
+    /// `[sample][class − 1][voxel]`
     pub(crate) probabilities: Ptr<f32>,
+    /// Of a sample: its product is the number of voxels.
     pub(crate) extent: [usize; 3],
     pub(crate) spacing: [f64; 3],
     pub(crate) signed: bool,
-    /// For each of [`Distances::at_once`] tasks, [`Distances::per_task`].
+    /// [`Distances::per_task`] bytes for each of [`Distances::at_once`] tasks.
     pub(crate) scratch: Ptr<u8>,
     pub(crate) threads: usize,
+    /// Like the probabilities.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -47,7 +50,9 @@ impl Kernel for Distances {
         let size = Self::per_task(self.extent, self.signed);
         // With as many threads as tasks, or more, each task has scratch of its own; else each thread has.
         let place = if self.tasks() <= self.threads { task } else { thread };
-        // SAFETY: no two tasks that run at a time have the same scratch; a task writes the distances of its class and sample.
+        // SAFETY: `place` is below `at_once`, whether it is a task or a thread, and no two tasks that run at a time have
+        // the same. `task` is a class of a sample, whose voxels and whose sample's labels are read and whose distances are
+        // written.
         let (scratch, p, labels, result) = unsafe {
             (
                 std::slice::from_raw_parts_mut(self.scratch.0.add(place * size), size),

@@ -2,20 +2,22 @@
 
 use plimsoll_graph::ops::{DistanceTerm, SurfaceForm};
 
-use super::super::loss::{Group, Voxels};
+use super::super::voxels::{Group, Voxels};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
 
-type Lanes = [f32; LANES];
+type LaneArray = [f32; LANES];
 
 /// Probabilities, labels and distances. The logits of `voxels` are not read.
 #[derive(Clone, Copy)]
 pub(crate) struct Field {
     pub(crate) voxels: Voxels,
     pub(crate) term: DistanceTerm,
+    /// `[sample][class − 1][voxel]`
     pub(crate) probabilities: Ptr<f32>,
+    /// Of the same shape.
     pub(crate) target: Ptr<f32>,
-    /// The target's where the term has no use for distances to the prediction.
+    /// Of the same shape; the target's where the term has no use for distances to the prediction.
     pub(crate) predicted: Ptr<f32>,
 }
 
@@ -39,19 +41,20 @@ impl Field {
     /// Calls `visit(place, p, t, Dₜ, Dₚ)` for each foreground class.
     ///
     /// # Safety
-    /// All volumes must be written.
+    /// `task < self.voxels.tasks()`; the three volumes are as the fields say, and initialised.
     #[inline(always)]
     unsafe fn classes(
         &self,
         task: usize,
         group: &Group,
-        mut visit: impl FnMut(usize, &Lanes, &Lanes, &Lanes, &Lanes),
+        mut visit: impl FnMut(usize, &LaneArray, &LaneArray, &LaneArray, &LaneArray),
     ) {
         for class in 1..self.voxels.classes {
             let place = self.place(task, class, group);
             let read = |from: Ptr<f32>| {
                 let mut lanes = [0.0; LANES];
-                // SAFETY: the group has `count` voxels of the class.
+                // SAFETY: the sample and the class are below theirs, and a group has `count` voxels of them, at most
+                // sixteen.
                 unsafe { std::ptr::copy_nonoverlapping(from.0.add(place), lanes.as_mut_ptr(), group.count) };
                 lanes
             };
@@ -111,7 +114,7 @@ impl Kernel for FieldSums {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let mut sums = [0.0f64; LANES];
         let mut voxels = 0.0;
-        // SAFETY: tasks write disjoint sums.
+        // SAFETY: labels and volumes are as the kernel's contract says, and each of `tasks` has two sums of its own.
         unsafe {
             self.field.voxels.for_each_group(task, |group| {
                 voxels += f64::from(group.counts.iter().sum::<f32>());
@@ -133,6 +136,7 @@ pub(crate) struct FieldGrad {
     pub(crate) field: Field,
     /// `[1]`: the factor of all slopes.
     pub(crate) factor: Ptr<f32>,
+    /// `[sample][class − 1][voxel]`, which may alias one of the volumes.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -143,7 +147,8 @@ impl Kernel for FieldGrad {
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
-        // SAFETY: tasks write disjoint voxels, each after it is read.
+        // SAFETY: labels and volumes are as the kernel's contract says; a group has `count` voxels of the class at `place`.
+        // Tasks write disjoint voxels, each after it is read.
         unsafe {
             let factor = *self.factor.0;
             self.field.voxels.for_each_group(task, |group| {

@@ -1,13 +1,15 @@
 //! Means over blocks of voxels, and their gradient.
 
-use plimsoll_graph::ops::MeanPool;
+use plimsoll_graph::ops::MeanPool as MeanPoolOp;
 
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::Simd;
 
 /// Means of the blocks of a fine volume in a coarse one, or, backwards, shares of a coarse one in a fine one.
-pub(crate) struct Blocks {
+pub(crate) struct MeanPool {
+    /// `[channel][voxel]` of the fine volume; backwards, of the coarse one.
     pub(crate) source: Ptr<f32>,
+    /// `[channel][voxel]` of the other.
     pub(crate) result: Ptr<f32>,
     /// Channels of all samples.
     pub(crate) channels: usize,
@@ -17,7 +19,7 @@ pub(crate) struct Blocks {
     pub(crate) backwards: bool,
 }
 
-impl Kernel for Blocks {
+impl Kernel for MeanPool {
     fn tasks(&self) -> usize {
         self.channels * self.coarse[0]
     }
@@ -26,7 +28,7 @@ impl Kernel for Blocks {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let (channel, d) = (task / self.coarse[0], task % self.coarse[0]);
         let range = |axis: usize, block: usize| {
-            let start = |block: usize| MeanPool::start(block, self.coarse[axis], self.fine[axis]);
+            let start = |block: usize| MeanPoolOp::start(block, self.coarse[axis], self.fine[axis]);
             start(block)..start(block + 1)
         };
         let voxels = |extent: [usize; 3]| extent.iter().product::<usize>();
@@ -43,8 +45,8 @@ impl Kernel for Blocks {
                     for y in heights.clone() {
                         let row = fine + (z * self.fine[1] + y) * self.fine[2];
                         for x in widths.clone() {
-                            // SAFETY: all places are within their volumes; a voxel is in one block, and a block in one
-                            // task.
+                            // SAFETY: blocks are below the coarse extent, and their ranges end at the fine one; a voxel is
+                            // in one block, and a block in one task.
                             unsafe {
                                 if self.backwards {
                                     *self.result.0.add(row + x) = share * *self.source.0.add(block);
@@ -56,7 +58,7 @@ impl Kernel for Blocks {
                     }
                 }
                 if !self.backwards {
-                    // SAFETY: as above.
+                    // SAFETY: the block is below the coarse extent, and in no other task.
                     unsafe { *self.result.0.add(block) = share * sum };
                 }
             }

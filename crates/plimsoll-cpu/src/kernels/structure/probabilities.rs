@@ -1,16 +1,16 @@
 //! The softmax without the background, and its gradient, sixteen voxels at a time.
 
-use super::super::loss::Voxels;
 use super::super::voxel_loss::complements;
+use super::super::voxels::Voxels;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
 
 /// The softmax of logits; their labels are not read.
 pub(crate) struct Foreground {
     pub(crate) voxels: Voxels,
-    /// Per thread `[class][16]`.
+    /// Per thread: `[class][16]`.
     pub(crate) scratch: Ptr<f32>,
-    /// `[N][C−1][voxels]`
+    /// `[sample][class − 1][voxel]`
     pub(crate) result: Ptr<f32>,
 }
 
@@ -22,7 +22,8 @@ impl Kernel for Foreground {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let Voxels { classes, voxels, .. } = self.voxels;
-        // SAFETY: each thread has scratch of its own; tasks write disjoint voxels.
+        // SAFETY: scratch has a part for `thread`, and the sample is below `batch`, since `task < tasks`. A group has
+        // `count` voxels of the sample, and each task writes its own.
         unsafe {
             let p = self.scratch.0.add(thread * classes * LANES);
             let sample = self.result.0.add(self.voxels.sample(task) * (classes - 1) * voxels);
@@ -40,10 +41,11 @@ impl Kernel for Foreground {
 /// The gradient of the logits, from that of the probabilities.
 pub(crate) struct ForegroundGrad {
     pub(crate) voxels: Voxels,
-    /// The gradient of the probabilities.
+    /// The gradient of the probabilities, `[sample][class − 1][voxel]`.
     pub(crate) upstream: Ptr<f32>,
-    /// Per thread: see [`ForegroundGrad::per_thread`].
+    /// Per thread: [`ForegroundGrad::per_thread`] floats.
     pub(crate) scratch: Ptr<f32>,
+    /// Like the logits, which it may alias.
     pub(crate) result: Ptr<f32>,
 }
 
@@ -63,8 +65,9 @@ impl Kernel for ForegroundGrad {
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let Voxels { classes, voxels, .. } = self.voxels;
         let size = classes * LANES;
-        // SAFETY: each thread has scratch of its own. Tasks write disjoint voxels; where the result takes the place of the
-        // logits, all classes of a group are read before the first is written.
+        // SAFETY: scratch has a part for `thread`, `[3][class][16]`; classes are below `classes`, and the sample below
+        // `batch`, since `task < tasks`. Tasks write disjoint voxels; where the result aliases the logits, all classes of a
+        // group are read before the first is written.
         unsafe {
             let p = self.scratch.0.add(thread * Self::per_thread(classes));
             let rest = p.add(size);

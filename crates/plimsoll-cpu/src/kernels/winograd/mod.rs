@@ -1,15 +1,19 @@
 //! Convolutions whose kernel is three wide, with half the multiplications: Winograd's F(4, 3) along the width.
 //!
-//! Four neighbouring results y of a row read six inputs d and three weights g. Instead of 4 · 3 products there are six,
-//! y = Aᵀ [(G g) ⊙ (Bᵀ d)] (Winograd, *Arithmetic Complexity of Computations*, 1980; Lavin and Gray, *Fast Algorithms for
-//! Convolutional Neural Networks*, 2016). All sums over channels, planes and rows of the kernel are taken of products, so
-//! transforms are a small part of the work. Transposing the formula gives the weight gradient, dg = Gᵀ [(A dy) ⊙ (Bᵀ d)].
+//! Four neighbouring results y of a row read six inputs d and three weights g. Instead of 4 · 3 = 12 products there are
+//! six, y = Aᵀ [(G g) ⊙ (Bᵀ d)] (Winograd, *Arithmetic Complexity of Computations*, 1980; Lavin and Gray, *Fast Algorithms
+//! for Convolutional Neural Networks*, 2016). All sums over channels, planes and rows of the kernel are taken of products,
+//! so transforms are a small part of the work. Transposing the formula gives the weight gradient, dg = Gᵀ [(A dy) ⊙ (Bᵀ
+//! d)].
 //!
-//! The six products stand for the values of polynomials at the points 0, ±¾, ±3/2 and ∞, [`POINTS`] in this order. The usual
-//! 0, ±1, ±2 round three times as much: these two are nearer to one, and all their powers are exact.
+//! The six products stand for the values of polynomials at the points 0, ±¾, ±3/2 and ∞, [`POINTS`] in this order. The
+//! usual 0, ±1, ±2 have about one and a half times the rounding error: powers of ¾ and 3/2 are nearer to one, and exact
+//! too.
 
 pub(crate) mod conv;
+mod grad_run;
 mod patch;
+mod product;
 mod transform;
 pub(crate) mod weight_grad;
 
@@ -33,8 +37,8 @@ pub(crate) fn products(width: usize) -> f64 {
     (POINTS * width.div_ceil(RESULTS)) as f64 / (WIDTH * width) as f64
 }
 
-/// Whether a convolution between features, or its transpose, to a result of this width can be computed in this way and takes
-/// at most three quarters of the products, which measured is where it begins to pay.
+/// Whether a convolution between features, or its transpose, to a result of this width can be computed in this way and
+/// takes at most three quarters of the products, which measured is where it begins to pay.
 pub(crate) fn pays(window: &Window, width: usize) -> bool {
     window.stride == [1; 3]
         && window.kernel[2] == WIDTH
@@ -47,12 +51,12 @@ pub(crate) fn pays_for_weights(window: &Window, height: usize, width: usize) -> 
     pays(window, width) && height * width.div_ceil(RESULTS) >= PLANE_TILES
 }
 
-/// Three taps beside each other.
+/// Three neighbouring taps along the width.
 #[derive(Clone, Copy, Debug)]
 struct RowTap {
     /// Places in the kernel, from the first column that is read to the last.
     index: [usize; WIDTH],
-    /// Where the row is, against the position's: along depth and height.
+    /// Where the row is, relative to the position's: along depth and height.
     shift: [isize; 2],
 }
 

@@ -1,9 +1,9 @@
 //! The part of a source that some tiles read, transformed: `[point][plane][row][tile][16]` for each block.
 //!
-//! Tiles have no borders along the width any more, so the tiles of a plane stand one behind the other, and a tap is the same
+//! Transformed tiles share no columns, so the tiles of a plane are contiguous, and a tap is the same
 //! offset for all of them.
 
-use super::transform::Spread;
+use super::transform::TileTransform;
 use super::{POINTS, RESULTS};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::patch::{PatchShape, Source};
@@ -68,7 +68,7 @@ impl TilePatch {
         self.row.row()
     }
 
-    /// Where the row of a tap is, against that of the position.
+    /// Where the row of a tap is, relative to that of the position.
     pub(super) fn tap_offset(&self, shift: [isize; 2]) -> usize {
         let [d, h] = [0, 1].map(|axis| (shift[axis] - self.low[axis]) as usize);
         d * self.plane() + h * self.tiles * LANES
@@ -77,10 +77,12 @@ impl TilePatch {
     /// Gathers and transforms one block, for `count` positions along depth and height from `first` on.
     ///
     /// # Safety
-    /// As for [`Blocks::gather`](crate::kernels::patch::Blocks::gather); there must be room for a row in `row`, for a block in `patch`; `count` must be within
-    /// the chunk.
+    /// The machine has the instruction set of `S`. The source's buffers are as its fields say, with the extent of the grid,
+    /// and initialised; `block` and `sample` are of it. `first` and `count` are positions of the grid, at most
+    /// [`TilePatch::chunk`]. `row` is valid for reads and writes of [`TilePatch::row`] floats and `patch` for writes of
+    /// [`TilePatch::block`].
     #[inline(always)]
-    pub(super) unsafe fn gather<S: Simd, T: Spread>(
+    pub(super) unsafe fn gather<S: Simd, T: TileTransform>(
         &self,
         source: &Source,
         (block, sample): (usize, usize),
@@ -96,13 +98,14 @@ impl TilePatch {
         for plane in 0..count[0] + self.span[0] {
             for height in 0..count[1] + self.span[1] {
                 let to = (plane * self.rows + height) * self.tiles * LANES;
-                // SAFETY: the row is in the patch, and in the source where it is read.
+                // SAFETY: `count` is at most the chunk, so planes and rows are below those of the patch, and a row of all
+                // points is in it. `inside` yields planes and rows of the source only.
                 unsafe {
                     let to = patch.add(to);
                     match (inside(0, first[0] + plane), inside(1, first[1] + height)) {
                         (Some(d), Some(h)) => {
                             blocks.gather::<S>(block, &self.row, sample, [d, h], row);
-                            self.spread::<S, T>(row, to);
+                            self.transform_row::<S, T>(row, to);
                         }
                         _ => {
                             for point in 0..POINTS {
@@ -118,13 +121,15 @@ impl TilePatch {
     /// Transforms a row.
     ///
     /// # Safety
-    /// As for [`Simd`]; `row` must be gathered, and `to` be that row's place in a patch.
+    /// The machine has the instruction set of `S`. `row` has [`TilePatch::row`] floats, and `to` is the place of a row in a
+    /// patch of [`TilePatch::block`] floats.
     #[inline(always)]
-    unsafe fn spread<S: Simd, T: Spread>(&self, row: *const f32, to: *mut f32) {
+    unsafe fn transform_row<S: Simd, T: TileTransform>(&self, row: *const f32, to: *mut f32) {
         for tile in 0..self.tiles {
-            // SAFETY: passed on to the caller.
+            // SAFETY: a row has columns for all its tiles, of `RESULTS` columns and those that the last one reads beyond;
+            // `to` has a place for each of `tiles` tiles in each point.
             unsafe {
-                let points = T::spread::<S>(row.add(tile * RESULTS * LANES));
+                let points = T::transform::<S>(row.add(tile * RESULTS * LANES));
                 for (i, point) in points.iter().enumerate() {
                     S::store(to.add(i * self.point() + tile * LANES), *point);
                 }

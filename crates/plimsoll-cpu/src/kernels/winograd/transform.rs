@@ -9,31 +9,31 @@ const A2: f32 = A * A;
 const B2: f32 = B * B;
 /// Of the outermost weights: Gᵀ and G for the point 0.
 const AT_ZERO: f32 = 1.0 / (A2 * B2);
-/// What the polynomial without one of its zeroes ±A is there, and the same for ±B.
+/// The reciprocal of the polynomial without its zero ±A, at ±A; then the same for ±B.
 const AT_A: f32 = 1.0 / (2.0 * A2 * (A2 - B2));
 const AT_B: f32 = 1.0 / (2.0 * B2 * (B2 - A2));
 
 /// How columns of a row become a tile.
-pub(super) trait Spread {
+pub(super) trait TileTransform {
     /// Columns that a tile reads.
     const COLUMNS: usize;
 
     /// The tile, point by point.
     ///
     /// # Safety
-    /// As for [`Simd`]; `from` must have [`Spread::COLUMNS`] columns of sixteen lanes.
-    unsafe fn spread<S: Simd>(from: *const f32) -> [S::V; POINTS];
+    /// The machine has the instruction set of `S`; `from` is valid for reads of [`TileTransform::COLUMNS`] · 16 floats.
+    unsafe fn transform<S: Simd>(from: *const f32) -> [S::V; POINTS];
 }
 
 /// Bᵀ d.
 pub(super) struct Inputs;
 
-impl Spread for Inputs {
+impl TileTransform for Inputs {
     const COLUMNS: usize = RESULTS + WIDTH - 1;
 
     #[inline(always)]
-    unsafe fn spread<S: Simd>(from: *const f32) -> [S::V; POINTS] {
-        // SAFETY: passed on to the caller.
+    unsafe fn transform<S: Simd>(from: *const f32) -> [S::V; POINTS] {
+        // SAFETY: `from` has `COLUMNS` columns, as the trait asks; the rest is arithmetic.
         unsafe {
             let d = columns::<S, { Inputs::COLUMNS }>(from);
             let a = plus_minus::<S>(less::<S>(d[4], d[2], B2), less::<S>(d[3], d[1], B2), A);
@@ -47,12 +47,12 @@ impl Spread for Inputs {
 /// A dy.
 pub(super) struct Gradients;
 
-impl Spread for Gradients {
+impl TileTransform for Gradients {
     const COLUMNS: usize = RESULTS;
 
     #[inline(always)]
-    unsafe fn spread<S: Simd>(from: *const f32) -> [S::V; POINTS] {
-        // SAFETY: passed on to the caller.
+    unsafe fn transform<S: Simd>(from: *const f32) -> [S::V; POINTS] {
+        // SAFETY: `from` has `COLUMNS` columns, as the trait asks; the rest is arithmetic.
         unsafe {
             let dy = columns::<S, RESULTS>(from);
             let a = plus_minus::<S>(less::<S>(dy[0], dy[2], -A2), less::<S>(dy[1], dy[3], -A2), A);
@@ -62,11 +62,13 @@ impl Spread for Gradients {
     }
 }
 
+/// `N` columns of sixteen lanes.
+///
 /// # Safety
-/// As for [`Simd`]; there must be as many columns.
+/// The machine has the instruction set of `S`; `from` is valid for reads of N · 16 floats.
 #[inline(always)]
 unsafe fn columns<S: Simd, const N: usize>(from: *const f32) -> [S::V; N] {
-    // SAFETY: passed on to the caller.
+    // SAFETY: `i < N`, and `from` has N columns, as this function's contract says.
     unsafe {
         let mut columns = [S::zero(); N];
         for (i, column) in columns.iter_mut().enumerate() {
@@ -81,40 +83,40 @@ unsafe fn columns<S: Simd, const N: usize>(from: *const f32) -> [S::V; N] {
 /// x − factor · y
 ///
 /// # Safety
-/// As for [`Simd`].
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 unsafe fn less<S: Simd>(x: S::V, y: S::V, factor: f32) -> S::V {
-    // SAFETY: passed on to the caller.
+    // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe { S::fma(S::splat(-factor), y, x) }
 }
 
 /// The input of the point 0 from the even columns, of ∞ from the odd ones.
 ///
 /// # Safety
-/// As for [`Simd`].
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 unsafe fn end<S: Simd>(d: [S::V; 3]) -> S::V {
-    // SAFETY: passed on to the caller.
+    // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe { S::fma(S::splat(A2 * B2), d[0], less::<S>(d[2], d[1], A2 + B2)) }
 }
 
 /// even ± point · odd
 ///
 /// # Safety
-/// As for [`Simd`].
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 unsafe fn plus_minus<S: Simd>(even: S::V, odd: S::V, point: f32) -> [S::V; 2] {
-    // SAFETY: passed on to the caller.
+    // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe { [S::fma(S::splat(point), odd, even), S::fma(S::splat(-point), odd, even)] }
 }
 
 /// G g.
 ///
 /// # Safety
-/// As for [`Simd`].
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 pub(super) unsafe fn weights<S: Simd>(g: [S::V; WIDTH]) -> [S::V; POINTS] {
-    // SAFETY: passed on to the caller.
+    // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe {
         let (odd_a, odd_b) = (S::mul(S::splat(AT_A), g[1]), S::mul(S::splat(AT_B), g[1]));
         let even_a = S::mul(S::splat(AT_A), less::<S>(g[0], g[2], -A2));
@@ -127,10 +129,10 @@ pub(super) unsafe fn weights<S: Simd>(g: [S::V; WIDTH]) -> [S::V; POINTS] {
 /// Aᵀ m.
 ///
 /// # Safety
-/// As for [`Simd`].
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 pub(super) unsafe fn results<S: Simd>(m: [S::V; POINTS]) -> [S::V; RESULTS] {
-    // SAFETY: passed on to the caller.
+    // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe {
         let (a, b) = (S::add(m[1], m[2]), S::add(m[3], m[4]));
         let (c, d) = (S::sub(m[1], m[2]), S::sub(m[3], m[4]));
@@ -146,20 +148,20 @@ pub(super) unsafe fn results<S: Simd>(m: [S::V; POINTS]) -> [S::V; RESULTS] {
 /// a · x + b · y
 ///
 /// # Safety
-/// As for [`Simd`].
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 unsafe fn weighted<S: Simd>(x: S::V, y: S::V, (a, b): (f32, f32)) -> S::V {
-    // SAFETY: passed on to the caller.
+    // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe { S::fma(S::splat(a), x, S::mul(S::splat(b), y)) }
 }
 
 /// Gᵀ u.
 ///
 /// # Safety
-/// As for [`Simd`].
+/// The machine has the instruction set of `S`.
 #[inline(always)]
 pub(super) unsafe fn weight_gradients<S: Simd>(u: [S::V; POINTS]) -> [S::V; WIDTH] {
-    // SAFETY: passed on to the caller.
+    // SAFETY: arithmetic of `S`, whose instruction set is there by this function's contract.
     unsafe {
         let (a, b) = (S::splat(AT_A), S::splat(AT_B));
         let sums = (S::mul(a, S::add(u[1], u[2])), S::mul(b, S::add(u[3], u[4])));
@@ -191,11 +193,11 @@ mod tests {
     }
 
     #[test]
-    fn six_products_make_four_results_of_three_taps() {
+    fn six_products_give_four_results_of_three_taps() {
         let d = filled(D);
-        // SAFETY: the portable level is always there; there are six columns.
+        // SAFETY: every machine has the portable level; there are six columns.
         let y = unsafe {
-            let d = Inputs::spread::<Portable>(d.as_flattened().as_ptr());
+            let d = Inputs::transform::<Portable>(d.as_flattened().as_ptr());
             results::<Portable>(products(d, weights::<Portable>(filled(G))))
         };
         for (i, y) in y.iter().enumerate() {
@@ -205,12 +207,12 @@ mod tests {
     }
 
     #[test]
-    fn six_products_make_the_gradients_of_three_taps() {
+    fn six_products_give_the_gradients_of_three_taps() {
         let (d, dy) = (filled(D), filled(DY));
-        // SAFETY: the portable level is always there; there are six columns and four.
+        // SAFETY: every machine has the portable level; there are six columns and four.
         let dg = unsafe {
-            let d = Inputs::spread::<Portable>(d.as_flattened().as_ptr());
-            let dy = Gradients::spread::<Portable>(dy.as_flattened().as_ptr());
+            let d = Inputs::transform::<Portable>(d.as_flattened().as_ptr());
+            let dy = Gradients::transform::<Portable>(dy.as_flattened().as_ptr());
             weight_gradients::<Portable>(products(d, dy))
         };
         for (k, dg) in dg.iter().enumerate() {

@@ -3,13 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Loss, Piece, for_each_voxel};
-use crate::op::{expect_operands, expect_shape, upstream};
+use crate::op::{expect_operands, expect_table, expect_table_of, upstream};
 use crate::ops::softmax_stats::expect_logits_and_labels;
-use crate::{Array, GraphError, Kind, Node, Recompute, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::{Array, DType, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// The loss. Operands: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), then the logits and labels
-/// that they are of (which are read by the gradient only, and left out where that is there already). Results: the loss `[1]`; its components, without weights,
-/// `[components]`.
+/// The loss. Operand: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats). Results: the loss `[1]`; its
+/// components, without weights, `[components]`.
+///
+/// There is a gradient where the sums are those that the loss asks for ([`Loss::stats`]) and a node of the program made them: it
+/// goes to the logits that they are of.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompositeLoss {
     /// Its components.
@@ -33,32 +35,35 @@ impl Rule for CompositeLoss {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        let rows = self.loss.rows();
-        if let [sums] = inputs {
-            let (batch, classes) = match sums.shape.0[..] {
-                [batch, classes, _] => (batch, classes),
-                _ => (1, 1),
-            };
-            expect_shape(NAME, "the sums", &sums.shape, &Shape(vec![batch, classes, rows]))?;
-        } else {
-            expect_operands(NAME, inputs.len(), 3)?;
-            let (batch, classes) = expect_logits_and_labels(NAME, inputs[1], inputs[2])?;
-            expect_shape(NAME, "the sums", &inputs[0].shape, &Shape(vec![batch, classes, rows]))?;
-        }
-        let parts = Shape(vec![self.loss.components.len()]);
-        Ok(vec![Signature::new(Shape(vec![1]), Kind::Table), Signature::new(parts, Kind::Table)])
+        expect_operands(NAME, inputs.len(), 1)?;
+        expect_table_of(NAME, "the sums", inputs[0], (DType::F32, "f32"))?;
+        let (batch, classes) = (inputs[0].shape.dim(0), inputs[0].shape.dim(1));
+        expect_table(NAME, "the sums", inputs[0], &[batch, classes, self.loss.rows()])?;
+        Ok(vec![Signature::table([1]), Signature::table([self.loss.components.len()])])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(gradient) = upstream(tape, node, 0) else { return Ok(()) };
-        let [sums, logits, labels] = node.inputs[..] else { return Ok(()) };
+        let sums = node.inputs[0];
+        let wrong = GraphError::NoGradient { op: NAME, operand: "sums that it did not ask for" };
+        let maker = tape.maker(sums).ok_or_else(|| wrong.clone())?;
+        let (Op::SoftmaxStats(stats), [logits, labels]) = (&maker.op, &maker.inputs[..]) else {
+            return Err(wrong);
+        };
+        if *stats != self.loss.stats() {
+            return Err(wrong);
+        }
+        let (logits, labels) = (*logits, *labels);
+        if !tape.needs(logits) {
+            return Ok(());
+        }
         let op = CompositeLossGrad { loss: self.loss.clone() };
         let dlogits = tape.push(op, &[logits, labels, sums, gradient])?[0];
         tape.add(logits, dlogits)
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -87,14 +92,9 @@ impl Rule for CompositeLossGrad {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 4)?;
         let (batch, classes) = expect_logits_and_labels(GRAD, inputs[0], inputs[1])?;
-        let rows = self.loss.rows();
-        expect_shape(GRAD, "the sums", &inputs[2].shape, &Shape(vec![batch, classes, rows]))?;
-        expect_shape(GRAD, "the gradient", &inputs[3].shape, &Shape(vec![1]))?;
+        expect_table(GRAD, "the sums", inputs[2], &[batch, classes, self.loss.rows()])?;
+        expect_table(GRAD, "the gradient", inputs[3], &[1])?;
         Ok(vec![Signature::like(inputs[0])])
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 0)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -49,6 +49,15 @@ pub fn softmax(logits: impl Iterator<Item = f64> + Clone) -> Vec<f64> {
     exponentials.into_iter().map(|e| e / sum).collect()
 }
 
+impl Voxel {
+    /// −log p of the class of the label, also where p itself is too small for a number.
+    pub fn cross_entropy(&self) -> f64 {
+        let top = self.logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let sum: f64 = self.logits.iter().map(|logit| (logit - top).exp()).sum();
+        sum.ln() - (self.logits[self.label] - top)
+    }
+}
+
 /// Calls `visit` for each voxel that counts.
 pub(in crate::ops) fn for_each_voxel(
     logits: &Array,

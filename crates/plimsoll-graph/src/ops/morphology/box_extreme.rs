@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{added_to, cost_of, expect_image, for_each_channel, infer_gradient, neighbour};
-use crate::op::{expect_operands, upstream};
+use super::{cost_of, for_each_channel, infer_gradient, neighbour};
+use crate::op::{expect_f32_volume, expect_operands, upstream};
 use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// Which value of a window.
@@ -17,31 +17,38 @@ pub enum Extreme {
 }
 
 /// The extreme value of the cube of 2 · radius + 1 voxels a side around each voxel; as `max_pool3d(x, 2 r + 1, 1, r)`, or
-/// −`max_pool3d(−x, …)`. Operand and result: an image.
+/// −`max_pool3d(−x, …)`. Operand and result: a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoxExtreme {
-    /// Voxels to each side: 1 or 2.
+    /// Voxels to each side: 1 to 8.
     pub radius: usize,
     /// Which value.
     pub extreme: Extreme,
 }
 
-/// `factor` times the gradient of [`BoxExtreme`], and what is known of it. Operands: the gradient of its result, its operand
-/// and, where `accumulate`, the volume that is added to. Result: the gradient of its operand.
+/// `factor` times the gradient of [`BoxExtreme`]. Operands: the gradient of its result, and its operand. Result: the gradient of
+/// its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoxExtremeGrad {
     /// The op.
     pub of: BoxExtreme,
     /// Factor of the gradient.
     pub factor: f32,
-    /// Whether something is added.
-    pub accumulate: bool,
 }
 
 const NAME: &str = "box_extreme";
 const GRAD: &str = "box_extreme_grad";
+const MOST_RADIUS: usize = 8;
 
 impl BoxExtreme {
+    fn check(self, op: &'static str) -> Result<(), GraphError> {
+        if (1..=MOST_RADIUS).contains(&self.radius) {
+            return Ok(());
+        }
+        let (found, expected) = (self.radius.to_string(), format!("it must be 1 to {MOST_RADIUS}"));
+        Err(GraphError::Attribute { op, attribute: "radius", found, expected })
+    }
+
     /// The place in a channel that a window's value is from: the first that has it.
     fn source(self, channel: &[f64], extent: [usize; 3], place: usize) -> usize {
         let mut best = None;
@@ -72,12 +79,8 @@ pub(super) fn add_gradient(
     upstream: crate::TensorId,
     factor: f32,
 ) -> Result<(), GraphError> {
-    let known = tape.gradient_of(operand);
-    let mut operands = vec![upstream, operand];
-    operands.extend(known);
-    let dx = tape.push(BoxExtremeGrad { of, factor, accumulate: known.is_some() }, &operands)?[0];
-    tape.replace(operand, dx);
-    Ok(())
+    let dx = tape.push(BoxExtremeGrad { of, factor }, &[upstream, operand])?[0];
+    tape.add(operand, dx)
 }
 
 impl Rule for BoxExtreme {
@@ -87,7 +90,8 @@ impl Rule for BoxExtreme {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 1)?;
-        expect_image(NAME, "the operand", inputs[0])?;
+        expect_f32_volume(NAME, "the operand", inputs[0])?;
+        self.check(NAME)?;
         Ok(vec![Signature::like(inputs[0])])
     }
 
@@ -121,7 +125,8 @@ impl Rule for BoxExtremeGrad {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        infer_gradient(GRAD, inputs, self.accumulate)
+        self.of.check(GRAD)?;
+        infer_gradient(GRAD, inputs)
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
@@ -129,13 +134,9 @@ impl Rule for BoxExtremeGrad {
         cost_of(side * (side + 1) + 12 * side, inputs, outputs)
     }
 
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        if self.accumulate { vec![(0, 2)] } else { Vec::new() }
-    }
-
-    fn evaluate(&self, inputs: &[&Array], _: &[Shape]) -> Vec<Array> {
+    fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let extent = inputs[0].shape.spatial();
-        let mut dx = added_to(inputs, self.accumulate);
+        let mut dx = Array::zeros(results[0].clone());
         for_each_channel(inputs[1], |first, channel| {
             for place in 0..channel.len() {
                 let to = first + self.of.source(channel, extent, place);

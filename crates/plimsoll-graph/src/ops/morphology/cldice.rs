@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_operands, expect_table, upstream};
+use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// 1 − 2 P S / (P + S + ε) with the topology precision P = (Σ sᵖ t + n) / (Σ sᵖ + d) and sensitivity
 /// S = (Σ sᵗ p + n) / (Σ sᵗ + d) of skeletons sᵖ and sᵗ, the mean over samples; as `monai.losses.SoftclDiceLoss`.
@@ -51,8 +51,7 @@ impl ClDice {
 /// Checks the sums.
 fn expect_sums(op: &'static str, sums: &[&TensorInfo]) -> Result<(), GraphError> {
     for operand in sums {
-        expect_kind(op, "sums", operand, |kind| *kind == Kind::Table, "a table")?;
-        expect_shape(op, "sums", &operand.shape, &Shape(vec![sums[0].shape.dim(0), 1, 2]))?;
+        expect_table(op, "sums", operand, &[sums[0].shape.dim(0), 1, 2])?;
     }
     Ok(())
 }
@@ -70,7 +69,7 @@ impl Rule for ClDice {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
         expect_sums(NAME, inputs)?;
-        Ok(vec![Signature::new(Shape(vec![1]), Kind::Table)])
+        Ok(vec![Signature::table([1])])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -102,7 +101,7 @@ impl Rule for ClDiceGrad {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 3)?;
-        expect_shape(GRAD, "the gradient", &inputs[0].shape, &Shape(vec![1]))?;
+        expect_table(GRAD, "the gradient", inputs[0], &[1])?;
         expect_sums(GRAD, &inputs[1..])?;
         Ok(vec![Signature::like(inputs[1]), Signature::like(inputs[2])])
     }

@@ -2,22 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{added_to, cost_of, expect_image, for_each_channel, infer_gradient, neighbour};
-use crate::op::{expect_operands, upstream};
+use super::{cost_of, for_each_channel, infer_gradient, neighbour};
+use crate::op::{expect_f32_volume, expect_operands, upstream};
 use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// The smallest of a voxel and its neighbours along each axis: the minimum of three windows of three, of two in an image of
-/// depth 1; as `soft_erode` of clDice (Shit et al. 2021). Operand and result: an image.
+/// The smallest of a voxel and its neighbours along each axis: the minimum of three windows of three, of two in a volume of
+/// depth 1; as `soft_erode` of clDice (Shit et al. 2021). Operand and result: a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CrossErosion;
 
-/// The gradient of [`CrossErosion`], and what is known of it. Operands: the gradient of its result, its operand and, where
-/// `accumulate`, the volume that is added to. Result: the gradient of its operand.
+/// The gradient of [`CrossErosion`]. Operands: the gradient of its result, and its operand. Result: the gradient of its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct CrossErosionGrad {
-    /// Whether something is added.
-    pub accumulate: bool,
-}
+pub struct CrossErosionGrad;
 
 const NAME: &str = "cross_erosion";
 const GRAD: &str = "cross_erosion_grad";
@@ -68,19 +64,15 @@ impl Rule for CrossErosion {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 1)?;
-        expect_image(NAME, "the operand", inputs[0])?;
+        expect_f32_volume(NAME, "the operand", inputs[0])?;
         Ok(vec![Signature::like(inputs[0])])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let x = node.inputs[0];
         let Some(dy) = upstream(tape, node, 0).filter(|_| tape.needs(x)) else { return Ok(()) };
-        let known = tape.gradient_of(x);
-        let mut operands = vec![dy, x];
-        operands.extend(known);
-        let dx = tape.push(CrossErosionGrad { accumulate: known.is_some() }, &operands)?[0];
-        tape.replace(x, dx);
-        Ok(())
+        let dx = tape.push(CrossErosionGrad, &[dy, x])?[0];
+        tape.add(x, dx)
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
@@ -106,20 +98,16 @@ impl Rule for CrossErosionGrad {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        infer_gradient(GRAD, inputs, self.accumulate)
+        infer_gradient(GRAD, inputs)
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         cost_of(40, inputs, outputs)
     }
 
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        if self.accumulate { vec![(0, 2)] } else { Vec::new() }
-    }
-
-    fn evaluate(&self, inputs: &[&Array], _: &[Shape]) -> Vec<Array> {
+    fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let extent = inputs[0].shape.spatial();
-        let mut dx = added_to(inputs, self.accumulate);
+        let mut dx = Array::zeros(results[0].clone());
         for_each_channel(inputs[1], |first, channel| {
             for place in 0..channel.len() {
                 for (source, share) in sources(channel, extent, place) {

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{cost_of, expect_image};
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
+use super::cost_of;
+use crate::op::{expect_f32_volume, expect_labels, expect_labels_of, expect_operands, upstream};
 use crate::{Array, Cost, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// 1 where the label names the class, else 0, also where it is ignored, for all classes but the background. Operand: labels
-/// `[N, 1, D, H, W]`. Result: an image `[N, foreground, D, H, W]`.
+/// `[N, 1, D, H, W]`. Result: a volume `[N, foreground, D, H, W]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OneHot {
     /// Classes but the background.
@@ -16,8 +16,8 @@ pub struct OneHot {
     pub ignore: Option<u8>,
 }
 
-/// The first operand where the label counts, else 0. Operands: an image `[N, C−1, D, H, W]`, labels `[N, 1, D, H, W]` of C
-/// classes. Result: like the image. A label above the last class does not count.
+/// The first operand where the label counts, else 0. Operands: a volume `[N, C−1, D, H, W]`, labels `[N, 1, D, H, W]` of C
+/// classes. Result: like the volume. A label above the last class does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Counted {
     /// A label that does not count.
@@ -34,10 +34,10 @@ impl Rule for OneHot {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(ONE_HOT, inputs.len(), 1)?;
-        expect_kind(ONE_HOT, "the operand", inputs[0], |kind| *kind == Kind::Labels, "labels")?;
+        expect_labels(ONE_HOT, "the operand", inputs[0])?;
         let shape = &inputs[0].shape;
         let shape = Shape::volume(shape.batch(), self.foreground, shape.spatial());
-        Ok(vec![Signature::new(shape, Kind::Image)])
+        Ok(vec![Signature::new(shape, Kind::Volume)])
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -59,10 +59,8 @@ impl Rule for Counted {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(COUNTED, inputs.len(), 2)?;
-        expect_image(COUNTED, "the image", inputs[0])?;
-        expect_kind(COUNTED, "labels", inputs[1], |kind| *kind == Kind::Labels, "labels")?;
-        let shape = &inputs[0].shape;
-        expect_shape(COUNTED, "labels", &inputs[1].shape, &Shape::volume(shape.batch(), 1, shape.spatial()))?;
+        expect_f32_volume(COUNTED, "the volume", inputs[0])?;
+        expect_labels_of(COUNTED, inputs[1], &inputs[0].shape)?;
         Ok(vec![Signature::like(inputs[0])])
     }
 
@@ -74,10 +72,6 @@ impl Rule for Counted {
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         cost_of(2, inputs, outputs)
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 0)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{cost_of, expect_image};
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, Cost, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use super::cost_of;
+use crate::op::{expect_f32_volume, expect_labels_of, expect_operands, expect_shape, expect_table, upstream};
+use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// Σ |a − b| / V over the V voxels of a sample that count, and, where there is a threshold τ,
 /// |Σ relu(τ − a) − Σ relu(τ − b)| / V; the mean over samples and channels. A sample without voxels that count has 0.
 ///
-/// Operands: images a and b of one shape, labels `[N, 1, D, H, W]`; there is no gradient by b. Results: `[1]`, and for each
+/// Operands: volumes a and b of one shape, labels `[N, 1, D, H, W]`; there is no gradient by b. Results: `[1]`, and for each
 /// sample and channel the factors that gradients by |a − b| and by relu(τ − a) have, `[N, C, 2]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeanDifference {
@@ -47,12 +47,11 @@ impl MeanDifference {
     }
 
     fn expect(self, op: &'static str, inputs: &[&TensorInfo]) -> Result<(), GraphError> {
-        expect_image(op, "a", inputs[0])?;
-        expect_image(op, "b", inputs[1])?;
+        expect_f32_volume(op, "a", inputs[0])?;
+        expect_f32_volume(op, "b", inputs[1])?;
         let shape = &inputs[0].shape;
         expect_shape(op, "b", &inputs[1].shape, shape)?;
-        expect_kind(op, "labels", inputs[2], |kind| *kind == Kind::Labels, "labels")?;
-        expect_shape(op, "labels", &inputs[2].shape, &Shape::volume(shape.batch(), 1, shape.spatial()))
+        expect_labels_of(op, inputs[2], shape)
     }
 
     /// relu(τ − x).
@@ -70,8 +69,7 @@ impl Rule for MeanDifference {
         expect_operands(NAME, inputs.len(), 3)?;
         self.expect(NAME, inputs)?;
         let shape = &inputs[0].shape;
-        let factors = Shape(vec![shape.batch(), shape.channels(), 2]);
-        Ok(vec![Signature::new(Shape(vec![1]), Kind::Table), Signature::new(factors, Kind::Table)])
+        Ok(vec![Signature::table([1]), Signature::table([shape.batch(), shape.channels(), 2])])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -121,20 +119,15 @@ impl Rule for MeanDifferenceGrad {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 5)?;
-        expect_shape(GRAD, "the gradient", &inputs[0].shape, &Shape(vec![1]))?;
+        expect_table(GRAD, "the gradient", inputs[0], &[1])?;
         self.of.expect(GRAD, &inputs[2..])?;
         let shape = &inputs[2].shape;
-        let factors = Shape(vec![shape.batch(), shape.channels(), 2]);
-        expect_shape(GRAD, "factors", &inputs[1].shape, &factors)?;
+        expect_table(GRAD, "factors", inputs[1], &[shape.batch(), shape.channels(), 2])?;
         Ok(vec![Signature::like(inputs[2])])
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         cost_of(6, inputs, outputs)
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 2), (0, 3)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -25,40 +25,23 @@ pub use overlap_sums::{OverlapSums, OverlapSumsGrad};
 pub use recall::{SoftRecall, SoftRecallGrad};
 pub use skeleton_step::{SkeletonStep, SkeletonStepGrad, Union};
 
-use crate::op::{expect_kind, expect_operands, expect_shape};
-use crate::{Array, Cost, GraphError, Kind, Signature, TensorInfo};
-
-/// Checks that an operand is a volume with one plane per channel.
-fn expect_image(op: &'static str, operand: &'static str, tensor: &TensorInfo) -> Result<(), GraphError> {
-    expect_kind(op, operand, tensor, |kind| *kind == Kind::Image, "an image")?;
-    crate::op::expect_volume(op, operand, tensor)?;
-    Ok(())
-}
+use crate::op::{expect_f32_volume, expect_operands, expect_shape};
+use crate::{Array, Cost, GraphError, Signature, TensorInfo};
 
 /// The cost of an op that does so many operations for each element of its first result.
 fn cost_of(flops: u64, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
     let count = outputs.first().map_or(0, |tensor| tensor.shape.count() as u64);
-    Cost { flops: flops * count, ..Cost::streaming(inputs, outputs) }
+    Cost { flops: flops.saturating_mul(count), ..Cost::streaming(inputs, outputs) }
 }
 
-/// The result of the gradient of an op over windows. Operands: the gradient of that op's result, its operand and, to
-/// `accumulate`, the volume that is added to.
-fn infer_gradient(
-    op: &'static str,
-    inputs: &[&TensorInfo],
-    accumulate: bool,
-) -> Result<Vec<Signature>, GraphError> {
-    expect_operands(op, inputs.len(), 2 + usize::from(accumulate))?;
+/// The result of the gradient of an op over windows. Operands: the gradient of that op's result, and its operand.
+fn infer_gradient(op: &'static str, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+    expect_operands(op, inputs.len(), 2)?;
     for operand in inputs {
-        expect_image(op, "an operand", operand)?;
+        expect_f32_volume(op, "an operand", operand)?;
         expect_shape(op, "an operand", &operand.shape, &inputs[0].shape)?;
     }
     Ok(vec![Signature::like(inputs[1])])
-}
-
-/// What such a gradient is added to.
-fn added_to(inputs: &[&Array], accumulate: bool) -> Array {
-    if accumulate { inputs[2].clone() } else { Array::zeros(inputs[1].shape.clone()) }
 }
 
 /// The place of a neighbour in a channel, where there is one.

@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{cost_of, expect_image};
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, Cost, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use super::cost_of;
+use crate::op::{expect_f32_volume, expect_operands, expect_shape, expect_table, upstream};
+use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// Σ a b and Σ a over the voxels of each sample, of its channels together or one by one. Operands: images a and b of one shape
+/// Σ a b and Σ a over the voxels of each sample, of its channels together or one by one. Operands: volumes a and b of one shape
 /// `[N, C, D, H, W]`. Result: `[N, 1, 2]` or `[N, C, 2]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverlapSums {
@@ -29,8 +29,8 @@ const GRAD: &str = "overlap_sums_grad";
 
 impl OverlapSums {
     /// The shape of the sums.
-    fn result(self, volume: &Shape) -> Shape {
-        Shape(vec![volume.batch(), if self.by_channel { volume.channels() } else { 1 }, 2])
+    fn result(self, volume: &Shape) -> [usize; 3] {
+        [volume.batch(), if self.by_channel { volume.channels() } else { 1 }, 2]
     }
 
     /// Elements of a volume that are summed together.
@@ -47,10 +47,10 @@ impl Rule for OverlapSums {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
         for operand in inputs {
-            expect_image(NAME, "an operand", operand)?;
+            expect_f32_volume(NAME, "an operand", operand)?;
         }
         expect_shape(NAME, "b", &inputs[1].shape, &inputs[0].shape)?;
-        Ok(vec![Signature::new(self.result(&inputs[0].shape), Kind::Table)])
+        Ok(vec![Signature::table(self.result(&inputs[0].shape))])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -88,18 +88,13 @@ impl Rule for OverlapSumsGrad {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 2)?;
-        expect_image(GRAD, "the other operand", inputs[1])?;
-        expect_kind(GRAD, "the sums' gradient", inputs[0], |kind| *kind == Kind::Table, "a table")?;
-        expect_shape(GRAD, "the sums' gradient", &inputs[0].shape, &self.of.result(&inputs[1].shape))?;
+        expect_f32_volume(GRAD, "the other operand", inputs[1])?;
+        expect_table(GRAD, "the sums' gradient", inputs[0], &self.of.result(&inputs[1].shape))?;
         Ok(vec![Signature::like(inputs[1])])
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         cost_of(2, inputs, outputs)
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 1)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -2,13 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_operands, expect_table, expect_table_of, upstream};
+use crate::{Array, DType, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// 1 − (Σ s p + n) / (Σ s + d), the mean over samples and classes, or over classes with sums over all samples: how much of s
 /// the probabilities p miss (Kirchhoff et al. 2024, "Skeleton Recall Loss").
 ///
-/// Operand: [`OverlapSums`](super::OverlapSums) of s and p by channel, `[N, C, 2]`. Result: `[1]`.
+/// Operand: [`OverlapSums`](super::OverlapSums) of s and p by channel, `[N, C, 2]`. Result: `[1]`. There is a gradient where s
+/// has none: it is of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SoftRecall {
     /// Whether a class's sums run over all samples.
@@ -61,8 +62,8 @@ impl SoftRecall {
 }
 
 fn expect_sums(op: &'static str, sums: &TensorInfo) -> Result<(), GraphError> {
-    expect_kind(op, "sums", sums, |kind| *kind == Kind::Table, "a table")?;
-    expect_shape(op, "sums", &sums.shape, &Shape(vec![sums.shape.dim(0), sums.shape.dim(1), 2]))
+    expect_table_of(op, "sums", sums, (DType::F32, "f32"))?;
+    expect_table(op, "sums", sums, &[sums.shape.dim(0), sums.shape.dim(1), 2])
 }
 
 /// Samples, classes, and the sums of each.
@@ -83,11 +84,17 @@ impl Rule for SoftRecall {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 1)?;
         expect_sums(NAME, inputs[0])?;
-        Ok(vec![Signature::new(Shape(vec![1]), Kind::Table)])
+        Ok(vec![Signature::table([1])])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(dy) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) else { return Ok(()) };
+        let is_of_target = tape
+            .maker(node.inputs[0])
+            .is_some_and(|maker| matches!(maker.op, Op::OverlapSums(_)) && !tape.needs(maker.inputs[0]));
+        if !is_of_target {
+            return Err(GraphError::NoGradient { op: NAME, operand: "sums whose s depends on the network" });
+        }
         let gradient = tape.push(SoftRecallGrad { of: *self }, &[dy, node.inputs[0]])?[0];
         tape.add(node.inputs[0], gradient)
     }
@@ -106,7 +113,7 @@ impl Rule for SoftRecallGrad {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 2)?;
-        expect_shape(GRAD, "the gradient", &inputs[0].shape, &Shape(vec![1]))?;
+        expect_table(GRAD, "the gradient", inputs[0], &[1])?;
         expect_sums(GRAD, inputs[1])?;
         Ok(vec![Signature::like(inputs[1])])
     }

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::box_extreme::add_gradient;
-use super::{BoxExtreme, Extreme, cost_of, expect_image};
-use crate::op::{expect_operands, expect_shape, upstream};
+use super::{BoxExtreme, Extreme, cost_of};
+use crate::op::{expect_f32_volume, expect_operands, expect_shape, upstream};
 use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// How what an opening removes joins the skeleton so far.
@@ -44,7 +44,7 @@ impl SkeletonStep {
     /// Checks the operands of a step.
     fn expect(self, op: &'static str, operands: &[&TensorInfo]) -> Result<(), GraphError> {
         for operand in operands {
-            expect_image(op, "an operand", operand)?;
+            expect_f32_volume(op, "an operand", operand)?;
             expect_shape(op, "an operand", &operand.shape, &operands[0].shape)?;
         }
         Ok(())
@@ -98,10 +98,6 @@ impl Rule for SkeletonStep {
         cost_of(18, inputs, outputs)
     }
 
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        if self.first { vec![(0, 0)] } else { vec![(0, 2), (0, 0)] }
-    }
-
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let residue = self.residue(inputs);
         vec![Array::from_fn(results[0].clone(), |i| {
@@ -124,10 +120,6 @@ impl Rule for SkeletonStepGrad {
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         cost_of(24, inputs, outputs)
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        if self.of.first { vec![(0, 0), (0, 1)] } else { vec![(0, 0), (0, 1), (1, 3), (1, 0), (1, 1)] }
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -3,15 +3,15 @@
 use serde::{Deserialize, Serialize};
 
 use super::{class_of, counts, expect_probabilities_and_labels, for_each_counted};
-use crate::op::{expect_operands, expect_shape, upstream};
-use crate::{Array, Cost, GraphError, Kind, Node, Recompute, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_f64_table, expect_operands, expect_table, upstream};
+use crate::{Array, Cost, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// The mean of |b(p) − b(t)| over voxels that count and classes but the background. b(x) is the soft inner boundary: x minus
 /// the least of x at the voxel and the six that share a face with it; p and t are 0 at voxels that do not count. It takes one
 /// pass, where the losses of distances take transforms, and is offered in their place on some steps.
 ///
 /// Operands: probabilities `[N, C−1, D, H, W]`, labels `[N, 1, D, H, W]`. Results: the loss `[1]`; the sum and the number of
-/// voxels that count `[2]`.
+/// voxels that count `[2]`, f64.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BoundaryL1 {
     /// A label that marks voxels to leave out.
@@ -83,7 +83,7 @@ impl Rule for BoundaryL1 {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
         expect_probabilities_and_labels(NAME, inputs[0], inputs[1])?;
-        Ok([1, 2].map(|count| Signature::new(Shape(vec![count]), Kind::Table)).to_vec())
+        Ok(super::mean_signature())
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -97,8 +97,8 @@ impl Rule for BoundaryL1 {
         cost(inputs, outputs)
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -120,8 +120,8 @@ impl Rule for BoundaryL1Grad {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 4)?;
         expect_probabilities_and_labels(GRAD, inputs[0], inputs[1])?;
-        expect_shape(GRAD, "the sum", &inputs[2].shape, &Shape(vec![2]))?;
-        expect_shape(GRAD, "the gradient", &inputs[3].shape, &Shape(vec![1]))?;
+        expect_f64_table(GRAD, "the sum", inputs[2], &[2])?;
+        expect_table(GRAD, "the gradient", inputs[3], &[1])?;
         Ok(vec![Signature::like(inputs[0])])
     }
 

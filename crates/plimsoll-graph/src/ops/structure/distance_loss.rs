@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{class_of, expect_probabilities_and_labels, for_each_counted};
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
-use crate::{Array, GraphError, Kind, Node, Recompute, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::op::{expect_f32_volume, expect_f64_table, expect_operands, expect_shape, expect_table, upstream};
+use crate::{Array, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorId, TensorInfo};
 
 /// Which sum over voxels a [`DistanceLoss`] takes. D is the signed distance of a voxel to a mask, positive outside: of the
 /// target for Dₜ, of the prediction for Dₚ. It is infinite where a mask, or what is around it, is empty.
@@ -92,7 +92,7 @@ impl DistanceTerm {
 ///
 /// Operands: probabilities `[N, C−1, D, H, W]`, labels `[N, 1, D, H, W]`, distances to the target (like the probabilities)
 /// and, unless the term is [`DistanceTerm::Boundary`], those to the prediction. Results: the loss `[1]`; the sum and the
-/// number of voxels that count `[2]`.
+/// number of voxels that count `[2]`, f64.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DistanceLoss {
     /// What is summed.
@@ -132,7 +132,7 @@ impl DistanceLoss {
         expect_operands(op, inputs.len(), 2 + self.maps() + more)?;
         expect_probabilities_and_labels(op, inputs[0], inputs[1])?;
         for map in &inputs[2..2 + self.maps()] {
-            expect_kind(op, "distances", map, |kind| *kind == Kind::Image, "an image")?;
+            expect_f32_volume(op, "distances", map)?;
             expect_shape(op, "distances", &map.shape, &inputs[0].shape)?;
         }
         Ok(())
@@ -156,19 +156,27 @@ impl Rule for DistanceLoss {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         self.expect(NAME, inputs, 0)?;
-        Ok([1, 2].map(|count| Signature::new(Shape(vec![count]), Kind::Table)).to_vec())
+        Ok(super::mean_signature())
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(gradient) = upstream(tape, node, 0) else { return Ok(()) };
+        // Distances to a mask are constant but for jumps; those to anything else would need a gradient of their own.
+        let is_constant = |map: &TensorId| {
+            !tape.needs(*map)
+                || tape.maker(*map).is_some_and(|maker| matches!(maker.op, Op::PredictedDistance(_)))
+        };
+        if !node.inputs[2..].iter().all(is_constant) {
+            return Err(GraphError::NoGradient { op: NAME, operand: "distances" });
+        }
         let mut operands = node.inputs.clone();
         operands.extend([node.outputs[1], gradient]);
         let gradient = tape.push(DistanceLossGrad { loss: *self }, &operands)?[0];
         tape.add(node.inputs[0], gradient)
     }
 
-    fn recompute(&self) -> Recompute {
-        Recompute::Never
+    fn may_be_recomputed(&self) -> bool {
+        false
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
@@ -190,14 +198,9 @@ impl Rule for DistanceLossGrad {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         self.loss.expect(GRAD, inputs, 2)?;
         let tables = &inputs[2 + self.loss.maps()..];
-        expect_shape(GRAD, "the sum", &tables[0].shape, &Shape(vec![2]))?;
-        expect_shape(GRAD, "the gradient", &tables[1].shape, &Shape(vec![1]))?;
+        expect_f64_table(GRAD, "the sum", tables[0], &[2])?;
+        expect_table(GRAD, "the gradient", tables[1], &[1])?;
         Ok(vec![Signature::like(inputs[0])])
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        // Each element is of the same element of each volume alone.
-        vec![(0, 0), (0, 2)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

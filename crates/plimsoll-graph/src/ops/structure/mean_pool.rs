@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_kind, expect_operands, upstream};
+use crate::op::{expect_f32_volume, expect_operands, upstream};
 use crate::ops::conv::grid;
 use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
 /// The mean of each block of voxels: place i of m takes places ⌊i·n/m⌋ to ⌊(i+1)·n/m⌋ of n along each axis, so that each voxel
-/// is in one block. For n = 2m it is `torch.nn.AvgPool3d(2)`. Operand: an image `[N, C, D, H, W]`. Result: `[N, C, output…]`.
+/// is in one block. For n = 2m it is `torch.nn.AvgPool3d(2)`. Operand: an f32 volume `[N, C, D, H, W]`. Result: `[N, C, output…]`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MeanPool {
     /// Extent of the result.
@@ -29,10 +29,6 @@ impl MeanPool {
     pub fn start(block: usize, to: usize, from: usize) -> usize {
         block * from / to
     }
-}
-
-fn expect_image(op: &'static str, tensor: &TensorInfo) -> Result<(), GraphError> {
-    expect_kind(op, "the operand", tensor, |kind| *kind == Kind::Image, "an image")
 }
 
 fn unfit(op: &'static str, found: &Shape, expected: String) -> GraphError {
@@ -65,13 +61,13 @@ impl Rule for MeanPool {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 1)?;
-        expect_image(NAME, inputs[0])?;
+        expect_f32_volume(NAME, "the operand", inputs[0])?;
         let shape = &inputs[0].shape;
         if shape.spatial().iter().zip(self.output).any(|(from, to)| to == 0 || to > *from) {
             return Err(unfit(NAME, shape, format!("at least {:?} voxels are needed", self.output)));
         }
         let shape = Shape::volume(shape.batch(), shape.channels(), self.output);
-        Ok(vec![Signature::new(shape, Kind::Image)])
+        Ok(vec![Signature::new(shape, Kind::Volume)])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -102,13 +98,13 @@ impl Rule for MeanPoolGrad {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 1)?;
-        expect_image(GRAD, inputs[0])?;
+        expect_f32_volume(GRAD, "the operand", inputs[0])?;
         let shape = &inputs[0].shape;
         if shape.spatial().iter().zip(self.input).any(|(to, from)| *to == 0 || *to > from) {
             return Err(unfit(GRAD, shape, format!("at most {:?} voxels are needed", self.input)));
         }
         let shape = Shape::volume(shape.batch(), shape.channels(), self.input);
-        Ok(vec![Signature::new(shape, Kind::Image)])
+        Ok(vec![Signature::new(shape, Kind::Volume)])
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

@@ -16,8 +16,8 @@ pub use mean_pool::{MeanPool, MeanPoolGrad};
 pub use predicted_distance::PredictedDistance;
 pub use probabilities::{Probabilities, ProbabilitiesGrad};
 
-use crate::op::{expect_kind, expect_shape};
-use crate::{Array, GraphError, Kind, Shape, TensorInfo};
+use crate::op::{expect_f32_volume, expect_labels_of};
+use crate::{Array, DType, GraphError, Shape, Signature, TensorInfo};
 
 /// Checks probabilities `[N, C−1, D, H, W]` and labels `[N, 1, D, H, W]`.
 fn expect_probabilities_and_labels(
@@ -25,10 +25,13 @@ fn expect_probabilities_and_labels(
     probabilities: &TensorInfo,
     labels: &TensorInfo,
 ) -> Result<(), GraphError> {
-    expect_kind(op, "probabilities", probabilities, |kind| *kind == Kind::Image, "an image")?;
-    expect_kind(op, "labels", labels, |kind| *kind == Kind::Labels, "labels")?;
-    let shape = &probabilities.shape;
-    expect_shape(op, "labels", &labels.shape, &Shape::volume(shape.batch(), 1, shape.spatial()))
+    expect_f32_volume(op, "probabilities", probabilities)?;
+    expect_labels_of(op, labels, &probabilities.shape)
+}
+
+/// What a loss that is a mean makes: the loss `[1]`, and the sum and the number of voxels that count `[2]`, in f64.
+fn mean_signature() -> Vec<Signature> {
+    vec![Signature::table([1]), Signature { dtype: DType::F64, ..Signature::table([2]) }]
 }
 
 /// Whether a voxel with this label counts among so many classes, the background among them.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{expect_probabilities_and_labels, for_each_counted};
 use crate::op::expect_operands;
 use crate::ops::conv::grid;
-use crate::{Array, Cost, GraphError, Kind, Recompute, Rule, Shape, Signature, TensorInfo};
+use crate::{Array, Cost, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 
 /// The exact Euclidean distance of each voxel to the mask of each class, which is where its probability is above ½ and the
 /// voxel counts. Outside the mask it is the distance to its nearest voxel, infinite where the mask is empty; inside it is 0
@@ -48,16 +48,12 @@ impl Rule for PredictedDistance {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
         expect_probabilities_and_labels(NAME, inputs[0], inputs[1])?;
-        Ok(vec![Signature::new(inputs[0].shape.clone(), Kind::Image)])
+        Ok(vec![Signature::new(inputs[0].shape.clone(), Kind::Volume)])
     }
 
     fn cost(&self, inputs: &[&TensorInfo], outputs: &[&TensorInfo]) -> Cost {
         let streaming = Cost::streaming(inputs, outputs);
         Cost { flops: streaming.flops * FLOPS * (1 + u64::from(self.signed)), bytes: 3 * streaming.bytes }
-    }
-
-    fn recompute(&self) -> Recompute {
-        Recompute::Dear
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

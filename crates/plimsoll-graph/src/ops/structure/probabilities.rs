@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::op::{expect_kind, expect_operands, expect_shape, upstream};
+use crate::op::{expect_f32_volume, expect_operands, expect_shape, upstream};
 use crate::ops::softmax;
 use crate::{Array, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// The softmax of logits over all classes, without the background's. Operand: logits `[N, C, D, H, W]` (an image). Result:
-/// `[N, C−1, D, H, W]` (an image, f32).
+/// The softmax of logits over all classes, without the background's. Operand: logits `[N, C, D, H, W]`. Result: `[N, C−1, D, H, W]`.
+/// Both are f32.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probabilities;
 
@@ -20,7 +20,7 @@ const NAME: &str = "probabilities";
 const GRAD: &str = "probabilities_grad";
 
 fn foreground(op: &'static str, logits: &TensorInfo) -> Result<Shape, GraphError> {
-    expect_kind(op, "logits", logits, |kind| *kind == Kind::Image, "an image")?;
+    expect_f32_volume(op, "logits", logits)?;
     let shape = &logits.shape;
     if shape.channels() < 2 {
         let expected = "at least two classes are needed".into();
@@ -53,7 +53,7 @@ impl Rule for Probabilities {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 1)?;
-        Ok(vec![Signature::new(foreground(NAME, inputs[0])?, Kind::Image)])
+        Ok(vec![Signature::new(foreground(NAME, inputs[0])?, Kind::Volume)])
     }
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
@@ -83,13 +83,9 @@ impl Rule for ProbabilitiesGrad {
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(GRAD, inputs.len(), 2)?;
         let expected = foreground(GRAD, inputs[0])?;
-        expect_kind(GRAD, "the gradient", inputs[1], |kind| *kind == Kind::Image, "an image")?;
+        expect_f32_volume(GRAD, "the gradient", inputs[1])?;
         expect_shape(GRAD, "the gradient", &inputs[1].shape, &expected)?;
         Ok(vec![Signature::like(inputs[0])])
-    }
-
-    fn in_place(&self) -> Vec<(usize, usize)> {
-        vec![(0, 0)]
     }
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {

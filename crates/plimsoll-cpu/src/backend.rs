@@ -1,0 +1,186 @@
+//! The backend: how programs are lowered to the kernels of this crate.
+
+use std::sync::Arc;
+
+use plimsoll_graph::Program;
+use plimsoll_memory::Reservation;
+use plimsoll_plan::{
+    Backend, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported, VerifiedPlan,
+    agree,
+};
+
+use crate::engine::CpuEngine;
+use crate::fuse::{FusedNode, fuse};
+use crate::isolated::Isolated;
+use crate::layout::VolumeLayout;
+use crate::layout::assign::assign;
+use crate::lower::{ALIGNMENT, Context, Kernels, unsupported};
+use crate::lowered::{CpuNode, CpuProgram};
+use crate::measure::measure;
+use crate::options::{CpuOptions, MOST_THREADS};
+use crate::rates;
+use crate::simd::Level;
+
+/// The CPU with some threads and an instruction set.
+#[derive(Clone)]
+pub struct CpuBackend {
+    options: CpuOptions,
+    rates: Rates,
+    /// For measuring single kernels: how the volumes of the one program lie.
+    pinned: Option<Arc<[VolumeLayout]>>,
+}
+
+impl CpuBackend {
+    /// With options, and nominal rates.
+    ///
+    /// # Errors
+    /// If there are no threads or too many, or the machine does not have the instruction set.
+    pub fn new(options: CpuOptions) -> Result<CpuBackend, EngineError> {
+        let wrong =
+            |option, found: String, expected: String| Err(EngineError::Options { option, found, expected });
+        if !(1..=MOST_THREADS).contains(&options.threads) {
+            return wrong(
+                "threads",
+                options.threads.to_string(),
+                format!("1 to {MOST_THREADS} are possible"),
+            );
+        }
+        let best = Level::detect();
+        if options.level > best {
+            let expected = format!("the best that this machine has is {best}");
+            return wrong("level", options.level.to_string(), expected);
+        }
+        Ok(CpuBackend { options, rates: rates::NOMINAL, pinned: None })
+    }
+
+    /// The same with nominal rates for one program, whose volumes lie as is said.
+    fn pinned(&self, volumes: Arc<[VolumeLayout]>) -> CpuBackend {
+        CpuBackend { rates: rates::NOMINAL, pinned: Some(volumes), ..*self }
+    }
+
+    /// Lowers programs that are known to be sound.
+    fn kernels(&self, programs: &[Program], inline: bool) -> Result<Vec<CpuProgram>, Unsupported> {
+        let layouts = assign(programs, self.pinned.as_deref())?;
+        let lowered = programs.iter().zip(layouts).map(|(program, layouts)| {
+            let nodes = fuse(program, inline).into_iter().map(|node| {
+                let cx = Context {
+                    name: node.op.name(),
+                    program,
+                    layouts: &layouts,
+                    inputs: &node.inputs,
+                    outputs: &node.outputs,
+                    threads: self.options.threads,
+                };
+                let kernels = node.op.lowering().lower(&cx)?;
+                self.node(&cx, &node, kernels)
+            });
+            let nodes = nodes.collect::<Result<_, _>>()?;
+            Ok(CpuProgram { layouts, nodes })
+        });
+        lowered.collect()
+    }
+
+    fn node(&self, cx: &Context<'_>, node: &FusedNode, kernels: Kernels) -> Result<CpuNode, Unsupported> {
+        let Some(scratch) = kernels.scratch_bytes() else {
+            return Err(unsupported(cx.name, "its scratch is larger than any memory"));
+        };
+        let covered = || node.covers.iter().map(|covered| &cx.program.nodes[*covered]);
+        let cost = match (kernels.cost, &node.covers[..]) {
+            (Some(cost), _) => cost,
+            (None, [one]) => cx.program.cost(&cx.program.nodes[*one]),
+            (None, _) => cx.streaming(),
+        };
+        let seconds = rates::seconds(&self.rates, &kernels, cost);
+        let Kernels { scratch: pieces, in_place, isolated, bind, .. } = kernels;
+        Ok(CpuNode {
+            lowered: LoweredNode {
+                name: cx.name.into(),
+                covers: node.covers.clone(),
+                inputs: node.inputs.clone(),
+                outputs: node.outputs.clone(),
+                scratch,
+                in_place,
+                may_be_recomputed: covered().all(|node| node.op.rule().may_be_recomputed()),
+                cost,
+                seconds,
+            },
+            scratch: pieces,
+            isolated,
+            bind,
+        })
+    }
+}
+
+impl Backend for CpuBackend {
+    fn identity(&self) -> String {
+        let CpuOptions { threads, level, .. } = self.options;
+        let pinned = if self.pinned.is_some() { ", one kernel" } else { "" };
+        format!("CPU, {level}, {threads} threads{pinned}")
+    }
+
+    fn alignment(&self) -> usize {
+        ALIGNMENT
+    }
+
+    fn lower(&self, programs: &[Program], inline: bool) -> Result<Vec<LoweredProgram>, PlanError> {
+        agree(programs)?;
+        let lowered = self.kernels(programs, inline)?.into_iter().zip(programs).map(|(lowered, program)| {
+            let tensors = program.tensors.iter().zip(&lowered.layouts);
+            LoweredProgram {
+                bytes: tensors.map(|(tensor, layout)| layout.bytes(tensor)).collect(),
+                nodes: lowered.nodes.into_iter().map(|node| node.lowered).collect(),
+            }
+        });
+        Ok(lowered.collect())
+    }
+
+    fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError> {
+        plan.expect_for(self)?;
+        // The verifier has compared the plan with this lowering.
+        let lowered = self
+            .kernels(&plan.programs, plan.inline)
+            .map_err(|problem| EngineError::Internal(problem.to_string()))?;
+        Ok(Box::new(CpuEngine::new(self.options, lowered, plan, arena)?))
+    }
+
+    fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend> {
+        Arc::new(CpuBackend { rates: rates.unwrap_or(rates::NOMINAL), ..self.clone() })
+    }
+
+    fn measure(
+        &self,
+        known: Option<&Rates>,
+        programs: &[Program],
+        memory: usize,
+    ) -> Result<Option<Rates>, EngineError> {
+        let mut learned = known.is_none();
+        let mut rates = match known {
+            Some(known) => known.clone(),
+            None => rates::measure(self.options.threads, memory)?,
+        };
+        // What cannot be lowered is not planned either: the planner will say so.
+        let Ok(lowered) = self.isolated(programs) else { return Ok(learned.then_some(rates)) };
+        for isolated in lowered {
+            let name = isolated.name();
+            if rates.kernels.contains_key(&name) {
+                continue;
+            }
+            let Some(program) = isolated.program() else { continue };
+            let pinned = self.pinned(isolated.volumes(&program).into());
+            if let Some(rate) = measure(&program, &pinned, memory)? {
+                rates.kernels.insert(name, rate);
+                learned = true;
+            }
+        }
+        Ok(learned.then_some(rates))
+    }
+}
+
+impl CpuBackend {
+    /// The kernels of some programs that are worth measuring.
+    fn isolated(&self, programs: &[Program]) -> Result<Vec<Isolated>, PlanError> {
+        agree(programs)?;
+        let lowered = self.kernels(programs, true)?;
+        Ok(lowered.into_iter().flat_map(|program| program.nodes).filter_map(|node| node.isolated).collect())
+    }
+}

@@ -1,0 +1,196 @@
+//! Which nodes of a program are run as one.
+//!
+//! Three rewrites, one after the other: [`pairs`] of nodes that one kernel computes in one pass; [`loads`]: maps that are cheap
+//! to compute are computed by the convolutions that read them; [`heads`] whose logits exist in tiles only. Each fused node says
+//! which nodes it covers. What it means is their composition, to which the verifier of plans holds it, and the conformance
+//! suite its kernels.
+
+mod heads;
+mod loads;
+mod pairs;
+
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
+use plimsoll_graph::{NodeId, Op, Program, Role, TensorId};
+
+use crate::lower::Lower;
+use crate::ops::head::{HeadCounts, HeadGrad, HeadStats};
+use crate::ops::{
+    self, AddedBoxGrad, AddedCrossGrad, FusedConv, FusedTranspose, FusedWeightGrad, Load, NormAct,
+    NormActGrad,
+};
+
+/// What a fused node does.
+#[derive(Clone, Debug)]
+pub(crate) enum FusedOp {
+    /// What the one node does that it covers.
+    Plain(Op),
+    /// Normalise, then a leaky ReLU.
+    NormAct(NormAct),
+    /// Both gradients.
+    NormActGrad(NormActGrad),
+    /// A convolution, with what its sources are made of.
+    Conv(FusedConv),
+    /// A transposed convolution, with what its source is made of, and the sum that its result goes into.
+    Transpose(FusedTranspose),
+    /// A gradient by weights, with what its sources are made of.
+    WeightGrad(FusedWeightGrad),
+    /// The gradient of a box extreme, and the sum that it goes into.
+    BoxGrad(AddedBoxGrad),
+    /// The gradient of a cross erosion, and the sum that it goes into.
+    CrossGrad(AddedCrossGrad),
+    /// A head, and sums of its logits.
+    HeadStats(HeadStats),
+    /// A head, and counts of its logits.
+    HeadCounts(HeadCounts),
+    /// A head, the gradient of its logits, and all that is made of that.
+    HeadGrad(HeadGrad),
+}
+
+/// Nodes of a program that are run as one.
+#[derive(Clone, Debug)]
+pub(crate) struct FusedNode {
+    pub(crate) op: FusedOp,
+    /// The node in whose place it is run.
+    at: NodeId,
+    /// The nodes that it stands for, in ascending order.
+    pub(crate) covers: Vec<NodeId>,
+    /// What it reads, in the order that the op says.
+    pub(crate) inputs: Vec<TensorId>,
+    /// What it writes.
+    pub(crate) outputs: Vec<TensorId>,
+}
+
+impl FusedOp {
+    /// A node by itself.
+    fn of(op: &Op, inputs: usize) -> FusedOp {
+        match op {
+            Op::Conv(conv) => FusedOp::Conv(FusedConv {
+                conv: Conv::clone(conv),
+                loads: vec![Load::Plain; conv.sources(inputs)],
+            }),
+            Op::ConvTranspose(conv) => FusedOp::Transpose(FusedTranspose {
+                conv: ConvTranspose::clone(conv),
+                load: Load::Plain,
+                added: false,
+            }),
+            Op::ConvWeightGrad(grad) => FusedOp::WeightGrad(FusedWeightGrad {
+                grad: ConvWeightGrad::clone(grad),
+                loads: vec![Load::Plain; inputs - 1],
+                result_load: Load::Plain,
+            }),
+            op => FusedOp::Plain(op.clone()),
+        }
+    }
+
+    /// The kind of kernel, as it stands in reports.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            FusedOp::Plain(op) => op.rule().name(),
+            FusedOp::NormAct(_) => "norm_act",
+            FusedOp::NormActGrad(_) => "norm_act_grad",
+            FusedOp::Conv(_) => "conv",
+            FusedOp::Transpose(_) => "conv_transpose",
+            FusedOp::WeightGrad(_) => "conv_weight_grad",
+            FusedOp::BoxGrad(_) => "box_extreme_grad",
+            FusedOp::CrossGrad(_) => "cross_erosion_grad",
+            FusedOp::HeadStats(_) => "head_stats",
+            FusedOp::HeadCounts(_) => "head_counts",
+            FusedOp::HeadGrad(_) => "head_grad",
+        }
+    }
+
+    /// How it is lowered.
+    pub(crate) fn lowering(&self) -> &dyn Lower {
+        match self {
+            FusedOp::Plain(op) => ops::of(op),
+            FusedOp::NormAct(op) => op,
+            FusedOp::NormActGrad(op) => op,
+            FusedOp::Conv(op) => op,
+            FusedOp::Transpose(op) => op,
+            FusedOp::WeightGrad(op) => op,
+            FusedOp::BoxGrad(op) => op,
+            FusedOp::CrossGrad(op) => op,
+            FusedOp::HeadStats(op) => op,
+            FusedOp::HeadCounts(op) => op,
+            FusedOp::HeadGrad(op) => op,
+        }
+    }
+}
+
+/// The nodes of a program as they are run. Without `inline`, whatever one node of the program hands to another is stored, but
+/// for what a pair hands on.
+pub(crate) fn fuse(program: &Program, inline: bool) -> Vec<FusedNode> {
+    let nodes = program.nodes.iter().enumerate().map(|(at, node)| FusedNode {
+        op: FusedOp::of(&node.op, node.inputs.len()),
+        at,
+        covers: vec![at],
+        inputs: node.inputs.clone(),
+        outputs: node.outputs.clone(),
+    });
+    let updates = Updates::of(program);
+    let nodes = pairs::fuse(program, &updates, nodes.collect());
+    match inline {
+        true => heads::fuse(program, &updates, loads::fuse(program, &updates, nodes)),
+        false => nodes,
+    }
+}
+
+/// The places of the nodes that read each tensor, once for each operand.
+struct Readers {
+    of: Vec<Vec<usize>>,
+}
+
+impl Readers {
+    fn of(program: &Program, nodes: &[FusedNode]) -> Readers {
+        let mut of = vec![Vec::new(); program.tensors.len()];
+        for (at, node) in nodes.iter().enumerate() {
+            node.inputs.iter().for_each(|id| of[id.index()].push(at));
+        }
+        Readers { of }
+    }
+
+    fn get(&self, tensor: TensorId) -> &[usize] {
+        &self.of[tensor.index()]
+    }
+
+    /// The only reader of a value that nobody outside the program sees.
+    fn only(&self, program: &Program, tensor: TensorId) -> Option<usize> {
+        match (program.tensor(tensor).role, self.get(tensor)) {
+            (Role::Intermediate, [reader]) => Some(*reader),
+            _ => None,
+        }
+    }
+}
+
+/// Where a program changes parameters and states.
+struct Updates {
+    of: Vec<(NodeId, TensorId)>,
+}
+
+impl Updates {
+    fn of(program: &Program) -> Updates {
+        let updates = program.nodes.iter().enumerate().flat_map(|(at, node)| {
+            let updated = node.op.rule().updates();
+            node.outputs.iter().take(updated.len()).map(move |id| (at, *id))
+        });
+        Updates { of: updates.collect() }
+    }
+
+    /// Whether some nodes may be run as one in the place of the node `at`: nothing that one of them reads changes between its own
+    /// place and that.
+    fn allow(&self, program: &Program, covers: &[NodeId], at: NodeId) -> bool {
+        covers.iter().all(|covered| {
+            let between = at.min(*covered)..at.max(*covered);
+            let mut changed = self.of.iter().filter(|(update, _)| between.contains(update));
+            changed.all(|(_, id)| !program.nodes[*covered].inputs.contains(id))
+        })
+    }
+}
+
+/// The nodes that several fused ones cover together.
+fn union<'a>(nodes: impl IntoIterator<Item = &'a FusedNode>) -> Vec<NodeId> {
+    let mut covers: Vec<NodeId> = nodes.into_iter().flat_map(|node| node.covers.iter().copied()).collect();
+    covers.sort_unstable();
+    covers.dedup();
+    covers
+}

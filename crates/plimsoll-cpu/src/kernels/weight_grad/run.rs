@@ -1,0 +1,83 @@
+//! The register tiles of a weight gradient: blocks of gradients × inputs, summed over a run of positions.
+
+use crate::simd::{LANES, Simd};
+
+/// A run of positions, as the innermost loops see it: `planes` × `rows` × `width` of them.
+pub(super) struct Run<'a> {
+    pub(super) planes: usize,
+    pub(super) rows: usize,
+    pub(super) width: usize,
+    pub(super) source_strides: [usize; 2],
+    pub(super) column: usize,
+    pub(super) gradient_strides: [usize; 2],
+    pub(super) sums_stride: usize,
+    pub(super) own_lanes: &'a [[i32; LANES]],
+}
+
+impl Run<'_> {
+    /// Adds the products of `I` inputs, from number `first` on, with `B` blocks of gradients over all positions of the run.
+    /// An input is one number for all lanes, or where `OWN` one for each.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`. `inputs` has at least `I` offsets. From each of them on, `source` is
+    /// valid for reads of one float for each position of the run, or sixteen where `OWN`; `gradient` is valid for reads of
+    /// sixteen floats for each position, and `sums` for reads and writes of I · 16 floats for each block, `sums_stride`
+    /// apart.
+    #[inline(always)]
+    pub(super) unsafe fn accumulate<S: Simd, const B: usize, const I: usize, const OWN: bool>(
+        &self,
+        sums: *mut f32,
+        source: *const f32,
+        inputs: &[usize],
+        first: usize,
+        gradient: [*const f32; B],
+    ) {
+        // Tiles that the registers cannot hold are not asked for, and so not compiled.
+        if const { I > S::TILE_INPUTS } {
+            return;
+        }
+        // SAFETY: planes, rows and columns are below those of the run, `i < I` and `b < B`: all places are as this
+        // function's contract says.
+        unsafe {
+            let mut inputs_of_tile = [source; I];
+            for i in 0..I {
+                inputs_of_tile[i] = source.add(inputs[i]);
+            }
+            let lanes: [_; I] = match OWN {
+                true => std::array::from_fn(|i| &self.own_lanes[(first + i) % self.own_lanes.len()]),
+                false => [&[0; LANES]; I],
+            };
+            let mut held = [[S::zero(); I]; B];
+            for plane in 0..self.planes {
+                for row in 0..self.rows {
+                    let mut at = plane * self.source_strides[0] + row * self.source_strides[1];
+                    let mut from = gradient;
+                    for from in &mut from {
+                        *from = from.add(plane * self.gradient_strides[0] + row * self.gradient_strides[1]);
+                    }
+                    for _ in 0..self.width {
+                        let mut g = [S::zero(); B];
+                        for (g, from) in g.iter_mut().zip(&mut from) {
+                            *g = S::load(*from);
+                            *from = from.add(LANES);
+                        }
+                        for i in 0..I {
+                            let x = inputs_of_tile[i].add(at);
+                            let x = if OWN { S::pick(S::load(x), lanes[i]) } else { S::splat(*x) };
+                            for b in 0..B {
+                                held[b][i] = S::fma(g[b], x, held[b][i]);
+                            }
+                        }
+                        at += self.column;
+                    }
+                }
+            }
+            for (b, held) in held.iter().enumerate() {
+                for (i, held) in held.iter().enumerate() {
+                    let sum = sums.add(b * self.sums_stride + i * LANES);
+                    S::store(sum, S::add(S::load(sum), *held));
+                }
+            }
+        }
+    }
+}

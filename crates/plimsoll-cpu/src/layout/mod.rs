@@ -1,0 +1,136 @@
+//! How tensors lie in the arena.
+//!
+//! | tensor | layout |
+//! |---|---|
+//! | volume between convolutions `[N, C, D, H, W]` | [blocks](VolumeLayout::Blocks): `[N][C/16][D][H][W][16]`, the last block padded with zeroes |
+//! | volume at the rim of a network, or that losses read | [rows](VolumeLayout::Rows): `[N][C][D][H][W]` |
+//! | labels | `[N][D][H][W]` |
+//! | weights of a convolution to blocks | `[O/16][reach][tap][inputs][16 out]`, see [`WeightBlocks`] |
+//! | weights of a convolution to rows (a head) | `[O][I/16][16 in]` |
+//! | channels `[C]` | `[C/16][16]` |
+//! | statistics `[N, C, 2]` | `[N][C/16][mean 16][rstd 16]` |
+//! | table | as it is |
+//!
+//! Programs say nothing of this: [`assign`] decides it from the ops that touch a tensor.
+//!
+//! The padding of a block is zero and stays zero: weights there are zero, so results are, so gradients are. (Where lanes of two
+//! groups meet, gradients are not; they are set to zero.)
+#![forbid(unsafe_code)]
+
+pub(crate) mod assign;
+pub(crate) mod rule;
+mod weights;
+
+use std::sync::Arc;
+
+use plimsoll_graph::{Shape, TensorInfo};
+
+use crate::simd::LANES;
+pub(crate) use weights::{Lanes, WeightBlocks};
+
+/// How a volume lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum VolumeLayout {
+    /// Row-major, a plane for each channel; f32 only.
+    Rows,
+    /// Channels in blocks of sixteen, the innermost axis.
+    Blocks,
+}
+
+/// How a tensor lies.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Layout {
+    /// In the logical order of its shape, with nothing between or behind: volumes in rows, labels, tables.
+    Given,
+    /// A volume in blocks.
+    Blocks,
+    /// A number per channel, padded to whole blocks.
+    Channels,
+    /// Statistics of whole blocks.
+    Statistics,
+    /// Weights of a convolution to blocks.
+    Weights(Arc<WeightBlocks>),
+    /// Weights of a convolution to rows, of sources with so many channels, each padded by itself.
+    HeadWeights(Vec<usize>),
+}
+
+/// Blocks of sixteen that hold `channels`.
+pub(crate) fn blocks(channels: usize) -> usize {
+    channels.div_ceil(LANES)
+}
+
+/// Blocks that hold the channels of several sources, each padded by itself.
+pub(crate) fn source_blocks(sources: &[usize]) -> usize {
+    sources.iter().map(|channels| blocks(*channels)).sum()
+}
+
+fn taps(shape: &Shape) -> usize {
+    shape.spatial().iter().product()
+}
+
+impl Layout {
+    /// Stored elements of a tensor, padding included.
+    pub(crate) fn count(&self, tensor: &TensorInfo) -> usize {
+        let shape = &tensor.shape;
+        match self {
+            Layout::Given => shape.count(),
+            Layout::Blocks => shape.batch() * blocks(shape.channels()) * shape.voxels() * LANES,
+            Layout::Channels => blocks(shape.dim(0)) * LANES,
+            Layout::Statistics => shape.dim(0) * blocks(shape.dim(1)) * 2 * LANES,
+            Layout::Weights(blocks) => blocks.count(taps(shape)),
+            Layout::HeadWeights(sources) => shape.dim(0) * source_blocks(sources) * LANES * taps(shape),
+        }
+    }
+
+    /// Bytes of a tensor.
+    pub(crate) fn bytes(&self, tensor: &TensorInfo) -> usize {
+        self.count(tensor) * tensor.dtype.bytes()
+    }
+
+    /// The stored place of each element, in the logical order of the tensor's shape.
+    pub(crate) fn places(&self, tensor: &TensorInfo) -> Box<dyn Iterator<Item = usize> + '_> {
+        let shape = tensor.shape.clone();
+        let count = shape.count();
+        let (taps, inputs) = (taps(&shape), shape.dim(1));
+        let split = move |i: usize| (i % taps, i / taps % inputs, i / taps / inputs);
+        match self {
+            Layout::Given | Layout::Channels => Box::new(0..count),
+            Layout::Blocks => {
+                let (channels, voxels) = (shape.channels(), shape.voxels());
+                Box::new((0..count).map(move |i| {
+                    let (plane, voxel) = (i / voxels, i % voxels);
+                    let (sample, channel) = (plane / channels, plane % channels);
+                    let block = sample * blocks(channels) + channel / LANES;
+                    (block * voxels + voxel) * LANES + channel % LANES
+                }))
+            }
+            Layout::Statistics => {
+                let channels = shape.dim(1);
+                Box::new((0..count).map(move |i| {
+                    let (plane, which) = (i / 2, i % 2);
+                    let (sample, channel) = (plane / channels, plane % channels);
+                    let block = sample * blocks(channels) + channel / LANES;
+                    (block * 2 + which) * LANES + channel % LANES
+                }))
+            }
+            Layout::Weights(blocks) => Box::new((0..count).map(move |i| {
+                let (tap, input, output) = split(i);
+                blocks.place(output, input, taps, tap)
+            })),
+            Layout::HeadWeights(sources) => {
+                // Each source begins a block.
+                let stored = source_blocks(sources) * LANES;
+                let mut lanes = Vec::with_capacity(inputs);
+                let mut first = 0;
+                for channels in sources {
+                    lanes.extend((0..*channels).map(|c| first + c));
+                    first += blocks(*channels) * LANES;
+                }
+                Box::new((0..count).map(move |i| {
+                    let (tap, input, output) = split(i);
+                    (output * taps + tap) * stored + lanes[input]
+                }))
+            }
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! What kernels ask of the layouts of volumes.
+
+/// What the kernels of a node can do with volumes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VolumeRule {
+    /// All lie in rows.
+    Rows,
+    /// All lie in blocks.
+    Blocks,
+    /// All lie alike.
+    Alike,
+    /// Each may lie as it likes.
+    Any,
+    /// Of a convolution, over so many sources, or of its gradient by weights: not both sides lie in rows; a `result` may if the
+    /// kernel is a point, a source if it can be an image.
+    Conv {
+        /// Sources come first among the operands.
+        sources: usize,
+        /// Whether the sources may lie in rows.
+        image: bool,
+        /// Whether the other side may.
+        point: bool,
+    },
+    /// Of a transposed convolution: the result lies in blocks, and the source as well unless the kernel is a point.
+    Transpose {
+        /// Whether the source may lie in rows.
+        point: bool,
+    },
+}

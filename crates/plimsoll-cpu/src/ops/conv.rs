@@ -1,0 +1,470 @@
+//! Convolutions of all directions: which kernel, over which blocks.
+
+use plimsoll_graph::Window;
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
+use plimsoll_plan::Unsupported;
+
+use super::source::{Load, SourceRef, all_views, channels_of, stored_blocks};
+use crate::isolated::{ConvKind, Isolated};
+use crate::kernel::{Kernel, Machine, Ptr};
+use crate::kernels::cross_group::ClearCrossGroup;
+use crate::kernels::geometry::TapGrid;
+use crate::kernels::head::{HeadBack, HeadLogits, HeadWeightGrad};
+use crate::kernels::patch::Source;
+use crate::kernels::tap_conv::{ConvTiling, Destination, Operands, TapConv};
+use crate::kernels::transpose_weights::TransposeWeights;
+use crate::kernels::weight_grad::{GradTiling, SumParts, WeightGrad};
+use crate::kernels::winograd;
+use crate::kernels::winograd::conv::{WinogradConv, WinogradTiling};
+use crate::kernels::winograd::weight_grad::{WinogradGradTiling, WinogradWeightGrad};
+use crate::layout::rule::VolumeRule;
+use crate::layout::{Layout, VolumeLayout, WeightBlocks, blocks};
+use crate::lower::{
+    BoundNode, Context, Kernels, Lower, NodeOperands, Places, by_storage, bytes_of, is_bf16, product, single,
+};
+use crate::simd::{Element, LANES};
+
+/// The most channels of an image that is convolved.
+const IMAGE_CHANNELS: usize = LANES;
+
+/// A convolution whose sources are read as its loads say. Operands: those of each load, weights, and where it has one a bias.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FusedConv {
+    pub(crate) conv: Conv,
+    pub(crate) loads: Vec<Load>,
+}
+
+/// A transposed convolution whose source is read as its load says. Operands: those of the load, weights, where it has one a bias
+/// and, with `added`, a volume to which the result is added.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FusedTranspose {
+    pub(crate) conv: ConvTranspose,
+    pub(crate) load: Load,
+    pub(crate) added: bool,
+}
+
+/// A gradient by weights whose sources, and the gradient of the result, are read as its loads say.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct FusedWeightGrad {
+    pub(crate) grad: ConvWeightGrad,
+    pub(crate) loads: Vec<Load>,
+    pub(crate) result_load: Load,
+}
+
+fn is_point(window: &Window, groups: usize) -> bool {
+    *window == Window::point() && groups == 1
+}
+
+/// Whether sources may be an image.
+fn may_be_image(of: &NodeOperands<'_>, sources: usize) -> bool {
+    sources == 1 && of.input(0).shape.channels() <= IMAGE_CHANNELS && !is_bf16(of.input(0))
+}
+
+impl Lower for Conv {
+    fn volumes(&self, of: &NodeOperands<'_>) -> VolumeRule {
+        let sources = self.sources(of.node.inputs.len());
+        let point = is_point(&self.window, self.groups) && !is_bf16(of.program.tensor(of.node.outputs[0]));
+        VolumeRule::Conv { sources, image: may_be_image(of, sources), point }
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let loads = vec![Load::Plain; self.sources(cx.inputs.len())];
+        FusedConv { conv: self.clone(), loads }.lower(cx)
+    }
+}
+
+impl Lower for ConvTranspose {
+    fn volumes(&self, of: &NodeOperands<'_>) -> VolumeRule {
+        // The kernel for rows is that of a head's gradient: of all channels, without a bias.
+        let is_whole = self.channels == of.input(1).shape.dim(1) && !self.bias;
+        VolumeRule::Transpose { point: is_point(&self.window, self.groups) && is_whole }
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        FusedTranspose { conv: self.clone(), load: Load::Plain, added: false }.lower(cx)
+    }
+}
+
+impl Lower for ConvWeightGrad {
+    fn volumes(&self, of: &NodeOperands<'_>) -> VolumeRule {
+        let sources = of.node.inputs.len() - 1;
+        let point = is_point(&self.window, self.groups);
+        VolumeRule::Conv { sources, image: may_be_image(of, sources), point }
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let loads = vec![Load::Plain; cx.inputs.len() - 1];
+        FusedWeightGrad { grad: self.clone(), loads, result_load: Load::Plain }.lower(cx)
+    }
+}
+
+/// Weights of a convolution to blocks lie in blocks; those of one to rows are a head's. A layout that says otherwise is a fault
+/// of this backend, which its user can do nothing about.
+fn weight_blocks(cx: &Context<'_>, layout: &Layout) -> Result<WeightBlocks, Unsupported> {
+    match layout {
+        Layout::Weights(blocks) => Ok(WeightBlocks::clone(blocks)),
+        other => Err(cx.unsupported(format!("internal error: its weights lie as {other:?}"))),
+    }
+}
+
+/// The share of the peak that direct kernels reach.
+fn direct_share(window: &Window, groups: usize, kind: ConvKind) -> f64 {
+    match kind {
+        // Narrow groups take two instructions for a multiply-add.
+        _ if groups > 1 => 0.5,
+        // With few taps there is little to do between loads and stores.
+        _ if window.taps() <= 8 => 0.6,
+        ConvKind::WeightGrad => 0.9,
+        ConvKind::Forward | ConvKind::Transposed => 0.95,
+    }
+}
+
+/// The share of the peak at which products are summed where [`winograd`] makes them fewer.
+const WINOGRAD_SHARE: f64 = 0.72;
+
+/// Which kernel runs, and how its work is cut.
+#[derive(Clone)]
+enum ForwardTiling {
+    Direct(Box<ConvTiling>),
+    Winograd(Box<WinogradTiling>),
+}
+
+/// A convolution or transposed convolution to blocks: its grid, how it is cut, how its weights lie.
+#[derive(Clone)]
+struct Forward {
+    grid: TapGrid,
+    tiling: ForwardTiling,
+    batch: usize,
+    blocks: WeightBlocks,
+    taps: usize,
+}
+
+impl Forward {
+    /// Of a result of an extent. `winograd` says whether rows of that width are worth transforming.
+    fn new(grid: TapGrid, batch: usize, blocks: WeightBlocks, taps: usize, winograd: bool) -> Forward {
+        let tiling = match winograd {
+            true => {
+                let tiling = WinogradTiling::new(&grid, batch, blocks.reach, blocks.out_blocks());
+                ForwardTiling::Winograd(Box::new(tiling))
+            }
+            false => ForwardTiling::Direct(Box::new(ConvTiling::new(&grid, batch, &blocks))),
+        };
+        Forward { grid, tiling, batch, blocks, taps }
+    }
+
+    /// Bytes of patches for all threads.
+    fn patches(&self, threads: usize) -> usize {
+        let per_thread = match &self.tiling {
+            ForwardTiling::Direct(tiling) => tiling.patch,
+            ForwardTiling::Winograd(tiling) => tiling.per_thread(),
+        };
+        bytes_of::<f32>(product([threads, per_thread]))
+    }
+
+    fn share(&self, direct: f64, width: usize) -> f64 {
+        match &self.tiling {
+            ForwardTiling::Direct(_) => direct,
+            ForwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(width),
+        }
+    }
+
+    fn kernel(&self, operands: Operands) -> Box<dyn BoundNode> {
+        match &self.tiling {
+            ForwardTiling::Direct(tiling) => {
+                let tiling = ConvTiling::clone(tiling);
+                single(TapConv::new(&self.grid, tiling, self.batch, self.taps, self.blocks.clone(), operands))
+            }
+            ForwardTiling::Winograd(tiling) => {
+                single(WinogradConv::new(WinogradTiling::clone(tiling), self.taps, operands))
+            }
+        }
+    }
+}
+
+/// Where the result of a node goes, and a volume that it is added to.
+fn destination(places: &Places, bf16: bool, added_to: Option<usize>) -> Destination {
+    match bf16 {
+        true => Destination::Bf16(places.output(0), added_to.map(|operand| places.input(operand))),
+        false => Destination::F32(places.output(0), added_to.map(|operand| places.input(operand))),
+    }
+}
+
+impl Lower for FusedConv {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let conv = &self.conv;
+        let (sources, weights) = SourceRef::all(cx, &self.loads);
+        let inputs: usize = sources.iter().map(|source| source.channels).sum();
+        let flops = flops(cx.output(0).shape.count(), inputs / conv.groups, &conv.window);
+        if *cx.output_layout(0) == Layout::Given {
+            return Ok(by_storage!(cx.input(0), head(cx, sources, weights, conv.bias)).cost(cx.cost(flops)));
+        }
+        let blocks = weight_blocks(cx, cx.input_layout(weights))?;
+        let (from, result) = (cx.input(0).shape.spatial(), &cx.output(0).shape);
+        let is_image = *cx.input_layout(0) == Layout::Given;
+        let [_, _, width] = result.spatial();
+        let winograd = conv.groups == 1 && !is_image && winograd::pays(&conv.window, width);
+        let grid = TapGrid::convolution(&conv.window, from, result.spatial());
+        let forward = Forward::new(grid, result.batch(), blocks, conv.window.taps(), winograd);
+        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Forward), width);
+        let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
+        let isolated = Isolated::of(
+            ConvKind::Forward,
+            (cx.input(0), cx.output(0)),
+            cx.input_layout(0),
+            &channels_of(&sources),
+            (conv.window, conv.groups),
+            flops,
+        );
+        let kernels = Kernels::new([forward.patches(cx.threads)], move |places| {
+            let source = match is_image {
+                true => Source::Image(sources[0].image(places)),
+                false => Source::Features(stored_blocks(&sources, places)),
+            };
+            forward.kernel(Operands {
+                source,
+                weights: places.input(weights),
+                bias: bias.then(|| places.input(weights + 1)),
+                result: destination(places, bf16, None),
+                patches: places.scratch(0),
+            })
+        });
+        Ok(kernels.cost(cx.cost(flops)).share(share).isolated(isolated))
+    }
+}
+
+/// Operations of a convolution, from the elements on its strided side and the channels of a group on the other.
+fn flops(strided: usize, other_channels: usize, window: &Window) -> u64 {
+    (2 * strided as u64).saturating_mul((other_channels * window.taps()) as u64)
+}
+
+/// Transposes the weights, then convolves with them.
+struct Transposed {
+    transpose: TransposeWeights,
+    conv: Box<dyn BoundNode>,
+}
+
+impl BoundNode for Transposed {
+    unsafe fn run(&self, machine: &Machine) {
+        // SAFETY: the arena is alive and untouched by others until this returns, as this function's contract says; the
+        // convolution begins when all weights are transposed.
+        unsafe {
+            machine.launch(&self.transpose);
+            self.conv.run(machine);
+        }
+    }
+}
+
+impl Lower for FusedTranspose {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let conv = &self.conv;
+        let source = SourceRef::of(cx, self.load, 0);
+        let weights = self.load.operands();
+        let added_to = self.added.then(|| weights + 1 + usize::from(conv.bias));
+        let in_place: Vec<(usize, usize)> = added_to.iter().map(|operand| (0, *operand)).collect();
+        let flops = flops(cx.input(0).shape.count(), conv.channels / conv.groups, &conv.window);
+        if *cx.input_layout(0) == Layout::Given {
+            if conv.bias || *cx.input_layout(weights) != Layout::HeadWeights(vec![conv.channels]) {
+                return Err(cx.unsupported("rows to some of several sources, or with a bias"));
+            }
+            let kernels = by_storage!(cx.output(0), head_back(cx, added_to));
+            return Ok(kernels.in_place(in_place).cost(cx.cost(flops)));
+        }
+        let taps = conv.window.taps();
+        let own = weight_blocks(cx, cx.input_layout(weights))?;
+        let result = &cx.output(0).shape;
+        let grid = TapGrid::transposed(&conv.window, cx.input(0).shape.spatial(), conv.output);
+        let of_transposed =
+            WeightBlocks::new(conv.channels, &[source.channels], conv.groups, VolumeLayout::Blocks);
+        let transposed_bytes = bytes_of::<f32>(of_transposed.count(taps));
+        // The source whose channels are wanted begins at a block of its own: layouts are assigned so.
+        let first = own.block_of(conv.first_channel);
+        let [_, _, width] = result.spatial();
+        let winograd = conv.groups == 1 && winograd::pays(&conv.window, width);
+        let forward = Forward::new(grid, result.batch(), of_transposed, taps, winograd);
+        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Transposed), width);
+        let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
+        let isolated = Isolated::of(
+            ConvKind::Transposed,
+            (cx.input(0), cx.output(0)),
+            cx.input_layout(0),
+            &[conv.channels],
+            (conv.window, conv.groups),
+            flops,
+        );
+        let kernels = Kernels::new([forward.patches(cx.threads), transposed_bytes], move |places| {
+            let transpose = TransposeWeights {
+                weights: places.input(weights),
+                blocks: own.clone(),
+                transposed: places.scratch(1),
+                transposed_blocks: forward.blocks.clone(),
+                first,
+                taps,
+            };
+            let operands = Operands {
+                source: Source::Features(stored_blocks(&[source], places)),
+                weights: places.scratch(1),
+                bias: bias.then(|| places.input(weights + 1)),
+                result: destination(places, bf16, added_to),
+                patches: places.scratch(0),
+            };
+            Box::new(Transposed { transpose, conv: forward.kernel(operands) })
+        });
+        Ok(kernels.in_place(in_place).cost(cx.cost(flops)).share(share).isolated(isolated))
+    }
+}
+
+/// Partial sums, then their sum, less what belongs to no group.
+struct Partial<K> {
+    sums: K,
+    add: Option<SumParts>,
+    clear: Option<ClearCrossGroup>,
+}
+
+impl<K: Kernel + Send> BoundNode for Partial<K> {
+    unsafe fn run(&self, machine: &Machine) {
+        // SAFETY: the arena is alive and untouched by others until this returns, as this function's contract says; each kernel
+        // has ended before the next begins.
+        unsafe {
+            machine.launch(&self.sums);
+            if let Some(add) = &self.add {
+                machine.launch(add);
+            }
+            if let Some(clear) = &self.clear {
+                machine.launch(clear);
+            }
+        }
+    }
+}
+
+/// Which kernel runs, and how its work is cut.
+enum BackwardTiling {
+    Direct(Box<GradTiling>),
+    Winograd(Box<WinogradGradTiling>),
+}
+
+impl Lower for FusedWeightGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let grad = &self.grad;
+        let (sources, gradient) = SourceRef::all(cx, &self.loads);
+        let gradient = SourceRef::of(cx, self.result_load, gradient);
+        let result = &cx.input(self.loads.iter().map(|load| load.operands()).sum()).shape;
+        let flops = flops(result.count(), cx.output(0).shape.dim(1), &grad.window);
+        if let Layout::HeadWeights(_) = cx.output_layout(0) {
+            let kernels = by_storage!(cx.input(0), head_weight_grad(cx, sources, gradient, result.batch()));
+            return Ok(kernels.cost(cx.cost(flops)));
+        }
+        let blocks = weight_blocks(cx, cx.output_layout(0))?;
+        let is_image = *cx.input_layout(0) == Layout::Given;
+        let grid = TapGrid::convolution(&grad.window, cx.input(0).shape.spatial(), result.spatial());
+        let [_, height, width] = result.spatial();
+        let winograd =
+            grad.groups == 1 && !is_image && winograd::pays_for_weights(&grad.window, height, width);
+        let (batch, taps) = (result.batch(), grad.window.taps());
+        let clear = blocks.connects_groups().then(|| blocks.clone());
+        let tiling = match winograd {
+            true => BackwardTiling::Winograd(Box::new(WinogradGradTiling::new(
+                &grid,
+                batch,
+                blocks.reach,
+                blocks.out_blocks(),
+            ))),
+            false => BackwardTiling::Direct(Box::new(GradTiling::new(&grid, batch, blocks, taps))),
+        };
+        let (partial, per_thread) = match &tiling {
+            BackwardTiling::Direct(tiling) => (tiling.partial(), tiling.per_thread()),
+            BackwardTiling::Winograd(tiling) => (tiling.partial(), tiling.per_thread()),
+        };
+        let share = match &tiling {
+            BackwardTiling::Direct(_) => direct_share(&grad.window, grad.groups, ConvKind::WeightGrad),
+            BackwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(width),
+        };
+        let isolated = Isolated::of(
+            ConvKind::WeightGrad,
+            (cx.input(0), cx.output(0)),
+            cx.input_layout(0),
+            &channels_of(&sources),
+            (grad.window, grad.groups),
+            flops,
+        );
+        let scratch = [bytes_of::<f32>(partial), bytes_of::<f32>(product([cx.threads, per_thread]))];
+        let kernels = Kernels::new(scratch, move |places| {
+            let source = match is_image {
+                true => Source::Image(sources[0].image(places)),
+                false => Source::Features(stored_blocks(&sources, places)),
+            };
+            let result: Ptr<f32> = places.output(0);
+            let gradient = stored_blocks(&[gradient], places);
+            let partial: Ptr<f32> = places.scratch(0);
+            let buffers = (result, partial, places.scratch::<f32>(1));
+            match &tiling {
+                BackwardTiling::Direct(tiling) => {
+                    let add = SumParts::of(tiling, partial, result);
+                    let clear = clear.clone().map(|blocks| ClearCrossGroup { weights: result, blocks, taps });
+                    let sums = WeightGrad::new(&grid, GradTiling::clone(tiling), source, gradient, buffers);
+                    Box::new(Partial { sums, add, clear })
+                }
+                BackwardTiling::Winograd(tiling) => {
+                    let tiling = WinogradGradTiling::clone(tiling);
+                    let (sums, add) = WinogradWeightGrad::new(tiling, source, gradient, buffers);
+                    Box::new(Partial { sums, add, clear: None })
+                }
+            }
+        });
+        Ok(kernels.cost(cx.cost(flops)).share(share).isolated(isolated))
+    }
+}
+
+/// A convolution to rows.
+fn head<T: Element>(cx: &Context<'_>, sources: Vec<SourceRef>, weights: usize, bias: bool) -> Kernels {
+    let shape = cx.output(0).shape.clone();
+    Kernels::single(move |places| HeadLogits::<T> {
+        source: all_views(&sources, places),
+        weights: places.input(weights),
+        bias: bias.then(|| places.input(weights + 1)),
+        logits: places.output(0),
+        batch: shape.batch(),
+        classes: shape.channels(),
+        voxels: shape.voxels(),
+    })
+}
+
+/// The gradient of a head by its map. Operands: the gradient in rows, weights, and what the result is added to.
+fn head_back<T: Element>(cx: &Context<'_>, added_to: Option<usize>) -> Kernels {
+    let (logits, blocks) = (cx.input(0).shape.clone(), blocks(cx.output(0).shape.channels()));
+    Kernels::single(move |places| HeadBack::<T> {
+        logits: places.input(0),
+        weights: places.input(1),
+        added_to: added_to.map(|operand| places.input(operand)),
+        features: places.output(0),
+        batch: logits.batch(),
+        classes: logits.channels(),
+        blocks,
+        voxels: logits.voxels(),
+        block_stride: logits.voxels(),
+    })
+}
+
+/// The gradient of a head by its weights.
+fn head_weight_grad<T: Element>(
+    cx: &Context<'_>,
+    sources: Vec<SourceRef>,
+    gradient: SourceRef,
+    batch: usize,
+) -> Kernels {
+    let parts = HeadWeightGrad::<T>::parts(batch, gradient.voxels);
+    let count = cx.output_count(0);
+    let classes = gradient.channels;
+    Kernels::new([bytes_of::<f32>(product([parts, count]))], move |places| {
+        let partial: Ptr<f32> = places.scratch(0);
+        let sums = HeadWeightGrad {
+            source: all_views::<T>(&sources, places),
+            logits: gradient.image(places).data,
+            partial,
+            batch,
+            classes,
+            voxels: gradient.voxels,
+        };
+        let add = Some(SumParts { partial, result: places.output(0), parts, count });
+        Box::new(Partial { sums, add, clear: None })
+    })
+}

@@ -1,0 +1,125 @@
+//! Normalisation.
+
+use plimsoll_graph::Shape;
+use plimsoll_graph::ops::{NormStats, Normalise, NormaliseGrad};
+use plimsoll_plan::Unsupported;
+
+use super::source::{Load, SourceRef};
+use crate::kernels::norm::{
+    ChunkStats, CombineStats, Extent, NormActMap, NormGrad, NormGradApply, NormGradMeans, NormGradSums,
+};
+use crate::layout::blocks;
+use crate::layout::rule::VolumeRule;
+use crate::lower::{Context, InTurn2, InTurn3, Kernels, Lower, NodeOperands, by_storage, bytes_of};
+use crate::simd::Element;
+
+/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. NodeOperands: those of [`Normalise`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NormAct {
+    pub(crate) slope: f32,
+    pub(crate) affine: bool,
+}
+
+/// The gradients of leaky ReLU and of [`Normalise`] in one. NodeOperands: the gradient of z, then those of [`Normalise`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NormActGrad(pub(crate) NormAct);
+
+impl NormAct {
+    /// Of a normalisation without an activation.
+    fn alone(affine: bool) -> NormAct {
+        NormAct { slope: 1.0, affine }
+    }
+
+    /// How many operands it has.
+    pub(crate) fn operands(self) -> usize {
+        if self.affine { 4 } else { 2 }
+    }
+}
+
+fn extent(shape: &Shape) -> Extent {
+    Extent { batch: shape.batch(), blocks: blocks(shape.channels()), voxels: shape.voxels() }
+}
+
+impl Lower for NormStats {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        fn with<T: Element>(cx: &Context<'_>, epsilon: f32) -> Kernels {
+            let extent = extent(&cx.input(0).shape);
+            Kernels::new([bytes_of::<f32>(extent.partial())], move |places| {
+                let partial = places.scratch(0);
+                Box::new(InTurn2(
+                    ChunkStats::<T> { extent, data: places.input(0), partial },
+                    CombineStats { extent, partial, statistics: places.output(0), epsilon },
+                ))
+            })
+        }
+        Ok(by_storage!(cx.input(0), with(cx, self.epsilon)))
+    }
+}
+
+impl Lower for Normalise {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        NormAct::alone(self.affine).lower(cx)
+    }
+}
+
+impl Lower for NormaliseGrad {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        NormActGrad(NormAct::alone(self.affine)).lower(cx)
+    }
+}
+
+impl Lower for NormAct {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        fn with<T: Element>(cx: &Context<'_>, norm: NormAct) -> Kernels {
+            let extent = extent(&cx.input(0).shape);
+            let source = SourceRef::of(cx, Load::NormAct(norm), 0);
+            Kernels::single(move |places| NormActMap::<T> {
+                extent,
+                data: places.input(0),
+                norms: source.norms(places),
+                result: places.output(0),
+            })
+        }
+        let kernels = by_storage!(cx.input(0), with(cx, *self));
+        Ok(kernels.in_place([(0, 0)]).cost(cx.streaming()))
+    }
+}
+
+impl Lower for NormActGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        fn with<T: Element>(cx: &Context<'_>, norm: NormAct) -> Kernels {
+            let extent = extent(&cx.input(0).shape);
+            let source = SourceRef::of(cx, Load::NormAct(norm), 1);
+            let scratch = [bytes_of::<f32>(extent.partial()), bytes_of::<f32>(extent.pairs())];
+            Kernels::new(scratch, move |places| {
+                let (partial, means) = (places.scratch(0), places.scratch(1));
+                let grad = || NormGrad::<T> {
+                    extent,
+                    upstream: places.input(0),
+                    data: places.input(1),
+                    norms: source.norms(places),
+                };
+                let affine = norm.affine.then(|| (places.output(1), places.output(2)));
+                Box::new(InTurn3(
+                    NormGradSums { grad: grad(), partial },
+                    NormGradMeans { extent, partial, means, affine },
+                    NormGradApply { grad: grad(), means, result: places.output(0) },
+                ))
+            })
+        }
+        let kernels = by_storage!(cx.input(0), with(cx, self.0));
+        Ok(kernels.in_place([(0, 0), (0, 1)]).cost(cx.streaming()))
+    }
+}

@@ -1,0 +1,44 @@
+//! A program that was put together by hand, however wrong, is an error or a plan that runs; nothing that safe code can say makes
+//! the kernels leave their buffers.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use conformance::random::{Random, changed, options, run, valid};
+use plimsoll_cpu::{CpuBackend, CpuOptions, Level};
+use plimsoll_plan::EngineError;
+use proptest::prelude::*;
+
+/// A backend with any number of threads and any instruction set that this machine has.
+fn backend(random: &mut Random) -> CpuBackend {
+    let levels = [Level::Portable, Level::Avx2, Level::Avx512].map(|level| level.min(Level::detect()));
+    let threads = 1 + random.below(3);
+    CpuBackend::new(CpuOptions { threads, level: levels[random.below(3)], poison: true }).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_program_is_an_error_or_runs(seed in any::<u64>()) {
+        let random = &mut Random(seed);
+        let backend = backend(random);
+        let programs = valid(random);
+        prop_assert!(run(&programs, &backend, options(random), random).unwrap());
+        for _ in 0..20 {
+            let Some(changed) = changed(&programs, random) else { continue };
+            run(&changed, &backend, options(random), random).unwrap();
+        }
+    }
+}
+
+#[test]
+fn options_that_the_machine_lacks_are_errors() {
+    let refused = |options| matches!(CpuBackend::new(options), Err(EngineError::Options { .. }));
+    let sound = CpuOptions { threads: 2, level: Level::detect(), poison: false };
+    assert!(!refused(sound));
+    for threads in [0, 100_000, usize::MAX] {
+        assert!(refused(CpuOptions { threads, ..sound }));
+    }
+    for level in [Level::Portable, Level::Avx2, Level::Avx512] {
+        assert_eq!(refused(CpuOptions { level, ..sound }), level > Level::detect());
+    }
+}

@@ -1,0 +1,66 @@
+//! A filled slot that is lent to the caller.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::loader::queue::Queue;
+use crate::loader::slot::{BatchBuffer, BatchShape};
+
+/// A batch that a loader lends. Its buffers are filled again once it is dropped.
+pub struct Batch {
+    step: u64,
+    shape: BatchShape,
+    /// `None` only while the batch is being dropped.
+    buffer: Option<BatchBuffer>,
+    queue: Arc<Queue>,
+}
+
+impl Batch {
+    pub(crate) fn new(step: u64, buffer: BatchBuffer, queue: Arc<Queue>) -> Batch {
+        Batch { step, shape: buffer.shape(), buffer: Some(buffer), queue }
+    }
+
+    /// The step that it is for.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> BatchShape {
+        self.shape
+    }
+
+    /// Normalised intensities, `[patch][channel][depth][height][width]`.
+    pub fn images(&self) -> &[f32] {
+        self.buffer.as_ref().map_or(&[], BatchBuffer::images)
+    }
+
+    /// Labels, `[patch][depth][height][width]`.
+    pub fn labels(&self) -> &[u8] {
+        self.buffer.as_ref().map_or(&[], BatchBuffer::labels)
+    }
+
+    /// A target map: see [`BatchBuffer::target`].
+    pub fn target(&self, map: usize) -> &[f32] {
+        self.buffer.as_ref().map_or(&[], |buffer| buffer.target(map))
+    }
+
+    /// The case of each patch, by its index in the fingerprint's list.
+    pub fn cases(&self) -> &[usize] {
+        self.buffer.as_ref().map_or(&[], BatchBuffer::cases)
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.queue.give_back(buffer);
+        }
+    }
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Batch(step {}, {:?})", self.step, self.shape)
+    }
+}

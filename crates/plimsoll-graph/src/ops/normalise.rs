@@ -1,0 +1,166 @@
+//! Normalisation with given statistics, and its gradient.
+
+use serde::{Deserialize, Serialize};
+
+use crate::op::{expect_channels, expect_like, expect_operands, expect_statistics, expect_volume, upstream};
+use crate::{Array, GraphError, Kind, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
+
+/// u = γ · (y − μ) · r + β, with μ and r from [`NormStats`](super::NormStats).
+///
+/// Operands: y `[N, C, D, H, W]`, statistics `[N, C, 2]` and, where `affine`, scale γ and shift β, `[C]` each. Result: as y.
+///
+/// There is a gradient where the statistics are those of y itself, made by a `NormStats` of the program: it then goes through
+/// them as well.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Normalise {
+    /// Whether there are a scale and a shift.
+    pub affine: bool,
+}
+
+/// The gradient of [`Normalise`] and of the [`NormStats`](super::NormStats) of the same y together.
+///
+/// Operands: the gradient g of the result, then the operands of [`Normalise`]. Results: the gradient of y and, where `affine`,
+/// those of scale and shift. With x̂ = (y − μ) r and means over a channel's voxels:
+///
+/// dy = r · (γ g − mean(γ g) − x̂ · mean(γ g x̂)), dγ = Σ g x̂, dβ = Σ g
+/// (Ioffe and Szegedy 2015, section 3, for one sample).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NormaliseGrad {
+    /// Whether there are a scale and a shift.
+    pub affine: bool,
+}
+
+const NAME: &str = "normalise";
+const GRAD: &str = "normalise_grad";
+
+/// How many operands [`Normalise`] has.
+fn operands(affine: bool) -> usize {
+    if affine { 4 } else { 2 }
+}
+
+/// Checks the operands of [`Normalise`].
+fn expect(op: &'static str, affine: bool, inputs: &[&TensorInfo]) -> Result<(), GraphError> {
+    expect_volume(op, "the operand", inputs[0])?;
+    let shape = &inputs[0].shape;
+    expect_statistics(op, inputs[1], shape)?;
+    if affine {
+        expect_channels(op, "the scale", inputs[2], shape.channels())?;
+        expect_channels(op, "the shift", inputs[3], shape.channels())?;
+    }
+    Ok(())
+}
+
+impl Rule for Normalise {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        expect_operands(NAME, inputs.len(), operands(self.affine))?;
+        expect(NAME, self.affine, inputs)?;
+        Ok(vec![Signature::like(inputs[0])])
+    }
+
+    fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
+        let Some(du) = upstream(tape, node, 0) else { return Ok(()) };
+        let (y, statistics) = (node.inputs[0], node.inputs[1]);
+        let is_of_y = tape
+            .maker(statistics)
+            .is_some_and(|maker| matches!(maker.op, Op::NormStats(_)) && maker.inputs[0] == y);
+        if !is_of_y {
+            return Err(GraphError::NoGradient { op: NAME, operand: "y, with statistics that are not y's" });
+        }
+        let mut operands = vec![du];
+        operands.extend(&node.inputs);
+        let gradients = tape.push(NormaliseGrad { affine: self.affine }, &operands)?;
+        if tape.needs(y) {
+            tape.add(y, gradients[0])?;
+        }
+        for (parameter, gradient) in node.inputs.iter().skip(2).zip(gradients.iter().skip(1)) {
+            if tape.needs(*parameter) {
+                tape.add(*parameter, *gradient)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
+        let y = inputs[0];
+        let voxels = y.shape.voxels();
+        let norms: Vec<Norm> =
+            (0..y.shape.batch() * y.shape.channels()).map(|plane| Norm::of(inputs, plane)).collect();
+        vec![Array::from_fn(results[0].clone(), |i| norms[i / voxels].affine(y.data[i]))]
+    }
+}
+
+impl Rule for NormaliseGrad {
+    fn name(&self) -> &'static str {
+        GRAD
+    }
+
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        expect_operands(GRAD, inputs.len(), 1 + operands(self.affine))?;
+        expect(GRAD, self.affine, &inputs[1..])?;
+        let y = inputs[1];
+        expect_like(GRAD, "the gradient", inputs[0], y)?;
+        let mut results = vec![Signature::like(y)];
+        if self.affine {
+            let channels = Signature::new(Shape(vec![y.shape.channels()]), Kind::Channels);
+            results.extend([channels.clone(), channels]);
+        }
+        Ok(results)
+    }
+
+    fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
+        let (du, y) = (inputs[0], inputs[1]);
+        let (voxels, channels) = (y.shape.voxels(), y.shape.channels());
+        let mut dy = Array::zeros(results[0].clone());
+        let mut dscale = Array::zeros(Shape(vec![channels]));
+        let mut dshift = dscale.clone();
+        for plane in 0..y.shape.batch() * channels {
+            let norm = Norm::of(&inputs[1..], plane);
+            let places = plane * voxels..(plane + 1) * voxels;
+            let sum: f64 = places.clone().map(|i| du.data[i]).sum();
+            let sum_x: f64 = places.clone().map(|i| du.data[i] * norm.standard(y.data[i])).sum();
+            dscale.data[plane % channels] += sum_x;
+            dshift.data[plane % channels] += sum;
+            for i in places {
+                let centred = du.data[i] - (sum + norm.standard(y.data[i]) * sum_x) / voxels as f64;
+                dy.data[i] = norm.rstd * norm.scale * centred;
+            }
+        }
+        match self.affine {
+            true => vec![dy, dscale, dshift],
+            false => vec![dy],
+        }
+    }
+}
+
+/// The normalisation of one channel of one sample.
+struct Norm {
+    mean: f64,
+    rstd: f64,
+    scale: f64,
+    shift: f64,
+}
+
+impl Norm {
+    /// Of the operands of [`Normalise`].
+    fn of(inputs: &[&Array], plane: usize) -> Norm {
+        let channel = plane % inputs[0].shape.channels();
+        let (mean, rstd) = (inputs[1].data[2 * plane], inputs[1].data[2 * plane + 1]);
+        let (scale, shift) = match inputs {
+            [_, _, scale, shift] => (scale.data[channel], shift.data[channel]),
+            _ => (1.0, 0.0),
+        };
+        Norm { mean, rstd, scale, shift }
+    }
+
+    fn standard(&self, y: f64) -> f64 {
+        (y - self.mean) * self.rstd
+    }
+
+    fn affine(&self, y: f64) -> f64 {
+        self.scale * self.standard(y) + self.shift
+    }
+}

@@ -1,0 +1,101 @@
+//! `monai.networks.nets.DynUNet`: two convolutions per stage; the decoder's kernels are those of the next coarser stage.
+
+use serde::{Deserialize, Serialize};
+
+use super::builder::ConvNames;
+use super::unet::UNetStyle;
+use super::{Design, Network, NetworkSettings, UNet};
+use crate::ConfigError;
+
+/// MONAI's DynUNet.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DynUNet {
+    /// Its shape, with two convolutions per stage.
+    pub shape: UNet,
+}
+
+impl DynUNet {
+    pub(super) const SETTINGS: &[&str] =
+        &["features", "kernels", "strides", "affine", "deep_supervision", "dropout"];
+
+    /// `DynUNet(3, in_channels, classes, kernels, strides, strides[1:], filters=features)`, with normalisations that have scale
+    /// and shift.
+    pub fn new(
+        in_channels: usize,
+        classes: usize,
+        features: &[usize],
+        kernels: &[[usize; 3]],
+        strides: &[[usize; 3]],
+    ) -> DynUNet {
+        DynUNet { shape: UNet::new(in_channels, classes, features, kernels, strides) }
+    }
+
+    pub(super) fn design(design: &Design, settings: &NetworkSettings) -> DynUNet {
+        DynUNet { shape: UNet::design(design, settings) }
+    }
+
+    pub(super) fn reference(features: Option<&[usize]>) -> DynUNet {
+        DynUNet { shape: UNet::reference(5, features) }
+    }
+}
+
+fn conv_names(block: &str, conv: usize) -> ConvNames {
+    let number = conv + 1;
+    ConvNames { conv: format!("{block}.conv{number}.conv"), norm: format!("{block}.norm{number}") }
+}
+
+impl UNetStyle for DynUNet {
+    const NAME: &str = "dynunet";
+    const TITLE: &str = "DynUNet";
+    const SCHEME: &str = "monai";
+
+    fn shape(&self) -> &UNet {
+        &self.shape
+    }
+
+    fn with_shape(&self, shape: UNet) -> Network {
+        DynUNet { shape }.into()
+    }
+
+    fn check_style(&self) -> Result<(), ConfigError> {
+        for (setting, counts) in
+            [("encoder_convs", &self.shape.encoder_convs), ("decoder_convs", &self.shape.decoder_convs)]
+        {
+            if counts.iter().any(|count| *count != 2) {
+                let found = format!("{counts:?}");
+                let expected = "DynUNet has 2 per stage".into();
+                return Err(ConfigError::Value { setting, found, expected });
+            }
+        }
+        Ok(())
+    }
+
+    fn encoder_conv(&self, stage: usize, conv: usize) -> ConvNames {
+        let block = match stage {
+            0 => "input_block".into(),
+            last if last == self.shape.stages() - 1 => "bottleneck".into(),
+            between => format!("downsamples.{}", between - 1),
+        };
+        conv_names(&block, conv)
+    }
+
+    fn decoder_conv(&self, stage: usize, conv: usize) -> ConvNames {
+        conv_names(&format!("upsamples.{}.conv_block", self.shape.decoder_place(stage)), conv)
+    }
+
+    fn transposed(&self, stage: usize) -> String {
+        format!("upsamples.{}.transp_conv.conv", self.shape.decoder_place(stage))
+    }
+
+    fn head(&self, stage: usize) -> String {
+        match stage {
+            0 => "output_block.conv.conv".into(),
+            coarser => format!("deep_supervision_heads.{}.conv.conv", coarser - 1),
+        }
+    }
+
+    fn decoder_kernel(&self, stage: usize) -> usize {
+        stage + 1
+    }
+}

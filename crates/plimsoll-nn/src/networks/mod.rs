@@ -1,0 +1,298 @@
+//! Networks: what one must say of itself, and the list of all.
+//!
+//! A network is a file here that implements [`Architecture`] and a line in [`networks!`](self). Settings, checkpoints, plans
+//! and the command line follow from these two.
+
+mod builder;
+mod design;
+mod dynunet;
+mod extents;
+mod plain;
+mod unet;
+
+use std::fmt;
+use std::ops::Deref;
+use std::str::FromStr;
+
+use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
+use serde::{Deserialize, Serialize};
+
+use crate::ConfigError;
+use crate::weights::NamingScheme;
+
+pub use design::{Design, NetworkSettings};
+pub use dynunet::DynUNet;
+pub use extents::Extents;
+pub use plain::PlainConvUNet;
+pub use unet::UNet;
+
+/// What a forward pass is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardMode {
+    /// Whether it is a training pass, with dropout and all heads.
+    pub training: bool,
+    /// How feature maps are stored: f32 or bf16.
+    pub precision: DType,
+}
+
+/// What a run needs to know of a network.
+pub trait Architecture: fmt::Debug + Send + Sync {
+    /// Its name in configurations and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// Checks the configuration by itself.
+    ///
+    /// # Errors
+    /// If lists differ in length, or a number is impossible.
+    fn check(&self) -> Result<(), ConfigError>;
+
+    /// Channels of the image.
+    fn in_channels(&self) -> usize;
+
+    /// Classes, background included.
+    fn classes(&self) -> usize;
+
+    /// Which patches it takes.
+    fn extents(&self) -> Extents;
+
+    /// Checks that it takes a patch of so many voxels along depth, height and width.
+    ///
+    /// # Errors
+    /// If it does not.
+    fn check_patch(&self, patch: [usize; 3]) -> Result<(), ConfigError> {
+        self.extents().check(patch)
+    }
+
+    /// Appends the forward pass to a program: f32 logits of the f32 image `[N, C, D, H, W]`. In training also those of the coarser
+    /// maps that have a head, the finest first, and what only training has, such as dropout, for which the program then has
+    /// the input [`names::NOISE`](crate::names::NOISE).
+    ///
+    /// # Errors
+    /// If the configuration is impossible, or the image does not fit.
+    fn forward(
+        &self,
+        program: &mut Program,
+        image: TensorId,
+        mode: ForwardMode,
+    ) -> Result<Vec<TensorId>, ConfigError>;
+
+    /// The weights of the losses of so many heads, the finest first; they sum to one.
+    fn head_weights(&self, heads: usize) -> Vec<f32> {
+        halved_weights(heads)
+    }
+
+    /// The naming schemes of weight files that it can be read from. The first is that in which it is written; the names of
+    /// parameters in programs are those of this scheme.
+    fn naming_schemes(&self) -> Vec<NamingScheme>;
+
+    /// Tensors that a weight file of its first naming scheme holds beside its parameters, all zero, with their lengths: biases
+    /// of convolutions which the normalisation behind them cancels.
+    fn idle_biases(&self) -> Vec<(String, usize)> {
+        Vec::new()
+    }
+
+    /// The values that a parameter has before the first step, in the logical order of its shape.
+    fn initial_values(&self, parameter: &TensorInfo, seed: u64) -> Vec<f32>;
+
+    /// Whether steps change a parameter. One that they do not has no gradient and no moments.
+    fn is_trained(&self, parameter: &str) -> bool {
+        let _ = parameter;
+        true
+    }
+
+    /// What makes the result for a sample depend on the others of its batch, if anything does, such as "batch normalisation".
+    /// Such a network takes a batch in one piece.
+    fn couples_samples(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The same network with ever fewer features.
+    fn narrower(&self) -> Vec<Network>;
+
+    /// Its features as [`NetworkSettings::features`] has them.
+    fn features(&self) -> Vec<usize>;
+
+    /// The flag that sets its features.
+    fn features_flag(&self) -> String {
+        let features: Vec<String> = self.features().iter().map(usize::to_string).collect();
+        format!("--features {}", features.join(","))
+    }
+
+    /// What it is, in a few words for the first line of a plan.
+    fn describe(&self) -> String;
+}
+
+/// Weights halved from each head to the next coarser one, summing to one. As in nnU-Net, the coarsest of several has none.
+fn halved_weights(heads: usize) -> Vec<f32> {
+    let counted = if heads > 2 { heads - 1 } else { heads };
+    let weights: Vec<f64> =
+        (0..heads).map(|i| if i < counted { 0.5f64.powi(i as i32) } else { 0.0 }).collect();
+    let sum: f64 = weights.iter().sum();
+    weights.into_iter().map(|weight| (weight / sum) as f32).collect()
+}
+
+/// Defines [`Network`] and [`NetworkName`]: a line for each network with its name, its type and what it is. The first is the
+/// default.
+///
+/// Beside [`Architecture`], a network's type has
+/// - `const SETTINGS: &[&str]`: the fields of [`NetworkSettings`] that it uses;
+/// - `fn design(&Design, &NetworkSettings) -> Self`: the network for a data set, as far as settings do not say otherwise;
+/// - `fn reference(Option<&[usize]>) -> Self`: the network that speed is measured with, if need be with other features.
+macro_rules! networks {
+    ($($name:literal => $network:ident: $summary:literal,)*) => {
+        /// A network with its configuration. It is used as its [`Architecture`].
+        #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+        #[serde(tag = "name")]
+        pub enum Network {
+            $(#[doc = $summary] #[serde(rename = $name)] $network($network),)*
+        }
+
+        /// Which network.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        pub enum NetworkName {
+            $(#[doc = $summary] #[serde(rename = $name)] $network,)*
+        }
+
+        impl Network {
+            /// The names of all networks.
+            pub const NAMES: &[&str] = &[$($name),*];
+
+            /// The network for a data set, as far as settings do not say otherwise.
+            ///
+            /// # Errors
+            /// If a setting is given that the network does not have, or the configuration is impossible.
+            pub fn design(design: &Design, settings: &NetworkSettings) -> Result<Network, ConfigError> {
+                let name = settings.net.unwrap_or_default();
+                let network: Network = match name {
+                    $(NetworkName::$network => {
+                        settings.expect_only(name, $network::SETTINGS)?;
+                        $network::design(design, settings).into()
+                    })*
+                };
+                network.check()?;
+                Ok(network)
+            }
+
+            /// The network of a name that speed is measured with: one channel and two classes, with the features that its
+            /// authors give it unless others are asked for.
+            ///
+            /// # Errors
+            /// If it cannot have these features.
+            pub fn reference(name: NetworkName, features: Option<&[usize]>) -> Result<Network, ConfigError> {
+                let network: Network = match name {
+                    $(NetworkName::$network => $network::reference(features).into(),)*
+                };
+                network.check()?;
+                Ok(network)
+            }
+
+            /// What a run needs to know of it.
+            pub fn as_architecture(&self) -> &(dyn Architecture + 'static) {
+                match self {
+                    $(Network::$network(network) => network,)*
+                }
+            }
+        }
+
+        impl NetworkName {
+            /// All networks.
+            pub const ALL: &[NetworkName] = &[$(NetworkName::$network),*];
+
+            /// As it is written.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(NetworkName::$network => $name,)*
+                }
+            }
+
+            /// What it is.
+            pub fn summary(self) -> &'static str {
+                match self {
+                    $(NetworkName::$network => $summary,)*
+                }
+            }
+        }
+
+        $(impl From<$network> for Network {
+            fn from(network: $network) -> Network {
+                Network::$network(network)
+            }
+        })*
+    };
+}
+
+networks! {
+    "plain" => PlainConvUNet: "nnU-Net's PlainConvUNet",
+    "dynunet" => DynUNet: "MONAI's DynUNet",
+}
+
+impl Deref for Network {
+    type Target = dyn Architecture;
+
+    fn deref(&self) -> &Self::Target {
+        self.as_architecture()
+    }
+}
+
+impl Default for NetworkName {
+    fn default() -> NetworkName {
+        NetworkName::ALL[0]
+    }
+}
+
+impl fmt::Display for NetworkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A name that no network has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{name}` is no network; there are {}", Network::NAMES.join(", "))]
+pub struct UnknownNetwork {
+    /// The name.
+    pub name: String,
+}
+
+impl FromStr for NetworkName {
+    type Err = UnknownNetwork;
+
+    fn from_str(text: &str) -> Result<NetworkName, UnknownNetwork> {
+        let known = NetworkName::ALL.iter().find(|name| name.as_str() == text);
+        known.copied().ok_or_else(|| UnknownNetwork { name: text.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_stand_in_configurations() {
+        for name in NetworkName::ALL {
+            assert_eq!(name.to_string().parse(), Ok(*name));
+            let network = Network::reference(*name, None).unwrap();
+            assert_eq!(network.name(), name.as_str());
+            let json = serde_json::to_value(&network).unwrap();
+            assert_eq!(json["name"], name.as_str());
+            assert_eq!(serde_json::from_value::<Network>(json).unwrap(), network);
+        }
+        let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
+        assert_eq!(error, "`swine` is no network; there are plain, dynunet");
+    }
+
+    #[test]
+    fn keys_that_a_network_does_not_know_are_errors() {
+        let network = Network::reference(NetworkName::DynUNet, None).unwrap();
+        let mut json = serde_json::to_value(&network).unwrap();
+        json["colour"] = "red".into();
+        assert!(serde_json::from_value::<Network>(json).unwrap_err().to_string().contains("colour"));
+    }
+
+    #[test]
+    fn heads_are_weighted_as_in_nnunet() {
+        assert_eq!(halved_weights(1), [1.0]);
+        assert_eq!(halved_weights(2), [2.0 / 3.0, 1.0 / 3.0]);
+        assert_eq!(halved_weights(4), [4.0 / 7.0, 2.0 / 7.0, 1.0 / 7.0, 0.0]);
+    }
+}

@@ -1,0 +1,103 @@
+//! `PlainConvUNet` of nnU-Net's `dynamic_network_architectures`: any number of convolutions per stage.
+//!
+//! Its convolutions have biases which, before a normalisation, change nothing: they are left out here, and written as zeros.
+
+use serde::{Deserialize, Serialize};
+
+use super::builder::ConvNames;
+use super::unet::UNetStyle;
+use super::{Design, Network, NetworkSettings, UNet};
+
+/// nnU-Net's plain U-Net.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PlainConvUNet {
+    /// Its shape, with biases on transposed convolutions.
+    pub shape: UNet,
+}
+
+impl PlainConvUNet {
+    pub(super) const SETTINGS: &[&str] = &[
+        "features",
+        "kernels",
+        "strides",
+        "encoder_convs",
+        "decoder_convs",
+        "affine",
+        "deep_supervision",
+        "dropout",
+    ];
+
+    /// nnU-Net's network for a plan: two convolutions per stage, biases on transposed convolutions, and a head on every map
+    /// of the decoder.
+    pub fn new(
+        in_channels: usize,
+        classes: usize,
+        features: &[usize],
+        kernels: &[[usize; 3]],
+        strides: &[[usize; 3]],
+    ) -> PlainConvUNet {
+        PlainConvUNet::supervised(UNet::new(in_channels, classes, features, kernels, strides))
+    }
+
+    fn supervised(shape: UNet) -> PlainConvUNet {
+        let deep_supervision = shape.features.len().saturating_sub(2);
+        PlainConvUNet { shape: UNet { transposed_bias: true, deep_supervision, ..shape } }
+    }
+
+    pub(super) fn design(design: &Design, settings: &NetworkSettings) -> PlainConvUNet {
+        PlainConvUNet { shape: UNet { transposed_bias: true, ..UNet::design(design, settings) } }
+    }
+
+    pub(super) fn reference(features: Option<&[usize]>) -> PlainConvUNet {
+        PlainConvUNet::supervised(UNet::reference(6, features))
+    }
+}
+
+fn conv_names(block: &str) -> ConvNames {
+    ConvNames { conv: format!("{block}.conv"), norm: format!("{block}.norm") }
+}
+
+impl UNetStyle for PlainConvUNet {
+    const NAME: &str = "plain";
+    const TITLE: &str = "PlainConvUNet";
+    const SCHEME: &str = "nnunet";
+
+    fn shape(&self) -> &UNet {
+        &self.shape
+    }
+
+    fn with_shape(&self, shape: UNet) -> Network {
+        PlainConvUNet { shape }.into()
+    }
+
+    fn encoder_conv(&self, stage: usize, conv: usize) -> ConvNames {
+        conv_names(&format!("encoder.stages.{stage}.0.convs.{conv}"))
+    }
+
+    fn decoder_conv(&self, stage: usize, conv: usize) -> ConvNames {
+        conv_names(&format!("decoder.stages.{}.convs.{conv}", self.shape.decoder_place(stage)))
+    }
+
+    fn transposed(&self, stage: usize) -> String {
+        format!("decoder.transpconvs.{}", self.shape.decoder_place(stage))
+    }
+
+    fn head(&self, stage: usize) -> String {
+        format!("decoder.seg_layers.{}", self.shape.decoder_place(stage))
+    }
+
+    fn idle_conv_biases(&self) -> Vec<(String, usize)> {
+        let shape = &self.shape;
+        let encoder = (0..shape.stages())
+            .flat_map(|stage| (0..shape.encoder_convs[stage]).map(move |conv| (stage, conv)))
+            .map(|(stage, conv)| (stage, self.encoder_conv(stage, conv)));
+        let decoder = (0..shape.stages() - 1)
+            .flat_map(|stage| (0..shape.decoder_convs[stage]).map(move |conv| (stage, conv)))
+            .map(|(stage, conv)| (stage, self.decoder_conv(stage, conv)));
+        encoder
+            .chain(decoder)
+            .map(|(stage, names)| (format!("{}.bias", names.conv), shape.features[stage]))
+            .collect()
+    }
+}

@@ -1,0 +1,367 @@
+//! What U-Nets share: the shape, and the way down and up.
+//!
+//! Stage by stage down: convolutions (the first strided) each followed by instance normalisation and leaky ReLU. Then up: a
+//! transposed convolution with kernel = stride, then convolutions over its result and the encoder's map of that stage. A
+//! 1×1×1 head makes logits of the last map, and with deep supervision of the coarser ones too (Isensee et al. 2021,
+//! doi:10.1038/s41592-020-01008-z).
+
+use std::fmt::Debug;
+
+use plimsoll_graph::{Program, TensorId, TensorInfo};
+use serde::{Deserialize, Serialize};
+
+use super::builder::{ConvNames, ConvShape, NetBuilder, NormActOptions};
+use super::{Architecture, Design, Extents, Network, NetworkSettings};
+use crate::init::kaiming_normal;
+use crate::weights::NamingScheme;
+use crate::{ConfigError, ForwardMode};
+
+/// The shape of a U-Net. All lists go from the finest stage to the coarsest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UNet {
+    /// Channels of the image.
+    pub in_channels: usize,
+    /// Classes, background included.
+    pub classes: usize,
+    /// Channels of each stage.
+    pub features: Vec<usize>,
+    /// Kernel of each stage.
+    pub kernels: Vec<[usize; 3]>,
+    /// Stride into each stage; that into the first is 1.
+    pub strides: Vec<[usize; 3]>,
+    /// Convolutions of each stage of the encoder.
+    pub encoder_convs: Vec<usize>,
+    /// Convolutions of each stage of the decoder, which has none for the coarsest.
+    pub decoder_convs: Vec<usize>,
+    /// Whether normalisations have a scale and a shift.
+    pub affine: bool,
+    /// Added to the variance in normalisations.
+    pub epsilon: f32,
+    /// Of the leaky ReLU.
+    pub slope: f32,
+    /// Whether transposed convolutions have a bias.
+    pub transposed_bias: bool,
+    /// How many coarser maps get a head of their own while training.
+    pub deep_supervision: usize,
+    /// The probability with which an element of a convolution's result is dropped while training.
+    #[serde(default)]
+    pub dropout: f32,
+}
+
+/// What tells one U-Net from another: the names of its parameters, and what goes with them. Stages are counted from the finest.
+pub(crate) trait UNetStyle: Debug + Send + Sync {
+    /// The registered name.
+    const NAME: &str;
+    /// The name of its authors.
+    const TITLE: &str;
+    /// The scheme that names follow.
+    const SCHEME: &str;
+
+    /// The shape.
+    fn shape(&self) -> &UNet;
+
+    /// The same network with another shape.
+    fn with_shape(&self, shape: UNet) -> Network;
+
+    /// Checks what only this U-Net asks for.
+    fn check_style(&self) -> Result<(), ConfigError> {
+        Ok(())
+    }
+
+    /// Names of a convolution of the encoder.
+    fn encoder_conv(&self, stage: usize, conv: usize) -> ConvNames;
+
+    /// Names of a convolution of the decoder.
+    fn decoder_conv(&self, stage: usize, conv: usize) -> ConvNames;
+
+    /// The name of the transposed convolution to a stage.
+    fn transposed(&self, stage: usize) -> String;
+
+    /// The name of the head of a stage.
+    fn head(&self, stage: usize) -> String;
+
+    /// The stage whose kernel the decoder uses at a stage.
+    fn decoder_kernel(&self, stage: usize) -> usize {
+        stage
+    }
+
+    /// See [`Architecture::idle_biases`].
+    fn idle_conv_biases(&self) -> Vec<(String, usize)> {
+        Vec::new()
+    }
+}
+
+impl UNet {
+    /// Two convolutions per stage, normalisations with scale and shift, one head.
+    pub(super) fn new(
+        in_channels: usize,
+        classes: usize,
+        features: &[usize],
+        kernels: &[[usize; 3]],
+        strides: &[[usize; 3]],
+    ) -> UNet {
+        let stages = features.len();
+        UNet {
+            in_channels,
+            classes,
+            features: features.to_vec(),
+            kernels: kernels.to_vec(),
+            strides: strides.to_vec(),
+            encoder_convs: vec![2; stages],
+            decoder_convs: vec![2; stages.saturating_sub(1)],
+            affine: true,
+            epsilon: 1e-5,
+            slope: 0.01,
+            transposed_bias: false,
+            deep_supervision: 0,
+            dropout: 0.0,
+        }
+    }
+
+    /// The shape for a data set, with a head on every map of the decoder but the two coarsest stages'.
+    pub(super) fn design(design: &Design, settings: &NetworkSettings) -> UNet {
+        // Fewer features than a patch could be halved times make a shallower network.
+        let wanted = settings.features.as_ref().map_or(usize::MAX, Vec::len);
+        let possible = || design.strides.iter().take(wanted).copied().collect();
+        let strides: Vec<[usize; 3]> = settings.strides.clone().unwrap_or_else(possible);
+        let stages = strides.len();
+        let mut features = design.features.clone();
+        features.resize(stages, features.last().copied().unwrap_or(1));
+        let mut kernels = design.kernels.clone();
+        kernels.resize(stages, [3; 3]);
+        let features = settings.features.clone().unwrap_or(features);
+        let kernels = settings.kernels.clone().unwrap_or(kernels);
+        let usual = UNet::new(design.in_channels, design.classes, &features, &kernels, &strides);
+        UNet {
+            encoder_convs: settings.encoder_convs.clone().unwrap_or(usual.encoder_convs),
+            decoder_convs: settings.decoder_convs.clone().unwrap_or(usual.decoder_convs),
+            affine: settings.affine.unwrap_or(usual.affine),
+            deep_supervision: settings.deep_supervision.unwrap_or(features.len().saturating_sub(2)),
+            dropout: settings.dropout.unwrap_or(usual.dropout),
+            ..usual
+        }
+    }
+
+    /// Isotropic, with one channel and two classes: so many stages of 32 features, doubled to at most 320, unless other
+    /// features are asked for.
+    pub(super) fn reference(stages: usize, features: Option<&[usize]>) -> UNet {
+        let doubled: Vec<usize> = (0..stages).map(|stage| (32 << stage).min(320)).collect();
+        let features = features.unwrap_or(&doubled);
+        let mut strides = vec![[2; 3]; features.len()];
+        strides.iter_mut().take(1).for_each(|first| *first = [1; 3]);
+        UNet::new(1, 2, features, &vec![[3; 3]; features.len()], &strides)
+    }
+
+    /// How many stages there are.
+    pub(super) fn stages(&self) -> usize {
+        self.features.len()
+    }
+
+    /// The place of a stage of the decoder, counted from the coarsest, as all U-Nets name them.
+    pub(super) fn decoder_place(&self, stage: usize) -> usize {
+        self.stages() - 2 - stage
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let stages = self.stages();
+        let value = |setting, found: String, expected: &str| {
+            Err(ConfigError::Value { setting, found, expected: expected.into() })
+        };
+        if stages < 2 {
+            return value("features", stages.to_string(), "at least two stages are needed");
+        }
+        for (list, found, expected) in [
+            ("kernels", self.kernels.len(), stages),
+            ("strides", self.strides.len(), stages),
+            ("encoder_convs", self.encoder_convs.len(), stages),
+            ("decoder_convs", self.decoder_convs.len(), stages - 1),
+        ] {
+            if found != expected {
+                return Err(ConfigError::Length { list, found, stages, expected });
+            }
+        }
+        if self.strides[0] != [1; 3] {
+            return value("strides", format!("{:?} first", self.strides[0]), "the first must be 1");
+        }
+        if self.strides.iter().flatten().any(|stride| *stride == 0) {
+            return value("strides", format!("{:?}", self.strides), "none may be 0");
+        }
+        if let Some(kernel) = self.kernels.iter().find(|kernel| kernel.iter().any(|k| k % 2 == 0)) {
+            return value("kernels", format!("{kernel:?}"), "extents must be odd");
+        }
+        let counts = self.features.iter().chain(&self.encoder_convs).chain(&self.decoder_convs);
+        if counts.chain([&self.in_channels]).any(|count| *count == 0) {
+            return value("features", "0".into(), "channels and convolutions are counted from 1");
+        }
+        if !(2..=255).contains(&self.classes) {
+            return value("classes", self.classes.to_string(), "2 to 255 are possible, with the background");
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return value("dropout", self.dropout.to_string(), "a probability from 0 to below 1");
+        }
+        if self.deep_supervision > stages - 2 {
+            let found = self.deep_supervision.to_string();
+            let expected = format!("at most {} are possible with {stages} stages", stages - 2);
+            return Err(ConfigError::Value { setting: "deep_supervision", found, expected });
+        }
+        Ok(())
+    }
+
+    fn norm_act(&self) -> NormActOptions {
+        NormActOptions { epsilon: self.epsilon, slope: self.slope, affine: self.affine }
+    }
+
+    /// The way down: the last map of each stage.
+    fn encode(
+        &self,
+        builder: &mut NetBuilder<'_>,
+        style: &impl UNetStyle,
+        image: TensorId,
+    ) -> Result<Vec<TensorId>, ConfigError> {
+        let mut skips = Vec::with_capacity(self.stages());
+        let mut map = image;
+        for stage in 0..self.stages() {
+            for conv in 0..self.encoder_convs[stage] {
+                let shape = ConvShape {
+                    features: self.features[stage],
+                    kernel: self.kernels[stage],
+                    stride: if conv == 0 { self.strides[stage] } else { [1; 3] },
+                };
+                map = builder.conv_norm_act(
+                    &style.encoder_conv(stage, conv),
+                    &[map],
+                    shape,
+                    self.norm_act(),
+                )?;
+            }
+            skips.push(map);
+        }
+        Ok(skips)
+    }
+
+    /// The way up from the last map of each stage of an encoder: the logits of the heads, the finest first.
+    pub(super) fn decode(
+        &self,
+        builder: &mut NetBuilder<'_>,
+        style: &impl UNetStyle,
+        skips: &[TensorId],
+        mode: ForwardMode,
+    ) -> Result<Vec<TensorId>, ConfigError> {
+        let mut logits = Vec::new();
+        let mut map = skips[self.stages() - 1];
+        for stage in (0..self.stages() - 1).rev() {
+            let (features, stride) = (self.features[stage], self.strides[stage + 1]);
+            let up = builder.up(&style.transposed(stage), map, features, stride, self.transposed_bias)?;
+            let mut sources = vec![up, skips[stage]];
+            for conv in 0..self.decoder_convs[stage] {
+                let kernel = self.kernels[style.decoder_kernel(stage)];
+                let shape = ConvShape { features, kernel, stride: [1; 3] };
+                map = builder.conv_norm_act(
+                    &style.decoder_conv(stage, conv),
+                    &sources,
+                    shape,
+                    self.norm_act(),
+                )?;
+                sources = vec![map];
+            }
+            if stage == 0 || (mode.training && stage <= self.deep_supervision) {
+                logits.push(builder.head(&style.head(stage), map, self.classes)?);
+            }
+        }
+        logits.reverse();
+        Ok(logits)
+    }
+}
+
+impl<T: UNetStyle> Architecture for T {
+    fn name(&self) -> &'static str {
+        T::NAME
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.shape().check()?;
+        self.check_style()
+    }
+
+    fn in_channels(&self) -> usize {
+        self.shape().in_channels
+    }
+
+    fn classes(&self) -> usize {
+        self.shape().classes
+    }
+
+    fn extents(&self) -> Extents {
+        let strides = &self.shape().strides;
+        let multiple = [0, 1, 2].map(|axis| strides.iter().map(|stride| stride[axis]).product());
+        Extents { multiple, least_coarsest: 2 }
+    }
+
+    fn forward(
+        &self,
+        program: &mut Program,
+        image: TensorId,
+        mode: ForwardMode,
+    ) -> Result<Vec<TensorId>, ConfigError> {
+        self.check()?;
+        self.check_patch(program.shape(image).spatial())?;
+        let shape = self.shape();
+        let mut builder =
+            NetBuilder::new(program, mode.precision, if mode.training { shape.dropout } else { 0.0 });
+        let skips = shape.encode(&mut builder, self, image)?;
+        shape.decode(&mut builder, self, &skips, mode)
+    }
+
+    fn naming_schemes(&self) -> Vec<NamingScheme> {
+        vec![NamingScheme::native(T::SCHEME)]
+    }
+
+    fn idle_biases(&self) -> Vec<(String, usize)> {
+        self.idle_conv_biases()
+    }
+
+    fn initial_values(&self, parameter: &TensorInfo, seed: u64) -> Vec<f32> {
+        kaiming_normal(parameter, self.shape().slope, seed)
+    }
+
+    fn narrower(&self) -> Vec<Network> {
+        let narrowed = narrower(&self.shape().features).into_iter();
+        narrowed.map(|features| self.with_shape(UNet { features, ..self.shape().clone() })).collect()
+    }
+
+    fn features(&self) -> Vec<usize> {
+        self.shape().features.clone()
+    }
+
+    fn describe(&self) -> String {
+        let features = &self.shape().features;
+        format!("{}, {} stages of {features:?} features", T::TITLE, features.len())
+    }
+}
+
+/// Three, two and one quarter of the features, rounded up to multiples of eight.
+fn narrower(features: &[usize]) -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = vec![features.to_vec()];
+    for quarters in [3, 2, 1] {
+        let narrowed: Vec<usize> =
+            features.iter().map(|count| ((count * quarters / 4).next_multiple_of(8)).min(*count)).collect();
+        if all.last() != Some(&narrowed) {
+            all.push(narrowed);
+        }
+    }
+    all.remove(0);
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_narrowed_in_eights_until_nothing_is_left_to_take() {
+        assert_eq!(narrower(&[32, 320]), [vec![24, 240], vec![16, 160], vec![8, 80]]);
+        assert_eq!(narrower(&[8, 16]), [vec![8, 8]]);
+        assert!(narrower(&[4, 8]).is_empty());
+    }
+}

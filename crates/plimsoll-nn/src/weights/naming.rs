@@ -1,0 +1,74 @@
+//! Programs that write one network name its tensors differently.
+
+use super::WeightFile;
+
+/// How the weight files of a program name the parameters of a network.
+#[derive(Clone, Copy, Debug)]
+pub struct NamingScheme {
+    /// Whose names they are: `monai`, `nnunet`.
+    pub name: &'static str,
+    rename: fn(&str) -> String,
+}
+
+impl NamingScheme {
+    /// The scheme that programs follow themselves.
+    pub fn native(name: &'static str) -> NamingScheme {
+        NamingScheme { name, rename: str::to_string }
+    }
+
+    /// A scheme whose name for a parameter follows from that in programs.
+    pub fn renaming(name: &'static str, rename: fn(&str) -> String) -> NamingScheme {
+        NamingScheme { name, rename }
+    }
+
+    /// The name of a parameter in files of this scheme.
+    pub fn weight_name(&self, parameter: &str) -> String {
+        (self.rename)(parameter)
+    }
+
+    /// The first of `schemes` in which a file has all `parameters`; if it has them in none, that in which it has the most.
+    pub fn of_file<'a>(
+        schemes: &'a [NamingScheme],
+        file: &WeightFile,
+        parameters: &[&str],
+    ) -> Option<&'a NamingScheme> {
+        let found = |scheme: &NamingScheme| {
+            parameters.iter().filter(|parameter| file.contains(&scheme.weight_name(parameter))).count()
+        };
+        // The last of the highest is taken, so the order is reversed.
+        schemes.iter().rev().max_by_key(|scheme| found(scheme))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use plimsoll_graph::Shape;
+
+    use super::*;
+    use crate::weights::safetensors;
+
+    #[test]
+    fn the_scheme_of_a_file_is_that_which_names_all_its_parameters() {
+        let schemes = [
+            NamingScheme::native("ours"),
+            NamingScheme::renaming("theirs", |name| name.replace("conv", "layer")),
+        ];
+        let folder = tempfile::tempdir().unwrap();
+        for (name, tensors) in [("ours", ["a.conv", "b.norm"]), ("theirs", ["a.layer", "b.norm"])] {
+            let path = folder.path().join(format!("{name}.safetensors"));
+            let shapes = tensors.map(|tensor| (tensor.to_string(), Shape(vec![2])));
+            let mut file = std::fs::File::create(&path).unwrap();
+            let fill = |_, values: &mut [f32]| {
+                values.fill(1.0);
+                Ok(())
+            };
+            safetensors::write(&mut file, &shapes, &BTreeMap::new(), &mut [0.0; 2], fill).unwrap();
+            let file = WeightFile::open(&path).unwrap();
+            let found = NamingScheme::of_file(&schemes, &file, &["a.conv", "b.norm"]).unwrap();
+            assert_eq!(found.name, name);
+            assert!(file.contains(&found.weight_name("a.conv")));
+        }
+    }
+}

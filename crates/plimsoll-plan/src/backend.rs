@@ -1,0 +1,69 @@
+//! The seam between programs and devices.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use plimsoll_graph::Program;
+use plimsoll_memory::Reservation;
+use serde::{Deserialize, Serialize};
+
+use crate::{Engine, EngineError, LoweredProgram, PlanError, VerifiedPlan};
+
+/// What a device does per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Floating-point operations on registers, a multiply-add counted as two.
+    pub flops: f64,
+    /// Bytes read and written in memory.
+    pub bytes: f64,
+    /// Floating-point operations of single kernels that were measured, by a name that the backend gives them.
+    pub kernels: BTreeMap<String, f64>,
+}
+
+impl Rates {
+    /// Whether all are numbers above zero: what comes from a file may be anything.
+    pub fn are_sound(&self) -> bool {
+        let mut all = [self.flops, self.bytes].into_iter().chain(self.kernels.values().copied());
+        all.all(|rate| rate.is_finite() && rate > 0.0)
+    }
+}
+
+/// A device with a number of threads, an instruction set, and rates: whatever decides how programs are laid out and run.
+pub trait Backend: Any + Send + Sync {
+    /// Tells it from every other that would lay out or run programs differently: the device, its instruction set, threads.
+    /// Measured rates, which change neither, are left out.
+    fn identity(&self) -> String;
+
+    /// Every offset in the arena is a multiple of this power of two.
+    fn alignment(&self) -> usize;
+
+    /// Lowers a set of programs that share parameters and states, which must have one layout in all of them. With `inline`,
+    /// what is cheap to compute is computed by its readers instead of stored, where the backend can. The same programs give the
+    /// same lowering, but for predicted times.
+    ///
+    /// # Errors
+    /// If the programs are not well formed or do not [`agree`](crate::agree), or there is no kernel for a node of them.
+    fn lower(&self, programs: &[Program], inline: bool) -> Result<Vec<LoweredProgram>, PlanError>;
+
+    /// Allocates the arena of a plan inside a reservation, zeroed, and prepares every kernel.
+    ///
+    /// # Errors
+    /// If the plan was verified for another backend ([`VerifiedPlan::expect_for`]), the reservation is too small, or the system refuses memory or threads.
+    fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError>;
+
+    /// The same backend, predicting times from `rates`, or from nominal ones.
+    fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend>;
+
+    /// Measures what is not `known` yet of the rates that some programs depend on, each within `memory` bytes and a fraction of a
+    /// second. None where nothing is to be learned, or where this backend predicts times without measuring.
+    ///
+    /// # Errors
+    /// If the system refuses memory or threads.
+    fn measure(
+        &self,
+        known: Option<&Rates>,
+        programs: &[Program],
+        memory: usize,
+    ) -> Result<Option<Rates>, EngineError>;
+}

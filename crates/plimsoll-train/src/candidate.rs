@@ -1,0 +1,134 @@
+//! A configuration with one size of micro-batch: its programs, and what it holds beside the arena.
+
+use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, Scratch};
+use plimsoll_graph::Program;
+use plimsoll_memory::Bytes;
+use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, ProgramId};
+
+use crate::targets::target_maps;
+use crate::{Checkpoint, Machine, RunConfig, RunPrograms, TrainError, overhead};
+
+/// What all candidates have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub(crate) machine: Machine,
+    /// What runs it, with nominal rates.
+    pub(crate) nominal: &'a dyn Backend,
+    overhead_bytes: Bytes,
+    index_bytes: Bytes,
+}
+
+impl Site<'_> {
+    pub(crate) fn new(machine: Machine, nominal: &dyn Backend, index_bytes: Bytes) -> Site<'_> {
+        let overhead_bytes = overhead(machine.threads + machine.loader_threads);
+        Site { machine, nominal, overhead_bytes, index_bytes }
+    }
+}
+
+/// A configuration with its programs and all that it holds beside the arena.
+#[derive(Clone)]
+pub(crate) struct Candidate {
+    pub(crate) config: RunConfig,
+    pub(crate) programs: RunPrograms,
+    /// The share of steps that each program of gradients has.
+    shares: Vec<f64>,
+    pub(crate) loader: LoaderConfig,
+    pub(crate) overhead_bytes: Bytes,
+    pub(crate) loader_bytes: Bytes,
+    pub(crate) index_bytes: Bytes,
+    pub(crate) checkpoint_bytes: Bytes,
+}
+
+/// As whole pages.
+pub(crate) fn pages(bytes: usize) -> Bytes {
+    Bytes::of(bytes.next_multiple_of(4096))
+}
+
+/// The micro-batches that a run may have, the largest first.
+pub(crate) fn micro_batches(config: &RunConfig, is_set: bool) -> Vec<usize> {
+    let training = &config.training;
+    let batch = training.batch;
+    let whole_only = training.needs_whole_batch().is_some();
+    (1..=batch)
+        .rev()
+        .filter(|size| batch.is_multiple_of(*size))
+        .filter(|size| !whole_only || *size == batch)
+        .filter(|size| !is_set || *size == training.micro_batch)
+        .collect()
+}
+
+impl Candidate {
+    pub(crate) fn new(
+        config: &RunConfig,
+        micro_batch: usize,
+        site: Site<'_>,
+    ) -> Result<Candidate, TrainError> {
+        let Site { machine, overhead_bytes, index_bytes, .. } = site;
+        let mut config = config.clone();
+        config.training.micro_batch = micro_batch;
+        let training = &config.training;
+        let programs = RunPrograms::new(training)?;
+        let shares = training.loss.shares(config.iterations_per_epoch, config.epochs);
+        let loader = LoaderConfig {
+            mode: Mode::Training,
+            seed: config.seed,
+            first_step: 0,
+            batch_size: training.batch,
+            slots: machine.loader_threads + 1,
+            threads: machine.loader_threads,
+            scratch: Scratch::DEFAULT,
+        };
+        let channels = training.net.in_channels();
+        let validation = BatchShape { batch_size: training.micro_batch, channels, patch: training.patch };
+        let maps = target_maps(&config, &programs);
+        let loader_bytes = loader.bytes(channels, training.patch, &maps)?
+            + BatchReader::bytes(validation, Mode::Validation, Scratch::DEFAULT, &maps)?;
+        let checkpoint_bytes = Checkpoint::bytes(&programs[programs.updating()])?;
+        Ok(Candidate {
+            config,
+            programs,
+            shares,
+            loader,
+            overhead_bytes,
+            loader_bytes,
+            index_bytes,
+            checkpoint_bytes,
+        })
+    }
+
+    pub(crate) fn planner<'a>(&'a self, backend: &'a dyn Backend) -> Result<Planner<'a>, PlanError> {
+        Planner::new(self.programs.all(), backend, Options::default())
+    }
+
+    /// What is held beside the arena.
+    pub(crate) fn fixed(&self) -> Bytes {
+        self.overhead_bytes + self.loader_bytes + self.index_bytes + self.checkpoint_bytes
+    }
+
+    /// What is left for the arena, in whole pages.
+    pub(crate) fn room(&self, machine: Machine) -> usize {
+        usize::try_from((machine.line - self.fixed()).0).unwrap_or(usize::MAX) / 4096 * 4096
+    }
+
+    pub(crate) fn needs(&self, plan: &Plan) -> Bytes {
+        self.fixed() + pages(plan.arena_bytes)
+    }
+
+    /// The mean of a number over the programs of gradients, by the share of steps that each has.
+    fn mean_over_steps(&self, of: impl Fn(ProgramId) -> f64) -> f64 {
+        self.programs.gradients().iter().zip(&self.shares).map(|(program, share)| share * of(*program)).sum()
+    }
+
+    /// Predicted time of a step: the mean over the variants of the loss.
+    pub(crate) fn seconds(&self, plan: &Plan) -> f64 {
+        let of = |program: ProgramId| plan.schedule(program).predicted_seconds;
+        let accumulation = self.config.training.accumulation() as f64;
+        self.mean_over_steps(of) * accumulation + self.programs.update().map_or(0.0, of)
+    }
+
+    /// Floating-point operations of a step, recomputation left out: the mean over the variants of the loss.
+    pub(crate) fn flops(&self) -> u64 {
+        let of = |program: ProgramId| Program::flops(&self.programs[program]) as f64;
+        (self.mean_over_steps(of) * self.config.training.accumulation() as f64).round() as u64
+    }
+}

@@ -1,0 +1,69 @@
+//! What less memory would cost a run in time.
+
+use plimsoll_memory::Bytes;
+use plimsoll_plan::Backend;
+use serde::{Deserialize, Serialize};
+
+use crate::candidate::{Candidate, Site, micro_batches, pages};
+use crate::rates::measured;
+use crate::{Machine, RunConfig, TrainError};
+
+/// One point of a run's curve of memory against time.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunPoint {
+    /// The least line at this point: without a cache.
+    pub ram_bytes: Bytes,
+    /// The arena.
+    pub arena_bytes: Bytes,
+    /// What no placement of the same schedule could do without.
+    pub arena_lower_bound_bytes: Bytes,
+    /// Samples that go through the network at a time.
+    pub micro_batch: usize,
+    /// Floating-point operations beyond those of the network, as a fraction.
+    pub recompute_flops_fraction: f64,
+    /// Predicted time of a step.
+    pub predicted_seconds_per_step: f64,
+    /// Values that are recomputed instead of held.
+    pub recomputed: Vec<String>,
+}
+
+/// The curve of memory against time of a run, over all micro-batches that it may have: from the fastest to the
+/// smallest.
+///
+/// # Errors
+/// If the configuration is impossible, or its programs cannot be planned.
+pub fn run_curve(
+    config: &RunConfig,
+    micro_batch_is_set: bool,
+    (machine, backend): (Machine, &dyn Backend),
+    index_bytes: Bytes,
+) -> Result<Vec<RunPoint>, TrainError> {
+    let site = Site::new(machine, backend, index_bytes);
+    let mut points = Vec::new();
+    for micro_batch in micro_batches(config, micro_batch_is_set) {
+        let candidate = Candidate::new(config, micro_batch, site)?;
+        let measured = measured(machine, backend, candidate.programs.all());
+        let planner = candidate.planner(&*measured)?;
+        let kept = planner.plan(None)?;
+        let kept_step = kept.schedule(candidate.programs.fullest());
+        let runs = candidate.config.training.accumulation() as f64;
+        points.extend(planner.curve()?.into_iter().map(|point| RunPoint {
+            ram_bytes: candidate.fixed() + pages(point.arena_bytes),
+            arena_bytes: pages(point.arena_bytes),
+            arena_lower_bound_bytes: pages(point.lower_bound_bytes),
+            micro_batch,
+            recompute_flops_fraction: point.recompute_flops_fraction,
+            predicted_seconds_per_step: candidate.seconds(&kept)
+                + runs * (point.predicted_seconds - kept_step.predicted_seconds),
+            recomputed: point.recomputed,
+        }));
+    }
+    points.sort_by(|a, b| a.predicted_seconds_per_step.total_cmp(&b.predicted_seconds_per_step));
+    let mut least = Bytes(u64::MAX);
+    points.retain(|point| {
+        let is_smaller = point.ram_bytes < least;
+        least = least.min(point.ram_bytes);
+        is_smaller
+    });
+    Ok(points)
+}

@@ -1,0 +1,60 @@
+//! The least line that a configuration needs, and which of several configurations is the first to fit.
+
+use plimsoll_memory::Bytes;
+use plimsoll_plan::Backend;
+
+use crate::candidate::{Candidate, Site, micro_batches};
+use crate::{RunConfig, TrainError};
+
+/// The least line that would do for a configuration.
+pub(crate) fn least(
+    config: &RunConfig,
+    micro_batch_is_set: bool,
+    site: Site<'_>,
+) -> Result<Bytes, TrainError> {
+    least_with(site.nominal, config, micro_batch_is_set, site)
+}
+
+/// The same, of schedules that are found with the rates of a backend.
+pub(crate) fn least_with(
+    backend: &dyn Backend,
+    config: &RunConfig,
+    micro_batch_is_set: bool,
+    site: Site<'_>,
+) -> Result<Bytes, TrainError> {
+    let sizes = micro_batches(config, micro_batch_is_set);
+    let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
+    let candidate = Candidate::new(config, smallest, site)?;
+    let plan = candidate.planner(backend)?.plan(Some(0))?;
+    Ok(candidate.needs(&plan))
+}
+
+/// The first of `count` that fits, by bisection: what they need falls from one to the next.
+pub(crate) fn first_that_fits(
+    count: usize,
+    fits: impl Fn(usize) -> Result<bool, TrainError>,
+) -> Result<Option<usize>, TrainError> {
+    let (mut low, mut high) = (0, count);
+    while low < high {
+        let middle = (low + high) / 2;
+        if fits(middle)? {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    Ok((low < count).then_some(low))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_fits_is_found() {
+        for first in 0..=7 {
+            let found = first_that_fits(7, |at| Ok(at >= first)).unwrap();
+            assert_eq!(found, (first < 7).then_some(first));
+        }
+    }
+}

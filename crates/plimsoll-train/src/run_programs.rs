@@ -1,0 +1,90 @@
+//! The programs of a run, by what they are for.
+
+use std::ops::Index;
+
+use plimsoll_graph::Program;
+use plimsoll_nn::{ConfigError, TargetInput, Training, TrainingPrograms, Variant};
+use plimsoll_plan::ProgramId;
+
+/// The programs of a run.
+#[derive(Clone, Debug)]
+pub struct RunPrograms {
+    all: Vec<Program>,
+    gradients: Vec<ProgramId>,
+    update: Option<ProgramId>,
+    validate: ProgramId,
+    variants: Vec<Variant>,
+    targets: Vec<TargetInput>,
+}
+
+impl RunPrograms {
+    /// Writes them.
+    ///
+    /// # Errors
+    /// If the configuration is impossible, or micro-batches would change the result.
+    pub fn new(training: &Training) -> Result<RunPrograms, ConfigError> {
+        let TrainingPrograms { gradients, update, validate, targets } = training.programs()?;
+        let mut all = Vec::new();
+        let mut add = |program| {
+            all.push(program);
+            ProgramId::new(all.len() - 1)
+        };
+        Ok(RunPrograms {
+            gradients: gradients.into_iter().map(&mut add).collect(),
+            update: update.map(&mut add),
+            validate: add(validate),
+            all,
+            variants: training.loss.variants(),
+            targets,
+        })
+    }
+
+    /// All of them, [`fullest`](RunPrograms::fullest) first: a planner's curve is that of its first program.
+    pub fn all(&self) -> &[Program] {
+        &self.all
+    }
+
+    /// Loss and gradients of a micro-batch; where a step is one micro-batch, the update as well. One for each of
+    /// [`variants`](RunPrograms::variants), in their order.
+    pub fn gradients(&self) -> &[ProgramId] {
+        &self.gradients
+    }
+
+    /// That of [`gradients`](RunPrograms::gradients) with the most components of the loss.
+    pub fn fullest(&self) -> ProgramId {
+        self.gradients[0]
+    }
+
+    /// What follows the last micro-batch, where a step has several.
+    pub fn update(&self) -> Option<ProgramId> {
+        self.update
+    }
+
+    /// Loss and counts of a micro-batch.
+    pub fn validate(&self) -> ProgramId {
+        self.validate
+    }
+
+    /// One that has all parameters and moments.
+    pub fn updating(&self) -> ProgramId {
+        self.update.unwrap_or(self.fullest())
+    }
+
+    /// What steps may have of the loss.
+    pub fn variants(&self) -> &[Variant] {
+        &self.variants
+    }
+
+    /// Inputs that follow from the labels alone.
+    pub fn targets(&self) -> &[TargetInput] {
+        &self.targets
+    }
+}
+
+impl Index<ProgramId> for RunPrograms {
+    type Output = Program;
+
+    fn index(&self, id: ProgramId) -> &Program {
+        &self.all[id.index()]
+    }
+}

@@ -1,0 +1,174 @@
+//! `plimsoll bench step`, and what the other measurements share with it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use plimsoll_graph::ops::Noise;
+use plimsoll_graph::{DType, Program, Role};
+use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
+use plimsoll_nn::{Network, Objective, Optimizer, Training, names};
+use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, Options, ProgramId, plan};
+use plimsoll_train::{Machine, measured};
+use serde::Serialize;
+
+use crate::args::{BenchStep, BenchedStep};
+use crate::backend::multiply_add_peak;
+use crate::failure::{Failure, Outcome};
+use crate::report::json;
+
+/// The program of a plan that has one.
+pub(super) const ONLY: ProgramId = ProgramId::new(0);
+
+#[derive(Serialize)]
+struct StepReport {
+    net: String,
+    patch_size: [usize; 3],
+    batch_size: usize,
+    precision: DType,
+    engine: String,
+    seconds_per_step: f64,
+    gflops: f64,
+    fma_peak_gflops: f64,
+    fraction_of_peak: f64,
+    arena_bytes: usize,
+    arena_lower_bound_bytes: usize,
+    recompute_flops_fraction: f64,
+    predicted_seconds: f64,
+    peak_rss_bytes: Bytes,
+    heap_allocations_in_steps: u64,
+}
+
+impl BenchedStep {
+    /// The training whose steps these are, in so many micro-batches of the size asked for.
+    pub(super) fn training(&self, micro_batches: usize) -> Outcome<Training> {
+        Ok(Training {
+            net: Network::reference(self.net, self.features.as_deref())?,
+            loss: Objective::default(),
+            spacing: [1.0; 3],
+            optimizer: Optimizer::adamw(),
+            max_grad_norm: None,
+            patch: self.size,
+            batch: self.batch * micro_batches,
+            micro_batch: self.batch,
+            precision: self.precision.into(),
+        })
+    }
+
+    /// The machine that it is measured on.
+    pub(super) fn machine(&self) -> Machine {
+        let line = limits(&System::default(), self.ram.ram).line;
+        Machine { line, threads: self.compute.threads.count(), loader_threads: 0 }
+    }
+}
+
+/// The backend of a machine whose rates are known.
+pub(super) fn backend(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn Backend>> {
+    Ok(measured(step.machine(), &*step.compute.open()?, std::slice::from_ref(program)))
+}
+
+/// Measures steps, and prints their median.
+pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
+    let training = args.step.training(1)?;
+    let program = training.programs()?.gradients.swap_remove(0);
+    let machine = args.step.machine();
+    let backend = backend(&args.step, &program)?;
+    let arena = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
+    let options = Options { budget: arena, ..Options::default() };
+    let plan = plan(std::slice::from_ref(&program), &*backend, options)?;
+    let budget = Budget::new(machine.line);
+    let arena_bytes = plan.arena_bytes;
+    if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
+        let needed = Bytes::of(arena_bytes);
+        let message = format!("an arena of {asked} is not enough: the least that was found is {needed}");
+        return Err(Failure::new(message, format!("--arena {arena_bytes}")));
+    }
+    let recompute_flops_fraction = plan.schedules[0].recompute_flops_fraction;
+    let predicted_seconds = plan.schedules[0].predicted_seconds;
+    let arena_lower_bound_bytes = plan.lower_bound_bytes;
+    let reservation = budget.reserve("arena", Bytes::of(arena_bytes.next_multiple_of(4096)))?;
+    let mut engine = backend.engine(plan, reservation)?;
+    fill(&mut *engine, &program, &training)?;
+    let mut seconds = Vec::with_capacity(args.steps);
+    engine.run(ONLY)?;
+    let allocations = watched_allocations();
+    for _ in 0..args.steps.max(1) {
+        let start = Instant::now();
+        engine.run(ONLY)?;
+        seconds.push(start.elapsed().as_secs_f64());
+    }
+    let heap_allocations_in_steps = watched_allocations() - allocations;
+    seconds.sort_by(f64::total_cmp);
+    let median = seconds[seconds.len() / 2];
+    let gflops = program.flops() as f64 / median / 1e9;
+    let fma_peak_gflops = multiply_add_peak(machine.threads)? / 1e9;
+    let report = StepReport {
+        net: args.step.net.to_string(),
+        patch_size: training.patch,
+        batch_size: args.step.batch,
+        precision: training.precision,
+        engine: engine.plan().backend().into(),
+        seconds_per_step: median,
+        gflops,
+        fma_peak_gflops,
+        fraction_of_peak: gflops / fma_peak_gflops,
+        arena_bytes,
+        arena_lower_bound_bytes,
+        recompute_flops_fraction,
+        predicted_seconds,
+        peak_rss_bytes: resident()?.peak,
+        heap_allocations_in_steps,
+    };
+    if args.profile {
+        for node in engine.least_times(ONLY) {
+            let name = format!("{} → {}", node.op, node.result);
+            eprintln!("{name:60} {:8.2} ms", node.seconds * 1e3);
+        }
+    }
+    if as_json {
+        return json(&report);
+    }
+    println!(
+        "{} {:?} × {}: {median:.3} s per step ({predicted_seconds:.3} predicted), {:.0} GFLOP/s ({:.0} % of the multiply-add \
+         peak), {}; arena {} (lower bound {}, {:+.1} % operations for recomputation), peak RSS {}",
+        report.net,
+        report.patch_size,
+        report.batch_size,
+        report.gflops,
+        100.0 * report.fraction_of_peak,
+        report.engine,
+        Bytes::of(arena_bytes),
+        Bytes::of(arena_lower_bound_bytes),
+        100.0 * recompute_flops_fraction,
+        report.peak_rss_bytes
+    );
+    Ok(())
+}
+
+/// Writes initial weights, a made-up image and labels that have to do with it.
+pub(super) fn fill(
+    engine: &mut dyn Engine,
+    program: &Program,
+    training: &Training,
+) -> Result<(), EngineError> {
+    for id in program.with_role(Role::Parameter) {
+        let values = training.net.initial_values(program.tensor(id), 0);
+        engine.write(ONLY, id, HostSlice::F32(&values))?;
+    }
+    for id in program.with_role(Role::Input) {
+        let tensor = program.tensor(id);
+        let wave = |i: usize| (i as f32 * 0.37).sin() + (i as f32 * 0.0113).cos();
+        match tensor.name.as_str() {
+            names::LABELS => {
+                let labels: Vec<u8> = (0..tensor.shape.count()).map(|i| u8::from(wave(i) > 0.8)).collect();
+                engine.write(ONLY, id, HostSlice::U8(&labels))?;
+            }
+            names::RATES => engine.write(ONLY, id, HostSlice::F32(&training.optimizer.rates(1e-3, 10)))?,
+            names::NOISE => engine.write(ONLY, id, HostSlice::F32(&Noise::of_step(0, 0, 0).to_table()))?,
+            _ => {
+                let image: Vec<f32> = (0..tensor.shape.count()).map(wave).collect();
+                engine.write(ONLY, id, HostSlice::F32(&image))?;
+            }
+        }
+    }
+    Ok(())
+}
