@@ -6,8 +6,8 @@ use std::time::Instant;
 use plimsoll_graph::{DType, TensorId, TensorInfo};
 use plimsoll_memory::{Mapped, Reservation, watch_this_thread};
 use plimsoll_plan::{
-    Block, Engine, EngineError, HostSlice, HostSliceMut, Launch, NodeTime, OpTime, ProgramId, ProgramPlan,
-    Timings, VerifiedPlan,
+    Block, Engine, EngineError, HostSlice, HostSliceMut, Launch, ProgramId, ProgramPlan, Timings,
+    VerifiedPlan,
 };
 
 use crate::kernel::{Machine, Ptr};
@@ -226,11 +226,7 @@ impl Engine for CpuEngine {
         self.used
     }
 
-    fn times(&self) -> Vec<OpTime> {
-        self.timings.by_kind(&self.plan)
-    }
-
-    fn least_times(&self, program: ProgramId) -> Vec<NodeTime> {
-        self.timings.least(&self.plan, program)
+    fn timings(&self) -> &Timings {
+        &self.timings
     }
 }

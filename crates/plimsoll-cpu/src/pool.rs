@@ -92,7 +92,7 @@ impl Pool {
     }
 
     /// Calls `f(task, thread)` for every task, and returns when all are done. No two calls at a time have the same thread,
-    /// which is below [`Pool::threads`].
+    /// which is below the number of threads.
     ///
     /// # Panics
     /// If a task panics, or the pool is running already: tasks must not run others, nor two threads share a pool.

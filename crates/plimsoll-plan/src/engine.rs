@@ -3,7 +3,7 @@
 use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
 use plimsoll_memory::MapError;
 
-use crate::{NodeTime, OpTime, ProgramId, VerifiedPlan};
+use crate::{NodeTime, OpTime, ProgramId, Timings, VerifiedPlan};
 
 /// Values on their way to a tensor, in the logical order of its shape, whatever the backend's layout is.
 #[derive(Clone, Copy, Debug)]
@@ -150,9 +150,16 @@ pub trait Engine: Send {
     /// Bytes of the arena, from its start, that the launches so far were given.
     fn used_bytes(&self) -> usize;
 
-    /// What the launches of all runs so far took, by kind, the longest first.
-    fn times(&self) -> Vec<OpTime>;
+    /// What the launches of all runs so far took.
+    fn timings(&self) -> &Timings;
+
+    /// The same by kind, the longest first.
+    fn times(&self) -> Vec<OpTime> {
+        self.timings().by_kind(self.plan())
+    }
 
     /// What each launch of a program took when it was fastest, in order.
-    fn least_times(&self, program: ProgramId) -> Vec<NodeTime>;
+    fn least_times(&self, program: ProgramId) -> Vec<NodeTime> {
+        self.timings().least(self.plan(), program)
+    }
 }

@@ -4,7 +4,7 @@ use plimsoll_graph::TensorId;
 use serde::{Deserialize, Serialize};
 
 use crate::liveness::{Flow, Span};
-use crate::{Plan, ProgramId};
+use crate::{LoweredNode, Plan, ProgramId};
 
 /// What a plan does with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +20,17 @@ pub enum Fate {
     Recomputed,
     /// No kernel of the plan makes or reads it.
     Unused,
+}
+
+/// A kernel that computes a value, perhaps with others.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Maker {
+    /// The kind of kernel.
+    pub kernel: String,
+    /// Its operations.
+    pub flops: u64,
+    /// Its predicted time.
+    pub seconds: f64,
 }
 
 /// What a plan does with a value, with the numbers.
@@ -41,12 +52,8 @@ pub struct Explanation {
     pub peak: usize,
     /// Whether it is held at the peak.
     pub is_held_at_peak: bool,
-    /// The kernels that compute it.
-    pub made_by: Vec<String>,
-    /// Operations of the first of these.
-    pub flops: u64,
-    /// Predicted time of the first of these.
-    pub seconds: f64,
+    /// The kernels that compute it; none of what is given.
+    pub made_by: Vec<Maker>,
 }
 
 /// Explains every tensor of a name in a program of a plan.
@@ -76,8 +83,11 @@ pub fn explain(plan: &Plan, program: ProgramId, name: &str) -> Vec<Explanation> 
             () if !kernels.is_empty() => Fate::Fused,
             () => Fate::Unused,
         };
-        let mut made_by: Vec<String> = kernels.iter().map(|node| node.name.clone()).collect();
-        made_by.dedup();
+        let maker = |node: &&LoweredNode| Maker {
+            kernel: node.name.clone(),
+            flops: node.cost.flops,
+            seconds: node.seconds,
+        };
         Explanation {
             tensor: tensor.name.clone(),
             shape: tensor.shape.0.clone(),
@@ -88,9 +98,7 @@ pub fn explain(plan: &Plan, program: ProgramId, name: &str) -> Vec<Explanation> 
             peak,
             is_held_at_peak: fate == Fate::Persistent
                 || held.iter().any(|span| (span.start..=span.end).contains(&peak)),
-            made_by,
-            flops: kernels.first().map_or(0, |node| node.cost.flops),
-            seconds: kernels.first().map_or(0.0, |node| node.seconds),
+            made_by: kernels.iter().map(maker).collect(),
         }
     };
     given.ids().filter(|id| given.tensor(*id).name == name).map(one).collect()

@@ -51,14 +51,4 @@ impl Backend for ReferenceBackend {
     fn with_rates(&self, _rates: Option<Rates>) -> Arc<dyn Backend> {
         Arc::new(*self)
     }
-
-    /// Nothing: its times are nominal.
-    fn measure(
-        &self,
-        _known: Option<&Rates>,
-        _programs: &[Program],
-        _memory: usize,
-    ) -> Result<Option<Rates>, EngineError> {
-        Ok(None)
-    }
 }

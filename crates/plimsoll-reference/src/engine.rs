@@ -5,9 +5,7 @@ use std::time::Instant;
 
 use plimsoll_graph::{Array, DType, Shape, TensorId};
 use plimsoll_memory::{Mapped, Reservation};
-use plimsoll_plan::{
-    Engine, EngineError, HostSlice, HostSliceMut, NodeTime, OpTime, ProgramId, Timings, VerifiedPlan,
-};
+use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
 
 use crate::bind::{BoundLaunch, Stored, bind, elements};
 use crate::lower::ELEMENT;
@@ -153,11 +151,7 @@ impl Engine for ReferenceEngine {
         self.used
     }
 
-    fn times(&self) -> Vec<OpTime> {
-        self.timings.by_kind(&self.plan)
-    }
-
-    fn least_times(&self, program: ProgramId) -> Vec<NodeTime> {
-        self.timings.least(&self.plan, program)
+    fn timings(&self) -> &Timings {
+        &self.timings
     }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::HashMap;
 
+use conformance::engine;
 use plimsoll_graph::ops::{
     Accumulate, AdamW, CompositeLoss, Conv, HardCounts, LeakyRelu, Loss, NormStats, Normalise,
 };
 use plimsoll_graph::{Array, DType, Kind, Program, Role, Shape, TensorId, Window, differentiate, interpret};
-use plimsoll_memory::{Budget, Bytes, Mapped};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{
-    Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, Planner, ProgramId, VerifiedPlan, plan,
+    Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, Planner, ProgramId, plan,
 };
 use plimsoll_reference::ReferenceBackend;
 
@@ -91,12 +92,6 @@ fn step() -> [Program; 3] {
     let gradients = gradients();
     let update = update(&gradients);
     [gradients, update, validate()]
-}
-
-fn engine(backend: &dyn Backend, plan: VerifiedPlan) -> Box<dyn Engine> {
-    let bytes = Mapped::<u8>::bytes(plan.arena_bytes).unwrap();
-    let arena = Budget::new(Bytes::mib(64)).reserve("arena", bytes).unwrap();
-    backend.engine(plan, arena).unwrap()
 }
 
 fn value(name: &str, place: usize) -> f64 {

@@ -1,9 +1,9 @@
 //! Which layout each tensor of a set of programs has.
 //!
 //! Each op says what its kernels can read and write ([`VolumeRule`]). What is left open is decided so: a volume that comes from
-//! the host or goes to it, or nowhere, lies in rows, as it does there, if its kernels can take it so; every other lies in blocks. Weights
-//! follow from the convolutions that use them; all tensors that are combined element by element with weights (their
-//! gradients, moments) lie as they do, in all programs that share them.
+//! the host or goes to it, or nowhere, lies in rows, as it does there, if its kernels can take it so; every other lies in
+//! blocks. Weights follow from the convolutions that use them; all tensors that are combined element by element with weights
+//! (their gradients, moments) lie as they do, in all programs that share them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -66,7 +66,7 @@ struct Constraint {
 /// The layouts of all programs' volumes as far as they are known. All are solved together, as weights that programs share must be
 /// read from and lead to volumes of the same layouts in all of them.
 struct Volumes<'a> {
-    numbers: Numbers<'a>,
+    numbers: &'a Numbers<'a>,
     constraints: Vec<Constraint>,
     /// The constraints of each volume.
     of: Vec<Vec<usize>>,
@@ -79,11 +79,11 @@ impl Volumes<'_> {
         programs: &[Program],
         weights: &WeightClasses<'_>,
     ) -> Result<Vec<Vec<VolumeLayout>>, Unsupported> {
-        let numbers = Numbers::of(programs);
+        let numbers = &weights.numbers;
         let mut constraints = Vec::new();
         for (at, program) in programs.iter().enumerate() {
             for node in &program.nodes {
-                constrain(&numbers, at, program, node, &mut constraints);
+                constrain(numbers, at, program, node, &mut constraints);
             }
         }
         constraints.extend(weights.constraints(programs));

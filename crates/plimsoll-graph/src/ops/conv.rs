@@ -199,9 +199,9 @@ impl Rule for Conv {
     }
 }
 
-/// The channels of sources that stand one behind the other, sample by sample.
+/// The channels of sources, at least one, that stand one behind the other, sample by sample.
 pub(super) fn planes<'a>(sources: &[&'a Array]) -> Vec<&'a [f64]> {
-    let batch = sources.first().map_or(0, |source| source.shape.batch());
+    let batch = sources[0].shape.batch();
     let of_sample = |(n, source): (usize, &&'a Array)| {
         let source = *source;
         (0..source.shape.channels())

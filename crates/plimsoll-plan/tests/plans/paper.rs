@@ -37,15 +37,6 @@ impl Backend for Paper {
     fn with_rates(&self, _rates: Option<Rates>) -> Arc<dyn Backend> {
         Arc::new(Paper)
     }
-
-    fn measure(
-        &self,
-        _known: Option<&Rates>,
-        _programs: &[Program],
-        _memory: usize,
-    ) -> Result<Option<Rates>, EngineError> {
-        Ok(None)
-    }
 }
 
 /// The same, with a lowering that is changed to something that it must not be.
@@ -72,15 +63,6 @@ impl Backend for Broken {
 
     fn with_rates(&self, _rates: Option<Rates>) -> Arc<dyn Backend> {
         Arc::new(Broken(self.0))
-    }
-
-    fn measure(
-        &self,
-        _known: Option<&Rates>,
-        _programs: &[Program],
-        _memory: usize,
-    ) -> Result<Option<Rates>, EngineError> {
-        Ok(None)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_data::atomic;
 use plimsoll_memory::Bytes;
-use plimsoll_plan::explain::{Explanation, Fate, explain};
+use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
 use plimsoll_train::{PlannedRun, RunPlan, RunPoint, run_curve};
 
 use super::prepare::{prepare, settings};
@@ -145,12 +145,16 @@ fn print_explanations(explanations: &[Explanation]) -> Outcome {
         println!("{} [{}], {}", it.tensor, shape.join("×"), Bytes::of(it.bytes));
         let held: Vec<String> = it.held.iter().map(|(from, to)| format!("{from}–{to}")).collect();
         let held = format!("launches {} of {}", held.join(", "), it.launches);
-        let made_by = it.made_by.join(", ");
-        let cost = format!(
-            "to recompute it ({made_by}) takes {:.2} GFLOP, about {:.1} ms",
-            it.flops as f64 / 1e9,
-            it.seconds * 1e3
-        );
+        let mut kernels: Vec<&str> = it.made_by.iter().map(|maker| maker.kernel.as_str()).collect();
+        kernels.dedup();
+        let cost = match it.made_by.first() {
+            Some(Maker { kernel, flops, seconds }) => format!(
+                "to recompute it ({kernel}) takes {:.2} GFLOP, about {:.1} ms",
+                *flops as f64 / 1e9,
+                seconds * 1e3
+            ),
+            None => "it is given, and cannot be recomputed".into(),
+        };
         let peak = match it.is_held_at_peak {
             true => format!("it is held at the peak (launch {})", it.peak),
             false => {
@@ -161,7 +165,10 @@ fn print_explanations(explanations: &[Explanation]) -> Outcome {
             Fate::Persistent => println!("  persistent: parameters and states have their places for good"),
             Fate::Kept => println!("  kept over {held}: {peak}, and the arena fits with it; {cost}"),
             Fate::Fused => {
-                println!("  fused: it is never stored as a whole; {made_by} compute what they need of it")
+                println!(
+                    "  fused: it is never stored as a whole; {} compute what they need of it",
+                    kernels.join(", ")
+                )
             }
             Fate::Recomputed => println!("  recomputed: held over {held}, else its place is free; {cost}"),
             Fate::Unused => println!("  unused: no kernel of the plan makes or reads it"),
