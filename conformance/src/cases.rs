@@ -14,8 +14,8 @@ pub use networks::networks;
 
 use plimsoll_graph::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
-    ConvWeightGrad, DownsampleLabels, Dropout, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad, Loss,
-    NOISE, NormStats, Normalise, NormaliseGrad, Sgd, SoftDice, WeightedSum,
+    ConvWeightGrad, DownsampleLabels, Dropout, Ema, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad,
+    Loss, NOISE, NormStats, NormUse, Normalise, NormaliseGrad, Sgd, SoftDice, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -182,7 +182,7 @@ pub fn rims(precision: DType) -> Vec<Case> {
         w.result(grad, &[z, dlogits]);
         // The norm sees what fills up blocks, too.
         let sum = w.push(ChannelSum, &[dlogits])[0];
-        w.result(GradNorm, &[sum]);
+        w.result(GradNorm { loss: false }, &[sum]);
         w.program.mark_output(sum, "sums");
         cases.push(w.maps(format!("head {channels}→{classes} of {extent:?}, {precision:?}")));
     }
@@ -255,24 +255,34 @@ pub fn rest() -> Vec<Case> {
         let mut w = Writer::new(DType::F32);
         let shape = Shape(vec![channels]);
         let gradients: Vec<TensorId> = ["g0", "g1"].map(|name| w.channels(name, channels)).to_vec();
-        let norm = w.push(GradNorm, &gradients)[0];
+        let loss = w.program.input("loss", Shape(vec![1]), Kind::Table);
+        let (of_adam, of_sgd) = [
+            (NormUse::Unread, NormUse::Unread),
+            (NormUse::Clip(0.5), NormUse::Clip(0.5)),
+            (NormUse::Guard, NormUse::Clip(0.5)),
+        ][i];
+        let norm = match i {
+            1 => w.push(GradNorm { loss: false }, &gradients)[0],
+            _ => w.push(GradNorm { loss: true }, &[&[loss], &gradients[..]].concat())[0],
+        };
         w.program.mark_output(norm, "norm");
         let rates = w.program.input("rates", Shape(vec![3]), Kind::Table);
         let mut state = |name: &str| w.program.state(name, shape.clone(), Kind::Channels);
         let (p0, m0, v0) = (state("p0"), state("m0"), state("v0"));
         let (p1, b1, held) = (state("p1"), state("b1"), state("held"));
-        let max_norm = (i > 0).then_some(0.5);
-        let adam =
-            AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01, max_norm, clear: false };
-        let clip = max_norm.map(|_| norm);
-        let with = |operands: [TensorId; 4], clip: Option<TensorId>| -> Vec<TensorId> {
-            operands.into_iter().chain([rates]).chain(clip).collect()
+        let (a0, a1) = (state("a0"), state("a1"));
+        let with = |operands: &[TensorId], of: NormUse| -> Vec<TensorId> {
+            operands.iter().copied().chain(of.reads().then_some(norm)).collect()
         };
-        w.result(adam, &with([p0, gradients[0], m0, v0], clip));
+        let rate_factor = [1.0, 0.25, 4.0][i];
+        let (beta1, beta2, epsilon, weight_decay) = (0.9, 0.999, 1e-8, 0.01);
+        let adam = AdamW { beta1, beta2, epsilon, weight_decay, rate_factor, norm: of_adam, clear: false };
+        w.result(adam, &with(&[p0, gradients[0], m0, v0, rates], of_adam));
+        w.result(Ema { decay: 0.875, guarded: of_adam.reads() }, &with(&[a0, p0], of_adam));
         w.result(Accumulate, &[held, gradients[1]]);
-        let sgd = Sgd { momentum: 0.99, weight_decay: 3e-5, max_norm, clear: true };
-        let operands: Vec<TensorId> = [p1, held, b1, rates].into_iter().chain(clip).collect();
-        w.result(sgd, &operands);
+        let sgd = Sgd { momentum: 0.99, weight_decay: 3e-5, rate_factor, norm: of_sgd, clear: true };
+        w.result(sgd, &with(&[p1, held, b1, rates], of_sgd));
+        w.result(Ema { decay: 0.999, guarded: of_sgd.reads() }, &with(&[a1, p1], of_sgd));
         cases.push(w.case(format!("optimizers over {channels} numbers"), 0));
     }
     cases

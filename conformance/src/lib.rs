@@ -9,6 +9,7 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test suite fails by panicking")]
 
 pub mod cases;
+mod guards;
 mod harness;
 mod interior;
 mod parts;
@@ -19,6 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 use plimsoll_graph::{Array, Kind, Program, Role, TensorId, interpret};
 use plimsoll_plan::{Backend, Engine, Options, ProgramId};
 
+pub use guards::check_guards;
 pub use harness::{engine, engine_for, read, write};
 pub use parts::{Part, check_parts, parts};
 

@@ -57,7 +57,8 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
     use Change::{Axes, DType, Extent, Kind};
     match (op, operand, change) {
         // Whatever is learned has a norm, and any tables can be joined.
-        (Op::GradNorm(_), _, Kind | Extent(_) | Axes) | (Op::Join(_), _, Extent(_) | Axes) => true,
+        (Op::GradNorm(norm), _, Kind | Extent(_) | Axes) => operand >= usize::from(norm.loss),
+        (Op::Join(_), _, Extent(_) | Axes) => true,
         (Op::WeightedSum(_), 0, Axes) => operands == 1,
         // A convolution chooses the dtype of its result; with one source, any extent has one.
         (Op::Conv(conv), 0, DType) => conv.sources(operands) == 1,

@@ -99,7 +99,7 @@ pub fn grouped(precision: DType) -> Vec<Case> {
             let grad = ConvWeightGrad { window, groups };
             let dw = w.push(grad, &[x, dy])[0];
             // The norm sees what lies between the groups, too.
-            w.result(GradNorm, &[dw]);
+            w.result(GradNorm { loss: false }, &[dw]);
             w.program.mark_output(dw, "dw");
             let back = ConvTranspose {
                 window,
@@ -128,7 +128,7 @@ pub fn grouped(precision: DType) -> Vec<Case> {
         let dy = w.features("dy", 2, out, window.output(extent).unwrap_or_default());
         let grad = ConvWeightGrad { window, groups };
         let dw = w.push(grad, &[image, dy])[0];
-        w.result(GradNorm, &[dw]);
+        w.result(GradNorm { loss: false }, &[dw]);
         w.program.mark_output(dw, "dw");
         cases.push(w.maps(format!("{groups} groups of an image {channels}→{out}, {precision:?}")));
     }

@@ -2,10 +2,10 @@
 
 use plimsoll_graph::ops::{
     Accumulate, BoundaryL1, BoxExtreme, ClDice, Component, CompositeLoss, Conv, Counted, CrossEntropy,
-    CrossErosion, DistanceLoss, DistanceTerm, DownsampleLabels, Extreme, Focal, FocalTversky,
-    GeneralizedDice, GradNorm, HardCounts, Join, Loss, MeanDifference, MeanPool, OneHot, OverlapSums,
-    PredictedDistance, Probabilities, RATES, Sgd, SkeletonStep, SoftDice, SoftRecall, SurfaceForm, Tversky,
-    Union, WeightedBce, WeightedSum,
+    CrossErosion, DistanceLoss, DistanceTerm, DownsampleLabels, Ema, Extreme, Focal, FocalTversky,
+    GeneralizedDice, GradNorm, HardCounts, Join, Loss, MeanDifference, MeanPool, NormUse, OneHot,
+    OverlapSums, PredictedDistance, Probabilities, RATES, Sgd, SkeletonStep, SoftDice, SoftRecall,
+    SurfaceForm, Tversky, Union, WeightedBce, WeightedSum,
 };
 use plimsoll_graph::{
     Array, DType, GraphError, Kind, Op, Program, Role, Shape, TensorId, Window, differentiate,
@@ -67,13 +67,17 @@ fn losses(random: &mut Random) -> Result<Program, GraphError> {
         }
         sums.push(sum);
     }
-    let norm = p.push_one(GradNorm, &sums)?;
+    let norm = p.push_one(GradNorm { loss: true }, &[&[loss], &sums[..]].concat())?;
     let rates = p.input("rates", Shape(vec![RATES]), Kind::Table);
     for (parameter, sum) in [first, weights, bias].into_iter().zip(sums) {
         let info = p.tensor(parameter).clone();
         let momentum = p.state(format!("{}/momentum", info.name), info.shape, info.kind);
-        let sgd = Sgd { momentum: 0.9, weight_decay: 0.1, max_norm: Some(1.0), clear: true };
+        let sgd =
+            Sgd { momentum: 0.9, weight_decay: 0.1, rate_factor: 0.5, norm: NormUse::Clip(1.0), clear: true };
         p.push(sgd, &[parameter, sum, momentum, rates, norm])?;
+        let info = p.tensor(parameter).clone();
+        let average = p.state(format!("{}/average", info.name), info.shape, info.kind);
+        p.push(Ema { decay: 0.9, guarded: true }, &[average, parameter, norm])?;
     }
     Ok(p)
 }

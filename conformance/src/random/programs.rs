@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use plimsoll_graph::ops::{
     Accumulate, AdamW, Add, CompositeLoss, Conv, ConvTranspose, Dropout, HardCounts, LeakyRelu, Loss, NOISE,
-    NormStats, Normalise, RATES,
+    NormStats, NormUse, Normalise, RATES,
 };
 use plimsoll_graph::{Array, DType, Kind, Node, Op, Program, Role, Shape, TensorId, Window, differentiate};
 
@@ -28,8 +28,15 @@ impl Random {
 const FINE: [usize; 3] = [2, 4, 6];
 const COARSE: [usize; 3] = [1, 2, 3];
 
-const ADAMW: AdamW =
-    AdamW { beta1: 0.9, beta2: 0.99, epsilon: 1e-6, weight_decay: 0.1, max_norm: None, clear: true };
+const ADAMW: AdamW = AdamW {
+    beta1: 0.9,
+    beta2: 0.99,
+    epsilon: 1e-6,
+    weight_decay: 0.1,
+    rate_factor: 1.0,
+    norm: NormUse::Unread,
+    clear: true,
+};
 
 /// Some programs of a training: the same network in all of them.
 pub fn set(random: &mut Random) -> Vec<Program> {

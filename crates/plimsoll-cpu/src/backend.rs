@@ -118,6 +118,11 @@ impl Backend for CpuBackend {
         format!("CPU, {level}, {threads} threads{pinned}")
     }
 
+    fn arithmetic(&self) -> String {
+        let pinned = if self.pinned.is_some() { ", one kernel" } else { "" };
+        format!("CPU, {}{pinned}", self.options.level)
+    }
+
     fn alignment(&self) -> usize {
         ALIGNMENT
     }

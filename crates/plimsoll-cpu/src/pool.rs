@@ -73,7 +73,7 @@ pub(crate) struct Pool {
 }
 
 /// Kernels keep what is large in planned scratch, so their threads need little stack.
-const STACK_BYTES: usize = 512 << 10;
+pub(crate) const STACK_BYTES: usize = 512 << 10;
 
 impl Pool {
     /// Starts `threads − 1` threads in addition to the caller's.

@@ -10,6 +10,7 @@ use plimsoll_plan::{EngineError, Rates};
 
 use crate::lower::Kernels;
 use crate::peak::fma_peak;
+use crate::pool::STACK_BYTES;
 
 /// Starting the threads on a node and waiting for the last of them.
 const SECONDS_PER_NODE: f64 = 5e-6;
@@ -25,7 +26,7 @@ pub(crate) const NOMINAL: Rates = Rates { flops: 8e10, bytes: 1e10, kernels: BTr
 /// # Errors
 /// If threads cannot be started.
 pub(crate) fn measure(threads: usize, memory: usize) -> Result<Rates, EngineError> {
-    let bytes = bandwidth(threads, memory.min(BUFFER_BYTES));
+    let bytes = bandwidth(threads, memory.min(BUFFER_BYTES))?;
     Ok(Rates { flops: fma_peak(threads)?, bytes, kernels: BTreeMap::new() })
 }
 
@@ -42,7 +43,7 @@ pub(crate) fn seconds(rates: &Rates, kernels: &Kernels, cost: Cost) -> f64 {
 }
 
 /// Bytes per second of passes that read and write a buffer: the best of a few.
-fn bandwidth(threads: usize, bytes: usize) -> f64 {
+fn bandwidth(threads: usize, bytes: usize) -> std::io::Result<f64> {
     let mut buffer = vec![1.0f32; (bytes / size_of::<f32>()).max(threads)];
     let part = buffer.len().div_ceil(threads.max(1));
     let mut best = f64::INFINITY;
@@ -50,10 +51,13 @@ fn bandwidth(threads: usize, bytes: usize) -> f64 {
         let start = Instant::now();
         std::thread::scope(|scope| {
             for part in buffer.chunks_mut(part) {
-                scope.spawn(move || part.iter_mut().for_each(|x| *x = *x * 0.5 + 0.5));
+                let pass = move || part.iter_mut().for_each(|x| *x = *x * 0.5 + 0.5);
+                // The C library keeps stacks for the threads to come, which would then have larger ones than they ask for.
+                std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, pass)?;
             }
-        });
+            std::io::Result::Ok(())
+        })?;
         best = best.min(start.elapsed().as_secs_f64());
     }
-    (2 * size_of_val(black_box(&buffer[..]))) as f64 / best
+    Ok((2 * size_of_val(black_box(&buffer[..]))) as f64 / best)
 }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use plimsoll_memory::{Budget, Bytes};
@@ -85,6 +86,18 @@ impl VolumeCache {
     /// # Errors
     /// If the file cannot be read.
     pub fn get(&self, path: &Path) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
+        self.get_unless(path, &AtomicBool::new(false))
+    }
+
+    /// As [`get`](Self::get), but a reading ends when `stop` is set, with no volume.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn get_unless(
+        &self,
+        path: &Path,
+        stop: &AtomicBool,
+    ) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
         let size = self.size(path)?;
         let part = match self.turn(path, size) {
             Turn::Use(volume) => return Ok(Some(volume)),
@@ -92,10 +105,10 @@ impl VolumeCache {
             Turn::Read(part) => part,
         };
         let reading = Reading { cache: self, path };
-        let read = StoredVolume::read(path, &part, "volumes");
+        let read = StoredVolume::read_unless(path, &part, "volumes", stop);
         let mut state = self.lock();
         let result = read.map(|volume| {
-            let volume = Arc::new(volume);
+            let volume = Arc::new(volume?);
             let last_used = state.tick();
             state.entries.insert(path.into(), Entry::Ready { volume: Arc::clone(&volume), last_used });
             Some(volume)

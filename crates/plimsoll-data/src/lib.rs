@@ -20,6 +20,8 @@
 //!
 //! [`phantom::write`] generates a small data set of vessel trees to try all of this on.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 mod cache;
 mod dataset;
 mod fingerprint;
@@ -33,10 +35,8 @@ mod random;
 mod splits;
 mod statistics;
 
-pub use plimsoll_volume::atomic;
-
 pub use cache::{CacheStatistics, VolumeCache};
-pub use dataset::{Case, Channel, ChannelFile, Dataset, DatasetError, Labels};
+pub use dataset::{Case, Channel, ChannelFile, Dataset, DatasetError, Labels, is_case_name, is_image_ending};
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoForeground};
 pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, Positions, Problem, Severity, inspect_images,

@@ -4,6 +4,7 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
@@ -64,6 +65,22 @@ fn a_volume_that_does_not_fit_is_not_cached_and_evicts_nothing() {
     drop(in_use);
     assert!(cache.get(&images[2]).unwrap().is_some());
     assert_eq!(cache.statistics().evictions, 2);
+}
+
+#[test]
+fn a_reading_that_is_told_to_stop_leaves_nothing_behind_and_can_be_done_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = images(folder.path(), 2);
+    let cache = cache(3);
+    let stop = AtomicBool::new(true);
+    assert!(cache.get_unless(&images[1], &stop).unwrap().is_none());
+    assert_eq!(cache.statistics().now, Bytes::ZERO);
+    stop.store(false, Ordering::Relaxed);
+    let volume = cache.get_unless(&images[1], &stop).unwrap().unwrap();
+    assert_eq!((volume.bytes().len(), volume.bytes()[2 * 4096 - 1]), (2 * 4096, 2));
+    // What is held already is no reading.
+    stop.store(true, Ordering::Relaxed);
+    assert!(cache.get_unless(&images[1], &stop).unwrap().is_some());
 }
 
 #[test]

@@ -118,6 +118,36 @@ fn a_case_that_is_listed_twice_is_an_error() {
     error_of(&raw, "lists the case a twice");
 }
 
+/// A Decathlon description that lists this pair.
+fn listing(image: &str, label: &str) -> Raw {
+    let raw = raw(&["a"]);
+    raw.set("channel_names", None);
+    raw.set("modality", Some(json!({"0": "CT"})));
+    raw.set("training", Some(json!([{"image": image, "label": label}])));
+    touch(&raw.path().join("imagesTr/a.nii.gz"));
+    raw
+}
+
+#[test]
+fn a_list_that_leads_out_of_the_data_set_is_refused_by_name_and_links_in_it_are_followed() {
+    let (image, label) = ("imagesTr/a.nii.gz", "labelsTr/a.nii.gz");
+    let above = "./imagesTr/../../elsewhere/a.nii.gz";
+    for (image, label, named) in
+        [(above, label, above), ("/etc/passwd", label, "/etc/passwd"), (image, above, above)]
+    {
+        let error = error_of(&listing(image, label), &format!("dataset.json lists {named:?}"));
+        assert!(matches!(error, DatasetError::Outside { .. }), "{error}");
+    }
+    for nameless in ["", ".nii.gz", "./"] {
+        let error = error_of(&listing(nameless, label), "no name of an image");
+        assert!(matches!(error, DatasetError::NoName { .. }), "{error}");
+    }
+    let raw = listing("./imagesTr/linked.nii.gz", label);
+    let elsewhere = tempfile::NamedTempFile::new().unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), raw.path().join("imagesTr/linked.nii.gz")).unwrap();
+    assert_eq!(Dataset::open(raw.path()).unwrap().cases[0].id, "linked");
+}
+
 #[test]
 fn a_folder_that_is_not_a_data_set_is_an_error() {
     let empty = tempfile::tempdir().unwrap();

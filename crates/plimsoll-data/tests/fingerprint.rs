@@ -6,6 +6,7 @@ mod support;
 use std::fs;
 
 use plimsoll_data::{Dataset, InspectConfig, Inspection, IntensityProperties, Normalisation};
+use plimsoll_disk::faults::{Fault, FaultKind, crash_states, inject, lay_out, record, state_of};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, Reorientation, Spacing};
 use serde_json::{Value, json};
@@ -229,6 +230,47 @@ fn a_saved_inspection_is_loaded_bitwise_while_nothing_changes() {
 }
 
 #[test]
+fn a_power_failure_while_saving_leaves_an_inspection_that_is_whole_or_outdated() {
+    let (_data, dataset) = support::phantom(4);
+    let budget = Budget::new(Bytes::mib(64));
+    let before = InspectConfig { seed: 8, ..config() };
+    let folder = tempfile::tempdir().unwrap();
+    Inspection::run(&dataset, before, &budget, &|_, _| ()).unwrap().save(folder.path(), &dataset).unwrap();
+    let initial = state_of(folder.path()).unwrap();
+    let inspection = Inspection::run(&dataset, config(), &budget, &|_, _| ()).unwrap();
+    let (saved, operations) = record(folder.path(), || inspection.save(folder.path(), &dataset));
+    saved.unwrap();
+    let mut loaded = 0;
+    for state in crash_states(&initial, &operations) {
+        let folder = tempfile::tempdir().unwrap();
+        lay_out(&state, folder.path()).unwrap();
+        if let Some(back) = load(folder.path(), &dataset) {
+            assert_eq!(back.fingerprint, inspection.fingerprint);
+            loaded += 1;
+        }
+    }
+    assert!(loaded > 0, "at least once it was all done");
+}
+
+#[test]
+fn an_inspection_is_loaded_whole_or_not_at_all_whichever_operation_fails() {
+    let (_data, dataset) = support::phantom(4);
+    let (folder, inspection) = saved(&dataset);
+    for kind in [FaultKind::Eio, FaultKind::Short] {
+        for number in 1.. {
+            let (back, reached) =
+                inject(folder.path(), Fault { number, kind }, || load(folder.path(), &dataset));
+            assert_eq!(back.is_some(), kind == FaultKind::Short || !reached, "{kind:?} at {number}");
+            assert!(back.is_none_or(|back| back.fingerprint == inspection.fingerprint));
+            if !reached {
+                assert!(number > 4, "it opens two files and reads them");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
 fn a_saved_inspection_is_outdated_once_anything_changes() {
     let (data, dataset) = support::phantom(4);
     assert!(load(data.path(), &dataset).is_none(), "nothing was saved");
@@ -288,4 +330,35 @@ fn spacings_are_those_of_the_canonical_axes() {
     assert_eq!(fingerprint.spacings[0], Spacing([3.0, 2.0, 1.0]));
     assert_eq!(fingerprint.cases[0].shape(), [3, 4, 5]);
     assert_eq!(fingerprint.cases[0].stored_bytes, Bytes(120));
+}
+
+#[test]
+fn a_saved_inspection_with_places_beyond_its_images_is_not_believed() {
+    let (_data, dataset) = support::phantom(4);
+    let (folder, _) = saved(&dataset);
+    let (index, text) = ("foreground_index.bin", "dataset_fingerprint.json");
+    let [index, text] = [index, text].map(|name| folder.path().join(name));
+    let (positions, json) = (fs::read(&index).unwrap(), fs::read(&text).unwrap());
+    let json: Value = serde_json::from_slice(&json).unwrap();
+    // Whoever makes such a file gives it the checksum as well.
+    let loaded = |positions: &[u8], change: &dyn Fn(&mut Value)| {
+        let mut json = json.clone();
+        json["inspection"]["index_hash"] = plimsoll_memory::fnv1a(positions).into();
+        change(&mut json);
+        fs::write(&index, positions).unwrap();
+        fs::write(&text, serde_json::to_vec(&json).unwrap()).unwrap();
+        load(folder.path(), &dataset).is_some()
+    };
+    assert!(loaded(&positions, &|_| ()));
+    let beyond = [&u32::MAX.to_le_bytes()[..], &positions[4..]].concat();
+    assert!(!loaded(&beyond, &|_| ()), "a position");
+    assert!(
+        !loaded(&positions, &|json| json["cases"][0]["nonzero_box"]["start"][0] = u64::MAX.into()),
+        "a box"
+    );
+    assert!(
+        !loaded(&positions, &|json| json["cases"][0]["channels"] = Value::Array(Vec::new())),
+        "no channel"
+    );
+    assert!(!loaded(&positions, &|json| json["cases"][0]["id"] = "../elsewhere".into()), "another case");
 }

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_data::{
     Dataset, InspectConfig, InspectError, Inspection, Problem, Severity, inspect_images, phantom,
@@ -322,15 +323,18 @@ fn threads_wait_for_each_other_within_a_budget_for_one() {
 fn images_to_predict_are_inspected_without_labels() {
     let (raw, geometry) = sound(&["CT", "PET"]);
     let dataset = raw.open();
-    let budget = Budget::new(Bytes::mib(4));
-    let (problems, fingerprint) = inspect_images(&dataset.cases[0], &dataset.channels, &budget).unwrap();
+    let (budget, stop) = (Budget::new(Bytes::mib(4)), AtomicBool::new(false));
+    let inspect_first = || inspect_images(&dataset.cases[0], &dataset.channels, &budget, &stop);
+    let (problems, fingerprint) = inspect_first().unwrap();
     assert_eq!(problems, []);
     let with_labels = inspect(&dataset).fingerprint.unwrap().cases.remove(0);
     let fingerprint = fingerprint.unwrap();
     assert_eq!(fingerprint.channels, with_labels.channels);
     assert!(fingerprint.label_voxels.is_empty());
     write_image(&raw.image("a", 1), &geometry, 1, ElementType::F32, &[f32::NAN; COUNT]);
-    let (problems, fingerprint) = inspect_images(&dataset.cases[0], &dataset.channels, &budget).unwrap();
+    let (problems, fingerprint) = inspect_first().unwrap();
     assert_eq!((problems.len(), fingerprint), (1, None));
+    stop.store(true, Ordering::Relaxed);
+    assert!(matches!(inspect_first(), Err(InspectError::Stopped)));
     assert_eq!(budget.used(), Bytes::ZERO);
 }

@@ -1,28 +1,22 @@
 //! Why a case cannot be predicted.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use plimsoll_data::{InspectError, NoForeground, PatchError, Problem};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
-use plimsoll_train::TrainError;
+use plimsoll_run::RunError;
 use plimsoll_volume::VolumeError;
+
+use crate::GridFault;
 
 /// Why a case cannot be predicted.
 #[derive(Debug, thiserror::Error)]
 pub enum InferError {
     /// The run has no configuration that can be read.
     #[error(transparent)]
-    Run(#[from] TrainError),
-    /// A folder holds no model.
-    #[error("{} holds no model: there is no {file} in it or in folders fold_0, fold_1, …", folder.display())]
-    NoModel {
-        /// The folder.
-        folder: PathBuf,
-        /// What was looked for.
-        file: &'static str,
-    },
+    Run(#[from] RunError),
     /// The configuration is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
@@ -35,6 +29,14 @@ pub enum InferError {
     /// A case's images cannot be inspected.
     #[error(transparent)]
     Inspect(#[from] InspectError),
+    /// Resampled to the spacing of training, a case would have a shape that nobody can mean.
+    #[error("{case}: {fault}")]
+    Grid {
+        /// The case.
+        case: String,
+        /// The numbers.
+        fault: Box<GridFault>,
+    },
     /// A case's images are not sound.
     #[error("{problem}")]
     Unsound {
@@ -58,7 +60,24 @@ pub enum InferError {
     /// A window cannot be pulled.
     #[error(transparent)]
     Patch(#[from] PatchError),
-    /// A file cannot be read or written.
+    /// The network's output is no number, or beyond all that a sum of windows can hold.
+    #[error(
+        "{case}: the network's output in the window that begins at voxel {start:?} of the resampled image is not finite: the \
+         weights of {}, or the values of the image, are not finite or far too large",
+        weights.display()
+    )]
+    NotFinite {
+        /// The case.
+        case: String,
+        /// The weights that were applied.
+        weights: PathBuf,
+        /// Where the window begins (depth, height, width), in the canonical orientation.
+        start: [usize; 3],
+    },
+    /// Labels cannot be written.
+    #[error(transparent)]
+    Write(VolumeError),
+    /// A file cannot be read.
     #[error(transparent)]
     Volume(#[from] VolumeError),
     /// Memory is refused.
@@ -79,11 +98,13 @@ pub enum InferError {
         /// What needs it.
         parts: String,
     },
-    /// A prediction would overwrite something.
-    #[error("{} is there already", path.display())]
-    Exists {
-        /// The file.
-        path: PathBuf,
+    /// Labels would replace an image that they are predicted from.
+    #[error("the labels of {case} would replace an image, {}", image.display())]
+    ReplacesImage {
+        /// The case.
+        case: String,
+        /// The image.
+        image: PathBuf,
     },
     /// It was interrupted.
     #[error("interrupted while predicting {case}; nothing was written for it")]
@@ -91,44 +112,61 @@ pub enum InferError {
         /// The case.
         case: String,
     },
-    /// A folder cannot be made.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The folder.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
 }
 
 impl InferError {
-    pub(crate) fn io(path: &Path, source: std::io::Error) -> InferError {
-        InferError::Io { path: path.into(), source }
+    /// Whether other cases may well be predicted: the fault is in what belongs to this case alone, not in the model, the
+    /// backend or the disk that labels are written to.
+    pub fn is_of_one_case(&self) -> bool {
+        match self {
+            InferError::Inspect(error) => !matches!(error, InspectError::Stopped),
+            InferError::Write(error) => !matches!(error, VolumeError::Io { .. }),
+            InferError::Grid { .. }
+            | InferError::Unsound { .. }
+            | InferError::Unreadable { .. }
+            | InferError::Normalisation { .. }
+            | InferError::NotFinite { .. }
+            | InferError::Patch(_)
+            | InferError::Volume(_)
+            | InferError::Memory(_)
+            | InferError::OverBudget(_)
+            | InferError::Infeasible { .. } => true,
+            InferError::Run(_)
+            | InferError::Config(_)
+            | InferError::Plan(_)
+            | InferError::Engine(_)
+            | InferError::ReplacesImage { .. }
+            | InferError::Interrupted { .. } => false,
+        }
     }
 
     /// What to do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
             InferError::Run(error) => error.hint(),
-            InferError::NoModel { .. } => {
-                Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
-            }
             InferError::Config(error) => error.hint(),
             InferError::Inspect(error) => error.hint(),
             InferError::Unsound { problem } => problem.hint.clone(),
             InferError::Normalisation { source, .. } => source.hint(),
             InferError::Patch(error) => error.hint(),
-            InferError::Volume(error) => error.hint(),
+            InferError::Volume(error) | InferError::Write(error) => error.hint(),
+            InferError::Grid { .. } => Some(
+                "check the spacing in the file: it is probably damaged, or in other units than the file says".into(),
+            ),
+            InferError::NotFinite { .. } => Some(
+                "if it is so for every case, the weights are spoilt: predict with another checkpoint, such as --checkpoint \
+                 best; if for this one alone, look at the range of its values"
+                    .into(),
+            ),
             InferError::Infeasible { needed, .. } => {
                 Some(format!("raise the line to --ram {}MiB", needed.0.div_ceil(1 << 20)))
             }
-            InferError::Exists { .. } => Some("choose another folder with -o, or add --overwrite".into()),
+            InferError::ReplacesImage { .. } => Some("write the labels to another folder".into()),
             InferError::Memory(_) | InferError::OverBudget(_) => Some("raise --ram".into()),
-            InferError::Plan(_)
-            | InferError::Engine(_)
-            | InferError::Unreadable { .. }
-            | InferError::Interrupted { .. }
-            | InferError::Io { .. } => None,
+            InferError::Interrupted { .. } => {
+                Some("do it again: cases that are done are kept, unless --overwrite is said".into())
+            }
+            InferError::Plan(_) | InferError::Engine(_) | InferError::Unreadable { .. } => None,
         }
     }
 }

@@ -5,45 +5,44 @@
 //! one is written: the first of equals.
 
 use plimsoll_data::TargetGrid;
+use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
 
 use crate::ring::{Ring, RingShape};
 
-/// Where the voxels along one axis of the stored grid lie along an axis of the windows' grid.
-struct Places {
-    /// The lower neighbour of each voxel.
-    lower: Vec<usize>,
+/// Where a voxel of the stored grid lies along an axis of the windows' grid.
+#[derive(Clone, Copy)]
+struct Place {
+    /// The lower neighbour.
+    lower: usize,
     /// The upper neighbour.
-    upper: Vec<usize>,
+    upper: usize,
     /// The weight of the upper neighbour.
-    share: Vec<f32>,
+    share: f32,
 }
 
-impl Places {
-    /// Of `count` stored voxels, at `factor` · i + `offset`, within the places from `first` to `last`.
-    fn new(count: usize, factor: f64, offset: f64, (first, last): (usize, usize)) -> Places {
-        let mut places = Places { lower: Vec::new(), upper: Vec::new(), share: Vec::new() };
-        for i in 0..count {
-            let at = (factor * i as f64 + offset).clamp(first as f64, last as f64);
-            let lower = at.floor() as usize;
-            places.lower.push(lower);
-            places.upper.push((lower + 1).min(last));
-            places.share.push((at - lower as f64) as f32);
-        }
-        places
-    }
+/// The places of `count` stored voxels, at `factor` · i + `offset`, within the places from `first` to `last`.
+fn places(count: usize, factor: f64, offset: f64, (first, last): (usize, usize)) -> Vec<Place> {
+    let place = |i: usize| {
+        let at = (factor * i as f64 + offset).clamp(first as f64, last as f64);
+        let lower = at.floor() as usize;
+        Place { lower, upper: (lower + 1).min(last), share: (at - lower as f64) as f32 }
+    };
+    (0..count).map(place).collect()
 }
 
 /// The way from the windows' grid to the planes of the stored one.
 pub(crate) struct Export {
     shape: RingShape,
     /// Of the stored planes along depth, in the order in which planes of logits are finished.
-    depth: Places,
+    depth: Vec<Place>,
     /// Of rows and columns of a stored plane.
-    rows: Places,
-    columns: Places,
+    rows: Vec<Place>,
+    columns: Vec<Place>,
     /// Whether rows of a stored plane run along the first axis of a plane of the ring.
     rows_are_first: bool,
     stored: [usize; 3],
+    /// Of the places.
+    _reservation: Reservation,
 }
 
 /// The order in which planes of logits have to be finished for stored planes to be written one after the other: along which
@@ -75,10 +74,20 @@ fn axis_of(grid: &TargetGrid, stored_axis: usize) -> Along {
 }
 
 impl Export {
+    /// Bytes that the way out of a ring reserves: a place for each index along the axes of the stored grid.
+    pub(crate) fn bytes(grid: &TargetGrid) -> Bytes {
+        let places = grid.stored_shape().into_iter().fold(0, usize::saturating_add);
+        Bytes::of(places.saturating_mul(size_of::<Place>()))
+    }
+
     /// From a ring of this shape to the stored grid.
-    pub(crate) fn new(grid: &TargetGrid, shape: RingShape) -> Export {
+    ///
+    /// # Errors
+    /// If the budget has no room for the places of voxels.
+    pub(crate) fn new(grid: &TargetGrid, shape: RingShape, budget: &Budget) -> Result<Export, OverBudget> {
+        let reservation = budget.reserve("places of voxels", Export::bytes(grid))?;
         let stored = grid.stored_shape();
-        let places = |stored_axis: usize, turned: bool| {
+        let along = |stored_axis: usize, turned: bool| {
             let Along { axis, factor, offset } = axis_of(grid, stored_axis);
             // The image stands in the middle of a ring that is larger.
             let lead = lead(grid, &shape)[axis];
@@ -87,20 +96,19 @@ impl Export {
             // In a ring that is passed backwards, place p comes at turn end − p.
             let end = shape.grid[axis] - 1;
             match turned {
-                true => {
-                    Places::new(stored[stored_axis], -factor, end as f64 - offset, (end - last, end - first))
-                }
-                false => Places::new(stored[stored_axis], factor, offset, (first, last)),
+                true => places(stored[stored_axis], -factor, end as f64 - offset, (end - last, end - first)),
+                false => places(stored[stored_axis], factor, offset, (first, last)),
             }
         };
-        Export {
-            depth: places(0, shape.reversed),
-            rows: places(1, false),
-            columns: places(2, false),
+        Ok(Export {
+            depth: along(0, shape.reversed),
+            rows: along(1, false),
+            columns: along(2, false),
             rows_are_first: axis_of(grid, 1).axis == shape.plane_axes()[0],
             stored,
             shape,
-        }
+            _reservation: reservation,
+        })
     }
 
     /// Voxels of a stored plane.
@@ -115,35 +123,33 @@ impl Export {
 
     /// The first plane of logits that stored plane `d` and those after it still need.
     pub(crate) fn first_needed(&self, d: usize) -> usize {
-        self.depth.lower.get(d).copied().unwrap_or(self.shape.grid[self.shape.axis])
+        self.depth.get(d).map_or(self.shape.grid[self.shape.axis], |place| place.lower)
     }
 
     /// Whether stored plane `d` can be made when the planes of logits before `finished` are.
     pub(crate) fn is_ready(&self, d: usize, finished: usize) -> bool {
-        self.depth.upper[d] < finished
+        self.depth[d].upper < finished
     }
 
     /// Makes the labels of stored plane `d`.
     pub(crate) fn labels(&self, ring: &Ring, d: usize, labels: &mut [u8]) {
-        let (before, after) = (ring.plane(self.depth.lower[d]), ring.plane(self.depth.upper[d]));
-        let share = self.depth.share[d];
+        let Place { lower, upper, share } = self.depth[d];
+        let (before, after) = (ring.plane(lower), ring.plane(upper));
         let voxels = self.shape.plane();
         let second = self.shape.grid[self.shape.plane_axes()[1]];
-        for (i, row) in labels.chunks_exact_mut(self.stored[2]).enumerate() {
-            let (row_lower, row_upper) = (self.rows.lower[i], self.rows.upper[i]);
-            for (j, label) in row.iter_mut().enumerate() {
-                let (column_lower, column_upper) = (self.columns.lower[j], self.columns.upper[j]);
+        for (row, line) in self.rows.iter().zip(labels.chunks_exact_mut(self.stored[2])) {
+            for (column, label) in self.columns.iter().zip(line) {
                 let place = |row: usize, column: usize| match self.rows_are_first {
                     true => row * second + column,
                     false => column * second + row,
                 };
                 let corners = [
-                    place(row_lower, column_lower),
-                    place(row_lower, column_upper),
-                    place(row_upper, column_lower),
-                    place(row_upper, column_upper),
+                    place(row.lower, column.lower),
+                    place(row.lower, column.upper),
+                    place(row.upper, column.lower),
+                    place(row.upper, column.upper),
                 ];
-                let (u, v) = (self.rows.share[i], self.columns.share[j]);
+                let (u, v) = (row.share, column.share);
                 let mut best = (0, f32::NEG_INFINITY);
                 for class in 0..self.shape.classes {
                     let plane = |logits: &[f32]| {

@@ -1,20 +1,26 @@
 //! Prediction.
 //!
-//! A [`Model`] is one fold of a run or several. A [`Predictor`] lays windows over a case at the spacing of training, in the
+//! A [`Predictor`] lays windows over a case at the spacing of training, in the
 //! canonical orientation; sums their logits in a ring of as many planes as windows still touch; brings each finished
 //! plane back to the grid of the image; and writes the labels plane by plane with the image's own geometry. Neither the
 //! resampled image nor the logits of the volume ever exist whole.
+//!
+//! [`predict_cases`] predicts the cases of a folder: what is there already is kept, and a case that cannot be predicted does not
+//! end the others.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod believable;
 mod error;
 mod export;
+mod folder;
 mod mirror;
-mod model;
 mod predictor;
 mod ring;
 mod stream;
 mod windows;
 
+pub use believable::GridFault;
 pub use error::InferError;
-pub use model::Model;
+pub use folder::{CaseReport, Destination, FolderProgress, FolderReport, Outcome, predict_cases};
 pub use predictor::{PredictOptions, PredictPlan, Predictor, Progress};
-pub use windows::{gaussian, window_starts};
+pub use windows::{Starts, gaussian};

@@ -9,19 +9,20 @@ use plimsoll_data::{
     pull,
 };
 use plimsoll_graph::{Program, Role, TensorId};
-use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
+use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
 use plimsoll_nn::{Training, names, predict};
 use plimsoll_plan::{
     Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, VerifiedPlan, plan,
 };
-use plimsoll_train::{overhead, read_parameters};
+use plimsoll_run::{LoadOptions, Model, read_parameters};
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
 use serde::Serialize;
 
+use crate::InferError;
+use crate::believable;
 use crate::mirror::{all_mirrors, mirror};
 use crate::stream::{Rows, Stream};
 use crate::windows::gaussian;
-use crate::{InferError, Model};
 
 /// How to predict.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,8 +33,6 @@ pub struct PredictOptions {
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
     pub threads: usize,
-    /// Whether predictions that are there are replaced.
-    pub overwrite: bool,
 }
 
 /// What predicting a case holds.
@@ -58,7 +57,7 @@ pub struct PredictPlan {
 }
 
 /// How far a case is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Windows done, each fold counted.
     pub windows: usize,
@@ -132,7 +131,7 @@ impl Predictor {
     ) -> Result<Predictor, InferError> {
         let training = &model.config.training;
         let forward = Forward::new(training)?;
-        let overhead = overhead(options.threads);
+        let overhead = Overhead::new(options.threads).total();
         let held = budget.reserve("overhead", overhead)?;
         let program = &forward.program;
         let count = |id: TensorId| program.shape(id).count();
@@ -146,7 +145,7 @@ impl Predictor {
         };
         Ok(Predictor {
             weights: gaussian(training.patch),
-            scratch: Scratch::new(budget, Scratch::DEFAULT)?,
+            scratch: Scratch::new(budget, Scratch::for_patches(training.patch, usize::MAX))?,
             budget: budget.clone(),
             backend,
             forward,
@@ -163,11 +162,13 @@ impl Predictor {
         &self.model
     }
 
-    /// Predicts a case and writes its labels to `path`, with the geometry and header of its first image. Returns what that
-    /// held.
+    /// Predicts a case and writes its labels to `path`, with the geometry and header of its first image, in place of a file
+    /// that is there. Returns what that held. [`predict_cases`](crate::predict_cases) keeps files that are there, and refuses
+    /// to replace images.
     ///
     /// # Errors
-    /// If an image is not sound, memory or disk are refused, or `stop` is set; then nothing is written.
+    /// If an image is not sound, its spacing cannot be meant, the network's output is not finite, memory or disk are refused,
+    /// or `stop` is set; then nothing is written.
     pub fn predict(
         &mut self,
         case: &Case,
@@ -175,11 +176,14 @@ impl Predictor {
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictPlan, InferError> {
-        if path.exists() && !self.options.overwrite {
-            return Err(InferError::Exists { path: path.into() });
-        }
+        let going = || match stop.load(Ordering::Relaxed) {
+            true => Err(InferError::Interrupted { case: case.id.clone() }),
+            false => Ok(()),
+        };
         let channels = &self.model.config.dataset.channels;
-        let (problems, fingerprint) = inspect_images(case, channels, &self.budget)?;
+        let inspected = inspect_images(case, channels, &self.budget, stop);
+        going()?;
+        let (problems, fingerprint) = inspected?;
         if let Some(problem) = problems.into_iter().find(|problem| problem.severity == Severity::Error) {
             return Err(InferError::Unsound { problem: Box::new(problem) });
         }
@@ -189,33 +193,41 @@ impl Predictor {
         let intensities = fingerprint
             .intensities(channels, &self.model.config.dataset.foreground_intensity_properties_per_channel)
             .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
+        believable::check(case, &fingerprint.geometry, self.model.config.spacing)?;
         let grid = TargetGrid::new(&fingerprint.geometry, self.model.config.spacing);
         let training = &self.model.config.training;
         let rows = Rows::new(&grid, training.patch, training.net.classes(), self.options.overlap);
         let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows)?)?;
         let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?);
-        let mut source = CaseSource::open(case, &intensities, false, &cache)?;
+        let source = CaseSource::open_unless(case, &intensities, false, &cache, stop);
+        going()?;
+        let mut source = source?;
         let mut stream = Stream::new(&grid, &rows, &self.budget)?;
         let template = VolumeFile::open(&case.images[0].path)?;
-        let mut writer =
-            VolumeWriter::create(path, &fingerprint.geometry, 1, ElementType::U8, Some(template.header()))?;
+        let geometry = &fingerprint.geometry;
+        let writer = VolumeWriter::create(path, geometry, 1, ElementType::U8, Some(template.header()));
+        let mut writer = writer.map_err(InferError::Write)?;
         drop(template);
-        let mut progress = Progress { windows: 0, of: rows.windows() * self.model.weights.len() };
-        for (row, starts) in rows.rows.iter().enumerate() {
+        let of = rows.windows().saturating_mul(self.model.weights.len());
+        let mut progress = Progress { windows: 0, of };
+        observe(progress);
+        for row in 0..rows.count() {
             for fold in 0..self.model.weights.len() {
                 self.load_fold(fold)?;
-                for start in starts {
-                    if stop.load(Ordering::Relaxed) {
-                        return Err(InferError::Interrupted { case: case.id.clone() });
+                for start in rows.row(row) {
+                    going()?;
+                    if !self.window(&grid, start, &mut source, &mut stream, &rows)? {
+                        let (case, weights) = (case.id.clone(), self.model.weights[fold].clone());
+                        return Err(InferError::NotFinite { case, weights, start });
                     }
-                    self.window(&grid, *start, &mut source, &mut stream, &rows)?;
                     progress.windows += 1;
                     observe(progress);
                 }
             }
-            stream.finish_row(&rows, row, |plane| writer.write_planes(plane))?;
+            stream.finish_row(&rows, row, |plane| writer.write_planes(plane)).map_err(InferError::Write)?;
         }
-        writer.finish()?;
+        going()?;
+        writer.finish().map_err(InferError::Write)?;
         Ok(plan)
     }
 
@@ -263,9 +275,7 @@ impl Predictor {
             let engine = self.backend.engine(planned, self.budget.reserve("arena", arena_bytes)?)?;
             self.running = Some(Running { engine, forward, fold: None });
         }
-        // Each image in whole pages.
-        let decoded = fingerprint.stored_bytes + Bytes(4096 * case.images.len() as u64);
-        let cache_bytes = decoded.min(line - minimum_ram_bytes);
+        let cache_bytes = fingerprint.decoded_bytes().min(line - minimum_ram_bytes);
         Ok(PredictPlan {
             ram_budget_bytes: line,
             overhead_bytes,
@@ -284,13 +294,15 @@ impl Predictor {
             let weights = &self.model.weights[fold];
             let net = self.model.config.training.net.as_architecture();
             let program = (running.forward, &self.forward.program);
-            read_parameters(weights, net, &mut *running.engine, program, &mut self.buffers.other)?;
+            let (engine, buffer) = (&mut *running.engine, &mut self.buffers.other);
+            let options = LoadOptions { averaged: true, ..LoadOptions::default() };
+            read_parameters(weights, net, engine, program, buffer, options, &self.budget)?;
             running.fold = Some(fold);
         }
         Ok(())
     }
 
-    /// Adds the logits of one window to the ring.
+    /// Adds the logits of one window to the ring. Returns whether they can be summed; if not, some are missing in the ring.
     fn window(
         &mut self,
         grid: &TargetGrid,
@@ -298,7 +310,7 @@ impl Predictor {
         source: &mut CaseSource,
         stream: &mut Stream,
         rows: &Rows,
-    ) -> Result<(), InferError> {
+    ) -> Result<bool, InferError> {
         let window = rows.shape.window;
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
         let recipe = Recipe::window(0, grid, from, window);
@@ -313,11 +325,25 @@ impl Predictor {
             engine.run(*forward)?;
             let output = &mut other[..logits.len()];
             engine.read(*forward, self.forward.logits, HostSliceMut::F32(output))?;
+            if !can_be_summed(output) {
+                return Ok(false);
+            }
             mirror(output, logits, window, axes);
             stream.ring.add(start, logits, &self.weights);
         }
-        Ok(())
+        Ok(true)
     }
+}
+
+/// Logits as large as this are no output of a network that was trained; so many windows that a sum of smaller ones is infinite
+/// would never end.
+const LARGEST_LOGIT: f32 = 1e30;
+
+/// Whether all logits are finite, and will be when they are summed. Without an early exit, which would keep the compiler from
+/// looking at several at once.
+fn can_be_summed(logits: &[f32]) -> bool {
+    // The comparison is false for NaN.
+    logits.iter().fold(true, |all, logit| all & (logit.abs() < LARGEST_LOGIT))
 }
 
 /// The engine of the case that was planned last.
@@ -327,4 +353,23 @@ fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {
 
 fn internal(fault: &str) -> InferError {
     EngineError::Internal(fault.into()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_logit_that_cannot_be_summed_is_found_wherever_it_is() {
+        let mut logits = vec![-3.0; 1000];
+        assert!(can_be_summed(&logits));
+        for at in [0, 499, 999] {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -2e30] {
+                logits[at] = value;
+                assert!(!can_be_summed(&logits), "{value} at {at}");
+                logits[at] = 0.0;
+            }
+        }
+        assert!(can_be_summed(&[]));
+    }
 }

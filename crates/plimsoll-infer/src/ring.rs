@@ -33,7 +33,8 @@ impl RingShape {
 
     /// Voxels of a plane.
     pub fn plane(&self) -> usize {
-        self.plane_axes().map(|axis| self.grid[axis]).iter().product()
+        let [first, second] = self.plane_axes().map(|axis| self.grid[axis]);
+        first.saturating_mul(second)
     }
 
     /// Planes held: those of a window, and the last one that is finished.
@@ -41,9 +42,9 @@ impl RingShape {
         self.window[self.axis] + 1
     }
 
-    /// Numbers held: logits and a weight for each voxel.
+    /// Numbers held: logits and a weight for each voxel. More than can be counted are refused when they are reserved.
     fn count(&self) -> usize {
-        self.planes() * self.plane() * (self.classes + 1)
+        self.planes().saturating_mul(self.plane()).saturating_mul(self.classes + 1)
     }
 
     /// Bytes that a ring of this shape reserves.

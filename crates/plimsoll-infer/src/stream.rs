@@ -8,17 +8,17 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
 use crate::export::{Export, lead, order};
 use crate::ring::{Ring, RingShape};
-use crate::windows::window_starts;
+use crate::windows::Starts;
 
-/// Where windows of a case stand.
+/// Where windows of a case stand: in rows that begin at the same place of the axis along which planes pass through the ring.
 pub(crate) struct Rows {
     pub(crate) shape: RingShape,
     /// Voxels of the ring before the image along each axis.
     pub(crate) lead: [usize; 3],
-    /// All windows, in rows that begin at the same place of the axis along which planes pass through the ring.
-    pub(crate) rows: Vec<Vec<[usize; 3]>>,
-    /// Where each row begins, in the order of passing.
-    turns: Vec<usize>,
+    /// Where rows begin.
+    along: Starts,
+    /// Where windows of a row begin along the axes of a plane.
+    across: [Starts; 2],
 }
 
 impl Rows {
@@ -27,39 +27,48 @@ impl Rows {
         let (axis, reversed) = order(grid);
         let extent = [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]));
         let shape = RingShape { classes, grid: extent, axis, reversed, window };
-        let starts = window_starts(shape.grid, shape.window, overlap);
-        let [first, second] = shape.plane_axes();
-        let mut along = starts[shape.axis].clone();
-        if shape.reversed {
-            along.reverse();
-        }
-        let last = shape.grid[shape.axis] - shape.window[shape.axis];
-        let turns = along.iter().map(|place| if shape.reversed { last - place } else { *place }).collect();
-        let rows = along
-            .iter()
-            .map(|place| {
-                let mut row = Vec::with_capacity(starts[first].len() * starts[second].len());
-                for a in &starts[first] {
-                    for b in &starts[second] {
-                        let mut start = [0; 3];
-                        (start[shape.axis], start[first], start[second]) = (*place, *a, *b);
-                        row.push(start);
-                    }
-                }
-                row
-            })
-            .collect();
-        Rows { shape, lead: lead(grid, &shape), rows, turns }
+        let starts = |axis: usize| Starts::new(extent[axis], window[axis], overlap);
+        let across = shape.plane_axes().map(starts);
+        Rows { shape, lead: lead(grid, &shape), along: starts(axis), across }
+    }
+
+    /// How many rows there are.
+    pub(crate) fn count(&self) -> usize {
+        self.along.count()
     }
 
     /// Windows of the case.
     pub(crate) fn windows(&self) -> usize {
-        self.rows.iter().map(Vec::len).sum()
+        self.across.iter().fold(self.count(), |windows, starts| windows.saturating_mul(starts.count()))
+    }
+
+    /// Where a row begins along the axis of passing.
+    fn place(&self, row: usize) -> usize {
+        self.along.at(if self.shape.reversed { self.count() - 1 - row } else { row })
+    }
+
+    /// The starts of the windows of a row.
+    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = [usize; 3]> + use<> {
+        let (axis, [first, second]) = (self.shape.axis, self.shape.plane_axes());
+        let (place, [down, right]) = (self.place(row), self.across);
+        down.iter().flat_map(move |a| {
+            right.iter().map(move |b| {
+                let mut start = [0; 3];
+                (start[axis], start[first], start[second]) = (place, a, b);
+                start
+            })
+        })
     }
 
     /// The planes before this one, in the order of passing, are finished after a row.
     fn finished_after(&self, row: usize) -> usize {
-        self.turns.get(row + 1).copied().unwrap_or(self.shape.grid[self.shape.axis])
+        let extent = self.shape.grid[self.shape.axis];
+        match row + 1 < self.count() {
+            // The next row's first plane, in the order of passing.
+            true if self.shape.reversed => extent - self.shape.window[self.shape.axis] - self.place(row + 1),
+            true => self.place(row + 1),
+            false => extent,
+        }
     }
 }
 
@@ -76,12 +85,12 @@ impl Stream {
     /// Bytes that the stream of a case reserves.
     pub(crate) fn bytes(grid: &TargetGrid, rows: &Rows) -> Result<Bytes, MapError> {
         let [_, height, width] = grid.stored_shape();
-        Ok(rows.shape.bytes()? + Mapped::<u8>::bytes(height * width)?)
+        Ok(rows.shape.bytes()? + Mapped::<u8>::bytes(height * width)? + Export::bytes(grid))
     }
 
     /// Reserves what a case needs.
     pub(crate) fn new(grid: &TargetGrid, rows: &Rows, budget: &Budget) -> Result<Stream, MapError> {
-        let export = Export::new(grid, rows.shape);
+        let export = Export::new(grid, rows.shape, budget)?;
         Ok(Stream {
             ring: Ring::new(rows.shape, budget)?,
             plane: Mapped::zeroed(budget, "labels", export.plane())?,
@@ -135,14 +144,14 @@ mod tests {
         let grid = rows.shape.grid;
         let mut sums = vec![[0.0; 2]; grid.iter().product()];
         let mut total = vec![0.0; sums.len()];
-        for start in rows.rows.iter().flatten() {
+        for start in (0..rows.count()).flat_map(|row| rows.row(row)) {
             for at in voxels(rows.shape.window) {
                 let place = [0, 1, 2].map(|axis| start[axis] + at[axis]);
                 let voxel = (place[0] * grid[1] + place[1]) * grid[2] + place[2];
                 let weight: f64 = (0..3).map(|axis| f64::from(weights[axis][at[axis]])).product();
                 total[voxel] += weight;
                 for (class, sum) in sums[voxel].iter_mut().enumerate() {
-                    *sum += weight * f64::from(logit(*start, class, at));
+                    *sum += weight * f64::from(logit(start, class, at));
                 }
             }
         }
@@ -170,13 +179,13 @@ mod tests {
             let mut stream = Stream::new(&grid, &rows, &budget).unwrap();
             prop_assert_eq!(budget.used(), Stream::bytes(&grid, &rows).unwrap());
             let mut labels: Vec<u8> = Vec::new();
-            for (row, starts) in rows.rows.iter().enumerate() {
-                for start in starts {
+            for row in 0..rows.count() {
+                for start in rows.row(row) {
                     let mut logits = Vec::new();
                     for class in 0..2 {
-                        logits.extend(voxels(window).map(|at| logit(*start, class, at)));
+                        logits.extend(voxels(window).map(|at| logit(start, class, at)));
                     }
-                    stream.ring.add(*start, &logits, &weights);
+                    stream.ring.add(start, &logits, &weights);
                 }
                 stream.finish_row(&rows, row, |plane| {
                     labels.extend(plane);

@@ -1,15 +1,43 @@
 //! Where windows stand, and how much each voxel of one counts.
 
-/// The starts of windows along each axis of an image that is at least as large as a window: as far apart as `1 − overlap`
-/// of a window at most, evenly, the last one ending with the image. As nnU-Net's `compute_steps_for_sliding_window`.
-pub fn window_starts(image: [usize; 3], window: [usize; 3], overlap: f64) -> [Vec<usize>; 3] {
-    [0, 1, 2].map(|axis| {
-        let room = image[axis].saturating_sub(window[axis]);
-        let step = window[axis] as f64 * (1.0 - overlap);
-        let count = (room as f64 / step).ceil() as usize + 1;
+/// The starts of windows along one axis, computed when they are asked for: a hostile header can make them more than memory
+/// holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Starts {
+    count: usize,
+    /// Voxels between two windows.
+    stride: f64,
+}
+
+impl Starts {
+    /// Of windows over an axis of `image` voxels, which is at least as long as a window: as far apart as `1 − overlap` of a
+    /// window at most, but a voxel at least, evenly, the last one ending with the image. As nnU-Net's
+    /// `compute_steps_for_sliding_window`.
+    pub fn new(image: usize, window: usize, overlap: f64) -> Starts {
+        let room = image.saturating_sub(window);
+        // Windows less than a voxel apart would stand in the same place.
+        let step = (window as f64 * (1.0 - overlap)).max(1.0);
+        // The cast saturates, and so does the sum.
+        let count = ((room as f64 / step).ceil() as usize).saturating_add(1);
         let stride = if count > 1 { room as f64 / (count - 1) as f64 } else { 0.0 };
-        (0..count).map(|i| (stride * i as f64).round_ties_even() as usize).collect()
-    })
+        Starts { count, stride }
+    }
+
+    /// How many windows there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Where the window of this number, below the count, starts.
+    pub fn at(&self, number: usize) -> usize {
+        (self.stride * number as f64).round_ties_even() as usize
+    }
+
+    /// All starts, in order.
+    pub fn iter(&self) -> impl Iterator<Item = usize> + use<> {
+        let starts = *self;
+        (0..starts.count).map(move |number| starts.at(number))
+    }
 }
 
 /// The weights of voxels along each axis of a window: a Gaussian around its middle with σ an eighth of its extent, as
@@ -25,18 +53,23 @@ pub fn gaussian(window: [usize; 3]) -> [Vec<f32>; 3] {
 mod tests {
     use super::*;
 
+    fn starts(image: usize, window: usize, overlap: f64) -> Vec<usize> {
+        Starts::new(image, window, overlap).iter().collect()
+    }
+
     #[test]
     fn windows_stand_where_nnunet_puts_them() {
         // From compute_steps_for_sliding_window((110, 64, 200), (64, 64, 64), 0.5).
-        let starts = window_starts([110, 64, 200], [64; 3], 0.5);
-        assert_eq!(starts, [vec![0, 23, 46], vec![0], vec![0, 27, 54, 82, 109, 136]]);
+        assert_eq!(starts(110, 64, 0.5), [0, 23, 46]);
+        assert_eq!(starts(64, 64, 0.5), [0]);
+        assert_eq!(starts(200, 64, 0.5), [0, 27, 54, 82, 109, 136]);
     }
 
     #[test]
     fn every_voxel_is_in_a_window_and_has_a_weight() {
         for extent in 5..60 {
             for window in 3..=extent {
-                let [starts, ..] = window_starts([extent, 1, 1], [window, 1, 1], 0.5);
+                let starts = starts(extent, window, 0.5);
                 assert_eq!((starts[0], starts[starts.len() - 1] + window), (0, extent));
                 assert!(starts.windows(2).all(|pair| pair[1] - pair[0] <= window.div_ceil(2) + 1));
             }
@@ -45,5 +78,21 @@ mod tests {
         assert_eq!(weights[32], 1.0);
         assert!(weights.iter().all(|weight| *weight > 1e-5));
         assert_eq!(weights[31], weights[33]);
+    }
+
+    #[test]
+    fn no_two_windows_stand_in_the_same_place_however_large_the_overlap() {
+        for overlap in [0.9, 0.99, 1.0 - f64::EPSILON] {
+            let starts = starts(40, 8, overlap);
+            assert!(starts.windows(2).all(|pair| pair[1] > pair[0]), "{overlap}: {starts:?}");
+            assert_eq!(starts.last(), Some(&32));
+        }
+    }
+
+    #[test]
+    fn windows_over_the_longest_axis_are_counted_without_being_kept() {
+        let starts = Starts::new(usize::MAX, 64, 0.5);
+        assert!(starts.count() > 1 << 58);
+        assert_eq!((starts.at(0), starts.at(1)), (0, 32));
     }
 }

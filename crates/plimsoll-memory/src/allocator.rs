@@ -28,13 +28,18 @@ thread_local! {
 pub struct HeapUse {
     /// Allocated now.
     pub now: Bytes,
-    /// The largest amount ever allocated at one time.
+    /// The largest amount ever allocated at one time, or since [`forget_heap_peak`].
     pub peak: Bytes,
 }
 
 /// Heap memory in use; zeroes if the binary did not install [`CountingAllocator`].
 pub fn heap_use() -> HeapUse {
     HeapUse { now: Bytes(LIVE.load(Relaxed)), peak: Bytes(PEAK.load(Relaxed)) }
+}
+
+/// Lets the largest amount be counted anew, from what is allocated now.
+pub fn forget_heap_peak() {
+    PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
 /// The number of allocations made by threads while they were watched.

@@ -375,6 +375,35 @@ mod tests {
 
     proptest! {
         #[test]
+        fn what_holders_hold_is_what_is_used(steps in prop::collection::vec((0usize..4, 0usize..3, 1u64..40), 1..60)) {
+            let budget = Budget::new(Bytes(200));
+            let names = ["arena", "cache", "loader"];
+            let sum = |budget: &Budget| budget.holders().iter().map(|holder| holder.now).sum::<Bytes>();
+            let (mut held, mut parts) = (Vec::new(), Vec::new());
+            for (what, which, bytes) in steps {
+                match what {
+                    0 => held.extend(budget.reserve(names[which], Bytes(bytes)).ok()),
+                    // What is reserved inside of a part is held by the part, once.
+                    1 => parts.extend(budget.part(names[which], Bytes(bytes)).ok().map(|part| {
+                        let inner = part.reserve("inside", Bytes(bytes / 2)).unwrap();
+                        (part, inner)
+                    })),
+                    2 => held.iter_mut().for_each(|held: &mut Reservation| held.shrink_to(Bytes(bytes))),
+                    _ => {
+                        held.pop();
+                        parts.pop();
+                    }
+                }
+                prop_assert_eq!(sum(&budget), budget.used());
+                for (part, _) in &parts {
+                    prop_assert_eq!(sum(part), part.used());
+                }
+            }
+            drop((held, parts));
+            prop_assert_eq!(budget.used(), Bytes::ZERO);
+        }
+
+        #[test]
         fn threads_never_hold_more_than_the_line(sizes in prop::collection::vec(1u64..60, 1..40)) {
             let budget = Budget::new(Bytes(100));
             let held = AtomicU64::new(0);

@@ -21,6 +21,22 @@ struct Hierarchy {
 
 /// Every limit that a control group sets, less what other processes of the group already hold.
 pub(crate) fn limits(system: &System, own_resident: Bytes) -> Vec<Limit> {
+    let groups = groups(system);
+    groups.iter().flat_map(|(group, version)| group_limits(group, *version, own_resident)).collect()
+}
+
+/// How many processes the kernel has killed for memory in the control group of this process; none where no group says.
+pub fn oom_kills(system: &System) -> Option<u64> {
+    let count = |(group, version): &(PathBuf, u8)| {
+        let file = if *version == 1 { "memory.oom_control" } else { "memory.events" };
+        field(&fs::read_to_string(group.join(file)).ok()?, "oom_kill").map(|Bytes(count)| count)
+    };
+    // The group's own count stands before those of its ancestors.
+    groups(system).iter().find_map(count)
+}
+
+/// The control groups of this process that account memory, with the version of their hierarchy: its own and all above it.
+fn groups(system: &System) -> Vec<(PathBuf, u8)> {
     let groups = fs::read_to_string(system.proc.join("self/cgroup")).unwrap_or_default();
     let mounts = fs::read_to_string(system.proc.join("self/mountinfo")).unwrap_or_default();
     let mut found = Vec::new();
@@ -37,7 +53,7 @@ pub(crate) fn limits(system: &System, own_resident: Bytes) -> Vec<Limit> {
             group.clone_from(&hierarchy.mount);
         }
         while group.starts_with(&hierarchy.mount) {
-            found.extend(group_limits(&group, hierarchy.version, own_resident));
+            found.push((group.clone(), hierarchy.version));
             if !group.pop() {
                 break;
             }

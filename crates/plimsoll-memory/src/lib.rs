@@ -7,28 +7,37 @@
 //!   follows.
 //! * [`CountingAllocator`] counts every heap byte of the process; [`resident()`](fn@resident) reads the resident size
 //!   that the system reports.
+//! * [`Overhead`] is what a process holds beside what it reserves.
 //!
-//! [`host`] identifies the processor, [`fnv1a`] hashes bytes the same way on every machine. Nothing here depends on
+//! [`host`] identifies the processor, [`fnv1a`] and [`Digest`] hash bytes the same way on every machine. Nothing here depends on
 //! what the memory is used for.
 
 mod allocator;
 mod budget;
 mod bytes;
 mod cgroup;
+mod digest;
 mod hash;
 pub mod host;
 mod limit;
 mod limits;
 mod mapped;
+mod mappings;
+mod overhead;
 mod resident;
 
 pub use allocator::{
-    CountingAllocator, HeapUse, Watch, heap_use, keep_resident_small, watch_this_thread, watched_allocations,
+    CountingAllocator, HeapUse, Watch, forget_heap_peak, heap_use, keep_resident_small, watch_this_thread,
+    watched_allocations,
 };
 pub use budget::{Budget, HolderUse, OverBudget, Reservation};
 pub use bytes::{Bytes, ParseBytesError};
+pub use cgroup::oom_kills;
+pub use digest::{Digest, Digester};
 pub use hash::{Fnv1a, fnv1a};
 pub use limit::{Limit, System};
 pub use limits::{Limits, limits, shortfall};
 pub use mapped::{MapError, Mapped};
-pub use resident::{Resident, resident};
+pub use mappings::{MappedFiles, mapped_files};
+pub use overhead::Overhead;
+pub use resident::{Resident, forget_resident_peak, resident};

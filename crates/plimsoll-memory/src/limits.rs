@@ -137,6 +137,22 @@ mod tests {
     }
 
     #[test]
+    fn the_processes_that_the_kernel_killed_for_memory_are_those_of_the_own_group() {
+        let mount = "35 31 0:32 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(dir.path(), "4:memory:/job\n", mount);
+        assert_eq!(cgroup::oom_kills(&system), None);
+        let group = dir.path().join("sys/fs/cgroup/memory/job");
+        write(&group.join("memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n");
+        assert_eq!(cgroup::oom_kills(&system), Some(3));
+        let mount = "35 31 0:32 / /sys/fs/cgroup rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let dir = tempfile::tempdir().unwrap();
+        let system = machine(dir.path(), "0::/user/job\n", mount);
+        write(&dir.path().join("sys/fs/cgroup/user/job/memory.events"), "low 0\nmax 9\noom 2\noom_kill 2\n");
+        assert_eq!(cgroup::oom_kills(&system), Some(2));
+    }
+
+    #[test]
     fn a_v2_group_counts_what_its_other_processes_hold() {
         let dir = tempfile::tempdir().unwrap();
         let system = machine(

@@ -12,10 +12,16 @@ use crate::Bytes;
 pub struct Resident {
     /// Resident now.
     pub now: Bytes,
-    /// The largest size that was ever resident (the kernel's high-water mark).
+    /// The largest size that was ever resident (the kernel's high-water mark), or since [`forget_resident_peak`].
     pub peak: Bytes,
     /// Address space now.
     pub address_space: Bytes,
+}
+
+/// Lets the largest size be counted anew, from what is resident now, where the kernel can (`CONFIG_PROC_PAGE_MONITOR`); elsewhere
+/// it stays that of the whole process.
+pub fn forget_resident_peak() {
+    let _ = fs::write("/proc/self/clear_refs", "5");
 }
 
 /// Reads `/proc/self/status`. The kernel batches its counters per thread, so that `now` may lag by some tens of pages.

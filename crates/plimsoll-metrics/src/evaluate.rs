@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes};
@@ -36,16 +35,10 @@ pub fn pair_cases(
     partial: bool,
 ) -> Result<Vec<CasePaths>, MetricError> {
     let list = |folder: &Path| -> Result<Vec<OsString>, MetricError> {
-        let error = |source| MetricError::Folder { path: folder.into(), source };
-        let mut names = Vec::new();
-        for entry in fs::read_dir(folder).map_err(error)? {
-            let name = entry.map_err(error)?.file_name();
-            if name.to_string_lossy().ends_with(file_ending) {
-                names.push(name);
-            }
-        }
-        names.sort();
-        Ok(names)
+        let listed = plimsoll_disk::read_dir(folder);
+        let listed = listed.map_err(|source| MetricError::Folder { path: folder.into(), source })?;
+        let names = listed.iter().filter_map(|path| path.file_name());
+        Ok(names.filter(|name| name.to_string_lossy().ends_with(file_ending)).map(OsString::from).collect())
     };
     let (mut expected, found) = (list(references)?, list(predictions)?);
     let has_prediction = |name: &OsString| found.binary_search(name).is_ok();

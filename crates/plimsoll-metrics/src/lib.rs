@@ -3,15 +3,18 @@
 //! [`compare`] streams two label maps plane by plane into a [`Confusion`] matrix, from which [`Overlap`] computes
 //! scores. Scores of shape work on [`ClassMasks`], the bounding box of a class: [`SurfaceDistances`], [`cl_dice`],
 //! [`BettiNumbers`], [`Lesions`]. [`evaluate`] runs all of it on many cases; [`Summary`] collects the scores in the
-//! format of nnU-Net's `summary.json`. [`classification`] scores tables of probabilities.
+//! format of nnU-Net's `summary.json`, and [`CrossValidation`] those of folds. [`classification`] scores tables of probabilities.
 //!
 //! An undefined score is NaN. For empty masks, each score follows the rule of its reference program, which its
 //! documentation states.
+
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod box_plots;
 mod centreline;
 pub mod classification;
 mod compare;
+mod cross_validation;
 mod csv;
 mod error;
 mod evaluate;
@@ -27,6 +30,7 @@ mod topology;
 
 pub use centreline::cl_dice;
 pub use compare::{CaseFiles, Confusion, compare};
+pub use cross_validation::{CrossValidation, FoldScores, OverFolds};
 pub use error::MetricError;
 pub use evaluate::{CasePaths, evaluate, pair_cases};
 pub use lesions::{Detection, Lesions, Panoptic, VariationOfInformation};

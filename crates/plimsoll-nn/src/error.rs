@@ -78,6 +78,18 @@ pub enum ConfigError {
 }
 
 impl ConfigError {
+    /// An error about a setting's value, unless `holds`.
+    pub(crate) fn expect(
+        holds: bool,
+        (setting, found): (&'static str, impl ToString),
+        expected: impl ToString,
+    ) -> Result<(), ConfigError> {
+        if holds {
+            return Ok(());
+        }
+        Err(ConfigError::Value { setting, found: found.to_string(), expected: expected.to_string() })
+    }
+
     /// What to do about it, where that can be said.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -90,10 +102,10 @@ impl ConfigError {
                 used.join(", ")
             )),
             ConfigError::Length { list: setting, .. } | ConfigError::Value { setting, .. } => {
-                Some(format!("leave `{setting}` out for its default; docs/settings.md says what is possible"))
+                Some(format!("leave `{setting}` out for its default; `plimsoll settings` says what each is"))
             }
             ConfigError::Loss { .. } => {
-                Some("docs/settings.md lists the components of a loss and their options".into())
+                Some("`plimsoll settings` lists the components of a loss and their options".into())
             }
             ConfigError::Graph(_) => None,
         }

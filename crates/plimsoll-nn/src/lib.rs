@@ -4,24 +4,31 @@
 //! programs of a run: the step (loss, gradients, update), validation, and [`predict`] for inference. [`weights`] reads and writes
 //! parameters under the names that PyTorch's implementations give them.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 mod error;
+mod groups;
 mod init;
 mod networks;
 mod objective;
 mod optimizer;
+pub mod or_infinity;
+mod plateau;
 mod programs;
 mod schedule;
 pub mod weights;
 
 pub use error::ConfigError;
+pub use groups::ParameterGroup;
 pub use networks::{
     Architecture, Design, DynUNet, Extents, ForwardMode, Network, NetworkName, NetworkSettings,
-    PlainConvUNet, UNet, UnknownNetwork,
+    PlainConvUNet, UNet, UnknownNetwork, bounds,
 };
 pub use objective::{
     AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall, Structure,
     SurfaceDistance, TargetInput, TargetInputKind, Term, Timing, ToplossSimple, Turn, Unit, Variant,
 };
 pub use optimizer::Optimizer;
-pub use programs::{Training, TrainingPrograms, names, predict};
+pub use plateau::{Goal, Plateau, PlateauState};
+pub use programs::{Training, TrainingPrograms, averages, names, predict};
 pub use schedule::{Decay, Schedule};

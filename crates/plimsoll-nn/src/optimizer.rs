@@ -1,8 +1,10 @@
 //! Optimizers as settings, and as nodes.
 
-use plimsoll_graph::ops::{AdamW, RATES, Sgd};
+use plimsoll_graph::ops::{AdamW, Ema, NormUse, RATES, Sgd};
 use plimsoll_graph::{GraphError, Program, TensorId};
 use serde::{Deserialize, Serialize};
+
+use crate::{ConfigError, names};
 
 /// Which optimizer, with its constants. Learning rates come from the [`Schedule`](crate::Schedule).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -89,34 +91,108 @@ impl Optimizer {
         [learning_rate as f32, first as f32, second as f32]
     }
 
-    /// Appends the update of one parameter; with `clear` its gradient, a state, is zero afterwards.
+    /// Checks that its constants are possible.
+    ///
+    /// # Errors
+    /// At the first that is not, by its setting.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let share = |setting, value: f32| {
+            let holds = (0.0..1.0).contains(&value);
+            ConfigError::expect(holds, (setting, value), "it must be from 0 to below 1")
+        };
+        let (Optimizer::AdamW { weight_decay, .. } | Optimizer::Sgd { weight_decay, .. }) = *self;
+        ConfigError::expect(
+            weight_decay.is_finite() && weight_decay >= 0.0,
+            ("optimizer.weight_decay", weight_decay),
+            "it must be finite and not below zero",
+        )?;
+        match *self {
+            Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
+                share("optimizer.beta1", beta1)?;
+                share("optimizer.beta2", beta2)?;
+                ConfigError::expect(
+                    epsilon.is_finite() && epsilon > 0.0,
+                    ("optimizer.epsilon", epsilon),
+                    "it must be finite and above zero",
+                )
+            }
+            Optimizer::Sgd { momentum, .. } => share("optimizer.momentum", momentum),
+        }
+    }
+}
+
+/// What the updates of all parameters have in common.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Updates {
+    pub(crate) optimizer: Optimizer,
+    pub(crate) rates: TensorId,
+    /// What the norm of all gradients is for, with the norm where that is anything.
+    pub(crate) norm: (NormUse, Option<TensorId>),
+    /// Whether gradients, which are states, are zero afterwards.
+    pub(crate) clear: bool,
+    /// The decay of parameters' averages, where there are any.
+    pub(crate) ema: Option<f32>,
+}
+
+impl Updates {
+    /// Appends the update of one parameter, with a factor of its learning rate, and that of its average.
     ///
     /// # Errors
     /// If shapes do not fit.
-    pub(crate) fn update(
+    pub(crate) fn push(
         &self,
         program: &mut Program,
         (parameter, gradient): (TensorId, TensorId),
-        rates: TensorId,
-        clip: Option<(f32, TensorId)>,
-        clear: bool,
+        rate_factor: f32,
     ) -> Result<(), GraphError> {
         let info = program.tensor(parameter).clone();
+        let (norm, norm_operand) = self.norm;
         let mut operands = vec![parameter, gradient];
-        for name in self.moments(&info.name) {
+        for name in self.optimizer.moments(&info.name) {
             operands.push(program.state(name, info.shape.clone(), info.kind));
         }
-        operands.push(rates);
-        operands.extend(clip.map(|(_, norm)| norm));
-        let max_norm = clip.map(|(max, _)| max);
-        match *self {
+        operands.push(self.rates);
+        operands.extend(norm_operand);
+        let clear = self.clear;
+        match self.optimizer {
             Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => {
-                program.push(AdamW { beta1, beta2, epsilon, weight_decay, max_norm, clear }, &operands)?;
+                let adamw = AdamW { beta1, beta2, epsilon, weight_decay, rate_factor, norm, clear };
+                program.push(adamw, &operands)?;
             }
             Optimizer::Sgd { momentum, weight_decay } => {
-                program.push(Sgd { momentum, weight_decay, max_norm, clear }, &operands)?;
+                program.push(Sgd { momentum, weight_decay, rate_factor, norm, clear }, &operands)?;
             }
         }
+        if let Some(decay) = self.ema {
+            let average = program.state(names::average(&info.name), info.shape, info.kind);
+            let operands: Vec<TensorId> = [average, parameter].into_iter().chain(norm_operand).collect();
+            program.push(Ema { decay, guarded: norm.reads() }, &operands)?;
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_constants_are_refused_by_their_setting() {
+        assert_eq!(Optimizer::adamw().check(), Ok(()));
+        assert_eq!(Optimizer::nnunet().check(), Ok(()));
+        let said = |json: &str| {
+            let optimizer: Optimizer = serde_json::from_str(json).unwrap();
+            optimizer.check().unwrap_err().to_string()
+        };
+        let found = said(r#"{"name": "sgd", "momentum": 1.0}"#);
+        assert_eq!(found, "`optimizer.momentum` is 1, but it must be from 0 to below 1");
+        assert!(said(r#"{"name": "sgd", "momentum": -0.1}"#).starts_with("`optimizer.momentum` is -0.1"));
+        assert!(said(r#"{"name": "sgd", "weight_decay": -1}"#).starts_with("`optimizer.weight_decay` is -1"));
+        // 1e39 is more than f32 holds.
+        let found = said(r#"{"name": "adamw", "weight_decay": 1e39}"#);
+        assert!(found.starts_with("`optimizer.weight_decay` is inf"), "{found}");
+        assert!(said(r#"{"name": "adamw", "beta1": 1}"#).starts_with("`optimizer.beta1` is 1"));
+        assert!(said(r#"{"name": "adamw", "beta2": 2}"#).starts_with("`optimizer.beta2` is 2"));
+        assert!(said(r#"{"name": "adamw", "epsilon": 0}"#).starts_with("`optimizer.epsilon` is 0"));
     }
 }

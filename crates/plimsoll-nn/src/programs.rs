@@ -1,11 +1,17 @@
 //! The programs of a run.
 
-use plimsoll_graph::ops::{Accumulate, GradNorm, HardCounts, Join, RATES, WeightedSum};
+use plimsoll_graph::ops::{Accumulate, GradNorm, HardCounts, Join, NormUse, RATES, WeightedSum};
 use plimsoll_graph::{DType, GraphError, Kind, Node, Program, Role, Shape, TensorId, differentiate};
 use serde::{Deserialize, Serialize};
 
+use crate::groups::Groups;
+use crate::networks::bounds::check_batch;
 use crate::objective::{HeadLogits, LossBuilder};
-use crate::{Architecture, ConfigError, ForwardMode, Network, Objective, Optimizer, TargetInput, Variant};
+use crate::optimizer::Updates;
+use crate::{
+    Architecture, ConfigError, ForwardMode, Network, Objective, Optimizer, ParameterGroup, TargetInput,
+    Variant,
+};
 
 /// Names of inputs and outputs.
 pub mod names {
@@ -15,6 +21,9 @@ pub mod names {
     pub const LABELS: &str = "labels";
     /// Input of the update: see [`Optimizer::rates`](crate::Optimizer::rates).
     pub const RATES: &str = "rates";
+    /// Input of an update that is a program of its own and guarded: the loss of the step `[1]`, which is the mean of its
+    /// micro-batches'.
+    pub const STEP_LOSS: &str = "step loss";
     /// Input of a training pass with dropout: a [`Noise`](plimsoll_graph::ops::Noise).
     pub const NOISE: &str = "noise";
     /// Output: the loss that is minimised `[1]`.
@@ -22,12 +31,34 @@ pub mod names {
     /// Output: the components of the loss of the finest head, without their weights, in the order of
     /// [`Objective::parts`](crate::Objective::parts).
     pub const LOSS_PARTS: &str = "loss parts";
-    /// Output of an update that clips gradients: the norm of all of them `[1]`.
+    /// Output of the program that updates, be it a program of its own or not, where [`Training::max_grad_norm`] is set: the norm of
+    /// all gradients `[1]`. The step was refused if and only if it is not finite ([`was_refused`]): then loss or gradients were not,
+    /// and all parameters, moments and averages have the bits that they had before. Accumulated gradients are zero either way.
+    ///
+    /// [`Training::max_grad_norm`]: crate::Training::max_grad_norm
     pub const GRAD_NORM: &str = "gradient norm";
     /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`, f64.
     pub const COUNTS: &str = "counts";
     /// Output of prediction: logits `[N, C, D, H, W]`.
     pub const LOGITS: &str = "logits";
+
+    /// Whether a step was refused, by its [`GRAD_NORM`].
+    pub fn was_refused(norm: f32) -> bool {
+        !norm.is_finite()
+    }
+
+    /// The state that is the average of a parameter over the steps, where [`Training::ema`](crate::Training::ema) is set. It has
+    /// the parameter's shape and is kept in checkpoints under this name.
+    pub fn average(parameter: &str) -> String {
+        format!("{parameter}/ema")
+    }
+}
+
+/// The parameters of a program that updates them, each with its average over the steps. Before the first step each average must be
+/// given the parameter's initial values. Frozen parameters have none: they are their own average.
+pub fn averages(program: &Program) -> Vec<(TensorId, TensorId)> {
+    let parameters = program.with_role(Role::Parameter);
+    parameters.filter_map(|id| Some((id, program.find(&names::average(&program.tensor(id).name))?))).collect()
 }
 
 /// All that shapes the programs of a training run.
@@ -39,8 +70,21 @@ pub struct Training {
     pub loss: Objective,
     /// The optimizer.
     pub optimizer: Optimizer,
-    /// The norm that gradients are scaled down to.
+    /// The norm that gradients are scaled down to; infinity scales none. Wherever it is set, a step whose loss or gradients are not
+    /// finite is refused, see [`names::GRAD_NORM`].
+    #[serde(default, with = "crate::or_infinity")]
     pub max_grad_norm: Option<f32>,
+    /// The decay of exponential moving averages of the parameters ([`names::average`]), which validation then takes in their
+    /// place; none where they are not taken.
+    #[serde(default)]
+    pub ema: Option<f32>,
+    /// Parameters that learn at a rate of their own. Of several groups that a parameter is in, that with the longest prefix holds.
+    #[serde(default)]
+    pub groups: Vec<ParameterGroup>,
+    /// What the names of parameters begin with that keep their values, up to a dot or the end. They have neither gradients nor
+    /// moments.
+    #[serde(default)]
+    pub frozen: Vec<String>,
     /// Depth, height, width of a patch.
     pub patch: [usize; 3],
     /// From one voxel of a patch to the next along each axis, in millimetres: the unit of distances in the loss. It is stored
@@ -67,7 +111,7 @@ pub struct TrainingPrograms {
     pub gradients: Vec<Program>,
     /// What follows the last micro-batch, where a step has several.
     pub update: Option<Program>,
-    /// Loss and counts of one micro-batch.
+    /// Loss and counts of [`Training::validation_batch`] samples.
     pub validate: Program,
     /// The inputs of these programs that follow from the labels alone.
     pub targets: Vec<TargetInput>,
@@ -79,9 +123,41 @@ impl Training {
         self.batch / self.micro_batch.max(1)
     }
 
+    /// Samples that go through the network at a time when validating: one, so that what is reported does not depend on the
+    /// micro-batch; but the whole batch where the loss is of a whole batch.
+    pub fn validation_batch(&self) -> usize {
+        if self.needs_whole_batch().is_some() { self.batch } else { 1 }
+    }
+
     /// Why a batch cannot go through the network in parts, if it cannot.
     pub fn needs_whole_batch(&self) -> Option<String> {
         self.writer(&*self.net).needs_whole_batch()
+    }
+
+    /// Checks the numbers that say how parameters are updated.
+    ///
+    /// # Errors
+    /// At the first that is impossible, by its setting.
+    pub fn check_updates(&self) -> Result<(), ConfigError> {
+        self.optimizer.check()?;
+        if let Some(max) = self.max_grad_norm {
+            let expected = "it must be above zero, or inf to scale no gradient";
+            ConfigError::expect(max > 0.0, ("max_grad_norm", max), expected)?;
+        }
+        if let Some(decay) = self.ema {
+            let expected = "it must be above 0 and below 1";
+            ConfigError::expect(decay > 0.0 && decay < 1.0, ("ema", decay), expected)?;
+        }
+        Ok(())
+    }
+
+    /// What updates do with the norm of all gradients.
+    fn norm_use(&self) -> NormUse {
+        match self.max_grad_norm {
+            None => NormUse::Unread,
+            Some(f32::INFINITY) => NormUse::Guard,
+            Some(max) => NormUse::Clip(max),
+        }
     }
 
     /// Writes the programs.
@@ -113,6 +189,9 @@ impl ProgramWriter<'_> {
 
     fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
         let Training { loss, batch, micro_batch, .. } = self.training;
+        self.net.check()?;
+        self.net.check_patch(self.training.patch)?;
+        check_batch(*batch, self.training.patch, self.net.weights())?;
         let unfit = |expected: String| {
             Err(ConfigError::Value { setting: "micro_batch", found: micro_batch.to_string(), expected })
         };
@@ -127,30 +206,49 @@ impl ProgramWriter<'_> {
         {
             return unfit(reason);
         }
+        self.training.check_updates()?;
+        let parameters = self.parameters()?;
+        let parameters: Vec<(&str, bool)> =
+            parameters.iter().map(|name| (&name[..], self.net.is_trained(name))).collect();
+        let groups = Groups::of(&self.training.groups, &self.training.frozen, &parameters)?;
         let mut targets = Vec::new();
         let variants = loss.variants();
-        let gradients = (0..variants.len())
-            .map(|variant| self.gradient_program((variant, &variants[variant]), &mut targets))
+        let gradients: Vec<Program> = (0..variants.len())
+            .map(|variant| self.gradient_program((variant, &variants[variant]), groups, &mut targets))
             .collect::<Result<_, _>>()?;
         let update = match self.training.accumulation() {
             1 => None,
-            _ => Some(self.update_program(&variants[0])?),
+            _ => Some(self.update_program(&gradients[0], groups)?),
         };
-        Ok(TrainingPrograms { gradients, update, validate: self.validate_program(&mut targets)?, targets })
+        let updating = update.as_ref().unwrap_or(&gradients[0]);
+        let validate = self.validate_program(updating, &mut targets)?;
+        Ok(TrainingPrograms { gradients, update, validate, targets })
+    }
+
+    /// The names of all parameters.
+    fn parameters(&self) -> Result<Vec<String>, ConfigError> {
+        let mut program = Program::new("forward");
+        let (image, _) = self.inputs(&mut program, self.training.micro_batch);
+        self.net.forward(&mut program, image, self.mode(true))?;
+        Ok(program.with_role(Role::Parameter).map(|id| program.tensor(id).name.clone()).collect())
     }
 
     fn gradient_program(
         &self,
         (number, variant): (usize, &Variant),
+        groups: Groups<'_>,
         targets: &mut Vec<TargetInput>,
     ) -> Result<Program, ConfigError> {
         let whole = self.training.accumulation() == 1;
         let name = if whole { format!("step {number}") } else { format!("gradient {number}") };
         let mut program = Program::new(name);
-        let (image, labels) = self.inputs(&mut program);
+        let (image, labels) = self.inputs(&mut program, self.training.micro_batch);
         let heads = self.net.forward(&mut program, image, self.mode(true))?;
         let loss = self.loss_of(&mut program, &heads, labels, variant, targets)?;
-        let is_trained = |id: &TensorId| self.net.is_trained(&program.tensor(*id).name);
+        let is_trained = |id: &TensorId| {
+            let name = &program.tensor(*id).name;
+            self.net.is_trained(name) && !groups.is_frozen(name)
+        };
         let parameters: Vec<TensorId> = program.with_role(Role::Parameter).filter(is_trained).collect();
         let scale = 1.0 / self.training.accumulation() as f32;
         let gradients = differentiate(&mut program, loss, scale, &parameters)?;
@@ -161,7 +259,7 @@ impl ProgramWriter<'_> {
             .filter_map(|(parameter, gradient)| Some((parameter, gradient?)))
             .collect();
         if whole {
-            self.update(&mut program, &pairs, false)?;
+            self.update(&mut program, &pairs, groups, Some(loss))?;
         } else {
             for (parameter, gradient) in pairs {
                 let sum = gradient_state(&mut program, parameter);
@@ -171,9 +269,8 @@ impl ProgramWriter<'_> {
         Ok(program)
     }
 
-    /// The update of accumulated gradients, which it sets back to zero.
-    fn update_program(&self, variant: &Variant) -> Result<Program, ConfigError> {
-        let gradient = self.gradient_program((0, variant), &mut Vec::new())?;
+    /// The update of the gradients that a program accumulates, which it sets back to zero.
+    fn update_program(&self, gradient: &Program, groups: Groups<'_>) -> Result<Program, ConfigError> {
         let mut program = Program::new("update");
         let mut pairs = Vec::new();
         for id in gradient.with_role(Role::Parameter) {
@@ -183,42 +280,62 @@ impl ProgramWriter<'_> {
                 pairs.push((parameter, gradient_state(&mut program, parameter)));
             }
         }
-        self.update(&mut program, &pairs, true)?;
+        self.update(&mut program, &pairs, groups, None)?;
         Ok(program)
     }
 
+    /// Appends the updates of parameters by their gradients. Where the loss is not made in this program, gradients are states,
+    /// which are cleared.
     fn update(
         &self,
         program: &mut Program,
         pairs: &[(TensorId, TensorId)],
-        clear: bool,
+        groups: Groups<'_>,
+        loss: Option<TensorId>,
     ) -> Result<(), GraphError> {
         let rates = program.input(names::RATES, Shape(vec![RATES]), Kind::Table);
-        let mut clip = None;
-        if let Some(max) = self.training.max_grad_norm {
-            let gradients: Vec<TensorId> = pairs.iter().map(|(_, gradient)| *gradient).collect();
-            let norm = program.push_one(GradNorm, &gradients)?;
-            program.mark_output(norm, names::GRAD_NORM);
-            clip = Some((max, norm));
+        let Training { optimizer, ema, .. } = *self.training;
+        let norm_use = self.training.norm_use();
+        let mut norm = None;
+        if norm_use.reads() {
+            let given = || program.input(names::STEP_LOSS, Shape(vec![1]), Kind::Table);
+            let mut operands = vec![loss.unwrap_or_else(given)];
+            operands.extend(pairs.iter().map(|(_, gradient)| *gradient));
+            let taken = program.push_one(GradNorm { loss: true }, &operands)?;
+            program.mark_output(taken, names::GRAD_NORM);
+            norm = Some(taken);
         }
         let first = program.nodes.len();
+        let updates = Updates { optimizer, rates, norm: (norm_use, norm), clear: loss.is_none(), ema };
         for pair in pairs {
-            self.training.optimizer.update(program, *pair, rates, clip, clear)?;
+            let rate_factor = groups.rate(&program.tensor(pair.0).name);
+            updates.push(program, *pair, rate_factor)?;
         }
-        if clip.is_none() {
+        if norm.is_none() {
             update_early(program, first);
         }
         Ok(())
     }
 
-    fn validate_program(&self, targets: &mut Vec<TargetInput>) -> Result<Program, ConfigError> {
+    /// Loss and counts, with the averages of the parameters that have one in the program that updates them.
+    fn validate_program(
+        &self,
+        updating: &Program,
+        targets: &mut Vec<TargetInput>,
+    ) -> Result<Program, ConfigError> {
         let mut program = Program::new("validate");
-        let (image, labels) = self.inputs(&mut program);
+        let (image, labels) = self.inputs(&mut program, self.training.validation_batch());
         let heads = self.net.forward(&mut program, image, self.mode(false))?;
         self.loss_of(&mut program, &heads, labels, &self.training.loss.validation(), targets)?;
         let counts =
             program.push_one(HardCounts { ignore: self.training.loss.ignore }, &[heads[0], labels])?;
         program.mark_output(counts, names::COUNTS);
+        for (parameter, average) in averages(updating) {
+            // A head that only training has is not here.
+            if let Some(here) = program.find(&updating.tensor(parameter).name) {
+                program.tensors[here.index()] = updating.tensor(average).clone();
+            }
+        }
         Ok(program)
     }
 
@@ -226,10 +343,10 @@ impl ProgramWriter<'_> {
         ForwardMode { training, precision: self.training.precision }
     }
 
-    fn inputs(&self, program: &mut Program) -> (TensorId, TensorId) {
-        let Training { micro_batch, patch, .. } = *self.training;
-        let image = Shape::volume(micro_batch, self.net.in_channels(), patch);
-        let labels = Shape::volume(micro_batch, 1, patch);
+    fn inputs(&self, program: &mut Program, samples: usize) -> (TensorId, TensorId) {
+        let patch = self.training.patch;
+        let image = Shape::volume(samples, self.net.in_channels(), patch);
+        let labels = Shape::volume(samples, 1, patch);
         (program.input(names::IMAGE, image, Kind::Volume), program.input(names::LABELS, labels, Kind::Labels))
     }
 
@@ -275,18 +392,20 @@ impl ProgramWriter<'_> {
 }
 
 /// Moves updates, which are all nodes from the `first` on, to where nothing else reads their parameter or gradient any more:
-/// a gradient need not be held until all are known if no norm of all is taken.
+/// a gradient need not be held until all are known if no norm of all is taken. An update stays behind those before it that touch
+/// the same tensors, as that of an average behind that of its parameter.
 fn update_early(program: &mut Program, first: usize) {
     let updates = program.nodes.split_off(first);
     let nodes = std::mem::take(&mut program.nodes);
+    let touch = |node: &Node, update: &Node| {
+        let mut all = node.inputs.iter().chain(&node.outputs);
+        all.any(|id| update.inputs.contains(id) && program.tensor(*id).role != Role::Input)
+    };
     let mut after: Vec<Vec<Node>> = vec![Vec::new(); nodes.len() + 1];
     for update in updates {
-        let touches = |node: &Node| {
-            let mut all = node.inputs.iter().chain(&node.outputs);
-            all.any(|id| update.inputs.contains(id) && program.tensor(*id).role != Role::Input)
-        };
-        let place = nodes.iter().rposition(touches).map_or(0, |last| last + 1);
-        after[place].push(update);
+        let read = nodes.iter().rposition(|node| touch(node, &update)).map_or(0, |last| last + 1);
+        let moved = after.iter().rposition(|updates| updates.iter().any(|node| touch(node, &update)));
+        after[read.max(moved.unwrap_or(0))].push(update);
     }
     let mut after = after.into_iter();
     program.nodes.extend(after.next().into_iter().flatten());
@@ -355,6 +474,10 @@ mod tests {
             self.net.classes()
         }
 
+        fn weights(&self) -> f64 {
+            self.net.weights()
+        }
+
         fn extents(&self) -> Extents {
             self.net.extents()
         }
@@ -372,8 +495,8 @@ mod tests {
             self.net.naming_schemes()
         }
 
-        fn initial_values(&self, parameter: &TensorInfo, seed: u64) -> Vec<f32> {
-            self.net.initial_values(parameter, seed)
+        fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {
+            self.net.initialise(parameter, seed, values);
         }
 
         fn is_trained(&self, parameter: &str) -> bool {
@@ -404,6 +527,9 @@ mod tests {
             loss: Objective::default(),
             optimizer: Optimizer::adamw(),
             max_grad_norm: None,
+            ema: None,
+            groups: Vec::new(),
+            frozen: Vec::new(),
             patch: [8; 3],
             spacing: unit_spacing(),
             batch: 2,

@@ -13,6 +13,7 @@ use conformance::{engine_for, noise};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::ops::{Component, Loss, SoftDice};
 use plimsoll_graph::{DType, Program, Role};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, WeightFile};
 use plimsoll_nn::{Network, Optimizer, Term, Training, UNet, names};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, Options, ProgramId};
@@ -91,6 +92,9 @@ impl Record {
             spacing: [1.0; 3],
             optimizer,
             max_grad_norm: self.optimizer.max_norm,
+            ema: None,
+            groups: Vec::new(),
+            frozen: Vec::new(),
             patch: self.patch,
             batch: self.batch,
             micro_batch: self.batch,
@@ -121,7 +125,7 @@ const FIRST: ProgramId = ProgramId::new(0);
 fn engine(programs: &[Program], weights: &Path) -> Box<dyn Engine> {
     let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
     let mut engine = engine_for(&backend, programs, Options::default()).unwrap();
-    let mut file = WeightFile::open(weights).unwrap();
+    let mut file = WeightFile::open(weights, &Budget::new(Bytes::gib(1))).unwrap();
     for id in programs[0].with_role(Role::Parameter) {
         let info = programs[0].tensor(id);
         let mut values = vec![0.0; info.shape.count()];

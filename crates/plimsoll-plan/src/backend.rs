@@ -35,6 +35,11 @@ pub trait Backend: Any + Send + Sync {
     /// Measured rates, which change neither, are left out.
     fn identity(&self) -> String;
 
+    /// Tells it from every other that may round differently. Threads do not: they change no bit.
+    fn arithmetic(&self) -> String {
+        self.identity()
+    }
+
     /// Every offset in the arena is a multiple of this power of two.
     fn alignment(&self) -> usize;
 

@@ -148,9 +148,20 @@ impl<'a> Planner<'a> {
     /// # Errors
     /// If the verifier rejects a plan.
     pub fn curve(&self) -> Result<Vec<Point>, PlanError> {
+        self.watched_curve(&mut |_| {})
+    }
+
+    /// The same; `observer` is told the share of the work that is
+    /// done, from 0 to 1: half of it the search, half the placing of what was found.
+    ///
+    /// # Errors
+    /// If the verifier rejects a plan.
+    pub fn watched_curve(&self, observer: &mut dyn FnMut(f64)) -> Result<Vec<Point>, PlanError> {
         let Some(first) = self.searches.first() else { return Ok(Vec::new()) };
         let mut points: Vec<Point> = Vec::new();
-        for choice in first.curve() {
+        let choices = first.watched_curve(&mut |share| observer(0.5 * share.clamp(0.0, 1.0)));
+        for (place, choice) in choices.iter().enumerate() {
+            observer(0.5 + 0.5 * place as f64 / choices.len() as f64);
             let plan = self.plan_near(self.top + choice.lower_bound)?;
             let schedule = &plan.schedules[0];
             let point = Point {

@@ -121,10 +121,15 @@ impl Search {
     /// Choices from the one that holds everything to the one that needs the least, each the fastest that was found
     /// for its bytes: ever fewer bytes, ever more time.
     pub fn curve(&self) -> &[Choice] {
-        self.curve.get_or_init(|| self.find_curve())
+        self.watched_curve(&mut |_| {})
     }
 
-    fn find_curve(&self) -> Vec<Choice> {
+    /// The same; while it is searched for, `observer` is told the share of the way from the peak to the floor that is done.
+    pub fn watched_curve(&self, observer: &mut dyn FnMut(f64)) -> &[Choice] {
+        self.curve.get_or_init(|| self.find_curve(observer))
+    }
+
+    fn find_curve(&self, observer: &mut dyn FnMut(f64)) -> Vec<Choice> {
         let Some(everything) = self.measure(Vec::new()) else { return Vec::new() };
         let top = everything.choice.lower_bound;
         // No schedule does with less than one node needs by itself.
@@ -136,6 +141,7 @@ impl Search {
         let (mut reached, mut missed) = (top, impossible);
         let mut target = top - step.min(top);
         while reached.saturating_sub(missed) > step / 8 + 1 && target > missed {
+            observer((top - reached) as f64 / (top - bottom.min(top)).max(1) as f64);
             match self.fit(&last, target) {
                 Some(next) => {
                     reached = next.choice.lower_bound.min(target);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use conformance::engine;
 use plimsoll_graph::ops::{
-    Accumulate, AdamW, CompositeLoss, Conv, HardCounts, LeakyRelu, Loss, NormStats, Normalise,
+    Accumulate, AdamW, CompositeLoss, Conv, HardCounts, LeakyRelu, Loss, NormStats, NormUse, Normalise,
 };
 use plimsoll_graph::{Array, DType, Kind, Program, Role, Shape, TensorId, Window, differentiate, interpret};
 use plimsoll_memory::{Budget, Bytes};
@@ -63,8 +63,15 @@ fn gradients() -> Program {
 fn update(gradients: &Program) -> Program {
     let mut program = Program::new("update");
     let rates = program.input("rates", Shape(vec![3]), Kind::Table);
-    let adamw =
-        AdamW { beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01, max_norm: None, clear: true };
+    let adamw = AdamW {
+        beta1: 0.9,
+        beta2: 0.999,
+        epsilon: 1e-8,
+        weight_decay: 0.01,
+        rate_factor: 1.0,
+        norm: NormUse::Unread,
+        clear: true,
+    };
     for id in gradients.with_role(Role::Parameter) {
         let info = gradients.tensor(id).clone();
         let parameter = program.parameter(&info.name, info.shape.clone(), info.kind);
@@ -151,6 +158,11 @@ fn agrees(programs: &[Program], options: Options) -> usize {
     }
     assert!(engine.used_bytes() <= arena);
     arena
+}
+
+#[test]
+fn a_step_whose_numbers_went_wrong_leaves_everything_as_it_was() {
+    conformance::check_guards(&ReferenceBackend::new());
 }
 
 #[test]

@@ -1,12 +1,13 @@
 //! A configuration with one size of micro-batch: its programs, and what it holds beside the arena.
 
-use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, Scratch};
+use plimsoll_data::{BatchReader, BatchShape, Fingerprint, LoaderConfig, Mode, Scratch};
 use plimsoll_graph::Program;
-use plimsoll_memory::Bytes;
+use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, ProgramId};
+use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
 use crate::targets::target_maps;
-use crate::{Checkpoint, Machine, RunConfig, RunPrograms, TrainError, overhead};
+use crate::{RunPrograms, TrainError};
 
 /// What all candidates have in common.
 #[derive(Clone, Copy)]
@@ -14,14 +15,22 @@ pub(crate) struct Site<'a> {
     pub(crate) machine: Machine,
     /// What runs it, with nominal rates.
     pub(crate) nominal: &'a dyn Backend,
-    overhead_bytes: Bytes,
+    overhead: Overhead,
     index_bytes: Bytes,
+    /// Voxels of the largest image.
+    largest_image: usize,
 }
 
-impl Site<'_> {
-    pub(crate) fn new(machine: Machine, nominal: &dyn Backend, index_bytes: Bytes) -> Site<'_> {
-        let overhead_bytes = overhead(machine.threads + machine.loader_threads);
-        Site { machine, nominal, overhead_bytes, index_bytes }
+impl<'a> Site<'a> {
+    pub(crate) fn new(
+        machine: Machine,
+        nominal: &'a dyn Backend,
+        fingerprint: &Fingerprint,
+        index_bytes: Bytes,
+    ) -> Site<'a> {
+        let overhead = Overhead::of_training(machine.threads, fingerprint.cases.len());
+        let voxels = fingerprint.cases.iter().map(|case| case.geometry.voxel_count());
+        Site { machine, nominal, overhead, index_bytes, largest_image: voxels.max().unwrap_or(0) }
     }
 }
 
@@ -33,7 +42,7 @@ pub(crate) struct Candidate {
     /// The share of steps that each program of gradients has.
     shares: Vec<f64>,
     pub(crate) loader: LoaderConfig,
-    pub(crate) overhead_bytes: Bytes,
+    pub(crate) overhead: Overhead,
     pub(crate) loader_bytes: Bytes,
     pub(crate) index_bytes: Bytes,
     pub(crate) checkpoint_bytes: Bytes,
@@ -63,7 +72,7 @@ impl Candidate {
         micro_batch: usize,
         site: Site<'_>,
     ) -> Result<Candidate, TrainError> {
-        let Site { machine, overhead_bytes, index_bytes, .. } = site;
+        let Site { machine, overhead, index_bytes, largest_image, .. } = site;
         let mut config = config.clone();
         config.training.micro_batch = micro_batch;
         let training = &config.training;
@@ -76,20 +85,21 @@ impl Candidate {
             batch_size: training.batch,
             slots: machine.loader_threads + 1,
             threads: machine.loader_threads,
-            scratch: Scratch::DEFAULT,
+            scratch: Scratch::for_patches(training.patch, largest_image),
         };
         let channels = training.net.in_channels();
-        let validation = BatchShape { batch_size: training.micro_batch, channels, patch: training.patch };
+        let validation =
+            BatchShape { batch_size: training.validation_batch(), channels, patch: training.patch };
         let maps = target_maps(&config, &programs);
         let loader_bytes = loader.bytes(channels, training.patch, &maps)?
-            + BatchReader::bytes(validation, Mode::Validation, Scratch::DEFAULT, &maps)?;
-        let checkpoint_bytes = Checkpoint::bytes(&programs[programs.updating()])?;
+            + BatchReader::bytes(validation, Mode::Validation, loader.scratch, &maps)?;
+        let checkpoint_bytes = Checkpoints::bytes(&programs[programs.updating()])?;
         Ok(Candidate {
             config,
             programs,
             shares,
             loader,
-            overhead_bytes,
+            overhead,
             loader_bytes,
             index_bytes,
             checkpoint_bytes,
@@ -102,7 +112,7 @@ impl Candidate {
 
     /// What is held beside the arena.
     pub(crate) fn fixed(&self) -> Bytes {
-        self.overhead_bytes + self.loader_bytes + self.index_bytes + self.checkpoint_bytes
+        self.overhead.total() + self.loader_bytes + self.index_bytes + self.checkpoint_bytes
     }
 
     /// What is left for the arena, in whole pages.
@@ -124,6 +134,13 @@ impl Candidate {
         let of = |program: ProgramId| plan.schedule(program).predicted_seconds;
         let accumulation = self.config.training.accumulation() as f64;
         self.mean_over_steps(of) * accumulation + self.programs.update().map_or(0.0, of)
+    }
+
+    /// Predicted time of an epoch: its steps, and the micro-batches of its validation.
+    pub(crate) fn seconds_per_epoch(&self, plan: &Plan) -> f64 {
+        let validated = self.config.validation_iterations as f64 * self.config.training.accumulation() as f64;
+        let validation = validated * plan.schedule(self.programs.validate()).predicted_seconds;
+        self.config.iterations_per_epoch as f64 * self.seconds(plan) + validation
     }
 
     /// Floating-point operations of a step, recomputation left out: the mean over the variants of the loss.

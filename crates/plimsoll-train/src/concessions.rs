@@ -2,10 +2,11 @@
 
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
+use plimsoll_run::{RunConfig, WayOut};
 
+use crate::TrainError;
 use crate::candidate::Site;
 use crate::fit::{first_that_fits, least};
-use crate::{RunConfig, TrainError, WayOut};
 
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

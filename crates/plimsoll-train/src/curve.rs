@@ -1,12 +1,14 @@
 //! What less memory would cost a run in time.
 
+use plimsoll_data::Fingerprint;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::Backend;
+use plimsoll_run::{Machine, RunConfig};
 use serde::{Deserialize, Serialize};
 
+use crate::TrainError;
 use crate::candidate::{Candidate, Site, micro_batches, pages};
 use crate::rates::measured;
-use crate::{Machine, RunConfig, TrainError};
 
 /// One point of a run's curve of memory against time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -27,8 +29,19 @@ pub struct RunPoint {
     pub recomputed: Vec<String>,
 }
 
+/// How far the search for a curve is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurveProgress {
+    /// The share of the work that is done, from 0 to 1, each micro-batch counted alike.
+    pub share: f64,
+    /// The micro-batch that is searched.
+    pub micro_batch: usize,
+    /// Points that were found so far.
+    pub points: usize,
+}
+
 /// The curve of memory against time of a run, over all micro-batches that it may have: from the fastest to the
-/// smallest.
+/// smallest. `observer` is told how far it is.
 ///
 /// # Errors
 /// If the configuration is impossible, or its programs cannot be planned.
@@ -36,18 +49,27 @@ pub fn run_curve(
     config: &RunConfig,
     micro_batch_is_set: bool,
     (machine, backend): (Machine, &dyn Backend),
-    index_bytes: Bytes,
+    (fingerprint, index_bytes): (&Fingerprint, Bytes),
+    observer: &mut dyn FnMut(CurveProgress),
 ) -> Result<Vec<RunPoint>, TrainError> {
-    let site = Site::new(machine, backend, index_bytes);
+    let site = Site::new(machine, backend, fingerprint, index_bytes);
     let mut points = Vec::new();
-    for micro_batch in micro_batches(config, micro_batch_is_set) {
+    let sizes = micro_batches(config, micro_batch_is_set);
+    for (place, micro_batch) in sizes.iter().copied().enumerate() {
+        let mut told = |points: usize, share: f64| {
+            let share = (place as f64 + share) / sizes.len() as f64;
+            observer(CurveProgress { share, micro_batch, points });
+        };
+        told(points.len(), 0.0);
         let candidate = Candidate::new(config, micro_batch, site)?;
         let measured = measured(machine, backend, candidate.programs.all());
         let planner = candidate.planner(&*measured)?;
         let kept = planner.plan(None)?;
         let kept_step = kept.schedule(candidate.programs.fullest());
         let runs = candidate.config.training.accumulation() as f64;
-        points.extend(planner.curve()?.into_iter().map(|point| RunPoint {
+        let known = points.len();
+        let found = planner.watched_curve(&mut |share| told(known, share))?;
+        points.extend(found.into_iter().map(|point| RunPoint {
             ram_bytes: candidate.fixed() + pages(point.arena_bytes),
             arena_bytes: pages(point.arena_bytes),
             arena_lower_bound_bytes: pages(point.lower_bound_bytes),

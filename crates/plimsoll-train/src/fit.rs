@@ -1,23 +1,13 @@
 //! The least line that a configuration needs, and which of several configurations is the first to fit.
 
 use plimsoll_memory::Bytes;
-use plimsoll_plan::Backend;
+use plimsoll_run::RunConfig;
 
+use crate::TrainError;
 use crate::candidate::{Candidate, Site, micro_batches};
-use crate::{RunConfig, TrainError};
 
-/// The least line that would do for a configuration.
+/// The least line that would do for a configuration, by schedules that are found with nominal rates.
 pub(crate) fn least(
-    config: &RunConfig,
-    micro_batch_is_set: bool,
-    site: Site<'_>,
-) -> Result<Bytes, TrainError> {
-    least_with(site.nominal, config, micro_batch_is_set, site)
-}
-
-/// The same, of schedules that are found with the rates of a backend.
-pub(crate) fn least_with(
-    backend: &dyn Backend,
     config: &RunConfig,
     micro_batch_is_set: bool,
     site: Site<'_>,
@@ -25,7 +15,7 @@ pub(crate) fn least_with(
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
-    let plan = candidate.planner(backend)?.plan(Some(0))?;
+    let plan = candidate.planner(site.nominal)?.plan(Some(0))?;
     Ok(candidate.needs(&plan))
 }
 

@@ -1,62 +1,159 @@
-//! What the machine does per second, measured once and remembered.
+//! What the machine does per second, measured once and remembered until it is doubted.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::atomic;
+use plimsoll_disk::atomic;
 use plimsoll_graph::Program;
 use plimsoll_memory::{fnv1a, host};
 use plimsoll_plan::{Backend, Rates};
+use plimsoll_run::{Machine, cache_folder};
 use serde::{Deserialize, Serialize};
-
-use crate::Machine;
 
 /// The part of the line that measuring may take; nothing else is held at that time.
 const PART_OF_LINE: u64 = 8;
 
-#[derive(Serialize, Deserialize)]
+/// The largest file of rates that is read: a hundred times what one has.
+const LARGEST: u64 = 16 << 20;
+
+/// A prediction that is off by more than this share of itself is doubted.
+const TOLERANCE: f64 = 0.25;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct StoredRates {
     processor: String,
     backend: String,
     rates: Rates,
+    doubtful: Doubtful,
+}
+
+/// Rates that a run has shown to be wrong, to be measured again.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Doubtful {
+    /// Those of arithmetic and memory.
+    machine: bool,
+    /// Kernels by name.
+    kernels: BTreeSet<String>,
+}
+
+impl StoredRates {
+    /// Rates that need not be measured again; none if all do.
+    fn believed(&self) -> Option<Rates> {
+        let mut rates = self.rates.clone();
+        rates.kernels.retain(|name, _| !self.doubtful.kernels.contains(name));
+        (!self.doubtful.machine).then_some(rates)
+    }
+
+    /// Takes in what was measured. Of two rates the higher one counts: whatever else a machine does only ever makes a kernel
+    /// slower.
+    fn learn(&mut self, measured: &Rates) {
+        self.rates.flops = self.rates.flops.max(measured.flops);
+        self.rates.bytes = self.rates.bytes.max(measured.bytes);
+        self.doubtful.machine = false;
+        for (name, rate) in &measured.kernels {
+            let known = self.rates.kernels.entry(name.clone()).or_insert(*rate);
+            *known = known.max(*rate);
+            self.doubtful.kernels.remove(name);
+        }
+    }
+
+    fn doubt_all(&mut self) {
+        let kernels = self.rates.kernels.keys().cloned().collect();
+        self.doubtful = Doubtful { machine: true, kernels };
+    }
 }
 
 /// A backend that predicts times from the machine's rates, for the kernels of some programs: from `plimsoll/costs-….json` in
-/// the user's cache folder, and what is not there measured and written there. They decide which plan is thought the fastest,
-/// never what comes out of a run.
+/// the user's cache folder, and what is not there or doubtful measured and written there. They decide which plan is thought the
+/// fastest, never what comes out of a run.
 pub fn measured(machine: Machine, backend: &dyn Backend, programs: &[Program]) -> Arc<dyn Backend> {
-    // A machine that does not say what processor it has keeps its rates under no name.
-    let (processor, identity) = (host::processor_model().unwrap_or("unknown".into()), backend.identity());
-    let file = cache_folder().map(|folder| {
-        let key = format!("{processor}\n{identity}\n{}", env!("CARGO_PKG_VERSION"));
-        folder.join("plimsoll").join(format!("costs-{:016x}.json", fnv1a(key.as_bytes())))
-    });
+    let file = costs_file(backend);
     let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
-    let known = file.as_deref().and_then(read);
+    let mut stored = file.as_deref().and_then(read);
+    let believed = stored.as_ref().and_then(StoredRates::believed);
     // Where threads or memory are refused, times are predicted from what is known.
-    let learned = backend.measure(known.as_ref(), programs, memory).ok().flatten();
-    if let (Some(file), Some(rates)) = (file, &learned) {
-        let stored = StoredRates { processor, backend: identity, rates: rates.clone() };
+    if let Some(learned) = backend.measure(believed.as_ref(), programs, memory).ok().flatten() {
+        let stored = stored.get_or_insert_with(|| StoredRates {
+            processor: processor(),
+            backend: backend.identity(),
+            rates: learned.clone(),
+            doubtful: Doubtful::default(),
+        });
+        stored.learn(&learned);
         // Where nothing can be kept, it is measured again the next time.
-        let _ = write(&file, &stored);
+        let _ = file.map(|file| write(&file, stored));
     }
-    backend.with_rates(learned.or(known))
+    backend.with_rates(stored.map(|stored| stored.rates))
 }
 
-fn read(file: &Path) -> Option<Rates> {
-    let stored: StoredRates = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
-    Some(stored.rates).filter(Rates::are_sound)
+/// Compares the predicted time of a step with the median that was measured. If they disagree by more than a quarter of the
+/// prediction, all rates of the machine are doubted, so that the next plan measures again those that it needs; returns what is to be
+/// said of it.
+pub(crate) fn doubt(backend: &dyn Backend, predicted: f64, median: f64) -> Option<String> {
+    if (median - predicted).abs() <= TOLERANCE * predicted {
+        return None;
+    }
+    let marked = costs_file(backend).is_some_and(|file| {
+        read(&file).is_some_and(|mut stored| {
+            stored.doubt_all();
+            write(&file, &stored).is_ok()
+        })
+    });
+    let then =
+        if marked { "; what the machine does per second is measured again before the next run" } else { "" };
+    Some(format!(
+        "a step was predicted to take {predicted:.3} s, but half of them took {median:.3} s or more{then}"
+    ))
+}
+
+/// A machine that does not say what processor it has keeps its rates under no name.
+fn processor() -> String {
+    host::processor_model().unwrap_or("unknown".into())
+}
+
+/// Where the rates of a backend on this machine are kept; none where there is no such place.
+fn costs_file(backend: &dyn Backend) -> Option<PathBuf> {
+    let key = format!("{}\n{}\n{}", processor(), backend.identity(), env!("CARGO_PKG_VERSION"));
+    let name = format!("costs-{:016x}.json", fnv1a(key.as_bytes()));
+    cache_folder().map(|folder| folder.join("plimsoll").join(name))
+}
+
+fn read(file: &Path) -> Option<StoredRates> {
+    let stored: StoredRates = serde_json::from_slice(&plimsoll_disk::read(file, LARGEST).ok()?).ok()?;
+    Some(stored).filter(|stored| stored.rates.are_sound())
 }
 
 fn write(file: &Path, stored: &StoredRates) -> std::io::Result<()> {
-    fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
+    plimsoll_disk::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
     let text = serde_json::to_vec_pretty(stored)?;
     atomic::write(file, |out| out.write_all(&text))
 }
 
-/// As the XDG base directory specification says.
-fn cache_folder() -> Option<PathBuf> {
-    let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(flops: f64, kernels: &[(&str, f64)]) -> Rates {
+        let kernels = kernels.iter().map(|(name, rate)| (name.to_string(), *rate)).collect();
+        Rates { flops, bytes: 10.0, kernels }
+    }
+
+    #[test]
+    fn of_an_old_and_a_new_rate_the_higher_one_is_kept_and_what_was_not_measured_stays_doubtful() {
+        let mut stored = StoredRates {
+            processor: "p".into(),
+            backend: "b".into(),
+            rates: rates(100.0, &[("slow", 1.0), ("fast", 9.0), ("other", 5.0)]),
+            doubtful: Doubtful::default(),
+        };
+        assert_eq!(stored.believed(), Some(stored.rates.clone()));
+        stored.doubt_all();
+        assert_eq!(stored.believed(), None, "all of it is measured again");
+        stored.learn(&rates(80.0, &[("slow", 4.0), ("fast", 3.0), ("new", 2.0)]));
+        assert_eq!(stored.rates, rates(100.0, &[("slow", 4.0), ("fast", 9.0), ("other", 5.0), ("new", 2.0)]));
+        assert_eq!(stored.doubtful.kernels, BTreeSet::from(["other".to_string()]));
+        let believed = stored.believed().unwrap();
+        assert_eq!(believed, rates(100.0, &[("slow", 4.0), ("fast", 9.0), ("new", 2.0)]));
+    }
 }

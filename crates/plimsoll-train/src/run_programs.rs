@@ -60,7 +60,7 @@ impl RunPrograms {
         self.update
     }
 
-    /// Loss and counts of a micro-batch.
+    /// Loss and counts of samples that are validated.
     pub fn validate(&self) -> ProgramId {
         self.validate
     }

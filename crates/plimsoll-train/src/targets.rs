@@ -5,8 +5,9 @@ use std::sync::Arc;
 use plimsoll_data::{TargetKind, TargetMap, Targets};
 use plimsoll_graph::Program;
 use plimsoll_nn::{TargetInput, TargetInputKind};
+use plimsoll_run::RunConfig;
 
-use crate::{RunConfig, RunPrograms};
+use crate::RunPrograms;
 
 /// The maps of labels that batches are to come with, and which steps need them.
 pub(crate) fn target_maps(config: &RunConfig, programs: &RunPrograms) -> Targets {

@@ -76,6 +76,19 @@ pub enum VolumeError {
         /// The largest length that deflate can expand it to.
         most: u64,
     },
+    /// More is behind the voxels than any header leaves out by mistake.
+    #[error(
+        "{path}: its header says that the voxels end at byte {end}, but more than {most} bytes follow when it is \
+         decompressed"
+    )]
+    Trailing {
+        /// The file.
+        path: PathBuf,
+        /// Where the voxels end after decompression.
+        end: u64,
+        /// The most bytes that may follow.
+        most: u64,
+    },
     /// The compressed data is truncated or corrupt.
     #[error("{path} is damaged: decompression failed after {got} of {expected} bytes ({problem})")]
     Damaged {
@@ -235,6 +248,9 @@ impl VolumeError {
                 "the file was probably cut off while it was copied or written: copy it again, \
                  or leave the case out"
                     .into()
+            }
+            VolumeError::Trailing { .. } => {
+                "the header does not describe this image: write it again from its source, or leave the case out".into()
             }
             VolumeError::NotALabel { value, .. } => {
                 let not_a_label = DecodeError::NotALabel { position: 0, value: *value };

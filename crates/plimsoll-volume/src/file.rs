@@ -14,6 +14,10 @@ use crate::{DecodeError, ElementType, Geometry, Scaling, VolumeError, VoxelBox, 
 /// Stored bytes that are decoded in one step.
 const SCRATCH: usize = 64 << 10;
 
+/// Decompressed bytes behind the voxels that are read for the checksum behind them, of an image that is smaller than this; of
+/// a larger one, as many as it has itself.
+const TRAILING: u64 = 1 << 20;
+
 /// The largest expansion of deflate per byte: a match of 258 bytes takes two bits.
 const DEFLATE_LIMIT: u64 = 1032;
 
@@ -204,11 +208,17 @@ impl VolumeFile {
         let size = self.layout.element_type.size() as u64;
         let channel_start = channel as u64 * self.layout.geometry.voxel_count() as u64;
         let offset = self.layout.start + (channel_start + first as u64) * size;
-        let mut result = self.stream.read_exact_at(offset, bytes);
-        if result.is_ok() && self.stream.position() == self.layout.end() {
-            result = self.stream.verify_rest();
+        let end = self.layout.end();
+        let failed = |stream: &ByteStream, error| damaged_or_refused(&self.path, stream, end, error);
+        self.stream.read_exact_at(offset, bytes).map_err(|error| failed(&self.stream, error))?;
+        if self.stream.position() == end {
+            let most = end.max(TRAILING);
+            let is_whole = self.stream.verify_rest(most).map_err(|error| failed(&self.stream, error))?;
+            if !is_whole {
+                return Err(VolumeError::Trailing { path: self.path.clone(), end, most });
+            }
         }
-        result.map_err(|error| damaged_or_refused(&self.path, &self.stream, self.layout.end(), error))
+        Ok(())
     }
 
     /// Checks that the region is within the image and that the buffer has `size` elements per voxel.

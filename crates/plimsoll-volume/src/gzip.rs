@@ -1,9 +1,9 @@
 //! Decompressing files that gzip, block gzip or a parallel compressor wrote.
 
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 use flate2::bufread::GzDecoder;
+use plimsoll_disk::File;
 
 /// A gzip file: one or more compressed members in sequence (block gzip and parallel compressors write many). Trailing
 /// bytes that do not start another member are ignored, as gzip itself does.

@@ -3,16 +3,17 @@
 //! * [`Geometry`] is the grid of an image: its shape and the [`Affine`] from voxel indices to RAS millimetres, with its
 //!   [`Spacing`], its [`Orientation`], and the [`Reorientation`] to the canonical axes.
 //! * [`VolumeFile`] reads regions of NIfTI images with a fixed amount of memory; [`StoredVolume`] holds a whole image
-//!   in its stored type, inside a budget; [`VolumeWriter`] writes an image plane by plane, and [`atomic`] makes it
-//!   appear only when it is complete.
+//!   in its stored type, inside a budget; [`VolumeWriter`] writes an image plane by plane, and makes it appear only
+//!   when it is complete.
 //! * [`VoxelMap`] maps voxels of an output to a source; [`pull_linear`] and [`pull_nearest`] resample through it,
 //!   reading only the part of the source that the output touches.
 //!
 //! Arrays are in the order (depth, height, width), slowest first, everywhere. NIfTI's order (i, j, k) is reversed when
 //! a file is read.
 
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
 mod affine;
-pub mod atomic;
 mod decode;
 mod element;
 mod error;

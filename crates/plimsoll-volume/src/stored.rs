@@ -1,6 +1,7 @@
 //! A whole image in memory, in its stored type.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
@@ -9,6 +10,9 @@ use crate::region::runs;
 use crate::{
     DecodeError, ElementType, Geometry, Scaling, VolumeError, VolumeFile, VoxelBox, decode_f32, decode_labels,
 };
+
+/// Bytes that are read between two looks at whether to stop.
+const PIECE: usize = 1 << 20;
 
 /// A whole image in memory in its stored type, usually a half or a quarter of the size in f32. Regions are decoded on
 /// request.
@@ -35,25 +39,62 @@ impl StoredVolume {
     /// # Errors
     /// If the file cannot be used (see [`VolumeFile::open`]) or is damaged, or the budget can never hold it.
     pub fn read(path: impl AsRef<Path>, budget: &Budget, holder: &str) -> Result<StoredVolume, VolumeError> {
-        let mut file = VolumeFile::open(path)?;
+        let (mut file, mut volume) = StoredVolume::open(path.as_ref(), budget, holder)?;
+        let whole = VoxelBox::whole(volume.geometry.shape());
+        let channel_bytes = volume.data.len() / volume.channels;
+        for (channel, voxels) in volume.data.chunks_exact_mut(channel_bytes).enumerate() {
+            file.read_region(channel, whole, voxels)?;
+        }
+        Ok(volume)
+    }
+
+    /// As [`read`](Self::read), some planes at a time: `None` as soon as `stop` is set.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_unless(
+        path: impl AsRef<Path>,
+        budget: &Budget,
+        holder: &str,
+        stop: &AtomicBool,
+    ) -> Result<Option<StoredVolume>, VolumeError> {
+        let (mut file, mut volume) = StoredVolume::open(path.as_ref(), budget, holder)?;
+        let [depth, height, width] = volume.geometry.shape();
+        let channel_bytes = volume.data.len() / volume.channels;
+        let plane_bytes = channel_bytes / depth;
+        let planes = (PIECE / plane_bytes).max(1);
+        for (channel, voxels) in volume.data.chunks_exact_mut(channel_bytes).enumerate() {
+            for (piece, voxels) in voxels.chunks_mut(planes * plane_bytes).enumerate() {
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(None);
+                }
+                let region = VoxelBox {
+                    start: [piece * planes, 0, 0],
+                    shape: [voxels.len() / plane_bytes, height, width],
+                };
+                file.read_region(channel, region, voxels)?;
+            }
+        }
+        Ok(Some(volume))
+    }
+
+    /// Opens a file, and reserves room for its voxels.
+    fn open(path: &Path, budget: &Budget, holder: &str) -> Result<(VolumeFile, StoredVolume), VolumeError> {
+        let file = VolumeFile::open(path)?;
         let memory =
             |problem: MapError| VolumeError::Memory { path: file.path().into(), problem: Box::new(problem) };
         let bytes = usize::try_from(file.stored_bytes())
             .map_err(|_| memory(MapError::TooLarge { count: usize::MAX, size: 1 }))?;
-        let mut data = Mapped::<u8>::zeroed(budget, holder, bytes).map_err(memory)?;
-        let whole = VoxelBox::whole(file.geometry().shape());
-        let channel_bytes = bytes / file.channels();
-        for (channel, voxels) in data.chunks_exact_mut(channel_bytes).enumerate() {
-            file.read_region(channel, whole, voxels)?;
-        }
-        Ok(StoredVolume {
+        let data = Mapped::<u8>::zeroed(budget, holder, bytes).map_err(memory)?;
+        let volume = StoredVolume {
             path: file.path().into(),
             geometry: *file.geometry(),
             channels: file.channels(),
             element_type: file.element_type(),
             scaling: file.scaling(),
             data,
-        })
+        };
+        Ok((file, volume))
     }
 
     /// The file that it was read from.

@@ -1,8 +1,9 @@
 //! The bytes of a file, decompressed if necessary, read in pieces with a fixed amount of memory.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
+
+use plimsoll_disk::File;
 
 use crate::gzip::Members;
 
@@ -38,7 +39,11 @@ impl ByteStream {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
         let mut reader = BufReader::with_capacity(BUFFER, file);
-        let compressed = reader.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+        let mut magic = Vec::with_capacity(2);
+        // The first read may give a single byte.
+        reader.by_ref().take(2).read_to_end(&mut magic)?;
+        reader.seek_relative(-(magic.len() as i64))?;
+        let compressed = magic == [0x1f, 0x8b];
         let bytes = if compressed { Bytes::Compressed(Members::new(reader)) } else { Bytes::Plain(reader) };
         Ok(ByteStream { bytes, position: 0, stored_length: metadata.len(), lost: false })
     }
@@ -70,13 +75,19 @@ impl ByteStream {
         Ok(())
     }
 
-    /// Reads a compressed file to its end, which verifies its checksums. Bytes after the voxels are allowed.
-    pub(crate) fn verify_rest(&mut self) -> io::Result<()> {
+    /// Reads a compressed file to its end, which verifies its checksums. `false` if there are more than `most` bytes up to
+    /// there: a few kilobytes can stand for gigabytes.
+    pub(crate) fn verify_rest(&mut self, most: u64) -> io::Result<bool> {
         if self.is_compressed() {
+            let begin = self.position;
             let mut skipped = [0; SKIP];
-            while self.read(&mut skipped)? > 0 {}
+            while self.read(&mut skipped)? > 0 {
+                if self.position - begin > most {
+                    return Ok(false);
+                }
+            }
         }
-        Ok(())
+        Ok(true)
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {

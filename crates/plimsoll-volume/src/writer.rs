@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 
-use crate::atomic::{AtomicFile, BUFFER};
 use crate::nifti::{NiftiHeader, names};
 use crate::{ByteOrder, ElementType, Geometry, VolumeError};
 

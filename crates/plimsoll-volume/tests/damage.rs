@@ -245,6 +245,22 @@ fn a_size_that_the_compressed_length_allows_is_still_held_to_the_budget() {
 }
 
 #[test]
+fn what_follows_the_voxels_of_a_compressed_image_is_read_up_to_a_limit_and_more_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("image.nii.gz");
+    let mut image = Raw::new([3, 4, 5]).single(&(0..60).collect::<Vec<u8>>());
+    let end = image.len();
+    image.resize(end + (1 << 20), 0);
+    fs::write(&path, gzip(&image)).unwrap();
+    read_whole(&path).unwrap();
+    image.resize(end + (64 << 20), 0);
+    fs::write(&path, gzip(&image)).unwrap();
+    let error = read_whole(&path).unwrap_err();
+    let named = matches!(&error, VolumeError::Trailing { end: at, most: 1_048_576, .. } if *at == end as u64);
+    assert!(named && error.to_string().contains("image.nii.gz") && error.hint().is_some(), "{error}");
+}
+
+#[test]
 fn missing_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = VolumeFile::open(folder.path().join("missing.nii.gz")).unwrap_err();

@@ -1,19 +1,24 @@
 //! Arguments.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use plimsoll_graph::DType;
+use plimsoll_infer::PredictOptions;
 use plimsoll_memory::Bytes;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
-use plimsoll_train::{CheckpointKind, Concession, Settings};
+use plimsoll_run::{CheckpointKind, FoldName, Model, RunFolder, Settings};
+use plimsoll_train::Concession;
 
 use crate::backend::BackendName;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::plan::{PlanRequest, settings};
+use crate::jobs::predict::PredictRequest;
+use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -38,8 +43,12 @@ pub enum Command {
     Inspect(Inspect),
     /// Say what a run would hold, part by part, before it begins.
     Plan(Plan),
+    /// List what can be set in plimsoll.toml, with defaults and meanings.
+    Settings,
     /// Train a network.
     Train(Train),
+    /// Say how runs stand: epoch, scores, memory, time left, what happened last.
+    Status(Status),
     /// Segment images with a trained network.
     Predict(Predict),
     /// Compare predictions with references.
@@ -65,11 +74,36 @@ fn network() -> impl TypedValueParser<Value = NetworkName> {
     PossibleValuesParser::new(named).try_map(|name| name.parse::<NetworkName>())
 }
 
+/// Numbers without a unit below this are no memory that anything runs in, but a forgotten unit.
+const FORGOTTEN_UNIT: Bytes = Bytes::mib(1);
+
+/// Reads the memory line.
+fn line(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error: plimsoll_memory::ParseBytesError| error.to_string())?;
+    let is_bare = text.trim().ends_with(|last: char| last.is_ascii_digit());
+    if is_bare && Bytes::ZERO < bytes && bytes < FORGOTTEN_UNIT {
+        // Nobody means a thousand GiB by 1000, nor two MiB by 2.
+        let unit = if bytes.0 <= 256 { "GiB" } else { "MiB" };
+        return Err(format!("--ram {text} is {} bytes; did you mean {}{unit}?", bytes.0, text.trim()));
+    }
+    Ok(bytes)
+}
+
+/// Reads a number of threads.
+fn thread_count(text: &str) -> Result<usize, String> {
+    let most = MOST_THREADS;
+    let count = text.parse().ok().filter(|count| (1..=most).contains(count));
+    count.ok_or_else(|| format!("from 1 to {most} threads are possible"))
+}
+
+/// The most threads of a kind.
+const MOST_THREADS: usize = 256;
+
 /// The memory line.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub struct Ram {
     /// The memory line, like 1.5GiB [default: what the machine leaves, less a sixteenth].
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = line)]
     pub ram: Option<Bytes>,
 }
 
@@ -77,7 +111,7 @@ pub struct Ram {
 #[derive(Clone, Copy, Debug, Default, ClapArgs)]
 pub struct Threads {
     /// Threads that kernels run on [default: all cores].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub threads: Option<usize>,
 }
 
@@ -112,7 +146,7 @@ impl Threads {
     pub fn count(self) -> usize {
         self.threads
             .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
-            .clamp(1, 256)
+            .clamp(1, MOST_THREADS)
     }
 }
 
@@ -133,7 +167,7 @@ pub struct Demo {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The memory line.
-    #[arg(long, value_name = "BYTES", default_value = "1GiB")]
+    #[arg(long, value_name = "BYTES", default_value = "1GiB", value_parser = line)]
     pub ram: Bytes,
     #[command(flatten)]
     pub compute: Compute,
@@ -166,26 +200,104 @@ pub struct Plan {
     pub explain: Option<String>,
 }
 
+/// Runs to say the state of.
+#[derive(Debug, ClapArgs)]
+pub struct Status {
+    /// Folders of runs, or of their folds.
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+}
+
 /// A run that is begun or gone on with.
 #[derive(Debug, ClapArgs)]
 pub struct Train {
     #[command(flatten)]
     pub run: RunArgs,
-    /// The fold: 0, 1, 2, … or `all`.
-    #[arg(long, default_value = "0")]
+    /// The fold: 0, 1, 2, …; or `all`, which trains and validates on all cases.
+    #[arg(long, default_value = "0", conflicts_with = "folds")]
     pub fold: String,
+    /// Several folds, one after the other, like 0,2-4; or `all` that there are.
+    #[arg(long, value_name = "N,N-N,…")]
+    pub folds: Option<String>,
     /// The folder of the run [default: runs/NAME].
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
     /// Go on from the last checkpoint.
     #[arg(long)]
     pub resume: bool,
+    /// Go on though images, labels or classes have changed since the run began.
+    #[arg(long, requires = "resume")]
+    pub accept_changed_data: bool,
     /// Start from these weights: .safetensors, .pt or .pth.
     #[arg(long, value_name = "FILE")]
     pub weights: Option<PathBuf>,
-    /// Folds to use instead of the data set's splits_final.json.
+    /// With --weights: leave out tensors that the network has no place for.
+    #[arg(long, requires = "weights")]
+    pub allow_extra: bool,
+    /// With --weights: let heads begin anew, where those of the file are of other classes or missing.
+    #[arg(long, requires = "weights")]
+    pub new_head: bool,
+    /// Folds to use instead of those of the run, or of the data set's splits_final.json.
     #[arg(long, value_name = "FILE")]
     pub splits: Option<PathBuf>,
+    /// Leave out predicting and scoring the validation cases of each fold once it is trained.
+    #[arg(long)]
+    pub skip_validation: bool,
+    /// Write the numbers of each step into steps.jsonl.
+    #[arg(long)]
+    pub log_steps: bool,
+    /// Print what would be trained, all settings resolved, and stop.
+    #[arg(long)]
+    pub print_settings: bool,
+}
+
+impl Train {
+    /// What is asked for.
+    pub fn request(&self) -> Outcome<TrainRequest> {
+        let folds = match self.folds.as_deref() {
+            Some("all") => FoldChoice::Every,
+            Some(list) => FoldChoice::Named(numbers(list)?.into_iter().map(FoldName::Number).collect()),
+            None => FoldChoice::Named(vec![self.fold.parse()?]),
+        };
+        let run = self.out.clone().unwrap_or_else(|| {
+            let name = self.run.dataset.file_name().unwrap_or(self.run.dataset.as_os_str());
+            Path::new("runs").join(name)
+        });
+        Ok(TrainRequest {
+            plan: self.run.request()?,
+            run: RunFolder::new(run),
+            folds,
+            resume: self.resume,
+            accept_changed_data: self.accept_changed_data,
+            weights: self.weights.as_ref().map(|path| WeightChoice {
+                path: path.clone(),
+                allow_extra: self.allow_extra,
+                new_head: self.new_head,
+            }),
+            splits: self.splits.clone(),
+            log_steps: self.log_steps,
+            validate: !self.skip_validation,
+        })
+    }
+}
+
+/// The most folds that a list may name.
+const MOST_FOLDS: usize = 1000;
+
+/// Reads numbers and ranges of them, in order, each once.
+fn numbers(list: &str) -> Outcome<Vec<usize>> {
+    let wrong = || Failure::new(format!("`--folds {list}` names no folds"), "like 0,2-4, or `all`");
+    let mut found = std::collections::BTreeSet::new();
+    for item in list.split(',') {
+        let (first, last) = item.split_once('-').unwrap_or((item, item));
+        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number < MOST_FOLDS);
+        let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
+        if first > last {
+            return Err(wrong());
+        }
+        found.extend(first..=last);
+    }
+    Ok(found.into_iter().collect())
 }
 
 /// What shapes a run.
@@ -198,7 +310,7 @@ pub struct RunArgs {
     #[command(flatten)]
     pub compute: Compute,
     /// Threads that make batches [default: one, and one more for every eight kernel threads].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
     /// Settings to read [default: plimsoll.toml, if it is there].
     #[arg(long, value_name = "FILE")]
@@ -245,6 +357,10 @@ pub struct RunArgs {
     /// Of initial weights, patches and augmentation.
     #[arg(long)]
     pub seed: Option<u64>,
+    /// The folder of a run whose patch, spacing, network and normalisation are taken where nothing else is set, to train on from
+    /// its weights.
+    #[arg(long, value_name = "MODEL")]
+    pub plans_from: Option<PathBuf>,
     /// What may be changed, in this order, if the run does not fit the line otherwise; each changes the results.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
     pub allow: Vec<Allowed>,
@@ -275,6 +391,25 @@ impl From<Allowed> for Concession {
 }
 
 impl RunArgs {
+    /// What is asked for.
+    pub fn request(&self) -> Outcome<PlanRequest> {
+        let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
+        let mut settings = settings(self.config.as_deref(), self.settings())?;
+        if let Some(model) = &plans_from {
+            settings = settings.or(model.plans()?);
+        }
+        Ok(PlanRequest {
+            dataset: self.dataset.clone(),
+            settings,
+            ram: self.ram.ram,
+            threads: self.compute.threads.count(),
+            loader_threads: self.loader_threads,
+            backend: self.compute.open()?,
+            allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
+            plans_from,
+        })
+    }
+
     /// What the flags say.
     pub fn settings(&self) -> Settings {
         Settings {
@@ -320,7 +455,7 @@ pub struct Predict {
     /// A folder of images named as in imagesTr, or one image.
     #[arg(short, long, value_name = "IN")]
     pub input: PathBuf,
-    /// The folder that label maps are written to.
+    /// The folder that label maps are written to: not that of the images.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// The checkpoint.
@@ -332,13 +467,30 @@ pub struct Predict {
     /// Look at each window mirrored, too, in all eight ways.
     #[arg(long)]
     pub mirror: bool,
-    /// Replace predictions that are there.
+    /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
     #[arg(long)]
     pub overwrite: bool,
     #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
     pub compute: Compute,
+}
+
+impl Predict {
+    /// What is asked for.
+    pub fn request(&self) -> Outcome<PredictRequest> {
+        let threads = self.compute.threads.count();
+        Ok(PredictRequest {
+            model: self.model.clone(),
+            checkpoint: self.checkpoint.into(),
+            input: self.input.clone(),
+            output: self.output.clone(),
+            overwrite: self.overwrite,
+            options: PredictOptions { overlap: self.overlap, mirror: self.mirror, threads },
+            ram: self.ram.ram,
+            backend: self.compute.open()?,
+        })
+    }
 }
 
 /// Which checkpoint of a run.

@@ -9,7 +9,11 @@ use std::path::Path;
 pub struct Failure {
     error: anyhow::Error,
     hint: String,
+    status: u8,
 }
+
+/// The status of a process that failed, where nothing else is said.
+const FAILED: u8 = 1;
 
 /// What a command returns.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -17,7 +21,7 @@ pub type Outcome<T = ()> = Result<T, Failure>;
 impl Failure {
     /// From a message of the command line's own, with what to do about it.
     pub fn new(message: impl fmt::Display, hint: impl Into<String>) -> Failure {
-        Failure { error: anyhow::anyhow!("{message}"), hint: hint.into() }
+        Failure { error: anyhow::anyhow!("{message}"), hint: hint.into(), status: FAILED }
     }
 
     /// From what the system said of a file or a folder.
@@ -25,24 +29,51 @@ impl Failure {
         Failure::new(format!("{}: {error}", path.display()), way_out_of(error.kind()))
     }
 
+    /// The same, with another status for the process to end with.
+    pub fn with_status(self, status: u8) -> Failure {
+        Failure { status, ..self }
+    }
+
+    /// What the process ends with.
+    pub fn status(&self) -> u8 {
+        self.status
+    }
+
     /// Prints it to the standard error stream.
     pub fn print(&self) {
-        // The causes stand in one line, unless a cause only says again what is said already.
-        let mut line = self.error.to_string();
-        for cause in self.error.chain().skip(1) {
-            let cause = cause.to_string();
-            if !line.contains(&cause) {
-                line = format!("{line}: {cause}");
-            }
-        }
-        eprintln!("error: {}\nhint: {}", line.replace('\n', " "), self.hint);
+        eprintln!("error: {}\nhint: {}", self.line(), self.hint);
     }
+
+    /// What is wrong, in one line.
+    pub fn line(&self) -> String {
+        one_line(self.error.as_ref())
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+}
+
+/// An error with its causes in one line, but for a cause that only says again what is said already.
+pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line.replace('\n', " ")
 }
 
 /// What to do about an error of the system's.
 fn way_out_of(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::Interrupted => "give the same command again; nothing half-written is left",
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             "check who may read and write there, or choose another place"
         }
@@ -58,11 +89,20 @@ fn way_out_of(kind: io::ErrorKind) -> &'static str {
 
 /// What to do about an error that does not say so itself.
 fn way_out(error: &anyhow::Error) -> String {
+    let of_prediction = error.chain().find_map(|cause| cause.downcast_ref::<plimsoll_infer::InferError>());
+    if let Some(plimsoll_infer::InferError::Interrupted { .. }) = of_prediction {
+        return "the same command with --overwrite predicts all images anew".into();
+    }
     let said_by_system = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>());
     match said_by_system {
         Some(error) => way_out_of(error.kind()).into(),
         None if error.chain().any(|cause| cause.is::<plimsoll_memory::OverBudget>()) => "raise --ram".into(),
-        None => "docs/settings.md says what can be set, and --help what a command takes".into(),
+        None => match error.chain().find_map(|cause| cause.downcast_ref::<plimsoll_plan::PlanError>()) {
+            Some(_) => {
+                "no setting is at fault: report it with the command, the settings and this line".into()
+            }
+            None => "`plimsoll settings` lists what can be set, and --help what a command takes".into(),
+        },
     }
 }
 
@@ -73,7 +113,7 @@ macro_rules! with_hint {
             fn from(error: $error) -> Failure {
                 let hint = error.hint();
                 let error = anyhow::Error::from(error);
-                Failure { hint: hint.unwrap_or_else(|| way_out(&error)), error }
+                Failure { hint: hint.unwrap_or_else(|| way_out(&error)), error, status: FAILED }
             }
         })*
     };
@@ -85,7 +125,7 @@ macro_rules! without_hint {
         $(impl From<$error> for Failure {
             fn from(error: $error) -> Failure {
                 let error = anyhow::Error::from(error);
-                Failure { hint: way_out(&error), error }
+                Failure { hint: way_out(&error), error, status: FAILED }
             }
         })*
     };
@@ -101,6 +141,7 @@ with_hint!(
     plimsoll_metrics::classification::TableError,
     plimsoll_nn::ConfigError,
     plimsoll_nn::weights::WeightError,
+    plimsoll_run::RunError,
     plimsoll_train::TrainError,
     plimsoll_volume::VolumeError,
 );

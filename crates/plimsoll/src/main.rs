@@ -1,18 +1,25 @@
 //! The command line. No algorithm lives here: arguments, progress, reports.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod args;
 mod backend;
 mod commands;
 mod drawing;
+mod duration;
 mod failure;
+mod jobs;
 mod picture;
 mod progress;
+mod progress_picture;
 mod report;
+mod signals;
+mod watcher;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as NO_COMMAND;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
 use failure::Failure;
 use plimsoll_memory::{CountingAllocator, keep_resident_small};
 
@@ -26,7 +33,7 @@ fn main() -> ExitCode {
         // Help and version are not errors, and whoever names no command is helped too.
         Err(told) if !told.use_stderr() || told.kind() == NO_COMMAND => told.exit(),
         Err(wrong) => {
-            wrong_arguments(&wrong.to_string()).print();
+            wrong_arguments(&wrong).print();
             return ExitCode::from(2);
         }
     };
@@ -34,20 +41,43 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.print();
-            ExitCode::FAILURE
+            ExitCode::from(failure.status())
         }
     }
 }
 
 /// What the parser says, which is a paragraph that may list arguments, perhaps tips, and the usage, in one line and a hint.
-fn wrong_arguments(text: &str) -> Failure {
-    let (what, rest) = text.split_once("\n\n").unwrap_or((text, ""));
+fn wrong_arguments(wrong: &clap::Error) -> Failure {
+    let text = wrong.to_string();
+    let (what, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
     let words: Vec<&str> = what.trim_start_matches("error: ").split_whitespace().collect();
-    let line = |start: &str| rest.lines().map(str::trim).find(|line| line.starts_with(start));
-    let hint = match (line("tip: "), line("Usage: ")) {
-        (Some(tip), _) => tip.trim_start_matches("tip: "),
-        (None, Some(usage)) => usage,
-        (None, None) => "`plimsoll help`, or a command with --help, lists what there is",
+    let near = [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+        .into_iter()
+        .find_map(|kind| match wrong.get(kind)? {
+            ContextValue::String(one) => Some(one.clone()),
+            ContextValue::Strings(several) => several.first().cloned(),
+            _ => None,
+        });
+    // What the parser proposes for unknown flags, to pass them on as values, is no help: no command takes such values.
+    let usage = rest.lines().map(str::trim).find(|line| line.starts_with("Usage: "));
+    let hint = match (near, wrong.kind(), usage) {
+        (Some(near), ..) => format!("did you mean `{near}`?"),
+        (None, ErrorKind::MissingRequiredArgument | ErrorKind::ArgumentConflict, Some(usage)) => {
+            usage.to_string()
+        }
+        _ => format!("`{} --help` lists what there is", command_given()),
     };
     Failure::new(words.join(" "), hint)
+}
+
+/// The command that was given, as far as it is one.
+fn command_given() -> String {
+    let mut command = args::Args::command();
+    let mut words = vec![command.get_name().to_string()];
+    for argument in std::env::args().skip(1) {
+        let Some(below) = command.find_subcommand(&argument).cloned() else { break };
+        words.push(argument);
+        command = below;
+    }
+    words.join(" ")
 }

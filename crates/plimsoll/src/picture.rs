@@ -60,7 +60,7 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
         writer.write_image_data(&pixels)?;
         Ok(writer.finish()?)
     };
-    plimsoll_data::atomic::write(path, write).map_err(|error| Failure::of_path(path, &error))
+    plimsoll_disk::atomic::write(path, write).map_err(|error| Failure::of_path(path, &error))
 }
 
 /// The place along each canonical axis with the most foreground; the middle, where there is none.

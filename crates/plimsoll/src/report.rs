@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use plimsoll_data::atomic;
+use plimsoll_disk::atomic;
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};

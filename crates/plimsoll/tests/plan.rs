@@ -40,6 +40,12 @@ fn a_line_between_the_floor_and_what_is_needed_to_hold_everything_costs_operatio
     let plan = |ram: &str, more: &[&str]| run_json(&[&["plan", data, "--ram", ram][..], &NET, more].concat());
     let high = plan("1GiB", &[]);
     assert_eq!(high["recompute_flops_fraction"], 0.0);
+    // Nothing was said of epochs: 1000 of 250 steps, and 50 validations of less than a step each.
+    let seconds = |key: &str| high[key].as_f64().unwrap();
+    let (step, epoch) = (seconds("predicted_seconds_per_step"), seconds("predicted_seconds_per_epoch"));
+    assert_eq!((number(&high, "steps"), number(&high, "epochs")), (250_000, 1000));
+    assert!(250.0 * step < epoch && epoch < 300.0 * step, "{step} {epoch}");
+    assert!((seconds("predicted_seconds") - 1000.0 * epoch).abs() < 1e-6 * epoch);
     assert!(number(&high, "minimum_ram_bytes") < needed(&high));
     let line = (number(&high, "minimum_ram_bytes") + needed(&high)) / 2;
     let line = line.to_string();
@@ -125,8 +131,9 @@ fn results_change_only_where_it_is_allowed_and_a_run_that_goes_on_keeps_the_chan
     let short = ["--epochs", "2", "--iterations", "2", "--validation-iterations", "1", "--fold", "all"];
     let start = ["train", data, "--out", out.to_str().unwrap(), "--ram"];
     let patch = || {
-        let config: Value = serde_json::from_slice(&fs::read(out.join("config.json")).unwrap()).unwrap();
-        config["training"]["patch"].clone()
+        let config: Value =
+            serde_json::from_slice(&fs::read(out.join("fold_all/specification.json")).unwrap()).unwrap();
+        config["config"]["training"]["patch"].clone()
     };
     run_json(&[&start[..], &[&line, "--allow", "patch"], &NET, &short].concat());
     let first = patch();

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{dataset, final_bits, plimsoll, run_error, run_json, small_run};
+use support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
 
 /// Sums on every step, distances on some: steps differ in what they compute, before and after epoch 1 as well.
 const SCHEDULED: &str = r#"
@@ -78,7 +78,7 @@ fn a_killed_run_with_scheduled_losses_goes_on_to_the_same_bits_within_its_line()
         let mut resumed: Vec<&str> = killed_args.iter().map(String::as_str).collect();
         resumed.push("--resume");
         assert_eq!(run_json(&resumed)["finished"], true);
-        assert!(final_bits(&killed) == final_bits(&whole), "other bits, {micro_batch} at a time");
+        expect_same(&killed, &whole, &format!("{micro_batch} at a time"));
         let training = parts(&whole, "train_loss_parts");
         assert_eq!(training, parts(&killed, "train_loss_parts"));
         let names = |epoch: &[(String, f64)]| epoch.iter().map(|part| part.0.clone()).collect::<Vec<_>>();

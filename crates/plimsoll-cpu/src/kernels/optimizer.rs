@@ -1,6 +1,6 @@
-//! Optimizers: one pass over a parameter, its gradient and its moments.
+//! Optimizers: one pass over a parameter, its gradient and its moments, or over a parameter and its average.
 
-use plimsoll_graph::ops::{AdamW, Sgd};
+use plimsoll_graph::ops::{AdamW, NormUse, Sgd};
 
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
@@ -16,10 +16,17 @@ pub(crate) enum UpdateRule {
 }
 
 impl UpdateRule {
-    fn max_norm(&self) -> Option<f32> {
+    fn norm_use(&self) -> NormUse {
         match self {
-            UpdateRule::AdamW(rule) => rule.max_norm,
-            UpdateRule::Sgd(rule) => rule.max_norm,
+            UpdateRule::AdamW(rule) => rule.norm,
+            UpdateRule::Sgd(rule) => rule.norm,
+        }
+    }
+
+    fn rate_factor(&self) -> f32 {
+        match self {
+            UpdateRule::AdamW(rule) => rule.rate_factor,
+            UpdateRule::Sgd(rule) => rule.rate_factor,
         }
     }
 
@@ -43,7 +50,7 @@ pub(crate) struct Update {
     pub(crate) second: Ptr<f32>,
     /// `[3]`: learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ.
     pub(crate) rates: Ptr<f32>,
-    /// `[1]`: the norm of all gradients, where they are clipped.
+    /// `[1]`: the norm of all gradients, where the rule reads it.
     pub(crate) norm: Option<Ptr<f32>>,
     pub(crate) count: usize,
 }
@@ -58,17 +65,25 @@ impl Kernel for Update {
         let first = task * CHUNK;
         let count = CHUNK.min(self.count - first);
         // SAFETY: `task < tasks`, so `first + count` is at most the elements of each buffer, which do not overlap; the
-        // second moment becomes a slice only for AdamW, which has one. Tasks write disjoint stretches.
+        // second moment becomes a slice only for AdamW, which has one. Tasks write disjoint stretches. Rates and norm have
+        // been written, which the one who runs the node sees to.
         unsafe {
             let (rate, correction1, correction2) =
-                (*self.rates.0, *self.rates.0.add(1), *self.rates.0.add(2));
-            let scale = match (self.rule.max_norm(), self.norm) {
+                (*self.rates.0 * self.rule.rate_factor(), *self.rates.0.add(1), *self.rates.0.add(2));
+            let slice = |p: Ptr<f32>| std::slice::from_raw_parts_mut(p.0.add(first), count);
+            let gradient = slice(self.gradient);
+            if is_refused(self.norm) {
+                if self.rule.clear() {
+                    gradient.fill(0.0);
+                }
+                return;
+            }
+            let scale = match (self.rule.norm_use(), self.norm) {
                 // As torch.nn.utils.clip_grad_norm_.
-                (Some(max), Some(norm)) => (max / (*norm.0 + 1e-6)).min(1.0),
+                (NormUse::Clip(max), Some(norm)) => (max / (*norm.0 + 1e-6)).min(1.0),
                 _ => 1.0,
             };
-            let slice = |p: Ptr<f32>| std::slice::from_raw_parts_mut(p.0.add(first), count);
-            let (parameter, gradient) = (slice(self.parameter), slice(self.gradient));
+            let parameter = slice(self.parameter);
             let moment = slice(self.first);
             match self.rule {
                 UpdateRule::AdamW(rule) => {
@@ -94,6 +109,54 @@ impl Kernel for Update {
             }
             if self.rule.clear() {
                 gradient.fill(0.0);
+            }
+        }
+    }
+}
+
+/// Whether a step is refused, by the norm of all gradients.
+///
+/// # Safety
+/// The norm, if there is one, must be one number that has been written.
+#[inline(always)]
+unsafe fn is_refused(norm: Option<Ptr<f32>>) -> bool {
+    // SAFETY: as this function's contract says.
+    norm.is_some_and(|norm| unsafe { !(*norm.0).is_finite() })
+}
+
+/// One step of the average of a parameter.
+pub(crate) struct Average {
+    pub(crate) decay: f32,
+    /// `[count]`
+    pub(crate) average: Ptr<f32>,
+    /// `[count]`
+    pub(crate) parameter: Ptr<f32>,
+    /// `[1]`: the norm of all gradients, where it is read.
+    pub(crate) norm: Option<Ptr<f32>>,
+    pub(crate) count: usize,
+}
+
+impl Kernel for Average {
+    fn tasks(&self) -> usize {
+        self.count.div_ceil(CHUNK)
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let first = task * CHUNK;
+        let count = CHUNK.min(self.count - first);
+        // SAFETY: `task < tasks`, so `first + count` is at most the elements of both buffers, which do not overlap; tasks write
+        // disjoint stretches.
+        unsafe {
+            if is_refused(self.norm) {
+                return;
+            }
+            let average = std::slice::from_raw_parts_mut(self.average.0.add(first), count);
+            let parameter = std::slice::from_raw_parts(self.parameter.0.add(first), count);
+            // Written so, an average that has reached its parameter stays there exactly.
+            let share = 1.0 - self.decay;
+            for (a, p) in average.iter_mut().zip(parameter) {
+                *a += share * (*p - *a);
             }
         }
     }

@@ -1,10 +1,10 @@
-//! Optimizers and the norm of all gradients.
+//! Optimizers, averages of parameters, and the norm of all gradients.
 
-use plimsoll_graph::ops::{AdamW, GradNorm, Sgd};
+use plimsoll_graph::ops::{AdamW, Ema, GradNorm, Sgd};
 use plimsoll_plan::Unsupported;
 
 use crate::kernel::{Machine, Ptr};
-use crate::kernels::optimizer::{Squares, Update, UpdateRule};
+use crate::kernels::optimizer::{Average, Squares, Update, UpdateRule};
 use crate::lower::{BoundNode, Context, Kernels, Lower, bytes_of};
 
 /// Operands: parameter, gradient, `moments` moments, rates, and the norm where there is one.
@@ -34,19 +34,36 @@ impl Lower for Sgd {
     }
 }
 
+impl Lower for Ema {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let Ema { decay, guarded } = *self;
+        let count = cx.input_count(0);
+        Ok(Kernels::single(move |places| Average {
+            decay,
+            average: places.input(0),
+            parameter: places.input(1),
+            norm: guarded.then(|| places.input(2)),
+            count,
+        }))
+    }
+}
+
 struct SquareRoot {
     squares: Squares,
+    /// `[1]`, where the norm is not finite unless the loss is.
+    loss: Option<Ptr<f32>>,
     result: Ptr<f32>,
 }
 
 impl BoundNode for SquareRoot {
     unsafe fn run(&self, machine: &Machine) {
         // SAFETY: the arena is alive and untouched by others until this returns, as this function's contract says; the kernel
-        // writes one sum for each stretch, and the result is one number.
+        // writes one sum for each stretch, and the result is one number, as the loss is, which has been written.
         unsafe {
             machine.launch(&self.squares);
             let sums = std::slice::from_raw_parts(self.squares.partial.0, self.squares.stretches);
-            *self.result.0 = sums.iter().sum::<f64>().sqrt() as f32;
+            let loss = self.loss.map(|loss| f64::from(*loss.0));
+            *self.result.0 = GradNorm::of_squares(sums.iter().sum(), loss) as f32;
         }
     }
 }
@@ -58,17 +75,20 @@ impl Lower for GradNorm {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        let counts: Vec<usize> = (0..cx.inputs.len()).map(|operand| cx.input_count(operand)).collect();
+        let has_loss = self.loss;
+        let gradients = usize::from(has_loss)..cx.inputs.len();
+        let counts: Vec<usize> = gradients.clone().map(|operand| cx.input_count(operand)).collect();
         let stretches = Squares::stretches(counts.iter().copied());
         Ok(Kernels::new([bytes_of::<f64>(stretches)], move |places| {
             let mut first = 0;
-            let gradients = counts.iter().enumerate().map(|(operand, count)| {
+            let gradients = gradients.clone().zip(&counts).map(|(operand, count)| {
                 let from = first;
                 first += Squares::stretches(std::iter::once(*count));
                 (places.input(operand), *count, from)
             });
             let squares = Squares { gradients: gradients.collect(), stretches, partial: places.scratch(0) };
-            Box::new(SquareRoot { squares, result: places.output(0) })
+            let loss = has_loss.then(|| places.input(0));
+            Box::new(SquareRoot { squares, loss, result: places.output(0) })
         }))
     }
 }

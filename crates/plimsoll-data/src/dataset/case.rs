@@ -1,6 +1,6 @@
 //! Channels and cases, with their names and files.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +24,14 @@ pub struct ChannelFile {
     pub index: usize,
 }
 
+/// Whether a text can be the name of a case: one that files can be called after, and stay in their folder.
+pub fn is_case_name(text: &str) -> bool {
+    let mut parts = Path::new(text).components();
+    let is_one =
+        matches!(parts.next(), Some(Component::Normal(name)) if name == text) && parts.next().is_none();
+    is_one && !text.contains('\0')
+}
+
 /// One subject: an image of one or more channels and, if it is for training, its label map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
@@ -45,5 +53,20 @@ impl Case {
     /// Each file of the case once: images first, then the label map.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.image_files().chain(self.label.as_deref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_a_case_cannot_lead_to_another_folder() {
+        for name in ["a", "case 1", "ä.b", "..a"] {
+            assert!(is_case_name(name), "{name:?}");
+        }
+        for name in ["", ".", "..", "/", "/a", "a/b", "a/", "../a", "a/..", "./a", "a\0b"] {
+            assert!(!is_case_name(name), "{name:?}");
+        }
     }
 }

@@ -178,6 +178,22 @@ pub enum DatasetError {
         /// The name.
         case: String,
     },
+    /// A listed file does not lie in the data set's folder.
+    #[error("{path} lists {listed:?}, which leads out of the data set's folder")]
+    Outside {
+        /// The file with the list.
+        path: PathBuf,
+        /// The entry.
+        listed: String,
+    },
+    /// A listed file has no name to call a case by.
+    #[error("{path} lists {listed:?}, which is no name of an image")]
+    NoName {
+        /// The file with the list.
+        path: PathBuf,
+        /// The entry.
+        listed: String,
+    },
     /// A file beside channel files is not named like one.
     #[error(
         "{path} is not named like a channel of a case (CASE_0000{file_ending}), but others beside it are"
@@ -256,6 +272,12 @@ impl DatasetError {
                 "add the label map, or remove the case's images to leave it out".into()
             }
             DatasetError::DuplicateCase { .. } => "leave one of the two out".into(),
+            DatasetError::Outside { .. } => {
+                "list files relative to the folder of dataset.json, without `..`; to use files from elsewhere, put links to \
+                 them into the folder"
+                    .into()
+            }
+            DatasetError::NoName { .. } => "list files like \"./imagesTr/CASE.nii.gz\"".into(),
             DatasetError::MixedNames { .. } => {
                 "rename it with the number of its channel, or move it elsewhere".into()
             }

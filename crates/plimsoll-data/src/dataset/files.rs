@@ -1,9 +1,8 @@
 //! Finding the files of cases by their names.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use crate::dataset::json::Listed;
 use crate::dataset::{Case, Channel, ChannelFile, DatasetError};
@@ -35,13 +34,9 @@ impl Folder {
     /// file.
     pub(crate) fn read(path: &Path, file_ending: &str) -> Result<Folder, DatasetError> {
         let failed = |source: io::Error| DatasetError::Io { path: path.into(), action: "list", source };
-        let mut names = Vec::new();
-        for entry in fs::read_dir(path).map_err(failed)? {
-            let name = entry.map_err(failed)?.file_name().to_string_lossy().into_owned();
-            if name.ends_with(file_ending) && !name.starts_with('.') {
-                names.push(name);
-            }
-        }
+        let listed = plimsoll_disk::read_dir(path).map_err(failed)?;
+        let mut names: Vec<String> = listed.iter().map(|path| file_name(path)).collect();
+        names.retain(|name| name.ends_with(file_ending) && !name.starts_with('.'));
         names.sort();
         Ok(Folder { path: path.into(), names, file_ending: file_ending.into() })
     }
@@ -159,6 +154,29 @@ fn all_channels_of(path: &Path, channels: usize) -> Vec<ChannelFile> {
     (0..channels).map(|index| ChannelFile { path: path.into(), index }).collect()
 }
 
+fn description(folder: &Path) -> PathBuf {
+    folder.join("dataset.json")
+}
+
+/// The path of a listed file: one that lies in the data set's folder by its name alone. Links in the folder may lead
+/// anywhere, since a description cannot make them.
+fn inside(folder: &Path, listed: &str) -> Result<PathBuf, DatasetError> {
+    let mut path = folder.to_path_buf();
+    for part in Path::new(listed).components() {
+        match part {
+            Component::CurDir => {}
+            Component::Normal(name) => path.push(name),
+            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                return Err(DatasetError::Outside { path: description(folder), listed: listed.into() });
+            }
+        }
+    }
+    match path == folder {
+        true => Err(DatasetError::NoName { path: description(folder), listed: listed.into() }),
+        false => Ok(path),
+    }
+}
+
 /// The cases of a list, sorted by id. An image that exists under its listed name holds all channels; otherwise its
 /// channels may be in separate files, as in the first version of nnU-Net. For training every case needs a label map.
 pub(crate) fn listed(
@@ -175,9 +193,12 @@ pub(crate) fn listed(
             Listed::Pair { image, label } => (image, label.as_ref()),
             Listed::Image(image) => (image, None),
         };
-        let path = folder.join(image.trim_start_matches("./"));
+        let path = inside(folder, image)?;
         let name = file_name(&path);
         let id = name.strip_suffix(file_ending).unwrap_or(&name).to_string();
+        if id.is_empty() {
+            return Err(DatasetError::NoName { path: description(folder), listed: image.clone() });
+        }
         let images: Vec<ChannelFile> = if path.is_file() {
             all_channels_of(&path, channels.len())
         } else {
@@ -192,12 +213,12 @@ pub(crate) fn listed(
                 .map(|(channel, _)| (id.clone(), channel, path.clone())),
         );
         let label = match label {
-            Some(label) => Some(folder.join(label.trim_start_matches("./"))),
+            Some(label) => Some(inside(folder, label)?),
             None => for_training.then(|| folder.join("labelsTr").join(&name)),
         };
         let case = Case { id: id.clone(), images, label };
         if cases.insert(id.clone(), case).is_some() {
-            return Err(DatasetError::DuplicateCase { path: folder.join("dataset.json"), case: id });
+            return Err(DatasetError::DuplicateCase { path: description(folder), case: id });
         }
     }
     if let Some((case, channel, path)) = absent.first() {

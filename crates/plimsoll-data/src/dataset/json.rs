@@ -1,10 +1,10 @@
 //! The file `dataset.json`.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_disk::TooLong;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ use crate::Normalisation;
 use crate::dataset::{Channel, DatasetError};
 
 /// The largest description that is read: a Decathlon description of a hundred thousand cases fits.
-const LARGEST: u64 = 32 << 20;
+const LARGEST: u64 = 16 << 20;
 
 /// The supported file endings of images.
 const SUPPORTED: [&str; 3] = [".nii.gz", ".nii", ".hdr"];
@@ -102,7 +102,7 @@ impl Description {
                 return Err(DatasetError::MissingKey { path: self.path.clone(), key: "file_ending" });
             }
         };
-        if !SUPPORTED.contains(&ending.to_ascii_lowercase().as_str()) {
+        if !is_image_ending(&ending) {
             return Err(DatasetError::FileEnding { path: self.path.clone(), found: ending });
         }
         Ok(ending)
@@ -120,14 +120,14 @@ impl Description {
     }
 }
 
+/// Whether the names of images can end in this, the dot included.
+pub fn is_image_ending(ending: &str) -> bool {
+    SUPPORTED.contains(&ending.to_ascii_lowercase().as_str())
+}
+
 fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {
-    let failed = |source: io::Error| DatasetError::Io { path: path.into(), action: "read", source };
-    let found = fs::metadata(path).map_err(failed)?.len();
-    if found > LARGEST {
-        return Err(DatasetError::TooLarge { path: path.into(), found, most: LARGEST });
-    }
-    let mut bytes = Vec::new();
-    // `take` bounds the read even if the file grows meanwhile.
-    File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)).map_err(failed)?;
-    Ok(bytes)
+    plimsoll_disk::read(path, LARGEST).map_err(|source: io::Error| match TooLong::of(&source) {
+        Some(TooLong { found, most }) => DatasetError::TooLarge { path: path.into(), found, most },
+        None => DatasetError::Io { path: path.into(), action: "read", source },
+    })
 }

@@ -13,9 +13,34 @@ const MOST_CLASSES: usize = 255;
 /// The classes of a data set: the value of a voxel is the index of its class, 0 is the background. The value after the
 /// last class can mark voxels to be ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Stored")]
 pub struct Labels {
     names: Vec<String>,
     ignore: Option<u8>,
+}
+
+/// Classes as a file has them, which need not be possible.
+#[derive(Deserialize)]
+struct Stored {
+    names: Vec<String>,
+    ignore: Option<u8>,
+}
+
+impl TryFrom<Stored> for Labels {
+    type Error = String;
+
+    fn try_from(Stored { names, ignore }: Stored) -> Result<Labels, String> {
+        let classes = names.len();
+        if !(1..=MOST_CLASSES).contains(&classes) {
+            return Err(format!("there are {classes} classes; there must be from 1 to {MOST_CLASSES}"));
+        }
+        match ignore {
+            Some(value) if usize::from(value) != classes => Err(format!(
+                "the value {value} is ignored, but must be {classes}, the one after the last class"
+            )),
+            _ => Ok(Labels { names, ignore }),
+        }
+    }
 }
 
 impl Labels {

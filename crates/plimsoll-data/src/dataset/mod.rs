@@ -12,8 +12,9 @@ mod labels;
 
 use std::path::{Path, PathBuf};
 
-pub use case::{Case, Channel, ChannelFile};
+pub use case::{Case, Channel, ChannelFile, is_case_name};
 pub use error::DatasetError;
+pub use json::is_image_ending;
 pub use labels::Labels;
 
 use files::Folder;

@@ -9,7 +9,7 @@ mod rules;
 
 use std::collections::BTreeMap;
 
-use plimsoll_memory::Bytes;
+use plimsoll_memory::{Bytes, Digest};
 use plimsoll_volume::{ElementType, Geometry, Spacing, VoxelBox};
 use serde::{Deserialize, Serialize};
 
@@ -32,13 +32,24 @@ pub struct CaseFingerprint {
     pub element_types: Vec<ElementType>,
     /// The bytes of all channels, decompressed, in their stored type.
     pub stored_bytes: Bytes,
+    /// The bytes of the label map, decompressed, in its stored type; 0 without one.
+    pub label_bytes: Bytes,
     /// Statistics by channel.
     pub channels: Vec<ChannelStatistics>,
     /// The number of voxels of each label, that of "ignore" last; empty without a label map.
     pub label_voxels: Vec<u64>,
+    /// Of the grid, all values of all channels, and all labels: whether the case is that of another time.
+    pub content: Digest,
 }
 
 impl CaseFingerprint {
+    /// What its files take in a cache of decoded volumes: each in whole pages.
+    pub fn decoded_bytes(&self) -> Bytes {
+        const PAGE: u64 = 4096;
+        let files = self.channels.len() as u64 + u64::from(self.label_bytes > Bytes::ZERO);
+        self.stored_bytes + self.label_bytes + Bytes(PAGE * files)
+    }
+
     /// Millimetres between voxels in the canonical orientation.
     pub fn spacing(&self) -> Spacing {
         self.geometry.canonical().0.spacing()

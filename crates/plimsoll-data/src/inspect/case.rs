@@ -1,8 +1,9 @@
 //! The inspection of one case, in one pass over each of its files.
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::{Budget, Bytes, Digest, Digester};
 use plimsoll_volume::{ElementType, Geometry, VolumeError, VolumeFile, VoxelBox};
 
 use crate::Labels;
@@ -39,6 +40,8 @@ pub(crate) struct Task<'a> {
     pub(crate) intensities: usize,
     /// The key of the random sample.
     pub(crate) key: u64,
+    /// Set from outside to end early.
+    pub(crate) stop: Option<&'a AtomicBool>,
 }
 
 /// A channel that was read.
@@ -63,6 +66,7 @@ impl Task<'_> {
         }
         let memory = self.reserve(&images, label.as_ref(), budget)?;
         let labels = self.read_labels(&mut problems, label.as_mut(), &memory)?;
+        let label_bytes = label.as_ref().map_or(Bytes::ZERO, |label| Bytes(label.stored_bytes()));
         let label_shape = label.map(|label| label.geometry().shape());
         let channels = self.read_channels(&mut problems, &mut images, &memory, |image| {
             // Positions in the label map are positions in an image of the same shape.
@@ -71,7 +75,7 @@ impl Task<'_> {
         })?;
         let mut fingerprint = None;
         if let (Some(grid), false) = (grid, problems.any_error()) {
-            let found = self.fingerprint(grid, &channels, labels.as_ref());
+            let found = self.fingerprint(grid, &channels, (labels.as_ref(), label_bytes));
             judge::ranges(&mut problems, self.case, self.channels, &found);
             fingerprint = (!problems.any_error()).then_some(found);
         }
@@ -167,7 +171,7 @@ impl Task<'_> {
             if file.index >= image.channels() {
                 continue;
             }
-            let scanned = image_scan::scan(image, file.index, positions(image), memory)?;
+            let scanned = image_scan::scan(image, file.index, positions(image), memory, self.stop)?;
             if let Some(scan) = usable(problems, &file.path, scanned) {
                 judge::finite(problems, &file.path, &channel.name, &scan);
                 channels.push(ReadChannel { element_type: image.element_type(), scan });
@@ -180,7 +184,7 @@ impl Task<'_> {
         &self,
         geometry: Geometry,
         channels: &[ReadChannel],
-        labels: Option<&LabelScan>,
+        (labels, label_bytes): (Option<&LabelScan>, Bytes),
     ) -> CaseFingerprint {
         let boxes = channels.iter().map(|channel| channel.scan.nonzero_box);
         let nonzero_box =
@@ -200,10 +204,23 @@ impl Task<'_> {
             nonzero_box,
             element_types: channels.iter().map(|channel| channel.element_type).collect(),
             stored_bytes: channels.iter().map(bytes).sum(),
+            label_bytes,
             channels: channels.iter().map(statistics).collect(),
             label_voxels: labels.map_or_else(Vec::new, |labels| labels.counts.clone()),
+            content: content(&geometry, channels, labels),
         }
     }
+}
+
+/// The digest of a case: its grid, the values of its channels, its labels.
+fn content(geometry: &Geometry, channels: &[ReadChannel], labels: Option<&LabelScan>) -> Digest {
+    let mut all = Digester::default();
+    all.update(bytemuck::cast_slice(&geometry.shape().map(|extent| extent as u64)));
+    geometry.affine().0.iter().for_each(|row| all.update(bytemuck::cast_slice(row)));
+    let digests =
+        channels.iter().map(|channel| channel.scan.digest).chain(labels.map(|labels| labels.digest));
+    digests.for_each(|Digest(of_file)| all.update(&of_file.to_le_bytes()));
+    all.finish()
 }
 
 fn open(problems: &mut Problems, path: &Path) -> Option<VolumeFile> {

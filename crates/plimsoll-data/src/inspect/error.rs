@@ -25,6 +25,9 @@ pub enum InspectError {
     /// A thread ended unexpectedly.
     #[error("a thread that read images ended unexpectedly")]
     ThreadLost,
+    /// It was told to stop.
+    #[error("interrupted while reading images")]
+    Stopped,
     /// The operating system reported an error.
     #[error("cannot {action} {path}")]
     Io {

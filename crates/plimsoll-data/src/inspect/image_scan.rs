@@ -1,7 +1,9 @@
 //! One pass over a channel of an image: statistics, the box of non-zero voxels, non-finite values, and the values at
 //! given positions.
 
-use plimsoll_memory::{Budget, Mapped};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_memory::{Budget, Digest, Digester, Mapped};
 use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox};
 
 use crate::inspect::InspectError;
@@ -19,6 +21,8 @@ pub(crate) struct ImageScan {
     pub(crate) first_not_finite: Option<(f32, [usize; 3])>,
     /// The values at the given positions.
     pub(crate) values: Vec<f32>,
+    /// Of all values.
+    pub(crate) digest: Digest,
 }
 
 /// The bytes of a plane.
@@ -27,31 +31,38 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     (height as u64 * width as u64 * size_of::<f32>() as u64).next_multiple_of(4096)
 }
 
-/// Reads a channel, one plane within `memory`. `positions` are in order. The outer error is the budget's, the inner one
-/// the file's.
+/// Reads a channel, one plane within `memory`. `positions` are in order. The outer error is the budget's, or that `stop` was
+/// set; the inner one is the file's.
 pub(crate) fn scan(
     file: &mut VolumeFile,
     channel: usize,
     positions: &[u64],
     memory: &Budget,
+    stop: Option<&AtomicBool>,
 ) -> Result<Result<ImageScan, VolumeError>, InspectError> {
     let [depth, height, width] = file.geometry().shape();
     let count = height * width;
     let mut plane = Mapped::<f32>::zeroed(memory, "a plane of an image", count)?;
     let mut bounds = Bounds::default();
     let mut remaining = positions;
+    let mut digester = Digester::default();
     let mut scan = ImageScan {
         nonzero: Moments::NONE,
         nonzero_box: None,
         not_finite: 0,
         first_not_finite: None,
         values: Vec::with_capacity(positions.len()),
+        digest: Digest::of(&[]),
     };
     for d in 0..depth {
+        if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(InspectError::Stopped);
+        }
         let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
         if let Err(problem) = file.region_f32(channel, region, &mut plane) {
             return Ok(Err(problem));
         }
+        digester.update(bytemuck::cast_slice(&plane));
         let end = ((d + 1) * count) as u64;
         let (here, later) = remaining.split_at(remaining.partition_point(|position| *position < end));
         remaining = later;
@@ -63,6 +74,7 @@ pub(crate) fn scan(
         }
     }
     scan.nonzero_box = bounds.into_box();
+    scan.digest = digester.finish();
     Ok(Ok(scan))
 }
 

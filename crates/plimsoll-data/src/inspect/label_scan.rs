@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_memory::{Budget, Mapped};
+use plimsoll_memory::{Budget, Digest, Digester, Mapped};
 use plimsoll_volume::{DecodeError, VolumeError, VolumeFile, VoxelBox, decode_labels};
 
 use crate::Labels;
@@ -36,6 +36,8 @@ pub(crate) struct LabelScan {
     pub(crate) unit: u64,
     /// Sampled positions of all foreground, for the statistics of intensities.
     pub(crate) foreground: Vec<u64>,
+    /// Of all labels.
+    pub(crate) digest: Digest,
 }
 
 /// The bytes that a scan allocates beside the planes.
@@ -100,6 +102,7 @@ struct Tally<'a> {
     unit: u64,
     classes: Vec<Sample>,
     foreground: Sample,
+    digester: Digester,
 }
 
 impl Tally<'_> {
@@ -115,11 +118,13 @@ impl Tally<'_> {
             unit,
             classes: (0..labels.classes()).map(sample).collect(),
             foreground: Sample::new(intensities, mix(key ^ 0x100)),
+            digester: Digester::default(),
         }
     }
 
     fn visit(&mut self, plane: &[u8], before: u64) {
         self.seen += plane.len() as u64;
+        self.digester.update(plane);
         for (position, &label) in (before..).zip(plane) {
             if label == 0 {
                 continue;
@@ -179,6 +184,7 @@ impl Tally<'_> {
         let values = self.labels.classes() + usize::from(self.labels.ignore().is_some());
         LabelScan {
             counts: self.counts[..values].to_vec(),
+            digest: self.digester.finish(),
             wrong,
             more_wrong: self.more_wrong,
             classes: self.classes.into_iter().map(Sample::into_sorted).collect(),

@@ -135,13 +135,14 @@ impl Inspection {
 /// label map is not read.
 ///
 /// # Errors
-/// If the budget has no room for a plane.
+/// If the budget has no room for a plane, or `stop` is set, which is looked at with every plane.
 pub fn inspect_images(
     case: &Case,
     channels: &[Channel],
     budget: &Budget,
+    stop: &AtomicBool,
 ) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
-    let task = Task { case, channels, labels: None, intensities: 0, key: 0 };
+    let task = Task { case, channels, labels: None, intensities: 0, key: 0, stop: Some(stop) };
     let report = task.run(budget).map_err(|problem| problem.in_case(&case.id))?;
     Ok((report.problems, report.fingerprint))
 }
@@ -168,7 +169,8 @@ impl SharedScan<'_> {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(number) else { break };
             let key = mix(self.seed ^ mix(number as u64));
-            let task = Task { case, channels, labels: Some(labels), intensities: self.samples, key };
+            let task =
+                Task { case, channels, labels: Some(labels), intensities: self.samples, key, stop: None };
             let report = task.run(self.budget);
             let kept = report.and_then(|report| self.lock().keep(number, report, self.budget));
             match kept {

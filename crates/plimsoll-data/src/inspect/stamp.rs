@@ -1,6 +1,5 @@
 //! Stamps of files, to detect later that one has changed.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -22,7 +21,7 @@ pub(crate) struct FileStamp {
 /// The current stamps of the files of the training cases.
 pub(crate) fn stamps(dataset: &Dataset) -> Vec<FileStamp> {
     let stamp = |path: &Path| {
-        let metadata = fs::metadata(path).ok();
+        let metadata = plimsoll_disk::metadata(path).ok();
         let modified = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         FileStamp {

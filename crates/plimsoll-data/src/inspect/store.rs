@@ -4,30 +4,34 @@
 //! stamps of the files when they were read. `foreground_index.bin` beside it has the positions of all cases as
 //! little-endian 32-bit integers.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::Path;
 
-use plimsoll_memory::{Budget, Fnv1a};
-use plimsoll_volume::atomic;
+use plimsoll_disk::{File, atomic};
+use plimsoll_memory::{Budget, Bytes, Fnv1a, MapError};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::Labels;
 use crate::dataset::{Channel, Dataset};
-use crate::fingerprint::Fingerprint;
+use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::foreground::unit;
 use crate::inspect::stamp::{FileStamp, stamps};
 use crate::inspect::{ForegroundIndex, InspectConfig, InspectError, Inspection, Problem};
+use crate::statistics::IntensityProperties;
 
 const FINGERPRINT: &str = "dataset_fingerprint.json";
 const INDEX: &str = "foreground_index.bin";
 
 /// The version of the entry `inspection`. Raise it when the samples or the statistics change.
-const VERSION: u32 = 1;
+const VERSION: u32 = 3;
 
 /// The largest fingerprint that is read: that of a hundred thousand cases fits.
 const LARGEST: u64 = 256 << 20;
+
+/// The most heap that a byte of a fingerprint takes when it is read: `[],` stands for a list of 24 bytes, and lists that grow
+/// have up to twice their length, and the old half besides.
+const HEAP_PER_BYTE: u64 = 24;
 
 /// The entry `inspection`: what must be unchanged for the fingerprint to be current.
 #[derive(Serialize, Deserialize)]
@@ -42,6 +46,16 @@ struct InspectionRecord {
     index_counts: Vec<Vec<usize>>,
     /// The FNV-1a checksum of the index.
     index_hash: u64,
+}
+
+/// What is read of the file `dataset_fingerprint.json`: what else stands there follows from this.
+#[derive(Deserialize)]
+struct StoredFingerprint {
+    inspection: InspectionRecord,
+    #[serde(default)]
+    cases: Vec<CaseFingerprint>,
+    #[serde(default)]
+    foreground_intensity_properties_per_channel: BTreeMap<usize, IntensityProperties>,
 }
 
 /// The file `dataset_fingerprint.json`.
@@ -105,26 +119,31 @@ impl Inspection {
         budget: &Budget,
     ) -> Result<Option<Inspection>, InspectError> {
         let folder = folder.as_ref();
-        let Some((kept, fingerprint)) = read_fingerprint(&folder.join(FINGERPRINT)) else { return Ok(None) };
+        let Some(stored) = read_fingerprint(&folder.join(FINGERPRINT), budget)? else { return Ok(None) };
+        let StoredFingerprint { inspection: kept, cases, foreground_intensity_properties_per_channel } =
+            stored;
         let is_current = kept.version == VERSION
             && kept.seed == config.seed
             && kept.channels == dataset.channels
             && kept.labels == dataset.labels
-            && kept.files == stamps(dataset);
-        let cases = fingerprint.as_ref().map_or(&[][..], |fingerprint| &fingerprint.cases);
-        if !is_current || kept.index_counts.len() != cases.len() {
+            && kept.files == stamps(dataset)
+            && are_of(&cases, dataset)
+            && kept.index_counts.len() == cases.len()
+            && kept.index_counts.iter().all(|counts| counts.len() == dataset.labels.classes());
+        if !is_current {
             return Ok(None);
         }
         let count =
             kept.index_counts.iter().flatten().fold(0, |sum: usize, count| sum.saturating_add(*count));
-        let opened = File::open(folder.join(INDEX)).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let opened = File::open(folder.join(INDEX)).and_then(|file| Ok((file.len()?, file)));
         let Ok((length, mut file)) = opened else { return Ok(None) };
         if length != (count as u64).saturating_mul(size_of::<u32>() as u64) {
             return Ok(None);
         }
         let mut foreground = Vec::with_capacity(cases.len());
         let mut index_hash = Fnv1a::default();
-        for (counts, case) in kept.index_counts.iter().zip(cases) {
+        for (counts, case) in kept.index_counts.iter().zip(&cases) {
+            let voxels = case.geometry.voxel_count() as u64;
             let unit = unit(case.geometry.voxel_count());
             let of_case = counts.iter().sum();
             let mut index = ForegroundIndex::zeroed(counts.iter().copied(), unit, of_case, budget)?;
@@ -134,26 +153,41 @@ impl Inspection {
             }
             index_hash.update(bytes);
             index.packed_mut().iter_mut().for_each(|position| *position = u32::from_le(*position));
+            if index.packed().iter().any(|position| u64::from(*position) * unit >= voxels) {
+                return Ok(None);
+            }
             foreground.push(index);
         }
         if index_hash.finish() != kept.index_hash {
             return Ok(None);
         }
+        let fingerprint = Fingerprint::of(cases, foreground_intensity_properties_per_channel);
         let InspectionRecord { problems, files: stamps, seed, .. } = kept;
         Ok(Some(Inspection { problems, fingerprint, foreground, stamps, seed }))
     }
 }
 
-fn read_fingerprint(path: &Path) -> Option<(InspectionRecord, Option<Fingerprint>)> {
-    let mut bytes = Vec::new();
-    let read =
-        |bytes: &mut Vec<u8>| -> io::Result<usize> { File::open(path)?.take(LARGEST).read_to_end(bytes) };
-    read(&mut bytes).ok()?;
-    let mut all: Value = serde_json::from_slice(&bytes).ok()?;
-    let kept = serde_json::from_value(all.get_mut("inspection")?.take()).ok()?;
-    let fingerprint = match all.get("cases") {
-        Some(_) => Some(serde_json::from_value(all).ok()?),
-        None => None,
-    };
-    Some((kept, fingerprint))
+/// Reads the file; none if it is none. Meanwhile what that can take is reserved.
+fn read_fingerprint(path: &Path, budget: &Budget) -> Result<Option<StoredFingerprint>, InspectError> {
+    let Ok(length) = plimsoll_disk::metadata(path).map(|metadata| metadata.len()) else { return Ok(None) };
+    if length > LARGEST {
+        return Ok(None);
+    }
+    let _held =
+        budget.reserve("fingerprint", Bytes(length.saturating_mul(HEAP_PER_BYTE))).map_err(MapError::from)?;
+    let Ok(bytes) = plimsoll_disk::read(path, length) else { return Ok(None) };
+    Ok(serde_json::from_slice(&bytes).ok())
+}
+
+/// Whether these are cases of a data set, in its order, with facts that can be true.
+fn are_of(cases: &[CaseFingerprint], dataset: &Dataset) -> bool {
+    let mut known = dataset.cases.iter();
+    cases.iter().all(|case| {
+        let shape = case.geometry.shape();
+        known.any(|known| known.id == case.id)
+            && case.nonzero_box.is_within(shape)
+            && case.nonzero_box.shape.iter().all(|extent| *extent > 0)
+            && case.channels.len() == dataset.channels.len()
+            && case.element_types.len() == dataset.channels.len()
+    })
 }

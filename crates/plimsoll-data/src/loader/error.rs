@@ -45,6 +45,7 @@ pub enum LoaderError {
         /// The case.
         case: String,
         /// The file and the reason.
+        #[source]
         problem: Box<PatchError>,
     },
     /// A target map cannot be computed.

@@ -1,5 +1,6 @@
 //! Filling the batch of one step, the work of a loader's threads.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,12 +9,12 @@ use plimsoll_memory::{Budget, Bytes};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
-use crate::dataset::{Case, Dataset};
+use crate::dataset::{Case, Channel, Dataset};
 use crate::loader::slot::{BatchBuffer, BatchShape};
 use crate::loader::target::TargetScratch;
 use crate::loader::{LoaderError, Targets};
 use crate::patch::{CaseSource, PatchError, Scratch, pull};
-use crate::{Intensity, Mode, Sampler, VolumeCache};
+use crate::{Intensity, IntensityProperties, Mode, Sampler, VolumeCache};
 
 /// The sources of patches: the sampler that chooses them, the files of the cases, the cache.
 pub struct Patches {
@@ -38,24 +39,36 @@ pub struct MakingTimes {
 }
 
 impl Patches {
-    /// Combines a sampler with the files of the data set.
+    /// Combines a sampler with the files of the data set, whose channels are normalised as it says, by the intensities that its
+    /// inspection has found.
     ///
     /// # Errors
     /// If the sampler's inspection is not of this data set, or a channel cannot be normalised.
     pub fn new(dataset: &Dataset, sampler: Sampler, cache: Arc<VolumeCache>) -> Result<Patches, LoaderError> {
+        let foreground = sampler.inspection().fingerprint.as_ref();
+        let foreground =
+            foreground.map(|all| all.foreground_intensity_properties_per_channel.clone()).unwrap_or_default();
+        Patches::normalised(dataset, sampler, cache, (&dataset.channels, &foreground))
+    }
+
+    /// The same, with channels normalised in given ways by given intensities of the foreground: those of a run that goes on, or of
+    /// a model whose plans are taken.
+    ///
+    /// # Errors
+    /// If the sampler's inspection is not of this data set, or a channel cannot be normalised.
+    pub fn normalised(
+        dataset: &Dataset,
+        sampler: Sampler,
+        cache: Arc<VolumeCache>,
+        (channels, foreground): (&[Channel], &BTreeMap<usize, IntensityProperties>),
+    ) -> Result<Patches, LoaderError> {
         let mut cases = Vec::new();
-        for found in sampler
-            .inspection()
-            .fingerprint
-            .iter()
-            .flat_map(|all| all.cases.iter().map(move |case| (all, case)))
-        {
-            let (all, fingerprint) = found;
+        for fingerprint in sampler.inspection().fingerprint.iter().flat_map(|all| &all.cases) {
             let at = dataset.cases.binary_search_by(|case| case.id.cmp(&fingerprint.id));
             let unknown = |_| LoaderError::UnknownCase { case: fingerprint.id.clone() };
             let case = dataset.cases[at.map_err(unknown)?].clone();
             let intensities = fingerprint
-                .intensities(&dataset.channels, &all.foreground_intensity_properties_per_channel)
+                .intensities(channels, foreground)
                 .map_err(|problem| LoaderError::Normalisation { case: case.id.clone(), problem })?;
             cases.push((case, intensities));
         }
@@ -108,13 +121,18 @@ impl Patches {
     ) -> Result<(), LoaderError> {
         let patch = batch.shape().patch;
         let voxels = batch.shape().voxels();
+        let samples = batch.shape().batch_size as u64;
         let images = batch.images.chunks_exact_mut((voxels * self.channels).max(1));
         let labels = batch.labels.chunks_exact_mut(voxels.max(1));
         for ((sample, case), (image, labels)) in (0..).zip(&mut batch.cases).zip(images.zip(labels)) {
             if stop.load(Ordering::Relaxed) {
                 return Err(LoaderError::Stopped { step });
             }
-            let recipe = self.sampler.recipe(mode, seed, step, sample);
+            let recipe = match mode {
+                Mode::Training => self.sampler.recipe(mode, seed, step, sample),
+                // Validated patches are numbered through, so that they are the same in batches of any size.
+                Mode::Validation => self.sampler.recipe(mode, seed, step * samples + sample, 0),
+            };
             *case = recipe.case();
             let (files, intensities) = &self.cases[recipe.case()];
             let start = processor_nanos();

@@ -17,8 +17,19 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The default scratch of a thread: 8 MiB, a cube of 128 voxels in f32.
+    /// The most that a thread needs: 8 MiB, a cube of 128 voxels in f32.
     pub const DEFAULT: Bytes = Bytes::mib(8);
+
+    /// What is enough for patches of a shape, of images of which the largest has `largest` voxels: twice the patch, which
+    /// is more than one reads at the image's own spacing that is turned by thirty degrees about an axis; at most the largest image beside a patch, and at most [`DEFAULT`](Scratch::DEFAULT). Patches that read more are pulled in
+    /// pieces.
+    pub fn for_patches(patch: [usize; 3], largest: usize) -> Bytes {
+        const LEAST: Bytes = Bytes(64 << 10);
+        let voxels = patch.iter().fold(2usize, |product, extent| product.saturating_mul(*extent));
+        // What is not contiguous in a patch is put together beside what is read.
+        let enough = voxels.min(largest.saturating_add(voxels / 2)).saturating_mul(size_of::<f32>());
+        Bytes::of(enough.next_multiple_of(4096)).clamp(LEAST, Scratch::DEFAULT)
+    }
 
     /// Scratch of `bytes`, rounded up to whole pages, reserved from `budget` for as long as it lives.
     ///

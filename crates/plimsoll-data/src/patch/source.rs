@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use plimsoll_volume::{StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
@@ -15,8 +16,8 @@ pub(crate) enum Image {
 }
 
 impl Image {
-    fn open(path: &Path, cache: &VolumeCache) -> Result<Image, VolumeError> {
-        match cache.get(path)? {
+    fn open(path: &Path, cache: &VolumeCache, stop: &AtomicBool) -> Result<Image, VolumeError> {
+        match cache.get_unless(path, stop)? {
             Some(volume) => Ok(Image::Memory(volume)),
             None => Ok(Image::File(Box::new(VolumeFile::open(path)?))),
         }
@@ -86,6 +87,21 @@ impl CaseSource {
         with_label: bool,
         cache: &VolumeCache,
     ) -> Result<CaseSource, VolumeError> {
+        CaseSource::open_unless(case, intensities, with_label, cache, &AtomicBool::new(false))
+    }
+
+    /// As [`open`](Self::open), but once `stop` is set, images that are still to be read into the cache are left in their
+    /// files: whoever set it waits for no whole image.
+    ///
+    /// # Errors
+    /// If a file cannot be opened or read.
+    pub fn open_unless(
+        case: &Case,
+        intensities: &[Intensity],
+        with_label: bool,
+        cache: &VolumeCache,
+        stop: &AtomicBool,
+    ) -> Result<CaseSource, VolumeError> {
         let mut images: Vec<Image> = Vec::with_capacity(case.images.len());
         let mut channels = Vec::with_capacity(case.images.len());
         let mut paths: Vec<&Path> = Vec::with_capacity(case.images.len());
@@ -93,7 +109,7 @@ impl CaseSource {
             let image = match paths.iter().position(|path| *path == file.path) {
                 Some(image) => image,
                 None => {
-                    images.push(Image::open(&file.path, cache)?);
+                    images.push(Image::open(&file.path, cache, stop)?);
                     paths.push(&file.path);
                     images.len() - 1
                 }
@@ -101,7 +117,7 @@ impl CaseSource {
             channels.push(SourceChannel { image, index: file.index, intensity: *intensity });
         }
         let label = match case.label.as_deref().filter(|_| with_label) {
-            Some(path) => Some(Image::open(path, cache)?),
+            Some(path) => Some(Image::open(path, cache, stop)?),
             None => None,
         };
         Ok(CaseSource { images, channels, label })

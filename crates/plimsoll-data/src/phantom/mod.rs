@@ -7,12 +7,12 @@
 mod scene;
 mod tree;
 
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_disk::atomic;
 use plimsoll_volume::{
-    Affine, ElementType, Geometry, GeometryError, Reorientation, Spacing, VolumeError, VolumeWriter, atomic,
+    Affine, ElementType, Geometry, GeometryError, Reorientation, Spacing, VolumeError, VolumeWriter,
 };
 
 use crate::Splits;
@@ -103,7 +103,7 @@ pub fn write(folder: impl AsRef<Path>, config: &PhantomConfig) -> Result<(), Pha
     {
         for path in [folder.join(images), folder.join(labels)].iter().filter(|_| count > 0) {
             let failed = |source| PhantomError::Io { path: path.clone(), action: "create", source };
-            fs::create_dir_all(path).map_err(failed)?;
+            plimsoll_disk::create_dir_all(path).map_err(failed)?;
         }
         for number in 0..count {
             let is_test = images == "imagesTs";

@@ -6,11 +6,10 @@
 mod mersenne;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_volume::atomic;
+use plimsoll_disk::atomic;
 use serde::{Deserialize, Serialize};
 
 use mersenne::MersenneTwister;
@@ -197,8 +196,7 @@ impl Splits {
     pub fn read(path: impl AsRef<Path>, ids: &[String]) -> Result<Splits, SplitsError> {
         let path = path.as_ref();
         let failed = |source| SplitsError::Io { path: path.into(), action: "read", source };
-        let mut bytes = Vec::new();
-        File::open(path).and_then(|file| file.take(LARGEST).read_to_end(&mut bytes)).map_err(failed)?;
+        let bytes = plimsoll_disk::read(path, LARGEST).map_err(failed)?;
         let splits: Splits = serde_json::from_slice(&bytes)
             .map_err(|problem| SplitsError::Json { path: path.into(), problem })?;
         splits.check(path, ids)?;

@@ -52,6 +52,7 @@ ops! { $
     conv_weight_grad: ConvWeightGrad;
     downsample_labels: DownsampleLabels;
     dropout: Dropout;
+    ema: Ema;
     fill: Fill;
     grad_norm: GradNorm;
     hard_counts: HardCounts;
@@ -76,5 +77,5 @@ pub use loss::{
     Tversky, VolumeWeight, VoxelSum, WeightedBce, softmax,
 };
 pub use morphology::{Extreme, Union};
-pub use optimizer::RATES;
+pub use optimizer::{NormUse, RATES};
 pub use structure::{DistanceTerm, SurfaceForm};

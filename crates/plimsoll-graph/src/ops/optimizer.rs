@@ -1,4 +1,4 @@
-//! Optimizers: one node updates one parameter and its moments in place.
+//! Optimizers: one node updates one parameter and its moments in place, unless the step's numbers went wrong.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,13 +8,44 @@ use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 /// The numbers that change from step to step, in the operand `rates`: learning rate; 1 − β₁ᵗ; 1 − β₂ᵗ.
 pub const RATES: usize = 3;
 
+/// What an update does with the norm of all gradients, its last operand.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NormUse {
+    /// It has no such operand: nothing is scaled, and nothing is refused.
+    Unread,
+    /// Where the norm is not finite, the step is refused: parameter and moments keep their bits.
+    Guard,
+    /// As [`NormUse::Guard`], and gradients are scaled so that their common norm is at most this.
+    Clip(f32),
+}
+
+impl NormUse {
+    /// Whether the norm is an operand.
+    pub fn reads(self) -> bool {
+        self != NormUse::Unread
+    }
+
+    /// What gradients are multiplied by, as `torch.nn.utils.clip_grad_norm_` does it; none where the step is refused.
+    pub(crate) fn scale(self, norm: Option<f64>) -> Option<f64> {
+        if norm.is_some_and(|norm| !norm.is_finite()) {
+            return None;
+        }
+        Some(match (self, norm) {
+            (NormUse::Clip(max), Some(norm)) => (f64::from(max) / (norm + CLIP_EPSILON)).min(1.0),
+            _ => 1.0,
+        })
+    }
+}
+
 /// Added to the norm before gradients are scaled down to the largest norm allowed, as `clip_grad_norm_` does.
 const CLIP_EPSILON: f64 = 1e-6;
 
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.
 ///
-/// Operands: parameter, gradient, first moment, second moment, rates `[3]` and, where `max_norm`, the gradients' norm `[1]`.
-/// Updates the parameter and the moments, and with `clear` sets the gradient (a state) to zero.
+/// Operands: parameter, gradient, first moment, second moment, rates `[3]` and, where `norm` reads it, the gradients' norm `[1]`.
+/// Updates the parameter and the moments, and with `clear` sets the gradient (a state) to zero. Where the norm is not finite, the
+/// parameter and the moments keep their bits; with `clear` the gradient is zero nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AdamW {
     /// Decay of the first moment.
@@ -25,34 +56,31 @@ pub struct AdamW {
     pub epsilon: f32,
     /// Pull towards zero, per unit of learning rate.
     pub weight_decay: f32,
-    /// Gradients are scaled so that their common norm is at most this.
-    pub max_norm: Option<f32>,
+    /// Multiplies the learning rate, and with it AdamW's weight decay, as `lr` of one of PyTorch's parameter groups.
+    pub rate_factor: f32,
+    /// What the norm of all gradients is read for.
+    pub norm: NormUse,
     /// Whether the gradient is set to zero afterwards.
     pub clear: bool,
 }
 
 /// Stochastic gradient descent with Nesterov momentum, as `torch.optim.SGD(nesterov=True)`.
 ///
-/// Operands: parameter, gradient, momentum, rates `[3]` and, where `max_norm`, the gradients' norm `[1]`. Updates the
-/// parameter and the momentum, and with `clear` sets the gradient (a state) to zero.
+/// Operands: parameter, gradient, momentum, rates `[3]` and, where `norm` reads it, the gradients' norm `[1]`. Updates the
+/// parameter and the momentum, and with `clear` sets the gradient (a state) to zero. Where the norm is not finite, the parameter
+/// and the momentum keep their bits; with `clear` the gradient is zero nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sgd {
     /// Decay of the momentum.
     pub momentum: f32,
     /// Added to the gradient, times the parameter.
     pub weight_decay: f32,
-    /// Gradients are scaled so that their common norm is at most this.
-    pub max_norm: Option<f32>,
+    /// Multiplies the learning rate, as `lr` of one of PyTorch's parameter groups.
+    pub rate_factor: f32,
+    /// What the norm of all gradients is read for.
+    pub norm: NormUse,
     /// Whether the gradient is set to zero afterwards.
     pub clear: bool,
-}
-
-/// What gradients are multiplied by so that their norm is at most `max_norm`.
-pub(crate) fn clip_scale(max_norm: Option<f32>, norm: Option<f64>) -> f64 {
-    match (max_norm, norm) {
-        (Some(max), Some(norm)) => (f64::from(max) / (norm + CLIP_EPSILON)).min(1.0),
-        _ => 1.0,
-    }
 }
 
 /// Checks parameter, gradient, `moments` moments, rates, and the norm where there is one.
@@ -60,9 +88,18 @@ fn expect_update(
     op: &'static str,
     inputs: &[&TensorInfo],
     moments: usize,
-    max_norm: Option<f32>,
+    (norm, rate_factor): (NormUse, f32),
 ) -> Result<Vec<Signature>, GraphError> {
-    expect_operands(op, inputs.len(), 3 + moments + usize::from(max_norm.is_some()))?;
+    let positive = |attribute, value: f32| {
+        let (found, expected) = (value.to_string(), "it must be finite and above zero".into());
+        let fault = GraphError::Attribute { op, attribute, found, expected };
+        if value.is_finite() && value > 0.0 { Ok(()) } else { Err(fault) }
+    };
+    positive("rate_factor", rate_factor)?;
+    if let NormUse::Clip(max) = norm {
+        positive("the largest norm", max)?;
+    }
+    expect_operands(op, inputs.len(), 3 + moments + usize::from(norm.reads()))?;
     expect_learned(op, "the parameter", inputs[0])?;
     for tensor in &inputs[1..2 + moments] {
         expect_like(op, "a gradient or moment", tensor, inputs[0])?;
@@ -74,13 +111,19 @@ fn expect_update(
     Ok(Vec::new())
 }
 
+/// The elements of a parameter that are updated, with the scale of their gradients: none where the step is refused.
+fn each_element(scale: Option<f64>, parameter: &Array) -> impl Iterator<Item = (usize, f64)> {
+    let count = parameter.data.len();
+    scale.into_iter().flat_map(move |scale| (0..count).map(move |i| (i, scale)))
+}
+
 impl Rule for AdamW {
     fn name(&self) -> &'static str {
         "adamw"
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_update(self.name(), inputs, 2, self.max_norm)
+        expect_update(self.name(), inputs, 2, (self.norm, self.rate_factor))
     }
 
     fn updates(&self) -> Vec<usize> {
@@ -92,11 +135,12 @@ impl Rule for AdamW {
     }
 
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
-        let scale = clip_scale(self.max_norm, inputs.get(5).map(|norm| norm.data[0]));
+        let scale = self.norm.scale(inputs.get(5).map(|norm| norm.data[0]));
         let [rate, correction1, correction2] = inputs[4].data[..] else { return Vec::new() };
+        let rate = rate * f64::from(self.rate_factor);
         let (beta1, beta2) = (f64::from(self.beta1), f64::from(self.beta2));
         let mut results = vec![inputs[0].clone(), inputs[2].clone(), inputs[3].clone()];
-        for i in 0..inputs[0].data.len() {
+        for (i, scale) in each_element(scale, inputs[0]) {
             let g = inputs[1].data[i] * scale;
             let m = beta1 * inputs[2].data[i] + (1.0 - beta1) * g;
             let v = beta2 * inputs[3].data[i] + (1.0 - beta2) * g * g;
@@ -117,7 +161,7 @@ impl Rule for Sgd {
     }
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
-        expect_update(self.name(), inputs, 1, self.max_norm)
+        expect_update(self.name(), inputs, 1, (self.norm, self.rate_factor))
     }
 
     fn updates(&self) -> Vec<usize> {
@@ -129,11 +173,11 @@ impl Rule for Sgd {
     }
 
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
-        let scale = clip_scale(self.max_norm, inputs.get(4).map(|norm| norm.data[0]));
-        let rate = inputs[3].data[0];
+        let scale = self.norm.scale(inputs.get(4).map(|norm| norm.data[0]));
+        let rate = inputs[3].data[0] * f64::from(self.rate_factor);
         let momentum = f64::from(self.momentum);
         let mut results = vec![inputs[0].clone(), inputs[2].clone()];
-        for i in 0..inputs[0].data.len() {
+        for (i, scale) in each_element(scale, inputs[0]) {
             let p = inputs[0].data[i];
             let g = inputs[1].data[i] * scale + f64::from(self.weight_decay) * p;
             let b = momentum * inputs[2].data[i] + g;

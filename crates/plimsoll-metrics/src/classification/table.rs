@@ -1,10 +1,10 @@
 //! The input table: cases with their labels and the probability of each class.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use plimsoll_disk::File;
 use plimsoll_memory::{Budget, MapError, Mapped};
 
 use crate::csv::fields;

@@ -95,6 +95,11 @@ impl UNetStyle for DynUNet {
         }
     }
 
+    fn is_duplicate(tensor: &str) -> bool {
+        // All blocks are there once more, nested as they are run.
+        tensor.starts_with("skip_layers.")
+    }
+
     fn decoder_kernel(&self, stage: usize) -> usize {
         stage + 1
     }

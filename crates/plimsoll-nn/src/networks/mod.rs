@@ -3,6 +3,7 @@
 //! A network is a file here that implements [`Architecture`] and a line in [`networks!`](self). Settings, checkpoints, plans
 //! and the command line follow from these two.
 
+pub mod bounds;
 mod builder;
 mod design;
 mod dynunet;
@@ -52,6 +53,10 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     /// Classes, background included.
     fn classes(&self) -> usize;
 
+    /// The weights of its convolutions, about: what bounds the work of a step together with its voxels. It is a float, since it
+    /// is asked for before anything is known to be countable.
+    fn weights(&self) -> f64;
+
     /// Which patches it takes.
     fn extents(&self) -> Extents;
 
@@ -60,6 +65,7 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     /// # Errors
     /// If it does not.
     fn check_patch(&self, patch: [usize; 3]) -> Result<(), ConfigError> {
+        bounds::check_patch_size(patch)?;
         self.extents().check(patch)
     }
 
@@ -91,8 +97,21 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The names of all convolutions that can make logits, the finest first, whether a forward pass has them or not: the parameters of
+    /// one are `NAME.weight` and `NAME.bias`. Their shapes follow from the classes.
+    fn heads(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// The values that a parameter has before the first step, in the logical order of its shape.
-    fn initial_values(&self, parameter: &TensorInfo, seed: u64) -> Vec<f32>;
+    fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]);
+
+    /// Initial values of a parameter: see [`initialise`](Architecture::initialise).
+    fn initial_values(&self, parameter: &TensorInfo, seed: u64) -> Vec<f32> {
+        let mut values = vec![0.0; parameter.shape.count()];
+        self.initialise(parameter, seed, &mut values);
+        values
+    }
 
     /// Whether steps change a parameter. One that they do not has no gradient and no moments.
     fn is_trained(&self, parameter: &str) -> bool {
@@ -171,6 +190,33 @@ macro_rules! networks {
                 };
                 network.check()?;
                 Ok(network)
+            }
+
+            /// The settings that make this network for any data set: all that its kind has.
+            ///
+            /// # Errors
+            /// If it cannot be said in settings.
+            pub fn settings(&self) -> Result<NetworkSettings, ConfigError> {
+                let unsaid = |why: String| ConfigError::Value {
+                    setting: "network",
+                    found: self.describe(),
+                    expected: format!("it cannot be said in settings: {why}"),
+                };
+                // Networks are stored under the names of their settings.
+                let stored = serde_json::to_value(self).map_err(|problem| unsaid(problem.to_string()))?;
+                let kind = stored.get("name").and_then(|name| name.as_str()).map(str::to_string);
+                let kind = kind.ok_or_else(|| unsaid("it has no name".into()))?;
+                let name: NetworkName = kind.parse().map_err(|_| unsaid(format!("`{kind}` is none")))?;
+                let used = match name {
+                    $(NetworkName::$network => $network::SETTINGS,)*
+                };
+                let mut said = serde_json::Map::new();
+                said.insert("net".into(), kind.into());
+                for key in used {
+                    let value = stored.get(*key).ok_or_else(|| unsaid(format!("it has no `{key}`")))?;
+                    said.insert((*key).into(), value.clone());
+                }
+                serde_json::from_value(said.into()).map_err(|problem| unsaid(problem.to_string()))
             }
 
             /// The network of a name that speed is measured with: one channel and two classes, with the features that its

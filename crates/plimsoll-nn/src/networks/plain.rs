@@ -87,6 +87,11 @@ impl UNetStyle for PlainConvUNet {
         format!("decoder.seg_layers.{}", self.shape.decoder_place(stage))
     }
 
+    fn is_duplicate(tensor: &str) -> bool {
+        // The decoder knows its encoder, and a block lists its layers a second time.
+        tensor.starts_with("decoder.encoder.") || tensor.contains(".all_modules.")
+    }
+
     fn idle_conv_biases(&self) -> Vec<(String, usize)> {
         let shape = &self.shape;
         let encoder = (0..shape.stages())

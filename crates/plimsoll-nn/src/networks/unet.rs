@@ -10,6 +10,7 @@ use std::fmt::Debug;
 use plimsoll_graph::{Program, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
+use super::bounds::{Lists, MOST_FEATURES, check_count, check_dropout};
 use super::builder::{ConvNames, ConvShape, NetBuilder, NormActOptions};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::kaiming_normal;
@@ -85,6 +86,9 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
     fn decoder_kernel(&self, stage: usize) -> usize {
         stage
     }
+
+    /// Whether its authors' state dicts hold the tensor of this name under another one too.
+    fn is_duplicate(tensor: &str) -> bool;
 
     /// See [`Architecture::idle_biases`].
     fn idle_conv_biases(&self) -> Vec<(String, usize)> {
@@ -168,6 +172,14 @@ impl UNet {
         let value = |setting, found: String, expected: &str| {
             Err(ConfigError::Value { setting, found, expected: expected.into() })
         };
+        Lists {
+            features: &self.features,
+            kernels: &self.kernels,
+            strides: &self.strides,
+            encoder_convs: &self.encoder_convs,
+            decoder_convs: &self.decoder_convs,
+        }
+        .check()?;
         if stages < 2 {
             return value("features", stages.to_string(), "at least two stages are needed");
         }
@@ -184,21 +196,20 @@ impl UNet {
         if self.strides[0] != [1; 3] {
             return value("strides", format!("{:?} first", self.strides[0]), "the first must be 1");
         }
-        if self.strides.iter().flatten().any(|stride| *stride == 0) {
-            return value("strides", format!("{:?}", self.strides), "none may be 0");
-        }
         if let Some(kernel) = self.kernels.iter().find(|kernel| kernel.iter().any(|k| k % 2 == 0)) {
             return value("kernels", format!("{kernel:?}"), "extents must be odd");
         }
-        let counts = self.features.iter().chain(&self.encoder_convs).chain(&self.decoder_convs);
-        if counts.chain([&self.in_channels]).any(|count| *count == 0) {
-            return value("features", "0".into(), "channels and convolutions are counted from 1");
-        }
+        check_count("in_channels", self.in_channels, 1, MOST_FEATURES)?;
         if !(2..=255).contains(&self.classes) {
             return value("classes", self.classes.to_string(), "2 to 255 are possible, with the background");
         }
-        if !(0.0..1.0).contains(&self.dropout) {
-            return value("dropout", self.dropout.to_string(), "a probability from 0 to below 1");
+        check_dropout(self.dropout)?;
+        for (setting, number, least) in
+            [("epsilon", self.epsilon, f32::MIN_POSITIVE), ("slope", self.slope, 0.0)]
+        {
+            if !(least..=1.0).contains(&number) {
+                return value(setting, number.to_string(), "it must be a number up to 1, and not negative");
+            }
         }
         if self.deep_supervision > stages - 2 {
             let found = self.deep_supervision.to_string();
@@ -206,6 +217,23 @@ impl UNet {
             return Err(ConfigError::Value { setting: "deep_supervision", found, expected });
         }
         Ok(())
+    }
+
+    /// See [`Architecture::weights`]; as many in the decoder as its first convolutions have, which read two maps.
+    fn weights(&self) -> f64 {
+        let features = |stage: usize| self.features[stage] as f64;
+        let kernel = |stage: usize| self.kernels[stage].iter().map(|extent| *extent as f64).product::<f64>();
+        let largest = (0..self.stages()).map(kernel).fold(1.0, f64::max);
+        let of_stage = |stage: usize| {
+            let from = if stage == 0 { self.in_channels as f64 } else { features(stage - 1) };
+            let encoder =
+                kernel(stage) * features(stage) * (from + features(stage) * self.encoder_convs[stage] as f64);
+            let Some(convs) = self.decoder_convs.get(stage) else { return encoder };
+            let stride: f64 = self.strides[stage + 1].iter().map(|stride| *stride as f64).product();
+            let up = features(stage) * features(stage + 1) * stride;
+            encoder + up + largest * features(stage) * features(stage) * (1.0 + *convs as f64)
+        };
+        (0..self.stages()).map(of_stage).sum()
     }
 
     fn norm_act(&self) -> NormActOptions {
@@ -292,6 +320,10 @@ impl<T: UNetStyle> Architecture for T {
         self.shape().classes
     }
 
+    fn weights(&self) -> f64 {
+        self.shape().weights()
+    }
+
     fn extents(&self) -> Extents {
         let strides = &self.shape().strides;
         let multiple = [0, 1, 2].map(|axis| strides.iter().map(|stride| stride[axis]).product());
@@ -314,15 +346,19 @@ impl<T: UNetStyle> Architecture for T {
     }
 
     fn naming_schemes(&self) -> Vec<NamingScheme> {
-        vec![NamingScheme::native(T::SCHEME)]
+        vec![NamingScheme::native(T::SCHEME).with_duplicates(T::is_duplicate)]
+    }
+
+    fn heads(&self) -> Vec<String> {
+        (0..self.shape().stages().saturating_sub(1)).map(|stage| self.head(stage)).collect()
     }
 
     fn idle_biases(&self) -> Vec<(String, usize)> {
         self.idle_conv_biases()
     }
 
-    fn initial_values(&self, parameter: &TensorInfo, seed: u64) -> Vec<f32> {
-        kaiming_normal(parameter, self.shape().slope, seed)
+    fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {
+        kaiming_normal(parameter, self.shape().slope, seed, values);
     }
 
     fn narrower(&self) -> Vec<Network> {

@@ -2,7 +2,10 @@
 //!
 //! Tensors are in PyTorch's layout and under PyTorch's names in both, so that weights travel both ways.
 
+mod archive;
+mod header;
 mod naming;
+mod prefix;
 mod pytorch;
 pub mod safetensors;
 
@@ -10,6 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_graph::{Shape, TensorInfo};
+use plimsoll_memory::{Budget, OverBudget};
 
 pub use naming::NamingScheme;
 pub use pytorch::PytorchFile;
@@ -56,6 +60,39 @@ pub enum WeightError {
         /// In the network.
         expected: Shape,
     },
+    /// Its bytes are not those that were written.
+    #[error("{} is damaged: {} does not have the checksum that it was written with", path.display(), part(tensor))]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Which tensor; the header if none.
+        tensor: Option<String>,
+    },
+    /// A tensor has values that are no numbers, or infinite.
+    #[error("{}: {count} of the {of} values of `{name}` are not finite", path.display())]
+    NotFinite {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        name: String,
+        /// How many.
+        count: usize,
+        /// Of how many.
+        of: usize,
+    },
+    /// There is no room to read a tensor.
+    #[error("{}: {source}", path.display())]
+    OverBudget {
+        /// The file.
+        path: PathBuf,
+        /// Who holds what.
+        source: OverBudget,
+    },
+}
+
+/// How a part of a file is spoken of.
+fn part(tensor: &Option<String>) -> String {
+    tensor.as_ref().map_or("its header".into(), |name| format!("`{name}`"))
 }
 
 impl WeightError {
@@ -71,6 +108,17 @@ impl WeightError {
                  decide names and shapes"
                     .into(),
             ),
+            WeightError::Damaged { .. } => Some(
+                "restore the file from a copy; where another program has changed it, leave `plimsoll.checksums` and \
+                 `plimsoll.header` out of its metadata"
+                    .into(),
+            ),
+            WeightError::NotFinite { .. } => {
+                Some("the network diverged before these weights were saved: take an earlier checkpoint".into())
+            }
+            WeightError::OverBudget { .. } => {
+                Some("raise --ram, or convert the weights to .safetensors, which are read in pieces".into())
+            }
         }
     }
 
@@ -92,14 +140,30 @@ pub enum WeightFile {
 }
 
 impl WeightFile {
-    /// Opens a file by its ending: `.safetensors`, or anything else as PyTorch's.
+    /// Opens a file by its ending: `.safetensors`, or anything else as PyTorch's, whose tensors are read inside the budget.
     ///
     /// # Errors
     /// If it cannot be read, or is not such a file.
-    pub fn open(path: &Path) -> Result<WeightFile, WeightError> {
+    pub fn open(path: &Path, budget: &Budget) -> Result<WeightFile, WeightError> {
         match path.extension().is_some_and(|ending| ending == "safetensors") {
             true => Ok(WeightFile::Safetensors(SafetensorsFile::open(path)?)),
-            false => Ok(WeightFile::Pytorch(PytorchFile::open(path)?)),
+            false => Ok(WeightFile::Pytorch(PytorchFile::open(path, budget)?)),
+        }
+    }
+
+    /// The names of all tensors, without what wrappers of a network put before them, in order.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            WeightFile::Safetensors(file) => file.tensors().map(|(name, _)| name).collect(),
+            WeightFile::Pytorch(file) => file.names().collect(),
+        }
+    }
+
+    /// The shape of a tensor, if it is there.
+    pub fn shape(&self, name: &str) -> Option<Shape> {
+        match self {
+            WeightFile::Safetensors(file) => file.shape(name),
+            WeightFile::Pytorch(file) => file.shape(name),
         }
     }
 

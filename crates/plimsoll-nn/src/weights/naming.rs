@@ -8,17 +8,28 @@ pub struct NamingScheme {
     /// Whose names they are: `monai`, `nnunet`.
     pub name: &'static str,
     rename: fn(&str) -> String,
+    is_duplicate: fn(&str) -> bool,
 }
 
 impl NamingScheme {
     /// The scheme that programs follow themselves.
     pub fn native(name: &'static str) -> NamingScheme {
-        NamingScheme { name, rename: str::to_string }
+        NamingScheme::renaming(name, str::to_string)
     }
 
     /// A scheme whose name for a parameter follows from that in programs.
     pub fn renaming(name: &'static str, rename: fn(&str) -> String) -> NamingScheme {
-        NamingScheme { name, rename }
+        NamingScheme { name, rename, is_duplicate: |_| false }
+    }
+
+    /// The same scheme, in whose files some names stand for tensors that are there under another name too.
+    pub fn with_duplicates(self, is_duplicate: fn(&str) -> bool) -> NamingScheme {
+        NamingScheme { is_duplicate, ..self }
+    }
+
+    /// Whether files of this scheme hold the tensor of this name under another one too.
+    pub fn is_duplicate(&self, tensor: &str) -> bool {
+        (self.is_duplicate)(tensor)
     }
 
     /// The name of a parameter in files of this scheme.
@@ -45,6 +56,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use plimsoll_graph::Shape;
+    use plimsoll_memory::{Budget, Bytes};
 
     use super::*;
     use crate::weights::safetensors;
@@ -65,7 +77,7 @@ mod tests {
                 Ok(())
             };
             safetensors::write(&mut file, &shapes, &BTreeMap::new(), &mut [0.0; 2], fill).unwrap();
-            let file = WeightFile::open(&path).unwrap();
+            let file = WeightFile::open(&path, &Budget::new(Bytes::mib(1))).unwrap();
             let found = NamingScheme::of_file(&schemes, &file, &["a.conv", "b.norm"]).unwrap();
             assert_eq!(found.name, name);
             assert!(file.contains(&found.weight_name("a.conv")));

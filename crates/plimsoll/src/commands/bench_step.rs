@@ -8,7 +8,8 @@ use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Network, Objective, Optimizer, Training, names};
 use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, Options, ProgramId, plan};
-use plimsoll_train::{Machine, measured};
+use plimsoll_run::Machine;
+use plimsoll_train::measured;
 use serde::Serialize;
 
 use crate::args::{BenchStep, BenchedStep};
@@ -47,6 +48,9 @@ impl BenchedStep {
             spacing: [1.0; 3],
             optimizer: Optimizer::adamw(),
             max_grad_norm: None,
+            ema: None,
+            groups: Vec::new(),
+            frozen: Vec::new(),
             patch: self.size,
             batch: self.batch * micro_batches,
             micro_batch: self.batch,

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use plimsoll_metrics::classification::{Bootstrap, Interval, Report, Table as Cases, classify};
 
-use super::prepare::Line;
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
+use crate::jobs::line::Line;
 use crate::report::{Table, json, write, write_json};
 
 /// Scores a classification, and writes the scores.
@@ -17,7 +17,7 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
         seed: args.classification.seed.unwrap_or(default.seed),
         ..default
     };
-    let line = Line::draw(&args.ram, 1)?;
+    let line = Line::draw(args.ram.ram, 1)?;
     let cases = Cases::read(table, &line.budget)?;
     let report = classify(&cases, &bootstrap, &line.budget)?;
     let path = match &args.output {

@@ -1,23 +1,25 @@
 //! `plimsoll demo`: the whole job on a small data set that it makes itself.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::Dataset;
 use plimsoll_data::phantom::{self, PhantomConfig};
+use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Metric;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
-use plimsoll_train::Settings;
+use plimsoll_run::{CheckpointKind, FoldName, RunFolder, Settings};
 use serde::Serialize;
 
-use super::{evaluate, inspect, plan, predict, prepare, stop_on_signals, train};
-use crate::args::{
-    Classification, Demo, Evaluate, Metrics, Predict, Ram, RunArgs, Scores, Train, WhichCheckpoint,
-};
+use super::{inspect, plan, train};
+use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
+use crate::jobs::evaluate::{self, EvaluateRequest};
+use crate::jobs::plan::PlanRequest;
+use crate::jobs::predict::{PredictRequest, predict_all};
+use crate::jobs::train::{FoldChoice, TrainRequest, train_folds};
 use crate::report::{Table, json, write, write_json};
+use crate::signals::Stop;
 
 /// What the demonstration comes to.
 #[derive(Serialize)]
@@ -28,13 +30,13 @@ struct Report {
     mean_dice: f64,
     seconds: f64,
     steps: u64,
-    seconds_per_step: f64,
+    seconds_per_step: Option<f64>,
     heap_allocations_in_steps: u64,
 }
 
 /// Makes a data set, inspects it, plans, trains, predicts, evaluates.
 pub fn run(args: &Demo, as_json: bool) -> Outcome {
-    let stop = stop_on_signals()?;
+    let stop = Stop::listen()?;
     match &args.out {
         Some(folder) => {
             if folder.join("demo.json").exists() || folder.join("dataset").exists() {
@@ -42,7 +44,7 @@ pub fn run(args: &Demo, as_json: bool) -> Outcome {
                 return Err(Failure::new(message, "choose another folder with --out, or remove it"));
             }
             let io = |error| Failure::of_path(folder, &error);
-            std::fs::create_dir_all(folder).map_err(io)?;
+            plimsoll_disk::create_dir_all(folder).map_err(io)?;
             whole_job(args, folder, &stop, as_json)
         }
         None => {
@@ -52,7 +54,7 @@ pub fn run(args: &Demo, as_json: bool) -> Outcome {
     }
 }
 
-fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outcome {
+fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     let start = Instant::now();
     let say = |what: &str| {
         if !quiet {
@@ -62,85 +64,89 @@ fn whole_job(args: &Demo, folder: &Path, stop: &AtomicBool, quiet: bool) -> Outc
     let data = folder.join("dataset");
     say("a data set: vessel trees in noise, at several spacings, one of them far off");
     phantom::write(&data, &PhantomConfig::default())?;
-    let settings = settings();
-    let run_args = || RunArgs {
+    let request = PlanRequest {
         dataset: data.clone(),
-        ram: Ram { ram: Some(args.ram) },
-        compute: args.compute,
-        ..RunArgs::default()
+        settings: settings(),
+        ram: Some(args.ram),
+        threads: args.compute.threads.count(),
+        loader_threads: None,
+        backend: args.compute.open()?,
+        allowed: Vec::new(),
+        plans_from: None,
     };
-    {
-        let line = prepare::Line::draw(&Ram { ram: Some(args.ram) }, args.compute.threads.count())?;
-        let dataset = Dataset::open(&data)?;
-        let inspection = prepare::inspect(&dataset, None, args.compute.threads.count(), &line.budget, quiet)?;
-        if !quiet {
-            inspect::print(&dataset, &inspection);
-        }
-    }
     say(&format!("a plan under a line of {}", args.ram));
     {
-        let prepared = prepare::prepare(&run_args(), &settings, None, true)?;
+        let (opened, planned) = request.prepare(quiet)?;
         if !quiet {
-            plan::print(&prepared.planned);
+            inspect::print(&opened.dataset, &opened.inspection);
+            plan::print(&planned);
         }
-        prepared.planned.numbers.check()?;
+        planned.numbers.check()?;
     }
     say("training");
     let run = folder.join("run");
-    let train_args = Train {
-        run: run_args(),
-        fold: "0".into(),
-        out: Some(run.clone()),
+    let request = TrainRequest {
+        plan: request,
+        run: RunFolder::new(&run),
+        folds: FoldChoice::Named(vec![FoldName::Number(0)]),
         resume: false,
+        accept_changed_data: false,
         weights: None,
         splits: None,
+        log_steps: false,
+        // The job goes on with images that were never seen.
+        validate: false,
     };
-    let record = train::train_fold(&train_args, &settings, stop, quiet)?;
+    let trained = train_folds(&request, stop, quiet)?;
+    let Some(record) = trained.folds.into_iter().next().map(|fold| fold.record) else {
+        return Err(Failure::new(
+            "the demonstration trained nothing",
+            "report this as a fault of the program",
+        ));
+    };
     if !record.finished {
-        let message = format!("stopped after step {}", record.steps);
-        return Err(Failure::new(message, "a demonstration starts anew each time"));
+        return Err(stop.failure(
+            format!("stopped after step {}", record.steps),
+            "a demonstration starts anew each time",
+        ));
     }
     if !quiet {
         train::summary(&record);
     }
     say("predicting the cases held out");
     let predictions = folder.join("predictions");
-    let predict_args = Predict {
+    let threads = args.compute.threads.count();
+    let request = PredictRequest {
         model: run,
+        checkpoint: CheckpointKind::Final,
         input: data.join("imagesTs"),
         output: predictions.clone(),
-        checkpoint: WhichCheckpoint::Final,
-        overlap: 0.5,
-        mirror: false,
         overwrite: false,
-        ram: Ram { ram: Some(args.ram) },
-        compute: args.compute,
+        options: PredictOptions { overlap: 0.5, mirror: false, threads },
+        ram: Some(args.ram),
+        backend: args.compute.open()?,
     };
-    predict::predict_all(&predict_args, stop, quiet)?;
+    predict_all(&request, stop.flag(), quiet)?.check()?;
     say("evaluating");
-    let summary = evaluate::compare(
-        &Evaluate {
-            predictions: Some(predictions),
-            references: Some(data.join("labelsTs")),
-            labels: None,
-            partial: false,
-            scores: Scores { metrics: vec![Metrics::Overlap], ..Scores::default() },
-            images: Some(data.join("imagesTs")),
-            pictures: Some(folder.join("pictures")),
-            classification: Classification::default(),
-            output: None,
-            ram: Ram { ram: Some(args.ram) },
-            threads: args.compute.threads,
-        },
-        quiet,
-    )?;
+    let request = EvaluateRequest {
+        predictions,
+        references: data.join("labelsTs"),
+        classes: None,
+        settings: plimsoll_metrics::Settings::new(Vec::new()),
+        partial: false,
+        pictures: Some((data.join("imagesTs"), folder.join("pictures"))),
+        output: None,
+        ram: Some(args.ram),
+        threads,
+    };
+    let (summary, _) = evaluate::compare(&request, quiet)?;
     if !quiet {
         evaluate::print(&summary);
     }
     let report = Report {
         ram_budget_bytes: args.ram,
         planned_bytes: record.planned_bytes,
-        peak_rss_bytes: resident()?.peak,
+        peak_rss_bytes: resident()?.peak.max(record.peak_rss_bytes),
         mean_dice: summary.foreground_mean.get(Metric::Dice).unwrap_or(0.0),
         seconds: start.elapsed().as_secs_f64(),
         steps: record.steps,

@@ -4,9 +4,10 @@ use plimsoll_data::{Dataset, Fingerprint, Inspection, Problem, Severity, resampl
 use plimsoll_memory::Bytes;
 use serde::Serialize;
 
-use super::prepare::{self, Line};
 use crate::args::Inspect;
 use crate::failure::{Failure, Outcome};
+use crate::jobs::inspect::inspect;
+use crate::jobs::line::Line;
 use crate::report::{Table, json};
 
 #[derive(Serialize)]
@@ -22,9 +23,9 @@ struct Report<'a> {
 /// Inspects a data set; fails if a case cannot be used.
 pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     let threads = args.threads.count();
-    let line = Line::draw(&args.ram, threads)?;
+    let line = Line::draw(args.ram.ram, threads)?;
     let dataset = Dataset::open(&args.dataset)?;
-    let inspection = prepare::inspect(&dataset, None, threads, &line.budget, as_json)?;
+    let inspection = inspect(&dataset, threads, &line.budget, as_json)?;
     if as_json {
         json(&Report {
             name: &dataset.name,

@@ -11,15 +11,15 @@ mod evaluate;
 mod inspect;
 mod plan;
 mod predict;
-mod prepare;
+mod settings;
+mod status;
 mod train;
-
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::args::{Args, Command};
 use crate::backend::check_environment;
 use crate::failure::Outcome;
+
+pub use plan::print as print_plan;
 
 /// Runs the command that was asked for.
 pub fn run(args: &Args) -> Outcome {
@@ -29,19 +29,11 @@ pub fn run(args: &Args) -> Outcome {
         Command::Doctor(ram) => doctor::run(ram, args.json),
         Command::Inspect(inspect) => inspect::run(inspect, args.json),
         Command::Plan(plan) => plan::run(plan, args.json),
+        Command::Settings => settings::run(args.json),
         Command::Train(train) => train::run(train, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
         Command::Evaluate(evaluate) => evaluate::run(evaluate, args.json),
+        Command::Status(status) => status::run(status, args.json),
         Command::Bench(bench) => bench::run(bench, args.json),
     }
-}
-
-/// A flag that SIGINT and SIGTERM set; a second signal ends the process at once.
-fn stop_on_signals() -> Outcome<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    Ok(stop)
 }

@@ -2,44 +2,52 @@
 
 use std::path::Path;
 
-use plimsoll_data::atomic;
+use plimsoll_disk::atomic;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
-use plimsoll_train::{PlannedRun, RunPlan, RunPoint, run_curve};
+use plimsoll_run::RunPlan;
+use plimsoll_train::{CurveProgress, PlannedRun, RunPoint, run_curve};
 
-use super::prepare::{prepare, settings};
 use crate::args::Plan;
 use crate::drawing::draw;
+use crate::duration::{duration, grouped};
 use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
 use crate::report::{Table, json};
 
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
-    let settings = settings(&args.run)?;
-    let prepared = prepare(&args.run, &settings, None, as_json)?;
-    let numbers = &prepared.planned.numbers;
+    let request = args.run.request()?;
+    let (opened, planned) = request.prepare(as_json)?;
+    let numbers = &planned.numbers;
     if let Some(file) = &args.draw {
-        write_drawing(&prepared.planned, file)?;
+        write_drawing(&planned, file)?;
     }
     if args.pareto {
-        let is_set = settings.micro_batch.is_some();
-        let index = prepared.inspection.index_bytes();
+        let is_set = request.settings.micro_batch.is_some();
+        let inspected = (opened.fingerprint()?, opened.inspection.index_bytes());
+        let progress = Progress::new("searching", 100, as_json);
         let curve = run_curve(
-            &prepared.planned.config,
+            &planned.config,
             is_set,
-            (prepared.machine, &*prepared.planned.backend),
-            index,
-        )?;
+            (opened.machine, &*planned.backend),
+            inspected,
+            &mut |CurveProgress { share, micro_batch, points }| {
+                progress.set((100.0 * share) as u64, format!("micro-batch {micro_batch}, {points} points"))
+            },
+        );
+        progress.finish();
+        let curve = curve?;
         return if as_json { json(&curve) } else { print_curve(&curve, numbers.ram_budget_bytes) };
     }
     if let Some(name) = &args.explain {
-        let explanations = explanations(&prepared.planned, name)?;
+        let explanations = explanations(&planned, name)?;
         return if as_json { json(&explanations) } else { print_explanations(&explanations) };
     }
     if as_json {
         json(&numbers)?;
     } else {
-        print(&prepared.planned);
+        print(&planned);
     }
     numbers.check()?;
     Ok(())
@@ -65,7 +73,9 @@ pub fn print(planned: &PlannedRun) {
     let mut table = Table::new(["part", "bytes", "what it is"]);
     for part in numbers.parts() {
         let what = match part.name.as_str() {
-            "overhead" => "code, heap, stacks".into(),
+            "code" => "the program and its libraries".into(),
+            "heap" => "programs, plans, settings, file buffers".into(),
+            "stacks" => "of threads that run kernels".into(),
             "arena" => format!(
                 "parameters, moments, features, scratch; {} values recomputed; no placement needs less than {}",
                 numbers.recomputed.len(),
@@ -86,6 +96,28 @@ pub fn print(planned: &PlannedRun) {
     ]);
     table.print();
     println!("the least line for this run is {}", numbers.minimum_ram_bytes);
+    println!("{}", times(numbers));
+}
+
+/// How long the run takes, and what a day buys.
+fn times(numbers: &RunPlan) -> String {
+    const DAY: f64 = 86_400.0;
+    let RunPlan { predicted_seconds_per_step: step, predicted_seconds_per_epoch: epoch, .. } = *numbers;
+    let all = format!(
+        "{} steps × {} and {} validation(s): about {}, of which {} is an epoch's",
+        grouped(numbers.steps),
+        duration(step),
+        grouped(numbers.epochs),
+        duration(numbers.predicted_seconds),
+        duration(epoch),
+    );
+    if numbers.predicted_seconds < DAY || epoch <= 0.0 {
+        return all;
+    }
+    let epochs = DAY / epoch;
+    let steps = (epochs * numbers.steps as f64 / numbers.epochs.max(1) as f64) as u64;
+    let epochs = if epochs < 10.0 { format!("{epochs:.1}") } else { grouped(epochs as u64) };
+    format!("{all}; in a day {} steps ({epochs} epochs)", grouped(steps))
 }
 
 fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
@@ -175,4 +207,60 @@ fn print_explanations(explanations: &[Explanation]) -> Outcome {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_memory::Overhead;
+
+    fn numbers(step: f64, validation: f64, epochs: u64) -> RunPlan {
+        let bytes = Bytes::mib(1);
+        RunPlan {
+            ram_budget_bytes: bytes,
+            overhead: Overhead { code: bytes, heap: bytes, stacks: bytes },
+            arena_bytes: bytes,
+            arena_lower_bound_bytes: bytes,
+            loader_bytes: bytes,
+            index_bytes: bytes,
+            checkpoint_bytes: bytes,
+            cache_bytes: bytes,
+            total_bytes: bytes,
+            feasible: true,
+            minimum_ram_bytes: bytes,
+            changes: Vec::new(),
+            ways_out: Vec::new(),
+            patch_size: [8; 3],
+            batch_size: 1,
+            micro_batch: 1,
+            accumulation: 1,
+            whole_batch: None,
+            precision: plimsoll_graph::DType::F32,
+            recompute_flops_fraction: 0.0,
+            recomputed: Vec::new(),
+            flops_per_step: 1,
+            predicted_seconds_per_step: step,
+            predicted_seconds_per_epoch: 250.0 * step + validation,
+            predicted_seconds: epochs as f64 * (250.0 * step + validation),
+            steps: 250 * epochs,
+            epochs,
+            parameters: 1,
+            decoded_bytes: bytes,
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_run_is_said_with_what_a_day_buys() {
+        // By hand: 250,000 × 3 s = 8.68 days; 86,400 s / 750 s = 115.2 epochs of 250 steps.
+        assert_eq!(
+            times(&numbers(3.0, 0.0, 1000)),
+            "250,000 steps × 3.0 s and 1,000 validation(s): about 8.7 days, of which 13 min is an epoch's; \
+             in a day 28,800 steps (115 epochs)"
+        );
+        let short = times(&numbers(0.1, 5.0, 4));
+        assert_eq!(
+            short,
+            "1,000 steps × 0.10 s and 4 validation(s): about 2 min, of which 30 s is an epoch's"
+        );
+    }
 }

@@ -1,100 +1,51 @@
 //! `plimsoll train`
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use plimsoll_run::{RunRecord, StopReason};
 
-use plimsoll_train::{EpochRecord, Job, Observer, RunRecord, Settings, StepReport, train};
-
-use super::prepare::{fold, prepare, settings};
-use super::{plan, stop_on_signals};
 use crate::args::Train;
-use crate::failure::{Failure, Outcome};
-use crate::progress::Progress;
+use crate::failure::Outcome;
+use crate::jobs::train::{describe, train_folds};
+use crate::jobs::{evaluate, validate};
 use crate::report::{Table, json};
+use crate::signals::Stop;
 
 /// Kinds of operations of which the summary says what they took.
 const LONGEST: usize = 4;
 
-/// Trains a fold.
+/// Trains folds.
 pub fn run(args: &Train, as_json: bool) -> Outcome {
-    let stop = stop_on_signals()?;
-    let record = train_fold(args, &settings(&args.run)?, &stop, as_json)?;
-    if as_json {
-        json(&record)?;
-    } else {
-        summary(&record);
+    let stop = Stop::listen()?;
+    let request = args.request()?;
+    if args.print_settings {
+        return json(&describe(&request, as_json)?);
     }
-    if record.finished {
+    let trained = train_folds(&request, &stop, as_json)?;
+    let Some(last) = trained.folds.last() else { return Ok(()) };
+    if as_json {
+        match trained.folds.as_slice() {
+            [only] => json(only)?,
+            all => json(&serde_json::json!({ "folds": all, "scores": trained.scores }))?,
+        }
+    } else {
+        for fold in &trained.folds {
+            println!("fold {}: {}", fold.fold, fold.record.ended);
+            summary(&fold.record);
+            if let Some(validation) = &fold.validation {
+                evaluate::print(validation);
+            }
+        }
+        if let Some(scores) = &trained.scores {
+            validate::print(scores);
+        }
+    }
+    if !trained.is_stopped {
         return Ok(());
     }
-    let message = format!("stopped after step {}; a checkpoint is written", record.steps);
-    Err(Failure::new(message, "the same command with --resume goes on to the same bits"))
-}
-
-/// The folder of a run.
-pub fn run_folder(args: &Train) -> PathBuf {
-    args.out.clone().unwrap_or_else(|| {
-        let name = args.run.dataset.file_name().unwrap_or(args.run.dataset.as_os_str());
-        Path::new("runs").join(name)
-    })
-}
-
-/// Trains a fold until the end or until told to stop.
-pub fn train_fold(args: &Train, settings: &Settings, stop: &AtomicBool, quiet: bool) -> Outcome<RunRecord> {
-    let run = run_folder(args);
-    let prepared = prepare(&args.run, settings, Some(&run), quiet)?;
-    if !quiet {
-        plan::print(&prepared.planned);
-    }
-    prepared.planned.numbers.check()?;
-    prepared.planned.config.establish(&run)?;
-    prepared.inspection.save(&run, &prepared.dataset)?;
-    let fold = fold(&prepared.dataset, &run, args.splits.as_deref(), &args.fold)?;
-    let steps = prepared.planned.config.schedule.total_steps;
-    let job = Job {
-        folder: run.join(format!("fold_{}", args.fold)),
-        planned: prepared.planned,
-        dataset: prepared.dataset,
-        inspection: prepared.inspection,
-        fold,
-        resume: args.resume,
-        weights: args.weights.clone(),
+    let what = match last.record.ended {
+        StopReason::Signal => format!("stopped after step {}; a checkpoint is written", last.record.steps),
+        _ => format!("stopped while fold {} was validated; what is predicted is kept", last.fold),
     };
-    let mut watcher = Watcher { progress: Progress::new("training", steps, quiet), mean: None };
-    let record = train(job, &prepared.budget, stop, &mut watcher)?;
-    watcher.progress.finish();
-    Ok(record)
-}
-
-/// Shows how a run goes.
-struct Watcher {
-    progress: Progress,
-    /// A moving average of the loss.
-    mean: Option<f64>,
-}
-
-impl Observer for Watcher {
-    fn begin(&mut self, first_step: u64, of: u64, engine: &str) {
-        let from = if first_step > 0 { format!(", going on after step {first_step}") } else { String::new() };
-        self.progress.say(format!("{of} steps on {engine}{from}"));
-        self.progress.set(first_step, String::new());
-    }
-
-    fn step(&mut self, report: &StepReport) {
-        let loss = f64::from(report.loss);
-        let mean = self.mean.map_or(loss, |mean| 0.95 * mean + 0.05 * loss);
-        self.mean = Some(mean);
-        self.progress.set(report.steps, format!("loss {mean:.4}, {:.2} s", report.seconds));
-    }
-
-    fn epoch(&mut self, record: &EpochRecord) {
-        let dice = record.mean_pseudo_dice.map_or("–".into(), |dice| format!("{dice:.4}"));
-        let ema = record.ema_pseudo_dice.map_or("–".into(), |dice| format!("{dice:.4}"));
-        self.progress.say(format!(
-            "epoch {}: loss {:.4}, validation {:.4}, pseudo-Dice {dice} (average {ema}), {:.1} s",
-            record.epoch, record.train_loss, record.validation_loss, record.seconds
-        ));
-    }
+    Err(stop.failure(what, "the same command with --resume goes on to the same bits"))
 }
 
 /// Prints what was held against what was planned.
@@ -102,11 +53,7 @@ pub fn summary(record: &RunRecord) {
     let mut table = Table::new(["part", "planned", "held at most"]);
     for part in &record.planned {
         let held = record.held.iter().find(|held| held.holder == part.name);
-        let held = match part.name.as_str() {
-            "cache" => record.cache.peak_bytes.to_string(),
-            "overhead" => "–".into(),
-            _ => held.map_or("–".into(), |held| held.peak.to_string()),
-        };
+        let held = held.map_or("–".into(), |held| held.peak.to_string());
         table.row([part.name.clone(), part.bytes.to_string(), held]);
     }
     let line = record.ram_budget_bytes;
@@ -116,16 +63,23 @@ pub fn summary(record: &RunRecord) {
         record.peak_rss_bytes.to_string(),
     ]);
     table.print();
+    let each = record.seconds_per_step.map_or(String::new(), |seconds| format!(", {seconds:.3} s each"));
     println!(
-        "{} steps, {:.3} s each; peak resident {} of the line's {line}; {} heap allocations in steps",
-        record.steps, record.seconds_per_step, record.peak_rss_bytes, record.heap_allocations_in_steps
+        "{} steps{}; peak resident {} of the line's {line}, {} while planning; {} heap allocations in steps",
+        record.steps,
+        each,
+        record.peak_rss_bytes,
+        record.planning_peak_rss_bytes,
+        record.heap_allocations_in_steps
     );
     let all: f64 = record.ops.iter().map(|time| time.seconds).sum();
-    let longest = record.ops.iter().take(LONGEST);
-    let shares = longest.map(|time| format!("{} {:.1} %", time.op, 100.0 * time.seconds / all));
-    println!(
-        "{all:.1} s of computing: {}; {:.1} s of waiting for batches",
-        shares.collect::<Vec<_>>().join(", "),
-        record.waiting_seconds
-    );
+    if all > 0.0 {
+        let longest = record.ops.iter().take(LONGEST);
+        let shares = longest.map(|time| format!("{} {:.1} %", time.op, 100.0 * time.seconds / all));
+        println!(
+            "{all:.1} s of computing: {}; {:.1} s of waiting for batches",
+            shares.collect::<Vec<_>>().join(", "),
+            record.waiting_seconds
+        );
+    }
 }

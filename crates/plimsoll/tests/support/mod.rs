@@ -1,7 +1,9 @@
 //! What tests of the command line share.
 #![allow(dead_code, reason = "not every test uses everything")]
+#![allow(clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -71,4 +73,137 @@ pub fn final_bits(run: &Path) -> BTreeMap<String, Vec<u32>> {
             (name, values.into_iter().map(f32::to_bits).collect())
         })
         .collect()
+}
+
+/// A run of a fraction of a second, with three cases and as many folds.
+pub struct Tiny {
+    pub dir: tempfile::TempDir,
+    pub data: PathBuf,
+}
+
+impl Tiny {
+    pub fn new() -> Tiny {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("dataset");
+        let config = PhantomConfig { cases: 3, test_cases: 1, size: [16, 20], outlier: false, seed: 5 };
+        phantom::write(&data, &config).unwrap();
+        Tiny { dir, data }
+    }
+
+    /// A place beside the data set.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Trains: two epochs of two steps, unless `more` says something else.
+    pub fn train(&self, run: &Path, more: &[&str]) -> Command {
+        let mut command = plimsoll();
+        command.arg("train").arg(&self.data).arg("--out").arg(run);
+        let usual = [
+            ("--ram", "512MiB"),
+            ("--net", "dynunet"),
+            ("--features", "4,8"),
+            ("--patch-size", "8"),
+            ("--epochs", "2"),
+            ("--iterations", "2"),
+            ("--validation-iterations", "1"),
+            ("--threads", "1"),
+            ("--config", "/dev/null"),
+        ];
+        for (flag, value) in usual.into_iter().filter(|(flag, _)| !more.contains(flag)) {
+            command.args([flag, value]);
+        }
+        command.args(more);
+        command
+    }
+
+    /// Trains to the end.
+    pub fn trained(&self, run: &Path, more: &[&str]) -> Ended {
+        let ended = Ended::of(&mut self.train(run, more));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        ended
+    }
+}
+
+/// How a process ended and what it said.
+#[derive(Debug)]
+pub struct Ended {
+    /// None if a signal killed it.
+    pub status: Option<i32>,
+    pub said: String,
+    pub printed: String,
+}
+
+impl From<Output> for Ended {
+    fn from(output: Output) -> Ended {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let (said, printed) = (text(&output.stderr), text(&output.stdout));
+        Ended { status: output.status.code(), said, printed }
+    }
+}
+
+impl Ended {
+    pub fn of(command: &mut Command) -> Ended {
+        command.output().unwrap().into()
+    }
+
+    /// That it failed with this status and one error, which comes last with its hint; returns both lines.
+    pub fn error(&self, status: i32) -> String {
+        assert_eq!(self.status, Some(status), "{self:?}");
+        let errors = self.said.lines().filter(|line| line.starts_with("error: ")).count();
+        let last: Vec<&str> = self.said.lines().rev().take(2).collect();
+        let [hint, error] = last[..] else { panic!("{self:?}") };
+        assert!(errors == 1 && error.starts_with("error: ") && hint.starts_with("hint: "), "{self:?}");
+        format!("{error}\n{hint}")
+    }
+}
+
+/// What differs from one run to the next: when things happened, what they took, and who did them.
+const OF_TIME: [&str; 6] = ["events.jsonl", "steps.jsonl", "run.json", "log.txt", "progress.png", "lock"];
+
+/// All files under a folder that a result is in, with their contents.
+pub fn results(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let (mut files, mut folders) = (BTreeMap::new(), vec![folder.to_path_buf()]);
+    while let Some(inner) = folders.pop() {
+        for entry in fs::read_dir(&inner).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if !OF_TIME.iter().any(|name| path.ends_with(name)) {
+                let mut contents = fs::read(&path).unwrap();
+                if path.ends_with("summary.json") {
+                    // It names its files in full, as nnU-Net's does.
+                    let text = String::from_utf8(contents).unwrap();
+                    contents = text.replace(folder.to_str().unwrap(), "RUN").into_bytes();
+                }
+                files.insert(path.strip_prefix(folder).unwrap().to_path_buf(), contents);
+            }
+        }
+    }
+    files
+}
+
+/// That two folders hold the same results, byte for byte.
+pub fn expect_same(found: &Path, expected: &Path, when: &str) {
+    let (found, expected) = (results(found), results(expected));
+    let names = |files: &BTreeMap<PathBuf, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(names(&found), names(&expected), "{when}");
+    for (path, contents) in &expected {
+        assert!(found[path] == *contents, "{} differs {when}", path.display());
+    }
+}
+
+/// What a fold's events warned of, but for times that were predicted: other work on the machine makes them wrong.
+pub fn warnings(fold: &Path) -> Vec<String> {
+    let events = fs::read_to_string(fold.join("events.jsonl")).unwrap();
+    let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let warnings = events.filter(|event| event["event"] == "warning");
+    let said = warnings.map(|event| event["what"].as_str().unwrap().to_string());
+    said.filter(|what| !what.starts_with("a step was predicted to take")).collect()
+}
+
+/// The progress that a checkpoint holds.
+pub fn progress(checkpoint: &Path) -> serde_json::Value {
+    let file = SafetensorsFile::open(checkpoint).unwrap();
+    serde_json::from_str(&file.metadata()["plimsoll.progress"]).unwrap()
 }

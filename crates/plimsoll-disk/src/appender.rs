@@ -1,0 +1,123 @@
+//! Files of lines that only grow.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+
+use crate::{File, folder};
+
+/// The longest piece without a newline at the end of a file that is taken for a torn line.
+const LONGEST_TORN: u64 = 1 << 20;
+
+/// Bytes per step when the last newline is sought.
+const STEP: u64 = 4 << 10;
+
+/// A file of lines, each of which is on the disk when [`append`](Self::append) returns. A line counts only with the
+/// newline that ends it: what a crash left of another is cut off when the file is opened.
+#[derive(Debug)]
+pub struct Appender {
+    file: File,
+    /// Up to the end of the last line that is known to be whole.
+    length: u64,
+    torn: u64,
+    /// A failed write may have left something behind `length`.
+    dirty: bool,
+}
+
+impl Appender {
+    /// Opens a file, or makes it, and cuts off a last line that has no newline.
+    ///
+    /// # Errors
+    /// `InvalidData` if the last MiB has no newline, as then it is no file of lines; or the operating system's error.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Appender> {
+        let path = path.as_ref();
+        let mut file = File::append(path)?;
+        let found = file.len()?;
+        let length = end_of_last_line(&mut file, found)?;
+        if length < found {
+            file.set_len(length)?;
+        }
+        file.sync_all()?;
+        folder::sync_folder(path.parent().unwrap_or(Path::new("")))?;
+        Ok(Appender { file, length, torn: found - length, dirty: false })
+    }
+
+    /// The path by which it was opened.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Its length in bytes: whole lines.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// How many bytes of a torn line were cut off when it was opened.
+    pub fn torn(&self) -> u64 {
+        self.torn
+    }
+
+    /// Appends a line, which is given without its newline, and waits until the disk has it.
+    ///
+    /// # Errors
+    /// `InvalidInput` if there is a newline in it; or the disk's error, after which the file has the lines of before.
+    pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
+        if line.contains(&b'\n') {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a line has a newline in it"));
+        }
+        if self.dirty {
+            self.cut(self.length)?;
+        }
+        let whole = [line, b"\n"].concat();
+        self.dirty = true;
+        if let Err(error) = self.file.write_all(&whole).and_then(|()| self.file.sync_data()) {
+            // If this fails as well, it is done before the next line, or when the file is opened again.
+            let _ = self.cut(self.length);
+            return Err(error);
+        }
+        self.dirty = false;
+        self.length += whole.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts the file off at `length`, the end of a line, and waits until the disk has that.
+    ///
+    /// # Errors
+    /// `InvalidInput` if it is shorter; or the disk's error.
+    pub fn truncate(&mut self, length: u64) -> io::Result<()> {
+        if length > self.length {
+            let why = format!("the file has {} bytes and cannot be cut off at {length}", self.length);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        self.dirty = true;
+        self.length = length;
+        self.cut(length)
+    }
+
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.file.set_len(length)?;
+        self.file.sync_all()?;
+        self.dirty = false;
+        Ok(())
+    }
+}
+
+/// The offset behind the last newline, 0 if there is none.
+fn end_of_last_line(file: &mut File, length: u64) -> io::Result<u64> {
+    let mut step = [0; STEP as usize];
+    let mut end = length;
+    while end > 0 {
+        if length - end > LONGEST_TORN {
+            let why = format!("the last {LONGEST_TORN} of its {length} bytes have no newline");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let start = end.saturating_sub(STEP);
+        let bytes = step.get_mut(..(end - start) as usize).unwrap_or_default();
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(bytes)?;
+        if let Some(newline) = bytes.iter().rposition(|byte| *byte == b'\n') {
+            return Ok(start + newline as u64 + 1);
+        }
+        end = start;
+    }
+    Ok(0)
+}

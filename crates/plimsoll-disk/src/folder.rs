@@ -1,0 +1,102 @@
+//! Names: what a folder has, and changes to that.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::gate::{self, Change, Kind};
+
+/// Gives a file another name in one step, replacing an older file of that name. The name survives a power failure only
+/// after [`sync_folder`], and the contents only if the file was synchronised before.
+///
+/// # Errors
+/// If there is no such file, or the names are on different file systems.
+pub fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let (from, to) = (from.as_ref(), to.as_ref());
+    gate::pass(Kind::Rename, to)?;
+    fs::rename(from, to)?;
+    gate::done(Change::Rename { from, to });
+    Ok(())
+}
+
+/// Removes a file.
+///
+/// # Errors
+/// If there is none, or it may not be removed.
+pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref();
+    gate::pass(Kind::Remove, path)?;
+    fs::remove_file(path)?;
+    gate::done(Change::Remove(path));
+    Ok(())
+}
+
+/// Removes a folder that is empty.
+///
+/// # Errors
+/// If there is none, something is in it, or it may not be removed.
+pub fn remove_folder(folder: impl AsRef<Path>) -> io::Result<()> {
+    let folder = folder.as_ref();
+    gate::pass(Kind::Remove, folder)?;
+    fs::remove_dir(folder)
+}
+
+/// Makes a folder and those that it is in, if they are not there.
+///
+/// # Errors
+/// If one of them is a file, or may not be made.
+pub fn create_dir_all(folder: impl AsRef<Path>) -> io::Result<()> {
+    let folder = folder.as_ref();
+    gate::pass(Kind::CreateFolder, folder)?;
+    fs::create_dir_all(folder)
+}
+
+/// Waits until the disk has the names of a folder's files: files that were made, renamed or removed are only then safe
+/// from a power failure. The empty path is the current folder.
+///
+/// # Errors
+/// If there is no such folder, or the disk fails.
+pub fn sync_folder(folder: impl AsRef<Path>) -> io::Result<()> {
+    let folder = folder.as_ref();
+    gate::pass(Kind::SyncFolder, folder)?;
+    // Elsewhere folders cannot be opened as files.
+    if cfg!(unix) {
+        let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+        fs::File::open(here)?.sync_all()?;
+    }
+    gate::done(Change::SyncFolder(folder));
+    Ok(())
+}
+
+/// The paths of all that is in a folder, in the order of their names.
+///
+/// # Errors
+/// If there is no such folder, or it cannot be read.
+pub fn read_dir(folder: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
+    let folder = folder.as_ref();
+    gate::pass(Kind::ReadFolder, folder)?;
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut paths = entries.collect::<io::Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// What the system knows of the file or folder that a path leads to.
+///
+/// # Errors
+/// If there is none, or its folder may not be searched.
+pub fn metadata(path: impl AsRef<Path>) -> io::Result<Metadata> {
+    let path = path.as_ref();
+    gate::pass(Kind::Metadata, path)?;
+    fs::metadata(path)
+}
+
+/// Whether a path leads to something.
+///
+/// # Errors
+/// If that cannot be told.
+pub fn exists(path: impl AsRef<Path>) -> io::Result<bool> {
+    let path = path.as_ref();
+    gate::pass(Kind::Metadata, path)?;
+    fs::exists(path)
+}

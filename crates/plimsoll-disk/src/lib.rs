@@ -1,0 +1,27 @@
+//! The one layer through which volumes, runs, predictions and caches are read and written.
+//!
+//! * [`File`] is the standard library's file that remembers its path; [`read`], [`rename`] and the other functions are
+//!   those of `std::fs` that this project needs. [`read`] is given the most bytes that it may take.
+//! * [`atomic`] writes files that appear under their name only when they are complete, and sweeps away what killed
+//!   processes left of such.
+//! * [`Appender`] appends lines, each of which is on the disk before the next one is begun.
+//!
+//! Nothing here buffers, retries or waits: a program that is built without the feature `faults` makes the system calls
+//! of `std::fs` and no others. With the feature, which only tests ask for, each operation is numbered and can be made
+//! to fail, and what a power failure could leave of a folder can be computed: see the module `faults`.
+
+mod appender;
+pub mod atomic;
+#[cfg(feature = "faults")]
+pub mod faults;
+mod file;
+mod folder;
+mod gate;
+mod read;
+
+pub use appender::Appender;
+pub use file::File;
+pub use folder::{
+    create_dir_all, exists, metadata, read_dir, remove_file, remove_folder, rename, sync_folder,
+};
+pub use read::{TooLong, read, read_to_string};

@@ -1,0 +1,92 @@
+//! Files and folders.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
+
+use std::fs;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use plimsoll_disk::{File, TooLong};
+
+#[test]
+fn a_file_is_read_whole_up_to_the_bytes_that_are_allowed_and_refused_beyond() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("settings.toml");
+    fs::write(&path, b"twelve bytes").unwrap();
+    assert_eq!(plimsoll_disk::read(&path, 12).unwrap(), b"twelve bytes");
+    assert_eq!(plimsoll_disk::read(&path, 12).unwrap().capacity(), 12);
+    assert_eq!(plimsoll_disk::read_to_string(&path, u64::MAX).unwrap(), "twelve bytes");
+    let error = plimsoll_disk::read(&path, 11).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    assert_eq!(TooLong::of(&error), Some(TooLong { found: 12, most: 11 }));
+    assert_eq!(error.to_string(), "the file has 12 bytes, of which at most 11 are read");
+}
+
+#[test]
+fn a_file_that_tells_no_length_is_bounded_as_well() {
+    // The kernel says 0 bytes of it.
+    let version = plimsoll_disk::read("/proc/version", 4096).unwrap();
+    assert_eq!(version, fs::read("/proc/version").unwrap());
+    assert!(TooLong::of(&plimsoll_disk::read("/proc/version", 3).unwrap_err()).is_some());
+    assert_eq!(plimsoll_disk::read("/dev/zero", 1000).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+}
+
+#[test]
+fn text_that_is_not_utf_8_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text");
+    fs::write(&path, [b'a', 0xff]).unwrap();
+    assert_eq!(plimsoll_disk::read_to_string(&path, 9).unwrap_err().kind(), io::ErrorKind::InvalidData);
+}
+
+#[test]
+fn a_new_file_is_never_an_old_one_and_appending_goes_to_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("file");
+    let mut file = File::create_new(&path).unwrap();
+    assert_eq!(file.path(), path);
+    file.write_all(b"0123456789").unwrap();
+    file.seek(SeekFrom::Start(2)).unwrap();
+    file.write_all(b"ab").unwrap();
+    file.set_len(5).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(File::create_new(&path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+    let mut file = File::append(&path).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    file.write_all(b"!").unwrap();
+    file.sync_data().unwrap();
+    assert_eq!(file.len().unwrap(), 6);
+    let mut text = String::new();
+    File::open(&path).unwrap().read_to_string(&mut text).unwrap();
+    assert_eq!(text, "01ab4!");
+}
+
+#[test]
+fn a_lock_is_held_by_one_open_file_until_it_is_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lock");
+    let (first, second) = (File::append(&path).unwrap(), File::append(&path).unwrap());
+    assert!(first.try_lock().unwrap());
+    assert!(!second.try_lock().unwrap());
+    drop(first);
+    assert!(second.try_lock().unwrap());
+}
+
+#[test]
+fn a_folder_is_listed_in_the_order_of_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("a").join("b");
+    plimsoll_disk::create_dir_all(&inner).unwrap();
+    for name in ["9", "10", "c", "B"] {
+        fs::write(inner.join(name), name).unwrap();
+    }
+    let names = ["10", "9", "B", "c"].map(|name| inner.join(name));
+    assert_eq!(plimsoll_disk::read_dir(&inner).unwrap(), names);
+    plimsoll_disk::rename(inner.join("9"), inner.join("c")).unwrap();
+    plimsoll_disk::remove_file(inner.join("B")).unwrap();
+    plimsoll_disk::sync_folder(&inner).unwrap();
+    assert_eq!(plimsoll_disk::read_dir(&inner).unwrap(), [inner.join("10"), inner.join("c")]);
+    assert_eq!(fs::read(inner.join("c")).unwrap(), b"9");
+    assert!(
+        plimsoll_disk::exists(inner.join("c")).unwrap() && !plimsoll_disk::exists(inner.join("B")).unwrap()
+    );
+    assert_eq!(plimsoll_disk::metadata(inner.join("10")).unwrap().len(), 2);
+}

@@ -1,0 +1,315 @@
+//! Cases of a folder, one after the other.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use plimsoll_data::Case;
+
+use crate::{InferError, PredictPlan, Predictor, Progress};
+
+/// Where labels are written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The folder, which is there.
+    pub folder: PathBuf,
+    /// What the names of files end in, with the dot: `.nii.gz`.
+    pub ending: String,
+    /// Whether predictions that are there are replaced; else they are kept. A file appears under its name only when it is
+    /// complete, so one that is there is whole.
+    pub overwrite: bool,
+}
+
+impl Destination {
+    /// The file of a case.
+    pub fn file(&self, case: &Case) -> PathBuf {
+        self.folder.join(format!("{}{}", case.id, self.ending))
+    }
+
+    /// Refuses to write labels over an image that any of the cases is predicted from, under whatever name it is reached.
+    ///
+    /// # Errors
+    /// If a file of a case is an image of one.
+    pub fn check(&self, cases: &[Case]) -> Result<(), InferError> {
+        let images: std::collections::HashSet<PathBuf> =
+            cases.iter().flat_map(Case::image_files).filter_map(|image| image.canonicalize().ok()).collect();
+        // What is not there yet is no image.
+        let replaced = |case: &Case| self.file(case).canonicalize().ok().filter(|file| images.contains(file));
+        match cases.iter().find_map(|case| Some((case, replaced(case)?))) {
+            Some((case, image)) => Err(InferError::ReplacesImage { case: case.id.clone(), image }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// What came of a case.
+#[derive(Debug)]
+pub enum Outcome {
+    /// It was predicted.
+    Predicted {
+        /// Windows, each fold counted.
+        windows: usize,
+        /// How long it took.
+        seconds: f64,
+        /// What it held.
+        plan: PredictPlan,
+    },
+    /// A prediction was there already, and was kept.
+    Kept,
+    /// It could not be predicted, and nothing was written for it.
+    Failed(InferError),
+}
+
+/// A case, and what came of it.
+#[derive(Debug)]
+pub struct CaseReport {
+    /// Its name.
+    pub case: String,
+    /// The file of its labels.
+    pub file: PathBuf,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of all cases.
+#[derive(Debug, Default)]
+pub struct FolderReport {
+    /// One for each case, in their order.
+    pub cases: Vec<CaseReport>,
+}
+
+impl FolderReport {
+    /// How many predictions were there already.
+    pub fn kept(&self) -> usize {
+        self.cases.iter().filter(|case| matches!(case.outcome, Outcome::Kept)).count()
+    }
+
+    /// The cases that could not be predicted, and why.
+    pub fn failed(&self) -> impl Iterator<Item = (&CaseReport, &InferError)> {
+        self.cases.iter().filter_map(|case| match &case.outcome {
+            Outcome::Failed(error) => Some((case, error)),
+            Outcome::Predicted { .. } | Outcome::Kept => None,
+        })
+    }
+}
+
+/// How far the cases are. Cases whose predictions are kept are not counted: nobody waits for them.
+#[derive(Clone, Copy, Debug)]
+pub enum FolderProgress<'a> {
+    /// A window of a case is done, or none is and the case begins to be summed.
+    Window {
+        /// Which case, from 1.
+        number: usize,
+        /// Of how many.
+        of: usize,
+        /// The case.
+        case: &'a Case,
+        /// Its windows.
+        windows: Progress,
+    },
+    /// A case came to its end.
+    Case {
+        /// Which case, from 1.
+        number: usize,
+        /// Of how many.
+        of: usize,
+        /// What came of it.
+        report: &'a CaseReport,
+    },
+}
+
+/// Predicts cases and writes their labels. A case that cannot be predicted does not end the others: what came of each is in the
+/// report. Called again after an interruption it goes on: predictions that are there are kept, unless they are to be replaced.
+///
+/// # Errors
+/// If labels would replace an image, before anything is read. If `stop` is set, at once. If a fault is not that of one case:
+/// the weights cannot be read, the backend fails, the disk has no room for labels.
+pub fn predict_cases(
+    predictor: &mut Predictor,
+    cases: &[Case],
+    to: &Destination,
+    stop: &AtomicBool,
+    observe: &mut dyn FnMut(FolderProgress<'_>),
+) -> Result<FolderReport, InferError> {
+    predict_each(cases, to, observe, &mut |case, file, observe| predictor.predict(case, file, stop, observe))
+}
+
+/// Predicts one case into a file.
+type PredictOne<'a> =
+    dyn FnMut(&Case, &Path, &mut dyn FnMut(Progress)) -> Result<PredictPlan, InferError> + 'a;
+
+fn predict_each(
+    cases: &[Case],
+    to: &Destination,
+    observe: &mut dyn FnMut(FolderProgress<'_>),
+    predict: &mut PredictOne,
+) -> Result<FolderReport, InferError> {
+    to.check(cases)?;
+    // Looked at once, so that what is counted as work does not change meanwhile.
+    let kept: Vec<bool> = cases.iter().map(|case| !to.overwrite && to.file(case).exists()).collect();
+    let of = kept.iter().filter(|kept| !**kept).count();
+    let mut number = 0;
+    let mut report = FolderReport { cases: Vec::with_capacity(cases.len()) };
+    for (case, kept) in cases.iter().zip(kept) {
+        let (name, file) = (case.id.clone(), to.file(case));
+        if kept {
+            report.cases.push(CaseReport { case: name, file, outcome: Outcome::Kept });
+            continue;
+        }
+        number += 1;
+        let start = Instant::now();
+        let mut windows = Progress::default();
+        let predicted = predict(case, &file, &mut |progress| {
+            windows = progress;
+            observe(FolderProgress::Window { number, of, case, windows });
+        });
+        let outcome = match predicted {
+            Ok(plan) => {
+                Outcome::Predicted { windows: windows.windows, seconds: start.elapsed().as_secs_f64(), plan }
+            }
+            Err(error) if error.is_of_one_case() => Outcome::Failed(error),
+            Err(error) => return Err(error),
+        };
+        let done = CaseReport { case: name, file, outcome };
+        observe(FolderProgress::Case { number, of, report: &done });
+        report.cases.push(done);
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_data::ChannelFile;
+    use plimsoll_memory::Bytes;
+    use std::fs;
+
+    fn plan() -> PredictPlan {
+        PredictPlan {
+            ram_budget_bytes: Bytes(1),
+            overhead_bytes: Bytes(1),
+            arena_bytes: Bytes(1),
+            window_bytes: Bytes(1),
+            logits_bytes: Bytes(1),
+            cache_bytes: Bytes(1),
+            total_bytes: Bytes(1),
+            minimum_ram_bytes: Bytes(1),
+        }
+    }
+
+    fn case(folder: &Path, id: &str) -> Case {
+        let path = folder.join(format!("{id}.nii"));
+        fs::write(&path, "image").unwrap();
+        Case { id: id.into(), images: vec![ChannelFile { path, index: 0 }], label: None }
+    }
+
+    struct Folders {
+        dir: tempfile::TempDir,
+        cases: Vec<Case>,
+        to: Destination,
+    }
+
+    fn folders(ids: &[&str]) -> Folders {
+        let dir = tempfile::tempdir().unwrap();
+        let (images, labels) = (dir.path().join("images"), dir.path().join("labels"));
+        for folder in [&images, &labels] {
+            fs::create_dir(folder).unwrap();
+        }
+        let cases = ids.iter().map(|id| case(&images, id)).collect();
+        Folders { dir, cases, to: Destination { folder: labels, ending: ".nii".into(), overwrite: false } }
+    }
+
+    /// Writes a file for each case but one, which fails, and two of which end everything.
+    fn predict(
+        case: &Case,
+        file: &Path,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictPlan, InferError> {
+        match case.id.as_str() {
+            "bad" => return Err(InferError::Unreadable { case: "bad".into() }),
+            "stopped" => return Err(InferError::Interrupted { case: "stopped".into() }),
+            _ => {}
+        }
+        for windows in 0..=3 {
+            observe(Progress { windows, of: 3 });
+        }
+        fs::write(file, &case.id).unwrap();
+        Ok(plan())
+    }
+
+    fn ends(report: &FolderReport) -> Vec<(&str, char)> {
+        let end = |case: &'_ CaseReport| match case.outcome {
+            Outcome::Predicted { windows, .. } => {
+                assert_eq!(windows, 3);
+                'p'
+            }
+            Outcome::Kept => 'k',
+            Outcome::Failed(_) => 'f',
+        };
+        report.cases.iter().map(|case| (case.case.as_str(), end(case))).collect()
+    }
+
+    #[test]
+    fn a_case_that_fails_does_not_end_the_others_and_one_that_is_there_is_kept() {
+        let Folders { dir: _dir, cases, mut to } = folders(&["a", "bad", "c", "d"]);
+        fs::write(to.folder.join("c.nii"), "of old").unwrap();
+        let mut seen = Vec::new();
+        let report = predict_each(
+            &cases,
+            &to,
+            &mut |progress| {
+                seen.push(match progress {
+                    FolderProgress::Window { number, of, windows, .. } => (number, of, windows.windows),
+                    FolderProgress::Case { number, of, .. } => (number, of, 99),
+                });
+            },
+            &mut predict,
+        )
+        .unwrap();
+        assert_eq!(ends(&report), [("a", 'p'), ("bad", 'f'), ("c", 'k'), ("d", 'p')]);
+        assert_eq!((report.kept(), report.failed().count()), (1, 1));
+        let of_three = |number: usize, steps: &[usize]| steps.iter().map(|step| (number, 3, *step)).collect();
+        let expected: [Vec<_>; 3] =
+            [of_three(1, &[0, 1, 2, 3, 99]), of_three(2, &[99]), of_three(3, &[0, 1, 2, 3, 99])];
+        assert_eq!(seen, expected.concat());
+        assert_eq!(fs::read_to_string(to.folder.join("c.nii")).unwrap(), "of old");
+        assert!(!to.folder.join("bad.nii").exists());
+        to.overwrite = true;
+        let report = predict_each(&cases, &to, &mut |_| {}, &mut predict).unwrap();
+        assert_eq!(ends(&report), [("a", 'p'), ("bad", 'f'), ("c", 'p'), ("d", 'p')]);
+        assert_eq!(fs::read_to_string(to.folder.join("c.nii")).unwrap(), "c");
+    }
+
+    #[test]
+    fn an_interruption_ends_at_once_and_what_was_done_is_kept_the_next_time() {
+        let Folders { dir: _dir, mut cases, to } = folders(&["a", "stopped", "z"]);
+        let error = predict_each(&cases, &to, &mut |_| {}, &mut predict).unwrap_err();
+        assert!(matches!(error, InferError::Interrupted { .. }));
+        assert!(to.folder.join("a.nii").exists() && !to.folder.join("z.nii").exists());
+        cases.remove(1);
+        let report = predict_each(&cases, &to, &mut |_| {}, &mut predict).unwrap();
+        assert_eq!(ends(&report), [("a", 'k'), ("z", 'p')]);
+    }
+
+    #[test]
+    fn labels_never_replace_an_image_however_it_is_reached() {
+        let Folders { dir, cases, to } = folders(&["a", "b"]);
+        let images = dir.path().join("images");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&images, &link).unwrap();
+        let into = |folder: PathBuf| Destination { folder, overwrite: true, ..to.clone() };
+        for folder in [images.clone(), images.join("."), images.join("../images"), link] {
+            let predicted = predict_each(&cases, &into(folder), &mut |_| {}, &mut predict);
+            assert!(matches!(predicted, Err(InferError::ReplacesImage { .. })));
+        }
+        // An image that is a link to a file where labels of that name would be written.
+        let elsewhere = dir.path().join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::rename(images.join("b.nii"), elsewhere.join("b.nii")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("b.nii"), images.join("b.nii")).unwrap();
+        let predicted = predict_each(&cases, &into(elsewhere), &mut |_| {}, &mut predict);
+        assert!(matches!(predicted, Err(InferError::ReplacesImage { case, .. }) if case == "b"));
+        assert_eq!(fs::read_to_string(images.join("a.nii")).unwrap(), "image");
+        assert_eq!(fs::read_to_string(images.join("b.nii")).unwrap(), "image");
+    }
+}

@@ -1,0 +1,82 @@
+//! What of this process's address space is files: its code, its constants, the libraries it is linked with.
+
+use std::fs;
+use std::io;
+
+use serde::Serialize;
+
+use crate::Bytes;
+
+/// The files that are mapped into this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct MappedFiles {
+    /// Mapped, resident or not.
+    pub mapped: Bytes,
+    /// Resident now.
+    pub resident: Bytes,
+}
+
+/// Reads `/proc/self/smaps`.
+///
+/// # Errors
+/// Where the system has no such file.
+pub fn mapped_files() -> io::Result<MappedFiles> {
+    Ok(parse(&fs::read_to_string("/proc/self/smaps")?))
+}
+
+/// Sums the mappings that have a path. Their headers are lines like `55d0-55e0 r-xp 0000 fd:00 131 /usr/bin/plimsoll`; the lines
+/// below a header say what it has, like `Rss:    64 kB`.
+fn parse(smaps: &str) -> MappedFiles {
+    let mut files = MappedFiles::default();
+    let mut is_file = false;
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        let Some(first) = words.next() else { continue };
+        if !first.ends_with(':') {
+            is_file = words.nth(4).is_some_and(|path| path.starts_with('/'));
+            continue;
+        }
+        let Some(kib) = words.next().and_then(|word| word.parse::<u64>().ok()).filter(|_| is_file) else {
+            continue;
+        };
+        match first {
+            "Size:" => files.mapped += Bytes(kib << 10),
+            "Rss:" => files.resident += Bytes(kib << 10),
+            _ => {}
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mappings_with_a_path_are_counted() {
+        let smaps = "\
+55d0c8a00000-55d0c8b00000 r-xp 00001000 fd:00 1311 /usr/bin/a program (deleted)
+Size:               1024 kB
+KernelPageSize:        4 kB
+Rss:                 640 kB
+VmFlags: rd ex mr mw me sd
+55d0c9000000-55d0c9100000 rw-p 00000000 00:00 0    [heap]
+Size:               1024 kB
+Rss:                1000 kB
+7f0000000000-7f0000200000 rw-p 00000000 00:00 0
+Size:               2048 kB
+Rss:                2048 kB
+7f1000000000-7f1000010000 r--p 00000000 fd:00 77 /lib/libm.so.6
+Size:                 64 kB
+Rss:                  12 kB
+";
+        assert_eq!(parse(smaps), MappedFiles { mapped: Bytes(1088 << 10), resident: Bytes(652 << 10) });
+    }
+
+    #[test]
+    fn this_program_is_mapped_and_some_of_it_resident() {
+        let files = mapped_files().unwrap();
+        assert!(files.mapped > Bytes::mib(1) && files.resident > Bytes(64 << 10), "{files:?}");
+        assert!(files.resident <= files.mapped, "{files:?}");
+    }
+}

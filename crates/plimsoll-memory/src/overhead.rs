@@ -1,0 +1,81 @@
+//! What a process holds beside what it reserves by size: code, heap, stacks.
+//!
+//! | part     | what it is                                            | allowed                               |
+//! |----------|-------------------------------------------------------|---------------------------------------|
+//! | `code`   | the program and its libraries, as mapped              | what is mapped                        |
+//! | `heap`   | programs, plans, settings, file buffers, a picture    | [`HEAP`], [`HEAP_FOR_PICTURE`], [`HEAP_PER_CASE`] |
+//! | `stacks` | of the main thread and of those that run kernels      | [`STACKS`] and [`STACK_PER_THREAD`]   |
+//!
+//! Code and stacks are counted as they are mapped, not as they are resident, so that the sum holds for limits on address space
+//! too; pages that a kernel maps larger than 4 KiB, or reads ahead, are then counted already. The heap's allowance is what
+//! runs were seen to take, with a margin. Tests of the command line compare all of them with what a run has.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, mapped_files};
+
+/// The heap of any job: 1 to 3 MiB in use, and a margin for what the allocator cannot give back.
+const HEAP: Bytes = Bytes::mib(4);
+/// What training adds: the picture of an epoch while it is drawn.
+const HEAP_FOR_PICTURE: Bytes = Bytes::mib(4);
+/// What training adds for each case of a data set: its fingerprint, its names and files.
+const HEAP_PER_CASE: Bytes = Bytes(6 << 10);
+/// The main thread's stack and the one that waits for signals, with thread-local data.
+const STACKS: Bytes = Bytes(512 << 10);
+/// The stack of a thread of kernels, with its guard page and thread-local data.
+const STACK_PER_THREAD: Bytes = Bytes((512 + 16) << 10);
+/// Code where the system does not say what is mapped.
+const UNKNOWN_CODE: Bytes = Bytes::mib(16);
+
+/// What a process holds beside what it reserves, by what it is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Overhead {
+    /// The program and its libraries, as mapped.
+    pub code: Bytes,
+    /// Allocations that do not depend on the size of images.
+    pub heap: Bytes,
+    /// Of the main thread and of threads that run kernels; threads that make batches reserve theirs.
+    pub stacks: Bytes,
+}
+
+impl Overhead {
+    /// Of a process that has so many threads of kernels. It depends on nothing but these and on what this program is linked with,
+    /// so a line found by one process holds in the next.
+    pub fn new(threads: usize) -> Overhead {
+        let code = mapped_files().map_or(UNKNOWN_CODE, |files| files.mapped);
+        Overhead { code, heap: HEAP, stacks: STACKS + Bytes(STACK_PER_THREAD.0 * threads as u64) }
+    }
+
+    /// The same of a process that trains on a data set of so many cases.
+    pub fn of_training(threads: usize, cases: usize) -> Overhead {
+        let any = Overhead::new(threads);
+        Overhead { heap: any.heap + HEAP_FOR_PICTURE + Bytes(HEAP_PER_CASE.0 * cases as u64), ..any }
+    }
+
+    /// All of it.
+    pub fn total(&self) -> Bytes {
+        self.code + self.heap + self.stacks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_plans_of_a_process_allow_the_same_whatever_it_holds_by_then() {
+        let first = Overhead::of_training(2, 10);
+        let held = vec![1u8; 8 << 20];
+        assert_eq!(Overhead::of_training(2, 10), first);
+        std::hint::black_box(held);
+    }
+
+    #[test]
+    fn each_thread_and_each_case_adds_its_own() {
+        let (few, many) = (Overhead::of_training(1, 1), Overhead::of_training(65, 1001));
+        assert_eq!(many.code, few.code);
+        assert_eq!(many.stacks - few.stacks, Bytes(64 * (528 << 10)));
+        assert_eq!(many.heap - few.heap, Bytes(1000 * (6 << 10)));
+        assert_eq!(few.total(), few.code + few.heap + few.stacks);
+    }
+}

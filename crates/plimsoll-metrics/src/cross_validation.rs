@@ -1,0 +1,128 @@
+//! Scores over the folds of a cross-validation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Metric, Scores, Summary};
+
+/// The mean over folds, and how far folds lie apart.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OverFolds {
+    /// The mean over the folds where the score is defined.
+    pub mean: f64,
+    /// The standard deviation of these, with n − 1 in the denominator; 0 for one fold.
+    pub sd: f64,
+    /// How many they are.
+    pub folds: usize,
+}
+
+impl OverFolds {
+    /// Of the scores of folds; none if there is none.
+    pub fn of(scores: &[f64]) -> Option<OverFolds> {
+        let folds = scores.len();
+        if folds == 0 {
+            return None;
+        }
+        let mean = scores.iter().sum::<f64>() / folds as f64;
+        let squares: f64 = scores.iter().map(|score| (score - mean).powi(2)).sum();
+        let sd = if folds > 1 { (squares / (folds - 1) as f64).sqrt() } else { 0.0 };
+        Some(OverFolds { mean, sd, folds })
+    }
+}
+
+/// The scores of one fold: means over its validation cases.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FoldScores {
+    /// Its name.
+    pub fold: String,
+    /// Its validation cases.
+    pub cases: usize,
+    /// The mean over foreground classes.
+    pub foreground_mean: Scores,
+    /// By class.
+    pub mean: BTreeMap<u8, Scores>,
+}
+
+/// The scores of all folds, and over them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CrossValidation {
+    /// Fold by fold.
+    pub folds: Vec<FoldScores>,
+    /// Over folds, of the means over foreground classes.
+    pub foreground: BTreeMap<Metric, OverFolds>,
+    /// Over folds, by class.
+    pub classes: BTreeMap<u8, BTreeMap<Metric, OverFolds>>,
+}
+
+impl CrossValidation {
+    /// Of the summaries of folds, with their names.
+    pub fn of(summaries: &[(String, Summary)]) -> CrossValidation {
+        let folds: Vec<FoldScores> = summaries
+            .iter()
+            .map(|(fold, summary)| FoldScores {
+                fold: fold.clone(),
+                cases: summary.metric_per_case.len(),
+                foreground_mean: summary.foreground_mean.clone(),
+                mean: summary.mean.clone(),
+            })
+            .collect();
+        let classes: BTreeSet<u8> = folds.iter().flat_map(|fold| fold.mean.keys().copied()).collect();
+        CrossValidation {
+            foreground: over(folds.iter().map(|fold| &fold.foreground_mean)),
+            classes: classes
+                .into_iter()
+                .map(|class| (class, over(folds.iter().filter_map(move |fold| fold.mean.get(&class)))))
+                .collect(),
+            folds,
+        }
+    }
+}
+
+fn over<'a>(scores: impl Iterator<Item = &'a Scores> + Clone) -> BTreeMap<Metric, OverFolds> {
+    let metrics: BTreeSet<Metric> = scores.clone().flat_map(Scores::metrics).collect();
+    let of = |metric: Metric| {
+        let defined: Vec<f64> = scores.clone().filter_map(|scores| scores.get(metric)).collect();
+        Some((metric, OverFolds::of(&defined)?))
+    };
+    metrics.into_iter().filter_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::{CaseScores, Settings};
+
+    fn summary(dice: &[[f64; 2]]) -> Summary {
+        let case = |dice: &[f64; 2]| {
+            let of = |score: f64| {
+                let mut scores = Scores::default();
+                scores.set(Metric::Dice, score);
+                scores
+            };
+            let metrics = BTreeMap::from([(1, of(dice[0])), (2, of(dice[1]))]);
+            CaseScores { prediction_file: PathBuf::new(), reference_file: PathBuf::new(), metrics }
+        };
+        Summary::new(dice.iter().map(case).collect(), Settings::new(vec![1, 2]))
+    }
+
+    /// By hand: means of class 1 are 0.8 and 0.6, of class 2 0.5 where it is defined at all.
+    #[test]
+    fn means_and_deviations_are_over_folds_and_leave_out_what_is_undefined() {
+        let folds = [
+            ("0".to_string(), summary(&[[0.9, 0.5], [0.7, f64::NAN]])),
+            ("1".to_string(), summary(&[[0.6, f64::NAN]])),
+        ];
+        let found = CrossValidation::of(&folds);
+        let class_1 = found.classes[&1][&Metric::Dice];
+        assert!((class_1.mean - 0.7).abs() < 1e-12 && (class_1.sd - 0.02f64.sqrt()).abs() < 1e-12);
+        assert_eq!(class_1.folds, 2);
+        assert_eq!(found.classes[&2][&Metric::Dice], OverFolds { mean: 0.5, sd: 0.0, folds: 1 });
+        let foreground = found.foreground[&Metric::Dice];
+        // (0.8 + 0.5) / 2 in the first fold, 0.6 in the second.
+        assert!((foreground.mean - 0.625).abs() < 1e-12, "{foreground:?}");
+        assert_eq!(found.folds[0].cases, 2);
+    }
+}

@@ -1,0 +1,157 @@
+//! What no run goes beyond, checked before anything is planned or even read.
+//!
+//! A network's bounds stand in [`plimsoll_nn::bounds`]. Learning rates, optimizers and schedules check themselves.
+
+use plimsoll_data::{Augmentation, AugmentationError};
+use plimsoll_nn::ConfigError;
+use plimsoll_nn::bounds::{MOST_BATCH, check_count, check_patch_size};
+
+use crate::{EarlyStopping, RunError, Settings};
+
+/// The most steps of a run: up to there every number of steps is one of `f64` too.
+pub const MOST_STEPS: u64 = 1 << 53;
+/// The most batches that a validation takes.
+pub const MOST_VALIDATION: u64 = 1_000_000;
+/// The finest spacing of a grid in millimetres: a tenth of a nanometre.
+pub const FINEST_SPACING: f64 = 1e-7;
+/// The coarsest spacing of a grid in millimetres.
+pub const COARSEST_SPACING: f64 = 1e4;
+/// The factor between the spacings of two axes beyond which one of them is a slip.
+pub const MOST_ANISOTROPY: f64 = 1e4;
+
+fn refuse<T>(
+    setting: &'static str,
+    found: impl ToString,
+    expected: impl Into<String>,
+) -> Result<T, ConfigError> {
+    Err(ConfigError::Value { setting, found: found.to_string(), expected: expected.into() })
+}
+
+/// That epochs of so many steps are a countable run.
+pub(crate) fn check_steps(epochs: u64, iterations_per_epoch: u64) -> Result<(), ConfigError> {
+    for (setting, found) in [("epochs", epochs), ("iterations_per_epoch", iterations_per_epoch)] {
+        if !(1..=MOST_STEPS).contains(&found) {
+            return refuse(setting, found, format!("it must be from 1 to {MOST_STEPS}"));
+        }
+    }
+    match epochs.checked_mul(iterations_per_epoch) {
+        Some(steps) if steps <= MOST_STEPS => Ok(()),
+        _ => refuse(
+            "epochs",
+            format!("{epochs}, of {iterations_per_epoch} steps each"),
+            format!("a run has at most {MOST_STEPS} steps"),
+        ),
+    }
+}
+
+/// That a grid can have this spacing.
+pub(crate) fn check_spacing(spacing: [f64; 3]) -> Result<(), ConfigError> {
+    let found = || format!("{spacing:?}");
+    if spacing.iter().any(|mm| !(FINEST_SPACING..=COARSEST_SPACING).contains(mm)) {
+        let expected = format!("its numbers must be from {FINEST_SPACING:e} to {COARSEST_SPACING} mm");
+        return refuse("spacing", found(), expected);
+    }
+    let coarsest = spacing.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+    if spacing.iter().any(|mm| coarsest / mm > MOST_ANISOTROPY) {
+        let expected = format!("no axis may be more than {MOST_ANISOTROPY} times as coarse as another");
+        return refuse("spacing", found(), expected);
+    }
+    Ok(())
+}
+
+/// That choices which nothing else follows from are within their bounds.
+pub(crate) fn check_choices(
+    validation_iterations: u64,
+    oversample_foreground: f64,
+    early_stopping: Option<&EarlyStopping>,
+    augmentation: Augmentation,
+) -> Result<(), ConfigError> {
+    if validation_iterations > MOST_VALIDATION {
+        let expected = format!("it must be from 0 to {MOST_VALIDATION}");
+        return refuse("validation_iterations", validation_iterations, expected);
+    }
+    if !(0.0..=1.0).contains(&oversample_foreground) {
+        return refuse("oversample_foreground", oversample_foreground, "it must be a share from 0 to 1");
+    }
+    early_stopping.map_or(Ok(()), EarlyStopping::check)?;
+    augmentation.check().or_else(|AugmentationError { setting, found, expected }| {
+        refuse(setting, found, format!("it must be {expected}"))
+    })
+}
+
+impl Settings {
+    /// That nothing that is given is beyond its bound: what can be said without a data set, in no time.
+    ///
+    /// # Errors
+    /// If something is; the error names the setting, what was found, and the bound.
+    pub fn check(&self) -> Result<(), RunError> {
+        self.network.check_bounds()?;
+        self.patch_size.map_or(Ok(()), check_patch_size)?;
+        self.spacing.map_or(Ok(()), check_spacing)?;
+        for (setting, given) in [("batch_size", self.batch_size), ("micro_batch", self.micro_batch)] {
+            given.map_or(Ok(()), |found| check_count(setting, found, 1, MOST_BATCH))?;
+        }
+        // With its default alone, an epoch too many may be none.
+        check_steps(self.epochs.unwrap_or(1), self.iterations_per_epoch.unwrap_or(1))?;
+        // Defaults are within their bounds.
+        check_choices(
+            self.validation_iterations.unwrap_or(0),
+            self.oversample_foreground.unwrap_or(0.0),
+            self.early_stopping.as_ref(),
+            self.augmentation.unwrap_or_default(),
+        )?;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(toml: &str) -> String {
+        let settings: Settings = toml::from_str(toml).unwrap();
+        settings.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_run_of_uncountable_steps_is_refused_and_the_longest_is_not() {
+        assert!(said("epochs = 9223372036854775807").starts_with("`epochs` is 9223372036854775807, but"));
+        assert!(said("epochs = 4294967296\niterations_per_epoch = 4294967296").contains("9007199254740992"));
+        assert!(said("iterations_per_epoch = 0").starts_with("`iterations_per_epoch` is 0"));
+        assert_eq!(check_steps(1 << 26, 1 << 27), Ok(()));
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_refused_wherever_they_stand() {
+        for (setting, value) in [
+            ("spacing", "[1.0, nan, 1.0]"),
+            ("spacing", "[1.0, inf, 1.0]"),
+            ("spacing", "[1.0, -1.0, 1.0]"),
+            ("spacing", "[1e-7, 1.0, 1.0]"),
+            ("oversample_foreground", "nan"),
+            ("oversample_foreground", "-0.5"),
+            ("oversample_foreground", "inf"),
+        ] {
+            let said = said(&format!("{setting} = {value}"));
+            assert!(said.starts_with(&format!("`{setting}` is ")), "{said}");
+        }
+        let all = plimsoll_data::Augmentation::default();
+        let all = serde_json::to_value(all).unwrap();
+        for (option, value) in all.as_object().unwrap() {
+            let hostile: &[&str] = match value {
+                serde_json::Value::Number(_) => &["nan", "inf", "-1.0", "1.5"],
+                serde_json::Value::Array(range) if range.len() == 2 => {
+                    &["[nan, 1.0]", "[0.5, inf]", "[-inf, 1.0]", "[2.0, 1.0]"]
+                }
+                _ => continue,
+            };
+            for value in hostile {
+                let said = said(&format!("[augmentation]\n{option} = {value}"));
+                assert!(said.starts_with(&format!("`{option}` is ")), "{option} = {value}: {said}");
+            }
+        }
+        for value in ["nan", "inf", "-0.1", "1.0"] {
+            assert!(said(&format!("[network]\ndropout = {value}")).starts_with("`dropout` is "));
+        }
+    }
+}

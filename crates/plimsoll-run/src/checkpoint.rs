@@ -1,0 +1,291 @@
+//! Checkpoints: everything that a run needs to go on as if it had never stopped.
+//!
+//! A checkpoint is a safetensors file with the parameters under PyTorch's names, the optimizer's moments behind a slash
+//! (`name/exp_avg`), and in the header the run's progress, the identity of its specification, and checksums of the header and of
+//! each tensor. Patches and augmentation are functions of the step, so there is no state of random numbers, and nothing in the
+//! file depends on when or how fast it came about: the same step has the same bytes.
+//!
+//! It is written beside its place, synced, and renamed. The latest one before stays as `checkpoint_previous`, so that a
+//! file that the disk has damaged costs an epoch and not the run.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter};
+use std::path::{Path, PathBuf};
+
+use plimsoll_disk::atomic::{AtomicFile, BUFFER};
+use plimsoll_graph::{Program, Shape, TensorId};
+use plimsoll_memory::{Budget, Digest, MapError, Mapped};
+use plimsoll_nn::weights::{SafetensorsFile, safetensors};
+use plimsoll_nn::{Architecture, PlateauState};
+use plimsoll_plan::{Engine, HostSlice, HostSliceMut, ProgramId};
+use serde::{Deserialize, Serialize};
+
+use crate::{FoldFolder, LoadOptions, LoadReport, RunError, Specification, read_parameters};
+
+/// Which checkpoint of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CheckpointKind {
+    /// The last that was written.
+    Latest,
+    /// The last but one.
+    Previous,
+    /// That of the highest moving average of the pseudo-Dice.
+    Best,
+    /// That after the last epoch.
+    Final,
+}
+
+impl CheckpointKind {
+    /// The name of its file in the folder of a fold.
+    pub fn file(self) -> &'static str {
+        match self {
+            CheckpointKind::Latest => "checkpoint_latest.safetensors",
+            CheckpointKind::Previous => "checkpoint_previous.safetensors",
+            CheckpointKind::Best => "checkpoint_best.safetensors",
+            CheckpointKind::Final => "checkpoint_final.safetensors",
+        }
+    }
+}
+
+/// Sums of the parts of a loss, and of how many values.
+pub type PartSums = Vec<(f64, u64)>;
+
+/// How far a run is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Progress {
+    /// Steps done.
+    pub steps: u64,
+    /// Epochs done and validated.
+    pub validated: u64,
+    /// The sum of the losses of the epoch's steps so far, and of how many.
+    pub epoch_loss: (f64, u64),
+    /// Of each part of the loss, the sum over the epoch's steps so far and how many had it.
+    pub epoch_parts: PartSums,
+    /// The moving average of the pseudo-Dice.
+    pub ema: Option<f64>,
+    /// The highest it ever was.
+    pub best: Option<f64>,
+    /// Steps whose numbers went wrong and that were skipped; in all, and the last ones in a row.
+    pub skipped: (u64, u64),
+    /// How often the run went back to a checkpoint since numbers went wrong: patches are others after each time.
+    pub rollbacks: u64,
+    /// The best score that could end the run early, and for how many epochs it has not been better.
+    pub patience: Option<(f64, u64)>,
+    /// Of a learning rate that falls at plateaus.
+    pub plateau: PlateauState,
+}
+
+/// Keys of the header.
+const PROGRESS: &str = "plimsoll.progress";
+const SPECIFICATION: &str = "plimsoll.specification";
+
+/// Reads and writes checkpoints of one fold.
+pub struct Checkpoints {
+    folder: FoldFolder,
+    /// (tensor, name, shape) of everything that is kept.
+    tensors: Vec<(TensorId, String, Shape)>,
+    buffer: Mapped<f32>,
+    budget: Budget,
+    /// Whether the latest one was written or read by this process; only then it takes the place of the previous one.
+    latest_is_sound: bool,
+}
+
+/// A tensor has values that are no numbers: a checkpoint with it would be worth less than the one before.
+#[derive(Debug, thiserror::Error)]
+#[error("`{tensor}` has values that are not finite")]
+struct NotFinite {
+    tensor: String,
+}
+
+/// A checkpoint that a run goes on from.
+pub struct Resumed {
+    /// How far it is.
+    pub progress: Progress,
+    /// Where it lay.
+    pub path: PathBuf,
+    /// Later ones that could not be used, and why.
+    pub damaged: Vec<RunError>,
+}
+
+impl Checkpoints {
+    /// What is kept of a program's tensors: parameters and moments. Accumulated gradients are zero between steps.
+    fn kept(program: &Program) -> impl Iterator<Item = TensorId> + '_ {
+        program.ids().filter(|id| {
+            let tensor = program.tensor(*id);
+            tensor.role.is_persistent() && !tensor.name.ends_with("/grad")
+        })
+    }
+
+    /// Elements of the largest tensor that is kept.
+    fn largest(program: &Program) -> usize {
+        Checkpoints::kept(program).map(|id| program.shape(id).count()).max().unwrap_or(0)
+    }
+
+    /// What writing and reading takes: a copy of the largest tensor.
+    ///
+    /// # Errors
+    /// If it does not fit the address space.
+    pub fn bytes(program: &Program) -> Result<plimsoll_memory::Bytes, MapError> {
+        Mapped::<f32>::bytes(Checkpoints::largest(program))
+    }
+
+    /// For the fold in `folder`, whose parameters and moments are those of `program`.
+    ///
+    /// # Errors
+    /// If the budget has no room for a copy of the largest tensor.
+    pub fn new(folder: &FoldFolder, program: &Program, budget: &Budget) -> Result<Checkpoints, MapError> {
+        let tensors = Checkpoints::kept(program)
+            .map(|id| {
+                let tensor = program.tensor(id);
+                (id, tensor.name.clone(), tensor.shape.clone())
+            })
+            .collect();
+        let buffer = Mapped::zeroed(budget, "checkpoint", Checkpoints::largest(program))?;
+        let (folder, budget) = (folder.clone(), budget.clone());
+        Ok(Checkpoints { folder, tensors, buffer, budget, latest_is_sound: false })
+    }
+
+    /// Room for the largest tensor, for whoever reads or writes tensors between two checkpoints.
+    pub fn buffer(&mut self) -> &mut [f32] {
+        &mut self.buffer
+    }
+
+    /// Writes a checkpoint of what an engine holds for `program`. The latest one before becomes the previous one, unless it was found
+    /// damaged: the previous one is then all there is until the new one is on the disk.
+    ///
+    /// # Errors
+    /// If the disk refuses, or a tensor has values that are not finite; the checkpoints that there were are there still.
+    pub fn write(
+        &mut self,
+        kind: CheckpointKind,
+        engine: &dyn Engine,
+        program: ProgramId,
+        (specification, progress): (Digest, &Progress),
+        net: &dyn Architecture,
+    ) -> Result<(), RunError> {
+        let path = self.folder.checkpoint(kind);
+        let written =
+            self.write_file(&path, engine, program, (specification, progress), net).and_then(|file| {
+                if kind == CheckpointKind::Latest {
+                    if std::mem::take(&mut self.latest_is_sound) {
+                        plimsoll_disk::rename(&path, self.folder.checkpoint(CheckpointKind::Previous))?;
+                    }
+                    file.commit()?;
+                    self.latest_is_sound = true;
+                    return Ok(());
+                }
+                file.commit()
+            });
+        written.map_err(|source| match source.downcast::<NotFinite>() {
+            Ok(NotFinite { tensor }) => RunError::NotFinite { tensor, steps: progress.steps },
+            Err(source) => RunError::io(&path, source),
+        })
+    }
+
+    fn write_file(
+        &mut self,
+        path: &Path,
+        engine: &dyn Engine,
+        program: ProgramId,
+        (specification, progress): (Digest, &Progress),
+        net: &dyn Architecture,
+    ) -> io::Result<AtomicFile> {
+        let metadata = BTreeMap::from([
+            (PROGRESS.to_string(), serde_json::to_string(progress)?),
+            (SPECIFICATION.to_string(), specification.to_string()),
+        ]);
+        let mut tensors: Vec<(String, Shape)> =
+            self.tensors.iter().map(|(_, name, shape)| (name.clone(), shape.clone())).collect();
+        tensors.extend(net.idle_biases().into_iter().map(|(name, channels)| (name, Shape(vec![channels]))));
+        let (kept, buffer) = (&self.tensors, &mut self.buffer);
+        // The header is written once more when the checksums are known, so the file must be one that can be sought in.
+        let mut file = BufWriter::with_capacity(BUFFER, AtomicFile::create(path)?);
+        safetensors::write(&mut file, &tensors, &metadata, buffer, |i, values| match kept.get(i) {
+            Some((id, name, _)) => {
+                engine.read(program, *id, HostSliceMut::F32(values)).map_err(io::Error::other)?;
+                match values.iter().all(|value| value.is_finite()) {
+                    true => Ok(()),
+                    false => Err(io::Error::other(NotFinite { tensor: name.clone() })),
+                }
+            }
+            None => {
+                values.fill(0.0);
+                Ok(())
+            }
+        })?;
+        file.into_inner().map_err(io::IntoInnerError::into_error)
+    }
+
+    /// Reads the newest sound checkpoint of a run into an engine; none if none was ever written. One that is torn, damaged or
+    /// another run's is passed over for the one before.
+    ///
+    /// # Errors
+    /// If there are checkpoints but none is sound: then all of them are named.
+    pub fn resume(
+        &mut self,
+        specification: &Specification,
+        engine: &mut dyn Engine,
+        program: ProgramId,
+    ) -> Result<Option<Resumed>, RunError> {
+        let mut damaged = Vec::new();
+        for kind in [CheckpointKind::Latest, CheckpointKind::Previous, CheckpointKind::Final] {
+            let path = self.folder.checkpoint(kind);
+            if !path.exists() {
+                continue;
+            }
+            match self.read(&path, specification, engine, program) {
+                Ok(progress) => {
+                    self.latest_is_sound = kind == CheckpointKind::Latest;
+                    return Ok(Some(Resumed { progress, path, damaged }));
+                }
+                Err(problem) => damaged.push(problem),
+            }
+        }
+        match damaged.is_empty() {
+            true => Ok(None),
+            false => Err(RunError::NoSoundCheckpoint { folder: self.folder.path().into(), damaged }),
+        }
+    }
+
+    fn read(
+        &mut self,
+        path: &Path,
+        specification: &Specification,
+        engine: &mut dyn Engine,
+        program: ProgramId,
+    ) -> Result<Progress, RunError> {
+        let mut file = SafetensorsFile::open(path)?;
+        let wrong = |why: String| RunError::Checkpoint { path: path.into(), why };
+        let said = |key: &str| file.metadata().get(key).ok_or_else(|| wrong(format!("it has no `{key}`")));
+        let of: Digest =
+            said(SPECIFICATION)?.parse().map_err(|_| wrong("its specification is none".into()))?;
+        if !specification.owns(of)? {
+            return Err(wrong(format!("it is of a run with the specification {of}")));
+        }
+        let progress: Progress =
+            serde_json::from_str(said(PROGRESS)?).map_err(|problem| wrong(problem.to_string()))?;
+        for (id, name, shape) in &self.tensors {
+            let values = &mut self.buffer[..shape.count()];
+            file.read(name, shape, values)?;
+            engine.write(program, *id, HostSlice::F32(values))?;
+        }
+        Ok(progress)
+    }
+
+    /// Reads initial parameters from a weight file of the same network into an engine, and says which.
+    ///
+    /// # Errors
+    /// As [`read_parameters`].
+    pub fn load_parameters(
+        &mut self,
+        weights: &Path,
+        net: &dyn Architecture,
+        engine: &mut dyn Engine,
+        program: (ProgramId, &Program),
+        options: LoadOptions,
+    ) -> Result<LoadReport, RunError> {
+        read_parameters(weights, net, engine, program, &mut self.buffer, options, &self.budget)
+    }
+}

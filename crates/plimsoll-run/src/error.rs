@@ -1,0 +1,290 @@
+//! Why a run cannot be described, found or gone on with.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Bytes, MapError};
+use plimsoll_nn::ConfigError;
+use plimsoll_nn::weights::WeightError;
+use plimsoll_plan::EngineError;
+
+use crate::WayOut;
+
+/// Why a run cannot be described, found or gone on with.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The configuration is impossible.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A weight file cannot be used.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// A weight file holds tensors that the network has no place for.
+    #[error("{}: {count} tensors have no place in {network}: {names}", path.display())]
+    Extra {
+        /// The file.
+        path: PathBuf,
+        /// The network.
+        network: String,
+        /// How many there are.
+        count: usize,
+        /// The first of them.
+        names: String,
+    },
+    /// An engine refuses what a checkpoint holds.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// Memory cannot be mapped.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// The line is too low for the run.
+    #[error(
+        "the run needs {needed} even with all recomputation and the smallest micro-batch, but the line is {line}: {parts}"
+    )]
+    Infeasible {
+        /// The least line that would do.
+        needed: Bytes,
+        /// The line.
+        line: Bytes,
+        /// What needs it.
+        parts: String,
+        /// What would make it fit.
+        ways_out: Vec<WayOut>,
+    },
+    /// A folder holds a run already.
+    #[error("{} holds a run already", folder.display())]
+    Occupied {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// There is no run to go on with.
+    #[error("there is no run to go on with: {} is not there", specification.display())]
+    NothingToResume {
+        /// What a run would have.
+        specification: PathBuf,
+    },
+    /// Something else is asked for than what a run was begun with.
+    #[error("{} is a run with other settings: {}", folder.display(), differences.join("; "))]
+    OtherSpecification {
+        /// The folder.
+        folder: PathBuf,
+        /// All settings that differ, with both values.
+        differences: Vec<String>,
+    },
+    /// The same settings make other programs than when a run was begun.
+    #[error("{} was begun by a version of this program that computes something else", folder.display())]
+    OtherPrograms {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The data of a run is not what it was.
+    #[error("{} was begun with other data; changed since: {}", folder.display(), changed.join(", "))]
+    ChangedData {
+        /// The folder.
+        folder: PathBuf,
+        /// Cases, and what else.
+        changed: Vec<String>,
+    },
+    /// The file of initial weights is not what it was.
+    #[error("{} is not the file that the run was begun with: its contents are others", path.display())]
+    OtherWeights {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A run is to end before where it is.
+    #[error("{done} epochs are done already, but `epochs` is {epochs}")]
+    Shortened {
+        /// What is asked for.
+        epochs: u64,
+        /// What is done.
+        done: u64,
+    },
+    /// Folds of one run are of different networks.
+    #[error("{} and {} are trained with different settings", one.display(), other.display())]
+    FoldsDiffer {
+        /// A fold.
+        one: PathBuf,
+        /// Another one.
+        other: PathBuf,
+    },
+    /// The images have other channels than those of the model whose plans are taken.
+    #[error("the images have {found} channel(s), but the model whose plans are taken has {expected}")]
+    OtherChannels {
+        /// Of the images.
+        found: usize,
+        /// Of the model.
+        expected: usize,
+    },
+    /// Another process trains a fold.
+    #[error("{} is being trained by {holder}", folder.display())]
+    Locked {
+        /// The folder.
+        folder: PathBuf,
+        /// Who.
+        holder: String,
+    },
+    /// A name is that of no fold.
+    #[error("`{found}` is no fold")]
+    NoFold {
+        /// The name.
+        found: String,
+    },
+    /// A case of a fold is not among the valid cases.
+    #[error("case {case} of the fold is not among the valid cases")]
+    UnknownCase {
+        /// The case.
+        case: String,
+    },
+    /// A checkpoint is not one of this run.
+    #[error("{} is no checkpoint of this run: {why}", path.display())]
+    Checkpoint {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// No checkpoint of a run can be used.
+    #[error("no checkpoint in {} can be used: {}", folder.display(), all(damaged))]
+    NoSoundCheckpoint {
+        /// The folder.
+        folder: PathBuf,
+        /// What is wrong with each.
+        damaged: Vec<RunError>,
+    },
+    /// Weights or moments are no longer numbers.
+    #[error(
+        "after step {steps} `{tensor}` has values that are not finite, so no checkpoint of it is written"
+    )]
+    NotFinite {
+        /// Which.
+        tensor: String,
+        /// Steps done.
+        steps: u64,
+    },
+    /// Checkpoints that were written are gone.
+    #[error("{} has no checkpoint any more, though {steps} steps were saved", folder.display())]
+    LostCheckpoints {
+        /// The folder.
+        folder: PathBuf,
+        /// Up to which step.
+        steps: u64,
+    },
+    /// A file of a run is damaged.
+    #[error("{} is not what it should be: {why}", path.display())]
+    Json {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Something cannot be written as JSON: a fault of this program.
+    #[error("{what} cannot be written: {why}")]
+    Unwritable {
+        /// What.
+        what: String,
+        /// Why.
+        why: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A folder holds no run.
+    #[error("{} holds no run: there is no fold in it that was begun", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A folder holds no model.
+    #[error("{} holds no model: there is no {file} in it or in folders fold_0, fold_1, …", folder.display())]
+    NoModel {
+        /// The folder.
+        folder: PathBuf,
+        /// What was looked for.
+        file: &'static str,
+    },
+}
+
+impl RunError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> RunError {
+        RunError::Io { path: path.into(), source }
+    }
+
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            RunError::Config(error) => error.hint(),
+            RunError::Weights(error) => error.hint(),
+            RunError::Extra { .. } => Some(
+                "set the network that the weights are of (features, convolutions of each stage), or leave these tensors out \
+                 with --allow-extra"
+                    .into(),
+            ),
+            RunError::Infeasible { ways_out, .. } => {
+                let ways =
+                    ways_out.iter().map(|way| format!("{} (needs {})", way.flags, way.minimum_ram_bytes));
+                Some(format!("it would fit with {}", ways.collect::<Vec<_>>().join(", or ")))
+                    .filter(|_| !ways_out.is_empty())
+            }
+            RunError::Occupied { .. } => {
+                Some("add --resume to go on with it, or choose another folder with --out".into())
+            }
+            RunError::NothingToResume { .. } => {
+                Some("leave --resume out to begin one, or name the folder that it was begun in with --out".into())
+            }
+            RunError::OtherSpecification { .. } => {
+                Some("leave these out to go on as begun, or begin another run with --out".into())
+            }
+            RunError::OtherPrograms { .. } => {
+                Some("go on with the version that began it (see `start` in events.jsonl), or begin another run".into())
+            }
+            RunError::ChangedData { .. } => Some(
+                "restore the data; or add --accept-changed-data to go on with what is there now, which is written down".into(),
+            ),
+            RunError::OtherWeights { .. } => {
+                Some("restore the file, or begin another run with --out".into())
+            }
+            RunError::Shortened { .. } => Some("ask for at least as many epochs as are done".into()),
+            RunError::OtherChannels { .. } => Some("take the plans of a model of such images".into()),
+            RunError::FoldsDiffer { .. } => Some("name one fold's folder instead of the run's".into()),
+            RunError::Locked { .. } => {
+                Some("wait for it (`plimsoll status` says how far it is), end it, or choose another --out".into())
+            }
+            RunError::NoFold { .. } => Some("folds are 0, 1, 2, … or `all`".into()),
+            RunError::UnknownCase { .. } => {
+                Some("run `inspect` to see the case's problems; repair it, or remove it from the fold".into())
+            }
+            RunError::Checkpoint { .. } | RunError::Json { .. } => {
+                Some("restore the file from a copy, or begin another run with --out".into())
+            }
+            RunError::NotFinite { .. } => Some(
+                "lower --learning-rate; the last checkpoint is from before that, and --resume goes on from it".into(),
+            ),
+            RunError::NoSoundCheckpoint { .. } | RunError::LostCheckpoints { .. } => {
+                Some("restore one from a copy, or remove the folder to begin anew".into())
+            }
+            RunError::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+                Some("choose a folder that can be written with --out".into())
+            }
+            RunError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                Some("free space on the disk, then --resume".into())
+            }
+            RunError::NoModel { .. } | RunError::NoRun { .. } => {
+                Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
+            }
+            RunError::Memory(_) => Some("raise --ram".into()),
+            RunError::Engine(_)
+            | RunError::Unwritable { .. }
+            | RunError::Io { .. } => None,
+        }
+    }
+}
+
+/// Several errors in one line.
+fn all(errors: &[RunError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}

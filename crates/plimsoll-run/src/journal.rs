@@ -1,0 +1,154 @@
+//! The numbers of each epoch: one JSON line for each.
+//!
+//! They follow from the specification alone, so the file of a run that was killed and went on is that of a run that was not,
+//! byte for byte. What an epoch took stands among the events.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+
+use plimsoll_disk::{Appender, File, atomic};
+use serde::{Deserialize, Serialize};
+
+use crate::{FoldFolder, RunError};
+
+/// The most bytes of a line that is read: ten times what the most classes take.
+const LONGEST_LINE: u64 = 64 << 10;
+
+/// A component of the loss, without its weight.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LossPart {
+    /// Its name; the loss may have several of one name, in the order of its list.
+    pub name: String,
+    /// Its mean.
+    pub value: f64,
+}
+
+/// What is told of an epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpochRecord {
+    /// From 0.
+    pub epoch: u64,
+    /// Steps done since the beginning of the run.
+    pub steps: u64,
+    /// Of the epoch's last step.
+    pub learning_rate: f64,
+    /// The mean over the epoch's steps, those left out whose numbers went wrong; null where that is all of them.
+    pub train_loss: Option<f64>,
+    /// The mean over the validated patches; null where it is no number.
+    pub validation_loss: Option<f64>,
+    /// Of the finest head, each component that the epoch's steps had: the mean over those that had it.
+    pub train_loss_parts: Vec<LossPart>,
+    /// The same over the validated patches.
+    pub validation_loss_parts: Vec<LossPart>,
+    /// Dice over all validated voxels taken together, by class from 1; null where a class is nowhere.
+    pub pseudo_dice: Vec<Option<f64>>,
+    /// The mean of the pseudo-Dice over classes that are somewhere.
+    pub mean_pseudo_dice: Option<f64>,
+    /// Its exponential moving average, 0.9 of the last one and 0.1 of the new.
+    pub ema_pseudo_dice: Option<f64>,
+    /// Steps of the run whose numbers went wrong and that were skipped, so far.
+    pub skipped_steps: u64,
+}
+
+/// The file of a fold, cut back to where a checkpoint left it.
+#[derive(Debug)]
+pub struct Journal {
+    path: PathBuf,
+    file: Appender,
+    missing: bool,
+}
+
+impl Journal {
+    /// Opens or makes the file, and cuts off lines of epochs beyond `steps`, which will be run again. What a killed process did not
+    /// finish, or a disk has lost, is cut off with all that follows.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn open(folder: &FoldFolder, steps: u64, steps_of_an_epoch: u64) -> Result<Journal, RunError> {
+        let path = folder.metrics();
+        let io = |source| RunError::io(&path, source);
+        let (mut kept, mut last) = (0, 0);
+        for_each_line(folder, |record, end| {
+            let follows = record.steps > last && record.steps <= steps;
+            if follows {
+                (kept, last) = (end, record.steps);
+            }
+            follows
+        })?;
+        let mut file = Appender::open(&path).map_err(io)?;
+        file.truncate(kept).map_err(io)?;
+        let missing = last != steps - steps % steps_of_an_epoch.max(1);
+        Ok(Journal { path, file, missing })
+    }
+
+    /// Whether lines of epochs that are done are not there.
+    pub fn misses_epochs(&self) -> bool {
+        self.missing
+    }
+
+    /// Appends a line, and waits until the disk has it.
+    ///
+    /// # Errors
+    /// If the disk refuses.
+    pub fn append(&mut self, record: &EpochRecord) -> Result<(), RunError> {
+        let json =
+            |problem: serde_json::Error| RunError::Json { path: self.path.clone(), why: problem.to_string() };
+        let line = serde_json::to_vec(record).map_err(json)?;
+        self.file.append(&line).map_err(|source| RunError::io(&self.path, source))
+    }
+}
+
+/// All records of a fold, in order, up to the first line that is none.
+///
+/// # Errors
+/// If the file is there but cannot be read.
+pub fn each_epoch(folder: &FoldFolder, mut each: impl FnMut(EpochRecord)) -> Result<(), RunError> {
+    for_each_line(folder, |record, _| {
+        each(record);
+        true
+    })
+}
+
+/// Passes each whole line with where it ends, until one is none, or the function says to stop.
+fn for_each_line(
+    folder: &FoldFolder,
+    mut each: impl FnMut(EpochRecord, u64) -> bool,
+) -> Result<(), RunError> {
+    let path = folder.metrics();
+    if !path.is_file() {
+        return Ok(());
+    }
+    let io = |source| RunError::io(&path, source);
+    let mut lines = BufReader::new(File::open(&path).map_err(io)?);
+    let (mut line, mut end) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        end += lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(io)? as u64;
+        let record = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
+        if !record.is_some_and(|record| each(record, end)) {
+            return Ok(());
+        }
+    }
+}
+
+/// Writes a value as JSON, whole or not at all.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn write_json(path: &std::path::Path, value: &impl Serialize) -> Result<(), RunError> {
+    let written = atomic::write(path, |file| {
+        serde_json::to_writer_pretty(&mut *file, value)?;
+        file.write_all(b"\n")
+    });
+    written.map_err(|source| RunError::io(path, source))
+}
+
+/// Reads a value from JSON of at most `most` bytes.
+///
+/// # Errors
+/// If it is not there, longer, or not such a value.
+pub fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path, most: u64) -> Result<T, RunError> {
+    let text = plimsoll_disk::read(path, most).map_err(|source| RunError::io(path, source))?;
+    serde_json::from_slice(&text)
+        .map_err(|problem| RunError::Json { path: path.into(), why: problem.to_string() })
+}

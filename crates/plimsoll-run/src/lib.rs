@@ -1,0 +1,50 @@
+//! A run as a value.
+//!
+//! [`Settings`] are what a user writes; with the fingerprint of a data set they become a [`RunConfig`], and with the cases of a
+//! fold, their contents and initial weights a [`Specification`]: all that the result of training depends on. The folder of a fold
+//! ([`FoldFolder`]) holds it, with a [`Lock`], what happened ([`EventLog`]), the numbers of each epoch ([`Journal`]) and
+//! [`Checkpoints`]. A [`Model`] is what such folders have to predict with.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
+mod averages;
+pub mod bounds;
+mod cache_folder;
+mod checkpoint;
+mod config;
+mod error;
+mod events;
+mod folder;
+mod journal;
+mod lock;
+mod model;
+mod parameters;
+mod parts;
+mod policy;
+mod record;
+mod setting_lines;
+mod settings;
+mod specification;
+mod state;
+mod topology;
+mod way_out;
+
+pub use averages::start_averages;
+pub use cache_folder::cache_folder;
+pub use checkpoint::{CheckpointKind, Checkpoints, PartSums, Progress, Resumed};
+pub use config::{DatasetSummary, RunConfig};
+pub use error::RunError;
+pub use events::{EpochCost, Event, EventLog, StopReason, TimedEvent, each_event};
+pub use folder::{FoldFolder, FoldName, RunFolder};
+pub use journal::{EpochRecord, Journal, LossPart, each_epoch, read_json, write_json};
+pub use lock::{Holder, Lock, holder};
+pub use model::Model;
+pub use parameters::{LoadOptions, LoadReport, read_parameters};
+pub use parts::{Machine, Part, RunPlan};
+pub use policy::{BadNumbers, EarlyStopping, Score};
+pub use record::{CacheSummary, RunRecord};
+pub use setting_lines::{SETTING_LINES, SettingLine, Usual};
+pub use settings::Settings;
+pub use specification::{Amendment, Asked, InitialWeights, Specification};
+pub use state::{FoldState, Status};
+pub use topology::Topology;
+pub use way_out::WayOut;

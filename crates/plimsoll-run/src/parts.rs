@@ -1,0 +1,135 @@
+//! What a run holds, part by part, before it begins.
+
+use plimsoll_graph::DType;
+use plimsoll_memory::{Bytes, Overhead};
+use serde::{Deserialize, Serialize};
+
+use crate::{RunError, WayOut};
+
+/// What a run is given of a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The memory line.
+    pub line: Bytes,
+    /// Threads that kernels run on.
+    pub threads: usize,
+    /// Threads that make batches.
+    pub loader_threads: usize,
+}
+
+/// A named part of the line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// What it is for.
+    pub name: String,
+    /// How much.
+    pub bytes: Bytes,
+}
+
+/// What a run holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunPlan {
+    /// The memory line.
+    pub ram_budget_bytes: Bytes,
+    /// Code, heap and stacks.
+    pub overhead: Overhead,
+    /// Parameters, moments, gradients, features and kernels' scratch: one allocation.
+    pub arena_bytes: Bytes,
+    /// What no placement of the same schedule could do without.
+    pub arena_lower_bound_bytes: Bytes,
+    /// Batches being made and waiting, and what threads read into; for training and validation.
+    pub loader_bytes: Bytes,
+    /// Where the foreground is.
+    pub index_bytes: Bytes,
+    /// A copy of the largest tensor, for writing and reading checkpoints.
+    pub checkpoint_bytes: Bytes,
+    /// Decoded volumes.
+    pub cache_bytes: Bytes,
+    /// All of these.
+    pub total_bytes: Bytes,
+    /// Whether that is within the line.
+    pub feasible: bool,
+    /// The least line that would do: without a cache, with the smallest micro-batch, with all recomputation that helps.
+    pub minimum_ram_bytes: Bytes,
+    /// What was changed, as its user allows, for the run to fit.
+    pub changes: Vec<String>,
+    /// If the run does not fit: what would make it fit.
+    pub ways_out: Vec<WayOut>,
+    /// Depth, height, width of a patch.
+    pub patch_size: [usize; 3],
+    /// Samples of a step.
+    pub batch_size: usize,
+    /// Samples that go through the network at a time.
+    pub micro_batch: usize,
+    /// Micro-batches of a step.
+    pub accumulation: usize,
+    /// Why the batch goes through the network in one piece, if it must.
+    pub whole_batch: Option<String>,
+    /// How features are stored.
+    pub precision: DType,
+    /// Floating-point operations beyond those of the network, as a fraction: what fitting costs.
+    pub recompute_flops_fraction: f64,
+    /// Values that are recomputed instead of held.
+    pub recomputed: Vec<String>,
+    /// Floating-point operations of a step, recomputation left out.
+    pub flops_per_step: u64,
+    /// Predicted time of a step.
+    pub predicted_seconds_per_step: f64,
+    /// Predicted time of an epoch: its steps and its validation. Reading and augmenting patches, which go on beside the steps, and
+    /// writing checkpoints are not counted.
+    pub predicted_seconds_per_epoch: f64,
+    /// Predicted time of the run: of all its epochs.
+    pub predicted_seconds: f64,
+    /// Steps of the run.
+    pub steps: u64,
+    /// Epochs of the run.
+    pub epochs: u64,
+    /// Numbers that are learned.
+    pub parameters: u64,
+    /// All volumes of the data set, decoded: what the cache would hold if it could.
+    pub decoded_bytes: Bytes,
+}
+
+impl RunPlan {
+    /// The parts, as they add up to the total.
+    pub fn parts(&self) -> Vec<Part> {
+        [
+            ("code", self.overhead.code),
+            ("heap", self.overhead.heap),
+            ("stacks", self.overhead.stacks),
+            ("arena", self.arena_bytes),
+            ("loader", self.loader_bytes),
+            ("foreground index", self.index_bytes),
+            ("checkpoint", self.checkpoint_bytes),
+            ("cache", self.cache_bytes),
+        ]
+        .map(|(name, bytes)| Part { name: name.into(), bytes })
+        .to_vec()
+    }
+
+    /// That the run fits.
+    ///
+    /// # Errors
+    /// If it does not, with the numbers.
+    pub fn check(&self) -> Result<(), RunError> {
+        if self.feasible {
+            return Ok(());
+        }
+        let mut parts: Vec<Part> = self
+            .parts()
+            .into_iter()
+            .filter(|part| part.bytes > Bytes::ZERO && part.name != "cache")
+            .collect();
+        parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+        let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.name, part.bytes)).collect();
+        let whole_batch = self.whole_batch.as_ref().map_or_else(String::new, |reason| {
+            format!("; the batch goes through the network in one piece, since {reason}")
+        });
+        Err(RunError::Infeasible {
+            needed: self.minimum_ram_bytes,
+            line: self.ram_budget_bytes,
+            parts: parts.join(", ") + &whole_batch,
+            ways_out: self.ways_out.clone(),
+        })
+    }
+}

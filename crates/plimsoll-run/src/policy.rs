@@ -1,0 +1,148 @@
+//! What ends a run before its last epoch, or does not.
+
+use plimsoll_nn::ConfigError;
+use serde::{Deserialize, Serialize};
+
+use crate::EpochRecord;
+
+/// What is done where the loss or the norm of gradients of a step is no longer a number. Weights are not touched by such a step,
+/// whatever is done then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "name", deny_unknown_fields)]
+pub enum BadNumbers {
+    /// The run stops with an error that names the cases of the batch.
+    #[default]
+    Stop,
+    /// The step is left out.
+    Skip {
+        /// The most that are left out in a row before the run stops.
+        #[serde(default = "few")]
+        limit: u64,
+    },
+    /// The run goes back to its last checkpoint, and on with other patches.
+    Rollback {
+        /// The most times before the run stops.
+        #[serde(default = "few")]
+        limit: u64,
+    },
+}
+
+fn few() -> u64 {
+    10
+}
+
+/// A number of an epoch that says how good a network is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Score {
+    /// The moving average of the pseudo-Dice.
+    #[default]
+    EmaPseudoDice,
+    /// The mean pseudo-Dice.
+    PseudoDice,
+    /// The validation loss, of which less is better.
+    ValidationLoss,
+}
+
+impl Score {
+    /// Of an epoch, more is better; none where no class is anywhere.
+    pub fn of(self, epoch: &EpochRecord) -> Option<f64> {
+        match self {
+            Score::EmaPseudoDice => epoch.ema_pseudo_dice,
+            Score::PseudoDice => epoch.mean_pseudo_dice,
+            Score::ValidationLoss => epoch.validation_loss.map(|loss| -loss),
+        }
+    }
+}
+
+/// When a run ends before its last epoch: if a score has not risen for a number of epochs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EarlyStopping {
+    /// Epochs without a better score after which it ends.
+    pub patience: u64,
+    /// Which score.
+    #[serde(default)]
+    pub score: Score,
+    /// By how much a score must be better to count.
+    #[serde(default)]
+    pub min_delta: f64,
+}
+
+impl EarlyStopping {
+    /// That the numbers make sense.
+    ///
+    /// # Errors
+    /// If the patience is 0, or the difference is negative or no number.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let wrong = |setting, found: String, expected: &str| {
+            Err(ConfigError::Value { setting, found, expected: expected.into() })
+        };
+        if self.patience == 0 {
+            return wrong("early_stopping.patience", "0".into(), "1 or more epochs");
+        }
+        if !(self.min_delta.is_finite() && self.min_delta >= 0.0) {
+            return wrong("early_stopping.min_delta", self.min_delta.to_string(), "a number from 0 up");
+        }
+        Ok(())
+    }
+
+    /// The best score so far and the epochs since, after an epoch; and whether the run ends with it.
+    pub fn after(&self, known: Option<(f64, u64)>, epoch: &EpochRecord) -> (Option<(f64, u64)>, bool) {
+        let next = match (known, self.score.of(epoch)) {
+            (None, score) => score.map(|score| (score, 0)),
+            (Some((best, _)), Some(score)) if score > best + self.min_delta => Some((score, 0)),
+            (Some((best, since)), _) => Some((best, since + 1)),
+        };
+        (next, next.is_some_and(|(_, since)| since >= self.patience))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(score: Option<f64>) -> EpochRecord {
+        EpochRecord {
+            epoch: 0,
+            steps: 1,
+            learning_rate: 0.1,
+            train_loss: Some(1.0),
+            validation_loss: Some(1.0),
+            train_loss_parts: Vec::new(),
+            validation_loss_parts: Vec::new(),
+            pseudo_dice: vec![score],
+            mean_pseudo_dice: score,
+            ema_pseudo_dice: score,
+            skipped_steps: 0,
+        }
+    }
+
+    /// The epoch after which a run with these scores ends.
+    fn ends(rule: EarlyStopping, scores: &[Option<f64>]) -> Option<usize> {
+        let mut state = None;
+        scores.iter().position(|score| {
+            let (next, ends) = rule.after(state, &epoch(*score));
+            state = next;
+            ends
+        })
+    }
+
+    #[test]
+    fn a_run_ends_once_its_score_has_not_risen_for_as_long_as_its_patience() {
+        let rule = EarlyStopping { patience: 2, score: Score::PseudoDice, min_delta: 0.0 };
+        let some = |scores: &[f64]| scores.iter().copied().map(Some).collect::<Vec<_>>();
+        assert_eq!(ends(rule, &some(&[0.1, 0.2, 0.3, 0.4])), None);
+        assert_eq!(ends(rule, &some(&[0.1, 0.2, 0.15, 0.2])), Some(3));
+        assert_eq!(ends(rule, &some(&[0.1, 0.2, 0.15, 0.3, 0.1, 0.1])), Some(5));
+        let strict = EarlyStopping { min_delta: 0.15, ..rule };
+        assert_eq!(ends(strict, &some(&[0.1, 0.2, 0.22])), Some(2));
+    }
+
+    #[test]
+    fn epochs_without_a_score_count_only_after_one_with_a_score() {
+        let rule = EarlyStopping { patience: 2, score: Score::PseudoDice, min_delta: 0.0 };
+        assert_eq!(ends(rule, &[None, None, None]), None);
+        assert_eq!(ends(rule, &[None, Some(0.5), None, None]), Some(3));
+    }
+}

@@ -1,0 +1,215 @@
+//! Every key of `plimsoll.toml` with its default and meaning: what `plimsoll settings` prints.
+//!
+//! A new setting is a line here. The tests of this crate walk all keys that [`Settings`](crate::Settings) reads: a key
+//! without a line fails them, and so do a line without a key, and a default that is not what a run gets.
+
+use std::collections::BTreeSet;
+
+use serde::Serialize;
+
+/// What holds where a setting is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Usual {
+    /// This value, as it would be written.
+    Is(&'static str),
+    /// What follows from other settings or the data set, in words.
+    Follows(&'static str),
+    /// Nothing: where its table is given, it must be.
+    Required,
+}
+
+/// A setting: one key of one table, or of tables of several kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SettingLine {
+    /// The table; empty for keys at the top of the file.
+    pub table: &'static str,
+    /// The values of `name` with which the table has the key; empty if it always has it.
+    pub kinds: &'static [&'static str],
+    /// The key.
+    pub key: &'static str,
+    /// What holds where it is not given.
+    pub default: Usual,
+    /// What it is.
+    pub meaning: &'static str,
+}
+
+impl SettingLine {
+    /// The paths of its keys: `patch_size`, `network.features`, `optimizer[sgd].momentum`.
+    pub fn paths(&self) -> BTreeSet<String> {
+        let SettingLine { table, key, .. } = self;
+        match (*table, self.kinds) {
+            ("", _) => BTreeSet::from([key.to_string()]),
+            (table, []) => BTreeSet::from([format!("{table}.{key}")]),
+            (table, kinds) => kinds.iter().map(|kind| format!("{table}[{kind}].{key}")).collect(),
+        }
+    }
+}
+
+use Usual::{Follows, Is, Required};
+
+const fn line(
+    table: &'static str,
+    kinds: &'static [&'static str],
+    key: &'static str,
+    default: Usual,
+    meaning: &'static str,
+) -> SettingLine {
+    SettingLine { table, kinds, key, default, meaning }
+}
+
+/// Components of the loss that share options.
+const DICE: &[&str] = &["soft_dice", "log_cosh_dice"];
+const HAUSDORFF: &[&str] = &["hausdorff_dt", "log_hausdorff_dt"];
+const BATCHED: &[&str] =
+    &["soft_dice", "log_cosh_dice", "generalized_dice", "tversky", "focal_tversky", "skeleton_recall"];
+const WITH_BACKGROUND: &[&str] =
+    &["soft_dice", "log_cosh_dice", "generalized_dice", "tversky", "focal_tversky", "focal"];
+const CLASS_WEIGHTS: &[&str] = &["soft_dice", "log_cosh_dice", "cross_entropy", "weighted_bce", "focal"];
+/// Components that see shapes, and may be computed on some steps only.
+const SHAPES: &[&str] = &[
+    "boundary",
+    "hausdorff_dt",
+    "log_hausdorff_dt",
+    "surface_distance",
+    "cldice",
+    "morph_skeleton",
+    "toploss_simple",
+    "skeleton_recall",
+];
+const ALL_COMPONENTS: &[&str] = &[
+    "soft_dice",
+    "log_cosh_dice",
+    "generalized_dice",
+    "tversky",
+    "focal_tversky",
+    "cross_entropy",
+    "weighted_bce",
+    "focal",
+    "boundary",
+    "hausdorff_dt",
+    "log_hausdorff_dt",
+    "surface_distance",
+    "cldice",
+    "morph_skeleton",
+    "toploss_simple",
+    "skeleton_recall",
+];
+const LOSS: &str = "loss.components";
+
+/// All settings, table by table.
+#[rustfmt::skip]
+pub const SETTING_LINES: &[SettingLine] = &[
+    line("", &[], "patch_size", Follows("the proportions of the median image, about 64³ voxels"), "depth, height, width of a patch in voxels"),
+    line("", &[], "spacing", Follows("nnU-Net's rule"), "spacing that images are brought to, in millimetres: depth, height, width"),
+    line("", &[], "batch_size", Is("2"), "samples of a step"),
+    line("", &[], "micro_batch", Follows("that with which a step is the fastest within the line"), "samples that go through the network at a time; a divisor of the batch"),
+    line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\" or \"bf16\"; arithmetic, weights and loss stay f32"),
+    line("", &[], "epochs", Is("1000"), "epochs of the run"),
+    line("", &[], "iterations_per_epoch", Is("250"), "steps of an epoch"),
+    line("", &[], "validation_iterations", Is("50"), "batches that are validated after each epoch"),
+    line("", &[], "learning_rate", Follows("0.01 for sgd, 0.001 for adamw"), "the highest learning rate"),
+    line("", &[], "min_learning_rate", Is("0.0"), "the least learning rate after the warm-up"),
+    line("", &[], "warmup_steps", Is("0"), "steps over which the learning rate rises"),
+    line("", &[], "max_grad_norm", Is("12.0"), "the norm that gradients are scaled down to, or inf"),
+    line("", &[], "ema", Follows("no averages are taken"), "decay of averages of the parameters, with which is validated and predicted"),
+    line("", &[], "frozen", Follows("none"), "what the names of parameters begin with that keep their values: a list"),
+    line("", &[], "oversample_foreground", Is("0.3333333333333333"), "the share of patches that are centred on the foreground, from 0 to 1"),
+    line("", &[], "seed", Is("0"), "of initial weights, patches and augmentation"),
+
+    line("network", &[], "net", Is("\"plain\""), "\"plain\", nnU-Net's PlainConvUNet, or \"dynunet\", MONAI's DynUNet"),
+    line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320"), "channels of each stage, the finest first"),
+    line("network", &[], "kernels", Follows("from spacing and patch"), "kernel of each stage: depth, height, width; odd"),
+    line("network", &[], "strides", Follows("from spacing and patch"), "stride into each stage; into the first 1"),
+    line("network", &[], "encoder_convs", Follows("2 for each stage"), "convolutions of each stage of the encoder (not of dynunet)"),
+    line("network", &[], "decoder_convs", Follows("2 for each stage"), "convolutions of each stage of the decoder, which has none for the coarsest (not of dynunet)"),
+    line("network", &[], "affine", Is("true"), "whether normalisations have a scale and a shift"),
+    line("network", &[], "deep_supervision", Follows("all but the two coarsest stages"), "how many coarser maps get a head of their own while training"),
+    line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's result is dropped while training"),
+
+    line("optimizer", &[], "name", Follows("\"sgd\"; where the table is given, it must be said"), "\"sgd\", with Nesterov momentum, or \"adamw\""),
+    line("optimizer", &["sgd"], "momentum", Is("0.99"), "decay of the momentum"),
+    line("optimizer", &["sgd"], "weight_decay", Is("3e-5"), "added to the gradient, times the parameter"),
+    line("optimizer", &["adamw"], "beta1", Is("0.9"), "decay of the first moment"),
+    line("optimizer", &["adamw"], "beta2", Is("0.999"), "decay of the second moment"),
+    line("optimizer", &["adamw"], "epsilon", Is("1e-8"), "added to the root of the second moment"),
+    line("optimizer", &["adamw"], "weight_decay", Is("0.01"), "pull towards zero, per unit of learning rate"),
+
+    line("decay", &[], "name", Follows("\"poly\" with power 0.9; where the table is given, it must be said"), "how the learning rate falls: \"poly\", \"cosine\", \"plateau\" or \"constant\" (not at all)"),
+    line("decay", &["poly"], "power", Required, "of what is left of the run; nnU-Net has 0.9"),
+    line("decay", &["plateau"], "factor", Is("0.1"), "what the learning rate is multiplied by"),
+    line("decay", &["plateau"], "patience", Is("10"), "how many epochs in a row may be no better than the best before it is"),
+    line("decay", &["plateau"], "threshold", Is("0.0001"), "by which share of the best a score must be better to count; the score is the average pseudo-Dice"),
+
+    line("loss", &[], "dice", Is("1.0"), "weight of the soft Dice loss"),
+    line("loss", &[], "cross_entropy", Is("1.0"), "weight of the cross-entropy"),
+    line("loss", &[], "batch", Is("false"), "Dice over all samples of a batch together"),
+    line("loss", &[], "include_background", Follows("true; false where nothing is said of the loss"), "whether the background counts in Dice"),
+    line("loss", &[], "squared", Is("false"), "squares in the denominator of Dice"),
+    line("loss", &[], "smooth_numerator", Is("1e-5"), "added to the numerator of Dice"),
+    line("loss", &[], "smooth_denominator", Is("1e-5"), "added to the denominator of Dice"),
+    line("loss", &[], "ignore", Follows("the data set's, if it has one"), "a label that counts in no component"),
+
+    line(LOSS, &[], "name", Required, "which component; a list of [[loss.components]] stands for the keys of [loss] but `ignore`"),
+    line(LOSS, ALL_COMPONENTS, "weight", Is("1.0"), "factor of the component"),
+    line(LOSS, BATCHED, "batch", Is("false"), "quotients over all samples of a batch together"),
+    line(LOSS, WITH_BACKGROUND, "include_background", Is("true"), "whether the background counts"),
+    line(LOSS, &["weighted_bce"], "include_background", Is("false"), "whether the background counts"),
+    line(LOSS, DICE, "squared", Is("false"), "squares in the denominator"),
+    line(LOSS, BATCHED, "smooth_numerator", Is("1e-5"), "added to the numerator"),
+    line(LOSS, BATCHED, "smooth_denominator", Is("1e-5"), "added to the denominator"),
+    line(LOSS, CLASS_WEIGHTS, "class_weights", Is("[]"), "a number for each class, the background first; or none"),
+    line(LOSS, &["generalized_dice"], "volume_weight", Is("\"square\""), "of a class by its volume: \"square\", \"simple\" or \"uniform\""),
+    line(LOSS, &["tversky"], "alpha", Is("0.5"), "weight of false positives"),
+    line(LOSS, &["tversky"], "beta", Is("0.5"), "weight of false negatives"),
+    line(LOSS, &["focal_tversky"], "alpha", Is("0.3"), "weight of false positives"),
+    line(LOSS, &["focal_tversky"], "beta", Is("0.7"), "weight of false negatives"),
+    line(LOSS, &["focal_tversky"], "gamma", Is("1.3333334"), "the power that is taken"),
+    line(LOSS, &["focal"], "gamma", Is("2.0"), "the power of 1 - p"),
+    line(LOSS, &["focal"], "alpha", Follows("none"), "weight of the foreground; of the background 1 - alpha"),
+    line(LOSS, &["focal", "weighted_bce"], "activation", Is("\"softmax\""), "what makes probabilities: \"softmax\" or \"sigmoid\""),
+    line(LOSS, &["weighted_bce"], "pos_weight", Is("1.0"), "weight of voxels of the class"),
+    line(LOSS, &["boundary", "hausdorff_dt", "log_hausdorff_dt"], "unit", Is("\"mm\""), "of distances: \"mm\", or \"voxels\" as MONAI"),
+    line(LOSS, HAUSDORFF, "alpha", Is("2.0"), "the power of distances"),
+    line(LOSS, &["surface_distance"], "tolerance_mm", Is("2.0"), "distances up to this cost nothing"),
+    line(LOSS, &["surface_distance"], "form", Is("\"symmetric\""), "which formula: \"symmetric\" or \"as_published\""),
+    line(LOSS, &["cldice", "morph_skeleton"], "iterations", Is("3"), "erosions of a skeleton, 1 to 64"),
+    line(LOSS, &["cldice"], "smooth_numerator", Is("1.0"), "added to the numerators of both shares"),
+    line(LOSS, &["cldice"], "smooth_denominator", Is("1.0"), "added to their denominators"),
+    line(LOSS, &["cldice"], "smooth", Is("1e-4"), "added to the denominator of the harmonic mean"),
+    line(LOSS, &["toploss_simple"], "threshold", Is("0.2"), "below which what erosion leaves is a hole or thin, from 0 to 1"),
+    line(LOSS, SHAPES, "every", Is("1"), "from one step with the component to the next"),
+    line(LOSS, SHAPES, "phase", Is("0"), "the first such step, counted from 0; below `every`"),
+    line(LOSS, SHAPES, "from_epoch", Is("0"), "the first epoch with the component, counted from 0"),
+    line(LOSS, SHAPES, "scale", Is("1"), "by how much probabilities and labels are downsampled along each axis"),
+    line(LOSS, SHAPES, "mode", Is("\"both\""), "who has it: \"both\", \"train\" or \"validation\""),
+    line(LOSS, SHAPES, "rescale", Is("false"), "whether the weight is multiplied with `every`"),
+    line(LOSS, SHAPES, "otherwise", Is("\"nothing\""), "on other steps: \"nothing\", or \"boundary_l1\", a cheap difference of boundaries"),
+
+    line("bad_numbers", &[], "name", Follows("\"stop\"; where the table is given, it must be said"), "what is done where a loss or a gradient is no number: \"stop\", \"skip\" the step, or \"rollback\" to the last checkpoint"),
+    line("bad_numbers", &["skip", "rollback"], "limit", Is("10"), "how many steps in a row are skipped, or how often it goes back, before the run stops"),
+
+    line("groups", &[], "prefix", Required, "what the names of parameters begin with, in a list [[groups]] of rates of their own"),
+    line("groups", &[], "rate", Required, "what the learning rate of these parameters is multiplied by"),
+
+    line("early_stopping", &[], "patience", Required, "epochs without a better score after which the run ends"),
+    line("early_stopping", &[], "score", Is("\"ema_pseudo_dice\""), "which: \"ema_pseudo_dice\", \"pseudo_dice\" or \"validation_loss\""),
+    line("early_stopping", &[], "min_delta", Is("0.0"), "by how much a score must be better to count"),
+
+    line("augmentation", &[], "p_rotation", Is("0.2"), "the probability of a rotation"),
+    line("augmentation", &[], "rotation", Is("[-30.0, 30.0]"), "degrees about each axis"),
+    line("augmentation", &[], "rotation_in_plane", Is("[-180.0, 180.0]"), "degrees, for anisotropic patches, which are rotated within their plane"),
+    line("augmentation", &[], "p_scaling", Is("0.2"), "the probability of scaling"),
+    line("augmentation", &[], "scaling", Is("[0.7, 1.4]"), "factor of the extent that a patch covers; above 1 objects look smaller"),
+    line("augmentation", &[], "p_mirror", Is("0.5"), "the probability of mirroring along each of the axes below"),
+    line("augmentation", &[], "mirror_axes", Is("[true, true, true]"), "depth, height, width: which axes may be mirrored"),
+    line("augmentation", &[], "p_gaussian_noise", Is("0.1"), "the probability of noise"),
+    line("augmentation", &[], "gaussian_noise", Is("[0.0, 0.1]"), "its standard deviation, in units of the normalised image"),
+    line("augmentation", &[], "p_brightness", Is("0.15"), "the probability of a brightness change"),
+    line("augmentation", &[], "brightness", Is("[0.75, 1.25]"), "factor of intensities, by channel"),
+    line("augmentation", &[], "p_contrast", Is("0.15"), "the probability of a contrast change"),
+    line("augmentation", &[], "contrast", Is("[0.75, 1.25]"), "factor of differences from the mean, by channel"),
+    line("augmentation", &[], "p_gamma", Is("0.3"), "the probability that values, scaled to 0 ... 1, are raised to a power"),
+    line("augmentation", &[], "p_inverted_gamma", Is("0.1"), "the probability of the same on the inverted image"),
+    line("augmentation", &[], "gamma", Is("[0.7, 1.5]"), "the power, by channel"),
+];

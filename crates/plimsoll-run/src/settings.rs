@@ -1,0 +1,95 @@
+//! What a user may set. Everything has a default, which is nnU-Net's where nnU-Net has one.
+
+use plimsoll_data::Augmentation;
+use plimsoll_graph::DType;
+use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
+use serde::{Deserialize, Serialize};
+
+use crate::{BadNumbers, EarlyStopping};
+
+/// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Settings {
+    /// The network.
+    pub network: NetworkSettings,
+    /// Depth, height, width of a patch in voxels [default: the proportions of the median image, about 64³ voxels].
+    pub patch_size: Option<[usize; 3]>,
+    /// Spacing that images are brought to, in millimetres [default: nnU-Net's rule].
+    pub spacing: Option<[f64; 3]>,
+    /// Samples of a step [default: 2].
+    pub batch_size: Option<usize>,
+    /// Samples that go through the network at a time [default: as many as fit].
+    pub micro_batch: Option<usize>,
+    /// How features are stored [default: f32].
+    pub precision: Option<DType>,
+    /// Epochs [default: 1000].
+    pub epochs: Option<u64>,
+    /// Steps of an epoch [default: 250].
+    pub iterations_per_epoch: Option<u64>,
+    /// Batches that are validated after each epoch [default: 50].
+    pub validation_iterations: Option<u64>,
+    /// The optimizer [default: SGD with Nesterov momentum 0.99 and weight decay 3e-5].
+    pub optimizer: Option<Optimizer>,
+    /// The highest learning rate [default: 0.01 for SGD, 0.001 for AdamW].
+    pub learning_rate: Option<f64>,
+    /// The least learning rate after the warm-up [default: 0].
+    pub min_learning_rate: Option<f64>,
+    /// Steps over which the learning rate rises [default: 0].
+    pub warmup_steps: Option<u64>,
+    /// How the learning rate falls [default: poly with power 0.9].
+    pub decay: Option<Decay>,
+    /// The norm that gradients are scaled down to, or `inf` [default: 12].
+    #[serde(with = "or_infinity")]
+    pub max_grad_norm: Option<f32>,
+    /// The decay of averages of the parameters, with which is validated and predicted [default: none are taken].
+    pub ema: Option<f32>,
+    /// Parameters that learn at a rate of their own [default: none].
+    pub groups: Option<Vec<ParameterGroup>>,
+    /// What the names of parameters begin with that keep their values [default: none do].
+    pub frozen: Option<Vec<String>>,
+    /// The loss [default: Dice without background plus cross-entropy].
+    pub loss: Option<Objective>,
+    /// How patches are changed [default: nnU-Net's ways].
+    pub augmentation: Option<Augmentation>,
+    /// The share of patches centred on the foreground [default: 1/3].
+    pub oversample_foreground: Option<f64>,
+    /// Of initial weights, patches and augmentation [default: 0].
+    pub seed: Option<u64>,
+    /// What is done where a loss or a gradient is no longer a number [default: the run stops].
+    pub bad_numbers: Option<BadNumbers>,
+    /// When the run ends before its last epoch [default: never].
+    pub early_stopping: Option<EarlyStopping>,
+}
+
+impl Settings {
+    /// These settings where they say something, else those of `other`.
+    pub fn or(self, other: Settings) -> Settings {
+        Settings {
+            network: self.network.or(other.network),
+            patch_size: self.patch_size.or(other.patch_size),
+            spacing: self.spacing.or(other.spacing),
+            batch_size: self.batch_size.or(other.batch_size),
+            micro_batch: self.micro_batch.or(other.micro_batch),
+            precision: self.precision.or(other.precision),
+            epochs: self.epochs.or(other.epochs),
+            iterations_per_epoch: self.iterations_per_epoch.or(other.iterations_per_epoch),
+            validation_iterations: self.validation_iterations.or(other.validation_iterations),
+            optimizer: self.optimizer.or(other.optimizer),
+            learning_rate: self.learning_rate.or(other.learning_rate),
+            min_learning_rate: self.min_learning_rate.or(other.min_learning_rate),
+            warmup_steps: self.warmup_steps.or(other.warmup_steps),
+            decay: self.decay.or(other.decay),
+            max_grad_norm: self.max_grad_norm.or(other.max_grad_norm),
+            ema: self.ema.or(other.ema),
+            groups: self.groups.or(other.groups),
+            frozen: self.frozen.or(other.frozen),
+            loss: self.loss.or(other.loss),
+            augmentation: self.augmentation.or(other.augmentation),
+            oversample_foreground: self.oversample_foreground.or(other.oversample_foreground),
+            seed: self.seed.or(other.seed),
+            bad_numbers: self.bad_numbers.or(other.bad_numbers),
+            early_stopping: self.early_stopping.or(other.early_stopping),
+        }
+    }
+}

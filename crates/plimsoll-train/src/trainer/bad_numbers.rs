@@ -1,0 +1,106 @@
+//! Steps whose loss or gradients are no longer numbers.
+//!
+//! The programs themselves refuse to update anything then, so weights and moments are those from before the step. What is left to
+//! decide is how to go on.
+
+use plimsoll_data::Mode;
+use plimsoll_run::{BadNumbers, CheckpointKind, Journal};
+
+use super::start::initialise;
+use super::step::{StepLog, StepProblem};
+use super::{Observer, Run};
+use crate::TrainError;
+
+/// Cases that are named at most.
+const NAMED: usize = 8;
+
+/// A step that was refused.
+pub(super) struct BadStep {
+    /// From 0.
+    pub(super) step: u64,
+    pub(super) loss: f32,
+    pub(super) norm: f32,
+    /// Of the batch, by their index in the fingerprint's list.
+    pub(super) cases: Vec<usize>,
+}
+
+impl Run {
+    /// Goes on after a step that failed, as the run's settings say.
+    pub(super) fn after_bad_step(
+        &mut self,
+        problem: StepProblem,
+        observer: &mut dyn Observer,
+    ) -> Result<(), TrainError> {
+        let bad = match problem {
+            StepProblem::Failed(problem) => return Err(problem),
+            StepProblem::Bad(bad) => bad,
+        };
+        let error = TrainError::BadNumbers {
+            step: bad.step + 1,
+            loss: bad.loss,
+            norm: bad.norm,
+            patches: self.patches_of(&bad),
+        };
+        match self.config().bad_numbers {
+            BadNumbers::Stop => Err(error),
+            BadNumbers::Skip { limit } => {
+                let (all, in_a_row) = self.progress.skipped;
+                if in_a_row >= limit {
+                    return Err(error);
+                }
+                self.progress.skipped = (all + 1, in_a_row + 1);
+                self.progress.steps += 1;
+                Ok(self.warn(format!("{error}; the step is left out"), observer)?)
+            }
+            BadNumbers::Rollback { limit } => {
+                if self.progress.rollbacks >= limit {
+                    return Err(error);
+                }
+                self.roll_back()?;
+                let steps = self.progress.steps;
+                Ok(self.warn(format!("{error}; back to step {steps}, and on with other patches"), observer)?)
+            }
+        }
+    }
+
+    /// Goes back to the last checkpoint, or to the beginning where there is none.
+    fn roll_back(&mut self) -> Result<(), TrainError> {
+        let rollbacks = self.progress.rollbacks + 1;
+        let updating = self.planned.programs.updating();
+        let resumed = self.checkpoints.resume(&self.specification, &mut *self.engine, updating)?;
+        match resumed {
+            Some(resumed) => self.progress = resumed.progress,
+            None => {
+                initialise(&mut *self.engine, &self.planned, &self.specification, &mut self.checkpoints)?;
+                self.progress = plimsoll_run::Progress::default();
+                self.progress.epoch_parts.resize(self.parts.len(), (0.0, 0));
+            }
+        }
+        self.progress.rollbacks = rollbacks;
+        let per_epoch = self.config().iterations_per_epoch;
+        self.journal = Journal::open(&self.folder, self.progress.validated * per_epoch, per_epoch)?;
+        if self.step_log.take().is_some() {
+            // The steps since then are done again.
+            self.step_log = Some(StepLog::open(&self.folder, self.progress.steps)?);
+        }
+        self.restart_loader()?;
+        // Killed now, the run must not take the old patches again.
+        self.write(CheckpointKind::Latest)
+    }
+
+    /// The patches of a step: cases, and the voxels of their images that the patches are centred on.
+    fn patches_of(&self, bad: &BadStep) -> String {
+        let cases = self.inspection.fingerprint.as_ref().map_or(&[][..], |fingerprint| &fingerprint.cases);
+        let seed = self.loader_seed();
+        let name = |(sample, case): (usize, &usize)| {
+            let recipe = self.patches.sampler().recipe(Mode::Training, seed, bad.step, sample as u64);
+            let centre = recipe.patch().map(|extent| (extent as f64 - 1.0) / 2.0);
+            let [d, h, w] = recipe.map().apply(centre).map(|at| at.round() as i64);
+            let id = cases.get(*case).map_or("?", |case| case.id.as_str());
+            format!("{id} around voxel {d},{h},{w}")
+        };
+        let more = if bad.cases.len() > NAMED { ", …" } else { "" };
+        let named: Vec<String> = bad.cases.iter().enumerate().take(NAMED).map(name).collect();
+        named.join(", ") + more
+    }
+}

@@ -1,0 +1,351 @@
+//! Training a fold: steps, validation, checkpoints.
+
+mod bad_numbers;
+mod start;
+mod step;
+mod tensors;
+mod validation;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use plimsoll_data::{BatchReader, Dataset, Inspection, Loader, Patches, Splits};
+use plimsoll_memory::{
+    Budget, Bytes, Digest, HolderUse, System, heap_use, mapped_files, resident, shortfall,
+};
+use plimsoll_plan::Engine;
+use plimsoll_run::{
+    Asked, CheckpointKind, Checkpoints, EpochCost, EpochRecord, Event, EventLog, FoldFolder, Journal, Lock,
+    PartSums, Progress, RunConfig, RunError, RunRecord, Specification, StopReason, write_json,
+};
+
+use crate::rates::doubt;
+use crate::{PlannedRun, TrainError};
+use step::StepLog;
+use tensors::RunTensors;
+
+/// A checkpoint is written after each epoch, and within an epoch that takes longer than this.
+const CHECKPOINT_EVERY: Duration = Duration::from_secs(600);
+/// How often it is looked whether others need the memory of the cache.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How many steps' times are kept for the median.
+const KEPT_TIMES: usize = 1 << 14;
+/// So many steps' times say whether a prediction was right.
+const ENOUGH_TIMES: usize = 20;
+
+/// A fold to be trained.
+pub struct Job {
+    /// What the run holds, and its programs.
+    pub planned: PlannedRun,
+    /// The images.
+    pub dataset: Dataset,
+    /// What was found out about them.
+    pub inspection: Arc<Inspection>,
+    /// What is asked for.
+    pub asked: Asked,
+    /// Where the fold's files go.
+    pub folder: FoldFolder,
+    /// Whether to go on with what is there.
+    pub resume: bool,
+    /// Folds to be kept with the run when it begins, and where.
+    pub splits: Option<(PathBuf, Splits)>,
+    /// Whether the numbers of each step are written down.
+    pub log_steps: bool,
+}
+
+/// What is told of a step.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct StepReport {
+    /// Steps done.
+    pub steps: u64,
+    /// Steps of the run.
+    pub of: u64,
+    /// The loss; not finite where numbers went wrong and the step was left out.
+    pub loss: f32,
+    /// The norm of all gradients, before they are scaled down.
+    pub grad_norm: f32,
+    /// The learning rate.
+    pub learning_rate: f64,
+    /// Of the step.
+    pub seconds: f64,
+}
+
+/// Whoever wants to know how a run goes.
+pub trait Observer {
+    /// The run begins at a step, on an engine.
+    fn begin(&mut self, specification: &Specification, first_step: u64, engine: &str);
+    /// What became of a tensor of the file of initial weights, or of a parameter.
+    fn loaded(&mut self, what: &str);
+    /// A step is done.
+    fn step(&mut self, report: &StepReport);
+    /// So many of the patches of an epoch are validated.
+    fn validating(&mut self, done: u64, of: u64);
+    /// An epoch is done and validated.
+    fn epoch(&mut self, record: &EpochRecord, cost: &EpochCost);
+    /// Something that the user should know.
+    fn warning(&mut self, what: &str);
+}
+
+/// Trains a fold, from the beginning or from its last checkpoint, to the end or until `stop` is set; then there is a checkpoint
+/// to go on from. Everything is reserved from `budget`, whose line the plan was made for and which holds the plan's overhead
+/// and the inspection's index already.
+///
+/// # Errors
+/// If the folder holds another run or another process has it, memory or disk are refused, an image has become unreadable, or
+/// numbers went wrong. If it can be, a checkpoint is written first.
+pub fn train(
+    job: Job,
+    budget: &Budget,
+    stop: &AtomicBool,
+    observer: &mut dyn Observer,
+) -> Result<RunRecord, TrainError> {
+    let mut run = Run::start(job, budget, observer)?;
+    observer.begin(&run.specification, run.progress.steps, run.engine.plan().backend());
+    let went = run.go(stop, observer);
+    run.end(went, observer)
+}
+
+/// A run in memory.
+struct Run {
+    planned: PlannedRun,
+    specification: Specification,
+    identity: Digest,
+    budget: Budget,
+    folder: FoldFolder,
+    inspection: Arc<Inspection>,
+    engine: Box<dyn Engine>,
+    checkpoints: Checkpoints,
+    journal: Journal,
+    events: EventLog,
+    step_log: Option<StepLog>,
+    patches: Arc<Patches>,
+    /// None only while it is replaced.
+    loader: Option<Loader>,
+    loader_budget: Budget,
+    validation: BatchReader,
+    progress: Progress,
+    tensors: RunTensors,
+    /// Room for the parts of a loss, and for the sums of a step.
+    parts: Vec<f32>,
+    step_parts: PartSums,
+    seconds: Vec<f64>,
+    /// The same without waiting for batches, which no prediction counts.
+    computing: Vec<f64>,
+    waiting: Duration,
+    allocations: u64,
+    /// What was resident at most before the run began.
+    planning_peak: Bytes,
+    /// Evictions of the cache that were told of.
+    evictions: u64,
+    /// Given back last, when all is written.
+    _lock: Lock,
+}
+
+/// How going on ended.
+enum Went {
+    Finished,
+    Early,
+    Stopped,
+}
+
+impl Run {
+    fn config(&self) -> &RunConfig {
+        &self.specification.config
+    }
+
+    /// Runs epochs until the end, until the score has not risen for too long, or until told to stop.
+    fn go(&mut self, stop: &AtomicBool, observer: &mut dyn Observer) -> Result<Went, TrainError> {
+        let (total, per_epoch) = (self.config().schedule.total_steps, self.config().iterations_per_epoch);
+        let mut last_checkpoint = Instant::now();
+        let mut epoch_start = Instant::now();
+        let mut last_look = Instant::now();
+        loop {
+            let steps = self.progress.steps;
+            if steps / per_epoch > self.progress.validated {
+                // Where this fails or is stopped, it is done again from the checkpoint.
+                let Some(record) = self.end_epoch(epoch_start, stop, observer)? else {
+                    self.write(CheckpointKind::Latest)?;
+                    return Ok(Went::Stopped);
+                };
+                let rule = self.specification.config.early_stopping;
+                self.progress.patience = match rule {
+                    Some(rule) => rule.after(self.progress.patience, &record).0,
+                    None => None,
+                };
+                self.write(CheckpointKind::Latest)?;
+                (last_checkpoint, epoch_start) = (Instant::now(), Instant::now());
+            }
+            let patience = self.config().early_stopping.map(|rule| rule.patience);
+            if patience.zip(self.progress.patience).is_some_and(|(most, (_, since))| since >= most) {
+                self.write(CheckpointKind::Final)?;
+                return Ok(Went::Early);
+            }
+            if steps >= total {
+                self.write(CheckpointKind::Final)?;
+                return Ok(Went::Finished);
+            }
+            if stop.load(Ordering::Relaxed) {
+                self.write(CheckpointKind::Latest)?;
+                return Ok(Went::Stopped);
+            }
+            match self.step() {
+                Ok(report) => observer.step(&report),
+                Err(problem) => self.after_bad_step(problem, observer)?,
+            }
+            if last_look.elapsed() > LOOK_EVERY {
+                self.make_room_for_others()?;
+                last_look = Instant::now();
+            }
+            if last_checkpoint.elapsed() > CHECKPOINT_EVERY {
+                self.write(CheckpointKind::Latest)?;
+                last_checkpoint = Instant::now();
+            }
+        }
+    }
+
+    /// Lets the cache hold as much less as others have taken of the machine since the line was drawn, and as much as was planned
+    /// once they gave it back.
+    fn make_room_for_others(&mut self) -> Result<(), TrainError> {
+        let numbers = &self.planned.numbers;
+        let missing = shortfall(&System::default(), numbers.total_bytes);
+        let cache = numbers.cache_bytes - missing;
+        self.patches.cache().shrink_to(cache);
+        let evictions = self.patches.cache().statistics().evictions;
+        if evictions > self.evictions {
+            self.events.say(Event::Eviction { volumes: evictions - self.evictions, cache })?;
+            self.evictions = evictions;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, kind: CheckpointKind) -> Result<(), TrainError> {
+        let start = Instant::now();
+        if let Some(log) = &mut self.step_log {
+            // Going on from here, the steps before are not done again.
+            log.flush()?;
+        }
+        let (updating, net) = (self.planned.programs.updating(), &self.planned.config.training.net);
+        let state = (self.identity, &self.progress);
+        self.checkpoints.write(kind, &*self.engine, updating, state, net.as_architecture())?;
+        let (steps, seconds) = (self.progress.steps, start.elapsed().as_secs_f64());
+        Ok(self.events.say(Event::Checkpoint { kind, steps, seconds })?)
+    }
+
+    fn warn(&mut self, what: String, observer: &mut dyn Observer) -> Result<(), RunError> {
+        observer.warning(&what);
+        self.events.say(Event::Warning { what })
+    }
+
+    /// Writes down how the run ended and what it held.
+    fn end(
+        mut self,
+        went: Result<Went, TrainError>,
+        observer: &mut dyn Observer,
+    ) -> Result<RunRecord, TrainError> {
+        let steps = self.progress.steps;
+        let (why, detail) = match &went {
+            Ok(Went::Finished) => (StopReason::Finished, String::new()),
+            Ok(Went::Early) => (StopReason::Early, String::new()),
+            Ok(Went::Stopped) => (StopReason::Signal, String::new()),
+            Err(problem) => (StopReason::Error, with_causes(problem)),
+        };
+        let problem = match went {
+            Ok(_) => {
+                self.doubt_rates(observer)?;
+                let record = self.record(why);
+                write_json(&self.folder.record(), &record)?;
+                self.events.say(Event::Stop { why, steps, detail })?;
+                return Ok(record);
+            }
+            Err(problem) => problem,
+        };
+        // What was computed is kept if the disk takes it; the error that led here is the one to report.
+        if problem.leaves_state_sound() {
+            let _ = self.write(CheckpointKind::Latest);
+        }
+        let _ = self.events.say(Event::Stop { why, steps, detail });
+        Err(problem)
+    }
+
+    /// Says so if steps took much more or less than was predicted; rates are then measured again before the next run.
+    fn doubt_rates(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
+        if self.computing.len() < ENOUGH_TIMES {
+            return Ok(());
+        }
+        let predicted = self.planned.numbers.predicted_seconds_per_step;
+        match doubt(&*self.planned.backend, predicted, median(&mut self.computing)) {
+            Some(what) => self.warn(what, observer),
+            None => Ok(()),
+        }
+    }
+
+    /// What of the planned parts was really held.
+    fn held(&self) -> Vec<HolderUse> {
+        let mut held = self.budget.holders();
+        // An allowance is not what was held.
+        held.retain(|held| held.holder != "overhead");
+        let cache = self.patches.cache().statistics();
+        for held in held.iter_mut().filter(|held| held.holder == "cache") {
+            (held.now, held.peak) = (cache.now, cache.peak);
+        }
+        if let Ok(code) = mapped_files() {
+            held.push(HolderUse { holder: "code".into(), now: code.resident, peak: code.resident });
+        }
+        let heap = heap_use();
+        held.push(HolderUse { holder: "heap".into(), now: heap.now, peak: heap.peak });
+        held
+    }
+
+    fn record(&mut self, why: StopReason) -> RunRecord {
+        let seconds_per_step = (!self.seconds.is_empty()).then(|| median(&mut self.seconds));
+        let numbers = &self.planned.numbers;
+        RunRecord {
+            ram_budget_bytes: numbers.ram_budget_bytes,
+            planned_bytes: numbers.total_bytes,
+            peak_rss_bytes: resident().map(|resident| resident.peak).unwrap_or_default(),
+            planning_peak_rss_bytes: self.planning_peak,
+            arena_bytes: Bytes::of(self.planned.plan.arena_bytes),
+            arena_used_bytes: Bytes::of(self.engine.used_bytes()),
+            heap_allocations_in_steps: self.allocations,
+            steps: self.progress.steps,
+            skipped_steps: self.progress.skipped.0,
+            seconds_per_step,
+            predicted_seconds_per_step: numbers.predicted_seconds_per_step,
+            finished: matches!(why, StopReason::Finished | StopReason::Early),
+            ended: why,
+            planned: numbers.parts(),
+            held: self.held(),
+            heap: heap_use(),
+            cache: self.patches.cache().statistics().into(),
+            engine: self.engine.plan().backend().into(),
+            ops: self.engine.times(),
+            batches: self.patches.times(),
+            waiting_seconds: self.waiting.as_secs_f64(),
+            ema_pseudo_dice: self.progress.ema,
+            identity: self.identity,
+            specification: self.specification.clone(),
+        }
+    }
+}
+
+/// The median of some numbers, which are sorted; 0 of none.
+fn median(numbers: &mut [f64]) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// An error with its causes, but for those that only say again what is said already.
+fn with_causes(problem: &TrainError) -> String {
+    let mut line = problem.to_string();
+    let mut cause = std::error::Error::source(problem);
+    while let Some(error) = cause {
+        let text = error.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = error.source();
+    }
+    line
+}

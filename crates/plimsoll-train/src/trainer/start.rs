@@ -1,0 +1,314 @@
+//! From a job to a run in memory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use plimsoll_data::{BatchReader, Loader, LoaderConfig, LoaderError, Mode, Patches, Sampler, VolumeCache};
+use plimsoll_disk::atomic::sweep;
+use plimsoll_graph::Role;
+use plimsoll_memory::{Budget, Bytes, Digest, forget_heap_peak, forget_resident_peak, resident};
+use plimsoll_plan::{Engine, EngineError, HostSlice};
+use plimsoll_run::{
+    CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, Holder, InitialWeights, Journal, LoadOptions,
+    LoadReport, Lock, Progress, RunError, Specification, each_event, start_averages,
+};
+
+use super::step::StepLog;
+use super::tensors::RunTensors;
+use super::{Job, KEPT_TIMES, Observer, Run};
+use crate::{PlannedRun, RunPrograms, TrainError};
+
+impl Run {
+    pub(super) fn start(job: Job, budget: &Budget, observer: &mut dyn Observer) -> Result<Run, TrainError> {
+        let folder = job.folder.clone();
+        let io = |source| RunError::Io { path: folder.path().into(), source };
+        let is_begun = folder.is_begun();
+        if is_begun && !job.resume {
+            return Err(RunError::Occupied { folder: folder.path().into() }.into());
+        }
+        // What planning took was given back before anything of the run is held.
+        let planning_peak = resident().map(|resident| resident.peak).unwrap_or_default();
+        forget_heap_peak();
+        forget_resident_peak();
+        let made = Made::make(&folder, job.splits.as_ref().map(|(path, _)| path.as_path())).map_err(io)?;
+        let lock = Lock::take(&folder)?;
+        let started = Run::start_locked(job, (lock, planning_peak), budget, observer);
+        if started.is_err() && !is_begun {
+            made.remove();
+        }
+        started
+    }
+
+    fn start_locked(
+        job: Job,
+        (lock, planning_peak): (Lock, Bytes),
+        budget: &Budget,
+        observer: &mut dyn Observer,
+    ) -> Result<Run, TrainError> {
+        let Job { planned, dataset, inspection, asked, folder, splits, log_steps, .. } = job;
+        let mut warnings = Vec::new();
+        let swept =
+            sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
+        if !swept.is_empty() {
+            warnings.push(format!("{} unfinished file(s) of a killed process were removed", swept.len()));
+        }
+        warnings.extend(lock.abandoned().map(told_of));
+        let known = if folder.is_begun() { Some(Specification::read(&folder)?) } else { None };
+        let arena = budget.reserve("arena", planned.numbers.arena_bytes)?;
+        let mut engine = planned.backend.engine(planned.plan.clone(), arena)?;
+        let updating = planned.programs.updating();
+        let mut checkpoints = Checkpoints::new(&folder, &planned.programs[updating], budget)?;
+        let resumed = match &known {
+            Some(known) => checkpoints.resume(known, &mut *engine, updating)?,
+            None => None,
+        };
+        let is_resumed = resumed.is_some();
+        let mut progress = Progress::default();
+        if let Some(resumed) = resumed {
+            for problem in &resumed.damaged {
+                warnings.push(format!("{problem}; going on from {}", resumed.path.display()));
+            }
+            progress = resumed.progress;
+        }
+        let specification = match known {
+            Some(known) => {
+                let (next, notes) = known.go_on(&folder, &asked, progress.steps)?;
+                warnings.extend(notes);
+                next
+            }
+            None => asked.specification,
+        };
+        if !is_resumed {
+            expect_none_was_written(&folder)?;
+            let loaded = initialise(&mut *engine, &planned, &specification, &mut checkpoints)?;
+            if let Some(loaded) = loaded {
+                for tensor in loaded.lines() {
+                    observer.loaded(&tensor);
+                }
+            }
+        }
+        let part_count = specification.config.training.loss.part_count();
+        progress.epoch_parts.resize(part_count, (0.0, 0));
+        let sampler =
+            Sampler::new(Arc::clone(&inspection), &specification.cases, specification.config.sampler())?;
+        let cache = Arc::new(VolumeCache::new(budget.part("cache", planned.numbers.cache_bytes)?));
+        // Of the run, not of what the data set has become: with another case added, all would be normalised in another way.
+        let known = &specification.config.dataset;
+        let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
+        let patches = Patches::normalised(&dataset, sampler, cache, normalisation)?;
+        let patches = patches.with_targets(planned.target_maps());
+        let patches = Arc::new(patches);
+        let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
+        let loader = start_loader(&planned, &specification, &progress, &patches, &loader_budget)?;
+        let validation = BatchReader::new(
+            Arc::clone(&patches),
+            Mode::Validation,
+            specification.config.seed,
+            specification.config.training.validation_batch(),
+            planned.loader.scratch,
+            &loader_budget,
+        )?;
+        let tensors = RunTensors::of(&planned)?;
+        // All that can be refused has been taken; from here on there is a run.
+        if let Some((path, splits)) = splits.filter(|(path, _)| !path.exists()) {
+            splits.write(path)?;
+        }
+        specification.write(&folder)?;
+        let per_epoch = specification.config.iterations_per_epoch;
+        let journal = Journal::open(&folder, progress.validated * per_epoch, per_epoch)?;
+        if journal.misses_epochs() {
+            let text = "it goes on without them";
+            warnings.push(format!("metrics.jsonl misses epochs up to step {}: {text}", progress.steps));
+        }
+        let identity = specification.identity()?;
+        let numbers = &planned.numbers;
+        let mut events = EventLog::open(&folder)?;
+        events.say(Event::Start {
+            by: Holder::this_process(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            specification: identity,
+            steps: progress.steps,
+            of: specification.config.schedule.total_steps,
+        })?;
+        events.say(Event::Plan {
+            line: numbers.ram_budget_bytes,
+            planned: numbers.total_bytes,
+            seconds_per_step: numbers.predicted_seconds_per_step,
+        })?;
+        // Room for as many times as there can be steps, as long as that is not much.
+        let steps = specification.config.schedule.total_steps.saturating_sub(progress.steps);
+        let kept = steps.min(KEPT_TIMES as u64) as usize;
+        let (seconds, computing) = (Vec::with_capacity(kept), Vec::with_capacity(kept));
+        let step_log = if log_steps { Some(StepLog::open(&folder, progress.steps)?) } else { None };
+        let mut run = Run {
+            planned,
+            specification,
+            identity,
+            budget: budget.clone(),
+            folder,
+            inspection,
+            engine,
+            checkpoints,
+            journal,
+            events,
+            step_log,
+            patches,
+            loader: Some(loader),
+            loader_budget,
+            validation,
+            progress,
+            tensors,
+            parts: vec![0.0; part_count],
+            step_parts: vec![(0.0, 0); part_count],
+            seconds,
+            computing,
+            waiting: Duration::ZERO,
+            allocations: 0,
+            planning_peak,
+            evictions: 0,
+            _lock: lock,
+        };
+        for warning in warnings {
+            run.warn(warning, observer)?;
+        }
+        Ok(run)
+    }
+
+    /// Of training patches.
+    pub(super) fn loader_seed(&self) -> u64 {
+        loader_seed(&self.specification, &self.progress)
+    }
+
+    /// Starts the loader again where the run is now.
+    pub(super) fn restart_loader(&mut self) -> Result<(), LoaderError> {
+        // Its threads end, and its memory is given back, before the next one takes both.
+        self.loader = None;
+        let (planned, specification) = (&self.planned, &self.specification);
+        let next = start_loader(planned, specification, &self.progress, &self.patches, &self.loader_budget)?;
+        self.loader = Some(next);
+        Ok(())
+    }
+}
+
+/// Of training patches: after going back to a checkpoint, the same patches would go wrong again.
+fn loader_seed(specification: &Specification, progress: &Progress) -> u64 {
+    let seed = specification.config.seed;
+    match progress.rollbacks {
+        0 => seed,
+        rollbacks => Digest::of(&[seed.to_le_bytes(), rollbacks.to_le_bytes()].concat()).0,
+    }
+}
+
+fn start_loader(
+    planned: &PlannedRun,
+    specification: &Specification,
+    progress: &Progress,
+    patches: &Arc<Patches>,
+    budget: &Budget,
+) -> Result<Loader, LoaderError> {
+    let seed = loader_seed(specification, progress);
+    let config = LoaderConfig { first_step: progress.steps, seed, ..planned.loader };
+    Loader::start(config, Arc::clone(patches), budget)
+}
+
+/// Who had a fold before and ended without a word, and perhaps why.
+fn told_of(by: &Holder) -> String {
+    let killed = match by.kills_since() {
+        Some(kills @ 1..) => format!(
+            "; the kernel has killed {kills} process(es) of its control group for memory since it began, so it was probably one \
+             of them"
+        ),
+        _ => String::new(),
+    };
+    format!("taken over from {by}, which ended without a word{killed}")
+}
+
+/// That no checkpoint was written before: then it must not be begun anew as if there had been none.
+fn expect_none_was_written(folder: &FoldFolder) -> Result<(), RunError> {
+    let mut saved = None;
+    each_event(folder, |timed| {
+        if let Event::Checkpoint { kind: CheckpointKind::Latest, steps, .. } = timed.event {
+            saved = Some(steps);
+        }
+    })?;
+    match saved {
+        Some(steps) => Err(RunError::LostCheckpoints { folder: folder.path().into(), steps }),
+        None => Ok(()),
+    }
+}
+
+/// What a start makes that was not there before, to be removed if it fails.
+struct Made {
+    files: Vec<PathBuf>,
+    /// The innermost first.
+    folders: Vec<PathBuf>,
+}
+
+impl Made {
+    /// Makes the folder of a fold. Of the run, `splits` may be made later.
+    fn make(folder: &FoldFolder, splits: Option<&Path>) -> std::io::Result<Made> {
+        let of_fold =
+            [folder.lock(), folder.events(), folder.metrics(), folder.specification(), folder.steps()];
+        let is_new = |path: &PathBuf| !path.as_os_str().is_empty() && !path.exists();
+        let files = of_fold.into_iter().chain(splits.map(PathBuf::from)).filter(is_new).collect();
+        let folders = folder.path().ancestors().map(PathBuf::from).take_while(is_new).collect();
+        let made = Made { files, folders };
+        if let Err(error) = plimsoll_disk::create_dir_all(folder.path()) {
+            made.remove();
+            return Err(error);
+        }
+        Ok(made)
+    }
+
+    /// What cannot be removed is left: the error that led here is the one to report.
+    fn remove(&self) {
+        for file in &self.files {
+            let _ = plimsoll_disk::remove_file(file);
+        }
+        for folder in &self.folders {
+            let _ = plimsoll_disk::remove_folder(folder);
+        }
+    }
+}
+
+/// Writes initial values of all that a run keeps: parameters from a file or at random, moments zero, averages as parameters.
+/// Returns what was taken from a file.
+pub(super) fn initialise(
+    engine: &mut dyn Engine,
+    planned: &PlannedRun,
+    specification: &Specification,
+    checkpoints: &mut Checkpoints,
+) -> Result<Option<LoadReport>, TrainError> {
+    let programs: &RunPrograms = &planned.programs;
+    let config = &specification.config;
+    let updating = programs.updating();
+    for id in programs[updating].with_role(Role::State) {
+        let zeros = &mut checkpoints.buffer()[..programs[updating].shape(id).count()];
+        zeros.fill(0.0);
+        engine.write(updating, id, HostSlice::F32(zeros))?;
+    }
+    let fullest = programs.fullest();
+    for id in programs[fullest].with_role(Role::Parameter) {
+        let parameter = programs[fullest].tensor(id);
+        let values = checkpoints.buffer().get_mut(..parameter.shape.count());
+        let values = values
+            .ok_or_else(|| EngineError::Internal(format!("checkpoints leave out {}", parameter.name)))?;
+        config.training.net.initialise(parameter, config.seed, values);
+        engine.write(fullest, id, HostSlice::F32(values))?;
+    }
+    let mut loaded = None;
+    specification.initial.check()?;
+    if let InitialWeights::File { path, allow_extra, new_head, .. } = &specification.initial {
+        let program = (fullest, &programs[fullest]);
+        let net = config.training.net.as_architecture();
+        let options = LoadOptions {
+            allow_extra: *allow_extra,
+            new_head: new_head.then_some(config.seed),
+            averaged: false,
+        };
+        loaded = Some(checkpoints.load_parameters(path, net, engine, program, options)?);
+    }
+    start_averages(engine, (updating, &programs[updating]), checkpoints.buffer())?;
+    Ok(loaded)
+}

@@ -1,0 +1,210 @@
+//! One step: a batch, its gradients, the update.
+
+use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::time::Instant;
+
+use plimsoll_disk::File;
+use plimsoll_graph::ops::Noise;
+use plimsoll_memory::{watch_this_thread, watched_allocations};
+use plimsoll_nn::names;
+use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
+use plimsoll_run::{FoldFolder, PartSums, RunError};
+
+use super::bad_numbers::BadStep;
+use super::tensors::LossTensors;
+use super::{KEPT_TIMES, Run, StepReport};
+use crate::TrainError;
+
+/// What a step came to.
+pub(super) enum StepProblem {
+    /// It cannot be done.
+    Failed(TrainError),
+    /// Its numbers went wrong; nothing was updated.
+    Bad(BadStep),
+}
+
+impl<E: Into<TrainError>> From<E> for StepProblem {
+    fn from(problem: E) -> StepProblem {
+        StepProblem::Failed(problem.into())
+    }
+}
+
+impl Run {
+    pub(super) fn step(&mut self) -> Result<StepReport, StepProblem> {
+        let start = Instant::now();
+        let before = watched_allocations();
+        let watch = watch_this_thread();
+        let step = self.progress.steps;
+        let (training, seed) = (&self.specification.config.training, self.specification.config.seed);
+        let learning_rate = self.learning_rate(step);
+        let rates = training.optimizer.rates(learning_rate, step + 1);
+        let asked = Instant::now();
+        let loader = self.loader.as_mut().ok_or_else(|| internal("a step has no loader"))?;
+        let batch = loader.next_batch()?;
+        let waited = asked.elapsed();
+        self.waiting += waited;
+        let per_epoch = self.specification.config.iterations_per_epoch;
+        let variant = training.loss.variant_at(self.planned.programs.variants(), step, per_epoch);
+        let tensors = &self.tensors.gradients[variant];
+        let program = tensors.program;
+        let micro_batches = training.accumulation();
+        let mut loss = 0.0;
+        let mut norm = 0.0;
+        // Parts count only once it is known that the step does.
+        let mut sums = std::mem::take(&mut self.step_parts);
+        sums.fill((0.0, 0));
+        for part in 0..micro_batches {
+            let images = share(batch.images(), part, micro_batches);
+            self.engine.write(program, tensors.image, HostSlice::F32(images))?;
+            let labels = share(batch.labels(), part, micro_batches);
+            self.engine.write(program, tensors.labels, HostSlice::U8(labels))?;
+            if let Some(input) = tensors.noise {
+                let noise = Noise::of_step(seed, step, (part * training.micro_batch) as u32);
+                self.engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
+            }
+            for (map, input) in &tensors.targets {
+                let values = share(batch.target(*map), part, micro_batches);
+                self.engine.write(program, *input, HostSlice::F32(values))?;
+            }
+            if let Some((input, _)) = tensors.update {
+                self.engine.write(program, input, HostSlice::F32(&rates))?;
+            }
+            self.engine.run(program)?;
+            loss += scalar(&*self.engine, program, tensors.loss)? / micro_batches as f32;
+            add_parts(&*self.engine, tensors, &mut self.parts, &mut sums)?;
+            if let Some((_, output)) = tensors.update {
+                norm = scalar(&*self.engine, program, output)?;
+            }
+        }
+        if let Some(update) = &self.tensors.update {
+            // Inputs of one program lie where another has its values, so they are written just before it runs.
+            self.engine.write(update.program, update.rates, HostSlice::F32(&rates))?;
+            self.engine.write(update.program, update.loss, HostSlice::F32(&[loss]))?;
+            self.engine.run(update.program)?;
+            norm = scalar(&*self.engine, update.program, update.norm)?;
+        }
+        let bad =
+            names::was_refused(norm).then(|| BadStep { step, loss, norm, cases: batch.cases().to_vec() });
+        drop(batch);
+        drop(watch);
+        if !self.seconds.is_empty() {
+            self.allocations += watched_allocations() - before;
+        }
+        if bad.is_none() {
+            let totals = self.progress.epoch_parts.iter_mut().zip(&sums);
+            totals.for_each(|(total, sum)| *total = (total.0 + sum.0, total.1 + sum.1));
+        }
+        self.step_parts = sums;
+        if let Some(bad) = bad {
+            return Err(StepProblem::Bad(bad));
+        }
+        self.progress.steps += 1;
+        self.progress.skipped.1 = 0;
+        self.progress.epoch_loss.0 += f64::from(loss);
+        self.progress.epoch_loss.1 += 1;
+        let seconds = start.elapsed().as_secs_f64();
+        if self.seconds.len() < KEPT_TIMES {
+            self.seconds.push(seconds);
+            self.computing.push(seconds - waited.as_secs_f64());
+        }
+        let (steps, of) = (self.progress.steps, self.config().schedule.total_steps);
+        let report = StepReport { steps, of, loss, grad_norm: norm, learning_rate, seconds };
+        if let Some(log) = &mut self.step_log {
+            log.append(&report)?;
+        }
+        Ok(report)
+    }
+
+    /// The learning rate of a step.
+    pub(super) fn learning_rate(&self, step: u64) -> f64 {
+        self.specification.config.schedule.at(step) * self.progress.plateau.factor
+    }
+}
+
+fn internal(fault: &str) -> EngineError {
+    EngineError::Internal(fault.into())
+}
+
+fn scalar(
+    engine: &dyn Engine,
+    program: ProgramId,
+    tensor: plimsoll_graph::TensorId,
+) -> Result<f32, EngineError> {
+    let mut value = [0.0];
+    engine.read(program, tensor, HostSliceMut::F32(&mut value))?;
+    Ok(value[0])
+}
+
+/// Adds the parts of the loss that a program has just computed. `room` has room for all of them.
+pub(super) fn add_parts(
+    engine: &dyn Engine,
+    tensors: &LossTensors,
+    room: &mut [f32],
+    sums: &mut PartSums,
+) -> Result<(), EngineError> {
+    let (tensor, parts) = &tensors.parts;
+    let values = &mut room[..parts.len()];
+    engine.read(tensors.program, *tensor, HostSliceMut::F32(values))?;
+    for (part, value) in parts.iter().zip(values) {
+        sums[*part].0 += f64::from(*value);
+        sums[*part].1 += 1;
+    }
+    Ok(())
+}
+
+/// One of so many equal parts of a batch.
+fn share<T>(values: &[T], part: usize, parts: usize) -> &[T] {
+    let count = values.len() / parts;
+    &values[part * count..][..count]
+}
+
+/// The most bytes of a line that is read.
+const LONGEST_LINE: u64 = 4096;
+
+/// What is read of a line.
+#[derive(serde::Deserialize)]
+struct LoggedStep {
+    steps: u64,
+}
+
+/// The numbers of each step, as JSON lines.
+pub(super) struct StepLog {
+    file: BufWriter<File>,
+    folder: FoldFolder,
+}
+
+impl StepLog {
+    /// Appends to the lines of steps that are done; those of steps that will be run again are cut off.
+    pub(super) fn open(folder: &FoldFolder, steps: u64) -> Result<StepLog, RunError> {
+        let path = folder.steps();
+        let opened = File::append(&path).and_then(|file| {
+            let mut kept = 0;
+            let mut lines = BufReader::new(File::open(&path)?);
+            let mut line = Vec::new();
+            loop {
+                line.clear();
+                let read = Read::by_ref(&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+                let done: Option<LoggedStep> = serde_json::from_slice(&line).ok();
+                if done.is_none_or(|logged| logged.steps > steps) {
+                    break;
+                }
+                kept += read as u64;
+            }
+            file.set_len(kept)?;
+            Ok(file)
+        });
+        let file = opened.map_err(|source| RunError::Io { path, source })?;
+        Ok(StepLog { file: BufWriter::new(file), folder: folder.clone() })
+    }
+
+    fn append(&mut self, report: &StepReport) -> Result<(), RunError> {
+        let written = serde_json::to_writer(&mut self.file, report).map_err(std::io::Error::from);
+        let written = written.and_then(|()| self.file.write_all(b"\n"));
+        written.map_err(|source| RunError::Io { path: self.folder.steps(), source })
+    }
+
+    /// Passes on what was collected.
+    pub(super) fn flush(&mut self) -> Result<(), RunError> {
+        self.file.flush().map_err(|source| RunError::Io { path: self.folder.steps(), source })
+    }
+}

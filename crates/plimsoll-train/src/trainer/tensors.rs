@@ -1,0 +1,93 @@
+//! Where a run's programs take their inputs, and give their outputs.
+
+use plimsoll_graph::TensorId;
+use plimsoll_nn::{TargetInput, Variant, names};
+use plimsoll_plan::ProgramId;
+
+use crate::{PlannedRun, RunPrograms, TrainError};
+
+/// The inputs and outputs of a run's programs.
+pub(super) struct RunTensors {
+    /// One for each variant of the loss.
+    pub(super) gradients: Vec<LossTensors>,
+    /// The update, where it is a program of its own.
+    pub(super) update: Option<UpdateTensors>,
+    pub(super) validate: LossTensors,
+    pub(super) counts: TensorId,
+}
+
+/// The inputs and outputs of an update that is a program of its own.
+pub(super) struct UpdateTensors {
+    pub(super) program: ProgramId,
+    pub(super) rates: TensorId,
+    pub(super) norm: TensorId,
+    /// The mean loss of the micro-batches.
+    pub(super) loss: TensorId,
+}
+
+/// The inputs and outputs of a program with a loss.
+pub(super) struct LossTensors {
+    pub(super) program: ProgramId,
+    pub(super) image: TensorId,
+    pub(super) labels: TensorId,
+    /// Maps of the labels, by their place in the batch.
+    pub(super) targets: Vec<(usize, TensorId)>,
+    /// Where a program updates parameters: rates, and the norm of gradients.
+    pub(super) update: Option<(TensorId, TensorId)>,
+    /// What dropout follows from, where there is any.
+    pub(super) noise: Option<TensorId>,
+    pub(super) loss: TensorId,
+    /// The parts of the loss, and which they are.
+    pub(super) parts: (TensorId, Vec<usize>),
+}
+
+fn find(programs: &RunPrograms, program: ProgramId, name: &str) -> Result<TensorId, TrainError> {
+    let program = &programs[program];
+    program.find(name).ok_or_else(|| {
+        let (program, tensor) = (program.name.clone(), name.to_string());
+        TrainError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
+    })
+}
+
+impl LossTensors {
+    /// Of a program that has `parts` of the loss.
+    fn of(programs: &RunPrograms, program: ProgramId, parts: Vec<usize>) -> Result<LossTensors, TrainError> {
+        let if_there = |name: &str| programs[program].find(name);
+        let target = |(map, target): (usize, &TargetInput)| Some((map, if_there(&target.name)?));
+        Ok(LossTensors {
+            program,
+            image: find(programs, program, names::IMAGE)?,
+            labels: find(programs, program, names::LABELS)?,
+            targets: programs.targets().iter().enumerate().filter_map(target).collect(),
+            update: if_there(names::RATES).zip(if_there(names::GRAD_NORM)),
+            noise: if_there(names::NOISE),
+            loss: find(programs, program, names::LOSS)?,
+            parts: (find(programs, program, names::LOSS_PARTS)?, parts),
+        })
+    }
+}
+
+impl RunTensors {
+    pub(super) fn of(planned: &PlannedRun) -> Result<RunTensors, TrainError> {
+        let (programs, objective) = (&planned.programs, &planned.config.training.loss);
+        let of_variant = |(program, variant): (&ProgramId, &Variant)| {
+            LossTensors::of(programs, *program, objective.parts(variant))
+        };
+        let gradients = programs.gradients().iter().zip(programs.variants());
+        let update = programs.update().map(|update| {
+            Ok::<_, TrainError>(UpdateTensors {
+                program: update,
+                rates: find(programs, update, names::RATES)?,
+                norm: find(programs, update, names::GRAD_NORM)?,
+                loss: find(programs, update, names::STEP_LOSS)?,
+            })
+        });
+        let validate = programs.validate();
+        Ok(RunTensors {
+            gradients: gradients.map(of_variant).collect::<Result<_, _>>()?,
+            update: update.transpose()?,
+            validate: LossTensors::of(programs, validate, objective.parts(&objective.validation()))?,
+            counts: find(programs, validate, names::COUNTS)?,
+        })
+    }
+}

@@ -1,0 +1,89 @@
+//! `plimsoll status`
+
+use std::path::Path;
+
+use plimsoll_run::{FoldFolder, RunFolder, Status};
+use serde::Serialize;
+
+use crate::args;
+use crate::failure::{Failure, Outcome};
+use crate::report::{Table, json};
+
+/// How a fold of a run stands.
+#[derive(Serialize)]
+struct Report {
+    folder: std::path::PathBuf,
+    #[serde(flatten)]
+    status: Status,
+}
+
+/// Says how runs stand.
+pub fn run(args: &args::Status, as_json: bool) -> Outcome {
+    let mut reports = Vec::new();
+    for path in &args.runs {
+        for folder in folds(path)? {
+            let status = Status::of(&folder)?;
+            reports.push(Report { folder: folder.path().into(), status });
+        }
+    }
+    if as_json {
+        return json(&reports);
+    }
+    let mut table = Table::new([
+        "fold",
+        "epoch",
+        "loss",
+        "validation",
+        "pseudo-Dice",
+        "average",
+        "held",
+        "planned",
+        "time left",
+        "state",
+    ]);
+    for Report { folder, status } in &reports {
+        let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
+        let bytes =
+            |bytes: Option<plimsoll_memory::Bytes>| bytes.map_or("–".into(), |bytes| bytes.to_string());
+        let epoch = status.epoch.as_ref();
+        table.row([
+            folder.display().to_string(),
+            format!("{}/{}", epoch.map_or(0, |epoch| epoch.epoch + 1), status.epochs),
+            number(epoch.and_then(|epoch| epoch.train_loss)),
+            number(epoch.and_then(|epoch| epoch.validation_loss)),
+            number(epoch.and_then(|epoch| epoch.mean_pseudo_dice)),
+            number(epoch.and_then(|epoch| epoch.ema_pseudo_dice)),
+            bytes(status.resident),
+            bytes(status.planned),
+            status.seconds_left.map_or("–".into(), |seconds| format!("{seconds:.0} s")),
+            status.state.describe(),
+        ]);
+    }
+    table.print();
+    for Report { folder, status } in &reports {
+        let said =
+            |what: &Option<(String, String)>| what.as_ref().map(|(time, what)| format!("{what} at {time}"));
+        if let Some(last) = said(&status.last_event) {
+            println!("{}: last event {last}", folder.display());
+        }
+        if let Some(warning) = &status.last_warning {
+            println!("{}: warning: {warning}", folder.display());
+        }
+    }
+    Ok(())
+}
+
+fn folds(path: &Path) -> Outcome<Vec<FoldFolder>> {
+    if let Some(fold) = FoldFolder::at(path).filter(FoldFolder::is_begun) {
+        return Ok(vec![fold]);
+    }
+    let folds = RunFolder::new(path).folds()?;
+    if folds.is_empty() {
+        let message = format!("{} holds no run", path.display());
+        return Err(Failure::new(
+            message,
+            "name the folder that `plimsoll train --out` wrote, or one of its folds",
+        ));
+    }
+    Ok(folds)
+}

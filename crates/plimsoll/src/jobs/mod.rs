@@ -1,0 +1,9 @@
+//! What the commands do, each as a function of a request: commands make requests of their arguments, and a demonstration of its own.
+
+pub mod evaluate;
+pub mod inspect;
+pub mod line;
+pub mod plan;
+pub mod predict;
+pub mod train;
+pub mod validate;

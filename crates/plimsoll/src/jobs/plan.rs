@@ -1,0 +1,161 @@
+//! From a data set and settings to a planned run.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_data::{Dataset, Fingerprint, Inspection};
+use plimsoll_memory::Bytes;
+use plimsoll_plan::Backend;
+use plimsoll_run::{Machine, RunConfig, Settings};
+use plimsoll_train::{Concession, PlannedRun, plan_run_allowing};
+
+use super::inspect::{expect_sound, inspect};
+use super::line::Line;
+use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
+
+/// The file of settings that is read where it is there.
+const SETTINGS_FILE: &str = "plimsoll.toml";
+
+/// The longest file of settings that is read.
+const LONGEST: u64 = 1 << 20;
+
+/// What shapes a run, and what it is given of the machine.
+#[derive(Clone)]
+pub struct PlanRequest {
+    /// The folder of the data set.
+    pub dataset: PathBuf,
+    /// What is set.
+    pub settings: Settings,
+    /// The line that was asked for.
+    pub ram: Option<Bytes>,
+    /// Threads of kernels.
+    pub threads: usize,
+    /// Threads that make batches.
+    pub loader_threads: Option<usize>,
+    /// What runs programs.
+    pub backend: Arc<dyn Backend>,
+    /// What may be changed so that the run fits.
+    pub allowed: Vec<Concession>,
+    /// A model whose patch, spacing, network and normalisation are taken, where settings do not say otherwise: its weights are to be
+    /// trained on.
+    pub plans_from: Option<RunConfig>,
+}
+
+/// A data set under a line, before anything is planned.
+pub struct Opened {
+    pub dataset: Dataset,
+    pub inspection: Arc<Inspection>,
+    pub machine: Machine,
+    pub line: Line,
+}
+
+impl PlanRequest {
+    /// What a run is given of the machine, under a line.
+    fn machine(&self, line: Bytes) -> Machine {
+        let loader_threads = self.loader_threads.unwrap_or(1 + self.threads / 8);
+        Machine { line, threads: self.threads, loader_threads }
+    }
+
+    /// Draws the line.
+    pub fn draw_line(&self) -> Outcome<Line> {
+        Line::draw(self.ram, self.threads)
+    }
+
+    /// Opens the data set, whose description alone is read.
+    pub fn open_dataset(&self, quiet: bool) -> Outcome<Dataset> {
+        let dataset = Dataset::open(&self.dataset)?;
+        if !quiet {
+            for warning in &dataset.warnings {
+                eprintln!("warning: {warning}");
+            }
+        }
+        Ok(dataset)
+    }
+
+    /// Inspects the data set.
+    pub fn inspect(&self, dataset: Dataset, line: Line, quiet: bool) -> Outcome<Opened> {
+        let machine = self.machine(line.limits.line);
+        let inspection = inspect(&dataset, machine.threads, &line.budget, quiet)?;
+        expect_sound(&inspection)?;
+        Ok(Opened { dataset, inspection: Arc::new(inspection), machine, line })
+    }
+
+    /// Completes settings with what follows from the data set, or from the model whose plans are taken.
+    pub fn resolve(&self, settings: &Settings, opened: &Opened) -> Outcome<RunConfig> {
+        let mut config = RunConfig::resolve(settings, &opened.dataset, opened.fingerprint()?)?;
+        if let Some(model) = &self.plans_from {
+            config.adopt_normalisation(model)?;
+        }
+        Ok(config)
+    }
+
+    /// Plans a run: with a configuration, whose micro-batch may be set.
+    pub fn plan(
+        &self,
+        opened: &Opened,
+        config: &RunConfig,
+        micro_batch_is_set: bool,
+        quiet: bool,
+    ) -> Outcome<PlannedRun> {
+        let progress = Progress::without_end("planning", quiet);
+        let planned = plan_run_allowing(
+            &self.allowed,
+            config,
+            micro_batch_is_set,
+            (opened.machine, &*self.backend),
+            opened.fingerprint()?,
+            opened.inspection.index_bytes(),
+        );
+        progress.finish();
+        let planned = planned?;
+        if !quiet && planned.numbers.feasible {
+            for change in &planned.numbers.changes {
+                eprintln!("warning: changed so that the run fits: {change}");
+            }
+        }
+        Ok(planned)
+    }
+
+    /// Opens, inspects, resolves and plans a run that is not to begin.
+    pub fn prepare(&self, quiet: bool) -> Outcome<(Opened, PlannedRun)> {
+        let line = self.draw_line()?;
+        let dataset = self.open_dataset(quiet)?;
+        let opened = self.inspect(dataset, line, quiet)?;
+        let config = self.resolve(&self.settings, &opened)?;
+        let planned = self.plan(&opened, &config, self.settings.micro_batch.is_some(), quiet)?;
+        Ok((opened, planned))
+    }
+}
+
+impl Opened {
+    /// What is known of the data set's valid cases.
+    pub fn fingerprint(&self) -> Outcome<&Fingerprint> {
+        self.inspection.fingerprint.as_ref().ok_or_else(|| {
+            let message = format!("{} has no case to train on", self.dataset.folder.display());
+            Failure::new(message, "images belong in imagesTr, and their labels in labelsTr")
+        })
+    }
+}
+
+/// The settings of a file under those of flags.
+pub fn settings(file: Option<&Path>, flags: Settings) -> Outcome<Settings> {
+    let settings = match file {
+        Some(path) => flags.or(of_file(path)?),
+        None if Path::new(SETTINGS_FILE).is_file() => flags.or(of_file(Path::new(SETTINGS_FILE))?),
+        None => flags,
+    };
+    settings.check()?;
+    Ok(settings)
+}
+
+fn of_file(path: &Path) -> Outcome<Settings> {
+    let text =
+        plimsoll_disk::read_to_string(path, LONGEST).map_err(|error| Failure::of_path(path, &error))?;
+    toml::from_str(&text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let line = before.matches('\n').count() + 1;
+        let message = format!("{}, line {line}: {}", path.display(), error.message());
+        Failure::new(message, "`plimsoll settings` lists what can be set")
+    })
+}

@@ -1,0 +1,324 @@
+//! Training folds of a run, one after the other.
+
+use std::path::PathBuf;
+
+use plimsoll_data::{Dataset, Fold, Splits};
+use plimsoll_disk::atomic::sweep;
+use plimsoll_metrics::{CrossValidation, Summary};
+use plimsoll_run::{
+    Asked, FoldFolder, FoldName, InitialWeights, RunError, RunFolder, RunRecord, Specification, StopReason,
+    holder,
+};
+use plimsoll_train::{Job, PlannedRun, train};
+use serde::Serialize;
+
+use super::plan::{Opened, PlanRequest};
+use super::validate::{ValidateRequest, cross_validate};
+use crate::failure::{Failure, Outcome};
+use crate::signals::Stop;
+use crate::watcher::Watcher;
+
+/// The file of folds in the folder of a data set.
+const SPLITS_FILE: &str = "splits_final.json";
+
+/// Folds to be trained.
+pub struct TrainRequest {
+    /// What shapes the run.
+    pub plan: PlanRequest,
+    /// The folder of the run.
+    pub run: RunFolder,
+    /// Which folds.
+    pub folds: FoldChoice,
+    /// Whether to go on with what is there.
+    pub resume: bool,
+    /// Whether data that has changed since the run began is taken as it is.
+    pub accept_changed_data: bool,
+    /// Parameters to start from, instead of random ones.
+    pub weights: Option<WeightChoice>,
+    /// Folds, instead of those of the run or of the data set.
+    pub splits: Option<PathBuf>,
+    /// Whether the numbers of each step are written down.
+    pub log_steps: bool,
+    /// Whether the validation cases of each fold are predicted whole and scored.
+    pub validate: bool,
+}
+
+/// A file of parameters to start from.
+pub struct WeightChoice {
+    pub path: PathBuf,
+    /// Whether tensors that the network has no place for are left out.
+    pub allow_extra: bool,
+    /// Whether heads that do not fit begin anew.
+    pub new_head: bool,
+}
+
+/// Which folds of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FoldChoice {
+    /// These.
+    Named(Vec<FoldName>),
+    /// As many as the splits have.
+    Every,
+}
+
+/// A fold that is about to be trained: what it is, and whether it may be.
+struct Candidate {
+    folder: FoldFolder,
+    cases: Fold,
+}
+
+/// What follows from files' names and their first lines, before any image is read.
+struct Checked {
+    dataset: Dataset,
+    folds: Vec<Candidate>,
+    /// To be kept with the run, where it has none yet.
+    splits: Option<Splits>,
+    initial: InitialWeights,
+}
+
+impl TrainRequest {
+    /// All that can be known at once. Everything that is wrong is told together.
+    fn check(&self, quiet: bool) -> Outcome<Checked> {
+        let dataset = self.plan.open_dataset(quiet)?;
+        let ids: Vec<String> = dataset.cases.iter().map(|case| case.id.clone()).collect();
+        let mut problems = Vec::new();
+        let mut found = |problem: Failure| problems.push(problem);
+        let splits = self.splits(&dataset, &ids).map_err(&mut found).ok().flatten();
+        let initial = self.initial().unwrap_or_else(|problem| {
+            found(problem);
+            InitialWeights::Seed
+        });
+        let names = match (&self.folds, &splits) {
+            (FoldChoice::Named(names), _) => names.clone(),
+            (FoldChoice::Every, Some(splits)) => (0..splits.folds.len()).map(FoldName::Number).collect(),
+            (FoldChoice::Every, None) => Vec::new(),
+        };
+        let mut folds = Vec::new();
+        for name in names {
+            let cases = match (name, &splits) {
+                (FoldName::All, _) => Ok(Fold::all(&ids)),
+                (FoldName::Number(number), Some(splits)) => {
+                    splits.fold(number).cloned().map_err(Failure::from)
+                }
+                // Why there are no splits was told already.
+                (FoldName::Number(_), None) => continue,
+            };
+            let folder = self.run.fold(name);
+            if folder.is_begun() && !self.resume {
+                found(RunError::Occupied { folder: folder.path().into() }.into());
+            }
+            if let Some((by, true)) = holder(&folder) {
+                found(RunError::Locked { folder: folder.path().into(), holder: by.to_string() }.into());
+            }
+            match cases {
+                Ok(cases) => folds.push(Candidate { folder, cases }),
+                Err(problem) => found(problem),
+            }
+        }
+        if self.resume && !folds.is_empty() && folds.iter().all(|fold| !fold.folder.is_begun()) {
+            let specification = folds[0].folder.specification();
+            found(RunError::NothingToResume { specification }.into());
+        }
+        writable(&self.run).unwrap_or_else(&mut found);
+        if problems.is_empty() {
+            let splits = splits.filter(|_| {
+                matches!(self.folds, FoldChoice::Every)
+                    || folds.iter().any(|fold| fold.folder.name() != FoldName::All)
+            });
+            return Ok(Checked { dataset, folds, splits, initial });
+        }
+        let all: Vec<String> = problems.iter().map(Failure::line).collect();
+        let hint = problems.first().map_or("", Failure::hint);
+        Err(Failure::new(all.join("; also: "), hint))
+    }
+
+    /// The folds: those that were given, else the run's, else the data set's, else nnU-Net's; none if only `all` is asked for and
+    /// there are too few cases to divide.
+    fn splits(&self, dataset: &Dataset, ids: &[String]) -> Outcome<Option<Splits>> {
+        if let Some(given) = &self.splits
+            && !given.is_file()
+        {
+            let message = format!("{} is not there", given.display());
+            return Err(Failure::new(message, "leave --splits out to have folds made"));
+        }
+        let places = [self.splits.clone(), Some(self.run.splits()), Some(dataset.folder.join(SPLITS_FILE))];
+        let only_all = self.folds == FoldChoice::Named(vec![FoldName::All]);
+        Ok(match places.into_iter().flatten().find(|path| path.is_file()) {
+            Some(path) => Some(Splits::read(path, ids)?),
+            None if only_all => None,
+            None => Some(Splits::make(ids)?),
+        })
+    }
+
+    /// Where parameters come from.
+    fn initial(&self) -> Outcome<InitialWeights> {
+        let Some(WeightChoice { path, allow_extra, new_head }) = &self.weights else {
+            return Ok(InitialWeights::Seed);
+        };
+        Ok(InitialWeights::of_file(path, *allow_extra, *new_head)?)
+    }
+}
+
+/// That files can be made in the folder of a run, or in the first folder above it that is there.
+fn writable(run: &RunFolder) -> Outcome {
+    let there = run.path().ancestors().find(|folder| folder.exists());
+    let there = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(std::path::Path::new("."));
+    rustix::fs::access(there, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+        .map_err(|error| Failure::of_path(there, &error.into()))
+}
+
+/// What came of a fold.
+#[derive(Serialize)]
+pub struct TrainedFold {
+    /// Which.
+    pub fold: FoldName,
+    /// Of its training.
+    #[serde(flatten)]
+    pub record: RunRecord,
+    /// The scores of its validation cases, predicted whole.
+    pub validation: Option<Summary>,
+}
+
+/// What came of all folds.
+pub struct Trained {
+    pub folds: Vec<TrainedFold>,
+    /// Over all folds of the run that are validated.
+    pub scores: Option<CrossValidation>,
+    /// Whether the process was told to end before all was done.
+    pub is_stopped: bool,
+}
+
+/// Trains and validates folds one after the other, until all are done or the process is told to end. What is done already is not
+/// done again.
+pub fn train_folds(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<Trained> {
+    let (checked, mut opened, planned) = prepare(request, quiet)?;
+    if !quiet {
+        crate::commands::print_plan(&planned);
+    }
+    planned.numbers.check()?;
+    if request.run.path().is_dir() {
+        // What a killed process left; what another one writes is locked.
+        sweep(request.run.path()).map_err(|error| Failure::of_path(request.run.path(), &error))?;
+    }
+    let Checked { folds, splits, initial, .. } = checked;
+    let mut trained = Trained { folds: Vec::new(), scores: None, is_stopped: false };
+    for Candidate { folder, cases } in folds {
+        let asked = asked(request, &opened, &planned, (&folder, &cases), &initial)?;
+        let mut watcher = Watcher::new(&folder, &planned.numbers, quiet);
+        let job = Job {
+            planned: planned.clone(),
+            dataset: opened.dataset.clone(),
+            inspection: std::sync::Arc::clone(&opened.inspection),
+            asked,
+            folder: folder.clone(),
+            resume: request.resume,
+            splits: splits.clone().map(|splits| (request.run.splits(), splits)),
+            log_steps: request.log_steps,
+        };
+        stop.end_in_order();
+        let record = train(job, &opened.line.budget, stop.flag(), &mut watcher)?;
+        watcher.finish();
+        let is_stopped = record.ended == StopReason::Signal;
+        let mut validation = None;
+        if request.validate && !is_stopped && folder.name() != FoldName::All {
+            let validated = ValidateRequest {
+                folder: &folder,
+                record: &record,
+                dataset: &opened.dataset,
+                backend: &request.plan.backend,
+                threads: request.plan.threads,
+            };
+            validation = validated.run(&mut opened.line, stop, quiet)?;
+            trained.is_stopped = validation.is_none();
+        }
+        trained.is_stopped |= is_stopped;
+        trained.folds.push(TrainedFold { fold: folder.name(), record, validation });
+        if trained.is_stopped {
+            return Ok(trained);
+        }
+    }
+    trained.scores = cross_validate(&request.run)?;
+    Ok(trained)
+}
+
+/// Checks, inspects, resolves and plans; what is known of the run holds unless something else is said.
+fn prepare(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened, PlannedRun)> {
+    let line = request.plan.draw_line()?;
+    let mut checked = request.check(quiet)?;
+    let opened = request.plan.inspect(checked.dataset.clone(), line, quiet)?;
+    let begun = request.run.folds()?;
+    let known = match begun.first() {
+        Some(fold) => Some(Specification::read(fold)?),
+        None => None,
+    };
+    if let Some(known) = known.as_ref().filter(|_| request.weights.is_none()) {
+        // Folds that are begun now begin as the others did.
+        checked.initial = known.initial.clone();
+    }
+    let resolve = |settings| request.plan.resolve(settings, &opened);
+    let (config, is_set) = match &known {
+        None => (resolve(&request.plan.settings)?, request.plan.settings.micro_batch.is_some()),
+        Some(known) => {
+            let settings = request.plan.settings.clone().or(known.settings.clone());
+            let mut config = match settings == known.settings {
+                true => known.config.clone(),
+                false => resolve(&settings)?,
+            };
+            config.dataset = resolve(&settings)?.dataset;
+            if request.plan.settings.micro_batch.is_none() {
+                config.training.micro_batch = known.config.training.micro_batch;
+            }
+            // A run that goes on keeps the changes that it began with.
+            for concession in &request.plan.allowed {
+                concession.adopt(&mut config, &known.config);
+            }
+            (config, true)
+        }
+    };
+    if let Some(known) = known.filter(|_| checked.folds.iter().any(|fold| !fold.folder.is_begun())) {
+        known.expect_settings_of(request.run.path(), &config)?;
+    }
+    let planned = request.plan.plan(&opened, &config, is_set, quiet)?;
+    Ok((checked, opened, planned))
+}
+
+fn asked(
+    request: &TrainRequest,
+    opened: &Opened,
+    planned: &PlannedRun,
+    (folder, cases): (&FoldFolder, &Fold),
+    initial: &InitialWeights,
+) -> Outcome<Asked> {
+    let known = if folder.is_begun() { Some(Specification::read(folder)?) } else { None };
+    let names_cases = request.splits.is_some();
+    let cases = match &known {
+        Some(known) if !names_cases => &known.cases,
+        _ => cases,
+    };
+    let settings = match known {
+        Some(ref known) => request.plan.settings.clone().or(known.settings.clone()),
+        None => request.plan.settings.clone(),
+    };
+    let specification = Specification::new(
+        (settings, planned.config.clone()),
+        (folder.name(), cases.clone()),
+        opened.fingerprint()?,
+        initial.clone(),
+        planned.programs.all(),
+        request.plan.backend.arithmetic(),
+    )?;
+    Ok(Asked {
+        specification,
+        names_cases,
+        names_weights: request.weights.is_some(),
+        accepts_changed_data: request.accept_changed_data,
+    })
+}
+
+/// What would be trained: the specification of the first fold that is asked for.
+pub fn describe(request: &TrainRequest, quiet: bool) -> Outcome<Specification> {
+    let (checked, opened, planned) = prepare(request, quiet)?;
+    let first = checked.folds.first().ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
+    let asked = asked(request, &opened, &planned, (&first.folder, &first.cases), &checked.initial)?;
+    Ok(asked.specification)
+}

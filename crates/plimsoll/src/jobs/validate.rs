@@ -1,0 +1,148 @@
+//! Predicting the validation cases of a trained fold whole, as nnU-Net does, and scoring them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use plimsoll_data::{Case, Dataset};
+use plimsoll_disk::atomic::sweep;
+use plimsoll_infer::{Destination, InferError, PredictOptions, Predictor, predict_cases};
+use plimsoll_memory::Digest;
+use plimsoll_metrics::{CasePaths, CrossValidation, Metric, OverFolds, Settings, Summary};
+use plimsoll_plan::Backend;
+use plimsoll_run::{
+    CheckpointKind, FoldFolder, Model, RunError, RunFolder, RunRecord, read_json, write_json,
+};
+use serde::{Deserialize, Serialize};
+
+use super::evaluate::{foreground, score};
+use super::line::Line;
+use super::predict::Watcher;
+use crate::failure::{Failure, Outcome};
+use crate::report::Table;
+use crate::signals::Stop;
+
+/// The longest summary that is read: that of a hundred thousand cases fits.
+const LONGEST: u64 = 256 << 20;
+
+/// As nnU-Net validates.
+const OVERLAP: f64 = 0.5;
+
+/// Which checkpoint predictions are of.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+struct Origin {
+    /// The identity of the run.
+    specification: Digest,
+    /// Steps done.
+    steps: u64,
+}
+
+/// A fold to be validated.
+pub struct ValidateRequest<'a> {
+    pub folder: &'a FoldFolder,
+    pub record: &'a RunRecord,
+    pub dataset: &'a Dataset,
+    pub backend: &'a Arc<dyn Backend>,
+    pub threads: usize,
+}
+
+impl ValidateRequest<'_> {
+    fn summary(&self) -> PathBuf {
+        self.folder.validation().join("summary.json")
+    }
+
+    /// Predicts what is not predicted yet, and scores all; none if it was told to end before. What is there of another
+    /// checkpoint is removed first.
+    pub fn run(&self, line: &mut Line, stop: &Stop, quiet: bool) -> Outcome<Option<Summary>> {
+        let folder = self.folder.validation();
+        let io = |error| Failure::of_path(&folder, &error);
+        let cases = self.cases()?;
+        let ending = self.dataset.file_ending.clone();
+        let to = Destination { folder: folder.clone(), ending, overwrite: false };
+        plimsoll_disk::create_dir_all(&folder).map_err(io)?;
+        sweep(&folder).map_err(io)?;
+        let origin = Origin { specification: self.record.identity, steps: self.record.steps };
+        let said = folder.join("origin.json");
+        let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST).ok() } else { None };
+        if known.as_ref() != Some(&origin) {
+            for file in cases.iter().map(|case| to.file(case)).chain([self.summary()]) {
+                if file.exists() {
+                    plimsoll_disk::remove_file(&file).map_err(|error| Failure::of_path(&file, &error))?;
+                }
+            }
+            write_json(&said, &origin)?;
+        }
+        if self.summary().is_file() {
+            return Ok(Some(read_json(&self.summary(), LONGEST)?));
+        }
+        let options = PredictOptions { overlap: OVERLAP, mirror: false, threads: self.threads };
+        let predicted = line.lend_overhead(|budget| {
+            let model = Model::open(self.folder.path(), CheckpointKind::Final)?;
+            let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
+            let mut watcher = Watcher::new(quiet);
+            let see = &mut |progress: plimsoll_infer::FolderProgress<'_>| watcher.see(progress);
+            match predict_cases(&mut predictor, &cases, &to, stop.flag(), see) {
+                Err(InferError::Interrupted { .. }) => Ok(None),
+                found => Ok(Some(found?)),
+            }
+        })?;
+        let Some(report) = predicted else { return Ok(None) };
+        if let Some(failed) = report.cases.into_iter().find_map(|case| match case.outcome {
+            plimsoll_infer::Outcome::Failed(problem) => Some(problem),
+            _ => None,
+        }) {
+            return Err(failed.into());
+        }
+        let pairs: Vec<CasePaths> = cases
+            .iter()
+            .filter_map(|case| Some(CasePaths { prediction: to.file(case), reference: case.label.clone()? }))
+            .collect();
+        let settings = Settings::new(foreground(self.dataset));
+        let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;
+        write_json(&self.summary(), &summary)?;
+        Ok(Some(summary))
+    }
+
+    fn cases(&self) -> Outcome<Vec<Case>> {
+        let find = |id: &String| {
+            let found = self.dataset.cases.iter().find(|case| case.id == *id).cloned();
+            found.ok_or_else(|| Failure::from(RunError::UnknownCase { case: id.clone() }))
+        };
+        self.record.specification.cases.val.iter().map(find).collect()
+    }
+}
+
+/// The scores of all folds of a run that are validated, written down; none if there are fewer than two.
+pub fn cross_validate(run: &RunFolder) -> Outcome<Option<CrossValidation>> {
+    let mut summaries = Vec::new();
+    for fold in run.folds()? {
+        let path = fold.validation().join("summary.json");
+        if path.is_file() {
+            summaries.push((fold.name().to_string(), read_json::<Summary>(&path, LONGEST)?));
+        }
+    }
+    if summaries.len() < 2 {
+        return Ok(None);
+    }
+    let found = CrossValidation::of(&summaries);
+    write_json(&run.scores(), &found)?;
+    Ok(Some(found))
+}
+
+/// Prints the Dice of each class over folds.
+pub fn print(found: &CrossValidation) {
+    let names: Vec<String> = found.folds.iter().map(|fold| format!("fold {}", fold.fold)).collect();
+    let mut table =
+        Table::new(["Dice"].into_iter().chain(names.iter().map(String::as_str)).chain(["mean", "sd"]));
+    let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
+    let mut row = |what: String, folds: Vec<Option<f64>>, over: Option<&OverFolds>| {
+        let over = [over.map(|over| over.mean), over.map(|over| over.sd)];
+        table.row([what].into_iter().chain(folds.into_iter().chain(over).map(number)));
+    };
+    for (class, scores) in &found.classes {
+        let folds = found.folds.iter().map(|fold| fold.mean.get(class)?.get(Metric::Dice)).collect();
+        row(format!("class {class}"), folds, scores.get(&Metric::Dice));
+    }
+    let folds = found.folds.iter().map(|fold| fold.foreground_mean.get(Metric::Dice)).collect();
+    row("all".into(), folds, found.foreground.get(&Metric::Dice));
+    table.print();
+}

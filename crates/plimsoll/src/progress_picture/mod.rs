@@ -1,0 +1,236 @@
+//! The picture of how a run goes: losses, pseudo-Dice, learning rate, time and memory over epochs.
+
+mod axis;
+mod canvas;
+mod panel;
+
+use std::io;
+use std::path::Path;
+
+use axis::Axis;
+use canvas::{Canvas, Colour};
+use embedded_graphics::mono_font::iso_8859_1::{FONT_7X13, FONT_10X20};
+use embedded_graphics::text::Alignment;
+use panel::{Panel, Series};
+use plimsoll_disk::atomic;
+use plimsoll_memory::Bytes;
+
+use crate::duration::duration;
+
+const WIDTH: usize = 1200;
+const HEIGHT: usize = 920;
+/// Room for what stands above the panels.
+const HEAD: f64 = 62.0;
+
+const BLUE: Colour = [31, 96, 176];
+const ORANGE: Colour = [226, 120, 20];
+const GREEN: Colour = [34, 136, 92];
+const INK: Colour = [45, 52, 64];
+const GREY: Colour = [110, 118, 130];
+
+/// What an epoch came to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct EpochPoint {
+    /// Counted from 0.
+    pub epoch: u64,
+    /// Of its last step.
+    pub learning_rate: f64,
+    /// The mean over its steps, if any had one.
+    pub train_loss: Option<f64>,
+    /// The mean over the validated patches, if it is a number.
+    pub validation_loss: Option<f64>,
+    /// The mean over classes, if there was validation.
+    pub mean_pseudo_dice: Option<f64>,
+    /// Its moving average.
+    pub ema_pseudo_dice: Option<f64>,
+    /// How long it took, validation included.
+    pub seconds: f64,
+    /// What the process held at its end.
+    pub resident_bytes: u64,
+}
+
+/// Draws epochs, in their order, as a PNG of about 1200 × 900 pixels.
+///
+/// # Errors
+/// If the encoder fails.
+pub fn png(title: &str, points: &[EpochPoint], planned: Bytes) -> io::Result<Vec<u8>> {
+    let mut canvas = Canvas::new(WIDTH, HEIGHT);
+    let (first, last) = (points.first().map_or(0, |p| p.epoch), points.last().map_or(0, |p| p.epoch));
+    let epochs = Axis::of_epochs(first, last, 6.0);
+    canvas.text(title, [24.0, 32.0], &FONT_10X20, INK, Alignment::Left);
+    canvas.text(&in_words(points), [24.0, 52.0], &FONT_7X13, GREY, Alignment::Left);
+    let (width, height) = (WIDTH as f64 / 2.0, (HEIGHT as f64 - HEAD) / 3.0);
+    for (place, panel) in panels(points, planned).iter().enumerate() {
+        let corner = [(place % 2) as f64 * width, HEAD + (place / 2) as f64 * height];
+        panel.draw(&mut canvas, corner, [width, height], &epochs);
+    }
+    canvas.png().map_err(io::Error::from)
+}
+
+/// Draws epochs into a file, whole or not at all.
+///
+/// # Errors
+/// If the disk refuses.
+pub fn write(path: &Path, title: &str, points: &[EpochPoint], planned: Bytes) -> io::Result<()> {
+    let picture = png(title, points, planned)?;
+    atomic::write(path, |file| file.write_all(&picture))
+}
+
+/// The state of a run in a line.
+fn in_words(points: &[EpochPoint]) -> String {
+    let Some(last) = points.last() else { return "no epoch is done yet".into() };
+    let took: f64 = points.iter().map(|point| point.seconds).filter(|seconds| seconds.is_finite()).sum();
+    let best = points
+        .iter()
+        .filter_map(|point| Some((point.epoch, point.ema_pseudo_dice.filter(|dice| dice.is_finite())?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let best = best.map_or(String::new(), |(epoch, dice)| {
+        format!(" · best average pseudo-Dice {dice:.4} in epoch {epoch}")
+    });
+    let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
+    format!(
+        "epoch {} · loss {}, validation {}{best} · {} in all",
+        last.epoch,
+        number(last.train_loss),
+        number(last.validation_loss),
+        duration(took)
+    )
+}
+
+fn panels(points: &[EpochPoint], planned: Bytes) -> [Panel<'static>; 6] {
+    let series = |name, colour, of: &dyn Fn(&EpochPoint) -> Option<f64>| Series {
+        name,
+        colour,
+        points: points.iter().filter_map(|point| Some((point.epoch, of(point)?))).collect(),
+    };
+    let panel = |title, series, from_zero| Panel { title, series, mark: None, from_zero };
+    let (unit, memory) =
+        match planned.0.max(points.iter().map(|point| point.resident_bytes).max().unwrap_or(0)) {
+            most if most >= 1 << 30 => ((1u64 << 30) as f64, "resident memory, GiB"),
+            _ => ((1u64 << 20) as f64, "resident memory, MiB"),
+        };
+    let mut before = 0.0;
+    let hours: Vec<(u64, f64)> = points
+        .iter()
+        .map(|point| {
+            before += if point.seconds.is_finite() { point.seconds } else { 0.0 };
+            (point.epoch, before / 3600.0)
+        })
+        .collect();
+    [
+        panel(
+            "loss",
+            vec![
+                series("train", BLUE, &|point| point.train_loss),
+                series("validation", ORANGE, &|point| point.validation_loss),
+            ],
+            false,
+        ),
+        panel(
+            "pseudo-Dice",
+            vec![
+                series("of the epoch", GREEN, &|point| point.mean_pseudo_dice),
+                series("moving average", INK, &|point| point.ema_pseudo_dice),
+            ],
+            false,
+        ),
+        panel("learning rate", vec![series("", BLUE, &|point| Some(point.learning_rate))], true),
+        Panel {
+            mark: Some(("planned", planned.0 as f64 / unit)),
+            ..panel(
+                memory,
+                vec![series("held", BLUE, &|point| Some(point.resident_bytes as f64 / unit))],
+                true,
+            )
+        },
+        panel("seconds of an epoch", vec![series("", BLUE, &|point| Some(point.seconds))], true),
+        panel("hours since the first epoch", vec![Series { name: "", colour: BLUE, points: hours }], true),
+    ]
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Epochs of a run that converges with noise.
+    fn epochs(count: u64) -> Vec<EpochPoint> {
+        let mut noise = 1u64;
+        let mut jitter = move || {
+            noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (noise >> 40) as f64 / (1u64 << 24) as f64 - 0.5
+        };
+        let mut ema = 0.0;
+        (0..count)
+            .map(|epoch| {
+                let done = epoch as f64 / count as f64;
+                let dice = (0.92 * (1.0 - (-6.0 * done).exp()) + 0.06 * jitter()).clamp(0.0, 1.0);
+                ema = if epoch == 0 { dice } else { 0.9 * ema + 0.1 * dice };
+                EpochPoint {
+                    epoch,
+                    learning_rate: 0.01 * (1.0 - done).powf(0.9),
+                    train_loss: Some(1.6 * (-5.0 * done).exp() - 0.8 + 0.05 * jitter()),
+                    validation_loss: Some(1.5 * (-5.0 * done).exp() - 0.7 + 0.12 * jitter()),
+                    mean_pseudo_dice: Some(dice),
+                    ema_pseudo_dice: Some(ema),
+                    seconds: 131.0 + 6.0 * jitter(),
+                    resident_bytes: (690.0 + 6.0 * jitter()) as u64 * (1 << 20),
+                }
+            })
+            .collect()
+    }
+
+    /// Decodes a picture: its size, and how many of its pixels are not white.
+    fn decoded(png: &[u8]) -> (u32, u32, usize) {
+        let mut reader = png::Decoder::new(io::Cursor::new(png)).read_info().unwrap();
+        let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut pixels).unwrap();
+        (info.width, info.height, pixels.chunks(3).filter(|pixel| *pixel != [255; 3]).count())
+    }
+
+    #[test]
+    fn any_number_of_epochs_is_drawn() {
+        let empty = png("run", &[], Bytes::mib(700)).unwrap();
+        for count in [1, 2, 37, 1000, 5000] {
+            let started = Instant::now();
+            let picture = png("run", &epochs(count), Bytes::mib(700)).unwrap();
+            // Generous, as tests run beside others: alone it takes a tenth of that.
+            assert!(started.elapsed().as_secs_f64() < 2.0, "{count} epochs took {:?}", started.elapsed());
+            let (width, height, _) = decoded(&picture);
+            assert_eq!((width, height), (WIDTH as u32, HEIGHT as u32));
+            assert!(picture != empty, "{count} epochs");
+        }
+    }
+
+    #[test]
+    fn what_is_not_finite_breaks_nothing_and_is_marked() {
+        let mut points = epochs(40);
+        let sound = png("run", &points, Bytes::mib(700)).unwrap();
+        points[7].train_loss = None;
+        points[8].validation_loss = Some(f64::INFINITY);
+        points[9].train_loss = Some(f64::MAX);
+        points[10].seconds = f64::NEG_INFINITY;
+        points[11].mean_pseudo_dice = None;
+        points[12].ema_pseudo_dice = Some(f64::NAN);
+        points[13].learning_rate = f64::MIN;
+        points[14].resident_bytes = u64::MAX;
+        let damaged = png("run", &points, Bytes(u64::MAX)).unwrap();
+        assert!(decoded(&damaged).2 > 1000 && damaged != sound);
+        for point in &mut points {
+            (point.train_loss, point.validation_loss, point.seconds) = (None, Some(f64::NAN), 0.0);
+            (point.mean_pseudo_dice, point.ema_pseudo_dice, point.learning_rate) = (None, None, 0.0);
+        }
+        decoded(&png("run", &points, Bytes::ZERO).unwrap());
+    }
+
+    #[test]
+    fn the_picture_is_written_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("progress.png");
+        write(&file, "run", &epochs(3), Bytes::mib(700)).unwrap();
+        assert_eq!(decoded(&std::fs::read(&file).unwrap()).0, WIDTH as u32);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+}

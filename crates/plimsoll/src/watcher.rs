@@ -1,0 +1,173 @@
+//! How a fold's training goes, for people: a bar or lines, a log file, a picture.
+
+use std::time::Instant;
+
+use plimsoll_disk::Appender;
+use plimsoll_memory::Bytes;
+use plimsoll_run::{
+    EpochCost, EpochRecord, Event, FoldFolder, RunPlan, Specification, each_epoch, each_event,
+};
+use plimsoll_train::{Observer, StepReport};
+
+use crate::duration::duration;
+use crate::progress::Progress;
+use crate::progress_picture::{self, EpochPoint};
+
+/// Shows how a run goes.
+pub struct Watcher {
+    progress: Progress,
+    folder: FoldFolder,
+    planned: Bytes,
+    /// A moving average of the loss.
+    mean: Option<f64>,
+    /// When this process did its first step, and after how many.
+    began: Option<(Instant, u64)>,
+    of: u64,
+    /// Steps done.
+    steps: u64,
+    points: Vec<EpochPoint>,
+    /// None where it cannot be written.
+    log: Option<Appender>,
+    /// What of log and picture cannot be written is said once.
+    has_failed: bool,
+}
+
+impl Watcher {
+    /// Of a fold.
+    pub fn new(folder: &FoldFolder, numbers: &RunPlan, quiet: bool) -> Watcher {
+        Watcher {
+            progress: Progress::new("training", numbers.steps, quiet),
+            folder: folder.clone(),
+            planned: numbers.total_bytes,
+            mean: None,
+            began: None,
+            of: numbers.steps,
+            steps: 0,
+            points: Vec::new(),
+            log: None,
+            has_failed: false,
+        }
+    }
+
+    /// All is done.
+    pub fn finish(&self) {
+        self.progress.finish();
+    }
+
+    fn say(&mut self, line: String) {
+        let time = humantime::format_rfc3339_seconds(std::time::SystemTime::now());
+        let logged = self.log.as_mut().map(|log| log.append(format!("{time} {line}").as_bytes()));
+        if let Some(Err(error)) = logged {
+            self.failed(&format!("log.txt: {error}"));
+        }
+        self.progress.say(line);
+    }
+
+    /// Neither log nor picture is worth ending a run for.
+    fn failed(&mut self, what: &str) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            self.progress.say(format!("warning: {what}"));
+        }
+    }
+
+    /// The epochs that were done before.
+    fn read_points(&mut self) -> Result<(), plimsoll_run::RunError> {
+        let mut costs = std::collections::BTreeMap::new();
+        each_event(&self.folder, |timed| {
+            if let Event::Epoch(cost) = timed.event {
+                costs.insert(cost.epoch, cost);
+            }
+        })?;
+        each_epoch(&self.folder, |record| {
+            if let Some(cost) = costs.get(&record.epoch) {
+                self.points.push(point(&record, cost));
+            }
+        })
+    }
+
+    /// Time left, by the steps of this process with all that came between them.
+    fn left(&self, steps: u64) -> Option<String> {
+        let (began, first) = self.began?;
+        let done = steps.checked_sub(first).filter(|done| *done > 0)?;
+        let seconds = began.elapsed().as_secs_f64() / done as f64 * self.of.saturating_sub(steps) as f64;
+        Some(duration(seconds))
+    }
+}
+
+fn point(record: &EpochRecord, cost: &EpochCost) -> EpochPoint {
+    EpochPoint {
+        epoch: record.epoch,
+        learning_rate: record.learning_rate,
+        train_loss: record.train_loss,
+        validation_loss: record.validation_loss,
+        mean_pseudo_dice: record.mean_pseudo_dice,
+        ema_pseudo_dice: record.ema_pseudo_dice,
+        seconds: cost.seconds,
+        resident_bytes: cost.resident_bytes,
+    }
+}
+
+impl Observer for Watcher {
+    fn begin(&mut self, specification: &Specification, first_step: u64, engine: &str) {
+        match Appender::open(self.folder.log()) {
+            Ok(log) => self.log = Some(log),
+            Err(error) => self.failed(&format!("log.txt: {error}")),
+        }
+        if let Err(error) = self.read_points() {
+            self.failed(&error.to_string());
+        }
+        self.of = specification.config.schedule.total_steps;
+        match specification.lines() {
+            Ok(lines) => lines.into_iter().for_each(|line| self.say(line)),
+            Err(error) => self.failed(&error.to_string()),
+        }
+        let from = if first_step > 0 { format!(", going on after step {first_step}") } else { String::new() };
+        self.say(format!("fold {}: {} steps on {engine}{from}", specification.fold, self.of));
+        self.progress.set(first_step, String::new());
+        self.began = Some((Instant::now(), first_step));
+    }
+
+    fn loaded(&mut self, what: &str) {
+        self.say(what.into());
+    }
+
+    fn step(&mut self, report: &StepReport) {
+        let loss = f64::from(report.loss);
+        let mean = self.mean.map_or(loss, |mean| 0.95 * mean + 0.05 * loss);
+        self.mean = Some(mean);
+        self.steps = report.steps;
+        let left = self.left(report.steps).map_or(String::new(), |left| format!(", {left} left"));
+        self.progress.set(report.steps, format!("loss {mean:.4}, {:.2} s{left}", report.seconds));
+    }
+
+    fn validating(&mut self, done: u64, of: u64) {
+        self.progress.set(self.steps, format!("validating {done}/{of}"));
+    }
+
+    fn epoch(&mut self, record: &EpochRecord, cost: &EpochCost) {
+        let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
+        let left = self.left(record.steps).map_or(String::new(), |left| format!(", {left} left"));
+        self.say(format!(
+            "epoch {}: loss {}, validation {}, pseudo-Dice {} (average {}), {:.1} s{left}",
+            record.epoch,
+            number(record.train_loss),
+            number(record.validation_loss),
+            number(record.mean_pseudo_dice),
+            number(record.ema_pseudo_dice),
+            cost.seconds
+        ));
+        // After going back to a checkpoint, epochs are done again.
+        self.points.retain(|point| point.epoch < record.epoch);
+        self.points.push(point(record, cost));
+        let run = self.folder.path().parent().unwrap_or(self.folder.path());
+        let title = format!("fold {} of {}", self.folder.name(), run.display());
+        let drawn = progress_picture::write(&self.folder.picture(), &title, &self.points, self.planned);
+        if let Err(error) = drawn {
+            self.failed(&format!("progress.png: {error}"));
+        }
+    }
+
+    fn warning(&mut self, what: &str) {
+        self.say(format!("warning: {what}"));
+    }
+}

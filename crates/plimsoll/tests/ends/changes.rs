@@ -1,0 +1,173 @@
+//! What may change while a run is not running, and what may not.
+
+use std::fs;
+use std::path::Path;
+
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
+
+use crate::Running;
+use crate::support::{Ended, Tiny, expect_same, warnings};
+
+fn error(tiny: &Tiny, run: &Path, more: &[&str]) -> String {
+    Ended::of(&mut tiny.train(run, more)).error(1)
+}
+
+/// Changes the class of the last voxel of a label map.
+fn change_last_voxel(path: &Path) {
+    let volume = StoredVolume::read(path, &Budget::new(Bytes::mib(8)), "test").unwrap();
+    let mut labels = volume.bytes().to_vec();
+    *labels.last_mut().unwrap() ^= 1;
+    let mut writer = VolumeWriter::create(path, volume.geometry(), 1, ElementType::U8, None).unwrap();
+    writer.write_planes(&labels).unwrap();
+    writer.finish().unwrap();
+}
+
+#[test]
+fn data_that_has_changed_since_a_run_began_is_named() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &[]);
+    let before = fs::read(run.join("fold_0/checkpoint_latest.safetensors")).unwrap();
+
+    // One voxel of the labels.
+    let label = tiny.data.join("labelsTr/vessel_001.nii.gz");
+    let kept = fs::read(&label).unwrap();
+    change_last_voxel(&label);
+    let said = error(&tiny, &run, &["--resume"]);
+    assert!(
+        said.contains("was begun with other data; changed since: vessel_001\nhint: restore the data"),
+        "{said}"
+    );
+    assert!(said.contains("--accept-changed-data"), "{said}");
+
+    // A case that is gone.
+    fs::remove_file(&label).unwrap();
+    let image = tiny.data.join("imagesTr/vessel_001_0000.nii.gz");
+    let kept_image = fs::read(&image).unwrap();
+    fs::remove_file(&image).unwrap();
+    let said = error(&tiny, &run, &["--resume"]);
+    assert!(said.contains("vessel_001"), "{said}");
+    fs::write(&image, kept_image).unwrap();
+    fs::write(&label, kept).unwrap();
+
+    // Another class.
+    let description = tiny.data.join("dataset.json");
+    let text = fs::read_to_string(&description).unwrap();
+    fs::write(&description, text.replace("\"vessel\": 1", "\"vein\": 1")).unwrap();
+    let said = error(&tiny, &run, &["--resume"]);
+    assert!(said.contains("changed since: the classes of dataset.json\n"), "{said}");
+    fs::write(&description, text).unwrap();
+
+    assert!(fs::read(run.join("fold_0/checkpoint_latest.safetensors")).unwrap() == before);
+    tiny.trained(&run, &["--resume"]);
+}
+
+#[test]
+fn data_that_has_changed_is_taken_as_it_is_where_that_is_asked_for_and_that_is_written_down() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &["--epochs", "1"]);
+    change_last_voxel(&tiny.data.join("labelsTr/vessel_001.nii.gz"));
+    tiny.trained(&run, &["--epochs", "2", "--resume", "--accept-changed-data"]);
+    let text = fs::read_to_string(run.join("fold_0/specification.json")).unwrap();
+    let specification: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let changes = specification["amendments"][0]["changes"].as_array().unwrap();
+    assert_eq!(changes[0], "data: vessel_001");
+    assert_eq!(specification["amendments"][0]["steps"], 2);
+    // What was accepted is what is expected from now on.
+    tiny.trained(&run, &["--resume"]);
+}
+
+#[test]
+fn a_run_that_goes_on_has_its_own_settings_and_names_exactly_those_that_differ() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &["--learning-rate", "0.02", "--seed", "7"]);
+    let said = error(&tiny, &run, &["--resume", "--learning-rate", "0.5"]);
+    let expected = "fold_0 is a run with other settings: schedule.learning_rate was 0.02, now 0.5\nhint: leave these out";
+    assert!(said.contains(expected), "{said}");
+    let said = error(&tiny, &run, &["--resume", "--learning-rate", "0.5", "--seed", "8"]);
+    assert!(said.contains("now 0.5; seed was 7, now 8\n") || said.contains("now 8; schedule"), "{said}");
+    tiny.trained(&run, &["--resume"]);
+    let said = error(&tiny, &run, &[]);
+    assert!(said.contains("fold_0 holds a run already\nhint: add --resume"), "{said}");
+    let nothing = tiny.path("nothing");
+    let said = error(&tiny, &nothing, &["--resume"]);
+    assert!(said.contains("there is no run to go on with: "), "{said}");
+    assert!(said.contains("nothing/fold_0/specification.json is not there"), "{said}");
+    assert!(!nothing.exists());
+}
+
+#[test]
+fn more_epochs_extend_a_run_and_what_that_does_to_its_schedule_is_said() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &[]);
+    let ended = tiny.trained(&run, &["--resume", "--epochs", "4"]);
+    let said = "extended from 2 to 4 epochs: from step 4 on, learning rates are those of a run of 4 epochs";
+    assert_eq!(warnings(&run.join("fold_0")), [said]);
+    assert!(ended.said.contains(&format!("warning: {said}")), "{ended:?}");
+    let metrics = fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap();
+    let rates: Vec<f64> = metrics
+        .lines()
+        .map(|line| {
+            serde_json::from_str::<serde_json::Value>(line).unwrap()["learning_rate"].as_f64().unwrap()
+        })
+        .collect();
+    // 0.01 · (1 - step / steps)^0.9, of 4 steps at first and then of 8, at the last step of each epoch.
+    let rate = |step: f64, steps: f64| 0.01 * (1.0 - step / steps).powf(0.9);
+    let expected = [rate(1.0, 4.0), rate(3.0, 4.0), rate(5.0, 8.0), rate(7.0, 8.0)];
+    assert_eq!(rates.len(), expected.len());
+    assert!(
+        rates.iter().zip(expected).all(|(found, expected)| (found / expected - 1.0).abs() < 1e-12),
+        "{rates:?}"
+    );
+    let said = error(&tiny, &run, &["--resume", "--epochs", "1"]);
+    assert!(said.contains("4 epochs are done already, but `epochs` is 1"), "{said}");
+}
+
+#[test]
+fn folds_are_named_once_and_stay_those_of_the_run() {
+    let tiny = Tiny::new();
+    let (run, whole) = (tiny.path("run"), tiny.path("whole"));
+    let splits = |name: &str, val: usize| {
+        let path = tiny.path(name);
+        let cases = (0..3).map(|case| format!("vessel_{case:03}"));
+        let (val, train): (Vec<_>, Vec<_>) = cases.enumerate().partition(|(case, _)| *case == val);
+        let ids = |cases: Vec<(usize, String)>| cases.into_iter().map(|(_, id)| id).collect::<Vec<_>>();
+        let folds = serde_json::json!([{ "train": ids(train), "val": ids(val) }]);
+        fs::write(&path, folds.to_string()).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let (one, other) = (splits("one.json", 0), splits("other.json", 2));
+    tiny.trained(&whole, &["--splits", &one, "--epochs", "3"]);
+    tiny.trained(&run, &["--splits", &one, "--epochs", "3"]);
+    for name in ["latest", "final"] {
+        fs::remove_file(run.join(format!("fold_0/checkpoint_{name}.safetensors"))).unwrap();
+    }
+    let said = error(&tiny, &run, &["--epochs", "3", "--resume", "--splits", &other]);
+    assert!(said.contains("is a run with other settings: the cases of the fold was "), "{said}");
+    assert!(said.contains("1 (vessel_000) to validate with") && said.contains("1 (vessel_002)"), "{said}");
+    tiny.trained(&run, &["--epochs", "3", "--resume"]);
+    expect_same(&run, &whole, "without --splits");
+    tiny.trained(&run, &["--epochs", "3", "--resume", "--splits", &one]);
+}
+
+#[test]
+fn a_case_that_was_added_changes_nothing_of_a_run_that_was_begun_before() {
+    let tiny = Tiny::new();
+    let (whole, run) = (tiny.path("whole"), tiny.path("run"));
+    let settings = ["--epochs", "30"];
+    tiny.trained(&whole, &settings);
+    let epochs = || fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap_or_default().lines().count();
+    let killed = Running::start(&mut tiny.train(&run, &settings)).until(|| epochs() > 2).signal("KILL").end();
+    assert_eq!(killed.status, None);
+    // Intensities of the data set, by which images are normalised, are others now: those of the run are not.
+    for (folder, ending) in [("imagesTr", "_0000"), ("labelsTr", "")] {
+        let path = |case: &str| tiny.data.join(folder).join(format!("{case}{ending}.nii.gz"));
+        fs::copy(path("vessel_000"), path("vessel_003")).unwrap();
+    }
+    tiny.trained(&run, &["--epochs", "30", "--resume"]);
+    expect_same(&run, &whole, "with a case more");
+}

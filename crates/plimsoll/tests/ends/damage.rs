@@ -1,0 +1,139 @@
+//! Files of a run that are damaged, empty or gone.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::{Ended, Tiny, expect_same, warnings};
+
+/// A run that is done, and one like it that was stopped by the disk before its last epoch was over.
+struct Stopped {
+    tiny: Tiny,
+    whole: PathBuf,
+}
+
+const SETTINGS: [&str; 6] = ["--epochs", "3", "--iterations", "2", "--ram", "512MiB"];
+
+impl Stopped {
+    fn new() -> Stopped {
+        let tiny = Tiny::new();
+        let whole = tiny.path("whole");
+        tiny.trained(&whole, &SETTINGS);
+        Stopped { tiny, whole }
+    }
+
+    /// A copy of the run as it was before its final checkpoint was written.
+    fn copy(&self, name: &str) -> PathBuf {
+        let run = self.tiny.path(name);
+        copy(&self.whole, &run);
+        fs::remove_file(run.join("fold_0/checkpoint_final.safetensors")).unwrap();
+        fs::remove_dir_all(run.join("fold_0/validation")).unwrap();
+        run
+    }
+
+    fn resume(&self, run: &Path) -> Ended {
+        Ended::of(&mut self.tiny.train(run, &[&SETTINGS[..], &["--resume"]].concat()))
+    }
+
+    fn expect_resumed(&self, run: &Path, says: &str) {
+        let ended = self.resume(run);
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        let warnings = warnings(&run.join("fold_0"));
+        assert!(warnings.iter().any(|warning| warning.contains(says)), "{says}: {warnings:?}");
+        assert!(ended.said.contains(says), "{says}: {ended:?}");
+    }
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let place = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy(&path, &place),
+            false => drop(fs::copy(&path, &place).unwrap()),
+        }
+    }
+}
+
+fn truncate(path: &Path) {
+    let bytes = fs::read(path).unwrap();
+    fs::write(path, &bytes[..bytes.len() / 2]).unwrap();
+}
+
+/// Changes one bit of the values.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let place = bytes.len() - 1000;
+    bytes[place] ^= 4;
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn of_a_damaged_latest_checkpoint_the_previous_one_takes_the_place_and_the_bits_are_the_same() {
+    let stopped = Stopped::new();
+    for (name, damage) in [("truncated", truncate as fn(&Path)), ("flipped", flip)] {
+        let run = stopped.copy(name);
+        let latest = run.join("fold_0/checkpoint_latest.safetensors");
+        damage(&latest);
+        stopped.expect_resumed(&run, "checkpoint_previous.safetensors");
+        let warned = &warnings(&run.join("fold_0"))[0];
+        assert!(warned.contains("checkpoint_latest.safetensors"), "{warned}");
+        assert!(warned.contains("; going on from "), "{warned}");
+        expect_same(&run, &stopped.whole, &format!("from a {name} checkpoint"));
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_never_takes_the_place_of_a_sound_one() {
+    let stopped = Stopped::new();
+    let run = stopped.copy("run");
+    let (latest, previous) =
+        ["latest", "previous"].map(|name| run.join(format!("fold_0/checkpoint_{name}.safetensors"))).into();
+    flip(&latest);
+    let sound = fs::read(&previous).unwrap();
+    assert_eq!(stopped.resume(&run).status, Some(0));
+    assert!(fs::read(&previous).unwrap() == sound);
+}
+
+#[test]
+fn with_both_checkpoints_damaged_nothing_is_begun_anew_and_both_are_named() {
+    let stopped = Stopped::new();
+    let run = stopped.copy("run");
+    truncate(&run.join("fold_0/checkpoint_latest.safetensors"));
+    flip(&run.join("fold_0/checkpoint_previous.safetensors"));
+    let before = fs::read(run.join("fold_0/metrics.jsonl")).unwrap();
+    let error = stopped.resume(&run).error(1);
+    assert!(error.contains("no checkpoint in ") && error.contains("fold_0 can be used: "), "{error}");
+    assert!(error.contains("checkpoint_latest") && error.contains("checkpoint_previous"), "{error}");
+    assert!(error.contains("hint: restore one from a copy, or remove the folder to begin anew"), "{error}");
+    for name in ["latest", "previous"] {
+        fs::remove_file(run.join(format!("fold_0/checkpoint_{name}.safetensors"))).unwrap();
+    }
+    let error = stopped.resume(&run).error(1);
+    assert!(error.contains("fold_0 has no checkpoint any more, though 6 steps were saved"), "{error}");
+    assert_eq!(fs::read(run.join("fold_0/metrics.jsonl")).unwrap(), before);
+}
+
+#[test]
+fn without_the_numbers_of_epochs_that_are_done_a_run_goes_on_and_says_so() {
+    let stopped = Stopped::new();
+    for (name, damage) in [
+        ("empty", (|path: &Path| fs::write(path, "").unwrap()) as fn(&Path)),
+        ("missing", |path| fs::remove_file(path).unwrap()),
+        ("torn", |path| {
+            let text = fs::read_to_string(path).unwrap();
+            fs::write(path, &text[..text.find('\n').unwrap() + 20]).unwrap();
+        }),
+    ] {
+        let run = stopped.copy(name);
+        fs::remove_file(run.join("fold_0/checkpoint_latest.safetensors")).unwrap();
+        damage(&run.join("fold_0/metrics.jsonl"));
+        stopped.expect_resumed(&run, "metrics.jsonl misses epochs up to step 4: it goes on without them");
+        let weights = |run: &Path| fs::read(run.join("fold_0/checkpoint_final.safetensors")).unwrap();
+        assert!(weights(&run) == weights(&stopped.whole), "{name}");
+        let lines = fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap();
+        let all = fs::read_to_string(stopped.whole.join("fold_0/metrics.jsonl")).unwrap();
+        assert_eq!(lines.lines().last(), all.lines().last(), "{name}");
+        assert_eq!(lines.lines().count(), if name == "torn" { 2 } else { 1 }, "{name}");
+    }
+}

@@ -1,0 +1,121 @@
+//! Disks that are full or not to be written, and folders that are taken.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::Running;
+use crate::support::{Ended, Tiny, expect_same, warnings};
+
+/// A small disk, as long as this lives.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// None where this user may mount nothing.
+    fn mount(place: &Path, size: &str) -> Option<SmallDisk> {
+        fs::create_dir(place).unwrap();
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(place);
+        let mounted = mount.output().is_ok_and(|output| output.status.success());
+        mounted.then(|| SmallDisk(place.into()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_full_disk_ends_a_run_with_one_error_and_with_room_it_goes_on_to_the_same_bits() {
+    let tiny = Tiny::new();
+    let Some(disk) = SmallDisk::mount(&tiny.path("disk"), "3M") else {
+        eprintln!("skipped: this user may mount no small disk");
+        return;
+    };
+    let settings = ["--features", "8,16", "--epochs", "3"];
+    let whole = tiny.path("whole");
+    tiny.trained(&whole, &settings);
+    let run = disk.0.join("run");
+    // So much is left that the run begins, and its checkpoints do not fit.
+    let one = fs::metadata(whole.join("fold_0/checkpoint_final.safetensors")).unwrap().len();
+    let filler = disk.0.join("filler");
+    fs::write(&filler, vec![1; (3 << 20) - 2 * one as usize - (200 << 10)]).unwrap();
+    let error = Ended::of(&mut tiny.train(&run, &settings)).error(1);
+    assert!(error.contains("checkpoint_") && error.contains("No space left on device"), "{error}");
+    assert!(error.contains("hint: free space on the disk, then --resume"), "{error}");
+    let again = Ended::of(&mut tiny.train(&run, &[&settings[..], &["--resume"]].concat())).error(1);
+    assert!(again.contains("No space left on device"), "{again}");
+    fs::remove_file(&filler).unwrap();
+    tiny.trained(&run, &[&settings[..], &["--resume"]].concat());
+    expect_same(&run, &whole, "after the disk was full");
+}
+
+#[test]
+fn a_start_that_does_not_fit_on_the_disk_leaves_nothing_behind() {
+    let tiny = Tiny::new();
+    let Some(disk) = SmallDisk::mount(&tiny.path("disk"), "16k") else {
+        eprintln!("skipped: this user may mount no small disk");
+        return;
+    };
+    let error = Ended::of(&mut tiny.train(&disk.0.join("runs/run"), &[])).error(1);
+    assert!(error.contains("No space left on device"), "{error}");
+    assert_eq!(fs::read_dir(&disk.0).unwrap().count(), 0);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told_before_any_image_is_read() {
+    let tiny = Tiny::new();
+    let folder = tiny.path("folder");
+    fs::create_dir(&folder).unwrap();
+    // Whoever may write everywhere is stopped by a disk that is mounted to be read.
+    let disk = SmallDisk::mount(&folder.join("disk"), "64k");
+    let place = match &disk {
+        Some(disk) => {
+            let remounted = Command::new("mount").args(["-o", "remount,ro"]).arg(&disk.0).status();
+            assert!(remounted.unwrap().success());
+            disk.0.clone()
+        }
+        None => {
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o500)).unwrap();
+            folder.clone()
+        }
+    };
+    // Not even looked at.
+    fs::write(tiny.data.join("imagesTr/vessel_001_0000.nii.gz"), "no image").unwrap();
+    let error = Ended::of(&mut tiny.train(&place.join("run"), &[])).error(1);
+    let why = if disk.is_some() { "Read-only file system" } else { "Permission denied" };
+    assert!(error.contains(place.to_str().unwrap()) && error.contains(why), "{error}");
+    assert!(error.contains("choose another place"), "{error}");
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn a_second_process_on_a_fold_is_told_who_has_it_and_a_killed_one_is_taken_over_from() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let long = ["--epochs", "100000"];
+    let latest = run.join("fold_0/checkpoint_latest.safetensors");
+    let first = Running::start(&mut tiny.train(&run, &long)).until(|| latest.exists());
+    let pid = first.0.id();
+    let error = Ended::of(&mut tiny.train(&run, &[&long[..], &["--resume"]].concat())).error(1);
+    assert!(error.contains(&format!("fold_0 is being trained by process {pid} on ")), "{error}");
+    assert!(error.contains("hint: wait for it (`plimsoll status`"), "{error}");
+    assert_eq!(first.signal("KILL").end().status, None);
+    let again = tiny.train(&run, &[&long[..], &["--resume"]].concat()).spawn().unwrap();
+    let again = Running(again).until(|| !warnings(&run.join("fold_0")).is_empty());
+    let said = &warnings(&run.join("fold_0"))[0];
+    assert!(said.contains(&format!("taken over from process {pid} on ")), "{said}");
+    assert!(said.contains("which ended without a word"), "{said}");
+    again.signal("TERM").end();
+    // Who ended in order is not mentioned.
+    let warned = warnings(&run.join("fold_0")).len();
+    let mut third = tiny.train(&run, &[&long[..], &["--resume"]].concat());
+    let metrics = run.join("fold_0/metrics.jsonl");
+    let length = fs::metadata(&metrics).unwrap().len();
+    let third = Running::start(&mut third).until(|| fs::metadata(&metrics).unwrap().len() > length);
+    third.signal("TERM").end().error(75);
+    assert_eq!(warnings(&run.join("fold_0")).len(), warned);
+}

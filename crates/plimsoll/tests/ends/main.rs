@@ -1,0 +1,65 @@
+//! How runs end in real situations, and go on.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod bad_numbers;
+mod changes;
+mod damage;
+mod disks;
+mod signals;
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use plimsoll_nn::weights::SafetensorsFile;
+use support::Ended;
+
+/// The longest that anything is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A process that runs.
+struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> Running {
+        Running(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// Waits until something is so.
+    fn until(mut self, mut is_so: impl FnMut() -> bool) -> Running {
+        let start = Instant::now();
+        while !is_so() {
+            if self.0.try_wait().unwrap().is_some() {
+                panic!("it ended by itself: {:?}", self.end());
+            }
+            assert!(start.elapsed() < PATIENCE, "nothing happens");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        self
+    }
+
+    fn signal(self, name: &str) -> Running {
+        let sent = Command::new("kill").args([&format!("-{name}"), &self.0.id().to_string()]).status();
+        assert!(sent.unwrap().success());
+        self
+    }
+
+    fn end(self) -> Ended {
+        self.0.wait_with_output().unwrap().into()
+    }
+}
+
+/// That no tensor of a checkpoint has a number that is none.
+fn expect_finite(checkpoint: &Path) {
+    let mut file = SafetensorsFile::open(checkpoint).unwrap();
+    let tensors: Vec<_> = file.tensors().map(|(name, shape)| (name.to_string(), shape)).collect();
+    assert!(tensors.len() > 10);
+    for (name, shape) in tensors {
+        let mut values = vec![0.0; shape.count()];
+        file.read(&name, &shape, &mut values).unwrap();
+        assert!(values.iter().all(|value: &f32| value.is_finite()), "{name} of {}", checkpoint.display());
+    }
+}

@@ -1,0 +1,90 @@
+//! Signals: orderly ends where there is something to save, and ends at once where there is not.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::support::{Tiny, expect_same, progress};
+use crate::{PATIENCE, Running};
+
+#[test]
+fn batch_systems_are_told_to_try_again_and_shells_which_signal_it_was_and_each_leaves_a_checkpoint() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let latest = run.join("fold_0/checkpoint_latest.safetensors");
+    let mut steps = 0;
+    for (number, (signal, status)) in
+        [("TERM", 75), ("USR1", 75), ("INT", 130), ("HUP", 129)].iter().enumerate()
+    {
+        let resume: &[&str] = if number == 0 { &[] } else { &["--resume"] };
+        let mut command =
+            tiny.train(&run, &[&["--epochs", "100000", "--iterations", "2"][..], resume].concat());
+        let metrics =
+            || fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap_or_default().lines().count();
+        let before = metrics();
+        let ended = Running::start(&mut command).until(|| metrics() > before + 1).signal(signal).end();
+        let error = ended.error(*status);
+        assert!(error.contains(&format!("error: SIG{signal}: stopped after step ")), "{error}");
+        assert!(error.contains("; a checkpoint is written\nhint: the same command with --resume"), "{error}");
+        let done = progress(&latest)["steps"].as_u64().unwrap();
+        assert!(done > steps && error.contains(&format!("after step {done};")), "{steps} {done} {error}");
+        steps = done;
+    }
+}
+
+#[test]
+fn a_run_that_was_stopped_while_validating_validates_again_and_comes_to_the_same_bits() {
+    let tiny = Tiny::new();
+    let settings = ["--epochs", "1", "--iterations", "1", "--validation-iterations", "1000"];
+    let (run, whole) = (tiny.path("run"), tiny.path("whole"));
+    tiny.trained(&whole, &settings);
+    let events = run.join("fold_0/events.jsonl");
+    let running = Running::start(&mut tiny.train(&run, &settings));
+    let running = running.until(|| fs::read_to_string(&events).unwrap_or_default().contains("\"plan\""));
+    // The only step takes milliseconds, and validation seconds.
+    std::thread::sleep(Duration::from_millis(300));
+    let error = running.signal("TERM").end().error(75);
+    assert!(error.contains("SIGTERM: stopped after step 1; a checkpoint is written"), "{error}");
+    let stopped = progress(&run.join("fold_0/checkpoint_latest.safetensors"));
+    assert_eq!((stopped["steps"].as_u64(), stopped["validated"].as_u64()), (Some(1), Some(0)));
+    tiny.trained(&run, &[&settings[..], &["--resume"]].concat());
+    // The previous checkpoint is the one that was written when it was stopped.
+    fs::remove_file(run.join("fold_0/checkpoint_previous.safetensors")).unwrap();
+    expect_same(&run, &whole, "after it was stopped while validating");
+}
+
+#[test]
+fn before_there_is_anything_to_save_a_signal_ends_the_process_at_once_and_nothing_is_left() {
+    let tiny = Tiny::new();
+    // What reads this waits for ever.
+    let image = tiny.data.join("imagesTr/vessel_001_0000.nii.gz");
+    fs::remove_file(&image).unwrap();
+    assert!(Command::new("mkfifo").arg(&image).status().unwrap().success());
+    let run = tiny.path("run");
+    for (signal, status) in [("TERM", 75), ("INT", 130)] {
+        let running = Running::start(&mut tiny.train(&run, &[]));
+        std::thread::sleep(Duration::from_millis(500));
+        let error = running.signal(signal).end().error(status);
+        assert!(error.contains(&format!("error: SIG{signal}: ended at once")), "{error}");
+        assert!(!run.exists());
+    }
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_the_end_of_a_step() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    // Steps take long enough for two signals.
+    let settings = ["--features", "32,64", "--patch-size", "64", "--batch-size", "16", "--micro-batch", "1"];
+    let mut command = tiny.train(&run, &[&settings[..], &["--ram", "1GiB"]].concat());
+    let events = run.join("fold_0/events.jsonl");
+    let running = Running::start(&mut command);
+    let running = running.until(|| fs::read_to_string(&events).unwrap_or_default().contains("\"plan\""));
+    std::thread::sleep(Duration::from_millis(500));
+    let running = running.signal("TERM");
+    std::thread::sleep(Duration::from_millis(100));
+    let start = std::time::Instant::now();
+    let error = running.signal("INT").end().error(130);
+    assert!(start.elapsed() < PATIENCE / 10);
+    assert!(error.contains("SIGINT: ended at once"), "{error}");
+}
