@@ -57,7 +57,7 @@ pub fn metrics(bytes: &[u8]) {
 /// An `events.jsonl`.
 pub fn events(bytes: &[u8]) {
     let (_place, fold) = fold("events.jsonl", bytes);
-    assert!(each_event(&fold, |event| _ = event.age()).is_ok());
+    assert!(each_event(&fold, |_| {}).is_ok());
     status(&fold);
 }
 

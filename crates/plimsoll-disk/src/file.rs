@@ -151,7 +151,8 @@ impl Read for File {
     #[inline]
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let allowed = gate::transfer(Kind::Read, &self.path, buffer.len())?;
-        self.file.read(buffer.get_mut(..allowed.bytes).unwrap_or_default())
+        let most = allowed.bytes.min(buffer.len());
+        self.file.read(&mut buffer[..most])
     }
 }
 
@@ -159,8 +160,8 @@ impl Write for File {
     #[inline]
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let allowed = gate::transfer(Kind::Write, &self.path, bytes.len())?;
-        let written = self.file.write(bytes.get(..allowed.bytes).unwrap_or_default())?;
-        let bytes = bytes.get(..written).unwrap_or_default();
+        let written = self.file.write(&bytes[..allowed.bytes.min(bytes.len())])?;
+        let bytes = &bytes[..written.min(bytes.len())];
         gate::done(Change::Write { path: &self.path, file: &self.file, bytes });
         if allowed.torn {
             return Err(rustix::io::Errno::IO.into());

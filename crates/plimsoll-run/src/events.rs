@@ -2,15 +2,14 @@
 //!
 //! Nothing that a result follows from stands here, so events differ from one run to the next where results do not.
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use plimsoll_disk::{Appender, File};
+use plimsoll_disk::Appender;
 use plimsoll_memory::{Bytes, Digest};
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointKind, FoldFolder, Holder, RunError};
+use crate::{CheckpointKind, FoldFolder, Holder, RunError, each_line};
 
 /// The most bytes of a line that is read.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -154,32 +153,17 @@ impl EventLog {
     }
 }
 
-impl TimedEvent {
-    /// How long ago it was; none if its time is none or lies ahead.
-    pub fn age(&self) -> Option<Duration> {
-        SystemTime::now().duration_since(humantime::parse_rfc3339(&self.time).ok()?).ok()
-    }
-}
-
 /// All events of a fold, in order; lines that are none are left out. Passed to `each`, so that a long file is never held.
 ///
 /// # Errors
 /// If the file is there but cannot be read.
 pub fn each_event(folder: &FoldFolder, mut each: impl FnMut(TimedEvent)) -> Result<(), RunError> {
     let path = folder.events();
-    if !path.is_file() {
-        return Ok(());
-    }
-    let io = |source| RunError::io(&path, source);
-    let mut lines = BufReader::new(File::open(&path).map_err(io)?);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(io)? == 0 {
-            return Ok(());
-        }
-        if let Ok(event) = serde_json::from_slice(&line) {
+    each_line(&path, LONGEST_LINE, |line, _| {
+        if let Ok(event) = serde_json::from_slice(line) {
             each(event);
         }
-    }
+        true
+    })
+    .map_err(|source| RunError::io(&path, source))
 }

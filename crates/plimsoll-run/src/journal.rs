@@ -3,13 +3,12 @@
 //! They follow from the specification alone, so the file of a run that was killed and went on is that of a run that was not,
 //! byte for byte. What an epoch took stands among the events.
 
-use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
-use plimsoll_disk::{Appender, File, atomic};
+use plimsoll_disk::Appender;
 use serde::{Deserialize, Serialize};
 
-use crate::{FoldFolder, RunError};
+use crate::{FoldFolder, RunError, each_line};
 
 /// The most bytes of a line that is read: ten times what the most classes take.
 const LONGEST_LINE: u64 = 64 << 10;
@@ -115,40 +114,9 @@ fn for_each_line(
     mut each: impl FnMut(EpochRecord, u64) -> bool,
 ) -> Result<(), RunError> {
     let path = folder.metrics();
-    if !path.is_file() {
-        return Ok(());
-    }
-    let io = |source| RunError::io(&path, source);
-    let mut lines = BufReader::new(File::open(&path).map_err(io)?);
-    let (mut line, mut end) = (Vec::new(), 0);
-    loop {
-        line.clear();
-        end += lines.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).map_err(io)? as u64;
+    each_line(&path, LONGEST_LINE, |line, end| {
         let record = line.strip_suffix(b"\n").and_then(|line| serde_json::from_slice(line).ok());
-        if !record.is_some_and(|record| each(record, end)) {
-            return Ok(());
-        }
-    }
-}
-
-/// Writes a value as JSON, whole or not at all.
-///
-/// # Errors
-/// If the disk refuses.
-pub fn write_json(path: &std::path::Path, value: &impl Serialize) -> Result<(), RunError> {
-    let written = atomic::write(path, |file| {
-        serde_json::to_writer_pretty(&mut *file, value)?;
-        file.write_all(b"\n")
-    });
-    written.map_err(|source| RunError::io(path, source))
-}
-
-/// Reads a value from JSON of at most `most` bytes.
-///
-/// # Errors
-/// If it is not there, longer, or not such a value.
-pub fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path, most: u64) -> Result<T, RunError> {
-    let text = plimsoll_disk::read(path, most).map_err(|source| RunError::io(path, source))?;
-    serde_json::from_slice(&text)
-        .map_err(|problem| RunError::Json { path: path.into(), why: problem.to_string() })
+        record.is_some_and(|record| each(record, end))
+    })
+    .map_err(|source| RunError::io(&path, source))
 }

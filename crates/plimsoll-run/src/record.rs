@@ -14,11 +14,11 @@ pub struct RunRecord {
     pub ram_budget_bytes: Bytes,
     /// What was planned in all.
     pub planned_bytes: Bytes,
-    /// The most that was resident since the run began.
-    pub peak_rss_bytes: Bytes,
+    /// The most that was resident since the run began; null where the system does not say.
+    pub peak_rss_bytes: Option<Bytes>,
     /// The most that was resident before, while the data set was inspected, the machine measured and the run planned, under the
     /// same line.
-    pub planning_peak_rss_bytes: Bytes,
+    pub planning_peak_rss_bytes: Option<Bytes>,
     /// The arena.
     pub arena_bytes: Bytes,
     /// What of it kernels were given.

@@ -65,6 +65,8 @@ pub struct Status {
     pub state: FoldState,
     /// The last epoch that is done.
     pub epoch: Option<EpochRecord>,
+    /// Epochs that are done.
+    pub epochs_done: u64,
     /// Epochs of the run.
     pub epochs: u64,
     /// What was planned to be held by the last process.
@@ -128,6 +130,7 @@ impl Status {
         Ok(Status {
             fold: folder.name(),
             state,
+            epochs_done: done,
             epoch,
             epochs,
             planned: plan.map(|(_, planned)| planned),

@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::path::Path;
 
+pub use plimsoll_run::one_line;
+
 /// Why a command failed.
 #[derive(Debug)]
 pub struct Failure {
@@ -53,20 +55,6 @@ impl Failure {
     pub fn hint(&self) -> &str {
         &self.hint
     }
-}
-
-/// An error with its causes in one line, but for a cause that only says again what is said already.
-pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut line = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-        cause = error.source();
-    }
-    line.replace('\n', " ")
 }
 
 /// What to do about an error of the system's.

@@ -44,6 +44,11 @@ impl Table {
     }
 }
 
+/// A value as tables show it, where there may be none.
+pub fn or_dash(value: Option<impl std::fmt::Display>) -> String {
+    value.map_or("–".into(), |value| value.to_string())
+}
+
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Outcome {
     println!("{}", serde_json::to_string_pretty(value)?);

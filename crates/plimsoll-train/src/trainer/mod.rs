@@ -18,7 +18,7 @@ use plimsoll_memory::{
 use plimsoll_plan::Engine;
 use plimsoll_run::{
     Asked, CheckpointKind, Checkpoints, EpochCost, EpochRecord, Event, EventLog, FoldFolder, Journal, Lock,
-    PartSums, Progress, RunConfig, RunError, RunRecord, Specification, StopReason, write_json,
+    PartSums, Progress, RunConfig, RunError, RunRecord, Specification, StopReason, one_line, write_json,
 };
 
 use crate::rates::doubt;
@@ -136,7 +136,7 @@ struct Run {
     waiting: Duration,
     allocations: u64,
     /// What was resident at most before the run began.
-    planning_peak: Bytes,
+    planning_peak: Option<Bytes>,
     /// Evictions of the cache that were told of.
     evictions: u64,
     /// Given back last, when all is written.
@@ -249,7 +249,7 @@ impl Run {
             Ok(Went::Finished) => (StopReason::Finished, String::new()),
             Ok(Went::Early) => (StopReason::Early, String::new()),
             Ok(Went::Stopped) => (StopReason::Signal, String::new()),
-            Err(problem) => (StopReason::Error, with_causes(problem)),
+            Err(problem) => (StopReason::Error, one_line(problem)),
         };
         let problem = match went {
             Ok(_) => {
@@ -304,7 +304,7 @@ impl Run {
         RunRecord {
             ram_budget_bytes: numbers.ram_budget_bytes,
             planned_bytes: numbers.total_bytes,
-            peak_rss_bytes: resident().map(|resident| resident.peak).unwrap_or_default(),
+            peak_rss_bytes: resident().ok().map(|resident| resident.peak),
             planning_peak_rss_bytes: self.planning_peak,
             arena_bytes: Bytes::of(self.planned.plan.arena_bytes),
             arena_used_bytes: Bytes::of(self.engine.used_bytes()),
@@ -334,18 +334,4 @@ impl Run {
 fn median(numbers: &mut [f64]) -> f64 {
     numbers.sort_by(f64::total_cmp);
     numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
-}
-
-/// An error with its causes, but for those that only say again what is said already.
-fn with_causes(problem: &TrainError) -> String {
-    let mut line = problem.to_string();
-    let mut cause = std::error::Error::source(problem);
-    while let Some(error) = cause {
-        let text = error.to_string();
-        if !line.contains(&text) {
-            line = format!("{line}: {text}");
-        }
-        cause = error.source();
-    }
-    line
 }

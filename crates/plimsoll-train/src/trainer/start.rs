@@ -28,7 +28,7 @@ impl Run {
             return Err(RunError::Occupied { folder: folder.path().into() }.into());
         }
         // What planning took was given back before anything of the run is held.
-        let planning_peak = resident().map(|resident| resident.peak).unwrap_or_default();
+        let planning_peak = resident().ok().map(|resident| resident.peak);
         forget_heap_peak();
         forget_resident_peak();
         let made = Made::make(&folder, job.splits.as_ref().map(|(path, _)| path.as_path())).map_err(io)?;
@@ -42,7 +42,7 @@ impl Run {
 
     fn start_locked(
         job: Job,
-        (lock, planning_peak): (Lock, Bytes),
+        (lock, planning_peak): (Lock, Option<Bytes>),
         budget: &Budget,
         observer: &mut dyn Observer,
     ) -> Result<Run, TrainError> {

@@ -1,6 +1,6 @@
 //! One step: a batch, its gradients, the update.
 
-use std::io::{BufRead, BufReader, BufWriter, Read, Write};
+use std::io::{BufWriter, Write};
 use std::time::Instant;
 
 use plimsoll_disk::File;
@@ -8,7 +8,7 @@ use plimsoll_graph::ops::Noise;
 use plimsoll_memory::{watch_this_thread, watched_allocations};
 use plimsoll_nn::names;
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
-use plimsoll_run::{FoldFolder, PartSums, RunError};
+use plimsoll_run::{FoldFolder, PartSums, RunError, each_line};
 
 use super::bad_numbers::BadStep;
 use super::tensors::LossTensors;
@@ -177,22 +177,17 @@ impl StepLog {
     /// Appends to the lines of steps that are done; those of steps that will be run again are cut off.
     pub(super) fn open(folder: &FoldFolder, steps: u64) -> Result<StepLog, RunError> {
         let path = folder.steps();
-        let opened = File::append(&path).and_then(|file| {
-            let mut kept = 0;
-            let mut lines = BufReader::new(File::open(&path)?);
-            let mut line = Vec::new();
-            loop {
-                line.clear();
-                let read = Read::by_ref(&mut lines).take(LONGEST_LINE).read_until(b'\n', &mut line)?;
-                let done: Option<LoggedStep> = serde_json::from_slice(&line).ok();
-                if done.is_none_or(|logged| logged.steps > steps) {
-                    break;
-                }
-                kept += read as u64;
+        let mut kept = 0;
+        let opened = each_line(&path, LONGEST_LINE, |line, end| {
+            let done: Option<LoggedStep> = serde_json::from_slice(line).ok();
+            let is_kept = done.is_some_and(|logged| logged.steps <= steps);
+            if is_kept {
+                kept = end;
             }
-            file.set_len(kept)?;
-            Ok(file)
-        });
+            is_kept
+        })
+        .and_then(|()| File::append(&path))
+        .and_then(|file| file.set_len(kept).map(|()| file));
         let file = opened.map_err(|source| RunError::Io { path, source })?;
         Ok(StepLog { file: BufWriter::new(file), folder: folder.clone() })
     }

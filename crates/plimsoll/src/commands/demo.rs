@@ -18,7 +18,7 @@ use crate::jobs::evaluate::{self, EvaluateRequest};
 use crate::jobs::plan::PlanRequest;
 use crate::jobs::predict::{PredictRequest, predict_all};
 use crate::jobs::train::{FoldChoice, TrainRequest, train_folds};
-use crate::report::{Table, json, write, write_json};
+use crate::report::{Table, json, or_dash, write, write_json};
 use crate::signals::Stop;
 
 /// What the demonstration comes to.
@@ -26,7 +26,7 @@ use crate::signals::Stop;
 struct Report {
     ram_budget_bytes: Bytes,
     planned_bytes: Bytes,
-    peak_rss_bytes: Bytes,
+    peak_rss_bytes: Option<Bytes>,
     mean_dice: f64,
     seconds: f64,
     steps: u64,
@@ -146,7 +146,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     let report = Report {
         ram_budget_bytes: args.ram,
         planned_bytes: record.planned_bytes,
-        peak_rss_bytes: resident()?.peak.max(record.peak_rss_bytes),
+        peak_rss_bytes: record.peak_rss_bytes.max(Some(resident()?.peak)),
         mean_dice: summary.foreground_mean.get(Metric::Dice).unwrap_or(0.0),
         seconds: start.elapsed().as_secs_f64(),
         steps: record.steps,
@@ -163,7 +163,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     table.row([
         report.ram_budget_bytes.to_string(),
         report.planned_bytes.to_string(),
-        report.peak_rss_bytes.to_string(),
+        or_dash(report.peak_rss_bytes),
         format!("{:.3}", report.mean_dice),
         format!("{:.0}", report.seconds),
     ]);

@@ -6,8 +6,9 @@ use plimsoll_run::{FoldFolder, RunFolder, Status};
 use serde::Serialize;
 
 use crate::args;
+use crate::duration::duration;
 use crate::failure::{Failure, Outcome};
-use crate::report::{Table, json};
+use crate::report::{Table, json, or_dash};
 
 /// How a fold of a run stands.
 #[derive(Serialize)]
@@ -43,19 +44,17 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
     ]);
     for Report { folder, status } in &reports {
         let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
-        let bytes =
-            |bytes: Option<plimsoll_memory::Bytes>| bytes.map_or("–".into(), |bytes| bytes.to_string());
         let epoch = status.epoch.as_ref();
         table.row([
             folder.display().to_string(),
-            format!("{}/{}", epoch.map_or(0, |epoch| epoch.epoch + 1), status.epochs),
+            format!("{}/{}", status.epochs_done, status.epochs),
             number(epoch.and_then(|epoch| epoch.train_loss)),
             number(epoch.and_then(|epoch| epoch.validation_loss)),
             number(epoch.and_then(|epoch| epoch.mean_pseudo_dice)),
             number(epoch.and_then(|epoch| epoch.ema_pseudo_dice)),
-            bytes(status.resident),
-            bytes(status.planned),
-            status.seconds_left.map_or("–".into(), |seconds| format!("{seconds:.0} s")),
+            or_dash(status.resident),
+            or_dash(status.planned),
+            or_dash(status.seconds_left.map(duration)),
             status.state.describe(),
         ]);
     }

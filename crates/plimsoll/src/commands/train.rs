@@ -6,7 +6,7 @@ use crate::args::Train;
 use crate::failure::Outcome;
 use crate::jobs::train::{describe, train_folds};
 use crate::jobs::{evaluate, validate};
-use crate::report::{Table, json};
+use crate::report::{Table, json, or_dash};
 use crate::signals::Stop;
 
 /// Kinds of operations of which the summary says what they took.
@@ -53,23 +53,18 @@ pub fn summary(record: &RunRecord) {
     let mut table = Table::new(["part", "planned", "held at most"]);
     for part in &record.planned {
         let held = record.held.iter().find(|held| held.holder == part.name);
-        let held = held.map_or("–".into(), |held| held.peak.to_string());
-        table.row([part.name.clone(), part.bytes.to_string(), held]);
+        table.row([part.name.clone(), part.bytes.to_string(), or_dash(held.map(|held| held.peak))]);
     }
     let line = record.ram_budget_bytes;
-    table.row([
-        "all, as resident".into(),
-        record.planned_bytes.to_string(),
-        record.peak_rss_bytes.to_string(),
-    ]);
+    table.row(["all, as resident".into(), record.planned_bytes.to_string(), or_dash(record.peak_rss_bytes)]);
     table.print();
     let each = record.seconds_per_step.map_or(String::new(), |seconds| format!(", {seconds:.3} s each"));
     println!(
         "{} steps{}; peak resident {} of the line's {line}, {} while planning; {} heap allocations in steps",
         record.steps,
         each,
-        record.peak_rss_bytes,
-        record.planning_peak_rss_bytes,
+        or_dash(record.peak_rss_bytes),
+        or_dash(record.planning_peak_rss_bytes),
         record.heap_allocations_in_steps
     );
     let all: f64 = record.ops.iter().map(|time| time.seconds).sum();

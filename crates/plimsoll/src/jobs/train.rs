@@ -61,8 +61,8 @@ pub enum FoldChoice {
     Every,
 }
 
-/// A fold that is about to be trained: what it is, and whether it may be.
-struct Candidate {
+/// A fold that is to be trained, with its cases.
+struct FoldToTrain {
     folder: FoldFolder,
     cases: Fold,
 }
@@ -70,7 +70,7 @@ struct Candidate {
 /// What follows from files' names and their first lines, before any image is read.
 struct Checked {
     dataset: Dataset,
-    folds: Vec<Candidate>,
+    folds: Vec<FoldToTrain>,
     /// To be kept with the run, where it has none yet.
     splits: Option<Splits>,
     initial: InitialWeights,
@@ -111,7 +111,7 @@ impl TrainRequest {
                 found(RunError::Locked { folder: folder.path().into(), holder: by.to_string() }.into());
             }
             match cases {
-                Ok(cases) => folds.push(Candidate { folder, cases }),
+                Ok(cases) => folds.push(FoldToTrain { folder, cases }),
                 Err(problem) => found(problem),
             }
         }
@@ -202,7 +202,7 @@ pub fn train_folds(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<
     }
     let Checked { folds, splits, initial, .. } = checked;
     let mut trained = Trained { folds: Vec::new(), scores: None, is_stopped: false };
-    for Candidate { folder, cases } in folds {
+    for FoldToTrain { folder, cases } in folds {
         let asked = asked(request, &opened, &planned, (&folder, &cases), &initial)?;
         let mut watcher = Watcher::new(&folder, &planned.numbers, quiet);
         let job = Job {

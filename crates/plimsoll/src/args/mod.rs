@@ -1,6 +1,8 @@
 //! Arguments.
 
-use std::path::{Path, PathBuf};
+mod run;
+
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -9,16 +11,14 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use plimsoll_graph::DType;
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::Bytes;
-use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
+use plimsoll_nn::NetworkName;
 use plimsoll_plan::Backend;
-use plimsoll_run::{CheckpointKind, FoldName, Model, RunFolder, Settings};
-use plimsoll_train::Concession;
+use plimsoll_run::CheckpointKind;
+pub use run::{Plan, Train};
 
 use crate::backend::BackendName;
-use crate::failure::{Failure, Outcome};
-use crate::jobs::plan::{PlanRequest, settings};
+use crate::failure::Outcome;
 use crate::jobs::predict::PredictRequest;
-use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -184,267 +184,12 @@ pub struct Inspect {
     pub threads: Threads,
 }
 
-/// A run that is planned.
-#[derive(Debug, ClapArgs)]
-pub struct Plan {
-    #[command(flatten)]
-    pub run: RunArgs,
-    /// Print the curve of memory against time: what less memory would cost.
-    #[arg(long, conflicts_with = "explain")]
-    pub pareto: bool,
-    /// Draw the arena of the training program into this SVG file: time across, addresses up.
-    #[arg(long, value_name = "FILE.svg")]
-    pub draw: Option<PathBuf>,
-    /// Say what becomes of a value of the training program, and why.
-    #[arg(long, value_name = "TENSOR")]
-    pub explain: Option<String>,
-}
-
 /// Runs to say the state of.
 #[derive(Debug, ClapArgs)]
 pub struct Status {
     /// Folders of runs, or of their folds.
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
-}
-
-/// A run that is begun or gone on with.
-#[derive(Debug, ClapArgs)]
-pub struct Train {
-    #[command(flatten)]
-    pub run: RunArgs,
-    /// The fold: 0, 1, 2, …; or `all`, which trains and validates on all cases.
-    #[arg(long, default_value = "0", conflicts_with = "folds")]
-    pub fold: String,
-    /// Several folds, one after the other, like 0,2-4; or `all` that there are.
-    #[arg(long, value_name = "N,N-N,…")]
-    pub folds: Option<String>,
-    /// The folder of the run [default: runs/NAME].
-    #[arg(long, value_name = "RUN")]
-    pub out: Option<PathBuf>,
-    /// Go on from the last checkpoint.
-    #[arg(long)]
-    pub resume: bool,
-    /// Go on though images, labels or classes have changed since the run began.
-    #[arg(long, requires = "resume")]
-    pub accept_changed_data: bool,
-    /// Start from these weights: .safetensors, .pt or .pth.
-    #[arg(long, value_name = "FILE")]
-    pub weights: Option<PathBuf>,
-    /// With --weights: leave out tensors that the network has no place for.
-    #[arg(long, requires = "weights")]
-    pub allow_extra: bool,
-    /// With --weights: let heads begin anew, where those of the file are of other classes or missing.
-    #[arg(long, requires = "weights")]
-    pub new_head: bool,
-    /// Folds to use instead of those of the run, or of the data set's splits_final.json.
-    #[arg(long, value_name = "FILE")]
-    pub splits: Option<PathBuf>,
-    /// Leave out predicting and scoring the validation cases of each fold once it is trained.
-    #[arg(long)]
-    pub skip_validation: bool,
-    /// Write the numbers of each step into steps.jsonl.
-    #[arg(long)]
-    pub log_steps: bool,
-    /// Print what would be trained, all settings resolved, and stop.
-    #[arg(long)]
-    pub print_settings: bool,
-}
-
-impl Train {
-    /// What is asked for.
-    pub fn request(&self) -> Outcome<TrainRequest> {
-        let folds = match self.folds.as_deref() {
-            Some("all") => FoldChoice::Every,
-            Some(list) => FoldChoice::Named(numbers(list)?.into_iter().map(FoldName::Number).collect()),
-            None => FoldChoice::Named(vec![self.fold.parse()?]),
-        };
-        let run = self.out.clone().unwrap_or_else(|| {
-            let name = self.run.dataset.file_name().unwrap_or(self.run.dataset.as_os_str());
-            Path::new("runs").join(name)
-        });
-        Ok(TrainRequest {
-            plan: self.run.request()?,
-            run: RunFolder::new(run),
-            folds,
-            resume: self.resume,
-            accept_changed_data: self.accept_changed_data,
-            weights: self.weights.as_ref().map(|path| WeightChoice {
-                path: path.clone(),
-                allow_extra: self.allow_extra,
-                new_head: self.new_head,
-            }),
-            splits: self.splits.clone(),
-            log_steps: self.log_steps,
-            validate: !self.skip_validation,
-        })
-    }
-}
-
-/// The most folds that a list may name.
-const MOST_FOLDS: usize = 1000;
-
-/// Reads numbers and ranges of them, in order, each once.
-fn numbers(list: &str) -> Outcome<Vec<usize>> {
-    let wrong = || Failure::new(format!("`--folds {list}` names no folds"), "like 0,2-4, or `all`");
-    let mut found = std::collections::BTreeSet::new();
-    for item in list.split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let number = |text: &str| text.trim().parse::<usize>().ok().filter(|number| *number < MOST_FOLDS);
-        let (first, last) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
-        if first > last {
-            return Err(wrong());
-        }
-        found.extend(first..=last);
-    }
-    Ok(found.into_iter().collect())
-}
-
-/// What shapes a run.
-#[derive(Debug, Default, ClapArgs)]
-pub struct RunArgs {
-    /// The folder of the data set: nnU-Net's raw layout, or the Medical Segmentation Decathlon's.
-    pub dataset: PathBuf,
-    #[command(flatten)]
-    pub ram: Ram,
-    #[command(flatten)]
-    pub compute: Compute,
-    /// Threads that make batches [default: one, and one more for every eight kernel threads].
-    #[arg(long, value_name = "N", value_parser = thread_count)]
-    pub loader_threads: Option<usize>,
-    /// Settings to read [default: plimsoll.toml, if it is there].
-    #[arg(long, value_name = "FILE")]
-    pub config: Option<PathBuf>,
-    /// Depth,height,width of a patch in voxels.
-    #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W")]
-    pub patch_size: Option<[usize; 3]>,
-    /// Spacing that images are brought to, in millimetres: depth,height,width.
-    #[arg(long, value_parser = triple::<f64>, value_name = "D,H,W")]
-    pub spacing: Option<[f64; 3]>,
-    /// Samples of a step.
-    #[arg(long, value_name = "N")]
-    pub batch_size: Option<usize>,
-    /// Samples that go through the network at a time.
-    #[arg(long, value_name = "N")]
-    pub micro_batch: Option<usize>,
-    /// How features are stored.
-    #[arg(long, value_enum)]
-    pub precision: Option<Precision>,
-    /// The network.
-    #[arg(long, value_parser = network())]
-    pub net: Option<NetworkName>,
-    /// Channels of each stage, the finest first.
-    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
-    pub features: Option<Vec<usize>>,
-    /// The probability with which an element of a convolution's result is dropped while training.
-    #[arg(long, value_name = "P")]
-    pub dropout: Option<f32>,
-    /// Epochs.
-    #[arg(long, value_name = "N")]
-    pub epochs: Option<u64>,
-    /// Steps of an epoch.
-    #[arg(long, value_name = "N")]
-    pub iterations: Option<u64>,
-    /// Batches that are validated after each epoch.
-    #[arg(long, value_name = "N")]
-    pub validation_iterations: Option<u64>,
-    /// The optimizer.
-    #[arg(long, value_enum)]
-    pub optimizer: Option<WhichOptimizer>,
-    /// The highest learning rate.
-    #[arg(long, value_name = "RATE")]
-    pub learning_rate: Option<f64>,
-    /// Of initial weights, patches and augmentation.
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// The folder of a run whose patch, spacing, network and normalisation are taken where nothing else is set, to train on from
-    /// its weights.
-    #[arg(long, value_name = "MODEL")]
-    pub plans_from: Option<PathBuf>,
-    /// What may be changed, in this order, if the run does not fit the line otherwise; each changes the results.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
-    pub allow: Vec<Allowed>,
-}
-
-/// A change that makes a run need less.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Allowed {
-    /// Features are stored as bf16.
-    Precision,
-    /// Components of the loss that see shapes, at a lower resolution.
-    LossScale,
-    /// A smaller patch.
-    Patch,
-    /// A narrower network.
-    Features,
-}
-
-impl From<Allowed> for Concession {
-    fn from(allowed: Allowed) -> Concession {
-        match allowed {
-            Allowed::Precision => Concession::Precision,
-            Allowed::LossScale => Concession::LossScale,
-            Allowed::Patch => Concession::Patch,
-            Allowed::Features => Concession::Features,
-        }
-    }
-}
-
-impl RunArgs {
-    /// What is asked for.
-    pub fn request(&self) -> Outcome<PlanRequest> {
-        let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
-        let mut settings = settings(self.config.as_deref(), self.settings())?;
-        if let Some(model) = &plans_from {
-            settings = settings.or(model.plans()?);
-        }
-        Ok(PlanRequest {
-            dataset: self.dataset.clone(),
-            settings,
-            ram: self.ram.ram,
-            threads: self.compute.threads.count(),
-            loader_threads: self.loader_threads,
-            backend: self.compute.open()?,
-            allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
-            plans_from,
-        })
-    }
-
-    /// What the flags say.
-    pub fn settings(&self) -> Settings {
-        Settings {
-            network: NetworkSettings {
-                net: self.net,
-                features: self.features.clone(),
-                dropout: self.dropout,
-                ..NetworkSettings::default()
-            },
-            patch_size: self.patch_size,
-            spacing: self.spacing,
-            batch_size: self.batch_size,
-            micro_batch: self.micro_batch,
-            precision: self.precision.map(DType::from),
-            epochs: self.epochs,
-            iterations_per_epoch: self.iterations,
-            validation_iterations: self.validation_iterations,
-            optimizer: self.optimizer.map(|which| match which {
-                WhichOptimizer::Sgd => Optimizer::nnunet(),
-                WhichOptimizer::Adamw => Optimizer::adamw(),
-            }),
-            learning_rate: self.learning_rate,
-            seed: self.seed,
-            ..Settings::default()
-        }
-    }
-}
-
-/// Optimizers, with the constants that their settings default to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum WhichOptimizer {
-    /// Gradient descent with Nesterov momentum 0.99, as nnU-Net.
-    Sgd,
-    /// AdamW, as PyTorch.
-    Adamw,
 }
 
 /// Images to segment.

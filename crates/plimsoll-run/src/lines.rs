@@ -1,0 +1,54 @@
+//! Files of lines, read a bounded line at a time.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use plimsoll_disk::File;
+
+/// Passes each line of a file, with its newline if it has one, and where in the file it ends, until the function returns false. A
+/// line of more than `longest` bytes comes in pieces. A file that is not there has no lines.
+///
+/// # Errors
+/// If the file is there but cannot be read.
+pub fn each_line(path: &Path, longest: u64, mut each: impl FnMut(&[u8], u64) -> bool) -> io::Result<()> {
+    if !path.is_file() {
+        return Ok(());
+    }
+    let mut lines = BufReader::new(File::open(path)?);
+    let (mut line, mut end) = (Vec::new(), 0);
+    loop {
+        line.clear();
+        let read = lines.by_ref().take(longest).read_until(b'\n', &mut line)?;
+        end += read as u64;
+        if read == 0 || !each(&line, end) {
+            return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_come_with_where_they_end_and_long_ones_in_pieces() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lines");
+        let read = |longest, most: usize| {
+            let mut found = Vec::new();
+            let each = |line: &[u8], end| {
+                found.push((String::from_utf8(line.to_vec()).unwrap(), end));
+                found.len() < most
+            };
+            each_line(&path, longest, each).unwrap();
+            found
+        };
+        assert_eq!(read(8, 9), []);
+        std::fs::write(&path, "a\nbcdef\ng").unwrap();
+        let whole = [("a\n".to_string(), 2), ("bcdef\n".to_string(), 8), ("g".to_string(), 9)];
+        assert_eq!(read(8, 9), whole);
+        assert_eq!(read(8, 2), whole[..2]);
+        let pieces = [("a\n", 2), ("bcd", 5), ("ef\n", 8), ("g", 9)];
+        assert_eq!(read(3, 9), pieces.map(|(line, end)| (line.to_string(), end)));
+    }
+}
