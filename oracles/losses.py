@@ -94,6 +94,13 @@ def losses():
     yield "cross_entropy", [{"name": "cross_entropy"}], None, lambda x, y: F.cross_entropy(x, y[:, 0])
     yield "cross_entropy_weighted", [{"name": "cross_entropy", "class_weights": W.tolist()}], IGNORED, (
         lambda x, y: F.cross_entropy(x, y[:, 0], weight=W, ignore_index=IGNORED))
+    yield "cross_entropy_smooth", [{"name": "cross_entropy", "label_smoothing": 0.1}], None, (
+        lambda x, y: F.cross_entropy(x, y[:, 0], label_smoothing=0.1))
+    yield "cross_entropy_smooth_weighted", [
+        {"name": "soft_dice", "weight": 0.5}, {"name": "soft_dice", "squared": True, "weight": 0.5},
+        {"name": "cross_entropy", "class_weights": W.tolist(), "label_smoothing": 0.3}
+    ], None, lambda x, y: 0.5 * dice()(x, y) + 0.5 * dice(squared_pred=True)(x, y) + F.cross_entropy(
+        x, y[:, 0], weight=W, label_smoothing=0.3)
     yield "bce_sigmoid", [
         {"name": "weighted_bce", "pos_weight": 2.8, "activation": "sigmoid", "include_background": True}
     ], None, lambda x, y: F.binary_cross_entropy_with_logits(

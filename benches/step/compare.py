@@ -1,8 +1,9 @@
 """A training step here and in PyTorch, alternating in one run: medians, and the ratio of the pairs.
 
     python benches/step/compare.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--arena 500MiB] [--rounds 5]
+    python benches/step/compare.py --net seresnext50 --size 1,224,224 --batch 8
 
-Needs cargo, and torch and monai in the Python that runs this. If libjemalloc is available, PyTorch is also measured with it.
+Needs cargo, and torch, monai and timm in the Python that runs this. If libjemalloc is available, PyTorch is also measured with it.
 """
 
 import argparse
@@ -17,8 +18,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--net", choices=["dynunet", "plain"], default="dynunet")
-parser.add_argument("--features", help="channels of each stage")
+parser.add_argument("--net", choices=["dynunet", "plain", "resenc", "segresnet", "swinunetr", "seresnext50"], default="dynunet")
+parser.add_argument("--features", help="channels of each stage; of a SegResNet those of the finest, of a SwinUNETR its feature size")
 parser.add_argument("--size", default="64", help="edge of the patch, or depth,height,width")
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--arena", help="what ours may take; values are recomputed instead of held")
@@ -33,7 +34,8 @@ subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
 shared = ["--net", args.net, "--size", args.size, "--steps", str(args.steps), "--batch", str(args.batch), "--precision", args.precision, "--threads", str(args.threads)]
 if args.features:
     shared += ["--features", args.features]
-ours = [str(ROOT / "target/release/plimsoll"), "bench", "step", "--json", *shared, *(["--arena", args.arena] if args.arena else [])]
+target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+ours = [str(target / "release/plimsoll"), "bench", "step", "--json", *shared, *(["--arena", args.arena] if args.arena else [])]
 peer = [sys.executable, str(Path(__file__).with_name("pytorch_step.py")), *shared, *(["--checkpoint"] if args.checkpoint else [])]
 contenders = {"plimsoll": (ours, {}), "PyTorch": (peer, {})}
 jemalloc = ctypes.util.find_library("jemalloc")

@@ -1,8 +1,8 @@
-"""One training step of MONAI's DynUNet or nnU-Net's PlainConvUNet in PyTorch: seconds and peak resident memory, as a line of JSON.
+"""One training step of MONAI's DynUNet, SegResNet or SwinUNETR, of nnU-Net's PlainConvUNet or ResidualEncoderUNet, or of timm's SE-ResNeXt50 in PyTorch: seconds and peak resident memory, as a line of JSON.
 
     python benches/step/pytorch_step.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--compile]
 
-Dice + cross-entropy, AdamW, two classes, one channel: what `plimsoll bench step` measures. PyTorch is fastest on a CPU
+Dice + cross-entropy, AdamW, two classes, one channel (of SE-ResNeXt50 cross-entropy and three): what `plimsoll bench step` measures. PyTorch is fastest on a CPU
 with jemalloc preloaded, as page faults of fresh buffers cost it a quarter of its time otherwise; `compare.py` does that.
 """
 
@@ -13,14 +13,17 @@ import time
 from pathlib import Path
 
 import torch
-from dynamic_network_architectures.architectures.unet import PlainConvUNet
+from dynamic_network_architectures.architectures.unet import PlainConvUNet, ResidualEncoderUNet
+from dynamic_network_architectures.building_blocks.residual import BasicBlockD
 from dynamic_network_architectures.building_blocks.simple_conv_blocks import StackedConvBlocks
 from monai.losses import DiceCELoss
 from monai.networks.blocks.dynunet_block import UnetBasicBlock
-from monai.networks.nets import DynUNet
+from monai.networks.blocks.segresnet_block import ResBlock
+from monai.networks.nets import DynUNet, SegResNet, SwinUNETR
 from torch.utils.checkpoint import checkpoint
 
-STAGES = {"dynunet": 5, "plain": 6}
+STAGES = {"dynunet": 5, "plain": 6, "resenc": 6, "segresnet": 1, "swinunetr": 1, "seresnext50": 4}
+FIRST = {"segresnet": 16, "swinunetr": 24}
 
 
 def numbers(text):
@@ -63,8 +66,45 @@ def plain(features):
     )
 
 
+def seresnext50(_features):
+    import timm
+
+    return timm.create_model("seresnext50_32x4d", num_classes=2)
+
+
+def resenc(features):
+    stages = len(features)
+    return ResidualEncoderUNet(
+        1,
+        stages,
+        features,
+        torch.nn.Conv3d,
+        3,
+        [1] + [2] * (stages - 1),
+        ([1, 3, 4] + [6] * stages)[:stages],
+        2,
+        1,
+        conv_bias=True,
+        norm_op=torch.nn.InstanceNorm3d,
+        norm_op_kwargs={"eps": 1e-5, "affine": True},
+        nonlin=torch.nn.LeakyReLU,
+        nonlin_kwargs={"inplace": True},
+        deep_supervision=True,
+    )
+
+
+def segresnet(features):
+    return SegResNet(init_filters=features[0], in_channels=1, out_channels=2)
+
+
+def swinunetr(features):
+    return SwinUNETR(in_channels=1, out_channels=2, feature_size=features[0], use_checkpoint=args.checkpoint)
+
+
 def loss_of_heads(logits, label):
     """Dice and cross-entropy of each head except the coarsest, each weighted half of the next finer one."""
+    if args.net == "seresnext50":
+        return torch.nn.functional.cross_entropy(logits.float(), label)
     heads = list(logits)[:-1] if isinstance(logits, (list, tuple)) else [logits]
     weights = [0.5**place for place in range(len(heads))]
     total = 0.0
@@ -101,16 +141,30 @@ args = parser.parse_args()
 
 torch.set_num_threads(args.threads)
 torch.manual_seed(0)
-features = args.features or [min(32 << stage, 320) for stage in range(STAGES[args.net])]
-model = {"dynunet": dynunet, "plain": plain}[args.net](features)
+features = args.features or [min(FIRST.get(args.net, 32) << stage, 320) for stage in range(STAGES[args.net])]
+networks = {
+    "dynunet": dynunet,
+    "plain": plain,
+    "resenc": resenc,
+    "segresnet": segresnet,
+    "swinunetr": swinunetr,
+    "seresnext50": seresnext50,
+}
+model = networks[args.net](features)
 patch = args.size * 3 if len(args.size) == 1 else args.size
 if args.checkpoint:
+    if args.net == "seresnext50":
+        model.set_grad_checkpointing()
     for module in model.modules():
-        if isinstance(module, (UnetBasicBlock, StackedConvBlocks)):
+        if isinstance(module, (UnetBasicBlock, StackedConvBlocks, BasicBlockD, ResBlock)):
             module.forward = checkpointed(module)
 step_model = torch.compile(model) if args.compile else model
-image = torch.randn(args.batch, 1, *patch)
-label = (torch.rand(args.batch, 1, *patch) > 0.7).long()
+if args.net == "seresnext50":
+    image = torch.randn(args.batch, 3, *patch[1:])
+    label = (torch.rand(args.batch) > 0.7).long()
+else:
+    image = torch.randn(args.batch, 1, *patch)
+    label = (torch.rand(args.batch, 1, *patch) > 0.7).long()
 loss_of = DiceCELoss(softmax=True, to_onehot_y=True)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 

@@ -5,17 +5,23 @@ mod fusion;
 mod losses;
 mod morphology;
 mod networks;
+mod pooling;
+mod resample;
+mod tokens;
 
 pub use convolutions::{convolutions, convolutions_of_rows, grouped, transposed, upsampling};
 pub use fusion::unusual;
 pub use losses::{components, heads, losses, structures};
 pub use morphology::morphology;
 pub use networks::networks;
+pub use pooling::{gates, max_pools, running, zero_classes};
+pub use resample::resampled;
+pub use tokens::tokens;
 
 use plimsoll_graph::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
     ConvWeightGrad, DownsampleLabels, Dropout, Ema, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad,
-    Loss, NOISE, NormStats, NormUse, Normalise, NormaliseGrad, Sgd, SoftDice, WeightedSum,
+    Loss, NOISE, NormStats, NormUse, Normalise, NormaliseGrad, Over, Sgd, SoftDice, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -94,9 +100,9 @@ impl Writer {
     }
 
     /// Normalises a map; returns it and the operands of the normalisation.
-    fn normalise(&mut self, y: TensorId, affine: bool) -> (TensorId, Vec<TensorId>) {
+    fn normalise(&mut self, y: TensorId, over: Over, affine: bool) -> (TensorId, Vec<TensorId>) {
         let channels = self.program.shape(y).channels();
-        let statistics = self.push(NormStats { epsilon: 1e-5 }, &[y])[0];
+        let statistics = self.push(NormStats { over, epsilon: 1e-5 }, &[y])[0];
         let mut operands = vec![y, statistics];
         if affine {
             let n = self.program.tensors.len();
@@ -108,7 +114,7 @@ impl Writer {
 
     /// Normalises and activates a map; backends may do so while a convolution reads it.
     fn norm_act(&mut self, y: TensorId, affine: bool) -> TensorId {
-        let (u, _) = self.normalise(y, affine);
+        let (u, _) = self.normalise(y, Over::Instance, affine);
         self.push(LeakyRelu { slope: SLOPE }, &[u])[0]
     }
 
@@ -198,17 +204,21 @@ pub fn maps(precision: DType) -> Vec<Case> {
         let mut w = Writer::new(precision);
         let y = w.features("y", 2, channels, extent);
         let dz = w.features("dz", 2, channels, extent);
-        // With an activation and without, each with its gradient.
-        let (u, operands) = w.normalise(y, affine);
-        w.result(LeakyRelu { slope: SLOPE }, &[u]);
-        let du = w.push(LeakyReluGrad { slope: SLOPE }, &[dz, u])[0];
-        let of_act: Vec<TensorId> = [du].into_iter().chain(operands).collect();
-        w.result(NormaliseGrad { affine }, &of_act);
-        let (u, operands) = w.normalise(y, !affine);
-        w.program.mark_output(u, "normalised");
-        let alone: Vec<TensorId> = [dz].into_iter().chain(operands).collect();
-        w.result(NormaliseGrad { affine: !affine }, &alone);
-        w.result(NormStats { epsilon: 1e-5 }, &[y]);
+        // Groups within a block of sixteen channels, of one channel, across blocks, of all channels; then a batch.
+        let [few, many] = [[1, 16], [3, 11], [1, 3], [4, 10], [1, 1], [3, 5]][i];
+        for over in [Over::Instance, Over::Group(few), Over::Group(many), Over::Batch] {
+            // With an activation and without, each with its gradient.
+            let (u, operands) = w.normalise(y, over, affine);
+            w.result(LeakyRelu { slope: SLOPE }, &[u]);
+            let du = w.push(LeakyReluGrad { slope: SLOPE }, &[dz, u])[0];
+            let of_act: Vec<TensorId> = [du].into_iter().chain(operands).collect();
+            w.result(NormaliseGrad { over, affine }, &of_act);
+            let (u, operands) = w.normalise(y, over, !affine);
+            w.program.mark_output(u, format!("normalised {}", w.results));
+            let alone: Vec<TensorId> = [dz].into_iter().chain(operands).collect();
+            w.result(NormaliseGrad { over, affine: !affine }, &alone);
+            w.result(NormStats { over, epsilon: 1e-5 }, &[y]);
+        }
         w.result(LeakyRelu { slope: 0.2 }, &[y]);
         w.result(LeakyReluGrad { slope: 0.2 }, &[dz, y]);
         w.result(Add, &[y, dz]);
@@ -222,8 +232,9 @@ pub fn maps(precision: DType) -> Vec<Case> {
         let mut w = Writer::new(precision);
         let (x, dy) = (w.features("x", 2, channels, extent), w.features("dy", 2, channels, extent));
         let noise = w.program.input(crate::NOISE, Shape(vec![NOISE]), Kind::Table);
-        w.result(Dropout { p: 0.25, layer }, &[x, noise]);
-        w.result(Dropout { p: 0.0, layer }, &[dy, noise]);
+        w.result(Dropout { p: 0.25, layer, whole_channels: false }, &[x, noise]);
+        w.result(Dropout { p: 0.0, layer, whole_channels: false }, &[dy, noise]);
+        w.result(Dropout { p: 0.5, layer, whole_channels: true }, &[x, noise]);
         cases.push(w.maps(format!("dropout of {channels} channels on {extent:?}, {precision:?}")));
     }
     cases
@@ -276,7 +287,16 @@ pub fn rest() -> Vec<Case> {
         };
         let rate_factor = [1.0, 0.25, 4.0][i];
         let (beta1, beta2, epsilon, weight_decay) = (0.9, 0.999, 1e-8, 0.01);
-        let adam = AdamW { beta1, beta2, epsilon, weight_decay, rate_factor, norm: of_adam, clear: false };
+        let adam = AdamW {
+            beta1,
+            beta2,
+            epsilon,
+            weight_decay,
+            coupled: i == 1,
+            rate_factor,
+            norm: of_adam,
+            clear: false,
+        };
         w.result(adam, &with(&[p0, gradients[0], m0, v0, rates], of_adam));
         w.result(Ema { decay: 0.875, guarded: of_adam.reads() }, &with(&[a0, p0], of_adam));
         w.result(Accumulate, &[held, gradients[1]]);
@@ -302,9 +322,13 @@ pub fn all_convolutions(precision: DType) -> Vec<Case> {
 /// All other cases that depend on how feature maps are stored.
 pub fn all_of_maps(precision: DType) -> Vec<Case> {
     let mut cases = maps(precision);
+    cases.extend(max_pools(precision));
+    cases.extend(gates(precision));
     cases.extend(losses(precision));
     cases.extend(heads(precision));
     cases.extend(networks(precision));
+    cases.extend(resampled(precision));
+    cases.extend(tokens(precision));
     cases.extend(unusual(precision));
     cases
 }
@@ -312,6 +336,8 @@ pub fn all_of_maps(precision: DType) -> Vec<Case> {
 /// All that remains.
 pub fn all_others() -> Vec<Case> {
     let mut cases = rest();
+    cases.extend(running());
+    cases.extend(zero_classes());
     cases.extend(structures());
     cases.extend(morphology());
     cases

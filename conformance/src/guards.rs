@@ -1,6 +1,6 @@
 //! Steps whose numbers went wrong: on every backend they leave everything as it was.
 
-use plimsoll_graph::ops::{AdamW, Ema, GradNorm, NormUse, RATES, Sgd};
+use plimsoll_graph::ops::{AdamW, Ema, GradNorm, NormUse, RATES, RunningUpdate, Sgd};
 use plimsoll_graph::{Kind, Program, Role, Shape, TensorId};
 use plimsoll_plan::{Backend, Options, ProgramId};
 
@@ -53,9 +53,12 @@ fn check_guard(backend: &dyn Backend, norm_use: NormUse) {
     ];
     for (gradient, loss, is_nan) in refused {
         let step = Step { gradient, loss, is_nan };
+        write(&mut *engine, ONLY, id("statistics"), &vec![0.5; 2 * COUNT]);
+        write(&mut *engine, ONLY, id("variance"), &vec![0.5; COUNT]);
         for tensor in &persistent {
-            let values: Vec<f64> =
-                (0..COUNT).map(|i| 1.0 + noise(tensor.index(), i) as f32 as f64 / 2.0).collect();
+            let values: Vec<f64> = (0..program.shape(*tensor).count())
+                .map(|i| 1.0 + noise(tensor.index(), i) as f32 as f64 / 2.0)
+                .collect();
             write(&mut *engine, ONLY, *tensor, &values);
         }
         let mut gradients = [vec![0.25; COUNT], vec![0.5; COUNT]];
@@ -86,6 +89,8 @@ fn check_guard(backend: &dyn Backend, norm_use: NormUse) {
     write(&mut *engine, ONLY, id("gradient"), &vec![0.5; COUNT]);
     write(&mut *engine, ONLY, id("kept gradient"), &vec![0.25; COUNT]);
     write(&mut *engine, ONLY, id("loss"), &[1.0]);
+    write(&mut *engine, ONLY, id("statistics"), &vec![0.25; 2 * COUNT]);
+    write(&mut *engine, ONLY, id("variance"), &vec![0.25; COUNT]);
     write(&mut *engine, ONLY, id("rates"), &[0.1, 0.5, 0.5]);
     let states = || persistent.iter().filter(|tensor| !program.tensor(**tensor).name.ends_with("gradient"));
     let before: Vec<Vec<f64>> = states().map(|tensor| read(&*engine, ONLY, *tensor)).collect();
@@ -96,7 +101,7 @@ fn check_guard(backend: &dyn Backend, norm_use: NormUse) {
     }
 }
 
-/// Both optimizers, of gradients that are cleared and that are not, with averages of the parameters.
+/// Both optimizers, of gradients that are cleared and that are not, with averages of the parameters, and running statistics.
 fn updates(norm: NormUse) -> Program {
     let mut program = Program::new("updates");
     let shape = Shape(vec![COUNT]);
@@ -113,12 +118,20 @@ fn updates(norm: NormUse) -> Program {
     let [p0, p1] = ["p0", "p1"].map(|name| state(Role::Parameter, name));
     let [m0, v0, m1, a0, a1] = ["m0", "v0", "m1", "a0", "a1"].map(|name| state(Role::State, name));
     let (beta1, beta2, epsilon, weight_decay, rate_factor) = (0.9, 0.999, 1e-8, 0.01, 1.0);
-    let adamw = AdamW { beta1, beta2, epsilon, weight_decay, rate_factor, norm, clear: false };
+    let adamw =
+        AdamW { beta1, beta2, epsilon, weight_decay, coupled: false, rate_factor, norm, clear: false };
     program.push(adamw, &[p0, kept, m0, v0, rates, taken]).unwrap();
     let sgd = Sgd { momentum: 0.9, weight_decay, rate_factor, norm, clear: true };
     program.push(sgd, &[p1, cleared, m1, rates, taken]).unwrap();
     for (average, parameter) in [(a0, p0), (a1, p1)] {
         program.push(Ema { decay: 0.9, guarded: true }, &[average, parameter, taken]).unwrap();
     }
+    let [mean, variance] = ["running mean", "running variance"]
+        .map(|name| program.parameter(name, shape.clone(), Kind::Channels));
+    let batches = program.parameter("batches", Shape(vec![1]), Kind::Table);
+    let statistics = program.input("statistics", Shape(vec![1, COUNT, 2]), Kind::Statistics);
+    let of_batch = program.input("variance", shape, Kind::Channels);
+    let running = RunningUpdate { momentum: 0.1, guarded: true };
+    program.push(running, &[mean, variance, batches, statistics, of_batch, taken]).unwrap();
     program
 }

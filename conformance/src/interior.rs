@@ -79,7 +79,7 @@ impl Rewrite<'_> {
                     let shape = Shape(vec![plimsoll_graph::ops::NOISE]);
                     self.new.input(ZEROS, shape, Kind::Table)
                 });
-                self.push(Dropout { p: 0.0, layer: 0 }, &[id, table])
+                self.push(Dropout { p: 0.0, layer: 0, whole_channels: false }, &[id, table])
             }
             Kind::Labels => self.push(DownsampleLabels { output: tensor.shape.spatial() }, &[id]),
             Kind::Table if tensor.dtype == DType::F32 => self.push(WeightedSum { weights: vec![1.0] }, &[id]),

@@ -103,6 +103,18 @@ fn heads_are_fused() {
 const FUSED: &[(&str, &[&str])] = &[
     ("norm_act", &["normalise", "leaky_relu"]),
     ("norm_act_grad", &["normalise", "leaky_relu_grad", "normalise_grad"]),
+    ("norm_act_grad", &["normalise_grad", "add"]),
+    ("norm_act_grad", &["normalise", "leaky_relu_grad", "normalise_grad", "add"]),
+    ("residual_act", &["normalise", "add", "leaky_relu"]),
+    ("residual_act_grad", &["normalise", "add", "leaky_relu_grad", "normalise_grad"]),
+    ("residual_act_grad", &["normalise", "leaky_relu", "add", "leaky_relu_grad", "normalise_grad"]),
+    ("avg_pool_grad", &["avg_pool_grad", "add"]),
+    ("upsample2", &["upsample2", "add"]),
+    ("global_mean", &["normalise", "global_mean"]),
+    ("gate", &["normalise", "gate"]),
+    ("gate_grad", &["normalise", "gate_grad"]),
+    ("conv", &["conv", "add"]),
+    ("conv", &["normalise", "leaky_relu", "conv", "add"]),
     ("conv", &["normalise", "conv"]),
     ("conv", &["normalise", "leaky_relu", "conv"]),
     ("conv_transpose", &["normalise", "leaky_relu", "conv_transpose"]),
@@ -179,7 +191,7 @@ fn convolution(name: &str, of_sum: bool) -> Program {
     let weights = p.parameter("weights", Shape(vec![4, 4, 3, 3, 3]), Kind::Weights);
     let x = match of_sum {
         true => {
-            let statistics = p.push_one(NormStats { epsilon: 1e-5 }, &[b]).unwrap();
+            let statistics = p.push_one(NormStats::instance(1e-5), &[b]).unwrap();
             let b = p.push_one(Normalise { affine: false }, &[b, statistics]).unwrap();
             p.push_one(Add, &[a, b]).unwrap()
         }

@@ -73,11 +73,38 @@ fn is_free(op: &Op, operand: usize, operands: usize, change: Change) -> bool {
         (Op::ConvWeightGrad(grad), 0, Extent(2..=4)) => grad.window.stride != [1; 3] && operands == 2,
         // Volumes of f32 and bf16, by themselves.
         (
-            Op::LeakyRelu(_) | Op::ChannelSum(_) | Op::NormStats(_) | Op::Dropout(_) | Op::Normalise(_),
+            Op::LeakyRelu(_)
+            | Op::ChannelSum(_)
+            | Op::NormStats(_)
+            | Op::Dropout(_)
+            | Op::Normalise(_)
+            | Op::MaxPool(_)
+            | Op::GlobalMean(_)
+            | Op::Gate(_)
+            | Op::Sigmoid(_)
+            | Op::AvgPool(_)
+            | Op::AvgPoolGrad(_)
+            | Op::Upsample2(_)
+            | Op::Upsample2Grad(_)
+            | Op::Subpixel(_)
+            | Op::SubpixelGrad(_)
+            | Op::Gelu(_)
+            | Op::SampleDrop(_)
+            | Op::SpaceToDepth(_)
+            | Op::SpaceToDepthGrad(_)
+            | Op::TokenNorm(_)
+            | Op::WindowAttention(_),
             0,
             DType,
         ) => true,
-        (Op::Normalise(_), 0, Extent(2..=4)) | (Op::Dropout(_), 0, Extent(_)) => true,
+        // The factors say nothing of the extent, and windows may not reach the last voxels.
+        (Op::Gate(_), 0, Extent(2..=4)) => true,
+        (Op::MaxPoolGrad(_), 1, Extent(2..=4)) => true,
+        (Op::GlobalMeanGrad(_), 0, Extent(axis)) => axis < 2,
+        // The statistics of a batch are alike for all its samples.
+        (Op::RunningUpdate(_), 3, Extent(0)) => true,
+        (Op::Normalise(_), 0, Extent(2..=4)) | (Op::Dropout(_) | Op::SampleDrop(_), 0, Extent(_)) => true,
+        (Op::TokenNorm(_) | Op::WindowAttention(_), 0, Extent(0 | 2..=4)) => true,
         // As many classes as there are.
         (
             Op::SoftmaxStats(_)

@@ -2,18 +2,22 @@
 //!
 //! Each function takes the bytes of a file (a data set's description, a volume, weights, …), gives them to the code that reads
 //! such files, and uses what comes out. It may be refused with an error; it must not panic, give a path outside of a data
-//! set's folder, or take more heap than [`most_heap`]. The fuzz targets of `fuzz/` call these functions; the test of this crate
+//! set's folder, or take more heap than [`Heap::most`]. The fuzz targets of `fuzz/` call these functions; the test of this crate
 //! tries the inputs in `seeds/` on them: small real files, and whatever once was a fault.
 
 mod data;
 mod folder;
+mod images;
 mod runs;
 mod volumes;
 mod weights;
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
 use plimsoll_memory::{Bytes, forget_heap_peak, heap_use};
 
 pub use data::{dataset, fingerprint, splits};
+pub use images::{image, image_table};
 pub use runs::{events, lock, metrics, settings, specification};
 pub use volumes::{nifti, nifti_gz, nifti_pair};
 pub use weights::{pytorch, safetensors};
@@ -22,10 +26,12 @@ pub use weights::{pytorch, safetensors};
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
-pub const TARGETS: [(&str, Body); 13] = [
+pub const TARGETS: [(&str, Body); 15] = [
     ("dataset", dataset),
     ("events", events),
     ("fingerprint", fingerprint),
+    ("image", image),
+    ("image_table", image_table),
     ("lock", lock),
     ("metrics", metrics),
     ("nifti", nifti),
@@ -41,17 +47,37 @@ pub const TARGETS: [(&str, Body); 13] = [
 /// Heap that any input may take: buffers of a fixed size, and networks that fit small images.
 const FIXED: u64 = 1 << 20;
 
-/// The most heap that an input of so many bytes may take at a time: four times its size, rounded up to a power of two, but at
-/// least a mebibyte.
-pub fn most_heap(length: usize) -> Bytes {
-    Bytes((length as u64).next_power_of_two().saturating_mul(4).max(FIXED))
+/// What a body has beside what a budget granted it.
+const BESIDE: u64 = 256 << 10;
+
+/// The most that a budget granted at a time, of the body that ran last.
+static GRANTED: AtomicU64 = AtomicU64::new(0);
+
+/// To be told by bodies whose readers reserve what they take.
+pub(crate) fn granted(bytes: Bytes) {
+    GRANTED.fetch_max(bytes.0, Relaxed);
+}
+
+/// What a body took.
+#[derive(Clone, Copy, Debug)]
+pub struct Heap {
+    /// The most heap that it had at a time.
+    pub peak: Bytes,
+    /// The most that it may have: four times the input's size, rounded up to a power of two, but at least a mebibyte; or what a
+    /// budget granted, and a little.
+    pub most: Bytes,
 }
 
 /// Runs a body, and tells the most heap that it had at a time. The program must have installed
 /// [`CountingAllocator`](plimsoll_memory::CountingAllocator), and do nothing else meanwhile.
-pub fn heap_of(body: Body, bytes: &[u8]) -> Bytes {
+pub fn heap_of(body: Body, bytes: &[u8]) -> Heap {
+    GRANTED.store(0, Relaxed);
     let before = heap_use().now;
     forget_heap_peak();
     body(bytes);
-    heap_use().peak - before
+    let peak = heap_use().peak - before;
+    let by_size = (bytes.len() as u64).next_power_of_two().saturating_mul(4).max(FIXED);
+    let granted = GRANTED.load(Relaxed);
+    let most = if granted > 0 { by_size.max(granted.saturating_add(BESIDE)) } else { by_size };
+    Heap { peak, most: Bytes(most) }
 }

@@ -7,9 +7,10 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, WeightError, WeightFile};
 
 use crate::folder::Folder;
+use crate::granted;
 
-/// Room for tensors of a `.pth` file.
-const ROOM: Bytes = Bytes(256 << 10);
+/// Room for tensors of a `.pth` file, and for what its pickle builds.
+const ROOM: Bytes = Bytes(16 << 20);
 
 /// More elements than any small file has: what claims more has no place in a network that it could be read into.
 const MOST_ELEMENTS: usize = 1 << 14;
@@ -43,6 +44,7 @@ fn read(path: &Path) {
         error.hint();
     }
     assert_eq!(budget.used(), Bytes::ZERO);
+    granted(budget.peak());
 }
 
 fn read_all(path: &Path, budget: &Budget) -> Result<(), WeightError> {

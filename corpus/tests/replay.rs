@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use corpus::{TARGETS, heap_of, most_heap};
+use corpus::{Heap, TARGETS, heap_of};
 use plimsoll_memory::{CountingAllocator, heap_use};
 
 #[global_allocator]
@@ -34,7 +34,7 @@ fn inputs_that_were_kept_neither_panic_nor_take_more_heap_than_their_size_allows
             // What is made once, such as a folder, is made before anything is counted.
             body(&bytes);
             let before = heap_use().now;
-            let (peak, most) = (heap_of(body, &bytes), most_heap(bytes.len()));
+            let Heap { peak, most } = heap_of(body, &bytes);
             assert!(
                 peak <= most,
                 "{}: {} bytes took {peak}, but may take {most}",

@@ -23,14 +23,14 @@ fn read_with(changes: &[(&str, Value)]) -> Result<Specification, String> {
 fn a_specification_beyond_what_settings_may_say_is_refused_by_file_and_setting() {
     read_with(&[]).unwrap();
     let cases: [(&[(&str, Value)], &str); 9] = [
-        (&[("/config/dataset/file_ending", json!("/../../.bashrc"))], "`file_ending`"),
-        (&[("/config/dataset/labels/names", json!(["background"]))], "`classes`"),
-        (&[("/config/dataset/labels/ignore", json!(7))], "must be 2"),
-        (&[("/config/dataset/channels", json!([]))], "`channels`"),
+        (&[("/config/task/segmentation/dataset/file_ending", json!("/../../.bashrc"))], "`file_ending`"),
+        (&[("/config/task/segmentation/dataset/labels/names", json!(["background"]))], "`classes`"),
+        (&[("/config/task/segmentation/dataset/labels/ignore", json!(7))], "must be 2"),
+        (&[("/config/task/segmentation/dataset/channels", json!([]))], "`channels`"),
         (&[("/config/training/patch", json!([4_000_000_000u64, 32, 32]))], "`patch_size`"),
         (&[("/config/training/batch", json!(0))], "`batch_size`"),
         (&[("/config/training/net/strides/1", json!([0, 2, 2]))], "`strides`"),
-        (&[("/config/spacing", json!([0.0, 1.5, 1.5]))], "`spacing`"),
+        (&[("/config/task/segmentation/spacing", json!([0.0, 1.5, 1.5]))], "`spacing`"),
         (&[("/cases/train/0", json!("../../elsewhere"))], "is no name of a case"),
     ];
     for (changes, says) in cases {

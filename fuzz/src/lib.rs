@@ -7,7 +7,7 @@ static ALLOCATOR: plimsoll_memory::CountingAllocator = plimsoll_memory::Counting
 
 /// Runs a body of the corpus, within what inputs of this length may take.
 pub fn run(body: fn(&[u8]), bytes: &[u8]) {
-    let (peak, most) = (corpus::heap_of(body, bytes), corpus::most_heap(bytes.len()));
+    let corpus::Heap { peak, most } = corpus::heap_of(body, bytes);
     assert!(peak <= most, "{} bytes of input took {peak} of heap; {most} are the most", bytes.len());
 }
 

@@ -1,6 +1,6 @@
 //! Convolutions of all directions.
 
-use plimsoll_graph::ops::{ChannelSum, Conv, ConvTranspose, ConvWeightGrad, GradNorm};
+use plimsoll_graph::ops::{ChannelSum, Conv, ConvTranspose, ConvWeightGrad, GradNorm, Over};
 use plimsoll_graph::{DType, Window};
 
 use super::{CHANNELS, EXTENTS, Writer};
@@ -171,7 +171,7 @@ fn convolution(
     if two {
         let b = w.features("b", batch, 5, extent);
         sources.push(match out % 3 {
-            0 => w.normalise(b, true).0,
+            0 => w.normalise(b, Over::Instance, true).0,
             _ => w.norm_act(b, out % 2 == 1),
         });
         widths.push(5);

@@ -1,8 +1,8 @@
 //! Programs that look as if something could be fused which must not be, and such that share weights in unusual ways.
 
 use plimsoll_graph::ops::{
-    Accumulate, Add, ChannelSum, CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, Fill, LeakyRelu,
-    Loss, NormStats, Normalise,
+    Accumulate, Add, ChannelSum, CompositeLossGrad, Conv, ConvTranspose, ConvWeightGrad, Fill, GradNorm,
+    LeakyRelu, LeakyReluGrad, Loss, NormStats, Normalise, NormaliseGrad, Over,
 };
 use plimsoll_graph::{DType, Kind, Shape, TensorId, Window};
 
@@ -71,7 +71,80 @@ pub fn unusual(precision: DType) -> Vec<Case> {
         }),
     ];
     cases.extend([updates(precision), shared(precision), twice(precision), parts_of_weights(precision)]);
+    cases.extend(ends(precision));
     cases
+}
+
+/// Ends of residual blocks of which something is read that would not be stored, or whose parts do not fit each other.
+fn ends(precision: DType) -> Vec<Case> {
+    type Rest<'a> = dyn Fn(&mut Writer, &End) + 'a;
+    let end = |name: &str, rest: &Rest<'_>| {
+        let mut w = Writer::new(precision);
+        let [y, x, dz] = ["y", "x", "dz"].map(|name| w.features(name, 2, CHANNELS, EXTENT));
+        let (u, of_y) = w.normalise(y, Over::Instance, true);
+        let (v, of_x) = w.normalise(x, Over::Group(2), false);
+        let sum = w.push(Add, &[u, v])[0];
+        w.result(LeakyRelu { slope: SLOPE }, &[sum]);
+        let ds = w.push(LeakyReluGrad { slope: SLOPE }, &[dz, sum])[0];
+        rest(
+            &mut w,
+            &End { of_y: [&[ds], &of_y[..]].concat(), of_x: [&[ds], &of_x[..]].concat(), u, sum, ds, dz },
+        );
+        w.maps(format!("{name}, {precision:?}"))
+    };
+    let main = NormaliseGrad { over: Over::Instance, affine: true };
+    let shortcut = NormaliseGrad { over: Over::Group(2), affine: false };
+    vec![
+        end("the end of a residual block", &|w, end| {
+            w.result(main, &end.of_y);
+            w.result(shortcut, &end.of_x);
+        }),
+        end("the gradient of a sum that is read as well", &|w, end| {
+            w.result(main, &end.of_y);
+            w.result(shortcut, &end.of_x);
+            w.result(Add, &[end.ds, end.dz]);
+        }),
+        end("a sum that is read as well", &|w, end| {
+            w.result(main, &end.of_y);
+            w.result(shortcut, &end.of_x);
+            w.result(ChannelSum, &[end.sum]);
+        }),
+        end("a normalised map that is read as well", &|w, end| {
+            w.result(main, &end.of_y);
+            w.result(shortcut, &end.of_x);
+            w.result(Add, &[end.u, end.dz]);
+        }),
+        end("the gradient of one branch only", &|w, end| w.result(main, &end.of_y)),
+        end("a gradient of another slope", &|w, end| {
+            let ds = w.push(LeakyReluGrad { slope: 0.5 }, &[end.dz, end.sum])[0];
+            w.result(main, &[&[ds], &end.of_y[1..]].concat());
+            w.result(shortcut, &end.of_x);
+            w.result(Add, &[ds, end.dz]);
+        }),
+        end("sums with gradients of normalisations and with convolutions", &|w, end| {
+            let dy = w.push(main, &end.of_y);
+            w.result(Add, &[end.dz, dy[0]]);
+            w.result(GradNorm { loss: false }, &dy[1..]);
+            let weights = w.weights(CHANNELS, CHANNELS, [3; 3]);
+            let bias = w.channels("bias", CHANNELS);
+            let conv = Conv::new(Window::same([3; 3], [1; 3]), true, precision);
+            let y = w.push(conv, &[end.dz, weights, bias])[0];
+            w.result(Add, &[end.ds, y]);
+            let point = w.program.input("point", Shape(vec![CHANNELS, CHANNELS, 1, 1, 1]), Kind::Weights);
+            let y = w.push(Conv::new(Window::point(), false, precision), &[end.dz, point])[0];
+            w.result(Add, &[end.sum, y]);
+        }),
+    ]
+}
+
+/// The end of a residual block: what its gradients read, its inner values and the gradient of what it makes.
+struct End {
+    of_y: Vec<TensorId>,
+    of_x: Vec<TensorId>,
+    u: TensorId,
+    sum: TensorId,
+    ds: TensorId,
+    dz: TensorId,
 }
 
 /// The scale of a normalisation changes before the activation is taken, and again before a convolution reads it.
@@ -81,7 +154,7 @@ fn updates(precision: DType) -> Case {
     let learned = |w: &mut Writer, name: &str| w.program.state(name, Shape(vec![CHANNELS]), Kind::Channels);
     let (scale, shift) = (learned(&mut w, "scale"), learned(&mut w, "shift"));
     let change = w.channels("change", CHANNELS);
-    let statistics = w.push(NormStats { epsilon: 1e-5 }, &[y])[0];
+    let statistics = w.push(NormStats::instance(1e-5), &[y])[0];
     let u = w.push(Normalise { affine: true }, &[y, statistics, scale, shift])[0];
     w.push(Accumulate, &[scale, change]);
     let z = w.push(LeakyRelu { slope: SLOPE }, &[u])[0];

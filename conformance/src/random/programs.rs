@@ -33,6 +33,7 @@ const ADAMW: AdamW = AdamW {
     beta2: 0.99,
     epsilon: 1e-6,
     weight_decay: 0.1,
+    coupled: false,
     rate_factor: 1.0,
     norm: NormUse::Unread,
     clear: true,
@@ -81,7 +82,9 @@ fn network(program: &mut Program, random: &mut Random) -> TensorId {
                 program.push_one(Add, &[map, other]).unwrap()
             }
             5 => program.push_one(LeakyRelu { slope: 0.1 }, &[map]).unwrap(),
-            6 => program.push_one(Dropout { p: 0.3, layer: layer as u32 }, &[map, noise]).unwrap(),
+            6 => program
+                .push_one(Dropout { p: 0.3, layer: layer as u32, whole_channels: false }, &[map, noise])
+                .unwrap(),
             _ => normalised(program, random, map),
         };
         maps.push(made);
@@ -206,7 +209,7 @@ fn up(program: &mut Program, map: TensorId, dtype: DType) -> TensorId {
 }
 
 fn normalised(program: &mut Program, random: &mut Random, map: TensorId) -> TensorId {
-    let statistics = program.push_one(NormStats { epsilon: 1e-5 }, &[map]).unwrap();
+    let statistics = program.push_one(NormStats::instance(1e-5), &[map]).unwrap();
     let affine = random.below(2) == 0;
     let mut operands = vec![map, statistics];
     if affine {

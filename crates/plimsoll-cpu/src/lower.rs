@@ -277,6 +277,7 @@ macro_rules! sequence {
 
 sequence!(InTurn2: A 0, B 1);
 sequence!(InTurn3: A 0, B 1, C 2);
+sequence!(InTurn4: A 0, B 1, C 2, D 3);
 
 /// Whether a volume is stored as bf16; it is f32 otherwise.
 pub(crate) fn is_bf16(tensor: &TensorInfo) -> bool {

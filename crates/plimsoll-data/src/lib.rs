@@ -31,7 +31,6 @@ mod normalisation;
 mod patch;
 mod percentile;
 pub mod phantom;
-mod random;
 mod splits;
 mod statistics;
 
@@ -42,8 +41,9 @@ pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, Positions, Problem, Severity, inspect_images,
 };
 pub use loader::{
-    Batch, BatchBuffer, BatchReader, BatchShape, Loader, LoaderConfig, LoaderError, MakingTimes, Patches,
-    TargetKind, TargetMap, Targets,
+    Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig, LoaderError,
+    MakingTimes, Patches, SamplePlace, SampleShape, SampleWorker, Samples, Sampling, TargetKind, TargetMap,
+    Targets,
 };
 pub use normalisation::{Intensity, Normalisation};
 pub use patch::{

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use plimsoll_data::{
-    BatchReader, Dataset, Inspection, Loader, LoaderConfig, LoaderError, Mode, PatchGrid, Patches,
-    SamplerConfig, Scratch, Targets,
+    BatchReader, BatchShape, Dataset, Inspection, Loader, LoaderConfig, LoaderError, Mode, PatchGrid,
+    Patches, SampleShape, SamplerConfig, Samples, Scratch, Targets,
 };
 use plimsoll_memory::{Budget, Bytes};
 use support::{inspect, patches, phantom};
@@ -91,14 +91,19 @@ fn a_loader_resumes_at_any_step_as_if_it_had_never_stopped() {
     let later = LoaderConfig { first_step: 5, ..config(3) };
     assert!(batches(Arc::clone(&patches), later, 4) == all[5..]);
     let budget = Budget::new(Bytes::mib(4));
-    let mut reader =
-        BatchReader::new(Arc::clone(&patches), Mode::Training, 4, 2, Scratch::DEFAULT, &budget).err();
+    let mut reader = BatchReader::new(patches.clone(), Mode::Training, 4, 2, Scratch::DEFAULT, &budget).err();
     assert!(matches!(reader.take(), Some(LoaderError::Memory(_))), "8 MiB of scratch");
     let scratch = Bytes::mib(1);
-    let mut reader = BatchReader::new(Arc::clone(&patches), Mode::Training, 4, 2, scratch, &budget).unwrap();
+    let mut reader = BatchReader::new(patches.clone(), Mode::Training, 4, 2, scratch, &budget).unwrap();
     assert_eq!(
         budget.used(),
-        BatchReader::bytes(patches.batch_shape(2), Mode::Training, scratch, &Targets::default()).unwrap()
+        BatchReader::bytes(
+            BatchShape { batch_size: 2, sample: patches.shape() },
+            Mode::Training,
+            scratch,
+            &Targets::default()
+        )
+        .unwrap()
     );
     for step in [7, 0, 7] {
         let batch = reader.load(step).unwrap();
@@ -118,7 +123,7 @@ fn batches_have_foreground_and_normalised_intensities() {
     for _ in 0..40 {
         let batch = loader.next_batch().unwrap();
         assert_eq!(batch.images().len(), batch.labels().len());
-        assert_eq!(batch.shape().patch, PATCH);
+        assert_eq!(batch.shape().sample.patch, PATCH);
         foreground += batch.labels().iter().filter(|label| **label == 1).count();
         for value in batch.images().iter().map(|value| f64::from(*value)) {
             (sum, squares, count) = (sum + value, squares + value * value, count + 1.0);
@@ -136,21 +141,23 @@ fn a_loader_reserves_exactly_the_announced_bytes() {
     let patches = set.patches(Bytes::mib(16));
     for threads in [1, 4] {
         let config = LoaderConfig { slots: 5, ..config(threads) };
-        let bytes = config.bytes(1, PATCH, &Targets::default()).unwrap();
+        let bytes = config.bytes(SampleShape::patch(1, PATCH), &Targets::default()).unwrap();
         let budget = Budget::new(bytes);
-        let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+        let mut loader = Loader::start(config, patches.clone(), &budget).unwrap();
         assert_eq!(budget.used(), bytes);
         let batch = loader.next_batch().unwrap();
         drop(loader);
         assert_eq!(budget.used(), bytes, "a batch is still lent");
         drop(batch);
         assert_eq!((budget.used(), budget.peak()), (Bytes::ZERO, bytes));
-        let error = Loader::start(config, Arc::clone(&patches), &Budget::new(bytes - Bytes(1)));
+        let error = Loader::start(config, patches.clone(), &Budget::new(bytes - Bytes(1)));
         assert!(matches!(error, Err(LoaderError::Memory(_))));
     }
-    let error = LoaderConfig { slots: 0, ..config(1) }.bytes(1, PATCH, &Targets::default()).unwrap_err();
+    let error = LoaderConfig { slots: 0, ..config(1) }
+        .bytes(SampleShape::patch(1, PATCH), &Targets::default())
+        .unwrap_err();
     assert_eq!(error.to_string(), "`slots` of the loader is 0, but must be at least 1");
-    assert!(config(1).bytes(1, [usize::MAX; 3], &Targets::default()).is_err());
+    assert!(config(1).bytes(SampleShape::patch(1, [usize::MAX; 3]), &Targets::default()).is_err());
 }
 
 #[test]
@@ -171,7 +178,7 @@ fn an_error_comes_at_its_step_with_the_case_and_the_file() {
         let first_step = from.unwrap_or(0) as u64;
         let config = LoaderConfig { first_step, slots: 5, ..config(threads) };
         let budget = Budget::new(Bytes::mib(64));
-        let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+        let mut loader = Loader::start(config, patches.clone(), &budget).unwrap();
         let mut step = first_step;
         let error = loop {
             match loader.next_batch() {

@@ -6,7 +6,8 @@ mod support;
 use std::sync::Arc;
 
 use plimsoll_data::{
-    Dataset, InspectConfig, Inspection, Loader, LoaderConfig, Mode, PatchGrid, SamplerConfig, Targets,
+    Dataset, InspectConfig, Inspection, Loader, LoaderConfig, Mode, PatchGrid, SampleShape, SamplerConfig,
+    Targets,
 };
 use plimsoll_memory::{Budget, Bytes, CountingAllocator, heap_use, resident};
 use plimsoll_volume::{ElementType, Spacing, VolumeWriter};
@@ -75,8 +76,8 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
         threads: 1,
         scratch: Bytes(256 << 10),
     };
-    let budget = Budget::new(config.bytes(2, grid.patch, &Targets::default()).unwrap());
-    let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+    let budget = Budget::new(config.bytes(SampleShape::patch(2, grid.patch), &Targets::default()).unwrap());
+    let mut loader = Loader::start(config, patches.clone(), &budget).unwrap();
     for _ in 0..2 {
         loader.next_batch().unwrap();
     }
@@ -109,7 +110,7 @@ fn heap_use_does_not_grow_from_twenty_to_two_hundred_batches() {
         scratch: Bytes(64 << 10),
     };
     let budget = Budget::new(Bytes::mib(16));
-    let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+    let mut loader = Loader::start(config, patches.clone(), &budget).unwrap();
     let mut peaks = [Bytes::ZERO; 2];
     for step in 0..220 {
         drop(loader.next_batch().unwrap());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use plimsoll_data::{
     BatchReader, BatchShape, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, PatchGrid, Patches,
-    Sampler, SamplerConfig, TargetKind, TargetMap, Targets, VolumeCache,
+    SampleShape, Sampler, SamplerConfig, TargetKind, TargetMap, Targets, VolumeCache,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_morphology::{Distance, EdtOptions, edt, scratch_bytes};
@@ -83,13 +83,13 @@ fn batches_come_with_exact_distances_on_the_steps_that_need_them() {
         threads: 2,
         scratch: Bytes(64 << 10),
     };
-    let bytes = config.bytes(1, PATCH, &targets).unwrap();
-    let plain = config.bytes(1, PATCH, &Targets::default()).unwrap();
+    let bytes = config.bytes(SampleShape::patch(1, PATCH), &targets).unwrap();
+    let plain = config.bytes(SampleShape::patch(1, PATCH), &Targets::default()).unwrap();
     let maps: usize = [PATCH, COARSE].iter().map(|extent| extent.iter().product::<usize>() * 2 * 2 * 4).sum();
     assert!(bytes - plain >= Bytes::of(3 * maps), "{bytes} with maps, {plain} without");
     let budget = Budget::new(bytes);
     let patches = patches(&dataset, &inspection, targets.clone());
-    let mut loader = Loader::start(config, Arc::clone(&patches), &budget).unwrap();
+    let mut loader = Loader::start(config, patches.clone(), &budget).unwrap();
     assert_eq!(budget.used(), bytes);
     for step in 0..7 {
         let batch = loader.next_batch().unwrap();
@@ -101,7 +101,7 @@ fn batches_come_with_exact_distances_on_the_steps_that_need_them() {
     assert_eq!(budget.peak(), bytes);
     assert!(asked.lock().unwrap().contains(&(3, 1)));
     // Validation has the second map alone, on every step.
-    let shape = BatchShape { batch_size: 2, channels: 1, patch: PATCH };
+    let shape = BatchShape { batch_size: 2, sample: SampleShape::patch(1, PATCH) };
     let bytes = BatchReader::bytes(shape, Mode::Validation, Bytes(64 << 10), &targets).unwrap();
     let budget = Budget::new(bytes);
     let mut reader = BatchReader::new(patches, Mode::Validation, 4, 2, Bytes(64 << 10), &budget).unwrap();
@@ -115,7 +115,7 @@ fn batches_come_with_exact_distances_on_the_steps_that_need_them() {
 fn an_invalid_spacing_is_refused_before_anything_is_reserved() {
     let mut targets = targets(Arc::default());
     targets.maps[1].kind = TargetKind::Distance { spacing: [1.0, f64::NAN, 1.0] };
-    let shape = BatchShape { batch_size: 1, channels: 1, patch: PATCH };
+    let shape = BatchShape { batch_size: 1, sample: SampleShape::patch(1, PATCH) };
     let error = BatchReader::bytes(shape, Mode::Validation, Bytes(4096), &targets).unwrap_err();
     assert!(error.to_string().starts_with("a map of labels: "), "{error}");
 }

@@ -64,7 +64,8 @@ impl fmt::Display for DType {
 pub enum Role {
     /// Written from outside before each run; may be overwritten after its last use.
     Input,
-    /// Learned, named, and shared by all programs of a set; keeps its place and value between runs.
+    /// Part of the model, named, and shared by all programs of a set; keeps its place and value between runs. Most are learned by
+    /// their gradient, running statistics follow the batches.
     Parameter,
     /// As a parameter, but not part of the model: optimizer moments, accumulated gradients.
     State,

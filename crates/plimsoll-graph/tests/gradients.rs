@@ -1,17 +1,22 @@
 //! Gradients against finite differences of the f64 definitions.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "gradients/tokens.rs"]
+mod tokens;
+
 use std::collections::HashMap;
 
 use plimsoll_graph::ops::{
-    Activation, Add, BoundaryL1, BoxExtreme, ClDice, Component, CompositeLoss, Conv, ConvTranspose, Counted,
-    CrossEntropy, CrossErosion, DistanceLoss, DistanceTerm, DownsampleLabels, Dropout, Extreme, Focal,
-    FocalTversky, GeneralizedDice, LeakyRelu, Loss, MeanDifference, MeanPool, NOISE, NormStats, Normalise,
-    OneHot, OverlapSums, PredictedDistance, Probabilities, SkeletonStep, SoftDice, SoftRecall, SurfaceForm,
-    Tversky, Union, VolumeWeight, WeightedBce, WeightedSum,
+    Activation, Add, AvgPool, BoundaryL1, BoxExtreme, ClDice, Component, CompositeLoss, Conv, ConvTranspose,
+    Counted, CrossEntropy, CrossErosion, DistanceLoss, DistanceTerm, DownsampleLabels, Dropout, Extreme,
+    Focal, FocalTversky, Gate, GeneralizedDice, GlobalMean, LeakyRelu, Loss, MaxPool, MeanDifference,
+    MeanPool, NOISE, NormStats, Normalise, OneHot, Over, OverlapSums, PredictedDistance, Probabilities,
+    Sigmoid, SkeletonStep, SoftDice, SoftRecall, Subpixel, SurfaceForm, Tversky, Union, Upsample2,
+    VolumeWeight, WeightedBce, WeightedSum, ZeroClass,
 };
 use plimsoll_graph::{
-    Array, DType, GraphError, Kind, Op, Program, Role, Shape, TensorId, Window, differentiate, interpret,
+    Array, DType, GraphError, Kind, Op, Program, Role, Shape, TensorId, TensorInfo, Window, differentiate,
+    interpret,
 };
 
 type Values = HashMap<String, Array>;
@@ -85,7 +90,7 @@ fn norm_act(p: &mut Program, y: TensorId, name: &str) -> Result<TensorId, GraphE
     let channels = Shape(vec![p.shape(y).channels()]);
     let scale = p.parameter(format!("{name}.weight"), channels.clone(), Kind::Channels);
     let shift = p.parameter(format!("{name}.bias"), channels, Kind::Channels);
-    let statistics = p.push_one(NormStats { epsilon: 1e-5 }, &[y])?;
+    let statistics = p.push_one(NormStats::instance(1e-5), &[y])?;
     let u = p.push_one(Normalise { affine: true }, &[y, statistics, scale, shift])?;
     p.push_one(LeakyRelu { slope: 0.01 }, &[u])
 }
@@ -103,7 +108,7 @@ fn small_unet(loss: &Loss) -> Result<(Program, TensorId), GraphError> {
     let window = Window::same([1, 3, 3], [1, 2, 2]);
     let y1 = p.push_one(Conv::new(window, false, DType::F32), &[z0, w1])?;
     let noise = p.input("noise", Shape(vec![NOISE]), Kind::Table);
-    let y1 = p.push_one(Dropout { p: 0.2, layer: 1 }, &[y1, noise])?;
+    let y1 = p.push_one(Dropout { p: 0.2, layer: 1, whole_channels: false }, &[y1, noise])?;
     let z1 = norm_act(&mut p, y1, "n1")?;
     let w2 = weights(&mut p, "up", 4, &[3], [1, 2, 2]);
     let b2 = p.parameter("up.bias", Shape(vec![3]), Kind::Channels);
@@ -135,6 +140,117 @@ fn small_unet(loss: &Loss) -> Result<(Program, TensorId), GraphError> {
     }
     let loss = p.push_one(WeightedSum { weights: vec![0.7, 0.3] }, &losses)?;
     Ok((p, loss))
+}
+
+/// A convolution, a normalisation, and a head, whose logits a loss reads.
+fn normalised(over: Over, affine: bool) -> (Program, TensorId) {
+    let (mut p, extent) = (Program::new("normalised"), [2, 3, 4]);
+    let image = p.input("image", Shape::volume(3, 1, extent), Kind::Volume);
+    let labels = p.input("labels", Shape::volume(3, 1, extent), Kind::Labels);
+    let w = weights(&mut p, "w", 4, &[1], [3; 3]);
+    let y = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), false, DType::F32), &[image, w]).unwrap();
+    let mut operands = vec![y, p.push_one(NormStats { over, epsilon: 0.1 }, &[y]).unwrap()];
+    if affine {
+        operands.extend(["scale", "shift"].map(|name| p.parameter(name, Shape(vec![4]), Kind::Channels)));
+    }
+    let u = p.push_one(Normalise { affine }, &operands).unwrap();
+    let z = p.push_one(LeakyRelu { slope: 0.3 }, &[u]).unwrap();
+    let w = weights(&mut p, "head", 2, &[4], [1; 3]);
+    let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[z, w]).unwrap();
+    let sums = p.push_one(Loss::default().stats(), &[logits, labels]).unwrap();
+    let loss = p.push(CompositeLoss { loss: Loss::default() }, &[sums]).unwrap()[0];
+    (p, loss)
+}
+
+#[test]
+fn normalisations_over_channels_groups_of_them_and_the_batch() {
+    for over in [Over::Instance, Over::Group(1), Over::Group(2), Over::Group(4), Over::Batch] {
+        for affine in [false, true] {
+            let (program, loss) = normalised(over, affine);
+            check(program, loss, 2);
+        }
+    }
+}
+
+#[test]
+fn groups_of_one_channel_are_instances_and_so_is_a_batch_of_one_sample() {
+    let values = |over, batch| {
+        let mut p = Program::new("statistics");
+        let y = p.input("y", Shape::volume(batch, 3, [2, 3, 4]), Kind::Volume);
+        let statistics = p.push_one(NormStats { over, epsilon: 1e-5 }, &[y]).unwrap();
+        let values = values_for(&p, 0);
+        interpret(&p, &values).unwrap()[statistics.index()].data.clone()
+    };
+    assert_eq!(values(Over::Group(3), 2), values(Over::Instance, 2));
+    assert_eq!(values(Over::Batch, 1), values(Over::Instance, 1));
+    // The mean of all channels is that of the channels' means.
+    let [one, each] = [Over::Group(1), Over::Instance].map(|over| values(over, 1));
+    assert!((one[0] - (each[0] + each[2] + each[4]) / 3.0).abs() < 1e-12);
+    assert_eq!(one[..2], one[4..]);
+}
+
+/// A map that is resampled between a convolution and a head.
+fn resampled(op: &Op, channels: usize, extent: [usize; 3]) -> (Program, TensorId) {
+    let mut p = Program::new("resampled");
+    let image = p.input("image", Shape::volume(2, 1, extent), Kind::Volume);
+    let w = weights(&mut p, "w", channels, &[1], [3; 3]);
+    let y = p.push_one(Conv::new(Window::same([3; 3], [1; 3]), false, DType::F32), &[image, w]).unwrap();
+    let mut operands = vec![y];
+    if let Op::Dropout(_) = op {
+        operands.push(p.input("noise", Shape(vec![NOISE]), Kind::Table));
+    }
+    let y = p.push_one(op.clone(), &operands).unwrap();
+    let (channels, extent) = (p.shape(y).channels(), p.shape(y).spatial());
+    let labels = p.input("labels", Shape::volume(2, 1, extent), Kind::Labels);
+    let w = weights(&mut p, "head", 2, &[channels], [1; 3]);
+    let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[y, w]).unwrap();
+    let sums = p.push_one(Loss::default().stats(), &[logits, labels]).unwrap();
+    let loss = p.push(CompositeLoss { loss: Loss::default() }, &[sums]).unwrap()[0];
+    (p, loss)
+}
+
+#[test]
+fn means_over_windows_interpolation_channels_to_voxels_and_dropped_channels() {
+    let ops: [(Op, [usize; 3]); 8] = [
+        (AvgPool { window: [2; 3] }.into(), [4, 4, 6]),
+        (AvgPool { window: [1, 2, 3] }.into(), [2, 5, 8]),
+        (Upsample2 { axes: [true; 3] }.into(), [2, 3, 4]),
+        (Upsample2 { axes: [false, true, false] }.into(), [2, 3, 4]),
+        (Upsample2 { axes: [false, true, true] }.into(), [1, 4, 3]),
+        (Subpixel { axes: [true; 3] }.into(), [2, 3, 2]),
+        (Subpixel { axes: [false, true, true] }.into(), [1, 3, 4]),
+        (Dropout { p: 0.4, layer: 3, whole_channels: true }.into(), [2, 3, 4]),
+    ];
+    for (op, extent) in ops {
+        let (program, loss) = resampled(&op, 8, extent);
+        check(program, loss, 2);
+    }
+}
+
+/// Values of an op on numbers 0, 1, 2, … of a shape.
+fn of_counts(op: &Op, shape: Shape) -> Vec<f64> {
+    let count = Array::from_fn(shape.clone(), |i| i as f64);
+    let info =
+        TensorInfo { name: "x".into(), shape, dtype: DType::F32, role: Role::Input, kind: Kind::Volume };
+    let result = op.rule().infer(&[&info]).unwrap()[0].shape.clone();
+    op.rule().evaluate(&[&count], &[result]).remove(0).data
+}
+
+/// `torch.nn.AvgPool3d`, `torch.nn.Upsample(scale_factor=2, mode="trilinear")` and MONAI's `pixelshuffle` with its padding and pooling, on
+/// `torch.arange(n).reshape(shape)`.
+#[test]
+fn resampled_maps_are_those_of_pytorch() {
+    let pool = AvgPool { window: [1, 2, 2] }.into();
+    assert_eq!(of_counts(&pool, Shape::volume(1, 1, [1, 3, 5])), [3.0, 5.0]);
+    let up = Upsample2 { axes: [false, false, true] }.into();
+    assert_eq!(of_counts(&up, Shape::volume(1, 1, [1, 1, 3])), [0.0, 0.25, 0.75, 1.25, 1.75, 2.0]);
+    let up = Upsample2 { axes: [false, true, true] }.into();
+    let of_four = of_counts(&up, Shape::volume(1, 1, [1, 2, 2]));
+    assert_eq!(of_four[..8], [0.0, 0.25, 0.75, 1.0, 0.5, 0.75, 1.25, 1.5]);
+    let subpixel = Subpixel { axes: [false, true, true] }.into();
+    let of_eight = of_counts(&subpixel, Shape::volume(1, 4, [1, 1, 2]));
+    // The shuffled rows are 0 2 1 3 and 4 6 5 7, before the means over two places along both.
+    assert_eq!(of_eight, [0.0, 0.5, 0.75, 1.0, 1.0, 3.0, 3.5, 4.0]);
 }
 
 #[test]
@@ -188,6 +304,12 @@ fn components() -> Vec<Component> {
             class_weights: vec![0.2, 1.0, 3.0],
             ..CrossEntropy::default()
         }),
+        Component::CrossEntropy(CrossEntropy {
+            class_weights: vec![0.2, 1.0, 3.0],
+            label_smoothing: 0.2,
+            ..CrossEntropy::default()
+        }),
+        Component::CrossEntropy(CrossEntropy { label_smoothing: 0.1, ..CrossEntropy::default() }),
         Component::WeightedBce(bce.clone()),
         Component::WeightedBce(WeightedBce { activation: sigmoid, include_background: true, ..bce.clone() }),
         Component::WeightedBce(WeightedBce { class_weights: vec![0.2, 1.0, 3.0], ..bce }),
@@ -352,6 +474,74 @@ fn a_residual_block_with_odd_extents() {
     };
     let (program, loss) = build().unwrap();
     check(program, loss, 2);
+}
+
+#[test]
+fn a_squeeze_and_excitation_of_max_pooled_voxels() {
+    for ceil in [false, true] {
+        let build = || -> Result<(Program, TensorId), GraphError> {
+            let mut p = Program::new("squeeze");
+            let image = p.input("image", Shape::volume(2, 2, [3, 8, 5]), Kind::Volume);
+            let labels = p.input("labels", Shape::volume(2, 1, [1; 3]), Kind::Labels);
+            let w0 = weights(&mut p, "w0", 4, &[2], [1; 3]);
+            let x = p.push_one(Conv::new(Window::point(), false, DType::F32), &[image, w0])?;
+            let padding = if ceil { [0; 3] } else { [0, 1, 1] };
+            let window = Window { kernel: [1, 3, 3], stride: [1, 2, 2], padding };
+            let x = p.push_one(MaxPool { window, ceil }, &[x])?;
+            let mean = p.push_one(GlobalMean, &[x])?;
+            let w1 = weights(&mut p, "w1", 4, &[4], [1; 3]);
+            let bias = p.parameter("bias", Shape(vec![4]), Kind::Channels);
+            let s = p.push_one(Conv::new(Window::point(), true, DType::F32), &[mean, w1, bias])?;
+            let s = p.push_one(Sigmoid, &[s])?;
+            let gated = p.push_one(Gate, &[x, s])?;
+            let sum = p.push_one(Add, &[gated, x])?;
+            let z = p.push_one(LeakyRelu { slope: 0.0 }, &[sum])?;
+            let mean = p.push_one(GlobalMean, &[z])?;
+            let w2 = weights(&mut p, "head", 3, &[4], [1; 3]);
+            let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[mean, w2])?;
+            let loss =
+                Loss { components: vec![Component::CrossEntropy(CrossEntropy::default())], ignore: None };
+            let sums = p.push_one(loss.stats(), &[logits, labels])?;
+            let loss = p.push(CompositeLoss { loss }, &[sums])?[0];
+            Ok((p, loss))
+        };
+        let (program, loss) = build().unwrap();
+        check(program, loss, 3);
+    }
+}
+
+#[test]
+fn cross_entropy_of_two_classes_of_one_logit_is_that_of_the_logit() {
+    // torch.nn.functional.binary_cross_entropy_with_logits(x, t) by its definition, with and without smoothed targets.
+    for smoothing in [0.0f32, 0.2] {
+        let mut p = Program::new("one logit");
+        let x = p.input("x", Shape::volume(4, 1, [1; 3]), Kind::Volume);
+        let labels = p.input("labels", Shape::volume(4, 1, [1; 3]), Kind::Labels);
+        let logits = p.push_one(ZeroClass, &[x]).unwrap();
+        let entropy = CrossEntropy { label_smoothing: smoothing, ..CrossEntropy::default() };
+        let loss = Loss { components: vec![Component::CrossEntropy(entropy)], ignore: None };
+        let sums = p.push_one(loss.stats(), &[logits, labels]).unwrap();
+        let loss = p.push(CompositeLoss { loss }, &[sums]).unwrap()[0];
+        let dx = differentiate(&mut p, loss, 1.0, &[x]).unwrap()[0].unwrap();
+        let (numbers, targets) = ([1.5, -0.3, 40.0, -7.0], [1.0, 0.0, 0.0, 1.0]);
+        let array = |shape: &Shape, data: [f64; 4]| Array { shape: shape.clone(), data: data.to_vec() };
+        let values = Values::from([
+            ("x".to_string(), array(p.shape(x), numbers)),
+            ("labels".to_string(), array(p.shape(labels), targets)),
+        ]);
+        let found = interpret(&p, &values).unwrap();
+        let smooth = f64::from(smoothing);
+        let of_one = |(x, t): (f64, f64)| {
+            let t = t * (1.0 - smooth) + smooth / 2.0;
+            (x.max(0.0) - x * t + (-x.abs()).exp().ln_1p(), 1.0 / (1.0 + (-x).exp()) - t)
+        };
+        let expected: Vec<(f64, f64)> = numbers.into_iter().zip(targets).map(of_one).collect();
+        let mean = expected.iter().map(|(loss, _)| loss).sum::<f64>() / 4.0;
+        assert!((found[loss.index()].data[0] - mean).abs() < 1e-6, "{smoothing}: {mean}");
+        for (found, (_, slope)) in found[dx.index()].data.iter().zip(expected) {
+            assert!((found - slope / 4.0).abs() < 1e-7, "{smoothing}: {found} {slope}");
+        }
+    }
 }
 
 #[test]

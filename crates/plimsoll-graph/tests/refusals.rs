@@ -3,7 +3,7 @@
 
 use plimsoll_graph::ops::{
     Accumulate, Add, CompositeLoss, Conv, ConvTranspose, Fill, HardCounts, LeakyRelu, Loss, NormStats,
-    Normalise, OneHot, OverlapSums, Probabilities, SoftDice, SoftRecall, WeightedSum,
+    Normalise, OneHot, Over, OverlapSums, Probabilities, SoftDice, SoftRecall, WeightedSum,
 };
 use plimsoll_graph::{
     Array, DType, GraphError, Kind, Program, Role, Shape, TensorId, TensorInfo, Window, differentiate,
@@ -20,11 +20,23 @@ fn no_gradient(p: &mut Program, of: TensorId, by: TensorId) {
 }
 
 #[test]
-fn one_voxel_has_no_statistics() {
+fn one_value_has_no_statistics_and_groups_must_divide_channels() {
     let mut p = Program::new("one");
     let x = p.input("x", Shape::volume(2, 3, [1; 3]), Kind::Volume);
-    let error = p.push_one(NormStats { epsilon: 1e-5 }, &[x]).unwrap_err();
-    assert!(error.to_string().contains("one voxel has no variance"), "{error}");
+    let sample = p.input("sample", Shape::volume(1, 3, [1; 3]), Kind::Volume);
+    let mut said = |over, of| match p.push_one(NormStats { over, epsilon: 1e-5 }, &[of]) {
+        Ok(_) => String::from("nothing"),
+        Err(error) => error.to_string(),
+    };
+    assert!(said(Over::Instance, x).contains("one voxel has no variance"));
+    assert!(said(Over::Group(3), x).contains("one voxel of one channel has no variance"));
+    assert!(said(Over::Batch, sample).contains("one voxel of one sample has no variance"));
+    assert_eq!(said(Over::Group(1), sample), "nothing");
+    assert_eq!(said(Over::Batch, x), "nothing");
+    for groups in [0, 2, 6, usize::MAX] {
+        let said = said(Over::Group(groups), x);
+        assert!(said.contains("groups is") && said.contains("must divide the 3 channels"), "{said}");
+    }
 }
 
 #[test]
@@ -34,14 +46,14 @@ fn a_normalisation_by_foreign_statistics_has_no_gradient() {
         let (x, other) = (volume(&mut p, "x"), volume(&mut p, "other"));
         let statistics = match given {
             true => p.input("statistics", Shape(vec![1, 2, 2]), Kind::Statistics),
-            false => p.push_one(NormStats { epsilon: 1e-5 }, &[other]).unwrap(),
+            false => p.push_one(NormStats::instance(1e-5), &[other]).unwrap(),
         };
         let u = p.push_one(Normalise { affine: false }, &[x, statistics]).unwrap();
         no_gradient(&mut p, u, x);
     }
     let mut p = Program::new("own");
     let x = volume(&mut p, "x");
-    let statistics = p.push_one(NormStats { epsilon: 1e-5 }, &[x]).unwrap();
+    let statistics = p.push_one(NormStats::instance(1e-5), &[x]).unwrap();
     let u = p.push_one(Normalise { affine: false }, &[x, statistics]).unwrap();
     assert!(differentiate(&mut p, u, 1.0, &[x]).is_err(), "the seed of a gradient is a table");
 }

@@ -26,6 +26,9 @@ pub enum InferError {
     /// No engine can run the plan.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// Images cannot be brought to the size of the model.
+    #[error(transparent)]
+    Images(#[from] plimsoll_image::SettingError),
     /// A case's images cannot be inspected.
     #[error(transparent)]
     Inspect(#[from] InspectError),
@@ -133,6 +136,7 @@ impl InferError {
             | InferError::Infeasible { .. } => true,
             InferError::Run(_)
             | InferError::Config(_)
+            | InferError::Images(_)
             | InferError::Plan(_)
             | InferError::Engine(_)
             | InferError::ReplacesImage { .. }
@@ -145,6 +149,7 @@ impl InferError {
         match self {
             InferError::Run(error) => error.hint(),
             InferError::Config(error) => error.hint(),
+            InferError::Images(error) => error.hint(),
             InferError::Inspect(error) => error.hint(),
             InferError::Unsound { problem } => problem.hint.clone(),
             InferError::Normalisation { source, .. } => source.hint(),

@@ -14,7 +14,7 @@ use plimsoll_nn::{Training, names, predict};
 use plimsoll_plan::{
     Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, VerifiedPlan, plan,
 };
-use plimsoll_run::{LoadOptions, Model, read_parameters};
+use plimsoll_run::{LoadOptions, Model, SegmentationTask, read_parameters};
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
 use serde::Serialize;
 
@@ -68,6 +68,7 @@ pub struct Progress {
 /// A model ready to predict.
 pub struct Predictor {
     model: Model,
+    task: SegmentationTask,
     options: PredictOptions,
     budget: Budget,
     backend: Arc<dyn Backend>,
@@ -152,6 +153,7 @@ impl Predictor {
             buffers,
             running: None,
             overhead: held,
+            task: model.config.task.segmentation()?.clone(),
             model,
             options,
         })
@@ -180,7 +182,7 @@ impl Predictor {
             true => Err(InferError::Interrupted { case: case.id.clone() }),
             false => Ok(()),
         };
-        let channels = &self.model.config.dataset.channels;
+        let channels = &self.task.dataset.channels;
         let inspected = inspect_images(case, channels, &self.budget, stop);
         going()?;
         let (problems, fingerprint) = inspected?;
@@ -191,10 +193,10 @@ impl Predictor {
             return Err(InferError::Unreadable { case: case.id.clone() });
         };
         let intensities = fingerprint
-            .intensities(channels, &self.model.config.dataset.foreground_intensity_properties_per_channel)
+            .intensities(channels, &self.task.dataset.foreground_intensity_properties_per_channel)
             .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
-        believable::check(case, &fingerprint.geometry, self.model.config.spacing)?;
-        let grid = TargetGrid::new(&fingerprint.geometry, self.model.config.spacing);
+        believable::check(case, &fingerprint.geometry, self.task.spacing)?;
+        let grid = TargetGrid::new(&fingerprint.geometry, self.task.spacing);
         let training = &self.model.config.training;
         let rows = Rows::new(&grid, training.patch, training.net.classes(), self.options.overlap);
         let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows)?)?;

@@ -3,7 +3,7 @@
 //! | part     | what it is                                            | allowed                               |
 //! |----------|-------------------------------------------------------|---------------------------------------|
 //! | `code`   | the program and its libraries, as mapped              | what is mapped                        |
-//! | `heap`   | programs, plans, settings, file buffers, a picture    | [`HEAP`], [`HEAP_FOR_PICTURE`], [`HEAP_PER_CASE`] |
+//! | `heap`   | programs, plans, settings, file buffers, a picture    | [`HEAP`], [`HEAP_FOR_PICTURE`], [`HEAP_PER_CASE`], [`HEAP_PER_NODE`] |
 //! | `stacks` | of the main thread and of those that run kernels      | [`STACKS`] and [`STACK_PER_THREAD`]   |
 //!
 //! Code and stacks are counted as they are mapped, not as they are resident, so that the sum holds for limits on address space
@@ -15,11 +15,15 @@ use serde::{Deserialize, Serialize};
 use crate::{Bytes, mapped_files};
 
 /// The heap of any job: 1 to 3 MiB in use, and a margin for what the allocator cannot give back.
-const HEAP: Bytes = Bytes::mib(4);
+const HEAP: Bytes = Bytes(3584 << 10);
 /// What training adds: the picture of an epoch while it is drawn.
 const HEAP_FOR_PICTURE: Bytes = Bytes::mib(4);
 /// What training adds for each case of a data set: its fingerprint, its names and files.
 const HEAP_PER_CASE: Bytes = Bytes(6 << 10);
+/// What each node of a run's programs adds beyond those of small networks: the programs, their lowered nodes, plans and kernels.
+const HEAP_PER_NODE: Bytes = Bytes(8 << 10);
+/// Nodes that the heap of any job has room for.
+const FEW_NODES: usize = 600;
 /// The main thread's stack and the one that waits for signals, with thread-local data.
 const STACKS: Bytes = Bytes(512 << 10);
 /// The stack of a thread of kernels, with its guard page and thread-local data.
@@ -52,6 +56,11 @@ impl Overhead {
         Overhead { heap: any.heap + HEAP_FOR_PICTURE + Bytes(HEAP_PER_CASE.0 * cases as u64), ..any }
     }
 
+    /// The same of a process whose programs have so many nodes.
+    pub fn with_nodes(self, nodes: usize) -> Overhead {
+        Overhead { heap: self.heap + Bytes(HEAP_PER_NODE.0 * nodes.saturating_sub(FEW_NODES) as u64), ..self }
+    }
+
     /// All of it.
     pub fn total(&self) -> Bytes {
         self.code + self.heap + self.stacks
@@ -77,5 +86,7 @@ mod tests {
         assert_eq!(many.stacks - few.stacks, Bytes(64 * (528 << 10)));
         assert_eq!(many.heap - few.heap, Bytes(1000 * (6 << 10)));
         assert_eq!(few.total(), few.code + few.heap + few.stacks);
+        assert_eq!(few.with_nodes(600), few);
+        assert_eq!(few.with_nodes(1600).heap - few.heap, Bytes(1000 * (8 << 10)));
     }
 }

@@ -3,7 +3,8 @@
 //! [`compare`] streams two label maps plane by plane into a [`Confusion`] matrix, from which [`Overlap`] computes
 //! scores. Scores of shape work on [`ClassMasks`], the bounding box of a class: [`SurfaceDistances`], [`cl_dice`],
 //! [`BettiNumbers`], [`Lesions`]. [`evaluate`] runs all of it on many cases; [`Summary`] collects the scores in the
-//! format of nnU-Net's `summary.json`, and [`CrossValidation`] those of folds. [`classification`] scores tables of probabilities.
+//! format of nnU-Net's `summary.json`, and [`CrossValidation`] those of folds. [`classification`] scores tables of probabilities;
+//! [`votes`] makes one decision of classifiers for pairs of classes.
 //!
 //! An undefined score is NaN. For empty masks, each score follows the rule of its reference program, which its
 //! documentation states.
@@ -27,6 +28,7 @@ mod settings;
 mod summary;
 mod surface;
 mod topology;
+pub mod votes;
 
 pub use centreline::cl_dice;
 pub use compare::{CaseFiles, Confusion, compare};

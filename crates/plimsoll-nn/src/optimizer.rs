@@ -25,6 +25,21 @@ pub enum Optimizer {
         #[serde(default = "adamw_decay")]
         weight_decay: f32,
     },
+    /// `torch.optim.Adam`: its weight decay is part of the gradient.
+    Adam {
+        /// Decay of the first moment.
+        #[serde(default = "beta1")]
+        beta1: f32,
+        /// Decay of the second moment.
+        #[serde(default = "beta2")]
+        beta2: f32,
+        /// Added to the root of the second moment.
+        #[serde(default = "epsilon")]
+        epsilon: f32,
+        /// Added to the gradient, times the parameter.
+        #[serde(default)]
+        weight_decay: f32,
+    },
     /// `torch.optim.SGD` with Nesterov momentum.
     Sgd {
         /// Decay of the momentum.
@@ -67,6 +82,11 @@ impl Optimizer {
         Optimizer::AdamW { beta1, beta2, epsilon, weight_decay: adamw_decay() }
     }
 
+    /// PyTorch's defaults for Adam.
+    pub fn adam() -> Optimizer {
+        Optimizer::Adam { beta1: beta1(), beta2: beta2(), epsilon: epsilon(), weight_decay: 0.0 }
+    }
+
     /// nnU-Net's optimizer: momentum 0.99, weight decay 3 · 10⁻⁵.
     pub fn nnunet() -> Optimizer {
         Optimizer::Sgd { momentum: momentum(), weight_decay: sgd_decay() }
@@ -75,7 +95,7 @@ impl Optimizer {
     /// Names of the moments that go with a parameter.
     pub fn moments(&self, parameter: &str) -> Vec<String> {
         let names: &[&str] = match self {
-            Optimizer::AdamW { .. } => &["exp_avg", "exp_avg_sq"],
+            Optimizer::AdamW { .. } | Optimizer::Adam { .. } => &["exp_avg", "exp_avg_sq"],
             Optimizer::Sgd { .. } => &["momentum_buffer"],
         };
         names.iter().map(|name| format!("{parameter}/{name}")).collect()
@@ -85,7 +105,9 @@ impl Optimizer {
     pub fn rates(&self, learning_rate: f64, step: u64) -> [f32; RATES] {
         let correction = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
         let (first, second) = match self {
-            Optimizer::AdamW { beta1, beta2, .. } => (correction(*beta1), correction(*beta2)),
+            Optimizer::AdamW { beta1, beta2, .. } | Optimizer::Adam { beta1, beta2, .. } => {
+                (correction(*beta1), correction(*beta2))
+            }
             Optimizer::Sgd { .. } => (1.0, 1.0),
         };
         [learning_rate as f32, first as f32, second as f32]
@@ -100,14 +122,17 @@ impl Optimizer {
             let holds = (0.0..1.0).contains(&value);
             ConfigError::expect(holds, (setting, value), "it must be from 0 to below 1")
         };
-        let (Optimizer::AdamW { weight_decay, .. } | Optimizer::Sgd { weight_decay, .. }) = *self;
+        let (Optimizer::AdamW { weight_decay, .. }
+        | Optimizer::Adam { weight_decay, .. }
+        | Optimizer::Sgd { weight_decay, .. }) = *self;
         ConfigError::expect(
             weight_decay.is_finite() && weight_decay >= 0.0,
             ("optimizer.weight_decay", weight_decay),
             "it must be finite and not below zero",
         )?;
         match *self {
-            Optimizer::AdamW { beta1, beta2, epsilon, .. } => {
+            Optimizer::AdamW { beta1, beta2, epsilon, .. }
+            | Optimizer::Adam { beta1, beta2, epsilon, .. } => {
                 share("optimizer.beta1", beta1)?;
                 share("optimizer.beta2", beta2)?;
                 ConfigError::expect(
@@ -155,9 +180,11 @@ impl Updates {
         operands.extend(norm_operand);
         let clear = self.clear;
         match self.optimizer {
-            Optimizer::AdamW { beta1, beta2, epsilon, weight_decay } => {
-                let adamw = AdamW { beta1, beta2, epsilon, weight_decay, rate_factor, norm, clear };
-                program.push(adamw, &operands)?;
+            Optimizer::AdamW { beta1, beta2, epsilon, weight_decay }
+            | Optimizer::Adam { beta1, beta2, epsilon, weight_decay } => {
+                let coupled = matches!(self.optimizer, Optimizer::Adam { .. });
+                let adam = AdamW { beta1, beta2, epsilon, weight_decay, coupled, rate_factor, norm, clear };
+                program.push(adam, &operands)?;
             }
             Optimizer::Sgd { momentum, weight_decay } => {
                 program.push(Sgd { momentum, weight_decay, rate_factor, norm, clear }, &operands)?;

@@ -1,7 +1,9 @@
 //! The programs of a run.
 
-use plimsoll_graph::ops::{Accumulate, GradNorm, HardCounts, Join, NormUse, RATES, WeightedSum};
-use plimsoll_graph::{DType, GraphError, Kind, Node, Program, Role, Shape, TensorId, differentiate};
+use plimsoll_graph::ops::{
+    Accumulate, GradNorm, HardCounts, Join, NormUse, RATES, RunningUpdate, WeightedSum,
+};
+use plimsoll_graph::{DType, GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::Groups;
@@ -9,15 +11,15 @@ use crate::networks::bounds::check_batch;
 use crate::objective::{HeadLogits, LossBuilder};
 use crate::optimizer::Updates;
 use crate::{
-    Architecture, ConfigError, ForwardMode, Network, Objective, Optimizer, ParameterGroup, TargetInput,
-    Variant,
+    Architecture, Classifies, ConfigError, ForwardMode, Network, Objective, Optimizer, ParameterGroup,
+    TargetInput, Variant,
 };
 
 /// Names of inputs and outputs.
 pub mod names {
     /// Input of every program: the image `[N, C, D, H, W]`.
     pub const IMAGE: &str = "image";
-    /// Input when training and validating: class numbers `[N, 1, D, H, W]`.
+    /// Input when training and validating: class numbers `[N, 1, D, H, W]`, or of images as a whole `[N, 1, 1, 1, 1]`.
     pub const LABELS: &str = "labels";
     /// Input of the update: see [`Optimizer::rates`](crate::Optimizer::rates).
     pub const RATES: &str = "rates";
@@ -39,7 +41,7 @@ pub mod names {
     pub const GRAD_NORM: &str = "gradient norm";
     /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`, f64.
     pub const COUNTS: &str = "counts";
-    /// Output of prediction: logits `[N, C, D, H, W]`.
+    /// Output of prediction: logits `[N, C, D, H, W]`, or of images as a whole `[N, C, 1, 1, 1]`, of which validation has them too.
     pub const LOGITS: &str = "logits";
 
     /// Whether a step was refused, by its [`GRAD_NORM`].
@@ -124,9 +126,13 @@ impl Training {
     }
 
     /// Samples that go through the network at a time when validating: one, so that what is reported does not depend on the
-    /// micro-batch; but the whole batch where the loss is of a whole batch.
+    /// micro-batch; but the whole batch where a loss of voxels is of a whole batch. Images are validated one by one, each once.
     pub fn validation_batch(&self) -> usize {
-        if self.needs_whole_batch().is_some() { self.batch } else { 1 }
+        match self.net.classifies() {
+            Classifies::Images => 1,
+            Classifies::Voxels if self.needs_whole_batch().is_some() => self.batch,
+            Classifies::Voxels => 1,
+        }
     }
 
     /// Why a batch cannot go through the network in parts, if it cannot.
@@ -303,6 +309,7 @@ impl ProgramWriter<'_> {
             operands.extend(pairs.iter().map(|(_, gradient)| *gradient));
             let taken = program.push_one(GradNorm { loss: true }, &operands)?;
             program.mark_output(taken, names::GRAD_NORM);
+            guard_running(program, taken)?;
             norm = Some(taken);
         }
         let first = program.nodes.len();
@@ -330,6 +337,9 @@ impl ProgramWriter<'_> {
         let counts =
             program.push_one(HardCounts { ignore: self.training.loss.ignore }, &[heads[0], labels])?;
         program.mark_output(counts, names::COUNTS);
+        if self.net.classifies() == Classifies::Images {
+            program.mark_output(heads[0], names::LOGITS);
+        }
         for (parameter, average) in averages(updating) {
             // A head that only training has is not here.
             if let Some(here) = program.find(&updating.tensor(parameter).name) {
@@ -346,7 +356,7 @@ impl ProgramWriter<'_> {
     fn inputs(&self, program: &mut Program, samples: usize) -> (TensorId, TensorId) {
         let patch = self.training.patch;
         let image = Shape::volume(samples, self.net.in_channels(), patch);
-        let labels = Shape::volume(samples, 1, patch);
+        let labels = Shape::volume(samples, 1, self.net.classifies().extent(patch));
         (program.input(names::IMAGE, image, Kind::Volume), program.input(names::LABELS, labels, Kind::Labels))
     }
 
@@ -389,6 +399,21 @@ impl ProgramWriter<'_> {
         program.mark_output(loss, names::LOSS);
         Ok(loss)
     }
+}
+
+/// Moves the updates of running statistics behind the norm of all gradients, which refuses them together with the step.
+fn guard_running(program: &mut Program, norm: TensorId) -> Result<(), GraphError> {
+    let is_update = |node: &Node| matches!(node.op, Op::RunningUpdate(_));
+    let (updates, others): (Vec<Node>, Vec<Node>) =
+        std::mem::take(&mut program.nodes).into_iter().partition(is_update);
+    program.nodes = others;
+    for Node { op, mut inputs, .. } in updates {
+        if let Op::RunningUpdate(update) = op {
+            inputs.push(norm);
+            program.push(RunningUpdate { guarded: true, ..update }, &inputs)?;
+        }
+    }
+    Ok(())
 }
 
 /// Moves updates, which are all nodes from the `first` on, to where nothing else reads their parameter or gradient any more:

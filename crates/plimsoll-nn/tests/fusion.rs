@@ -3,7 +3,10 @@
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::DType;
-use plimsoll_nn::{DynUNet, Network, Objective, Optimizer, PlainConvUNet, Training};
+use plimsoll_nn::{
+    DynUNet, Network, Objective, Optimizer, PlainConvUNet, ResidualEncoderUNet, SegResNet, SegResNetDS,
+    Training, UpsampleMode,
+};
 use plimsoll_plan::Backend;
 
 const FEATURES: [usize; 4] = [16, 24, 32, 32];
@@ -51,6 +54,28 @@ fn heads_and_sums_are_fused_wherever_updates_stand() {
             {
                 assert_eq!(count(stored), 0, "{heads} heads: {stored} in {kernels:?}");
             }
+        }
+    }
+}
+
+/// Of a residual block no sum, no normalised map and no activated map before a convolution is stored.
+#[test]
+fn residual_blocks_end_in_one_kernel_and_sums_are_part_of_others() {
+    let strides = [[1; 3], [1, 2, 2], [2; 3], [2; 3]];
+    let resenc = ResidualEncoderUNet::new(1, 3, &FEATURES, &[[3; 3]; 4], &strides);
+    let blocks: usize = resenc.shape.encoder_convs.iter().sum();
+    let of_resenc = kernels(resenc.into(), None);
+    let count = |kernels: &[String], name: &str| kernels.iter().filter(|kernel| *kernel == name).count();
+    assert_eq!(count(&of_resenc, "residual_act"), blocks);
+    assert_eq!(count(&of_resenc, "residual_act_grad"), blocks);
+    let mut all = vec![of_resenc];
+    for upsample in [UpsampleMode::NonTrainable, UpsampleMode::Deconv] {
+        all.push(kernels(SegResNet { upsample, ..SegResNet::new(1, 3, 16) }.into(), None));
+        all.push(kernels(SegResNetDS { upsample, ..SegResNetDS::new(1, 3, 16) }.into(), None));
+    }
+    for kernels in all {
+        for stored in ["add", "normalise", "leaky_relu", "leaky_relu_grad", "norm_act"] {
+            assert_eq!(count(&kernels, stored), 0, "{stored} in {kernels:?}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! target, summed over the nodes) per second of added time, and again, until the target is met; then it holds again
 //! what turned out to be needless. The next, lower target starts from there, down to the floor where nothing helps
 //! any more. So one search gives the whole curve of memory against time. Everything is counted, nothing is timed: the
-//! same program gives the same curve.
+//! same program gives the same curve. Large programs are searched with less [`Effort`].
 
 use std::cell::OnceCell;
 
@@ -45,6 +45,32 @@ const PAIRED: usize = 24;
 const SMALLEST: usize = 2000;
 /// How many times a choice is shaken to find a faster one.
 const SHAKES: usize = 8;
+/// Nodes of a program up to which the search is as thorough as that. What it takes grows with the third power of the nodes: a
+/// program of a thousand would be searched for many minutes.
+const THOROUGH: usize = 600;
+
+/// How thorough a search is.
+#[derive(Clone, Copy)]
+struct Effort {
+    /// Of the values that may be freed next, how many are tried, the largest first.
+    tried: usize,
+    /// See [`PAIRED`].
+    paired: usize,
+    /// See [`SHAKES`].
+    shakes: usize,
+    /// How many of the best are freed at once, where that takes away more than the best alone.
+    together: usize,
+}
+
+impl Effort {
+    /// For a program of so many nodes.
+    fn of(nodes: usize) -> Effort {
+        match nodes {
+            0..=THOROUGH => Effort { tried: usize::MAX, paired: PAIRED, shakes: SHAKES, together: 1 },
+            _ => Effort { tried: 2 * PAIRED, paired: PAIRED / 3, shakes: 1, together: 6 },
+        }
+    }
+}
 
 /// The search over one program.
 pub struct Search {
@@ -54,6 +80,7 @@ pub struct Search {
     scratch: Vec<usize>,
     /// Tensors that are worth freeing.
     is_large: Vec<bool>,
+    effort: Effort,
     curve: OnceCell<Vec<Choice>>,
 }
 
@@ -68,6 +95,7 @@ impl Search {
                 .collect(),
             scratch: lowered.nodes.iter().map(|node| align(node.scratch)).collect(),
             is_large: vec![true; program.tensors.len()],
+            effort: Effort::of(lowered.nodes.len()),
             recomputation: Recomputation::of(program, lowered),
             curve: OnceCell::new(),
         };
@@ -203,7 +231,7 @@ impl Search {
     fn fit(&self, from: &Tried, target: usize) -> Option<Tried> {
         let mut best = self.hold_again(self.descend(from.clone(), target)?, target);
         let mut random = 0x9e37_79b9_7f4a_7c15_u64 ^ target as u64;
-        for shake in 0..SHAKES {
+        for shake in 0..self.effort.shakes {
             if best.choice.releases.is_empty() {
                 break;
             }
@@ -232,9 +260,10 @@ impl Search {
     /// Frees values until at most `target` bytes are held at any time; none if nothing helps before.
     fn descend(&self, mut from: Tried, target: usize) -> Option<Tried> {
         while from.choice.lower_bound > target {
-            let candidates = self.candidates(&from, target);
+            let mut candidates = self.candidates(&from, target);
+            candidates.truncate(self.effort.tried);
             from = self.best_of(&from, target, candidates.iter().map(|one| vec![*one])).or_else(|| {
-                let few = &candidates[..candidates.len().min(PAIRED)];
+                let few = &candidates[..candidates.len().min(self.effort.paired)];
                 let pairs =
                     few.iter().enumerate().flat_map(|(i, a)| few[i + 1..].iter().map(|b| vec![*a, *b]));
                 self.best_of(&from, target, pairs)
@@ -251,19 +280,39 @@ impl Search {
         additions: impl Iterator<Item = Vec<Release>>,
     ) -> Option<Tried> {
         let excess = from.excess(target);
-        let mut best: Option<(f64, Tried)> = None;
-        for addition in additions {
+        let with = |addition: &[Release]| {
             let mut releases = from.choice.releases.clone();
             releases.extend(addition);
             releases.sort_unstable();
-            let Some(tried) = self.measure(releases) else { continue };
+            releases.dedup();
+            self.measure(releases)
+        };
+        let mut best: Option<(f64, Tried)> = None;
+        let mut good: Vec<(f64, Vec<Release>)> = Vec::new();
+        for addition in additions {
+            let Some(tried) = with(&addition) else { continue };
             let gain = excess - tried.excess(target);
             let added = (tried.choice.seconds - from.choice.seconds).max(1e-7);
-            if gain > 0.0 && best.as_ref().is_none_or(|(score, _)| gain / added > *score) {
+            if gain <= 0.0 {
+                continue;
+            }
+            good.push((gain / added, addition));
+            if best.as_ref().is_none_or(|(score, _)| gain / added > *score) {
                 best = Some((gain / added, tried));
             }
         }
-        best.map(|(_, tried)| tried)
+        let best = best.map(|(_, tried)| tried)?;
+        if self.effort.together == 1 {
+            return Some(best);
+        }
+        // In a stable order: equal ones as they were tried.
+        good.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let all: Vec<Release> =
+            good.into_iter().take(self.effort.together).flat_map(|(_, addition)| addition).collect();
+        match with(&all) {
+            Some(tried) if tried.excess(target) < best.excess(target) => Some(tried),
+            _ => Some(best),
+        }
     }
 
     /// Holds again what need not be freed, the most expensive first.

@@ -28,7 +28,7 @@ fn net(program: &mut Program) -> TensorId {
         let shift = program.parameter(format!("{layer}/shift"), Shape(vec![4]), Kind::Channels);
         let conv = Conv::new(Window::same([3; 3], [1; 3]), false, DType::Bf16);
         let y = program.push_one(conv, &[map, weights]).unwrap();
-        let statistics = program.push_one(NormStats { epsilon: 1e-5 }, &[y]).unwrap();
+        let statistics = program.push_one(NormStats::instance(1e-5), &[y]).unwrap();
         let y = program.push_one(Normalise { affine: true }, &[y, statistics, scale, shift]).unwrap();
         map = program.push_one(LeakyRelu { slope: 0.01 }, &[y]).unwrap();
     }
@@ -68,6 +68,7 @@ fn update(gradients: &Program) -> Program {
         beta2: 0.999,
         epsilon: 1e-8,
         weight_decay: 0.01,
+        coupled: false,
         rate_factor: 1.0,
         norm: NormUse::Unread,
         clear: true,

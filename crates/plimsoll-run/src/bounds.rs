@@ -59,27 +59,47 @@ pub(crate) fn check_spacing(spacing: [f64; 3]) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// That choices which nothing else follows from are within their bounds.
-pub(crate) fn check_choices(
-    validation_iterations: u64,
-    oversample_foreground: f64,
-    early_stopping: Option<&EarlyStopping>,
-    augmentation: Augmentation,
-) -> Result<(), ConfigError> {
-    if validation_iterations > MOST_VALIDATION {
-        let expected = format!("it must be from 0 to {MOST_VALIDATION}");
-        return refuse("validation_iterations", validation_iterations, expected);
+/// That a validation is of a countable number of batches.
+pub(crate) fn check_validation(iterations: u64) -> Result<(), ConfigError> {
+    if iterations > MOST_VALIDATION {
+        return refuse(
+            "validation_iterations",
+            iterations,
+            format!("it must be from 0 to {MOST_VALIDATION}"),
+        );
     }
-    if !(0.0..=1.0).contains(&oversample_foreground) {
-        return refuse("oversample_foreground", oversample_foreground, "it must be a share from 0 to 1");
+    Ok(())
+}
+
+/// That a setting is a share.
+pub(crate) fn check_share(setting: &'static str, found: f64) -> Result<(), ConfigError> {
+    match (0.0..=1.0).contains(&found) {
+        true => Ok(()),
+        false => refuse(setting, found, "it must be a share from 0 to 1"),
     }
-    early_stopping.map_or(Ok(()), EarlyStopping::check)?;
+}
+
+/// That patches can be changed in these ways.
+pub(crate) fn check_augmentation(augmentation: Augmentation) -> Result<(), ConfigError> {
     augmentation.check().or_else(|AugmentationError { setting, found, expected }| {
         refuse(setting, found, format!("it must be {expected}"))
     })
 }
 
 impl Settings {
+    /// That a setting without effect is not given.
+    pub(crate) fn expect_none_of(
+        &self,
+        setting: &'static str,
+        is_given: bool,
+        because: &'static str,
+    ) -> Result<(), ConfigError> {
+        match is_given {
+            true => refuse(setting, "set", format!("it has no effect here: {because}")),
+            false => Ok(()),
+        }
+    }
+
     /// That nothing that is given is beyond its bound: what can be said without a data set, in no time.
     ///
     /// # Errors
@@ -93,13 +113,10 @@ impl Settings {
         }
         // With its default alone, an epoch too many may be none.
         check_steps(self.epochs.unwrap_or(1), self.iterations_per_epoch.unwrap_or(1))?;
-        // Defaults are within their bounds.
-        check_choices(
-            self.validation_iterations.unwrap_or(0),
-            self.oversample_foreground.unwrap_or(0.0),
-            self.early_stopping.as_ref(),
-            self.augmentation.unwrap_or_default(),
-        )?;
+        self.validation_iterations.map_or(Ok(()), check_validation)?;
+        self.oversample_foreground.map_or(Ok(()), |share| check_share("oversample_foreground", share))?;
+        self.early_stopping.as_ref().map_or(Ok(()), EarlyStopping::check)?;
+        self.augmentation.map_or(Ok(()), check_augmentation)?;
         Ok(())
     }
 }

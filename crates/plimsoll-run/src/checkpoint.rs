@@ -118,31 +118,37 @@ impl Checkpoints {
         })
     }
 
-    /// Elements of the largest tensor that is kept.
-    fn largest(program: &Program) -> usize {
-        Checkpoints::kept(program).map(|id| program.shape(id).count()).max().unwrap_or(0)
+    /// Elements of the largest tensor that is written.
+    fn largest(program: &Program, net: &dyn Architecture) -> usize {
+        let kept = Checkpoints::kept(program).map(|id| program.shape(id).count());
+        kept.chain(net.constants().iter().map(|constant| constant.shape().count())).max().unwrap_or(0)
     }
 
     /// What writing and reading takes: a copy of the largest tensor.
     ///
     /// # Errors
     /// If it does not fit the address space.
-    pub fn bytes(program: &Program) -> Result<plimsoll_memory::Bytes, MapError> {
-        Mapped::<f32>::bytes(Checkpoints::largest(program))
+    pub fn bytes(program: &Program, net: &dyn Architecture) -> Result<plimsoll_memory::Bytes, MapError> {
+        Mapped::<f32>::bytes(Checkpoints::largest(program, net))
     }
 
-    /// For the fold in `folder`, whose parameters and moments are those of `program`.
+    /// For the fold in `folder`, whose parameters and moments are those of `program`, which trains `net`.
     ///
     /// # Errors
     /// If the budget has no room for a copy of the largest tensor.
-    pub fn new(folder: &FoldFolder, program: &Program, budget: &Budget) -> Result<Checkpoints, MapError> {
+    pub fn new(
+        folder: &FoldFolder,
+        program: &Program,
+        net: &dyn Architecture,
+        budget: &Budget,
+    ) -> Result<Checkpoints, MapError> {
         let tensors = Checkpoints::kept(program)
             .map(|id| {
                 let tensor = program.tensor(id);
                 (id, tensor.name.clone(), tensor.shape.clone())
             })
             .collect();
-        let buffer = Mapped::zeroed(budget, "checkpoint", Checkpoints::largest(program))?;
+        let buffer = Mapped::zeroed(budget, "checkpoint", Checkpoints::largest(program, net))?;
         let (folder, budget) = (folder.clone(), budget.clone());
         Ok(Checkpoints { folder, tensors, buffer, budget, latest_is_sound: false })
     }
@@ -196,8 +202,11 @@ impl Checkpoints {
             (PROGRESS.to_string(), serde_json::to_string(progress)?),
             (SPECIFICATION.to_string(), specification.to_string()),
         ]);
-        let mut tensors: Vec<(String, Shape)> =
-            self.tensors.iter().map(|(_, name, shape)| (name.clone(), shape.clone())).collect();
+        let stored =
+            |(_, name, shape): &(TensorId, String, Shape)| (name.clone(), net.stored_shape(name, shape));
+        let mut tensors: Vec<(String, Shape)> = self.tensors.iter().map(stored).collect();
+        let constants = net.constants();
+        tensors.extend(constants.iter().map(|constant| (constant.name.clone(), constant.shape())));
         tensors.extend(net.idle_biases().into_iter().map(|(name, channels)| (name, Shape(vec![channels]))));
         let (kept, buffer) = (&self.tensors, &mut self.buffer);
         // The header is written once more when the checksums are known, so the file must be one that can be sought in.
@@ -211,7 +220,10 @@ impl Checkpoints {
                 }
             }
             None => {
-                values.fill(0.0);
+                match constants.get(i - kept.len()) {
+                    Some(constant) => constant.fill(values),
+                    None => values.fill(0.0),
+                }
                 Ok(())
             }
         })?;

@@ -107,6 +107,14 @@ pub enum RunError {
         /// Another one.
         other: PathBuf,
     },
+    /// A model does something else than what it is asked for.
+    #[error("the model {is}, but one that {must} is needed")]
+    OtherTask {
+        /// What it does.
+        is: &'static str,
+        /// What it must do.
+        must: &'static str,
+    },
     /// The images have other channels than those of the model whose plans are taken.
     #[error("the images have {found} channel(s), but the model whose plans are taken has {expected}")]
     OtherChannels {
@@ -249,6 +257,7 @@ impl RunError {
                 Some("restore the file, or begin another run with --out".into())
             }
             RunError::Shortened { .. } => Some("ask for at least as many epochs as are done".into()),
+            RunError::OtherTask { .. } => Some("name the folder of a run of that kind".into()),
             RunError::OtherChannels { .. } => Some("take the plans of a model of such images".into()),
             RunError::FoldsDiffer { .. } => Some("name one fold's folder instead of the run's".into()),
             RunError::Locked { .. } => {

@@ -45,8 +45,22 @@ pub struct EpochRecord {
     pub mean_pseudo_dice: Option<f64>,
     /// Its exponential moving average, 0.9 of the last one and 0.1 of the new.
     pub ema_pseudo_dice: Option<f64>,
+    /// Of the validated images; null for volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classification: Option<ClassScores>,
     /// Steps of the run whose numbers went wrong and that were skipped, so far.
     pub skipped_steps: u64,
+}
+
+/// How well images are given their classes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassScores {
+    /// The share of images that are given their class.
+    pub accuracy: f64,
+    /// The mean of that share over classes.
+    pub balanced_accuracy: f64,
+    /// Quadratic weighted kappa; null where all images have one class.
+    pub kappa: Option<f64>,
 }
 
 /// The file of a fold, cut back to where a checkpoint left it.

@@ -48,9 +48,7 @@ impl Model {
             let found = Specification::read(other)?.config;
             let is_same = found.training.net == config.training.net
                 && found.training.patch == config.training.patch
-                && found.spacing == config.spacing
-                && found.dataset.labels == config.dataset.labels
-                && found.dataset.channels == config.dataset.channels;
+                && found.task.predicts_as(&config.task);
             if !is_same {
                 return Err(RunError::FoldsDiffer { one: first.path().into(), other: other.path().into() });
             }

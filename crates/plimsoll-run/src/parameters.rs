@@ -5,8 +5,8 @@ use std::fmt;
 use std::path::Path;
 
 use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId};
-use plimsoll_memory::Budget;
-use plimsoll_nn::weights::{NamingScheme, WeightError, WeightFile};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile};
 use plimsoll_nn::{Architecture, ConfigError, ForwardMode, names};
 use plimsoll_plan::{Engine, HostSlice, ProgramId};
 
@@ -20,8 +20,12 @@ const MOST_NAMES: usize = 4;
 pub struct LoadOptions {
     /// Whether tensors that the network has no place for are left out.
     pub allow_extra: bool,
-    /// With a seed, heads may be missing or have another shape: they get the initial values of that seed.
+    /// With a seed, heads may be missing or have another shape, and so may all that is no part of an encoder in files that are
+    /// of one alone: they get the initial values of that seed.
     pub new_head: Option<u64>,
+    /// Whether weights of the convolution of an image of three channels are summed over them for a network of one channel, as timm does
+    /// it: an image whose three channels are alike has the same result.
+    pub sum_stem: bool,
     /// Whether the moving average `NAME/ema` of a parameter is taken instead of the parameter, where the file has one.
     pub averaged: bool,
 }
@@ -84,10 +88,13 @@ pub fn read_parameters(
     let mut file = WeightFile::open(weights, budget)?;
     let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
     let mut report = LoadReport { skipped, ..LoadReport::default() };
-    for (id, name) in found {
+    for Found { id, name, is_summed } in found {
         let info = program.tensor(id);
         let values = &mut buffer[..info.shape.count()];
-        file.read_named(&name, &info.shape, values)?;
+        match is_summed {
+            true => read_summed(&mut file, weights, (&name, &info.shape), values, budget)?,
+            false => file.read_named(&name, &info.shape, values)?,
+        }
         check_finite(weights, &name, values)?;
         engine.write(id_of_program, id, HostSlice::F32(values))?;
         report.loaded.push(info.name.clone());
@@ -102,6 +109,38 @@ pub fn read_parameters(
     Ok(report)
 }
 
+/// Channels of images that networks for photographs are trained on.
+const COLOURS: usize = 3;
+
+/// The shape of weights of so many more channels of an image.
+fn coloured(shape: &Shape) -> Shape {
+    let extents = shape.0.iter().enumerate();
+    Shape(extents.map(|(axis, extent)| if axis == 1 { COLOURS * extent } else { *extent }).collect())
+}
+
+/// Reads weights of an image of three channels, and sums them over these.
+fn read_summed(
+    file: &mut WeightFile,
+    path: &Path,
+    (name, shape): (&str, &Shape),
+    values: &mut [f32],
+    budget: &Budget,
+) -> Result<(), RunError> {
+    let of_colours = coloured(shape);
+    let bytes = Bytes::of(of_colours.count() * size_of::<f32>());
+    let held = budget.reserve("weights of three channels", bytes);
+    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
+    let mut all = vec![0.0; of_colours.count()];
+    file.read_named(name, &of_colours, &mut all)?;
+    let taps = shape.spatial().iter().product::<usize>().max(1);
+    for (values, of_output) in values.chunks_mut(taps).zip(all.chunks(COLOURS * taps)) {
+        for (tap, value) in values.iter_mut().enumerate() {
+            *value = of_output.iter().skip(tap).step_by(taps).sum();
+        }
+    }
+    Ok(())
+}
+
 /// A step with such values would make all others like them, and the learning rate would be blamed.
 fn check_finite(path: &Path, name: &str, values: &[f32]) -> Result<(), WeightError> {
     match values.iter().filter(|value| !value.is_finite()).count() {
@@ -112,10 +151,19 @@ fn check_finite(path: &Path, name: &str, values: &[f32]) -> Result<(), WeightErr
     }
 }
 
+/// The tensor of a file that is a parameter.
+#[derive(Debug)]
+struct Found {
+    id: TensorId,
+    name: String,
+    /// Whether it has weights for three channels of an image, which are summed.
+    is_summed: bool,
+}
+
 /// Which tensor of a file is which parameter.
 #[derive(Debug)]
 struct Matched {
-    found: Vec<(TensorId, String)>,
+    found: Vec<Found>,
     initialised: Vec<TensorId>,
     skipped: Vec<String>,
 }
@@ -128,7 +176,10 @@ impl Matched {
         program: &Program,
         options: LoadOptions,
     ) -> Result<Matched, RunError> {
-        let parameters: Vec<TensorId> = program.with_role(Role::Parameter).collect();
+        // Counts of batches change nothing: without one it is zero, as for PyTorch.
+        let is_count = |id: &TensorId| is_count(&program.tensor(*id).name);
+        let (counts, mut parameters): (Vec<TensorId>, Vec<TensorId>) =
+            program.with_role(Role::Parameter).partition(is_count);
         let own_names: Vec<&str> = parameters.iter().map(|id| program.tensor(*id).name.as_str()).collect();
         let schemes = net.naming_schemes();
         let scheme = NamingScheme::of_file(&schemes, file, &own_names).copied();
@@ -138,11 +189,22 @@ impl Matched {
             let averaged = format!("{name}/ema");
             if options.averaged && file.contains(&averaged) { averaged } else { name }
         };
+        let stem = net.stem().filter(|_| options.sum_stem);
+        let is_summed = |id: TensorId| {
+            let info = program.tensor(id);
+            let of_colours = |found: Shape| weights::fits(&found, &coloured(&info.shape));
+            let is_stem = stem.as_deref() == Some(&info.name) && info.shape.dim(1) == 1;
+            is_stem && file.shape(&name_of(id)).is_some_and(of_colours)
+        };
         let fault = |id: TensorId| {
-            let (name, expected) = (name_of(id), program.shape(id).clone());
+            let name = name_of(id);
+            if is_summed(id) {
+                return None;
+            }
+            let expected = program.shape(id).clone();
             match file.shape(&name) {
                 None => Some(WeightError::Missing { path: path.into(), name, shape: expected }),
-                Some(found) if found != expected => {
+                Some(found) if !weights::fits(&found, &expected) => {
                     Some(WeightError::Shape { path: path.into(), name, found, expected })
                 }
                 Some(_) => None,
@@ -150,9 +212,15 @@ impl Matched {
         };
         let heads: Vec<String> = net.heads().iter().map(|head| format!("{head}.")).collect();
         let head_of = |id: TensorId| heads.iter().find(|head| program.tensor(id).name.starts_with(*head));
+        parameters.extend(counts.into_iter().filter(|id| fault(*id).is_none()));
         // A head is new as a whole: half of an old one would be none.
         let mut new_heads: HashSet<&String> = HashSet::new();
+        let is_elsewhere = |id: &TensorId| !scheme.holds(&program.tensor(*id).name);
         for id in &parameters {
+            // Of a file of part of a network, the rest is as new as a head.
+            if is_elsewhere(id) && options.new_head.is_some() {
+                continue;
+            }
             match (fault(*id), head_of(*id)) {
                 (Some(_), Some(head)) if options.new_head.is_some() => {
                     new_heads.insert(head);
@@ -161,7 +229,8 @@ impl Matched {
                 (None, _) => {}
             }
         }
-        let is_new = |id: &TensorId| head_of(*id).is_some_and(|head| new_heads.contains(head));
+        let is_new =
+            |id: &TensorId| is_elsewhere(id) || head_of(*id).is_some_and(|head| new_heads.contains(head));
         let (initialised, found): (Vec<TensorId>, Vec<TensorId>) = parameters.into_iter().partition(is_new);
         let known = known_names(net, &scheme)?;
         let is_extra = |name: &&str| !is_known(name, &known, &scheme);
@@ -170,7 +239,8 @@ impl Matched {
             let (count, names) = (skipped.len(), some_of(&skipped));
             return Err(RunError::Extra { path: path.into(), network: net.describe(), count, names });
         }
-        let found = found.into_iter().map(|id| (id, name_of(id))).collect();
+        let found = found.into_iter();
+        let found = found.map(|id| Found { id, name: name_of(id), is_summed: is_summed(id) }).collect();
         Ok(Matched { found, initialised, skipped })
     }
 }
@@ -179,7 +249,8 @@ impl Matched {
 /// heads that it has not but could have; and biases that change nothing.
 fn known_names(net: &dyn Architecture, scheme: &NamingScheme) -> Result<HashSet<String>, ConfigError> {
     let mut program = Program::new("parameters");
-    let image = Shape::volume(1, net.in_channels(), net.extents().next_larger([1; 3]));
+    // One sample has no statistics of a batch.
+    let image = Shape::volume(2, net.in_channels(), net.extents().next_larger([1; 3]));
     let image = program.input(names::IMAGE, image, Kind::Volume);
     net.forward(&mut program, image, ForwardMode { training: true, precision: DType::F32 })?;
     let mut known: Vec<String> =
@@ -188,6 +259,7 @@ fn known_names(net: &dyn Architecture, scheme: &NamingScheme) -> Result<HashSet<
         known.extend(["weight", "bias"].map(|part| format!("{head}.{part}")));
     }
     known.extend(net.idle_biases().into_iter().map(|(name, _)| name));
+    known.extend(net.constants().into_iter().map(|constant| constant.name));
     Ok(known.iter().map(|name| scheme.weight_name(name)).collect())
 }
 
@@ -195,7 +267,12 @@ fn known_names(net: &dyn Architecture, scheme: &NamingScheme) -> Result<HashSet<
 fn is_known(name: &str, known: &HashSet<String>, scheme: &NamingScheme) -> bool {
     // Moments and averages of our own checkpoints stand behind a slash, which no name of PyTorch's has.
     let owner = name.split_once('/').map_or(name, |(owner, _)| owner);
-    known.contains(owner) || scheme.is_duplicate(owner) || owner.ends_with(".num_batches_tracked")
+    known.contains(owner) || scheme.is_duplicate(owner) || is_count(owner)
+}
+
+/// Whether a tensor counts the batches that a normalisation has seen.
+fn is_count(name: &str) -> bool {
+    name.ends_with(".num_batches_tracked")
 }
 
 #[cfg(test)]
@@ -204,9 +281,8 @@ mod tests {
     use std::fs::File;
     use std::path::PathBuf;
 
-    use plimsoll_memory::Bytes;
     use plimsoll_nn::weights::safetensors;
-    use plimsoll_nn::{DynUNet, Network, PlainConvUNet, predict};
+    use plimsoll_nn::{DynUNet, Network, PlainConvUNet, SEResNeXt50, SwinUnetr, predict};
 
     use super::*;
 
@@ -219,7 +295,7 @@ mod tests {
     /// All tensors that a network's training pass has and its own files hold beside.
     fn tensors(net: &Network) -> Vec<(String, Shape)> {
         let mut program = Program::new("parameters");
-        let image = Shape::volume(1, net.in_channels(), net.extents().next_larger([1; 3]));
+        let image = Shape::volume(2, net.in_channels(), net.extents().next_larger([1; 3]));
         let image = program.input(names::IMAGE, image, Kind::Volume);
         net.forward(&mut program, image, ForwardMode { training: true, precision: DType::F32 }).unwrap();
         let own = program.with_role(Role::Parameter).map(|id| program.tensor(id));
@@ -234,15 +310,50 @@ mod tests {
             Ok(())
         };
         let mut to = File::create(&path).unwrap();
-        safetensors::write(&mut to, tensors, &BTreeMap::new(), &mut vec![0.0; 1 << 16], fill).unwrap();
+        safetensors::write(&mut to, tensors, &BTreeMap::new(), &mut vec![0.0; 1 << 18], fill).unwrap();
         path
     }
 
     fn matched(path: &Path, net: &Network, options: LoadOptions) -> Result<Matched, RunError> {
         let program =
             predict(net.as_architecture(), net.extents().next_larger([1; 3]), 1, DType::F32).unwrap();
-        let file = WeightFile::open(path, &Budget::new(Bytes::mib(1))).unwrap();
+        let file = WeightFile::open(path, &Budget::new(Bytes::mib(2))).unwrap();
         Matched::new(&file, path, net.as_architecture(), &program, options)
+    }
+
+    #[test]
+    fn weights_of_colours_are_summed_for_one_channel_where_that_is_asked_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let net = |channels: usize| {
+            Network::from(SEResNeXt50 { features: vec![128; 4], ..SEResNeXt50::new(channels, 2) })
+        };
+        let mut of_colours = tensors(&net(3));
+        // A file of PyTorch before 0.4.1 counts no batches.
+        of_colours.retain(|(name, _)| !name.ends_with(".num_batches_tracked"));
+        let path = file(folder.path(), &of_colours);
+        assert!(matched(&path, &net(3), LoadOptions::default()).is_ok());
+        let error = matched(&path, &net(1), LoadOptions::default()).unwrap_err().to_string();
+        assert!(
+            error.contains("`conv1.weight` has shape [64×3×1×7×7], but the network needs [64×1×1×7×7]"),
+            "{error}"
+        );
+        let options = LoadOptions { sum_stem: true, ..LoadOptions::default() };
+        let found = matched(&path, &net(1), options).unwrap().found;
+        let summed: Vec<&str> =
+            found.iter().filter(|found| found.is_summed).map(|found| &found.name[..]).collect();
+        assert_eq!(summed, ["conv1.weight"]);
+        let budget = Budget::new(Bytes::mib(1));
+        let mut of_file = WeightFile::open(&path, &budget).unwrap();
+        let mut values = vec![0.0; 64 * 49];
+        read_summed(
+            &mut of_file,
+            &path,
+            ("conv1.weight", &Shape(vec![64, 1, 1, 7, 7])),
+            &mut values,
+            &budget,
+        )
+        .unwrap();
+        assert!(values.iter().all(|value| *value == 1.5), "thrice one half");
     }
 
     #[test]
@@ -296,7 +407,7 @@ mod tests {
         assert!(matched(&path, &plain, LoadOptions::default()).unwrap().skipped.is_empty());
         let averaged = LoadOptions { averaged: true, ..LoadOptions::default() };
         let names: Vec<String> =
-            matched(&path, &plain, averaged).unwrap().found.into_iter().map(|(_, name)| name).collect();
+            matched(&path, &plain, averaged).unwrap().found.into_iter().map(|found| found.name).collect();
         assert_eq!(names[0], format!("{name}/ema"));
         assert_eq!(names[1], "encoder.stages.0.0.convs.0.norm.weight");
     }
@@ -327,7 +438,7 @@ mod tests {
         let options = LoadOptions { new_head: Some(0), ..LoadOptions::default() };
         let new = matched(&path, &classes(5), options).unwrap();
         assert_eq!(new.initialised.len(), 2);
-        assert!(new.found.iter().all(|(_, name)| !name.starts_with("decoder.seg_layers")));
+        assert!(new.found.iter().all(|found| !found.name.starts_with("decoder.seg_layers")));
         // One tensor of the head that fits does not keep the other from being new.
         let lost: Vec<_> = tensors(&classes(2))
             .into_iter()
@@ -362,5 +473,36 @@ mod tests {
             report.to_string(),
             "7 parameters loaded, 1 initialised (head), 6 skipped (t0, t1, t2, t3, …)"
         );
+    }
+
+    #[test]
+    fn of_a_self_supervised_encoder_what_fits_is_loaded_and_the_rest_is_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let net: Network = SwinUnetr::new(1, 2, 12).into();
+        let all = tensors(&net);
+        let of_encoder = |names: &dyn Fn(&str) -> String, norm: &str| -> Vec<(String, Shape)> {
+            let own = all.iter().filter_map(|(name, shape)| {
+                let own = name.strip_prefix("swinViT.")?;
+                Some((names(own), net.stored_shape(name, shape)))
+            });
+            own.chain([(norm.to_string(), Shape(vec![192]))]).collect()
+        };
+        let first =
+            of_encoder(&|own| format!("module.{}", own.replace(".linear", ".fc")), "module.norm.weight");
+        let twice = |own: &str| match own.split_once(".0.") {
+            Some((stage, rest)) if stage.starts_with("layers") => format!("encoder.{stage}.0.0.{rest}"),
+            _ => format!("encoder.{own}"),
+        };
+        let second = of_encoder(&twice, "encoder.norm.weight");
+        for file_of in [first, second] {
+            let path = file(folder.path(), &file_of);
+            let error = matched(&path, &net, LoadOptions::default()).unwrap_err().to_string();
+            assert!(error.contains("there is no tensor"), "{error}");
+            let options = LoadOptions { new_head: Some(1), ..LoadOptions::default() };
+            let found = matched(&path, &net, options).unwrap();
+            assert_eq!(found.found.len() + 1, file_of.len());
+            assert_eq!(found.found.len() + found.initialised.len(), all.len());
+            assert!(found.skipped.is_empty(), "{:?}", found.skipped);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use plimsoll_nn::ConfigError;
 use serde::{Deserialize, Serialize};
 
-use crate::EpochRecord;
+use crate::{EpochRecord, Task};
 
 /// What is done where the loss or the norm of gradients of a step is no longer a number. Weights are not touched by such a step,
 /// whatever is done then.
@@ -40,16 +40,36 @@ pub enum Score {
     EmaPseudoDice,
     /// The mean pseudo-Dice.
     PseudoDice,
+    /// The share of images that are given their class.
+    Accuracy,
+    /// The mean of that share over classes.
+    BalancedAccuracy,
+    /// Quadratic weighted kappa.
+    Kappa,
     /// The validation loss, of which less is better.
     ValidationLoss,
 }
 
 impl Score {
+    /// Whether runs of a task have it.
+    pub fn is_of(self, task: &Task) -> bool {
+        match self {
+            Score::EmaPseudoDice | Score::PseudoDice => matches!(task, Task::Segmentation(_)),
+            Score::Accuracy | Score::BalancedAccuracy | Score::Kappa => {
+                matches!(task, Task::Classification(_))
+            }
+            Score::ValidationLoss => true,
+        }
+    }
+
     /// Of an epoch, more is better; none where no class is anywhere.
     pub fn of(self, epoch: &EpochRecord) -> Option<f64> {
         match self {
             Score::EmaPseudoDice => epoch.ema_pseudo_dice,
             Score::PseudoDice => epoch.mean_pseudo_dice,
+            Score::Accuracy => epoch.classification.as_ref().map(|scores| scores.accuracy),
+            Score::BalancedAccuracy => epoch.classification.as_ref().map(|scores| scores.balanced_accuracy),
+            Score::Kappa => epoch.classification.as_ref().and_then(|scores| scores.kappa),
             Score::ValidationLoss => epoch.validation_loss.map(|loss| -loss),
         }
     }
@@ -114,6 +134,7 @@ mod tests {
             pseudo_dice: vec![score],
             mean_pseudo_dice: score,
             ema_pseudo_dice: score,
+            classification: None,
             skipped_steps: 0,
         }
     }

@@ -42,8 +42,8 @@ pub struct RunRecord {
     /// What of them was really held: what is reserved by size as it was reserved, the cache as far as it was filled, code as far as
     /// it is resident, the heap as it was allocated.
     pub held: Vec<HolderUse>,
-    /// What was on the heap, since the run began.
-    pub heap: HeapUse,
+    /// What was on the heap, since the run began; unknown of one fold among several in a process.
+    pub heap: Option<HeapUse>,
     /// How the cache did.
     pub cache: CacheSummary,
     /// What ran the steps.

@@ -5,7 +5,7 @@ use plimsoll_graph::DType;
 use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
 use serde::{Deserialize, Serialize};
 
-use crate::{BadNumbers, EarlyStopping};
+use crate::{BadNumbers, EarlyStopping, ImageSettings};
 
 /// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -54,6 +54,8 @@ pub struct Settings {
     pub augmentation: Option<Augmentation>,
     /// The share of patches centred on the foreground [default: 1/3].
     pub oversample_foreground: Option<f64>,
+    /// Images in two dimensions, and how they become inputs [default: see there].
+    pub images: Option<ImageSettings>,
     /// Of initial weights, patches and augmentation [default: 0].
     pub seed: Option<u64>,
     /// What is done where a loss or a gradient is no longer a number [default: the run stops].
@@ -87,6 +89,10 @@ impl Settings {
             loss: self.loss.or(other.loss),
             augmentation: self.augmentation.or(other.augmentation),
             oversample_foreground: self.oversample_foreground.or(other.oversample_foreground),
+            images: match (self.images, other.images) {
+                (Some(own), Some(other)) => Some(own.or(other)),
+                (own, other) => own.or(other),
+            },
             seed: self.seed.or(other.seed),
             bad_numbers: self.bad_numbers.or(other.bad_numbers),
             early_stopping: self.early_stopping.or(other.early_stopping),

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use plimsoll_data::{Fingerprint, Fold, is_case_name};
+use plimsoll_data::Fold;
 use plimsoll_disk::File;
 use plimsoll_graph::Program;
 use plimsoll_memory::{Digest, Digester};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{DatasetSummary, FoldFolder, FoldName, RunConfig, RunError, Settings, read_json, write_json};
+use crate::{FoldFolder, FoldName, RunConfig, RunError, Settings, read_json, write_json};
 
 /// Of the file; one of another version is refused.
 const VERSION: u32 = 1;
@@ -70,6 +70,9 @@ pub enum InitialWeights {
         allow_extra: bool,
         /// Whether heads that do not fit began anew.
         new_head: bool,
+        /// Whether weights of three channels of an image were summed for one.
+        #[serde(default)]
+        sum_stem: bool,
     },
 }
 
@@ -78,9 +81,14 @@ impl InitialWeights {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn of_file(path: &Path, allow_extra: bool, new_head: bool) -> Result<InitialWeights, RunError> {
+    pub fn of_file(
+        path: &Path,
+        allow_extra: bool,
+        new_head: bool,
+        sum_stem: bool,
+    ) -> Result<InitialWeights, RunError> {
         let content = digest_of(path)?;
-        Ok(InitialWeights::File { path: path.into(), content, allow_extra, new_head })
+        Ok(InitialWeights::File { path: path.into(), content, allow_extra, new_head, sum_stem })
     }
 
     /// That the file, where there is one, is still what it was when the run was begun.
@@ -144,13 +152,13 @@ impl Specification {
     pub fn new(
         (settings, config): (Settings, RunConfig),
         (fold, cases): (FoldName, Fold),
-        fingerprint: &Fingerprint,
+        contents: &dyn Fn(&str) -> Option<Digest>,
         initial: InitialWeights,
         programs: &[Program],
         backend: String,
     ) -> Result<Specification, RunError> {
-        let content = |id: &String| match fingerprint.case(id) {
-            Some(case) => Ok((id.clone(), case.content)),
+        let content = |id: &String| match contents(id) {
+            Some(content) => Ok((id.clone(), content)),
             None => Err(RunError::UnknownCase { case: id.clone() }),
         };
         let data = cases.train.iter().chain(&cases.val).map(content).collect::<Result<_, _>>()?;
@@ -186,7 +194,7 @@ impl Specification {
         let Specification { version, config, fold, cases, data, initial, programs, .. } = self;
         let initial = match initial {
             InitialWeights::Seed => None,
-            InitialWeights::File { content, new_head, .. } => Some((content, new_head)),
+            InitialWeights::File { content, new_head, sum_stem, .. } => Some((content, new_head, sum_stem)),
         };
         let mut config = config.clone();
         // What ends a run says how far it goes, not what it computes.
@@ -209,10 +217,17 @@ impl Specification {
         lines.push(format!("initial weights: {}", self.initial));
         for (key, value) in as_object(&self.config)? {
             match value {
-                // What of the data set a model needs to know is not set by anybody.
-                _ if key == "dataset" => {}
                 Value::Object(parts) if key == "training" => {
                     lines.extend(parts.iter().map(|(part, value)| format!("{part} = {value}")));
+                }
+                Value::Object(task) if key == "task" => {
+                    for (kind, parts) in &task {
+                        lines.push(format!("task = {kind}"));
+                        // What of the data set a model needs to know is not set by anybody.
+                        let set =
+                            parts.as_object().into_iter().flatten().filter(|(part, _)| *part != "dataset");
+                        lines.extend(set.map(|(part, value)| format!("{part} = {value}")));
+                    }
                 }
                 value => lines.push(format!("{key} = {value}")),
             }
@@ -255,7 +270,8 @@ impl Specification {
     fn check(&self) -> Result<(), String> {
         self.settings.check().and_then(|()| self.config.check()).map_err(|problem| problem.to_string())?;
         let cases = || self.cases.train.iter().chain(&self.cases.val);
-        if let Some(case) = cases().chain(self.data.keys()).find(|case| !is_case_name(case)) {
+        if let Some(case) = cases().chain(self.data.keys()).find(|case| !self.config.task.is_case_name(case))
+        {
             return Err(format!("{case:?} is no name of a case"));
         }
         match cases().find(|case| !self.data.contains_key(*case)) {
@@ -296,7 +312,7 @@ impl Specification {
         }
         let mut differences = differences(&self.config, &now.config)?;
         // What follows from the data is kept as it was.
-        differences.retain(|difference| !difference.place.starts_with("dataset."));
+        differences.retain(|difference| !difference.is_of_data());
         let (may, mut must_not): (Vec<_>, Vec<_>) =
             differences.into_iter().partition(|difference| difference.may_change());
         if asked.names_cases && self.cases != now.cases {
@@ -340,7 +356,7 @@ impl Specification {
         next.config.bad_numbers = now.config.bad_numbers;
         next.config.early_stopping = now.config.early_stopping;
         next.settings = now.settings.clone();
-        next.config.dataset.labels.clone_from(&now.config.dataset.labels);
+        next.config.task.adopt_classes(&now.config.task);
         for (case, content) in &mut next.data {
             if let Some(now) = now.data.get(case) {
                 *content = *now;
@@ -356,11 +372,8 @@ impl Specification {
     /// If it has not, with all differences.
     pub fn expect_settings_of(&self, run: &Path, other: &RunConfig) -> Result<(), RunError> {
         let found = differences(&self.config, other)?;
-        let found: Vec<String> = found
-            .iter()
-            .filter(|difference| !difference.place.starts_with("dataset."))
-            .map(ToString::to_string)
-            .collect();
+        let found: Vec<String> =
+            found.iter().filter(|difference| !difference.is_of_data()).map(ToString::to_string).collect();
         match found.is_empty() {
             true => Ok(()),
             false => Err(RunError::OtherSpecification { folder: run.into(), differences: found }),
@@ -369,16 +382,7 @@ impl Specification {
 
     /// What of the data is not as it was: classes, channels, cases.
     fn changed_cases(&self, now: &Specification) -> Vec<String> {
-        let (known, found) = (&self.config.dataset, &now.config.dataset);
-        let mut changed = Vec::new();
-        if known.labels != found.labels {
-            changed.push("the classes of dataset.json".to_string());
-        }
-        let names =
-            |of: &DatasetSummary| of.channels.iter().map(|channel| channel.name.clone()).collect::<Vec<_>>();
-        if names(known) != names(found) {
-            changed.push("the channels of dataset.json".to_string());
-        }
+        let mut changed = self.config.task.changed_data(&now.config.task);
         let is_other = |(case, content): &(&String, &Digest)| now.data.get(*case) != Some(*content);
         changed.extend(self.data.iter().filter(is_other).map(|(case, _)| case.clone()));
         changed
@@ -395,6 +399,12 @@ struct Difference {
 impl Difference {
     fn new(place: impl Into<String>, known: String, now: String) -> Difference {
         Difference { place: place.into(), known, now }
+    }
+
+    /// Whether it follows from the data set, and is set by nobody.
+    fn is_of_data(&self) -> bool {
+        let of_task = self.place.strip_prefix("task.").and_then(|rest| rest.split_once('.'));
+        of_task.is_some_and(|(_, part)| part.starts_with("dataset."))
     }
 
     fn may_change(&self) -> bool {

@@ -10,8 +10,8 @@ use plimsoll_nn::Design;
 const SMALLEST: usize = 4;
 /// Features of the first stage; doubled from stage to stage.
 const FIRST_FEATURES: usize = 32;
-/// Features beyond which they are not doubled.
-const MOST_FEATURES: usize = 320;
+/// Features beyond which they are not doubled, for volumes and for slices.
+const MOST_FEATURES: [usize; 2] = [320, 512];
 
 /// Kernels and strides of all stages, the finest first, and a patch that can be halved so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +56,10 @@ impl Topology {
             strides.push(stride);
         }
         kernels.push([3; 3]);
+        // A single slice has no neighbours.
+        for axis in (0..3).filter(|axis| patch[*axis] == 1) {
+            kernels.iter_mut().for_each(|kernel| kernel[axis] = 1);
+        }
         let patch = [0, 1, 2].map(|axis| patch[axis].next_multiple_of(1 << halvings[axis]));
         Topology { patch, kernels, strides }
     }
@@ -100,7 +104,8 @@ impl Topology {
 
     /// Features of each stage.
     pub fn features(&self) -> Vec<usize> {
-        (0..self.strides.len()).map(|stage| (FIRST_FEATURES << stage.min(16)).min(MOST_FEATURES)).collect()
+        let most = MOST_FEATURES[usize::from(self.patch[0] == 1)];
+        (0..self.strides.len()).map(|stage| (FIRST_FEATURES << stage.min(16)).min(most)).collect()
     }
 }
 

@@ -79,7 +79,7 @@ impl Run {
         let specification = Specification::new(
             (settings, config),
             (FoldName::All, Fold::all(&ids)),
-            &fingerprint,
+            &|case| fingerprint.case(case).map(|case| case.content),
             InitialWeights::Seed,
             &programs.gradients,
             "a test".into(),
@@ -88,7 +88,8 @@ impl Run {
     }
 
     fn checkpoints(&self, folder: &FoldFolder) -> Checkpoints {
-        Checkpoints::new(folder, &self.program, &self.budget).unwrap()
+        let net = self.specification.config.training.net.as_architecture();
+        Checkpoints::new(folder, &self.program, net, &self.budget).unwrap()
     }
 
     /// What there is after so many steps: everything follows from the step.
@@ -227,6 +228,7 @@ fn epoch(number: u64) -> EpochRecord {
         pseudo_dice: vec![None],
         mean_pseudo_dice: None,
         ema_pseudo_dice: None,
+        classification: None,
         skipped_steps: 0,
     }
 }

@@ -119,3 +119,17 @@ fn what_a_line_says_holds_by_default_is_what_a_run_gets() {
         }
     }
 }
+
+#[test]
+fn the_settings_of_images_in_the_documentation_are_settings() {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/classification.md");
+    let text = std::fs::read_to_string(page).unwrap();
+    let blocks = text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let files: Vec<&str> = blocks.filter(|block| block.contains("[images]")).collect();
+    assert_eq!(files.len(), 1);
+    let settings: Settings = toml::from_str(files[0]).unwrap();
+    settings.check().unwrap();
+    let images = settings.images.unwrap();
+    assert_eq!(images.pipeline().steps.len(), 3);
+    assert!(images.table.is_some_and(|table| table.image == "id_code"));
+}

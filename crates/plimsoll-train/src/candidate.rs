@@ -1,13 +1,13 @@
 //! A configuration with one size of micro-batch: its programs, and what it holds beside the arena.
 
-use plimsoll_data::{BatchReader, BatchShape, Fingerprint, LoaderConfig, Mode, Scratch};
+use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, SampleShape, Scratch};
 use plimsoll_graph::Program;
 use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, ProgramId};
 use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
 use crate::targets::target_maps;
-use crate::{RunPrograms, TrainError};
+use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
 
 /// What all candidates have in common.
 #[derive(Clone, Copy)]
@@ -16,21 +16,12 @@ pub(crate) struct Site<'a> {
     /// What runs it, with nominal rates.
     pub(crate) nominal: &'a dyn Backend,
     overhead: Overhead,
-    index_bytes: Bytes,
-    /// Voxels of the largest image.
-    largest_image: usize,
+    pub(crate) data: DataFacts,
 }
 
 impl<'a> Site<'a> {
-    pub(crate) fn new(
-        machine: Machine,
-        nominal: &'a dyn Backend,
-        fingerprint: &Fingerprint,
-        index_bytes: Bytes,
-    ) -> Site<'a> {
-        let overhead = Overhead::of_training(machine.threads, fingerprint.cases.len());
-        let voxels = fingerprint.cases.iter().map(|case| case.geometry.voxel_count());
-        Site { machine, nominal, overhead, index_bytes, largest_image: voxels.max().unwrap_or(0) }
+    pub(crate) fn new(machine: Machine, nominal: &'a dyn Backend, data: DataFacts) -> Site<'a> {
+        Site { machine, nominal, overhead: Overhead::of_training(machine.threads, data.cases), data }
     }
 }
 
@@ -43,6 +34,8 @@ pub(crate) struct Candidate {
     shares: Vec<f64>,
     pub(crate) loader: LoaderConfig,
     pub(crate) overhead: Overhead,
+    /// Samples that are validated after each epoch.
+    validated: u64,
     pub(crate) loader_bytes: Bytes,
     pub(crate) index_bytes: Bytes,
     pub(crate) checkpoint_bytes: Bytes,
@@ -72,11 +65,12 @@ impl Candidate {
         micro_batch: usize,
         site: Site<'_>,
     ) -> Result<Candidate, TrainError> {
-        let Site { machine, overhead, index_bytes, largest_image, .. } = site;
+        let Site { machine, overhead, data, .. } = site;
         let mut config = config.clone();
         config.training.micro_batch = micro_batch;
         let training = &config.training;
         let programs = RunPrograms::new(training)?;
+        let overhead = overhead.with_nodes(programs.all().iter().map(|program| program.nodes.len()).sum());
         let shares = training.loss.shares(config.iterations_per_epoch, config.epochs);
         let loader = LoaderConfig {
             mode: Mode::Training,
@@ -85,23 +79,28 @@ impl Candidate {
             batch_size: training.batch,
             slots: machine.loader_threads + 1,
             threads: machine.loader_threads,
-            scratch: Scratch::for_patches(training.patch, largest_image),
+            scratch: match data.scratch {
+                ScratchFacts::Patches { largest } => Scratch::for_patches(training.patch, largest),
+                ScratchFacts::Fixed(bytes) => bytes,
+            },
         };
-        let channels = training.net.in_channels();
-        let validation =
-            BatchShape { batch_size: training.validation_batch(), channels, patch: training.patch };
+        let (channels, patch) = (training.net.in_channels(), training.patch);
+        let sample = SampleShape { channels, patch, labels: training.net.classifies().extent(patch) };
+        let validation = BatchShape { batch_size: training.validation_batch(), sample };
         let maps = target_maps(&config, &programs);
-        let loader_bytes = loader.bytes(channels, training.patch, &maps)?
+        let loader_bytes = loader.bytes(sample, &maps)?
             + BatchReader::bytes(validation, Mode::Validation, loader.scratch, &maps)?;
-        let checkpoint_bytes = Checkpoints::bytes(&programs[programs.updating()])?;
+        let checkpoint_bytes =
+            Checkpoints::bytes(&programs[programs.updating()], training.net.as_architecture())?;
         Ok(Candidate {
             config,
             programs,
             shares,
             loader,
             overhead,
+            validated: data.validated,
             loader_bytes,
-            index_bytes,
+            index_bytes: data.index,
             checkpoint_bytes,
         })
     }
@@ -136,9 +135,9 @@ impl Candidate {
         self.mean_over_steps(of) * accumulation + self.programs.update().map_or(0.0, of)
     }
 
-    /// Predicted time of an epoch: its steps, and the micro-batches of its validation.
+    /// Predicted time of an epoch: its steps, and its validation.
     pub(crate) fn seconds_per_epoch(&self, plan: &Plan) -> f64 {
-        let validated = self.config.validation_iterations as f64 * self.config.training.accumulation() as f64;
+        let validated = self.validated as f64 / self.config.training.validation_batch() as f64;
         let validation = validated * plan.schedule(self.programs.validate()).predicted_seconds;
         self.config.iterations_per_epoch as f64 * self.seconds(plan) + validation
     }

@@ -1,14 +1,13 @@
 //! What less memory would cost a run in time.
 
-use plimsoll_data::Fingerprint;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, RunConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::TrainError;
 use crate::candidate::{Candidate, Site, micro_batches, pages};
 use crate::rates::measured;
+use crate::{DataFacts, TrainError};
 
 /// One point of a run's curve of memory against time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -49,10 +48,10 @@ pub fn run_curve(
     config: &RunConfig,
     micro_batch_is_set: bool,
     (machine, backend): (Machine, &dyn Backend),
-    (fingerprint, index_bytes): (&Fingerprint, Bytes),
+    data: DataFacts,
     observer: &mut dyn FnMut(CurveProgress),
 ) -> Result<Vec<RunPoint>, TrainError> {
-    let site = Site::new(machine, backend, fingerprint, index_bytes);
+    let site = Site::new(machine, backend, data);
     let mut points = Vec::new();
     let sizes = micro_batches(config, micro_batch_is_set);
     for (place, micro_batch) in sizes.iter().copied().enumerate() {

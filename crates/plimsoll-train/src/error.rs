@@ -1,6 +1,7 @@
 //! Why a run cannot be planned, or ends early.
 
 use plimsoll_data::{LoaderError, SamplerError, SplitsError};
+use plimsoll_image::SettingError;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
@@ -24,6 +25,9 @@ pub enum TrainError {
     /// Batches cannot be made.
     #[error(transparent)]
     Loader(#[from] LoaderError),
+    /// Images cannot be brought to one size as it is set.
+    #[error(transparent)]
+    Images(#[from] SettingError),
     /// The run's folder cannot be used, or its files cannot.
     #[error(transparent)]
     Run(#[from] RunError),
@@ -58,6 +62,7 @@ impl TrainError {
             TrainError::Config(error) => error.hint(),
             TrainError::Sampler(error) => error.hint(),
             TrainError::Loader(error) => error.hint(),
+            TrainError::Images(error) => error.hint(),
             TrainError::BadNumbers { .. } => Some(
                 "weights are those from before this step; look at these cases, or lower --learning-rate; `bad_numbers` in \
                  plimsoll.toml skips such steps or goes back before them"

@@ -7,6 +7,7 @@
 mod candidate;
 mod concessions;
 mod curve;
+mod data;
 mod error;
 mod fit;
 mod plan_run;
@@ -17,8 +18,9 @@ mod trainer;
 
 pub use concessions::Concession;
 pub use curve::{CurveProgress, RunPoint, run_curve};
+pub use data::{DataFacts, RunData, ScratchFacts};
 pub use error::TrainError;
 pub use plan_run::{PlannedRun, plan_run_allowing};
 pub use rates::measured;
 pub use run_programs::RunPrograms;
-pub use trainer::{Job, Observer, StepReport, train};
+pub use trainer::{Company, Job, Observer, StepReport, train};

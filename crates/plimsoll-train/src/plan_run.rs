@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_data::{CaseFingerprint, Fingerprint, LoaderConfig, Targets};
+use plimsoll_data::{LoaderConfig, Targets};
 use plimsoll_graph::Role;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, VerifiedPlan};
@@ -18,7 +18,7 @@ use crate::concessions::ways_out;
 use crate::fit::{first_that_fits, least};
 use crate::rates::measured;
 use crate::targets::target_maps;
-use crate::{Concession, RunPrograms, TrainError};
+use crate::{Concession, DataFacts, RunPrograms, TrainError};
 
 /// A run whose memory is planned.
 #[derive(Clone)]
@@ -54,13 +54,12 @@ pub fn plan_run_allowing(
     config: &RunConfig,
     micro_batch_is_set: bool,
     (machine, backend): (Machine, &dyn Backend),
-    fingerprint: &Fingerprint,
-    index_bytes: Bytes,
+    data: DataFacts,
 ) -> Result<PlannedRun, TrainError> {
     let nominal = backend.with_rates(None);
-    let site = Site::new(machine, &*nominal, fingerprint, index_bytes);
+    let site = Site::new(machine, &*nominal, data);
     if allowed.is_empty() || least(config, micro_batch_is_set, site)? <= machine.line {
-        return plan_run(config, micro_batch_is_set, site, fingerprint);
+        return plan_run(config, micro_batch_is_set, site);
     }
     let mut changed = config.clone();
     for concession in allowed {
@@ -72,7 +71,7 @@ pub fn plan_run_allowing(
         }
         changed = steps.into_iter().next_back().unwrap_or(changed);
     }
-    let mut planned = plan_run(&changed, micro_batch_is_set, site, fingerprint)?;
+    let mut planned = plan_run(&changed, micro_batch_is_set, site)?;
     planned.numbers.changes =
         allowed.iter().filter_map(|concession| concession.difference(config, &changed)).collect();
     Ok(planned)
@@ -83,12 +82,7 @@ pub fn plan_run_allowing(
 ///
 /// # Errors
 /// If the configuration is impossible, or its programs cannot be planned.
-fn plan_run(
-    config: &RunConfig,
-    micro_batch_is_set: bool,
-    site: Site<'_>,
-    fingerprint: &Fingerprint,
-) -> Result<PlannedRun, TrainError> {
+fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<PlannedRun, TrainError> {
     let Site { machine, nominal, .. } = site;
     let mut chosen: Option<(Candidate, f64)> = None;
     let mut smallest: Option<Candidate> = None;
@@ -125,7 +119,7 @@ fn plan_run(
     // nodes the search finds other schedules, so this one may need a little less.
     let (nominally, needed) = (least(config, micro_batch_is_set, site)?, candidate.needs(&plan));
     let minimum = if needed <= machine.line { nominally.min(needed) } else { nominally };
-    let mut planned = finish(candidate, plan, backend, machine, fingerprint, minimum);
+    let mut planned = finish(candidate, plan, backend, site, minimum);
     if !planned.numbers.feasible {
         planned.numbers.ways_out = ways_out(config, micro_batch_is_set, site, minimum)?;
     }
@@ -137,14 +131,12 @@ fn finish(
     candidate: Candidate,
     plan: VerifiedPlan,
     backend: Arc<dyn Backend>,
-    machine: Machine,
-    fingerprint: &Fingerprint,
+    Site { machine, data, .. }: Site<'_>,
     minimum_ram_bytes: Bytes,
 ) -> PlannedRun {
     let training = &candidate.config.training;
     let needed = candidate.needs(&plan);
-    let decoded_bytes = fingerprint.cases.iter().map(CaseFingerprint::decoded_bytes).sum::<Bytes>();
-    let cache_bytes = decoded_bytes.min(machine.line - needed);
+    let cache_bytes = data.decoded.min(machine.line - needed);
     let (programs, fullest) = (&candidate.programs, candidate.programs.fullest());
     let is_trained = |name: &str| training.net.is_trained(name);
     let parameters = programs[fullest]
@@ -182,7 +174,7 @@ fn finish(
         steps: candidate.config.schedule.total_steps,
         epochs: candidate.config.epochs,
         parameters,
-        decoded_bytes,
+        decoded_bytes: data.decoded,
     };
     let Candidate { config, programs, loader, .. } = candidate;
     PlannedRun { numbers, programs, plan, backend, loader, config }

@@ -124,6 +124,7 @@ with_hint!(
     plimsoll_data::InspectError,
     plimsoll_data::SplitsError,
     plimsoll_data::phantom::PhantomError,
+    plimsoll_image::DatasetError,
     plimsoll_infer::InferError,
     plimsoll_metrics::MetricError,
     plimsoll_metrics::classification::TableError,

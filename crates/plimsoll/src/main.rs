@@ -16,18 +16,22 @@ mod signals;
 mod watcher;
 
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as NO_COMMAND;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 use failure::Failure;
 use plimsoll_memory::{CountingAllocator, keep_resident_small};
+use signal_hook::consts::SIGPIPE;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
     keep_resident_small();
+    end_with_the_pipe();
     let args = match args::Args::try_parse() {
         Ok(args) => args,
         // Help and version are not errors, and whoever names no command is helped too.
@@ -44,6 +48,14 @@ fn main() -> ExitCode {
             ExitCode::from(failure.status())
         }
     }
+}
+
+/// Lets whoever reads what is printed go away, like `head`: then the process ends as the system has it, by SIGPIPE, and not with
+/// a message that no one reads. What is being written to disk is never half there.
+fn end_with_the_pipe() {
+    let always = Arc::new(AtomicBool::new(true));
+    // Where it cannot be had, printing fails instead.
+    let _ = signal_hook::flag::register_conditional_default(SIGPIPE, always);
 }
 
 /// What the parser says, which is a paragraph that may list arguments, perhaps tips, and the usage, in one line and a hint.

@@ -36,6 +36,12 @@ impl Progress {
         Progress { what, bar, last_line, of }
     }
 
+    /// Of `of` pieces of work, with other work beside it: plain lines even on a terminal, where bars would overwrite each other.
+    pub fn lines(what: impl Into<String>, of: u64, quiet: bool) -> Progress {
+        let last_line = (!quiet).then(|| Mutex::new(Instant::now()));
+        Progress { what: what.into(), bar: None, last_line, of }
+    }
+
     /// Of work whose end is not known: on a terminal a sign of life, elsewhere a line that it has begun.
     pub fn without_end(what: &'static str, quiet: bool) -> Progress {
         let terminal = std::io::stderr().is_terminal();

@@ -16,6 +16,8 @@ use crate::progress_picture::{self, EpochPoint};
 /// Shows how a run goes.
 pub struct Watcher {
     progress: Progress,
+    /// Before each line that is printed, where several folds train at once.
+    prefix: String,
     folder: FoldFolder,
     planned: Bytes,
     /// A moving average of the loss.
@@ -35,8 +37,20 @@ pub struct Watcher {
 impl Watcher {
     /// Of a fold.
     pub fn new(folder: &FoldFolder, numbers: &RunPlan, quiet: bool) -> Watcher {
+        Watcher::with(Progress::new("training", numbers.steps, quiet), String::new(), folder, numbers)
+    }
+
+    /// Of one fold among several: lines alone, which begin with its name.
+    pub fn of_several(folder: &FoldFolder, numbers: &RunPlan, quiet: bool) -> Watcher {
+        let prefix = format!("fold {}: ", folder.name());
+        let progress = Progress::lines(format!("{prefix}training"), numbers.steps, quiet);
+        Watcher::with(progress, prefix, folder, numbers)
+    }
+
+    fn with(progress: Progress, prefix: String, folder: &FoldFolder, numbers: &RunPlan) -> Watcher {
         Watcher {
-            progress: Progress::new("training", numbers.steps, quiet),
+            progress,
+            prefix,
             folder: folder.clone(),
             planned: numbers.total_bytes,
             mean: None,
@@ -60,13 +74,13 @@ impl Watcher {
         if let Some(Err(error)) = logged {
             self.failed(&format!("log.txt: {error}"));
         }
-        self.progress.say(line);
+        self.progress.say(format!("{}{line}", self.prefix));
     }
 
     /// Neither log nor picture is worth ending a run for.
     fn failed(&mut self, what: &str) {
         if !std::mem::replace(&mut self.has_failed, true) {
-            self.progress.say(format!("warning: {what}"));
+            self.progress.say(format!("{}warning: {what}", self.prefix));
         }
     }
 
@@ -102,6 +116,8 @@ fn point(record: &EpochRecord, cost: &EpochCost) -> EpochPoint {
         validation_loss: record.validation_loss,
         mean_pseudo_dice: record.mean_pseudo_dice,
         ema_pseudo_dice: record.ema_pseudo_dice,
+        accuracy: record.classification.as_ref().map(|scores| scores.balanced_accuracy),
+        kappa: record.classification.as_ref().and_then(|scores| scores.kappa),
         seconds: cost.seconds,
         resident_bytes: cost.resident_bytes,
     }
@@ -147,13 +163,24 @@ impl Observer for Watcher {
     fn epoch(&mut self, record: &EpochRecord, cost: &EpochCost) {
         let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
         let left = self.left(record.steps).map_or(String::new(), |left| format!(", {left} left"));
+        let scores = match &record.classification {
+            Some(scores) => format!(
+                "accuracy {:.4} (balanced {:.4}), kappa {}",
+                scores.accuracy,
+                scores.balanced_accuracy,
+                number(scores.kappa)
+            ),
+            None => format!(
+                "pseudo-Dice {} (average {})",
+                number(record.mean_pseudo_dice),
+                number(record.ema_pseudo_dice)
+            ),
+        };
         self.say(format!(
-            "epoch {}: loss {}, validation {}, pseudo-Dice {} (average {}), {:.1} s{left}",
+            "epoch {}: loss {}, validation {}, {scores}, {:.1} s{left}",
             record.epoch,
             number(record.train_loss),
             number(record.validation_loss),
-            number(record.mean_pseudo_dice),
-            number(record.ema_pseudo_dice),
             cost.seconds
         ));
         // After going back to a checkpoint, epochs are done again.

@@ -36,7 +36,7 @@ fn settings_beyond_their_bounds_are_refused_at_once_by_name() {
     let (data, config_path) = (data.to_str().unwrap(), config.to_str().unwrap());
     let sixteen = vec!["[16, 16, 16]"; 16].join(", ");
     let strides = format!("[network]\nstrides = [{sixteen}]");
-    let many = format!("[network]\nfeatures = [{}]", vec!["8"; 100_000].join(", "));
+    let many = format!("[network]\nfeatures = [{}]", vec!["8"; 8_000].join(", "));
     let table: &[(&str, &str)] = &[
         ("encoder_convs", "[network]\nencoder_convs = [2, 3000]"),
         ("encoder_convs", "[network]\nencoder_convs = [0, 2]"),

@@ -321,7 +321,7 @@ fn an_interruption_ends_at_once_writes_nothing_for_its_case_and_what_was_done_is
     }
     fs::create_dir(folders.labels()).unwrap();
     let model = Model::open(&shared().join("run"), CheckpointKind::Final).unwrap();
-    let summary = &model.config.dataset;
+    let summary = &model.config.task.segmentation().unwrap().dataset;
     let cases = Dataset::images(folders.images(), &summary.channels, &summary.file_ending).unwrap();
     let ending = summary.file_ending.clone();
     let to = Destination { folder: folders.labels(), ending, overwrite: false };

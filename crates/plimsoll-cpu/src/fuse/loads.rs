@@ -1,17 +1,18 @@
-//! Normalisation and activation, fused into the convolutions that read their result.
+//! Normalisation and activation, fused into what reads their result: convolutions, ends of residual blocks, global means and gates.
 //!
-//! Of a convolution's raw result y and the normalised, activated z computed from it, only y is held: whoever reads z in a
-//! convolution reads y instead and normalises on the way in, with the same arithmetic and so with the same bits. z remains
+//! Of a convolution's raw result y and the normalised, activated z computed from it, only y is held: whoever reads z in such
+//! an op reads y instead and normalises on the way in, with the same arithmetic and so with the same bits. z remains
 //! where something else reads it.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
-use plimsoll_graph::{Program, Role, TensorId};
+use plimsoll_graph::{DType, Program, Role, TensorId};
 
 use super::{FusedNode, FusedOp, Updates, union};
-use crate::ops::{Load, NormAct};
+use crate::ops::{Load, NormAct, ResidualAct};
 
-/// Fuses every [`NormAct`] whose result only convolutions read into them.
+/// Fuses every [`NormAct`] whose result only such ops read into them.
 pub(super) fn fuse(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<FusedNode> {
     let inlined = inlined(program, updates, &nodes);
     let is_inlined =
@@ -34,11 +35,15 @@ fn inlined<'a>(program: &Program, updates: &Updates, nodes: &'a [FusedNode]) -> 
         })
         .collect();
     for node in nodes {
-        // Convolutions have their sources first, each one operand so far.
-        let sources = loads(&node.op).len();
+        // Each source is one operand so far.
+        let sources = sources(&node.op);
         for (place, id) in node.inputs.iter().enumerate() {
             let Some((_, norm)) = made_by.get(id) else { continue };
-            if place >= sources || !updates.allow(program, &union([*norm, node]), node.at) {
+            // What is summed is not rounded, as it would be if it were stored: in f32 there is nothing to round.
+            let sums = matches!(node.op, FusedOp::ResidualAct(_) | FusedOp::ResidualActGrad(_));
+            let rounds = sums && program.tensor(*id).dtype != DType::F32;
+            if rounds || !sources.contains(&place) || !updates.allow(program, &union([*norm, node]), node.at)
+            {
                 made_by.remove(id);
             }
         }
@@ -46,41 +51,56 @@ fn inlined<'a>(program: &Program, updates: &Updates, nodes: &'a [FusedNode]) -> 
     made_by
 }
 
-/// The loads of an op, in the order of its sources.
-fn loads(op: &FusedOp) -> Vec<Load> {
+/// The places of an op's sources among its operands, none of which is read through a load yet.
+fn sources(op: &FusedOp) -> Range<usize> {
     match op {
-        FusedOp::Conv(conv) => conv.loads.clone(),
-        FusedOp::Transpose(transpose) => vec![transpose.load],
-        FusedOp::WeightGrad(grad) => grad.loads.iter().copied().chain([grad.result_load]).collect(),
-        _ => Vec::new(),
+        FusedOp::Conv(conv) => 0..conv.loads.len(),
+        FusedOp::Transpose(_) => 0..1,
+        FusedOp::WeightGrad(grad) => 0..grad.loads.len() + 1,
+        FusedOp::ResidualAct(act) => shortcut(act, 0),
+        FusedOp::Squeeze(squeeze) => squeeze.of.source()..squeeze.of.source() + 1,
+        FusedOp::ResidualActGrad(grad) => shortcut(&grad.act, 1),
+        _ => 0..0,
+    }
+}
+
+/// The place of a shortcut that is read as it is, of operands from `first` on.
+fn shortcut(act: &ResidualAct, first: usize) -> Range<usize> {
+    let place = first + act.shortcut_operand();
+    if act.shortcut == Load::Plain { place..place + 1 } else { 0..0 }
+}
+
+/// The load of a source, by its number among the sources.
+fn load_mut(op: &mut FusedOp, source: usize) -> Option<&mut Load> {
+    match op {
+        FusedOp::Conv(conv) => conv.loads.get_mut(source),
+        FusedOp::Transpose(transpose) => Some(&mut transpose.load),
+        FusedOp::WeightGrad(grad) => match grad.loads.get_mut(source) {
+            Some(load) => Some(load),
+            None => Some(&mut grad.result_load),
+        },
+        FusedOp::ResidualAct(act) => Some(&mut act.shortcut),
+        FusedOp::Squeeze(squeeze) => Some(&mut squeeze.load),
+        FusedOp::ResidualActGrad(grad) => Some(&mut grad.act.shortcut),
+        _ => None,
     }
 }
 
 fn inline(node: FusedNode, inlined: &Inlined<'_>) -> FusedNode {
-    let mut loads = loads(&node.op);
+    let sources = sources(&node.op);
+    let mut op = node.op.clone();
     let mut inputs = Vec::with_capacity(node.inputs.len());
     let mut covered = vec![&node];
     for (place, id) in node.inputs.iter().enumerate() {
-        match (inlined.get(id), loads.get_mut(place)) {
-            (Some((norm, from)), Some(load)) => {
+        let from = inlined.get(id).filter(|_| sources.contains(&place));
+        match from.and_then(|from| Some((from, load_mut(&mut op, place - sources.start)?))) {
+            Some(((norm, from), load)) => {
                 *load = Load::NormAct(*norm);
                 inputs.extend(&from.inputs);
                 covered.push(from);
             }
-            _ => inputs.push(*id),
+            None => inputs.push(*id),
         }
     }
-    let covers = union(covered);
-    let (mut op, at) = (node.op, node.at);
-    match &mut op {
-        FusedOp::Conv(conv) => conv.loads = loads,
-        FusedOp::Transpose(transpose) => loads.iter().for_each(|load| transpose.load = *load),
-        FusedOp::WeightGrad(grad) => {
-            if let Some((result, sources)) = loads.split_last() {
-                (grad.loads, grad.result_load) = (sources.to_vec(), *result);
-            }
-        }
-        _ => {}
-    }
-    FusedNode { op, at, covers, inputs, outputs: node.outputs }
+    FusedNode { op, at: node.at, covers: union(covered), inputs, outputs: node.outputs }
 }

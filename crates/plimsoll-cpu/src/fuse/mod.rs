@@ -1,6 +1,6 @@
 //! Which nodes of a program are run as one.
 //!
-//! Three rewrites, one after the other: [`pairs`] of nodes that one kernel computes in one pass; [`loads`]: maps that are cheap
+//! Four rewrites, one after the other: ends of [`residual`] blocks; [`pairs`] of nodes that one kernel computes in one pass; [`loads`]: maps that are cheap
 //! to compute are computed by the convolutions that read them; [`heads`] whose logits exist in tiles only. Each fused node says
 //! which nodes it covers. What it means is their composition, to which the verifier of plans holds it, and the conformance
 //! suite its kernels.
@@ -8,6 +8,7 @@
 mod heads;
 mod loads;
 mod pairs;
+mod residual;
 
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_graph::{NodeId, Op, Program, Role, TensorId};
@@ -15,8 +16,8 @@ use plimsoll_graph::{NodeId, Op, Program, Role, TensorId};
 use crate::lower::Lower;
 use crate::ops::head::{HeadCounts, HeadGrad, HeadStats};
 use crate::ops::{
-    self, AddedBoxGrad, AddedCrossGrad, FusedConv, FusedTranspose, FusedWeightGrad, Load, NormAct,
-    NormActGrad,
+    self, AddedBoxGrad, AddedCrossGrad, AddedPoolGrad, AddedUpsample, FusedConv, FusedSqueeze,
+    FusedTranspose, FusedWeightGrad, Load, NormAct, NormActGrad, ResidualAct, ResidualActGrad, Squeeze,
 };
 
 /// What a fused node does.
@@ -26,9 +27,13 @@ pub(crate) enum FusedOp {
     Plain(Op),
     /// Normalise, then a leaky ReLU.
     NormAct(NormAct),
-    /// Both gradients.
+    /// Both gradients, and the sum that they go into.
     NormActGrad(NormActGrad),
-    /// A convolution, with what its sources are made of.
+    /// The sum of two maps, normalised or not, then a leaky ReLU.
+    ResidualAct(ResidualAct),
+    /// All gradients of that.
+    ResidualActGrad(ResidualActGrad),
+    /// A convolution, with what its sources are made of, and the sum that its result goes into.
     Conv(FusedConv),
     /// A transposed convolution, with what its source is made of, and the sum that its result goes into.
     Transpose(FusedTranspose),
@@ -38,6 +43,12 @@ pub(crate) enum FusedOp {
     BoxGrad(AddedBoxGrad),
     /// The gradient of a cross erosion, and the sum that it goes into.
     CrossGrad(AddedCrossGrad),
+    /// The gradient of means over windows, and the sum that it goes into.
+    PoolGrad(AddedPoolGrad),
+    /// Linear interpolation, and the sum that it goes into.
+    Upsample(AddedUpsample),
+    /// A global mean, a gate or the gradient of its factors, with what its volume is made of.
+    Squeeze(FusedSqueeze),
     /// A head, and sums of its logits.
     HeadStats(HeadStats),
     /// A head, and counts of its logits.
@@ -67,6 +78,7 @@ impl FusedOp {
             Op::Conv(conv) => FusedOp::Conv(FusedConv {
                 conv: Conv::clone(conv),
                 loads: vec![Load::Plain; conv.sources(inputs)],
+                added: false,
             }),
             Op::ConvTranspose(conv) => FusedOp::Transpose(FusedTranspose {
                 conv: ConvTranspose::clone(conv),
@@ -78,6 +90,9 @@ impl FusedOp {
                 loads: vec![Load::Plain; inputs - 1],
                 result_load: Load::Plain,
             }),
+            Op::GlobalMean(_) => FusedOp::Squeeze(FusedSqueeze { of: Squeeze::Mean, load: Load::Plain }),
+            Op::Gate(_) => FusedOp::Squeeze(FusedSqueeze { of: Squeeze::Gate, load: Load::Plain }),
+            Op::GateGrad(_) => FusedOp::Squeeze(FusedSqueeze { of: Squeeze::GateGrad, load: Load::Plain }),
             op => FusedOp::Plain(op.clone()),
         }
     }
@@ -88,11 +103,20 @@ impl FusedOp {
             FusedOp::Plain(op) => op.rule().name(),
             FusedOp::NormAct(_) => "norm_act",
             FusedOp::NormActGrad(_) => "norm_act_grad",
+            FusedOp::ResidualAct(_) => "residual_act",
+            FusedOp::ResidualActGrad(_) => "residual_act_grad",
             FusedOp::Conv(_) => "conv",
             FusedOp::Transpose(_) => "conv_transpose",
             FusedOp::WeightGrad(_) => "conv_weight_grad",
             FusedOp::BoxGrad(_) => "box_extreme_grad",
             FusedOp::CrossGrad(_) => "cross_erosion_grad",
+            FusedOp::PoolGrad(_) => "avg_pool_grad",
+            FusedOp::Upsample(_) => "upsample2",
+            FusedOp::Squeeze(FusedSqueeze { of, .. }) => match of {
+                Squeeze::Mean => "global_mean",
+                Squeeze::Gate => "gate",
+                Squeeze::GateGrad => "gate_grad",
+            },
             FusedOp::HeadStats(_) => "head_stats",
             FusedOp::HeadCounts(_) => "head_counts",
             FusedOp::HeadGrad(_) => "head_grad",
@@ -105,11 +129,16 @@ impl FusedOp {
             FusedOp::Plain(op) => ops::of(op),
             FusedOp::NormAct(op) => op,
             FusedOp::NormActGrad(op) => op,
+            FusedOp::ResidualAct(op) => op,
+            FusedOp::ResidualActGrad(op) => op,
             FusedOp::Conv(op) => op,
             FusedOp::Transpose(op) => op,
             FusedOp::WeightGrad(op) => op,
             FusedOp::BoxGrad(op) => op,
             FusedOp::CrossGrad(op) => op,
+            FusedOp::PoolGrad(op) => op,
+            FusedOp::Upsample(op) => op,
+            FusedOp::Squeeze(op) => op,
             FusedOp::HeadStats(op) => op,
             FusedOp::HeadCounts(op) => op,
             FusedOp::HeadGrad(op) => op,
@@ -118,7 +147,7 @@ impl FusedOp {
 }
 
 /// The nodes of a program as they are run. Without `inline`, whatever one node of the program hands to another is stored, but
-/// for what a pair hands on.
+/// for what residual blocks and pairs hand on.
 pub(crate) fn fuse(program: &Program, inline: bool) -> Vec<FusedNode> {
     let nodes = program.nodes.iter().enumerate().map(|(at, node)| FusedNode {
         op: FusedOp::of(&node.op, node.inputs.len()),
@@ -128,7 +157,8 @@ pub(crate) fn fuse(program: &Program, inline: bool) -> Vec<FusedNode> {
         outputs: node.outputs.clone(),
     });
     let updates = Updates::of(program);
-    let nodes = pairs::fuse(program, &updates, nodes.collect());
+    let nodes = residual::fuse(program, &updates, nodes.collect());
+    let nodes = pairs::fuse(program, &updates, nodes);
     match inline {
         true => heads::fuse(program, &updates, loads::fuse(program, &updates, nodes)),
         false => nodes,

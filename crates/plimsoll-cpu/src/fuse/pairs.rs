@@ -1,10 +1,10 @@
 //! Pairs of nodes that one kernel computes in one pass, of which what the first makes is never stored.
 
-use plimsoll_graph::ops::{LeakyRelu, LeakyReluGrad, Normalise, NormaliseGrad};
-use plimsoll_graph::{Op, Program, TensorId};
+use plimsoll_graph::ops::{LeakyRelu, LeakyReluGrad, Normalise, NormaliseGrad, Over};
+use plimsoll_graph::{DType, Op, Program, TensorId};
 
 use super::{FusedNode, FusedOp, Readers, Updates, union};
-use crate::ops::{AddedBoxGrad, AddedCrossGrad, NormAct, NormActGrad};
+use crate::ops::{AddedBoxGrad, AddedCrossGrad, AddedPoolGrad, AddedUpsample, NormAct, NormActGrad};
 
 /// Fuses normalisations with activations, forward and backward, and sums with what is summed.
 pub(super) fn fuse(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<FusedNode> {
@@ -18,8 +18,8 @@ struct NormPair {
     act: usize,
     slope: f32,
     affine: bool,
-    /// (Gradient of the activation, gradient of the normalisation).
-    back: Vec<(usize, usize)>,
+    /// (Gradient of the activation, gradient of the normalisation, what that is over).
+    back: Vec<(usize, usize, Over)>,
 }
 
 impl NormPair {
@@ -47,7 +47,8 @@ impl NormPair {
         let (act, slope) = act?;
         let back = back.into_iter().map(|(of_act, of_slope)| {
             let of_norm = readers.only(program, nodes[of_act].outputs[0])?;
-            let FusedOp::Plain(Op::NormaliseGrad(NormaliseGrad { affine: of_affine })) = nodes[of_norm].op
+            let FusedOp::Plain(Op::NormaliseGrad(NormaliseGrad { over, affine: of_affine })) =
+                nodes[of_norm].op
             else {
                 return None;
             };
@@ -55,7 +56,7 @@ impl NormPair {
                 && of_affine == affine
                 && nodes[of_norm].inputs[0] == nodes[of_act].outputs[0]
                 && nodes[of_norm].inputs[1..] == nodes[at].inputs[..];
-            fits.then_some((of_act, of_norm))
+            fits.then_some((of_act, of_norm, over))
         });
         let back = back.collect::<Option<_>>()?;
         Some(NormPair { normalise: at, act, slope, affine, back })
@@ -68,7 +69,7 @@ fn norms(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<Fus
     for at in 0..nodes.len() {
         let Some(norm) = NormPair::of(program, &nodes, &readers, at) else { continue };
         let own = &nodes[norm.normalise];
-        let mut last = norm.back.iter().map(|(_, of_norm)| *of_norm).chain([norm.act]);
+        let mut last = norm.back.iter().map(|(_, of_norm, _)| *of_norm).chain([norm.act]);
         if !last.all(|last| updates.allow(program, &own.covers, nodes[last].at)) {
             continue;
         }
@@ -82,11 +83,11 @@ fn norms(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<Fus
             inputs: normalise.inputs.clone(),
             outputs: act.outputs.clone(),
         });
-        for (of_act, of_norm) in norm.back {
+        for (of_act, of_norm, over) in norm.back {
             let (first, second) = (&nodes[of_act], &nodes[of_norm]);
             kept[of_act] = None;
             kept[of_norm] = Some(FusedNode {
-                op: FusedOp::NormActGrad(NormActGrad(pair)),
+                op: FusedOp::NormActGrad(NormActGrad { norm: pair, over, added: false }),
                 at: second.at,
                 covers: union([normalise, first, second]),
                 inputs: [&first.inputs[..1], &second.inputs[1..]].concat(),
@@ -94,10 +95,18 @@ fn norms(program: &Program, updates: &Updates, nodes: Vec<FusedNode>) -> Vec<Fus
             });
         }
     }
-    // What has no activation is normalised by the same kernels, and may be read by convolutions like one that has.
+    // What has no activation is normalised by the same kernels, and may be read by convolutions like one that has; its gradient may
+    // go into a sum.
     for node in kept.iter_mut().flatten() {
-        if let FusedOp::Plain(Op::Normalise(Normalise { affine })) = node.op {
-            node.op = FusedOp::NormAct(NormAct { slope: 1.0, affine });
+        match node.op {
+            FusedOp::Plain(Op::Normalise(Normalise { affine })) => {
+                node.op = FusedOp::NormAct(NormAct::alone(affine));
+            }
+            FusedOp::Plain(Op::NormaliseGrad(NormaliseGrad { over, affine })) => {
+                let norm = NormAct::alone(affine);
+                node.op = FusedOp::NormActGrad(NormActGrad { norm, over, added: false });
+            }
+            _ => {}
         }
     }
     kept.into_iter().flatten().collect()
@@ -138,23 +147,39 @@ impl Sum {
         if known == new || readers.only(program, new) != Some(at) {
             return None;
         }
-        let place = before.iter().rposition(|other| other.outputs == [new])?;
+        let place = before.iter().rposition(|other| other.outputs.first() == Some(&new))?;
         if before[place..].iter().any(|other| other.outputs.contains(&known)) {
             return None;
         }
         let maker = &before[place];
-        let (op, inputs) = added(maker, known)?;
+        let (op, inputs) = added(program, maker, known)?;
         let covers = union([maker, node]);
-        Some(Sum {
-            place,
-            fused: FusedNode { op, at: maker.at, covers, inputs, outputs: node.outputs.clone() },
-        })
+        let outputs = [&node.outputs[..], &maker.outputs[1..]].concat();
+        Some(Sum { place, fused: FusedNode { op, at: maker.at, covers, inputs, outputs } })
     }
 }
 
-/// A node that adds what it makes to `known`, with its operands.
-fn added(node: &FusedNode, known: TensorId) -> Option<(FusedOp, Vec<TensorId>)> {
+/// A node that adds its first result to `known`, with its operands.
+fn added(program: &Program, node: &FusedNode, known: TensorId) -> Option<(FusedOp, Vec<TensorId>)> {
     let op = match &node.op {
+        // A point to f32 may be a head, whose logits lie in rows.
+        FusedOp::Conv(conv)
+            if !conv.added
+                && (conv.conv.window.taps() > 1 || program.tensor(node.outputs[0]).dtype == DType::Bf16) =>
+        {
+            let mut conv = conv.clone();
+            conv.added = true;
+            FusedOp::Conv(conv)
+        }
+        FusedOp::NormActGrad(grad) if !grad.added => {
+            FusedOp::NormActGrad(NormActGrad { added: true, ..*grad })
+        }
+        FusedOp::Plain(Op::AvgPoolGrad(grad)) => {
+            FusedOp::PoolGrad(AddedPoolGrad { grad: *grad, added: true })
+        }
+        FusedOp::Plain(Op::Upsample2(upsample)) => {
+            FusedOp::Upsample(AddedUpsample { upsample: *upsample, added: true })
+        }
         FusedOp::Transpose(transpose) if !transpose.added => {
             let mut transpose = transpose.clone();
             transpose.added = true;

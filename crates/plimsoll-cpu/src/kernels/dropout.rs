@@ -44,8 +44,10 @@ impl<T: Element> Kernel for Dropout<T> {
             for of_block in 0..LANES / GROUP {
                 let counter = self.op.counter(sample, (group + of_block) as u32, first as u32);
                 let mut counters = counter.map(|word| [word; LANES]);
-                for voxel in 0..LANES {
-                    counters[0][voxel] = counters[0][voxel].wrapping_add(voxel as u32);
+                if !self.op.whole_channels {
+                    for voxel in 0..LANES {
+                        counters[0][voxel] = counters[0][voxel].wrapping_add(voxel as u32);
+                    }
                 }
                 let random = philox(counters, noise.key);
                 for (channel, random) in random.iter().enumerate() {

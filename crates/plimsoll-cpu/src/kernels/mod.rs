@@ -1,20 +1,27 @@
 //! The kernels.
 
+pub(crate) mod attention;
 mod chunk;
 pub(crate) mod cross_group;
 pub(crate) mod dropout;
 pub(crate) mod geometry;
 pub(crate) mod head;
 pub(crate) mod loss;
+pub(crate) mod max_pool;
 pub(crate) mod morphology;
 pub(crate) mod norm;
 pub(crate) mod optimizer;
 pub(crate) mod patch;
+pub(crate) mod planes;
 pub(crate) mod pointwise;
-
+pub(crate) mod resample;
+pub(crate) mod residual;
+pub(crate) mod sample_drop;
+pub(crate) mod space_to_depth;
 pub(crate) mod structure;
-mod sum_parts;
+pub(crate) mod sum_parts;
 pub(crate) mod tap_conv;
+pub(crate) mod token_norm;
 pub(crate) mod transpose_weights;
 pub(crate) mod voxel_loss;
 pub(crate) mod voxels;

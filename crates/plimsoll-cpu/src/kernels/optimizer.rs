@@ -88,12 +88,15 @@ impl Kernel for Update {
             match self.rule {
                 UpdateRule::AdamW(rule) => {
                     let second = slice(self.second);
-                    let decay = 1.0 - rate * rule.weight_decay;
+                    let (coupled, decay) = match rule.coupled {
+                        true => (rule.weight_decay, 1.0),
+                        false => (0.0, 1.0 - rate * rule.weight_decay),
+                    };
                     let step = rate / correction1;
                     let root = correction2.sqrt();
                     let all = parameter.iter_mut().zip(gradient.iter()).zip(moment).zip(second);
                     for (((p, g), m), v) in all {
-                        let g = g * scale;
+                        let g = g * scale + coupled * *p;
                         *m = rule.beta1 * *m + (1.0 - rule.beta1) * g;
                         *v = rule.beta2 * *v + (1.0 - rule.beta2) * g * g;
                         *p = *p * decay - step * *m / (v.sqrt() / root + rule.epsilon);

@@ -1,12 +1,13 @@
 //! Element by element, and sums of a channel.
 
 use crate::kernel::{Kernel, Ptr};
+use crate::simd::normal::normal;
 use crate::simd::{Element, LANES, Simd};
 
 /// Elements of a task.
 const CHUNK: usize = 1 << 15;
 
-/// What is done with two elements (for [`Function::Leaky`] the second is not read).
+/// What is done with two elements (for [`Function::Leaky`] and [`Function::Gelu`] the second is not read).
 #[derive(Clone, Copy)]
 pub(crate) enum Function {
     /// a + b
@@ -15,6 +16,26 @@ pub(crate) enum Function {
     Leaky(f32),
     /// a · lrelu'(b)
     LeakyGrad(f32),
+    /// a Φ(a)
+    Gelu,
+    /// a · (Φ(b) + b φ(b))
+    GeluGrad,
+    /// a · b · (1 − b)
+    LogisticGrad,
+}
+
+/// Sixteen a Φ(a).
+#[inline(always)]
+fn gelu(a: &[f32; LANES]) -> [f32; LANES] {
+    let (distribution, _) = normal(a);
+    std::array::from_fn(|lane| a[lane] * distribution[lane])
+}
+
+/// Sixteen a · (Φ(b) + b φ(b)).
+#[inline(always)]
+fn gelu_grad(a: &[f32; LANES], b: &[f32; LANES]) -> [f32; LANES] {
+    let (distribution, density) = normal(b);
+    std::array::from_fn(|lane| a[lane] * (distribution[lane] + b[lane] * density[lane]))
 }
 
 /// result = function(a, b), over `count` stored elements each. The result may alias any of the operands.
@@ -45,6 +66,12 @@ impl<T: Element> Kernel for Pointwise<T> {
                     Function::Add => S::add(a, b()),
                     Function::Leaky(slope) => S::leaky(a, S::splat(slope)),
                     Function::LeakyGrad(slope) => S::where_positive(b(), a, S::mul(a, S::splat(slope))),
+                    Function::Gelu => S::load(gelu(&S::to_array(a)).as_ptr()),
+                    Function::GeluGrad => S::load(gelu_grad(&S::to_array(a), &S::to_array(b())).as_ptr()),
+                    Function::LogisticGrad => {
+                        let s = b();
+                        S::mul(S::mul(a, s), S::sub(S::splat(1.0), s))
+                    }
                 };
                 T::store::<S>(self.result.0.add(place), value);
                 place += LANES;
@@ -56,6 +83,9 @@ impl<T: Element> Kernel for Pointwise<T> {
                     Function::Add => a + b(),
                     Function::Leaky(slope) => a * if a > 0.0 { 1.0 } else { slope },
                     Function::LeakyGrad(slope) => a * if b() > 0.0 { 1.0 } else { slope },
+                    Function::Gelu => gelu(&[a; LANES])[0],
+                    Function::GeluGrad => gelu_grad(&[a; LANES], &[b(); LANES])[0],
+                    Function::LogisticGrad => a * b() * (1.0 - b()),
                 };
                 *self.result.0.add(place) = T::from_f32(value);
             }

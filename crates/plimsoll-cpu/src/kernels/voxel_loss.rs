@@ -110,6 +110,11 @@ impl ClassLanes<'_> {
                     *value = p * p;
                 }
             }
+            VoxelSum::MinusLog => {
+                for (i, value) in value.iter_mut().enumerate() {
+                    *value = self.minus_log(i);
+                }
+            }
             VoxelSum::Focal { gamma, alpha, activation: Activation::Softmax } => {
                 let alpha = VoxelSum::class_alpha(alpha, self.class);
                 for i in (0..LANES).filter(|i| self.here[*i]) {
@@ -150,6 +155,11 @@ impl ClassLanes<'_> {
             VoxelSum::Squares => {
                 for (by_p, p) in by_p.iter_mut().zip(self.p) {
                     *by_p += factor * (2.0 * p * p);
+                }
+            }
+            VoxelSum::MinusLog => {
+                for by_p in by_p {
+                    *by_p -= factor;
                 }
             }
             VoxelSum::Focal { gamma, alpha, activation: Activation::Softmax } => {

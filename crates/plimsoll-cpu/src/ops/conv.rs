@@ -27,11 +27,13 @@ use crate::simd::{Element, LANES};
 /// The most channels of an image that is convolved.
 const IMAGE_CHANNELS: usize = LANES;
 
-/// A convolution whose sources are read as its loads say. Operands: those of each load, weights, and where it has one a bias.
+/// A convolution whose sources are read as its loads say. Operands: those of each load, weights, where it has one a bias and, with
+/// `added`, a volume to which the result is added.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FusedConv {
     pub(crate) conv: Conv,
     pub(crate) loads: Vec<Load>,
+    pub(crate) added: bool,
 }
 
 /// A transposed convolution whose source is read as its load says. Operands: those of the load, weights, where it has one a bias
@@ -69,7 +71,7 @@ impl Lower for Conv {
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         let loads = vec![Load::Plain; self.sources(cx.inputs.len())];
-        FusedConv { conv: self.clone(), loads }.lower(cx)
+        FusedConv { conv: self.clone(), loads, added: false }.lower(cx)
     }
 }
 
@@ -195,7 +197,11 @@ impl Lower for FusedConv {
         let (sources, weights) = SourceRef::all(cx, &self.loads);
         let inputs: usize = sources.iter().map(|source| source.channels).sum();
         let flops = flops(cx.output(0).shape.count(), inputs / conv.groups, &conv.window);
+        let added_to = self.added.then(|| weights + 1 + usize::from(conv.bias));
         if *cx.output_layout(0) == Layout::Given {
+            if self.added {
+                return Err(cx.unsupported("internal error: logits that are added to something"));
+            }
             return Ok(by_storage!(cx.input(0), head(cx, sources, weights, conv.bias)).cost(cx.cost(flops)));
         }
         let blocks = weight_blocks(cx, cx.input_layout(weights))?;
@@ -224,11 +230,12 @@ impl Lower for FusedConv {
                 source,
                 weights: places.input(weights),
                 bias: bias.then(|| places.input(weights + 1)),
-                result: destination(places, bf16, None),
+                result: destination(places, bf16, added_to),
                 patches: places.scratch(0),
             })
         });
-        Ok(kernels.cost(cx.cost(flops)).share(share).isolated(isolated))
+        let in_place: Vec<(usize, usize)> = added_to.iter().map(|operand| (0, *operand)).collect();
+        Ok(kernels.in_place(in_place).cost(cx.cost(flops)).share(share).isolated(isolated))
     }
 }
 

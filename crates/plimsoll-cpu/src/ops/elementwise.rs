@@ -2,7 +2,8 @@
 
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{
-    Accumulate, Add, ChannelSum, DownsampleLabels, Dropout, Fill, Join, LeakyRelu, LeakyReluGrad, WeightedSum,
+    Accumulate, Add, ChannelSum, DownsampleLabels, Dropout, Fill, Join, LeakyRelu, LeakyReluGrad,
+    SigmoidGrad, WeightedSum,
 };
 use plimsoll_plan::Unsupported;
 
@@ -15,7 +16,7 @@ use crate::lower::{Context, Kernels, Lower, NodeOperands, by_storage, serial};
 use crate::simd::Element;
 
 /// A function of the first operand, or of the first and the last, element by element as they are stored.
-fn pointwise(cx: &Context<'_>, function: Function) -> Result<Kernels, Unsupported> {
+pub(super) fn pointwise(cx: &Context<'_>, function: Function) -> Result<Kernels, Unsupported> {
     fn with<T: Element>(cx: &Context<'_>, function: Function) -> Kernels {
         let (count, last) = (cx.output_count(0), cx.inputs.len() - 1);
         Kernels::single(move |places| Pointwise::<T> {
@@ -65,6 +66,16 @@ impl Lower for LeakyReluGrad {
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         Ok(pointwise(cx, Function::LeakyGrad(self.slope))?.in_place([(0, 0), (0, 1)]))
+    }
+}
+
+impl Lower for SigmoidGrad {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Alike
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        Ok(pointwise(cx, Function::LogisticGrad)?.in_place([(0, 0), (0, 1)]))
     }
 }
 

@@ -1,20 +1,31 @@
 //! What this backend does with each op. An op stands in one place: its [`Lower`] in one of these files decides layout,
 //! support, scratch, cost and kernels together. An op without one does not compile.
 
+mod attention;
 mod conv;
 mod elementwise;
 pub(crate) mod head;
 mod loss;
+mod max_pool;
 mod morphology;
 mod norm;
+mod resample;
+mod residual;
+mod running;
 mod source;
+mod squeeze;
 mod structure;
+mod tokens;
 mod update;
+mod zero_class;
 
 pub(crate) use conv::{FusedConv, FusedTranspose, FusedWeightGrad};
 pub(crate) use morphology::{AddedBoxGrad, AddedCrossGrad};
 pub(crate) use norm::{NormAct, NormActGrad};
+pub(crate) use resample::{AddedPoolGrad, AddedUpsample};
+pub(crate) use residual::{ResidualAct, ResidualActGrad};
 pub(crate) use source::Load;
+pub(crate) use squeeze::{FusedSqueeze, Squeeze};
 
 use plimsoll_graph::Op;
 

@@ -1,12 +1,13 @@
 //! Normalisation.
 
 use plimsoll_graph::Shape;
-use plimsoll_graph::ops::{NormStats, Normalise, NormaliseGrad};
+use plimsoll_graph::ops::{NormStats, Normalise, NormaliseGrad, Over};
 use plimsoll_plan::Unsupported;
 
 use super::source::{Load, SourceRef};
 use crate::kernels::norm::{
     ChunkStats, CombineStats, Extent, NormActMap, NormGrad, NormGradApply, NormGradMeans, NormGradSums,
+    Sharing,
 };
 use crate::layout::blocks;
 use crate::layout::rule::VolumeRule;
@@ -22,11 +23,17 @@ pub(crate) struct NormAct {
 
 /// The gradients of leaky ReLU and of [`Normalise`] in one. NodeOperands: the gradient of z, then those of [`Normalise`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct NormActGrad(pub(crate) NormAct);
+pub(crate) struct NormActGrad {
+    pub(crate) norm: NormAct,
+    /// Which values share their statistics.
+    pub(crate) over: Over,
+    /// Whether the first result is added to a volume, the last operand.
+    pub(crate) added: bool,
+}
 
 impl NormAct {
     /// Of a normalisation without an activation.
-    fn alone(affine: bool) -> NormAct {
+    pub(crate) fn alone(affine: bool) -> NormAct {
         NormAct { slope: 1.0, affine }
     }
 
@@ -36,8 +43,12 @@ impl NormAct {
     }
 }
 
-fn extent(shape: &Shape) -> Extent {
+pub(super) fn extent(shape: &Shape) -> Extent {
     Extent { batch: shape.batch(), blocks: blocks(shape.channels()), voxels: shape.voxels() }
+}
+
+pub(super) fn sharing(over: Over, shape: &Shape) -> Sharing {
+    Sharing { over, extent: extent(shape), channels: shape.channels() }
 }
 
 impl Lower for NormStats {
@@ -46,17 +57,20 @@ impl Lower for NormStats {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(cx: &Context<'_>, epsilon: f32) -> Kernels {
-            let extent = extent(&cx.input(0).shape);
+        fn with<T: Element>(cx: &Context<'_>, NormStats { over, epsilon }: NormStats) -> Kernels {
+            let sharing = sharing(over, &cx.input(0).shape);
+            let extent = sharing.extent;
             Kernels::new([bytes_of::<f32>(extent.partial())], move |places| {
                 let partial = places.scratch(0);
+                let statistics = places.output(0);
+                let variances = (over == Over::Batch).then(|| places.output(1));
                 Box::new(InTurn2(
                     ChunkStats::<T> { extent, data: places.input(0), partial },
-                    CombineStats { extent, partial, statistics: places.output(0), epsilon },
+                    CombineStats { sharing, partial, statistics, variances, epsilon },
                 ))
             })
         }
-        Ok(by_storage!(cx.input(0), with(cx, self.epsilon)))
+        Ok(by_storage!(cx.input(0), with(cx, *self)))
     }
 }
 
@@ -76,7 +90,7 @@ impl Lower for NormaliseGrad {
     }
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        NormActGrad(NormAct::alone(self.affine)).lower(cx)
+        NormActGrad { norm: NormAct::alone(self.affine), over: self.over, added: false }.lower(cx)
     }
 }
 
@@ -99,9 +113,11 @@ impl Lower for NormAct {
 
 impl Lower for NormActGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        fn with<T: Element>(cx: &Context<'_>, norm: NormAct) -> Kernels {
-            let extent = extent(&cx.input(0).shape);
+        fn with<T: Element>(cx: &Context<'_>, NormActGrad { norm, over, added }: NormActGrad) -> Kernels {
+            let sharing = sharing(over, &cx.input(1).shape);
+            let extent = sharing.extent;
             let source = SourceRef::of(cx, Load::NormAct(norm), 1);
+            let known = 1 + norm.operands();
             let scratch = [bytes_of::<f32>(extent.partial()), bytes_of::<f32>(extent.pairs())];
             Kernels::new(scratch, move |places| {
                 let (partial, means) = (places.scratch(0), places.scratch(1));
@@ -114,12 +130,19 @@ impl Lower for NormActGrad {
                 let affine = norm.affine.then(|| (places.output(1), places.output(2)));
                 Box::new(InTurn3(
                     NormGradSums { grad: grad(), partial },
-                    NormGradMeans { extent, partial, means, affine },
-                    NormGradApply { grad: grad(), means, result: places.output(0) },
+                    NormGradMeans { sharing, norms: source.norms(places), partial, means, affine },
+                    NormGradApply {
+                        grad: grad(),
+                        means,
+                        added_to: added.then(|| places.input(known)),
+                        result: places.output(0),
+                    },
                 ))
             })
         }
-        let kernels = by_storage!(cx.input(0), with(cx, self.0));
-        Ok(kernels.in_place([(0, 0), (0, 1)]).cost(cx.streaming()))
+        let kernels = by_storage!(cx.input(0), with(cx, *self));
+        let known = self.added.then_some((0, 1 + self.norm.operands()));
+        let in_place: Vec<(usize, usize)> = [(0, 0), (0, 1)].into_iter().chain(known).collect();
+        Ok(kernels.in_place(in_place).cost(cx.streaming()))
     }
 }

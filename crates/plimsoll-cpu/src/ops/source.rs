@@ -2,6 +2,7 @@
 
 use plimsoll_graph::DType;
 
+use crate::kernel::Ptr;
 use crate::kernels::patch::{BlockNorm, Blocks, ImageSource, SourceBlock};
 use crate::layout::blocks;
 use crate::lower::{Context, Places};
@@ -58,6 +59,11 @@ impl SourceRef {
             source
         });
         (sources.collect(), first)
+    }
+
+    /// Its data.
+    pub(crate) fn data<T>(&self, places: &Places) -> Ptr<T> {
+        places.input(self.first)
     }
 
     /// How its blocks are normalised, where they are.

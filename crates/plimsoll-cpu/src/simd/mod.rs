@@ -9,6 +9,7 @@ mod avx2;
 mod avx512;
 mod element;
 pub(crate) mod exp;
+pub(crate) mod normal;
 mod portable;
 
 pub(crate) use element::{Bf16, Element};

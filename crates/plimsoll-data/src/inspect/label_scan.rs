@@ -9,7 +9,7 @@ use crate::Labels;
 use crate::inspect::InspectError;
 use crate::inspect::foreground::{POSITIONS, unit, voxel};
 use crate::inspect::sample::Sample;
-use crate::random::mix;
+use plimsoll_random::mix;
 
 /// The largest number of distinct unexpected values that are reported; a file with more is not a label map.
 const WRONG_VALUES: usize = 8;

@@ -33,8 +33,8 @@ use crate::dataset::{Case, Channel, Dataset};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::case::{CaseReport, Task};
 use crate::inspect::stamp::FileStamp;
-use crate::random::mix;
 use crate::statistics::IntensityProperties;
+use plimsoll_random::mix;
 
 /// The largest number of foreground voxels that are sampled for the statistics of intensities: per case, and over all
 /// cases.

@@ -2,7 +2,7 @@
 
 use std::collections::BinaryHeap;
 
-use crate::random::mix;
+use plimsoll_random::mix;
 
 /// Keeps the `capacity` positions with the smallest hashes of all that it is offered. As the hashes are pseudo-random,
 /// so is the sample; it depends on the key and on the set of positions, not on their order.

@@ -30,12 +30,12 @@ impl Batch {
         self.shape
     }
 
-    /// Normalised intensities, `[patch][channel][depth][height][width]`.
+    /// Normalised intensities, `[sample][channel][depth][height][width]`.
     pub fn images(&self) -> &[f32] {
         self.buffer.as_ref().map_or(&[], BatchBuffer::images)
     }
 
-    /// Labels, `[patch][depth][height][width]`.
+    /// Labels: see [`BatchBuffer::labels`].
     pub fn labels(&self) -> &[u8] {
         self.buffer.as_ref().map_or(&[], BatchBuffer::labels)
     }
@@ -45,7 +45,7 @@ impl Batch {
         self.buffer.as_ref().map_or(&[], |buffer| buffer.target(map))
     }
 
-    /// The case of each patch, by its index in the fingerprint's list.
+    /// The case of each sample, by its index in the data set's list.
     pub fn cases(&self) -> &[usize] {
         self.buffer.as_ref().map_or(&[], BatchBuffer::cases)
     }

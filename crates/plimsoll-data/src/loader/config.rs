@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::Mode;
 use crate::loader::slot::BatchBuffer;
 use crate::loader::target::TargetScratch;
-use crate::loader::{BatchShape, LoaderError, Targets};
+use crate::loader::{BatchShape, LoaderError, SampleShape, Targets};
 use crate::patch::Scratch;
 
 /// The stack of a thread: large buffers are in its scratch.
@@ -25,27 +25,26 @@ pub struct LoaderConfig {
     pub seed: u64,
     /// The step of the first batch.
     pub first_step: u64,
-    /// Patches per batch.
+    /// Samples of a batch.
     pub batch_size: usize,
     /// The number of batches in memory: those being filled, those that are ready and those that are lent.
     pub slots: usize,
     /// Threads that fill them.
     pub threads: usize,
-    /// Each thread's scratch for parts of source images.
+    /// Each thread's scratch, for parts of source images.
     pub scratch: Bytes,
 }
 
 impl LoaderConfig {
-    /// The bytes that a loader with this configuration reserves for patches of `channels` channels and `patch` voxels
-    /// along (depth, height, width) with `targets`: all slots, and for each thread the scratch, the stack and the
-    /// buffers of open files.
+    /// The bytes that a loader with this configuration reserves for samples of a shape with `targets`: all slots, and for each
+    /// thread the scratch, the stack and the buffers of open files.
     ///
     /// # Errors
     /// If a setting is 0, `targets` are invalid, or a batch does not fit the address space.
-    pub fn bytes(&self, channels: usize, patch: [usize; 3], targets: &Targets) -> Result<Bytes, LoaderError> {
+    pub fn bytes(&self, sample: SampleShape, targets: &Targets) -> Result<Bytes, LoaderError> {
         self.check()?;
         targets.check()?;
-        let shape = BatchShape { batch_size: self.batch_size, channels, patch };
+        let shape = BatchShape { batch_size: self.batch_size, sample };
         let slot = BatchBuffer::bytes(shape, self.mode, targets)?;
         let maps = TargetScratch::bytes(targets, self.mode)?;
         let thread = Scratch::reserves(self.scratch)? + maps + Bytes(THREAD_BYTES);

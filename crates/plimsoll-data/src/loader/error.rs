@@ -2,6 +2,7 @@
 
 use std::io;
 
+use plimsoll_image::{ImageError, SettingError};
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_morphology::MorphologyError;
 
@@ -48,6 +49,20 @@ pub enum LoaderError {
         #[source]
         problem: Box<PatchError>,
     },
+    /// An image cannot be loaded.
+    #[error("step {step}: case {case}: {problem}")]
+    Image {
+        /// The step of its batch.
+        step: u64,
+        /// The case.
+        case: String,
+        /// The file and the reason.
+        #[source]
+        problem: Box<ImageError>,
+    },
+    /// Images cannot be brought to one size as it is set.
+    #[error(transparent)]
+    Pipeline(#[from] SettingError),
     /// A target map cannot be computed.
     #[error("a map of labels: {0}")]
     Target(#[from] MorphologyError),
@@ -88,6 +103,8 @@ impl LoaderError {
             LoaderError::UnknownCase { .. } => Some("inspect the data set again".into()),
             LoaderError::Normalisation { problem, .. } => problem.hint(),
             LoaderError::Patch { problem, .. } => problem.hint(),
+            LoaderError::Image { problem, .. } => problem.hint(),
+            LoaderError::Pipeline(problem) => problem.hint(),
             LoaderError::AllLent { .. } => Some("drop a batch first, or use more slots".into()),
             LoaderError::Zero { .. }
             | LoaderError::Target(_)

@@ -1,15 +1,19 @@
 //! Batches, prefetched by threads within a fixed amount of memory.
 //!
 //! A batch occupies a slot: one buffer for images and one for labels. Slots are allocated once. A thread takes a free slot and
-//! the next step number, fills the slot and marks it ready; the caller returns it by dropping the [`Batch`]. A patch is a
-//! function of seed, step and sample alone, so the contents of a batch depend neither on the number of threads nor on their
+//! the next step number, fills the slot and marks it ready; the caller returns it by dropping the [`Batch`]. A sample is a
+//! function of seed, step and its number alone, so the contents of a batch depend neither on the number of threads nor on their
 //! order.
 
 mod batch;
 mod config;
 mod error;
-mod fill;
+mod images;
+mod order;
+mod patches;
 mod queue;
+mod reader;
+mod samples;
 mod slot;
 mod target;
 
@@ -21,14 +25,17 @@ use plimsoll_memory::Budget;
 pub use batch::Batch;
 pub use config::LoaderConfig;
 pub use error::LoaderError;
-pub use fill::{BatchReader, MakingTimes, Patches};
-pub use slot::{BatchBuffer, BatchShape};
+pub use images::{ImageFold, ImageSamples};
+pub use order::Sampling;
+pub use patches::{MakingTimes, Patches};
+pub use reader::BatchReader;
+pub use samples::{SamplePlace, SampleWorker, Samples};
+pub use slot::{BatchBuffer, BatchShape, SampleShape};
 pub use target::{TargetKind, TargetMap, Targets};
 
-use crate::patch::Scratch;
 use config::STACK;
 use queue::Queue;
-use target::TargetScratch;
+use samples::Filler;
 
 /// Prefetches the batches of consecutive steps.
 pub struct Loader {
@@ -45,27 +52,25 @@ impl Loader {
     /// If a setting is 0, the budget has no room, or a thread cannot be started.
     pub fn start(
         config: LoaderConfig,
-        patches: Arc<Patches>,
+        samples: Arc<dyn Samples>,
         budget: &Budget,
     ) -> Result<Loader, LoaderError> {
-        let shape = patches.batch_shape(config.batch_size);
-        let memory = budget.part("loader", config.bytes(shape.channels, shape.patch, patches.targets())?)?;
-        let slot = |_| BatchBuffer::new(shape, config.mode, patches.targets(), &memory);
+        let shape = BatchShape { batch_size: config.batch_size, sample: samples.shape() };
+        let memory = budget.part("loader", config.bytes(shape.sample, samples.targets())?)?;
+        let slot = |_| BatchBuffer::new(shape, config.mode, samples.targets(), &memory);
         let free = (0..config.slots).map(slot).collect::<Result<Vec<_>, _>>()?;
-        let scratch = |_| -> Result<_, LoaderError> {
-            let maps = TargetScratch::new(patches.targets(), config.mode, &memory)?;
-            Ok((Scratch::new(&memory, config.scratch)?, maps))
-        };
-        let scratch = (0..config.threads).map(scratch).collect::<Result<Vec<_>, _>>()?;
-        let queue = Arc::new(Queue::new(config, patches, free));
+        let filler =
+            |_| Filler::new(Arc::clone(&samples), (config.mode, config.seed), config.scratch, &memory);
+        let fillers = (0..config.threads).map(filler).collect::<Result<Vec<_>, _>>()?;
+        let queue = Arc::new(Queue::new(config, free));
         // Built first, so that dropping it stops the threads that were started if a later one cannot be.
         let mut loader = Loader { queue, threads: Vec::new(), next_step: config.first_step };
-        for (mut scratch, mut maps) in scratch {
+        for mut filler in fillers {
             let queue = Arc::clone(&loader.queue);
             let thread = thread::Builder::new()
                 .name("loader".into())
                 .stack_size(STACK)
-                .spawn(move || queue.work(&mut scratch, &mut maps))
+                .spawn(move || queue.work(&mut filler))
                 .map_err(LoaderError::Thread)?;
             loader.threads.push(thread);
         }
@@ -75,7 +80,7 @@ impl Loader {
     /// Waits for the batch of the next step. Drop it to free its slot.
     ///
     /// # Errors
-    /// If a patch of this step could not be loaded: the error names the case and the file, and no more batches follow.
+    /// If a sample of this step could not be loaded: the error names the case and the file, and no more batches follow.
     /// Also if every slot is lent, so that no batch could ever be filled.
     pub fn next_batch(&mut self) -> Result<Batch, LoaderError> {
         let step = self.next_step;

@@ -3,19 +3,14 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::Mode;
+use crate::loader::samples::Filler;
 use crate::loader::slot::BatchBuffer;
-use crate::loader::target::TargetScratch;
-use crate::loader::{LoaderConfig, LoaderError, Patches};
-use crate::patch::Scratch;
+use crate::loader::{LoaderConfig, LoaderError};
 
 /// Shared by the threads, the loader and the batches that are lent.
 pub(crate) struct Queue {
-    patches: Arc<Patches>,
-    mode: Mode,
-    seed: u64,
     state: Mutex<QueueState>,
     /// Signals a free slot, or the end.
     freed: Condvar,
@@ -37,11 +32,8 @@ struct QueueState {
 
 impl Queue {
     /// A queue of free slots, whose first step is `config.first_step`.
-    pub(crate) fn new(config: LoaderConfig, patches: Arc<Patches>, free: Vec<BatchBuffer>) -> Queue {
+    pub(crate) fn new(config: LoaderConfig, free: Vec<BatchBuffer>) -> Queue {
         Queue {
-            patches,
-            mode: config.mode,
-            seed: config.seed,
             state: Mutex::new(QueueState {
                 slots: free.len(),
                 free,
@@ -70,7 +62,7 @@ impl Queue {
         self.freed.notify_one();
     }
 
-    /// Stops the threads between two patches.
+    /// Stops the threads between two samples.
     pub(crate) fn stop(&self) {
         // Under the lock, so that no thread misses the signal between checking the flag and waiting.
         let _state = self.lock();
@@ -123,11 +115,9 @@ impl Queue {
     }
 
     /// What a thread does: fills slots until the queue ends.
-    pub(crate) fn work(&self, scratch: &mut Scratch, maps: &mut TargetScratch) {
+    pub(crate) fn work(&self, filler: &mut Filler) {
         while let Some((mut slot, step)) = self.take_free() {
-            let filled = catch_unwind(AssertUnwindSafe(|| {
-                self.patches.fill(self.mode, self.seed, step, &mut slot, (scratch, maps), &self.stop)
-            }));
+            let filled = catch_unwind(AssertUnwindSafe(|| filler.fill(step, &mut slot, &self.stop)));
             let outcome = match filled {
                 Ok(Ok(())) => Ok(slot),
                 Ok(Err(problem)) => Err(problem),

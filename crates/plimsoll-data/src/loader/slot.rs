@@ -5,29 +5,45 @@ use plimsoll_memory::{Budget, Bytes, Mapped};
 use crate::Mode;
 use crate::loader::{LoaderError, Targets};
 
+/// The shape of a sample: a patch of a volume with a label for each voxel, or an image with one label.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleShape {
+    /// Channels.
+    pub channels: usize,
+    /// Voxels along (depth, height, width); an image is one voxel deep.
+    pub patch: [usize; 3],
+    /// Labels along (depth, height, width): as voxels, or 1, 1, 1 where a whole image has one.
+    pub labels: [usize; 3],
+}
+
 /// The shape of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchShape {
-    /// Patches.
+    /// Samples.
     pub batch_size: usize,
-    /// Channels of each.
-    pub channels: usize,
-    /// Voxels of each along (depth, height, width).
-    pub patch: [usize; 3],
+    /// Of each.
+    pub sample: SampleShape,
 }
 
-impl BatchShape {
-    /// Voxels of a patch; saturates at `usize::MAX`, for which no buffer can be allocated.
-    pub(crate) fn voxels(&self) -> usize {
-        self.patch.iter().fold(1, |product: usize, size| product.saturating_mul(*size))
+/// The product of some extents; saturates at `usize::MAX`, for which no buffer can be allocated.
+fn product(extents: &[usize]) -> usize {
+    extents.iter().fold(1, |product: usize, size| product.saturating_mul(*size))
+}
+
+impl SampleShape {
+    /// A patch with a label for each voxel.
+    pub fn patch(channels: usize, patch: [usize; 3]) -> SampleShape {
+        SampleShape { channels, patch, labels: patch }
     }
 
-    fn labels(&self) -> usize {
-        self.voxels().saturating_mul(self.batch_size)
+    /// Values of all channels.
+    pub(crate) fn values(&self) -> usize {
+        product(&self.patch).saturating_mul(self.channels)
     }
 
-    fn values(&self) -> usize {
-        self.labels().saturating_mul(self.channels)
+    /// Labels.
+    pub(crate) fn label_count(&self) -> usize {
+        product(&self.labels)
     }
 }
 
@@ -45,7 +61,8 @@ pub struct BatchBuffer {
 impl BatchBuffer {
     /// The bytes that the buffers reserve.
     pub(crate) fn bytes(shape: BatchShape, mode: Mode, targets: &Targets) -> Result<Bytes, LoaderError> {
-        let patches = Mapped::<f32>::bytes(shape.values())? + Mapped::<u8>::bytes(shape.labels())?;
+        let patches = Mapped::<f32>::bytes(shape.sample.values().saturating_mul(shape.batch_size))?
+            + Mapped::<u8>::bytes(shape.sample.label_count().saturating_mul(shape.batch_size))?;
         Ok(patches + targets.bytes(mode, shape.batch_size)?)
     }
 
@@ -57,8 +74,16 @@ impl BatchBuffer {
     ) -> Result<BatchBuffer, LoaderError> {
         Ok(BatchBuffer {
             shape,
-            images: Mapped::zeroed(budget, "batches", shape.values())?,
-            labels: Mapped::zeroed(budget, "batches", shape.labels())?,
+            images: Mapped::zeroed(
+                budget,
+                "batches",
+                shape.sample.values().saturating_mul(shape.batch_size),
+            )?,
+            labels: Mapped::zeroed(
+                budget,
+                "batches",
+                shape.sample.label_count().saturating_mul(shape.batch_size),
+            )?,
             targets: targets.buffers(mode, shape.batch_size, budget)?,
             cases: vec![0; shape.batch_size],
         })
@@ -69,23 +94,23 @@ impl BatchBuffer {
         self.shape
     }
 
-    /// Normalised intensities, `[patch][channel][depth][height][width]`.
+    /// Normalised intensities, `[sample][channel][depth][height][width]`.
     pub fn images(&self) -> &[f32] {
         &self.images
     }
 
-    /// Labels, `[patch][depth][height][width]`.
+    /// Labels, `[sample][depth][height][width]` of [`SampleShape::labels`].
     pub fn labels(&self) -> &[u8] {
         &self.labels
     }
 
-    /// A target map, by its index in [`Targets::maps`]: `[patch][foreground class][depth][height][width]`. Its contents
+    /// A target map, by its index in [`Targets::maps`]: `[sample][foreground class][depth][height][width]`. Its contents
     /// are stale unless the step needs the map.
     pub fn target(&self, map: usize) -> &[f32] {
         self.targets.get(map).map_or(&[], |values| values)
     }
 
-    /// The case of each patch, by its index in the fingerprint's list.
+    /// The case of each sample, by its index in the data set's list.
     pub fn cases(&self) -> &[usize] {
         &self.cases
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::PatchGrid;
 use crate::patch::intensity::{ChannelChange, IntensityChange};
-use crate::random::Draws;
+use plimsoll_random::Draws;
 
 /// A range: two numbers, the smaller first.
 pub type Range = [f64; 2];

@@ -1,7 +1,7 @@
 //! Intensity augmentations, as in batchgeneratorsv2 (the augmentation of nnU-Net v2). All work on normalised values, in
 //! place, channel by channel.
 
-use crate::random::Draws;
+use plimsoll_random::Draws;
 
 /// The lower bound of ranges and deviations, to avoid division by zero.
 const LEAST: f64 = 1e-7;
@@ -95,7 +95,7 @@ fn change_gamma(values: &mut [f32], power: f32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Purpose;
+    use plimsoll_random::Purpose;
     use std::path::Path;
 
     fn stream() -> Draws {

@@ -9,7 +9,7 @@ use plimsoll_volume::{Outside, PullError, SourceBlock, VolumeError, VoxelBox, pu
 use crate::patch::recipe::Recipe;
 use crate::patch::source::CaseSource;
 use crate::patch::tiles::{Tiling, TooSmall, is_contiguous, within};
-use crate::random::{Draws, Purpose};
+use plimsoll_random::{Draws, Purpose};
 
 /// A thread's memory for parts of source images while it interpolates: reserved once, of fixed size.
 pub struct Scratch {

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::patch::augmentation::{Augmentation, AugmentationError, SpatialChange};
 use crate::patch::intensity::IntensityChange;
 use crate::patch::recipe::{Recipe, Stream};
-use crate::random::{Draws, Purpose};
 use crate::{Fold, Inspection, PatchGrid, TargetGrid};
+use plimsoll_random::{Draws, Purpose};
 
 /// The use of patches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -16,7 +16,7 @@ use plimsoll_volume::{
 };
 
 use crate::Splits;
-use crate::random::{Draws, Purpose};
+use plimsoll_random::{Draws, Purpose};
 use scene::Scene;
 
 /// The spacing of the outlier, in millimetres: that of a low-magnification scan among high-magnification ones.

@@ -3,7 +3,7 @@
 use plimsoll_volume::Spacing;
 
 use crate::phantom::tree::{self, Tube};
-use crate::random::Draws;
+use plimsoll_random::Draws;
 
 /// Intensities: the background, its spatial variation, and the noise.
 const BACKGROUND: f64 = 1000.0;

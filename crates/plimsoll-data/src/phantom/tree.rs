@@ -1,6 +1,6 @@
 //! Trees of tubes that branch and taper.
 
-use crate::random::Draws;
+use plimsoll_random::Draws;
 
 /// A segment of a tube: a cone between two spheres. Lengths are in units of the smallest spacing.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ fn unit(vector: [f64; 3]) -> [f64; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Purpose;
+    use plimsoll_random::Purpose;
 
     #[test]
     fn depth_inside_a_tube_follows_its_radius() {

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::op::{expect_operands, expect_table, expect_volume, upstream};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// y = x / (1 − p) where an element is kept, and 0 · x elsewhere; each is kept with probability 1 − p (Srivastava et al. 2014).
+/// y = x / (1 − p) where an element is kept, and 0 · x elsewhere; each is kept with probability 1 − p (Srivastava et al. 2014). Or so
+/// channel by channel, all voxels alike (Tompson et al. 2015), as `torch.nn.Dropout3d` does.
 ///
 /// Operands: a volume `[N, C, D, H, W]`; a [`Noise`] `[5]`. Result: like the volume. Which elements are kept is a function
 /// of the noise, the layer, and the element's sample, channel and voxel. So it is the same when it is computed again, in a
@@ -16,6 +17,8 @@ pub struct Dropout {
     pub p: f32,
     /// Tells the dropouts of a program from each other.
     pub layer: u32,
+    /// Whether the choice is made for each channel of a sample, not for each element.
+    pub whole_channels: bool,
 }
 
 /// What random choices of one run of a program follow from, as a table of floats: a key in four parts of 16 bits, and which
@@ -49,6 +52,11 @@ impl Noise {
         let part = |place: usize| (table[place] as u64) << (16 * place);
         Noise { key: part(0) | part(1) | part(2) | part(3), first_sample: table[4] as u32 }
     }
+
+    /// From an operand that [`Rule::infer`] has accepted.
+    pub(super) fn from_array(table: &Array) -> Noise {
+        Noise::from_table(std::array::from_fn(|i| table.data[i] as f32))
+    }
 }
 
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -71,9 +79,9 @@ impl Dropout {
     }
 
     /// The counter that [`philox`] makes the random numbers of four channels of a voxel of: those of channel group
-    /// ⌊channel / 4⌋.
+    /// ⌊channel / 4⌋. All voxels have that of the first where channels are dropped whole.
     pub fn counter(&self, sample: u32, group: u32, voxel: u32) -> [u32; 4] {
-        [voxel, group, sample, self.layer]
+        [if self.whole_channels { 0 } else { voxel }, group, sample, self.layer]
     }
 }
 
@@ -101,6 +109,19 @@ pub fn philox<const N: usize>(mut counters: [[u32; N]; 4], key: u64) -> [[u32; N
 
 const NAME: &str = "dropout";
 
+/// Checks that an attribute is a probability with which something can be dropped.
+pub(super) fn expect_probability(
+    op: &'static str,
+    attribute: &'static str,
+    found: f32,
+) -> Result<(), GraphError> {
+    if (0.0..1.0).contains(&found) {
+        return Ok(());
+    }
+    let expected = "a probability from 0 to below 1 is needed".into();
+    Err(GraphError::Attribute { op, attribute, found: found.to_string(), expected })
+}
+
 impl Rule for Dropout {
     fn name(&self) -> &'static str {
         NAME
@@ -108,15 +129,7 @@ impl Rule for Dropout {
 
     fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
         expect_operands(NAME, inputs.len(), 2)?;
-        if !(0.0..1.0).contains(&self.p) {
-            let expected = "a probability from 0 to below 1 is needed".into();
-            return Err(GraphError::Attribute {
-                op: NAME,
-                attribute: "p",
-                found: self.p.to_string(),
-                expected,
-            });
-        }
+        expect_probability(NAME, "p", self.p)?;
         expect_volume(NAME, "the operand", inputs[0])?;
         expect_table(NAME, "the noise", inputs[1], &[NOISE])?;
         Ok(vec![Signature::like(inputs[0])])
@@ -133,7 +146,7 @@ impl Rule for Dropout {
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let shape = &results[0];
         let (channels, voxels) = (shape.channels(), shape.voxels());
-        let noise = Noise::from_table(std::array::from_fn(|i| inputs[1].data[i] as f32));
+        let noise = Noise::from_array(inputs[1]);
         vec![Array::from_fn(shape.clone(), |place| {
             let (voxel, channel) = (place % voxels, place / voxels % channels);
             let sample = noise.first_sample.wrapping_add((place / voxels / channels) as u32);
@@ -169,7 +182,7 @@ mod tests {
     #[test]
     fn as_many_elements_are_dropped_as_is_asked_for_and_the_mean_is_kept() {
         let shape = Shape::volume(2, 5, [7, 9, 11]);
-        let op = Dropout { p: 0.3, layer: 2 };
+        let op = Dropout { p: 0.3, layer: 2, whole_channels: false };
         let ones = Array::from_fn(shape.clone(), |_| 1.0);
         let table = Noise::of_step(1, 2, 0).to_table();
         let noise = Array { shape: Shape(vec![NOISE]), data: table.map(f64::from).to_vec() };
@@ -180,5 +193,19 @@ mod tests {
         assert!((dropped - 0.3).abs() < 4.0 * (0.3 * 0.7 / count).sqrt(), "{dropped}");
         let mean = result.data.iter().sum::<f64>() / count;
         assert!((mean - 1.0).abs() < 0.05, "{mean}");
+    }
+
+    #[test]
+    fn whole_channels_are_dropped_or_kept() {
+        let shape = Shape::volume(8, 25, [2, 3, 4]);
+        let op = Dropout { p: 0.3, layer: 2, whole_channels: true };
+        let ones = Array::from_fn(shape.clone(), |_| 1.0);
+        let table = Noise::of_step(1, 2, 0).to_table();
+        let noise = Array { shape: Shape(vec![NOISE]), data: table.map(f64::from).to_vec() };
+        let result = op.evaluate(&[&ones, &noise], &[shape]).remove(0);
+        let planes: Vec<&[f64]> = result.data.chunks(24).collect();
+        assert!(planes.iter().all(|plane| plane.iter().all(|x| *x == plane[0])));
+        let dropped = planes.iter().filter(|plane| plane[0] == 0.0).count() as f64 / 200.0;
+        assert!((dropped - 0.3).abs() < 4.0 * (0.3 * 0.7 / 200.0f64).sqrt(), "{dropped}");
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::op::{expect_like, expect_operands, expect_volume, upstream};
-use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
+use crate::{Array, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorId, TensorInfo};
 
 /// z = x where x > 0, else slope · x. Operand and result: a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,7 +12,8 @@ pub struct LeakyRelu {
     pub slope: f32,
 }
 
-/// The gradient of [`LeakyRelu`]. Operands: the gradient of its result, and its operand. Result: the gradient of its operand.
+/// The gradient of [`LeakyRelu`]. Operands: the gradient of its result, and its operand, or where the slope is not negative its result:
+/// both are positive together. Result: the gradient of its operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LeakyReluGrad {
     /// Below zero.
@@ -35,8 +36,12 @@ impl Rule for LeakyRelu {
 
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         if let Some(dz) = upstream(tape, node, 0).filter(|_| tape.needs(node.inputs[0])) {
-            let dx = tape.push(LeakyReluGrad { slope: self.slope }, &[dz, node.inputs[0]])?[0];
-            tape.add(node.inputs[0], dx)?;
+            let x = node.inputs[0];
+            // With the result the operand need not be held. What is made by a normalisation need not be held either way: it is recomputed
+            // from that of which it is made.
+            let known = if self.slope >= 0.0 && !is_normalised(tape, x) { node.outputs[0] } else { x };
+            let dx = tape.push(LeakyReluGrad { slope: self.slope }, &[dz, known])?[0];
+            tape.add(x, dx)?;
         }
         Ok(())
     }
@@ -65,6 +70,13 @@ impl Rule for LeakyReluGrad {
             inputs[0].data[i] * leaky_slope(inputs[1].data[i], slope)
         })]
     }
+}
+
+/// Whether a normalisation makes a tensor, or one of the summands of the sum that makes it.
+fn is_normalised(tape: &Tape<'_>, tensor: TensorId) -> bool {
+    let is_norm = |id: &TensorId| tape.maker(*id).is_some_and(|maker| matches!(maker.op, Op::Normalise(_)));
+    let is_of_norm = |maker: &Node| matches!(maker.op, Op::Add(_)) && maker.inputs.iter().any(is_norm);
+    is_norm(&tensor) || tape.maker(tensor).is_some_and(is_of_norm)
 }
 
 /// The leaky ReLU of a number.

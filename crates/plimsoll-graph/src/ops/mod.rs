@@ -46,6 +46,7 @@ macro_rules! ops {
 ops! { $
     accumulate: Accumulate;
     add: Add;
+    avg_pool: AvgPool, AvgPoolGrad;
     channel_sum: ChannelSum;
     conv: Conv;
     conv_transpose: ConvTranspose;
@@ -54,21 +55,34 @@ ops! { $
     dropout: Dropout;
     ema: Ema;
     fill: Fill;
+    gate: Gate, GateGrad;
+    gelu: Gelu, GeluGrad;
+    global_mean: GlobalMean, GlobalMeanGrad;
     grad_norm: GradNorm;
     hard_counts: HardCounts;
     join: Join;
     leaky_relu: LeakyRelu, LeakyReluGrad;
     loss: CompositeLoss, CompositeLossGrad;
+    max_pool: MaxPool, MaxPoolGrad;
     morphology: BoxExtreme, BoxExtremeGrad, ClDice, ClDiceGrad, Counted, CrossErosion, CrossErosionGrad,
         MeanDifference, MeanDifferenceGrad, OneHot, OverlapSums, OverlapSumsGrad, SkeletonStep,
         SkeletonStepGrad, SoftRecall, SoftRecallGrad;
     norm_stats: NormStats;
     normalise: Normalise, NormaliseGrad;
     optimizer: AdamW, Sgd;
+    running: NormFromRunning, RunningUpdate;
+    sample_drop: SampleDrop;
+    sigmoid: Sigmoid, SigmoidGrad;
     softmax_stats: SoftmaxStats;
+    space_to_depth: SpaceToDepth, SpaceToDepthGrad;
     structure: BoundaryL1, BoundaryL1Grad, DistanceLoss, DistanceLossGrad, MeanPool, MeanPoolGrad,
         PredictedDistance, Probabilities, ProbabilitiesGrad;
+    subpixel: Subpixel, SubpixelGrad;
+    token_norm: TokenNorm, TokenNormGrad;
+    upsample: Upsample2, Upsample2Grad;
     weighted_sum: WeightedSum;
+    window_attention: WindowAttention, WindowAttentionGrad;
+    zero_class: ZeroClass, ZeroClassGrad;
 }
 
 pub use dropout::{NOISE, Noise, philox};
@@ -77,5 +91,7 @@ pub use loss::{
     Tversky, VolumeWeight, VoxelSum, WeightedBce, softmax,
 };
 pub use morphology::{Extreme, Union};
+pub use norm_stats::{Over, SharedPlanes};
 pub use optimizer::{NormUse, RATES};
 pub use structure::{DistanceTerm, SurfaceForm};
+pub use window_attention::{MOST_WINDOW_TOKENS, OTHER_REGION, RelativePositions, WindowToken, Windows};

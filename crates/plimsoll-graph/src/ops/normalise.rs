@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::op::{expect_channels, expect_like, expect_operands, expect_statistics, expect_volume, upstream};
 use crate::{Array, GraphError, Kind, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
 
+use super::Over;
+
 /// u = γ · (y − μ) · r + β, with μ and r from [`NormStats`](super::NormStats).
 ///
 /// Operands: y `[N, C, D, H, W]`, statistics `[N, C, 2]` and, where `affine`, scale γ and shift β, `[C]` each. Result: as y.
@@ -20,12 +22,14 @@ pub struct Normalise {
 /// The gradient of [`Normalise`] and of the [`NormStats`](super::NormStats) of the same y together.
 ///
 /// Operands: the gradient g of the result, then the operands of [`Normalise`]. Results: the gradient of y and, where `affine`,
-/// those of scale and shift. With x̂ = (y − μ) r and means over a channel's voxels:
+/// those of scale and shift. With x̂ = (y − μ) r and means over the values that share their statistics:
 ///
 /// dy = r · (γ g − mean(γ g) − x̂ · mean(γ g x̂)), dγ = Σ g x̂, dβ = Σ g
-/// (Ioffe and Szegedy 2015, section 3, for one sample).
+/// (Ioffe and Szegedy 2015, section 3; γ is inside the means, since it differs between the channels of a group).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NormaliseGrad {
+    /// Which values share their statistics, as the [`NormStats`](super::NormStats) has it.
+    pub over: Over,
     /// Whether there are a scale and a shift.
     pub affine: bool,
 }
@@ -64,15 +68,16 @@ impl Rule for Normalise {
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(du) = upstream(tape, node, 0) else { return Ok(()) };
         let (y, statistics) = (node.inputs[0], node.inputs[1]);
-        let is_of_y = tape
-            .maker(statistics)
-            .is_some_and(|maker| matches!(maker.op, Op::NormStats(_)) && maker.inputs[0] == y);
-        if !is_of_y {
+        let over = tape.maker(statistics).and_then(|maker| match &maker.op {
+            Op::NormStats(stats) if maker.inputs[0] == y => Some(stats.over),
+            _ => None,
+        });
+        let Some(over) = over else {
             return Err(GraphError::NoGradient { op: NAME, operand: "y, with statistics that are not y's" });
-        }
+        };
         let mut operands = vec![du];
         operands.extend(&node.inputs);
-        let gradients = tape.push(NormaliseGrad { affine: self.affine }, &operands)?;
+        let gradients = tape.push(NormaliseGrad { over, affine: self.affine }, &operands)?;
         if tape.needs(y) {
             tape.add(y, gradients[0])?;
         }
@@ -102,6 +107,7 @@ impl Rule for NormaliseGrad {
         expect_operands(GRAD, inputs.len(), 1 + operands(self.affine))?;
         expect(GRAD, self.affine, &inputs[1..])?;
         let y = inputs[1];
+        self.over.expect(GRAD, &y.shape)?;
         expect_like(GRAD, "the gradient", inputs[0], y)?;
         let mut results = vec![Signature::like(y)];
         if self.affine {
@@ -113,20 +119,30 @@ impl Rule for NormaliseGrad {
 
     fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
         let (du, y) = (inputs[0], inputs[1]);
-        let (voxels, channels) = (y.shape.voxels(), y.shape.channels());
+        let (batch, channels, voxels) = (y.shape.batch(), y.shape.channels(), y.shape.voxels());
         let mut dy = Array::zeros(results[0].clone());
         let mut dscale = Array::zeros(Shape(vec![channels]));
         let mut dshift = dscale.clone();
-        for plane in 0..y.shape.batch() * channels {
-            let norm = Norm::of(&inputs[1..], plane);
-            let places = plane * voxels..(plane + 1) * voxels;
-            let sum: f64 = places.clone().map(|i| du.data[i]).sum();
-            let sum_x: f64 = places.clone().map(|i| du.data[i] * norm.standard(y.data[i])).sum();
-            dscale.data[plane % channels] += sum_x;
-            dshift.data[plane % channels] += sum;
-            for i in places {
-                let centred = du.data[i] - (sum + norm.standard(y.data[i]) * sum_x) / voxels as f64;
-                dy.data[i] = norm.rstd * norm.scale * centred;
+        for set in 0..self.over.sets(batch, channels) {
+            let planes: Vec<usize> = self.over.set(set, batch, channels).planes(channels).collect();
+            let count = (planes.len() * voxels) as f64;
+            let (mut sum, mut sum_x) = (0.0, 0.0);
+            for plane in &planes {
+                let norm = Norm::of(&inputs[1..], *plane);
+                let places = plane * voxels..(plane + 1) * voxels;
+                let of_plane: f64 = places.clone().map(|i| du.data[i]).sum();
+                let of_plane_x: f64 = places.map(|i| du.data[i] * norm.standard(y.data[i])).sum();
+                dshift.data[plane % channels] += of_plane;
+                dscale.data[plane % channels] += of_plane_x;
+                sum += norm.scale * of_plane;
+                sum_x += norm.scale * of_plane_x;
+            }
+            for plane in planes {
+                let norm = Norm::of(&inputs[1..], plane);
+                for i in plane * voxels..(plane + 1) * voxels {
+                    let means = (sum + norm.standard(y.data[i]) * sum_x) / count;
+                    dy.data[i] = norm.rstd * (norm.scale * du.data[i] - means);
+                }
             }
         }
         match self.affine {

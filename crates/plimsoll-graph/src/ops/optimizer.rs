@@ -41,7 +41,8 @@ impl NormUse {
 /// Added to the norm before gradients are scaled down to the largest norm allowed, as `clip_grad_norm_` does.
 const CLIP_EPSILON: f64 = 1e-6;
 
-/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as `torch.optim.AdamW`.
+/// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as `torch.optim.AdamW`; or with a penalty of squares that is part of
+/// the gradient (Kingma and Ba 2015), as `torch.optim.Adam`.
 ///
 /// Operands: parameter, gradient, first moment, second moment, rates `[3]` and, where `norm` reads it, the gradients' norm `[1]`.
 /// Updates the parameter and the moments, and with `clear` sets the gradient (a state) to zero. Where the norm is not finite, the
@@ -56,6 +57,8 @@ pub struct AdamW {
     pub epsilon: f32,
     /// Pull towards zero, per unit of learning rate.
     pub weight_decay: f32,
+    /// Whether the decay, times the parameter, is added to the gradient before the moments are taken, instead of pulling the parameter.
+    pub coupled: bool,
     /// Multiplies the learning rate, and with it AdamW's weight decay, as `lr` of one of PyTorch's parameter groups.
     pub rate_factor: f32,
     /// What the norm of all gradients is read for.
@@ -140,11 +143,13 @@ impl Rule for AdamW {
         let rate = rate * f64::from(self.rate_factor);
         let (beta1, beta2) = (f64::from(self.beta1), f64::from(self.beta2));
         let mut results = vec![inputs[0].clone(), inputs[2].clone(), inputs[3].clone()];
+        let decay = f64::from(self.weight_decay);
+        let (coupled, pull) = if self.coupled { (decay, 0.0) } else { (0.0, rate * decay) };
         for (i, scale) in each_element(scale, inputs[0]) {
-            let g = inputs[1].data[i] * scale;
+            let g = inputs[1].data[i] * scale + coupled * inputs[0].data[i];
             let m = beta1 * inputs[2].data[i] + (1.0 - beta1) * g;
             let v = beta2 * inputs[3].data[i] + (1.0 - beta2) * g * g;
-            let decayed = inputs[0].data[i] * (1.0 - rate * f64::from(self.weight_decay));
+            let decayed = inputs[0].data[i] * (1.0 - pull);
             let step = m / correction1 / ((v / correction2).sqrt() + f64::from(self.epsilon));
             results[0].data[i] = decayed - rate * step;
             results[1].data[i] = m;

@@ -41,7 +41,7 @@ impl Counts {
         self.counts[class * self.classes + class]
     }
 
-    fn labelled(&self, class: usize) -> u64 {
+    pub(crate) fn labelled(&self, class: usize) -> u64 {
         self.counts[class * self.classes..][..self.classes].iter().sum()
     }
 
@@ -54,15 +54,23 @@ impl Counts {
         quotient((0..self.classes).map(|class| self.correct(class)).sum(), self.all())
     }
 
+    /// TP and TP + FN, TN and TN + FP.
+    pub(crate) fn shares(&self, class: usize) -> [[u64; 2]; 2] {
+        let (correct, labelled) = (self.correct(class), self.labelled(class));
+        let others = self.all() - labelled;
+        [[correct, labelled], [others + correct - self.predicted(class), others]]
+    }
+
     /// TP / (TP + FN).
     pub(crate) fn sensitivity(&self, class: usize) -> f64 {
-        quotient(self.correct(class), self.labelled(class))
+        let [[correct, labelled], _] = self.shares(class);
+        quotient(correct, labelled)
     }
 
     /// TN / (TN + FP).
     pub(crate) fn specificity(&self, class: usize) -> f64 {
-        let others = self.all() - self.labelled(class);
-        quotient(others + self.correct(class) - self.predicted(class), others)
+        let [_, [correct, others]] = self.shares(class);
+        quotient(correct, others)
     }
 
     /// TP / (TP + FP).

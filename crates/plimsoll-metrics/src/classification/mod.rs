@@ -3,13 +3,17 @@
 //! Every score is computed with a weight per case, a whole number. The table itself has weight 1 for every case; a
 //! resample of the bootstrap only changes the weights, so cases are sorted once for all resamples.
 
+mod binomial;
 mod bootstrap;
 mod counts;
+mod operating;
 mod ranking;
 mod report;
 mod scores;
 mod table;
 
+pub use binomial::wilson;
 pub use bootstrap::{Bootstrap, Interval};
+pub use operating::{OperatingPoint, ReliabilityBin, reliability, roc, threshold_for_sensitivity};
 pub use report::{ClassReport, Report, classify};
 pub use table::{Table, TableError};

@@ -36,6 +36,13 @@ impl Ranking {
         Ok(Ranking { order })
     }
 
+    /// Each case, from the most to the least probable: its number, whether it is of the class, and whether the next is less
+    /// probable.
+    pub(crate) fn cases(&self) -> impl Iterator<Item = (usize, bool, bool)> {
+        let cases = self.order.iter();
+        cases.map(|entry| ((entry >> 2) as usize, entry & POSITIVE != 0, entry & ENDS_TIE != 0))
+    }
+
     /// The area under the ROC curve: the share of pairs of a case of the class and one of another class in which the
     /// first is more probable; ties count one half (Hanley and McNeil 1982). As `roc_auc_score`; NaN if either side has
     /// no case.

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use plimsoll_memory::Budget;
 use serde::{Deserialize, Serialize};
 
+use super::binomial::wilson;
 use super::bootstrap::{Bootstrap, Interval, intervals};
 use super::scores::{OF_CLASS, OVERALL, Scorer};
 use super::table::{Table, TableError};
@@ -17,7 +18,8 @@ pub struct Report {
     /// The number of cases.
     pub cases: usize,
     /// The scores of all classes together. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and
-    /// `average_precision` are means over classes (macro averages), too, of the defined ones.
+    /// `average_precision` are means over classes (macro averages), too, of the defined ones; those that begin with `weighted` are
+    /// weighted by the cases of each class.
     pub overall: BTreeMap<String, Interval>,
     /// The scores of each class against the rest, in the order of the table.
     pub classes: Vec<ClassReport>,
@@ -34,6 +36,12 @@ pub struct ClassReport {
     pub name: String,
     /// Its scores against the rest.
     pub scores: BTreeMap<String, Interval>,
+    /// The sensitivity with the interval of Wilson.
+    #[serde(default)]
+    pub sensitivity: Interval,
+    /// The specificity with the interval of Wilson.
+    #[serde(default)]
+    pub specificity: Interval,
 }
 
 /// Scores a table: accuracy, balanced accuracy, F1, AUROC, average precision, Cohen's kappa with quadratic weights and
@@ -55,7 +63,12 @@ pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result
         cases,
         overall: named(&OVERALL, overall),
         classes: classes
-            .map(|(name, scores)| ClassReport { name: name.clone(), scores: named(&OF_CLASS, scores) })
+            .enumerate()
+            .map(|(class, (name, scores))| {
+                let wilson = |[part, whole]: [u64; 2]| wilson(part, whole, bootstrap.confidence);
+                let [sensitivity, specificity] = scorer.counts.shares(class).map(wilson);
+                ClassReport { name: name.clone(), scores: named(&OF_CLASS, scores), sensitivity, specificity }
+            })
             .collect(),
         // The last weights counted are those of the table itself.
         confusion_matrix: scorer.counts.rows().map(<[u64]>::to_vec).collect(),

@@ -10,8 +10,19 @@ use super::table::{Table, TableError};
 const BINS: usize = 15;
 
 /// Scores of the whole table, in the order in which they are computed.
-pub(crate) const OVERALL: [&str; 7] =
-    ["accuracy", "balanced_accuracy", "f1", "auroc", "average_precision", "quadratic_kappa", "ece"];
+pub(crate) const OVERALL: [&str; 11] = [
+    "accuracy",
+    "balanced_accuracy",
+    "f1",
+    "auroc",
+    "average_precision",
+    "quadratic_kappa",
+    "ece",
+    "weighted_precision",
+    "weighted_sensitivity",
+    "weighted_f1",
+    "weighted_auroc",
+];
 
 /// Scores of each class against the rest, in the order in which they are computed.
 pub(crate) const OF_CLASS: [&str; 6] =
@@ -80,6 +91,18 @@ impl<'a> Scorer<'a> {
             let (sum, count) = found.fold((0.0, 0u32), |(sum, count), score| (sum + score, count + 1));
             sum / f64::from(count)
         };
+        // By the number of cases of each class, of those in which the score is defined.
+        let weighted = |score: usize| {
+            let (mut sum, mut all) = (0.0, 0);
+            for (class, score) in by_class.iter().skip(score).step_by(OF_CLASS.len()).enumerate() {
+                let support = counts.labelled(class);
+                if support > 0 && !score.is_nan() {
+                    sum += support as f64 * score;
+                    all += support;
+                }
+            }
+            sum / all as f64
+        };
         let ece = self.calibration_error(weights);
         overall.copy_from_slice(&[
             counts.accuracy(),
@@ -89,6 +112,10 @@ impl<'a> Scorer<'a> {
             mean(5),
             counts.quadratic_kappa(),
             ece,
+            weighted(2),
+            weighted(0),
+            weighted(3),
+            weighted(4),
         ]);
     }
 

@@ -11,6 +11,8 @@ use crate::csv::fields;
 
 /// The length limit of a line, in bytes.
 const LONGEST_LINE: u64 = 1 << 20;
+/// The name of a last column with the class that is predicted.
+const PREDICTED: &str = "predicted";
 /// The tolerance of the sum of a case's probabilities, which are often rounded.
 const ROUNDING: f64 = 0.01;
 
@@ -53,6 +55,14 @@ pub enum TableError {
     /// The budget has no room for the table.
     #[error(transparent)]
     Memory(#[from] MapError),
+    /// There is no such class.
+    #[error("there is no class {class}: the classes are numbered from 0 to {}", classes.saturating_sub(1))]
+    NoClass {
+        /// The requested class.
+        class: usize,
+        /// The number of classes.
+        classes: usize,
+    },
     /// The numbers of labels and probabilities do not match.
     #[error("{labels} labels and {probabilities} probabilities are not a table of {classes} classes")]
     Shape {
@@ -75,7 +85,7 @@ impl TableError {
                     .into(),
             ),
             TableError::Memory(_) => Some("raise --ram".into()),
-            TableError::Io { .. } | TableError::Shape { .. } => None,
+            TableError::Io { .. } | TableError::NoClass { .. } | TableError::Shape { .. } => None,
         }
     }
 }
@@ -109,7 +119,8 @@ impl Table {
     }
 
     /// Reads a CSV file: a header `case,label,` and the names of two classes or more, then a line per case with its
-    /// name, the name of its class, and the probability of each class in the order of the header.
+    /// name, the name of its class, and the probability of each class in the order of the header. A last column `predicted`, as
+    /// predictions have it, is passed over.
     ///
     /// # Errors
     /// If the file cannot be read, a line is invalid, or the memory is not available.
@@ -131,7 +142,7 @@ impl Table {
         let rows = table.probabilities.chunks_exact_mut(table.classes.len());
         for (label, row) in table.labels.iter_mut().zip(rows) {
             let Some(line) = lines.next()? else { break };
-            match parse(&line, &numbers, row) {
+            match parse(&line, &numbers, row, lines.is_decided) {
                 Ok(number) => *label = number,
                 Err(problem) => return Err(lines.error(problem)),
             }
@@ -154,6 +165,12 @@ impl Table {
         self.probabilities.chunks_exact(self.classes.len().max(1))
     }
 
+    /// The probability of a class in a case; NaN if there is no such case or class.
+    pub(crate) fn probability(&self, case: usize, class: usize) -> f64 {
+        let row = self.rows().nth(case).unwrap_or_default();
+        row.get(class).copied().unwrap_or(f64::NAN)
+    }
+
     /// The probabilities of a class, case by case.
     pub(crate) fn column(&self, class: usize) -> impl Iterator<Item = f64> {
         self.rows().map(move |row| row.get(class).copied().unwrap_or(f64::NAN))
@@ -161,8 +178,16 @@ impl Table {
 }
 
 /// Parses a case into `row`, and returns the index of its class.
-fn parse(line: &str, classes: &BTreeMap<&str, u32>, row: &mut [f64]) -> Result<u32, String> {
-    let fields = fields(line).ok_or("a quote is not closed")?;
+fn parse(
+    line: &str,
+    classes: &BTreeMap<&str, u32>,
+    row: &mut [f64],
+    is_decided: bool,
+) -> Result<u32, String> {
+    let mut fields = fields(line).ok_or("a quote is not closed")?;
+    if is_decided {
+        fields.pop();
+    }
     let [_, label, probabilities @ ..] = &fields[..] else {
         return Err(format!("{} fields where {} are needed", fields.len(), row.len() + 2));
     };
@@ -189,12 +214,14 @@ struct Lines {
     path: PathBuf,
     reader: BufReader<File>,
     at: u64,
+    /// Whether each line ends in the class that is predicted, which follows from the probabilities.
+    is_decided: bool,
 }
 
 impl Lines {
     fn open(path: &Path) -> Result<Lines, TableError> {
         let file = File::open(path).map_err(|source| TableError::Io { path: path.into(), source })?;
-        Ok(Lines { path: path.into(), reader: BufReader::new(file), at: 0 })
+        Ok(Lines { path: path.into(), reader: BufReader::new(file), at: 0, is_decided: false })
     }
 
     fn error(&self, problem: impl Into<String>) -> TableError {
@@ -226,6 +253,12 @@ impl Lines {
         let line = self.next()?.unwrap_or_default();
         let found = fields(&line).ok_or_else(|| self.error("a quote is not closed"))?;
         let classes = match &found[..] {
+            [case, label, classes @ .., last]
+                if case == "case" && label == "label" && classes.len() > 1 && last == PREDICTED =>
+            {
+                self.is_decided = true;
+                classes
+            }
             [case, label, classes @ ..] if case == "case" && label == "label" && classes.len() > 1 => classes,
             _ => {
                 return Err(

@@ -11,7 +11,7 @@ use crate::ConfigError;
 pub const MOST_STAGES: usize = 16;
 /// The most channels of a stage.
 pub const MOST_FEATURES: usize = 4096;
-/// The most convolutions of a stage, in the encoder and in the decoder.
+/// The most convolutions or residual blocks of a stage, in the encoder and in the decoder.
 pub const MOST_CONVOLUTIONS: usize = 64;
 /// The largest kernel along an axis.
 pub const LARGEST_KERNEL: usize = 31;
@@ -67,6 +67,8 @@ pub(super) struct Lists<'a> {
     pub(super) strides: &'a [[usize; 3]],
     pub(super) encoder_convs: &'a [usize],
     pub(super) decoder_convs: &'a [usize],
+    pub(super) encoder_blocks: &'a [usize],
+    pub(super) decoder_blocks: &'a [usize],
 }
 
 impl Lists<'_> {
@@ -77,6 +79,8 @@ impl Lists<'_> {
         check_list("strides", self.strides.len(), self.strides.iter().flatten(), LARGEST_STRIDE)?;
         check_list("encoder_convs", self.encoder_convs.len(), self.encoder_convs, MOST_CONVOLUTIONS)?;
         check_list("decoder_convs", self.decoder_convs.len(), self.decoder_convs, MOST_CONVOLUTIONS)?;
+        check_list("encoder_blocks", self.encoder_blocks.len(), self.encoder_blocks, MOST_CONVOLUTIONS)?;
+        check_list("decoder_blocks", self.decoder_blocks.len(), self.decoder_blocks, MOST_CONVOLUTIONS)?;
         // Sixteen strides of 16 come to 2⁶⁴.
         for axis in 0..3 {
             let product = self.strides.iter().fold(1usize, |all, stride| all.saturating_mul(stride[axis]));
@@ -105,21 +109,26 @@ impl NetworkSettings {
             strides: self.strides.as_deref().unwrap_or_default(),
             encoder_convs: self.encoder_convs.as_deref().unwrap_or_default(),
             decoder_convs: self.decoder_convs.as_deref().unwrap_or_default(),
+            encoder_blocks: self.encoder_blocks.as_deref().unwrap_or_default(),
+            decoder_blocks: self.decoder_blocks.as_deref().unwrap_or_default(),
         }
         .check()?;
+        check_count("init_filters", self.init_filters.unwrap_or(1), 1, MOST_FEATURES)?;
+        check_count("norm_groups", self.norm_groups.unwrap_or(1), 1, MOST_FEATURES)?;
+        check_count("dimensions", self.dimensions.unwrap_or(3), 2, 3)?;
         let heads = self.deep_supervision.unwrap_or(0);
         check_count("deep_supervision", heads, 0, MOST_STAGES)?;
-        check_dropout(self.dropout.unwrap_or(0.0))
+        check_probability("dropout", self.dropout.unwrap_or(0.0))
     }
 }
 
-/// That dropout has a probability.
-pub(super) fn check_dropout(dropout: f32) -> Result<(), ConfigError> {
-    if (0.0..1.0).contains(&dropout) {
+/// That what is dropped has a probability.
+pub(super) fn check_probability(setting: &'static str, p: f32) -> Result<(), ConfigError> {
+    if (0.0..1.0).contains(&p) {
         return Ok(());
     }
     let expected = "it must be a probability from 0 to below 1".into();
-    Err(ConfigError::Value { setting: "dropout", found: dropout.to_string(), expected })
+    Err(ConfigError::Value { setting, found: p.to_string(), expected })
 }
 
 /// That a patch can be addressed.

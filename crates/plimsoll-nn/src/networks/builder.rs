@@ -1,7 +1,10 @@
 //! Blocks that networks are built of, appended to a program node by node.
 
-use plimsoll_graph::ops::{Conv, ConvTranspose, Dropout, LeakyRelu, NOISE, NormStats, Normalise};
-use plimsoll_graph::{DType, GraphError, Kind, Program, Shape, TensorId, Window};
+use plimsoll_graph::ops::{
+    Add, AvgPool, Conv, ConvTranspose, Dropout, LeakyRelu, NOISE, NormStats, Normalise, Over, SampleDrop,
+    Subpixel, TokenNorm, Upsample2,
+};
+use plimsoll_graph::{DType, GraphError, Kind, Op, Program, Shape, TensorId, Window};
 
 use crate::names;
 
@@ -10,14 +13,31 @@ pub(crate) struct NetBuilder<'p> {
     program: &'p mut Program,
     /// How feature maps are stored; logits are f32.
     precision: DType,
-    dropout: Option<DropoutSource>,
+    /// The probability with which an element of a convolution's result is dropped.
+    dropout: f32,
+    /// Whether dropout is of whole channels.
+    whole_channels: bool,
+    noise: Option<NoiseSource>,
 }
 
 /// What dropout layers are made from. They are numbered in the order in which they are built, so that each draws for itself.
-struct DropoutSource {
-    p: f32,
-    noise: TensorId,
+pub(crate) struct NoiseSource {
+    table: TensorId,
     layers: u32,
+}
+
+impl NoiseSource {
+    /// Declares the input of a program's noise.
+    pub(crate) fn declare(program: &mut Program) -> NoiseSource {
+        let table = program.input(names::NOISE, Shape(vec![NOISE]), Kind::Table);
+        NoiseSource { table, layers: 0 }
+    }
+
+    /// The number of the next layer, and the noise.
+    pub(crate) fn next_layer(&mut self) -> (u32, TensorId) {
+        self.layers += 1;
+        (self.layers - 1, self.table)
+    }
 }
 
 /// The names of a convolution and of the normalisation behind it.
@@ -34,9 +54,11 @@ pub(crate) struct ConvShape {
     pub(crate) stride: [usize; 3],
 }
 
-/// Instance normalisation and leaky ReLU.
+/// Normalisation and leaky ReLU.
 #[derive(Clone, Copy)]
 pub(crate) struct NormActOptions {
+    /// Which values share their statistics.
+    pub(crate) over: Over,
     /// Added to the variance.
     pub(crate) epsilon: f32,
     /// Of the leaky ReLU.
@@ -49,12 +71,54 @@ impl<'p> NetBuilder<'p> {
     /// Appends to `program` a network whose feature maps are stored as `precision`; with a probability of `dropout` above 0 after
     /// an input for its noise.
     pub(crate) fn new(program: &'p mut Program, precision: DType, dropout: f32) -> NetBuilder<'p> {
-        let dropout = (dropout > 0.0).then(|| DropoutSource {
-            p: dropout,
-            noise: program.input(names::NOISE, Shape(vec![NOISE]), Kind::Table),
-            layers: 0,
-        });
-        NetBuilder { program, precision, dropout }
+        let mut builder = NetBuilder { program, precision, dropout, whole_channels: false, noise: None };
+        if dropout > 0.0 {
+            builder.add_noise();
+        }
+        builder
+    }
+
+    /// Declares the input from which dropout of any kind is made.
+    pub(crate) fn add_noise(&mut self) {
+        self.noise = Some(NoiseSource::declare(self.program));
+    }
+
+    /// The number of the next dropout layer, and the noise that it is made from; none where there is no noise.
+    pub(crate) fn next_layer(&mut self) -> Option<(u32, TensorId)> {
+        self.noise.as_mut().map(NoiseSource::next_layer)
+    }
+
+    /// The program so far.
+    pub(crate) fn program(&self) -> &Program {
+        self.program
+    }
+
+    /// Appends a node and gives its first result, which is returned, a name.
+    pub(crate) fn push(
+        &mut self,
+        name: &str,
+        op: impl Into<Op>,
+        operands: &[TensorId],
+    ) -> Result<TensorId, GraphError> {
+        let first = self.program.push(op, operands)?[0];
+        self.program.rename(first, name);
+        Ok(first)
+    }
+
+    /// How feature maps are stored.
+    pub(crate) fn precision(&self) -> DType {
+        self.precision
+    }
+
+    /// Declares a learned table.
+    pub(crate) fn table(&mut self, name: String, shape: [usize; 2]) -> TensorId {
+        self.program.parameter(name, Shape(shape.to_vec()), Kind::Table)
+    }
+
+    /// The same, with dropout of whole channels.
+    pub(crate) fn dropping_channels(mut self) -> NetBuilder<'p> {
+        self.whole_channels = true;
+        self
     }
 
     /// Declares the weights of a convolution from so many inputs, those of all sources.
@@ -82,32 +146,88 @@ impl<'p> NetBuilder<'p> {
         sources: &[TensorId],
         shape: ConvShape,
     ) -> Result<TensorId, GraphError> {
+        let y = self.bare_conv(name, sources, shape, false)?;
+        self.dropout(y, self.dropout)
+    }
+
+    /// A convolution over concatenated sources, with a bias or without, and without dropout.
+    pub(crate) fn bare_conv(
+        &mut self,
+        name: &str,
+        sources: &[TensorId],
+        shape: ConvShape,
+        bias: bool,
+    ) -> Result<TensorId, GraphError> {
         let inputs = sources.iter().map(|id| self.program.shape(*id).channels()).sum();
         let weights = self.weights(name, shape.features, inputs, shape.kernel);
         let mut operands = sources.to_vec();
         operands.push(weights);
+        if bias {
+            operands.push(self.channels(format!("{name}.bias"), shape.features));
+        }
         let window = Window::same(shape.kernel, shape.stride);
-        let y = self.program.push_one(Conv::new(window, false, self.precision), &operands)?;
-        self.dropout(y)
+        self.program.push_one(Conv::new(window, bias, self.precision), &operands)
     }
 
-    fn dropout(&mut self, map: TensorId) -> Result<TensorId, GraphError> {
-        let Some(source) = &mut self.dropout else { return Ok(map) };
-        let dropout = Dropout { p: source.p, layer: source.layers };
-        source.layers += 1;
-        let noise = source.noise;
-        self.program.push_one(dropout, &[map, noise])
+    /// Elements, or whole channels, dropped with a probability, where there is noise to choose them.
+    pub(crate) fn dropout(&mut self, map: TensorId, p: f32) -> Result<TensorId, GraphError> {
+        match if p > 0.0 { self.next_layer() } else { None } {
+            Some((layer, noise)) => {
+                let dropout = Dropout { p, layer, whole_channels: self.whole_channels };
+                self.program.push_one(dropout, &[map, noise])
+            }
+            None => Ok(map),
+        }
     }
 
-    /// Instance normalisation and leaky ReLU.
-    pub(crate) fn norm_act(
+    /// Samples dropped with a probability, where there is noise to choose them.
+    pub(crate) fn sample_drop(&mut self, map: TensorId, p: f32) -> Result<TensorId, GraphError> {
+        match if p > 0.0 { self.next_layer() } else { None } {
+            Some((layer, noise)) => self.program.push_one(SampleDrop { p, layer }, &[map, noise]),
+            None => Ok(map),
+        }
+    }
+
+    /// A linear layer over the channels of each token: a 1×1×1 convolution.
+    pub(crate) fn linear(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        features: usize,
+        bias: bool,
+    ) -> Result<TensorId, GraphError> {
+        let shape = ConvShape { features, kernel: [1; 3], stride: [1; 3] };
+        let tokens = self.bare_conv(name, &[map], shape, bias)?;
+        self.program.rename(tokens, name);
+        Ok(tokens)
+    }
+
+    /// Layer normalisation of tokens, with scale and shift under a name, or without.
+    pub(crate) fn token_norm(
+        &mut self,
+        map: TensorId,
+        epsilon: f32,
+        affine: Option<&str>,
+    ) -> Result<TensorId, GraphError> {
+        let mut operands = vec![map];
+        if let Some(name) = affine {
+            let features = self.program.shape(map).channels();
+            operands.extend(["weight", "bias"].map(|part| self.channels(format!("{name}.{part}"), features)));
+        }
+        let of = self.program.tensor(map).name.clone();
+        let name = affine.map_or(format!("{of} normalised"), str::to_string);
+        self.push(&name, TokenNorm { epsilon, affine: affine.is_some() }, &operands)
+    }
+
+    /// Normalisation.
+    pub(crate) fn norm(
         &mut self,
         name: &str,
         map: TensorId,
         options: NormActOptions,
     ) -> Result<TensorId, GraphError> {
-        let NormActOptions { epsilon, slope, affine } = options;
-        let statistics = self.program.push_one(NormStats { epsilon }, &[map])?;
+        let NormActOptions { over, epsilon, affine, .. } = options;
+        let statistics = self.program.push_one(NormStats { over, epsilon }, &[map])?;
         let mut operands = vec![map, statistics];
         if affine {
             let features = self.program.shape(map).channels();
@@ -115,13 +235,69 @@ impl<'p> NetBuilder<'p> {
             operands.push(self.channels(format!("{name}.bias"), features));
         }
         let u = self.program.push_one(Normalise { affine }, &operands)?;
-        let z = self.program.push_one(LeakyRelu { slope }, &[u])?;
         self.program.rename(u, format!("{name} normalised"));
+        Ok(u)
+    }
+
+    /// Normalisation and leaky ReLU.
+    pub(crate) fn norm_act(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        options: NormActOptions,
+    ) -> Result<TensorId, GraphError> {
+        let u = self.norm(name, map, options)?;
+        let z = self.program.push_one(LeakyRelu { slope: options.slope }, &[u])?;
         self.program.rename(z, name);
         Ok(z)
     }
 
-    /// A convolution over concatenated sources, dropout where there is any, instance normalisation and leaky ReLU.
+    /// The sum of two maps; what comes second may be computed in the same pass as the sum.
+    pub(crate) fn add(&mut self, first: TensorId, second: TensorId) -> Result<TensorId, GraphError> {
+        self.program.push_one(Add, &[first, second])
+    }
+
+    /// The leaky ReLU of a sum.
+    pub(crate) fn add_act(
+        &mut self,
+        name: &str,
+        first: TensorId,
+        second: TensorId,
+        slope: f32,
+    ) -> Result<TensorId, GraphError> {
+        let sum = self.add(first, second)?;
+        let z = self.program.push_one(LeakyRelu { slope }, &[sum])?;
+        self.program.rename(z, name);
+        Ok(z)
+    }
+
+    /// Means over windows.
+    pub(crate) fn avg_pool(&mut self, map: TensorId, window: [usize; 3]) -> Result<TensorId, GraphError> {
+        self.program.push_one(AvgPool { window }, &[map])
+    }
+
+    /// Linear interpolation to twice the extent along some axes.
+    pub(crate) fn interpolate(&mut self, map: TensorId, axes: [bool; 3]) -> Result<TensorId, GraphError> {
+        self.program.push_one(Upsample2 { axes }, &[map])
+    }
+
+    /// A 3×3×3 convolution with a channel for each voxel of a grid that is twice as fine along some axes, then those voxels, smoothed.
+    pub(crate) fn subpixel(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        features: usize,
+        axes: [bool; 3],
+        bias: bool,
+    ) -> Result<TensorId, GraphError> {
+        let spread = Subpixel { axes };
+        let kernel = axes.map(|doubled| if doubled { 3 } else { 1 });
+        let shape = ConvShape { features: features * spread.parts(), kernel, stride: [1; 3] };
+        let parts = self.bare_conv(name, &[map], shape, bias)?;
+        self.program.push_one(spread, &[parts])
+    }
+
+    /// A convolution over concatenated sources, dropout where there is any, normalisation and leaky ReLU.
     pub(crate) fn conv_norm_act(
         &mut self,
         names: &ConvNames,
@@ -144,19 +320,31 @@ impl<'p> NetBuilder<'p> {
         stride: [usize; 3],
         bias: bool,
     ) -> Result<TensorId, GraphError> {
+        self.transposed(name, map, features, Window::blocks(stride), bias)
+    }
+
+    /// A transposed convolution that multiplies extents by its stride.
+    pub(crate) fn transposed(
+        &mut self,
+        name: &str,
+        map: TensorId,
+        features: usize,
+        window: Window,
+        bias: bool,
+    ) -> Result<TensorId, GraphError> {
         let shape = self.program.shape(map).clone();
-        let weights = self.weights(name, shape.channels(), features, stride);
+        let weights = self.weights(name, shape.channels(), features, window.kernel);
         let mut operands = vec![map, weights];
         if bias {
             operands.push(self.channels(format!("{name}.bias"), features));
         }
         let spatial = shape.spatial();
         let up = ConvTranspose {
-            window: Window::blocks(stride),
+            window,
             groups: 1,
             first_channel: 0,
             channels: features,
-            output: [0, 1, 2].map(|axis| spatial[axis] * stride[axis]),
+            output: [0, 1, 2].map(|axis| spatial[axis] * window.stride[axis]),
             bias,
             dtype: self.precision,
         };

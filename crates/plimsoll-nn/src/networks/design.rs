@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::NetworkName;
+use super::{Head, Merging, NetworkName, StemPool};
 use crate::ConfigError;
 
 /// What follows from a data set by nnU-Net's rules; a network takes of it what it needs. Lists go from the finest stage to the
@@ -21,6 +21,18 @@ pub struct Design {
     pub kernels: Vec<[usize; 3]>,
     /// Channels of each stage.
     pub features: Vec<usize>,
+}
+
+/// How a decoder comes from a stage to the next finer one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UpsampleMode {
+    /// Linear interpolation, which learns nothing.
+    NonTrainable,
+    /// A transposed convolution.
+    Deconv,
+    /// A convolution to channels that are spread over the voxels of the finer stage, and smoothed.
+    PixelShuffle,
 }
 
 /// Defines [`NetworkSettings`].
@@ -66,12 +78,61 @@ network_settings! {
     encoder_convs: Vec<usize>,
     /// Convolutions of each stage of the decoder, which has none for the coarsest [default: 2].
     decoder_convs: Vec<usize>,
+    /// Residual blocks of each stage of the encoder [default: that of the network's authors].
+    encoder_blocks: Vec<usize>,
+    /// Residual blocks of each stage of the decoder, which has none for the coarsest [default: 1].
+    decoder_blocks: Vec<usize>,
+    /// Channels of the finest stage, doubled from stage to stage [default: that of the network's authors].
+    init_filters: usize,
+    /// Groups of channels of group normalisation [default: 8].
+    norm_groups: usize,
+    /// How the decoder comes to finer stages [default: that of the network's authors].
+    upsample: UpsampleMode,
+    /// Spacing along depth, height and width, by which a network with kernels of its own halves the finer axes first [default: all
+    /// alike].
+    resolution: [f64; 3],
+    /// Whether it is of two dimensions or of three [default: two for patches of one slice].
+    dimensions: usize,
     /// Whether normalisations have a scale and a shift [default: yes].
     affine: bool,
     /// How many coarser maps get a head of their own while training [default: all but the two coarsest].
     deep_supervision: usize,
-    /// The probability with which an element of a convolution's result is dropped while training [default: 0].
+    /// The probability with which an element of a convolution's result, of a linear layer's, or of the vector that a head classifies, is
+    /// dropped while training [default: 0].
     dropout: f32,
+    /// Channels behind the patch embedding, doubled from stage to stage [default: 24].
+    feature_size: usize,
+    /// Transformer blocks of each stage [default: 2].
+    depths: Vec<usize>,
+    /// Heads of the attention of each stage [default: 3, 6, 12, 24].
+    num_heads: Vec<usize>,
+    /// Tokens of an attention window along each axis [default: 7].
+    window_size: usize,
+    /// Whether the linear layer that makes queries, keys and values has a bias [default: yes].
+    qkv_bias: bool,
+    /// Channels of the hidden layer of a transformer block, as a multiple of its own [default: 4].
+    mlp_ratio: f32,
+    /// Whether tokens are normalised behind the patch embedding [default: no].
+    patch_norm: bool,
+    /// Whether what skips take from the encoder is normalised [default: yes].
+    normalize: bool,
+    /// Whether each stage begins with a residual block of convolutions, as in SwinUNETR-V2 [default: no].
+    use_v2: bool,
+    /// The order in which patch merging reads the voxels of a block [default: merging].
+    merging: Merging,
+    /// Whether stages have transformer blocks at all [default: yes].
+    attention: bool,
+    /// The probability with which an element of an attention matrix is dropped while training [default: 0].
+    attention_dropout: f32,
+    /// The probability with which the last transformer block is skipped for a sample while training, and those before it
+    /// with less, in equal steps from 0 [default: 0].
+    path_dropout: f32,
+    /// The max pool of a stem: padded, as timm's, or ceil, as that of pretrainedmodels and MONAI [default: padded].
+    pool: StemPool,
+    /// What classifies the vector of an image: linear, or mlp with 512 and 128 features between [default: linear].
+    head: Head,
+    /// Whether two classes have one logit, that of the second against the first [default: no].
+    single_logit: bool,
 }
 
 impl NetworkSettings {

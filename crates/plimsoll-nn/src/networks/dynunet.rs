@@ -100,6 +100,33 @@ impl UNetStyle for DynUNet {
         tensor.starts_with("skip_layers.")
     }
 
+    fn other_names(&self, tensor: &str) -> Vec<String> {
+        // Stage by stage, the layer of a stage holds the one below as `next_layer`; the last of these is the bottleneck.
+        let inside = |depth: usize| format!("skip_layers{}", ".next_layer".repeat(depth));
+        let place = |text: &str| {
+            let (place, rest) = text.split_once('.')?;
+            Some((place.parse::<usize>().ok()?, rest.to_string()))
+        };
+        let stages = self.shape.stages();
+        let nested = || -> Option<String> {
+            if let Some(rest) = tensor.strip_prefix("input_block.") {
+                return Some(format!("{}.downsample.{rest}", inside(0)));
+            }
+            if let Some(rest) = tensor.strip_prefix("bottleneck.") {
+                return Some(format!("{}.{rest}", inside(stages - 1)));
+            }
+            if let Some((i, rest)) = tensor.strip_prefix("downsamples.").and_then(place) {
+                return Some(format!("{}.downsample.{rest}", inside(i + 1)));
+            }
+            if let Some((i, rest)) = tensor.strip_prefix("upsamples.").and_then(place) {
+                return Some(format!("{}.upsample.{rest}", inside(stages - 2 - i)));
+            }
+            let (i, rest) = tensor.strip_prefix("deep_supervision_heads.").and_then(place)?;
+            Some(format!("{}.super_head.{rest}", inside(i + 1)))
+        };
+        nested().into_iter().collect()
+    }
+
     fn decoder_kernel(&self, stage: usize) -> usize {
         stage + 1
     }

@@ -3,28 +3,40 @@
 //! A network is a file here that implements [`Architecture`] and a line in [`networks!`](self). Settings, checkpoints, plans
 //! and the command line follow from these two.
 
+mod batch_norm;
 pub mod bounds;
 mod builder;
 mod design;
 mod dynunet;
 mod extents;
 mod plain;
+mod resenc;
+mod se_resnext;
+mod segresnet;
+mod segresnet_ds;
+mod swinunetr;
 mod unet;
 
 use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 
-use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
+use plimsoll_graph::ops::RelativePositions;
+use plimsoll_graph::{DType, Program, Shape, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::ConfigError;
 use crate::weights::NamingScheme;
 
-pub use design::{Design, NetworkSettings};
+pub use design::{Design, NetworkSettings, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
 pub use plain::PlainConvUNet;
+pub use resenc::ResidualEncoderUNet;
+pub use se_resnext::{Head, SEResNeXt50, StemPool};
+pub use segresnet::SegResNet;
+pub use segresnet_ds::SegResNetDS;
+pub use swinunetr::{Merging, SwinUnetr};
 pub use unet::UNet;
 
 /// What a forward pass is for.
@@ -34,6 +46,25 @@ pub struct ForwardMode {
     pub training: bool,
     /// How feature maps are stored: f32 or bf16.
     pub precision: DType,
+}
+
+/// What a network gives a class to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Classifies {
+    /// Each voxel of a patch: logits are `[N, C, D, H, W]`, and labels `[N, 1, D, H, W]`.
+    Voxels,
+    /// An image as a whole: logits are `[N, C, 1, 1, 1]`, and labels `[N, 1, 1, 1, 1]`.
+    Images,
+}
+
+impl Classifies {
+    /// The extent of logits and labels of a patch.
+    pub fn extent(self, patch: [usize; 3]) -> [usize; 3] {
+        match self {
+            Classifies::Voxels => patch,
+            Classifies::Images => [1; 3],
+        }
+    }
 }
 
 /// What a run needs to know of a network.
@@ -53,6 +84,11 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     /// Classes, background included.
     fn classes(&self) -> usize;
 
+    /// What it gives a class to.
+    fn classifies(&self) -> Classifies {
+        Classifies::Voxels
+    }
+
     /// The weights of its convolutions, about: what bounds the work of a step together with its voxels. It is a float, since it
     /// is asked for before anything is known to be countable.
     fn weights(&self) -> f64;
@@ -69,7 +105,8 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         self.extents().check(patch)
     }
 
-    /// Appends the forward pass to a program: f32 logits of the f32 image `[N, C, D, H, W]`. In training also those of the coarser
+    /// Appends the forward pass to a program: f32 logits of the f32 image `[N, C, D, H, W]`, of an extent that
+    /// [`classifies`](Architecture::classifies) says. In training also those of the coarser
     /// maps that have a head, the finest first, and what only training has, such as dropout, for which the program then has
     /// the input [`names::NOISE`](crate::names::NOISE).
     ///
@@ -97,10 +134,42 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// Tensors that a weight file of its first naming scheme holds beside its parameters and idle biases: tables that its authors'
+    /// programs keep with the weights though they follow from the configuration.
+    fn constants(&self) -> Vec<Constant> {
+        Vec::new()
+    }
+
+    /// Along how many axes it sees neighbours: 3, or 2 where it takes a slice at a time. Windows are then flat along the depth, and the weights
+    /// of a file `[O, I, kh, kw]`.
+    fn dimensions(&self) -> usize {
+        3
+    }
+
+    /// The shape of a parameter, or of a moment or an average behind a slash, in weight files of the first scheme: without the depth of
+    /// windows in two dimensions.
+    fn stored_shape(&self, tensor: &str, shape: &Shape) -> Shape {
+        let _ = tensor;
+        without_depth(self.dimensions(), shape)
+    }
+
+    /// Other names under which its authors' state dicts hold the tensor of a name, idle biases among them: what
+    /// `load_state_dict` asks for beside the parameters.
+    fn other_names(&self, tensor: &str) -> Vec<String> {
+        let _ = tensor;
+        Vec::new()
+    }
+
     /// The names of all convolutions that can make logits, the finest first, whether a forward pass has them or not: the parameters of
     /// one are `NAME.weight` and `NAME.bias`. Their shapes follow from the classes.
     fn heads(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// The parameter that is the weights of the convolution of the image, where they may be summed over the channels of files that are
+    /// of images of three, for images of one.
+    fn stem(&self) -> Option<String> {
+        None
     }
 
     /// The values that a parameter has before the first step, in the logical order of its shape.
@@ -113,7 +182,8 @@ pub trait Architecture: fmt::Debug + Send + Sync {
         values
     }
 
-    /// Whether steps change a parameter. One that they do not has no gradient and no moments.
+    /// Whether a parameter is learned by its gradient. One that is not has none, and no moments: running statistics, which the forward
+    /// pass updates, are such.
     fn is_trained(&self, parameter: &str) -> bool {
         let _ = parameter;
         true
@@ -139,6 +209,40 @@ pub trait Architecture: fmt::Debug + Send + Sync {
 
     /// What it is, in a few words for the first line of a plan.
     fn describe(&self) -> String;
+}
+
+/// A tensor of weight files that follows from the configuration: for each pair of tokens of an attention window, the row of their
+/// relative position in the table of biases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Constant {
+    /// Its name.
+    pub name: String,
+    /// Tokens of a window; the tensor is square.
+    pub tokens: usize,
+    /// What it tells the rows of.
+    pub positions: RelativePositions,
+}
+
+impl Constant {
+    /// Its shape.
+    pub fn shape(&self) -> Shape {
+        Shape(vec![self.tokens, self.tokens])
+    }
+
+    /// Writes its elements, in the logical order of its shape. Rows are whole numbers below 2²⁴.
+    pub fn fill(&self, values: &mut [f32]) {
+        for (place, value) in values.iter_mut().enumerate() {
+            *value = self.positions.row(place / self.tokens, place % self.tokens) as f32;
+        }
+    }
+}
+
+/// The shape of weights in files of networks of two or three dimensions: without the depth of windows in two.
+fn without_depth(dimensions: usize, shape: &Shape) -> Shape {
+    match shape.0[..] {
+        [o, i, 1, h, w] if dimensions == 2 => Shape(vec![o, i, h, w]),
+        _ => shape.clone(),
+    }
 }
 
 /// Weights halved from each head to the next coarser one, summing to one. As in nnU-Net, the coarsest of several has none.
@@ -270,6 +374,11 @@ macro_rules! networks {
 networks! {
     "plain" => PlainConvUNet: "nnU-Net's PlainConvUNet",
     "dynunet" => DynUNet: "MONAI's DynUNet",
+    "resenc" => ResidualEncoderUNet: "nnU-Net's ResidualEncoderUNet",
+    "segresnet" => SegResNet: "MONAI's SegResNet",
+    "segresnetds" => SegResNetDS: "MONAI's SegResNetDS",
+    "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
+    "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
 }
 
 impl Deref for Network {
@@ -324,7 +433,10 @@ mod tests {
             assert_eq!(serde_json::from_value::<Network>(json).unwrap(), network);
         }
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
-        assert_eq!(error, "`swine` is no network; there are plain, dynunet");
+        assert_eq!(
+            error,
+            "`swine` is no network; there are plain, dynunet, resenc, segresnet, segresnetds, swinunetr, seresnext50"
+        );
     }
 
     #[test]

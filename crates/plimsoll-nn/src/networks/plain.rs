@@ -58,6 +58,25 @@ fn conv_names(block: &str) -> ConvNames {
     ConvNames { conv: format!("{block}.conv"), norm: format!("{block}.norm") }
 }
 
+/// Whether nnU-Net's state dicts hold the tensor of this name under another one: the decoder knows its encoder, and a block lists its
+/// layers a second time.
+pub(super) fn is_duplicate(tensor: &str) -> bool {
+    tensor.starts_with("decoder.encoder.") || tensor.contains(".all_modules.")
+}
+
+/// Those other names.
+pub(super) fn other_names(tensor: &str) -> Vec<String> {
+    let listed = [(".conv.", ".all_modules.0."), (".norm.", ".all_modules.1.")].into_iter();
+    let listed = listed.filter_map(|(layer, place)| {
+        let (block, parameter) = tensor.rsplit_once(layer)?;
+        Some(format!("{block}{place}{parameter}"))
+    });
+    let own: Vec<String> = [tensor.to_string()].into_iter().chain(listed).collect();
+    let in_decoder =
+        own.iter().filter(|name| name.starts_with("encoder.")).map(|name| format!("decoder.{name}"));
+    own[1..].iter().cloned().chain(in_decoder).collect()
+}
+
 impl UNetStyle for PlainConvUNet {
     const NAME: &str = "plain";
     const TITLE: &str = "PlainConvUNet";
@@ -88,8 +107,11 @@ impl UNetStyle for PlainConvUNet {
     }
 
     fn is_duplicate(tensor: &str) -> bool {
-        // The decoder knows its encoder, and a block lists its layers a second time.
-        tensor.starts_with("decoder.encoder.") || tensor.contains(".all_modules.")
+        is_duplicate(tensor)
+    }
+
+    fn other_names(&self, tensor: &str) -> Vec<String> {
+        other_names(tensor)
     }
 
     fn idle_conv_biases(&self) -> Vec<(String, usize)> {

@@ -7,10 +7,11 @@
 
 use std::fmt::Debug;
 
+use plimsoll_graph::ops::Over;
 use plimsoll_graph::{Program, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{Lists, MOST_FEATURES, check_count, check_dropout};
+use super::bounds::{Lists, MOST_FEATURES, check_count, check_probability};
 use super::builder::{ConvNames, ConvShape, NetBuilder, NormActOptions};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::kaiming_normal;
@@ -65,6 +66,9 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
     /// The same network with another shape.
     fn with_shape(&self, shape: UNet) -> Network;
 
+    /// The setting that counts what the stages of the encoder consist of, and how many convolutions each of those has.
+    const ENCODER: (&str, usize) = ("encoder_convs", 1);
+
     /// Checks what only this U-Net asks for.
     fn check_style(&self) -> Result<(), ConfigError> {
         Ok(())
@@ -82,6 +86,23 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
     /// The name of the head of a stage.
     fn head(&self, stage: usize) -> String;
 
+    /// The way down: the last map of each stage.
+    ///
+    /// # Errors
+    /// If the image does not fit.
+    fn encode(&self, builder: &mut NetBuilder<'_>, image: TensorId) -> Result<Vec<TensorId>, ConfigError>
+    where
+        Self: Sized,
+    {
+        self.shape().encode(builder, self, image)
+    }
+
+    /// Whether a parameter begins as zero that otherwise would not.
+    fn begins_as_zero(&self, parameter: &str) -> bool {
+        let _ = parameter;
+        false
+    }
+
     /// The stage whose kernel the decoder uses at a stage.
     fn decoder_kernel(&self, stage: usize) -> usize {
         stage
@@ -89,6 +110,9 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
 
     /// Whether its authors' state dicts hold the tensor of this name under another one too.
     fn is_duplicate(tensor: &str) -> bool;
+
+    /// See [`Architecture::other_names`].
+    fn other_names(&self, tensor: &str) -> Vec<String>;
 
     /// See [`Architecture::idle_biases`].
     fn idle_conv_biases(&self) -> Vec<(String, usize)> {
@@ -167,17 +191,23 @@ impl UNet {
         self.stages() - 2 - stage
     }
 
-    fn check(&self) -> Result<(), ConfigError> {
+    fn check(&self, encoder: &'static str) -> Result<(), ConfigError> {
         let stages = self.stages();
         let value = |setting, found: String, expected: &str| {
             Err(ConfigError::Value { setting, found, expected: expected.into() })
+        };
+        let (convs, blocks): (&[usize], &[usize]) = match encoder {
+            "encoder_blocks" => (&[], &self.encoder_convs),
+            _ => (&self.encoder_convs, &[]),
         };
         Lists {
             features: &self.features,
             kernels: &self.kernels,
             strides: &self.strides,
-            encoder_convs: &self.encoder_convs,
+            encoder_convs: convs,
             decoder_convs: &self.decoder_convs,
+            encoder_blocks: blocks,
+            decoder_blocks: &[],
         }
         .check()?;
         if stages < 2 {
@@ -186,7 +216,7 @@ impl UNet {
         for (list, found, expected) in [
             ("kernels", self.kernels.len(), stages),
             ("strides", self.strides.len(), stages),
-            ("encoder_convs", self.encoder_convs.len(), stages),
+            (encoder, self.encoder_convs.len(), stages),
             ("decoder_convs", self.decoder_convs.len(), stages - 1),
         ] {
             if found != expected {
@@ -203,7 +233,7 @@ impl UNet {
         if !(2..=255).contains(&self.classes) {
             return value("classes", self.classes.to_string(), "2 to 255 are possible, with the background");
         }
-        check_dropout(self.dropout)?;
+        check_probability("dropout", self.dropout)?;
         for (setting, number, least) in
             [("epsilon", self.epsilon, f32::MIN_POSITIVE), ("slope", self.slope, 0.0)]
         {
@@ -220,14 +250,14 @@ impl UNet {
     }
 
     /// See [`Architecture::weights`]; as many in the decoder as its first convolutions have, which read two maps.
-    fn weights(&self) -> f64 {
+    fn weights(&self, convs_of_each: usize) -> f64 {
         let features = |stage: usize| self.features[stage] as f64;
         let kernel = |stage: usize| self.kernels[stage].iter().map(|extent| *extent as f64).product::<f64>();
         let largest = (0..self.stages()).map(kernel).fold(1.0, f64::max);
         let of_stage = |stage: usize| {
             let from = if stage == 0 { self.in_channels as f64 } else { features(stage - 1) };
-            let encoder =
-                kernel(stage) * features(stage) * (from + features(stage) * self.encoder_convs[stage] as f64);
+            let convs = (self.encoder_convs[stage] * convs_of_each) as f64;
+            let encoder = kernel(stage) * features(stage) * (from + features(stage) * convs);
             let Some(convs) = self.decoder_convs.get(stage) else { return encoder };
             let stride: f64 = self.strides[stage + 1].iter().map(|stride| *stride as f64).product();
             let up = features(stage) * features(stage + 1) * stride;
@@ -236,8 +266,8 @@ impl UNet {
         (0..self.stages()).map(of_stage).sum()
     }
 
-    fn norm_act(&self) -> NormActOptions {
-        NormActOptions { epsilon: self.epsilon, slope: self.slope, affine: self.affine }
+    pub(super) fn norm_act(&self) -> NormActOptions {
+        NormActOptions { over: Over::Instance, epsilon: self.epsilon, slope: self.slope, affine: self.affine }
     }
 
     /// The way down: the last map of each stage.
@@ -308,7 +338,7 @@ impl<T: UNetStyle> Architecture for T {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        self.shape().check()?;
+        self.shape().check(T::ENCODER.0)?;
         self.check_style()
     }
 
@@ -321,7 +351,13 @@ impl<T: UNetStyle> Architecture for T {
     }
 
     fn weights(&self) -> f64 {
-        self.shape().weights()
+        self.shape().weights(T::ENCODER.1)
+    }
+
+    fn dimensions(&self) -> usize {
+        // Windows that are flat along the depth see a slice at a time, as those of a network of two dimensions.
+        let UNet { kernels, strides, .. } = self.shape();
+        if kernels.iter().chain(strides).all(|window| window[0] == 1) { 2 } else { 3 }
     }
 
     fn extents(&self) -> Extents {
@@ -341,7 +377,7 @@ impl<T: UNetStyle> Architecture for T {
         let shape = self.shape();
         let mut builder =
             NetBuilder::new(program, mode.precision, if mode.training { shape.dropout } else { 0.0 });
-        let skips = shape.encode(&mut builder, self, image)?;
+        let skips = self.encode(&mut builder, image)?;
         shape.decode(&mut builder, self, &skips, mode)
     }
 
@@ -357,8 +393,15 @@ impl<T: UNetStyle> Architecture for T {
         self.idle_conv_biases()
     }
 
+    fn other_names(&self, tensor: &str) -> Vec<String> {
+        UNetStyle::other_names(self, tensor)
+    }
+
     fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {
         kaiming_normal(parameter, self.shape().slope, seed, values);
+        if self.begins_as_zero(&parameter.name) {
+            values.fill(0.0);
+        }
     }
 
     fn narrower(&self) -> Vec<Network> {
@@ -377,7 +420,7 @@ impl<T: UNetStyle> Architecture for T {
 }
 
 /// Three, two and one quarter of the features, rounded up to multiples of eight.
-fn narrower(features: &[usize]) -> Vec<Vec<usize>> {
+pub(super) fn narrower(features: &[usize]) -> Vec<Vec<usize>> {
     let mut all: Vec<Vec<usize>> = vec![features.to_vec()];
     for quarters in [3, 2, 1] {
         let narrowed: Vec<usize> =

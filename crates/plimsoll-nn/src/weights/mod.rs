@@ -5,6 +5,7 @@
 mod archive;
 mod header;
 mod naming;
+mod pickle;
 mod prefix;
 mod pytorch;
 pub mod safetensors;
@@ -186,7 +187,7 @@ impl WeightFile {
         self.read_named(&parameter.name, &parameter.shape, values)
     }
 
-    /// Reads the tensor of a name, in the logical order of its shape.
+    /// Reads the tensor of a name, in the logical order of its shape, which that in the file [`fits`].
     ///
     /// # Errors
     /// If it is not there, has another shape, or cannot be read.
@@ -201,9 +202,18 @@ impl WeightFile {
     }
 }
 
-/// Bytes of an element of a named type; none for types that hold no real numbers.
+/// Whether a tensor of a file can be one of another shape: axes of extent one may be more or fewer. What is of two dimensions in
+/// a file, and linear layers, are of three here; a number without an axis is a list of one.
+pub fn fits(found: &Shape, expected: &Shape) -> bool {
+    let others = |shape: &Shape| shape.0.iter().copied().filter(|extent| *extent != 1).collect::<Vec<_>>();
+    others(found) == others(expected)
+}
+
+/// Bytes of an element of a named type; none for types that hold no numbers that are read.
 pub(crate) fn element_bytes(dtype: &str) -> Option<usize> {
     match dtype {
+        // Counts of batches.
+        "I64" => Some(8),
         "F64" => Some(8),
         "F32" => Some(4),
         "F16" | "BF16" => Some(2),
@@ -219,9 +229,26 @@ pub(crate) fn widen(dtype: &str, bytes: &[u8], values: &mut [f32]) {
         }
     }
     match dtype {
+        "I64" => each(bytes, values, |b| i64::from_le_bytes(b) as f32),
         "F64" => each(bytes, values, |b| f64::from_le_bytes(b) as f32),
         "F16" => each(bytes, values, |b| half::f16::from_le_bytes(b).to_f32()),
         "BF16" => each(bytes, values, |b| half::bf16::from_le_bytes(b).to_f32()),
         _ => each(bytes, values, f32::from_le_bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_of_extent_one_may_be_more_or_fewer() {
+        let fits =
+            |found: &[usize], expected: &[usize]| fits(&Shape(found.to_vec()), &Shape(expected.to_vec()));
+        assert!(fits(&[64, 3, 7, 7], &[64, 3, 1, 7, 7]));
+        assert!(fits(&[5, 2048], &[5, 2048, 1, 1, 1]));
+        assert!(fits(&[], &[1]));
+        assert!(!fits(&[64, 3, 7, 7], &[64, 1, 1, 7, 7]));
+        assert!(!fits(&[4, 8], &[8, 4]));
     }
 }

@@ -1,5 +1,7 @@
 //! Programs that write one network name its tensors differently.
 
+use plimsoll_graph::Shape;
+
 use super::WeightFile;
 
 /// How the weight files of a program name the parameters of a network.
@@ -8,7 +10,9 @@ pub struct NamingScheme {
     /// Whose names they are: `monai`, `nnunet`.
     pub name: &'static str,
     rename: fn(&str) -> String,
+    reshape: fn(&str, &Shape) -> Shape,
     is_duplicate: fn(&str) -> bool,
+    holds: fn(&str) -> bool,
 }
 
 impl NamingScheme {
@@ -19,12 +23,34 @@ impl NamingScheme {
 
     /// A scheme whose name for a parameter follows from that in programs.
     pub fn renaming(name: &'static str, rename: fn(&str) -> String) -> NamingScheme {
-        NamingScheme { name, rename, is_duplicate: |_| false }
+        NamingScheme {
+            name,
+            rename,
+            reshape: |_, shape| shape.clone(),
+            is_duplicate: |_| false,
+            holds: |_| true,
+        }
     }
 
-    /// The same scheme, in whose files some names stand for tensors that are there under another name too.
+    /// The same scheme, in whose files parameters have shapes with other axes of extent one, by their names in programs.
+    pub fn with_shapes(self, reshape: fn(&str, &Shape) -> Shape) -> NamingScheme {
+        NamingScheme { reshape, ..self }
+    }
+
+    /// The same scheme, in whose files some names stand for tensors that are there under another name too, or that
+    /// follow from the configuration.
     pub fn with_duplicates(self, is_duplicate: fn(&str) -> bool) -> NamingScheme {
         NamingScheme { is_duplicate, ..self }
+    }
+
+    /// The same scheme, whose files hold only some parameters, by their names in programs.
+    pub fn with_only(self, holds: fn(&str) -> bool) -> NamingScheme {
+        NamingScheme { holds, ..self }
+    }
+
+    /// Whether files of this scheme hold a parameter, by its name in programs.
+    pub fn holds(&self, parameter: &str) -> bool {
+        (self.holds)(parameter)
     }
 
     /// Whether files of this scheme hold the tensor of this name under another one too.
@@ -35,6 +61,11 @@ impl NamingScheme {
     /// The name of a parameter in files of this scheme.
     pub fn weight_name(&self, parameter: &str) -> String {
         (self.rename)(parameter)
+    }
+
+    /// The shape of a parameter in files of this scheme.
+    pub fn weight_shape(&self, parameter: &str, shape: &Shape) -> Shape {
+        (self.reshape)(parameter, shape)
     }
 
     /// The first of `schemes` in which a file has all `parameters`; if it has them in none, that in which it has the most.
@@ -55,7 +86,6 @@ impl NamingScheme {
 mod tests {
     use std::collections::BTreeMap;
 
-    use plimsoll_graph::Shape;
     use plimsoll_memory::{Budget, Bytes};
 
     use super::*;

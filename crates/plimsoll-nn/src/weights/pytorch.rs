@@ -1,18 +1,19 @@
 //! PyTorch state dicts.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
 use plimsoll_graph::Shape;
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::{Budget, Bytes, Reservation};
 use pytorch_reader::{PytorchReader, Tensor};
 
-use super::archive::is_stored;
+use super::archive::{self, directory};
+use super::pickle::{Refusal, Room, weigh};
 use super::prefix::by_bare_name;
-use super::{WeightError, element_bytes, widen};
+use super::{WeightError, element_bytes, fits, widen};
 
 /// An open `.pt` or `.pth` file. Nothing in it is executed: tensors are found by walking its pickle.
 pub struct PytorchFile {
@@ -22,6 +23,8 @@ pub struct PytorchFile {
     /// By their names without what wrappers put before them.
     tensors: BTreeMap<String, Tensor>,
     budget: Budget,
+    /// What names, shapes and places of the tensors take.
+    _held: Option<Reservation>,
 }
 
 /// Keys under which training scripts nest the state dict.
@@ -30,54 +33,65 @@ const NESTED: [&str; 4] = ["state_dict", "network_weights", "model_state_dict", 
 /// Where archives of PyTorch before 0.1.10 say what they are.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
+/// What holds the objects of a pickle.
+const OBJECTS: &str = "objects of a .pth file";
+
+/// Beside what is counted: buffers of the readers, and small members of an archive.
+const BUFFERS: u64 = 64 << 10;
+
+/// Files of PyTorch before 1.6 have this number in their first bytes, or the same in decimal; how many bytes.
+const LEGACY_MAGIC: [&[u8]; 2] =
+    [&[0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19], b"119547037146038801333356"];
+const LEGACY_START: usize = 64;
+
+/// The pickles before that of the tensors in such files: the number, a version, what the machine was.
+const LEGACY_HEADERS: usize = 3;
+
+/// More than any of these takes.
+const MOST_HEADER: u64 = 64 << 10;
+
 impl PytorchFile {
     /// Opens a file; a state dict nested under a customary key (`state_dict`, nnU-Net's `network_weights`) is found. Tensors
     /// are found without the `module.` and `_orig_mod.` that wrappers of a network put before their names. They are read later,
     /// inside the budget.
     ///
+    /// What the objects of its pickle take at most is weighed first, and held in the budget while they are walked; what its
+    /// tensors are, but for their values, as long as the file is open.
+    ///
     /// # Errors
-    /// If it cannot be read, or holds no tensors.
+    /// If it cannot be read, holds no tensors, or the budget has no room for what its pickle builds.
     pub fn open(path: &Path, budget: &Budget) -> Result<PytorchFile, WeightError> {
         let failed = |error| WeightError::io(path, error);
-        let format = |why: &str| WeightError::format(path, why);
         let mut file = File::open(path).map_err(failed)?;
         let length = file.len().map_err(failed)?;
-        let (place, magic) = TAR_MAGIC;
-        let mut start = Vec::new();
-        file.by_ref().take((place + magic.len()) as u64).read_to_end(&mut start).map_err(failed)?;
-        if start.get(place..) == Some(magic) {
-            // Such an archive could only be read by holding all of it.
-            return Err(format(
-                "it is an archive of PyTorch before 0.1.10; save the weights again with a later one",
-            ));
-        }
-        match is_stored(&mut file) {
-            Ok(true) => {}
-            Ok(false) => return Err(format("it is compressed; save the weights again with `torch.save`")),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return Err(format(&error.to_string()));
+        let (mut held, kept) = weigh_file(&mut file, budget).map_err(|refusal| match refusal {
+            Refusal::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+                WeightError::format(path, error.to_string())
             }
-            Err(error) => return Err(failed(error)),
+            Refusal::Io(error) => failed(error),
+            Refusal::NoPickle(why) => WeightError::format(path, why),
+            Refusal::OverBudget(source) => WeightError::OverBudget { path: path.into(), source },
+        })?;
+        let reader = guarded(path, || PytorchReader::new(path).map_err(|error| error.to_string()))?;
+        let all = reader.into_tensors();
+        if all.is_empty() {
+            return Err(WeightError::format(path, NO_TENSORS));
         }
-        let whole = guarded(path, || PytorchReader::new(path).map_err(|error| error.to_string()));
-        let nested = || {
-            NESTED.iter().find_map(|key| {
-                guarded(path, || {
-                    PytorchReader::with_top_level_key(path, key).map_err(|error| error.to_string())
-                })
-                .ok()
-                .filter(|reader| !reader.is_empty())
-            })
+        let nested = NESTED.iter().map(|key| format!("{key}."));
+        let key = nested.into_iter().find(|key| all.keys().any(|name| name.starts_with(key)));
+        let key = key.unwrap_or_default();
+        let chosen = all
+            .into_iter()
+            .filter_map(|(name, tensor)| name.strip_prefix(&key).map(|name| (name.to_string(), tensor)));
+        let twice = |name| {
+            let why = format!("`{name}` is there more than once, with and without a prefix");
+            WeightError::format(path, why)
         };
-        let reader = match (nested(), whole) {
-            (Some(reader), _) => reader,
-            (None, Ok(reader)) if !reader.is_empty() => reader,
-            (None, Ok(_)) => return Err(format("there are no tensors in it")),
-            (None, Err(error)) => return Err(error),
-        };
-        let twice = |name| format(&format!("`{name}` is there more than once, with and without a prefix"));
-        let tensors = by_bare_name(reader.into_tensors()).map_err(twice)?;
-        Ok(PytorchFile { path: path.into(), length, tensors, budget: budget.clone() })
+        let tensors = by_bare_name(chosen).map_err(twice)?;
+        if let Some(held) = &mut held {
+            held.shrink_to(held.bytes().min(Bytes(kept)));
+        }
+        Ok(PytorchFile { path: path.into(), length, tensors, budget: budget.clone(), _held: held })
     }
 
     /// The names of all tensors, in order.
@@ -111,7 +125,7 @@ impl PytorchFile {
             return Err(WeightError::Missing { path: path.into(), name: name.into(), shape: shape.clone() });
         };
         let found = Shape(tensor.shape().to_vec());
-        if found != *shape {
+        if !fits(&found, shape) {
             let (path, name) = (path.into(), name.into());
             return Err(WeightError::Shape { path, name, found, expected: shape.clone() });
         }
@@ -135,6 +149,71 @@ impl PytorchFile {
         widen(&dtype, &bytes, values);
         Ok(())
     }
+}
+
+/// Why a file without tensors is refused.
+const NO_TENSORS: &str = "there are no tensors in it";
+
+/// Reserves what walking a file takes, and tells how many bytes of it stay while its tensors are read.
+fn weigh_file(file: &mut File, budget: &Budget) -> Result<(Option<Reservation>, u64), Refusal> {
+    let (place, magic) = TAR_MAGIC;
+    let mut start = Vec::new();
+    file.by_ref().take((place + magic.len()) as u64).read_to_end(&mut start)?;
+    if start.get(place..) == Some(magic) {
+        // Such an archive could only be read by holding all of it.
+        return Err(Refusal::NoPickle(
+            "it is an archive of PyTorch before 0.1.10; save the weights again with a later one",
+        ));
+    }
+    let mut room = Room::new(budget, OBJECTS);
+    room.add(BUFFERS)?;
+    let kept = if start.starts_with(archive::BEGIN) {
+        weigh_archive(file, &mut room)?
+    } else if LEGACY_MAGIC.iter().any(|magic| {
+        start
+            .get(..start.len().min(LEGACY_START))
+            .unwrap_or_default()
+            .windows(magic.len())
+            .any(|at| at == *magic)
+    }) {
+        weigh_legacy(file, &mut room)?
+    } else {
+        // A pickle alone has no place for tensors.
+        return Err(Refusal::NoPickle(NO_TENSORS));
+    };
+    Ok((room.into_held(), kept.saturating_add(BUFFERS)))
+}
+
+fn weigh_archive(file: &mut File, room: &mut Room) -> Result<u64, Refusal> {
+    let directory = directory(file)?;
+    if !directory.stored {
+        return Err(Refusal::NoPickle("it is compressed; save the weights again with `torch.save`"));
+    }
+    let Some((start, length)) = directory.pickle else { return Err(Refusal::NoPickle(NO_TENSORS)) };
+    // The reader holds the pickle as it is, and checks it while it grows.
+    room.add(directory.held.saturating_add(length.saturating_mul(2)))?;
+    file.seek(SeekFrom::Start(start))?;
+    let weight = weigh(&mut BufReader::new(file.take(length)), room)?;
+    Ok(weight.kept.saturating_add(directory.held))
+}
+
+fn weigh_legacy(file: &mut File, room: &mut Room) -> Result<u64, Refusal> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut pickles = BufReader::new(file);
+    for _ in 0..LEGACY_HEADERS {
+        let header = weigh(&mut pickles, room)?;
+        if header.peak > MOST_HEADER {
+            return Err(Refusal::NoPickle("its beginning is none that PyTorch writes"));
+        }
+        // One that is of another type is shown in a message, escaped.
+        room.add(header.text.saturating_mul(32).saturating_add(header.peak))?;
+    }
+    let tensors = weigh(&mut pickles, room)?;
+    let keys = weigh(&mut pickles, room)?;
+    if !keys.is_list {
+        return Err(Refusal::NoPickle("it does not list its storages"));
+    }
+    Ok(tensors.kept.saturating_add(keys.peak))
 }
 
 /// What the reader of pickles makes of a file. It is not ours: should it panic over a file that was made to harm, that is a fault
@@ -242,12 +321,22 @@ mod tests {
         std::fs::write(&path, state_dict()).unwrap();
         let budget = Budget::new(Bytes(16));
         let error = read_all(&path, &budget).unwrap_err();
-        assert!(matches!(error, WeightError::OverBudget { .. }), "{error}");
+        assert!(
+            matches!(&error, WeightError::OverBudget { source, .. } if source.holder == OBJECTS),
+            "{error}"
+        );
+        assert!(error.hint().unwrap().contains("--ram"));
         let budget = Budget::new(Bytes::mib(16));
         let mut file = PytorchFile::open(&path, &budget).unwrap();
         let name = "encoder.stages.0.0.convs.0.conv.weight";
         let shape = file.shape(name).unwrap();
-        file.read(name, &shape, &mut vec![0.0; shape.count()]).unwrap();
-        assert_eq!(budget.peak(), Bytes::of(2 * 4 * shape.count()));
+        let mut values = vec![0.0; shape.count()];
+        let needed = Bytes::of(2 * 4 * shape.count());
+        let rest = budget.free() - needed;
+        let _others = budget.reserve("others", rest).unwrap();
+        file.read(name, &shape, &mut values).unwrap();
+        let _one_byte = budget.reserve("one byte", Bytes(1)).unwrap();
+        let error = file.read(name, &shape, &mut values).unwrap_err();
+        assert!(matches!(error, WeightError::OverBudget { .. }), "{error}");
     }
 }

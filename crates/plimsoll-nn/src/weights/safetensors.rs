@@ -13,7 +13,7 @@ use plimsoll_graph::Shape;
 use plimsoll_memory::Digester;
 
 use super::header::{CHECKSUMS, Entry, HEADER, Header, HeaderFault, METADATA, ZEROS, header_checksum};
-use super::{WeightError, element_bytes, widen};
+use super::{WeightError, element_bytes, fits, widen};
 
 /// Headers beyond this are not believed: it is room for some twenty thousand tensors. A header is held once as text and, taken
 /// apart, at most eight times more.
@@ -108,7 +108,7 @@ impl SafetensorsFile {
             return Err(WeightError::Missing { path: path.into(), name: name.into(), shape: shape.clone() });
         };
         let found = Shape(entry.shape.clone());
-        if found != *shape {
+        if !fits(&found, shape) {
             let (path, name) = (path.into(), name.into());
             return Err(WeightError::Shape { path, name, found, expected: shape.clone() });
         }

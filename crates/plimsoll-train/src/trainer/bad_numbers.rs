@@ -3,7 +3,6 @@
 //! The programs themselves refuse to update anything then, so weights and moments are those from before the step. What is left to
 //! decide is how to go on.
 
-use plimsoll_data::Mode;
 use plimsoll_run::{BadNumbers, CheckpointKind, Journal};
 
 use super::start::initialise;
@@ -11,16 +10,13 @@ use super::step::{StepLog, StepProblem};
 use super::{Observer, Run};
 use crate::TrainError;
 
-/// Cases that are named at most.
-const NAMED: usize = 8;
-
 /// A step that was refused.
 pub(super) struct BadStep {
     /// From 0.
     pub(super) step: u64,
     pub(super) loss: f32,
     pub(super) norm: f32,
-    /// Of the batch, by their index in the fingerprint's list.
+    /// Of the batch, by their index in the data set's list.
     pub(super) cases: Vec<usize>,
 }
 
@@ -39,7 +35,7 @@ impl Run {
             step: bad.step + 1,
             loss: bad.loss,
             norm: bad.norm,
-            patches: self.patches_of(&bad),
+            patches: self.source.name(&bad, self.loader_seed()),
         };
         match self.config().bad_numbers {
             BadNumbers::Stop => Err(error),
@@ -86,21 +82,5 @@ impl Run {
         self.restart_loader()?;
         // Killed now, the run must not take the old patches again.
         self.write(CheckpointKind::Latest)
-    }
-
-    /// The patches of a step: cases, and the voxels of their images that the patches are centred on.
-    fn patches_of(&self, bad: &BadStep) -> String {
-        let cases = self.inspection.fingerprint.as_ref().map_or(&[][..], |fingerprint| &fingerprint.cases);
-        let seed = self.loader_seed();
-        let name = |(sample, case): (usize, &usize)| {
-            let recipe = self.patches.sampler().recipe(Mode::Training, seed, bad.step, sample as u64);
-            let centre = recipe.patch().map(|extent| (extent as f64 - 1.0) / 2.0);
-            let [d, h, w] = recipe.map().apply(centre).map(|at| at.round() as i64);
-            let id = cases.get(*case).map_or("?", |case| case.id.as_str());
-            format!("{id} around voxel {d},{h},{w}")
-        };
-        let more = if bad.cases.len() > NAMED { ", …" } else { "" };
-        let named: Vec<String> = bad.cases.iter().enumerate().take(NAMED).map(name).collect();
-        named.join(", ") + more
     }
 }

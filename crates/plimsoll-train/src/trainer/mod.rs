@@ -1,19 +1,20 @@
 //! Training a fold: steps, validation, checkpoints.
 
 mod bad_numbers;
+mod class_scores;
+mod source;
 mod start;
 mod step;
 mod tensors;
 mod validation;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use plimsoll_data::{BatchReader, Dataset, Inspection, Loader, Patches, Splits};
+use plimsoll_data::{BatchReader, Loader, Splits};
 use plimsoll_memory::{
-    Budget, Bytes, Digest, HolderUse, System, heap_use, mapped_files, resident, shortfall,
+    Budget, Bytes, Digest, HeapUse, HolderUse, System, heap_use, mapped_files, resident, shortfall,
 };
 use plimsoll_plan::Engine;
 use plimsoll_run::{
@@ -22,7 +23,8 @@ use plimsoll_run::{
 };
 
 use crate::rates::doubt;
-use crate::{PlannedRun, TrainError};
+use crate::{PlannedRun, RunData, TrainError};
+use source::Source;
 use step::StepLog;
 use tensors::RunTensors;
 
@@ -39,10 +41,8 @@ const ENOUGH_TIMES: usize = 20;
 pub struct Job {
     /// What the run holds, and its programs.
     pub planned: PlannedRun,
-    /// The images.
-    pub dataset: Dataset,
-    /// What was found out about them.
-    pub inspection: Arc<Inspection>,
+    /// What it is trained on.
+    pub data: RunData,
     /// What is asked for.
     pub asked: Asked,
     /// Where the fold's files go.
@@ -53,6 +53,17 @@ pub struct Job {
     pub splits: Option<(PathBuf, Splits)>,
     /// Whether the numbers of each step are written down.
     pub log_steps: bool,
+    /// What else trains in this process at the same time.
+    pub company: Option<Company>,
+}
+
+/// Folds that train at the same time in one process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Company {
+    /// How many, with this one.
+    pub folds: usize,
+    /// What all of them hold together.
+    pub planned_bytes: Bytes,
 }
 
 /// What is told of a step.
@@ -110,17 +121,17 @@ pub fn train(
 /// A run in memory.
 struct Run {
     planned: PlannedRun,
+    company: Option<Company>,
     specification: Specification,
     identity: Digest,
     budget: Budget,
     folder: FoldFolder,
-    inspection: Arc<Inspection>,
     engine: Box<dyn Engine>,
     checkpoints: Checkpoints,
     journal: Journal,
     events: EventLog,
     step_log: Option<StepLog>,
-    patches: Arc<Patches>,
+    source: Source,
     /// None only while it is replaced.
     loader: Option<Loader>,
     loader_budget: Budget,
@@ -209,10 +220,12 @@ impl Run {
     /// once they gave it back.
     fn make_room_for_others(&mut self) -> Result<(), TrainError> {
         let numbers = &self.planned.numbers;
-        let missing = shortfall(&System::default(), numbers.total_bytes);
-        let cache = numbers.cache_bytes - missing;
-        self.patches.cache().shrink_to(cache);
-        let evictions = self.patches.cache().statistics().evictions;
+        let (planned, folds) =
+            self.company.map_or((numbers.total_bytes, 1), |company| (company.planned_bytes, company.folds));
+        let missing = shortfall(&System::default(), planned);
+        let cache = numbers.cache_bytes - Bytes(missing.0.div_ceil(folds as u64));
+        self.source.limit_cache(cache);
+        let evictions = self.source.cache().evictions;
         if evictions > self.evictions {
             self.events.say(Event::Eviction { volumes: evictions - self.evictions, cache })?;
             self.evictions = evictions;
@@ -271,7 +284,8 @@ impl Run {
 
     /// Says so if steps took much more or less than was predicted; rates are then measured again before the next run.
     fn doubt_rates(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
-        if self.computing.len() < ENOUGH_TIMES {
+        // Rates are measured alone: others that compute at the same time say nothing about them.
+        if self.computing.len() < ENOUGH_TIMES || self.company.is_some() {
             return Ok(());
         }
         let predicted = self.planned.numbers.predicted_seconds_per_step;
@@ -286,16 +300,22 @@ impl Run {
         let mut held = self.budget.holders();
         // An allowance is not what was held.
         held.retain(|held| held.holder != "overhead");
-        let cache = self.patches.cache().statistics();
+        let cache = self.source.cache();
         for held in held.iter_mut().filter(|held| held.holder == "cache") {
             (held.now, held.peak) = (cache.now, cache.peak);
         }
         if let Ok(code) = mapped_files() {
             held.push(HolderUse { holder: "code".into(), now: code.resident, peak: code.resident });
         }
-        let heap = heap_use();
-        held.push(HolderUse { holder: "heap".into(), now: heap.now, peak: heap.peak });
+        if let Some(heap) = self.heap() {
+            held.push(HolderUse { holder: "heap".into(), now: heap.now, peak: heap.peak });
+        }
         held
+    }
+
+    /// What is on the heap; of one fold among several it is not known.
+    fn heap(&self) -> Option<HeapUse> {
+        self.company.is_none().then(heap_use)
     }
 
     fn record(&mut self, why: StopReason) -> RunRecord {
@@ -304,7 +324,7 @@ impl Run {
         RunRecord {
             ram_budget_bytes: numbers.ram_budget_bytes,
             planned_bytes: numbers.total_bytes,
-            peak_rss_bytes: resident().ok().map(|resident| resident.peak),
+            peak_rss_bytes: resident().ok().filter(|_| self.company.is_none()).map(|resident| resident.peak),
             planning_peak_rss_bytes: self.planning_peak,
             arena_bytes: Bytes::of(self.planned.plan.arena_bytes),
             arena_used_bytes: Bytes::of(self.engine.used_bytes()),
@@ -317,11 +337,11 @@ impl Run {
             ended: why,
             planned: numbers.parts(),
             held: self.held(),
-            heap: heap_use(),
-            cache: self.patches.cache().statistics().into(),
+            heap: self.heap(),
+            cache: self.source.cache().into(),
             engine: self.engine.plan().backend().into(),
             ops: self.engine.times(),
-            batches: self.patches.times(),
+            batches: self.source.times(),
             waiting_seconds: self.waiting.as_secs_f64(),
             ema_pseudo_dice: self.progress.ema,
             identity: self.identity,

@@ -1,10 +1,9 @@
 //! From a job to a run in memory.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
-use plimsoll_data::{BatchReader, Loader, LoaderConfig, LoaderError, Mode, Patches, Sampler, VolumeCache};
+use plimsoll_data::{BatchReader, Loader, LoaderConfig, LoaderError, Mode};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_graph::Role;
 use plimsoll_memory::{Budget, Bytes, Digest, forget_heap_peak, forget_resident_peak, resident};
@@ -14,6 +13,7 @@ use plimsoll_run::{
     LoadReport, Lock, Progress, RunError, Specification, each_event, start_averages,
 };
 
+use super::source::Source;
 use super::step::StepLog;
 use super::tensors::RunTensors;
 use super::{Job, KEPT_TIMES, Observer, Run};
@@ -28,9 +28,12 @@ impl Run {
             return Err(RunError::Occupied { folder: folder.path().into() }.into());
         }
         // What planning took was given back before anything of the run is held.
-        let planning_peak = resident().ok().map(|resident| resident.peak);
-        forget_heap_peak();
-        forget_resident_peak();
+        let mut planning_peak = None;
+        if job.company.is_none() {
+            planning_peak = resident().ok().map(|resident| resident.peak);
+            forget_heap_peak();
+            forget_resident_peak();
+        }
         let made = Made::make(&folder, job.splits.as_ref().map(|(path, _)| path.as_path())).map_err(io)?;
         let lock = Lock::take(&folder)?;
         let started = Run::start_locked(job, (lock, planning_peak), budget, observer);
@@ -46,7 +49,7 @@ impl Run {
         budget: &Budget,
         observer: &mut dyn Observer,
     ) -> Result<Run, TrainError> {
-        let Job { planned, dataset, inspection, asked, folder, splits, log_steps, .. } = job;
+        let Job { planned, data, asked, folder, splits, log_steps, company, .. } = job;
         let mut warnings = Vec::new();
         let swept =
             sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
@@ -58,7 +61,8 @@ impl Run {
         let arena = budget.reserve("arena", planned.numbers.arena_bytes)?;
         let mut engine = planned.backend.engine(planned.plan.clone(), arena)?;
         let updating = planned.programs.updating();
-        let mut checkpoints = Checkpoints::new(&folder, &planned.programs[updating], budget)?;
+        let net = planned.config.training.net.as_architecture();
+        let mut checkpoints = Checkpoints::new(&folder, &planned.programs[updating], net, budget)?;
         let resumed = match &known {
             Some(known) => checkpoints.resume(known, &mut *engine, updating)?,
             None => None,
@@ -90,19 +94,11 @@ impl Run {
         }
         let part_count = specification.config.training.loss.part_count();
         progress.epoch_parts.resize(part_count, (0.0, 0));
-        let sampler =
-            Sampler::new(Arc::clone(&inspection), &specification.cases, specification.config.sampler())?;
-        let cache = Arc::new(VolumeCache::new(budget.part("cache", planned.numbers.cache_bytes)?));
-        // Of the run, not of what the data set has become: with another case added, all would be normalised in another way.
-        let known = &specification.config.dataset;
-        let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
-        let patches = Patches::normalised(&dataset, sampler, cache, normalisation)?;
-        let patches = patches.with_targets(planned.target_maps());
-        let patches = Arc::new(patches);
+        let source = Source::open(data, &planned, &specification, budget)?;
         let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
-        let loader = start_loader(&planned, &specification, &progress, &patches, &loader_budget)?;
+        let loader = start_loader(&planned, &specification, &progress, &source, &loader_budget)?;
         let validation = BatchReader::new(
-            Arc::clone(&patches),
+            source.samples(),
             Mode::Validation,
             specification.config.seed,
             specification.config.training.validation_batch(),
@@ -143,17 +139,17 @@ impl Run {
         let step_log = if log_steps { Some(StepLog::open(&folder, progress.steps)?) } else { None };
         let mut run = Run {
             planned,
+            company,
             specification,
             identity,
             budget: budget.clone(),
             folder,
-            inspection,
             engine,
             checkpoints,
             journal,
             events,
             step_log,
-            patches,
+            source,
             loader: Some(loader),
             loader_budget,
             validation,
@@ -185,7 +181,7 @@ impl Run {
         // Its threads end, and its memory is given back, before the next one takes both.
         self.loader = None;
         let (planned, specification) = (&self.planned, &self.specification);
-        let next = start_loader(planned, specification, &self.progress, &self.patches, &self.loader_budget)?;
+        let next = start_loader(planned, specification, &self.progress, &self.source, &self.loader_budget)?;
         self.loader = Some(next);
         Ok(())
     }
@@ -204,12 +200,12 @@ fn start_loader(
     planned: &PlannedRun,
     specification: &Specification,
     progress: &Progress,
-    patches: &Arc<Patches>,
+    source: &Source,
     budget: &Budget,
 ) -> Result<Loader, LoaderError> {
     let seed = loader_seed(specification, progress);
     let config = LoaderConfig { first_step: progress.steps, seed, ..planned.loader };
-    Loader::start(config, Arc::clone(patches), budget)
+    Loader::start(config, source.samples(), budget)
 }
 
 /// Who had a fold before and ended without a word, and perhaps why.
@@ -299,12 +295,13 @@ pub(super) fn initialise(
     }
     let mut loaded = None;
     specification.initial.check()?;
-    if let InitialWeights::File { path, allow_extra, new_head, .. } = &specification.initial {
+    if let InitialWeights::File { path, allow_extra, new_head, sum_stem, .. } = &specification.initial {
         let program = (fullest, &programs[fullest]);
         let net = config.training.net.as_architecture();
         let options = LoadOptions {
             allow_extra: *allow_extra,
             new_head: new_head.then_some(config.seed),
+            sum_stem: *sum_stem,
             averaged: false,
         };
         loaded = Some(checkpoints.load_parameters(path, net, engine, program, options)?);

@@ -14,6 +14,8 @@ pub(super) struct RunTensors {
     pub(super) update: Option<UpdateTensors>,
     pub(super) validate: LossTensors,
     pub(super) counts: TensorId,
+    /// Of validated images; none of volumes.
+    pub(super) logits: Option<TensorId>,
 }
 
 /// The inputs and outputs of an update that is a program of its own.
@@ -88,6 +90,7 @@ impl RunTensors {
             update: update.transpose()?,
             validate: LossTensors::of(programs, validate, objective.parts(&objective.validation()))?,
             counts: find(programs, validate, names::COUNTS)?,
+            logits: programs[validate].find(names::LOGITS),
         })
     }
 }

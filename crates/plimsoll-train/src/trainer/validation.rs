@@ -6,8 +6,9 @@ use std::time::Instant;
 use plimsoll_memory::resident;
 use plimsoll_nn::Goal;
 use plimsoll_plan::{HostSlice, HostSliceMut};
-use plimsoll_run::{CheckpointKind, EpochCost, EpochRecord, Event, LossPart, PartSums, Score};
+use plimsoll_run::{CheckpointKind, ClassScores, EpochCost, EpochRecord, Event, LossPart, PartSums};
 
+use super::class_scores::Confusion;
 use super::step::add_parts;
 use super::{Observer, Run};
 use crate::TrainError;
@@ -16,8 +17,10 @@ use crate::TrainError;
 struct Validated {
     loss: Option<f64>,
     parts: Vec<LossPart>,
-    /// Dice of each class but the background.
+    /// Dice of each class but the background; of volumes alone.
     pseudo_dice: Vec<Option<f64>>,
+    /// Of images alone.
+    classification: Option<ClassScores>,
 }
 
 impl Run {
@@ -29,7 +32,8 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Option<EpochRecord>, TrainError> {
         let start = Instant::now();
-        let Some(Validated { loss, parts, pseudo_dice }) = self.validate(stop, observer)? else {
+        let Some(Validated { loss, parts, pseudo_dice, classification }) = self.validate(stop, observer)?
+        else {
             return Ok(None);
         };
         let scored: Vec<f64> = pseudo_dice.iter().flatten().copied().collect();
@@ -51,6 +55,7 @@ impl Run {
             pseudo_dice,
             mean_pseudo_dice: mean,
             ema_pseudo_dice: ema,
+            classification,
             skipped_steps: self.progress.skipped.0,
         };
         self.journal.append(&record)?;
@@ -63,12 +68,13 @@ impl Run {
         self.events.say(Event::Epoch(cost))?;
         self.progress.epoch_loss = (0.0, 0);
         self.progress.epoch_parts.fill((0.0, 0));
-        if let Some(score) = Score::EmaPseudoDice.of(&record) {
+        let score = self.config().task.usual_score().of(&record);
+        if let Some(score) = score {
             self.config().schedule.clone().observe(&mut self.progress.plateau, Goal::Highest, score);
         }
         self.progress.validated += 1;
-        if ema > self.progress.best {
-            self.progress.best = ema;
+        if score > self.progress.best {
+            self.progress.best = score;
             self.write(CheckpointKind::Best)?;
         }
         observer.epoch(&record, &cost);
@@ -85,11 +91,13 @@ impl Run {
         let validate = self.tensors.validate.program;
         let training = &self.specification.config.training;
         let classes = training.net.classes();
-        let patches = self.specification.config.validation_iterations * training.batch as u64;
+        let patches = self.source.validated(&self.specification.config);
         let at_a_time = training.validation_batch() as u64;
         let mut counts = vec![0.0f64; classes * 3];
         let mut totals = vec![0.0f64; classes * 3];
         let mut parts = vec![(0.0, 0); training.loss.part_count()];
+        let mut logits = vec![0.0; classes * at_a_time as usize];
+        let mut confusion = self.tensors.logits.map(|_| Confusion::new(classes));
         let mut loss = 0.0;
         let rounds = patches / at_a_time;
         for round in 0..rounds {
@@ -109,6 +117,12 @@ impl Run {
             add_parts(&*self.engine, tensors, &mut self.parts, &mut parts)?;
             self.engine.read(validate, self.tensors.counts, HostSliceMut::F64(&mut counts))?;
             loss += f64::from(one[0]);
+            if let (Some(tensor), Some(confusion)) = (self.tensors.logits, &mut confusion) {
+                self.engine.read(validate, tensor, HostSliceMut::F32(&mut logits))?;
+                for (class, logits) in batch.labels().iter().zip(logits.chunks_exact(classes)) {
+                    confusion.add(*class, logits);
+                }
+            }
             for (total, count) in totals.iter_mut().zip(&counts) {
                 *total += count;
             }
@@ -122,7 +136,8 @@ impl Run {
         Ok(Some(Validated {
             loss: mean.is_finite().then_some(mean),
             parts: self.means(&parts),
-            pseudo_dice: dice.collect(),
+            pseudo_dice: if confusion.is_some() { Vec::new() } else { dice.collect() },
+            classification: confusion.and_then(|confusion| confusion.scores()),
         }))
     }
 

@@ -11,6 +11,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use plimsoll_graph::DType;
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::Bytes;
+use plimsoll_metrics::votes::Rule;
 use plimsoll_nn::NetworkName;
 use plimsoll_plan::Backend;
 use plimsoll_run::CheckpointKind;
@@ -163,6 +164,9 @@ pub enum Precision {
 /// The whole job.
 #[derive(Debug, ClapArgs)]
 pub struct Demo {
+    /// Classify images instead of segmenting volumes.
+    #[arg(long)]
+    pub classification: bool,
     /// Where the data set, the run and the predictions are left [default: a temporary folder, removed afterwards].
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -176,8 +180,12 @@ pub struct Demo {
 /// A data set.
 #[derive(Debug, ClapArgs)]
 pub struct Inspect {
-    /// The folder of the data set: nnU-Net's raw layout, or the Medical Segmentation Decathlon's.
+    /// The data set: a folder in nnU-Net's raw layout or the Medical Segmentation Decathlon's; or images, in a folder for each class
+    /// or listed in a .csv file.
     pub dataset: PathBuf,
+    /// Settings [default: plimsoll.toml where it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
@@ -195,12 +203,12 @@ pub struct Status {
 /// Images to segment.
 #[derive(Debug, ClapArgs)]
 pub struct Predict {
-    /// The folder of a run (all its folds are averaged), or of one fold.
+    /// The folder of a run (all its folds are averaged), of one fold, or of one-vs-one classifiers.
     pub model: PathBuf,
-    /// A folder of images named as in imagesTr, or one image.
+    /// A folder of images named as in imagesTr, or one image. Of classifiers: images, folders of classes, or a .csv file.
     #[arg(short, long, value_name = "IN")]
     pub input: PathBuf,
-    /// The folder that label maps are written to: not that of the images.
+    /// The folder that label maps are written to, not that of the images; of classifiers the .csv file of probabilities.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
     /// The checkpoint.
@@ -212,6 +220,9 @@ pub struct Predict {
     /// Look at each window mirrored, too, in all eight ways.
     #[arg(long)]
     pub mirror: bool,
+    /// How classifiers of pairs vote.
+    #[arg(long, value_enum, default_value_t)]
+    pub votes: WhichVotes,
     /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
     #[arg(long)]
     pub overwrite: bool,
@@ -235,6 +246,31 @@ impl Predict {
             ram: self.ram.ram,
             backend: self.compute.open()?,
         })
+    }
+}
+
+/// How classifiers of pairs of classes vote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichVotes {
+    /// The mean probability of a class over its pairs.
+    #[default]
+    Sum,
+    /// The most pairs that are won.
+    Majority,
+    /// Probabilities that fit those of all pairs best (Wu, Lin and Weng 2004).
+    Coupling,
+    /// Means weighted by accuracy and confidence, as published for retinopathy.
+    Weighted,
+}
+
+impl From<WhichVotes> for Rule {
+    fn from(votes: WhichVotes) -> Rule {
+        match votes {
+            WhichVotes::Sum => Rule::ProbabilitySum,
+            WhichVotes::Majority => Rule::Majority,
+            WhichVotes::Coupling => Rule::Coupling,
+            WhichVotes::Weighted => Rule::Weighted,
+        }
     }
 }
 

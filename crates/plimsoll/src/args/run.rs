@@ -37,9 +37,15 @@ pub struct Train {
     /// The fold: 0, 1, 2, …; or `all`, which trains and validates on all cases.
     #[arg(long, default_value = "0", conflicts_with = "folds")]
     pub fold: String,
-    /// Several folds, one after the other, like 0,2-4; or `all` that there are.
+    /// Several folds, like 0,2-4; or `all` that there are.
     #[arg(long, value_name = "N,N-N,…")]
     pub folds: Option<String>,
+    /// With --folds: so many train at once, each with its part of the line and of the threads.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count, requires = "folds")]
+    pub parallel: usize,
+    /// Of images: trains a classifier for each pair of classes, in folders of their own, whose votes are counted when predicting.
+    #[arg(long, conflicts_with_all = ["folds", "weights"])]
+    pub one_vs_one: bool,
     /// The folder of the run [default: runs/NAME].
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
@@ -58,6 +64,9 @@ pub struct Train {
     /// With --weights: let heads begin anew, where those of the file are of other classes or missing.
     #[arg(long, requires = "weights")]
     pub new_head: bool,
+    /// With --weights: sum weights of images of three channels over these, for images of one.
+    #[arg(long, requires = "weights")]
+    pub sum_stem: bool,
     /// Folds to use instead of those of the run, or of the data set's splits_final.json.
     #[arg(long, value_name = "FILE")]
     pub splits: Option<PathBuf>,
@@ -84,8 +93,16 @@ impl Train {
             let name = self.run.dataset.file_name().unwrap_or(self.run.dataset.as_os_str());
             Path::new("runs").join(name)
         });
+        let threads = self.run.compute.threads.count();
+        if self.parallel > threads {
+            let message =
+                format!("--parallel {} needs as many threads, but there are {threads}", self.parallel);
+            return Err(Failure::new(message, format!("--parallel {threads} at most, or more --threads")));
+        }
         Ok(TrainRequest {
             plan: self.run.request()?,
+            parallel: self.parallel,
+            backend: self.run.compute.backend,
             run: RunFolder::new(run),
             folds,
             resume: self.resume,
@@ -94,6 +111,7 @@ impl Train {
                 path: path.clone(),
                 allow_extra: self.allow_extra,
                 new_head: self.new_head,
+                sum_stem: self.sum_stem,
             }),
             splits: self.splits.clone(),
             log_steps: self.log_steps,
@@ -157,6 +175,12 @@ pub struct RunArgs {
     /// Channels of each stage, the finest first.
     #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
     pub features: Option<Vec<usize>>,
+    /// Channels of the finest stage of a SegResNet, doubled from stage to stage.
+    #[arg(long, value_name = "N")]
+    pub init_filters: Option<usize>,
+    /// Channels behind the patch embedding of swinunetr, doubled from stage to stage.
+    #[arg(long, value_name = "N")]
+    pub feature_size: Option<usize>,
     /// The probability with which an element of a convolution's result is dropped while training.
     #[arg(long, value_name = "P")]
     pub dropout: Option<f32>,
@@ -237,6 +261,8 @@ impl RunArgs {
             network: NetworkSettings {
                 net: self.net,
                 features: self.features.clone(),
+                init_filters: self.init_filters,
+                feature_size: self.feature_size,
                 dropout: self.dropout,
                 ..NetworkSettings::default()
             },
@@ -251,6 +277,7 @@ impl RunArgs {
             optimizer: self.optimizer.map(|which| match which {
                 WhichOptimizer::Sgd => Optimizer::nnunet(),
                 WhichOptimizer::Adamw => Optimizer::adamw(),
+                WhichOptimizer::Adam => Optimizer::adam(),
             }),
             learning_rate: self.learning_rate,
             seed: self.seed,
@@ -266,4 +293,6 @@ pub enum WhichOptimizer {
     Sgd,
     /// AdamW, as PyTorch.
     Adamw,
+    /// Adam, as PyTorch: weight decay is part of the gradient.
+    Adam,
 }

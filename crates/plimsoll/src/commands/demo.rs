@@ -11,7 +11,7 @@ use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_run::{CheckpointKind, FoldName, RunFolder, Settings};
 use serde::Serialize;
 
-use super::{inspect, plan, train};
+use super::{demo_images, inspect, plan, train};
 use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::evaluate::{self, EvaluateRequest};
@@ -37,6 +37,7 @@ struct Report {
 /// Makes a data set, inspects it, plans, trains, predicts, evaluates.
 pub fn run(args: &Demo, as_json: bool) -> Outcome {
     let stop = Stop::listen()?;
+    let job = if args.classification { demo_images::run } else { whole_job };
     match &args.out {
         Some(folder) => {
             if folder.join("demo.json").exists() || folder.join("dataset").exists() {
@@ -45,11 +46,11 @@ pub fn run(args: &Demo, as_json: bool) -> Outcome {
             }
             let io = |error| Failure::of_path(folder, &error);
             plimsoll_disk::create_dir_all(folder).map_err(io)?;
-            whole_job(args, folder, &stop, as_json)
+            job(args, folder, &stop, as_json)
         }
         None => {
             let folder = tempfile::tempdir()?;
-            whole_job(args, folder.path(), &stop, as_json)
+            job(args, folder.path(), &stop, as_json)
         }
     }
 }
@@ -76,9 +77,9 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     };
     say(&format!("a plan under a line of {}", args.ram));
     {
-        let (opened, planned) = request.prepare(quiet)?;
+        let (opened, planned, _) = request.prepare(quiet)?;
         if !quiet {
-            inspect::print(&opened.dataset, &opened.inspection);
+            inspect::print_data(&opened.data);
             plan::print(&planned);
         }
         planned.numbers.check()?;
@@ -89,6 +90,8 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         plan: request,
         run: RunFolder::new(&run),
         folds: FoldChoice::Named(vec![FoldName::Number(0)]),
+        parallel: 1,
+        backend: args.compute.backend,
         resume: false,
         accept_changed_data: false,
         weights: None,

@@ -1,13 +1,18 @@
 //! `plimsoll inspect`
 
 use plimsoll_data::{Dataset, Fingerprint, Inspection, Problem, Severity, resampled_shape};
+use plimsoll_image::{ImageDataset, Split};
 use plimsoll_memory::Bytes;
+use plimsoll_run::Settings;
+use plimsoll_train::RunData;
 use serde::Serialize;
 
 use crate::args::Inspect;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::inspect::inspect;
+use crate::jobs::inspect::{inspect, inspect_images};
 use crate::jobs::line::Line;
+use crate::jobs::listed::Listed;
+use crate::jobs::plan::settings;
 use crate::report::{Table, json};
 
 #[derive(Serialize)]
@@ -20,35 +25,107 @@ struct Report<'a> {
     warnings: &'a [String],
 }
 
+#[derive(Serialize)]
+struct ImageReport<'a> {
+    name: &'a str,
+    cases: usize,
+    classes: Vec<(&'a str, usize)>,
+    problems: Vec<String>,
+    largest_pixels: usize,
+    warnings: &'a [String],
+}
+
 /// Inspects a data set; fails if a case cannot be used.
 pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     let threads = args.threads.count();
     let line = Line::draw(args.ram.ram, threads)?;
-    let dataset = Dataset::open(&args.dataset)?;
-    let inspection = inspect(&dataset, threads, &line.budget, as_json)?;
-    if as_json {
-        json(&Report {
-            name: &dataset.name,
-            cases: dataset.cases.len(),
-            problems: &inspection.problems,
-            fingerprint: inspection.fingerprint.as_ref(),
-            index_bytes: inspection.index_bytes(),
-            warnings: &dataset.warnings,
-        })?;
-    } else {
-        print(&dataset, &inspection);
-    }
-    let errors = inspection.problems.iter().filter(|problem| problem.severity == Severity::Error).count();
-    match errors {
-        0 => Ok(()),
-        _ => {
-            let all = inspection.problems.iter();
-            let first = all.clone().find(|problem| problem.severity == Severity::Error);
-            let named = first.map_or(String::new(), |first| format!(": {first}"));
-            let plural = if errors == 1 { "error" } else { "errors" };
-            let message = format!("{} {plural} in {}{named}", errors, args.dataset.display());
-            Err(Failure::new(message, "mend or remove the cases that are named above"))
+    let settings = settings(args.config.as_deref(), Settings::default())?;
+    let errors: Vec<String> = match Listed::open(&args.dataset, &settings, &line.budget)? {
+        Listed::Volumes(dataset) => {
+            let inspection = inspect(&dataset, threads, &line.budget, as_json)?;
+            if as_json {
+                json(&Report {
+                    name: &dataset.name,
+                    cases: dataset.cases.len(),
+                    problems: &inspection.problems,
+                    fingerprint: inspection.fingerprint.as_ref(),
+                    index_bytes: inspection.index_bytes(),
+                    warnings: &dataset.warnings,
+                })?;
+            } else {
+                print(&dataset, &inspection);
+            }
+            let errors = inspection.problems.iter().filter(|problem| problem.severity == Severity::Error);
+            errors.map(ToString::to_string).collect()
         }
+        Listed::Images { name, place, dataset } => {
+            let inspection = inspect_images(&place, &dataset, threads, &line.budget, true)?;
+            if as_json {
+                json(&ImageReport {
+                    name: &name,
+                    cases: dataset.cases.len(),
+                    classes: class_counts(&dataset),
+                    problems: inspection.problems.iter().map(ToString::to_string).collect(),
+                    largest_pixels: inspection.largest.pixels,
+                    warnings: &dataset.warnings,
+                })?;
+            } else {
+                print_images(&name, &dataset, &inspection);
+            }
+            let errors = inspection.problems.iter().filter(|problem| problem.kind.is_error());
+            errors.map(ToString::to_string).collect()
+        }
+    };
+    let Some(first) = errors.first() else { return Ok(()) };
+    let plural = if errors.len() == 1 { "error" } else { "errors" };
+    let message = format!("{} {plural} in {}: {first}", errors.len(), args.dataset.display());
+    Err(Failure::new(message, "mend or remove the cases that are named above"))
+}
+
+/// Classes with their numbers of images.
+fn class_counts(dataset: &ImageDataset) -> Vec<(&str, usize)> {
+    let counts = dataset.class_counts(&dataset.of_split(None));
+    dataset.classes.iter().map(String::as_str).zip(counts).collect()
+}
+
+/// Prints what was found of any data set.
+pub fn print_data(data: &RunData) {
+    match data {
+        RunData::Volumes { dataset, inspection } => print(dataset, inspection),
+        RunData::Images { dataset, inspection } => print_images("images", dataset, inspection),
+    }
+}
+
+/// Prints what was found of images.
+fn print_images(name: &str, dataset: &ImageDataset, inspection: &plimsoll_image::Inspection) {
+    println!("{name}: {} images of {} classes", dataset.cases.len(), dataset.classes.len());
+    for warning in &dataset.warnings {
+        println!("warning: {warning}");
+    }
+    let splits: Vec<Option<Split>> = [Split::Train, Split::Val, Split::Test]
+        .into_iter()
+        .map(Some)
+        .filter(|split| !dataset.of_split(*split).is_empty() && split.is_some())
+        .collect();
+    let splits = if splits.iter().all(|split| dataset.of_split(*split).len() == dataset.cases.len()) {
+        Vec::new()
+    } else {
+        splits
+    };
+    let names = splits.iter().flatten().map(|split| split.name());
+    let mut table = Table::new(["class", "images"].into_iter().chain(names));
+    let of = |split: &Option<Split>| dataset.class_counts(&dataset.of_split(*split));
+    let counts: Vec<Vec<usize>> = std::iter::once(&None).chain(&splits).map(of).collect();
+    for (class, name) in dataset.classes.iter().enumerate() {
+        let of_class = counts.iter().filter_map(|counts| counts.get(class)).map(usize::to_string);
+        table.row(std::iter::once(name.clone()).chain(of_class));
+    }
+    table.print();
+    println!("the largest image has {} pixels", inspection.largest.pixels);
+    for problem in &inspection.problems {
+        let severity = if problem.kind.is_error() { "error" } else { "warning" };
+        println!("{severity}: {problem}");
+        println!("  hint: {}", problem.hint());
     }
 }
 

@@ -6,6 +6,7 @@ mod bench_kernels;
 mod bench_step;
 mod classification;
 mod demo;
+mod demo_images;
 mod doctor;
 mod evaluate;
 mod inspect;

@@ -18,20 +18,20 @@ use crate::report::{Table, json};
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
     let request = args.run.request()?;
-    let (opened, planned) = request.prepare(as_json)?;
+    let (opened, planned, fold) = request.prepare(as_json)?;
     let numbers = &planned.numbers;
     if let Some(file) = &args.draw {
         write_drawing(&planned, file)?;
     }
     if args.pareto {
         let is_set = request.settings.micro_batch.is_some();
-        let inspected = (opened.fingerprint()?, opened.inspection.index_bytes());
+        let facts = opened.data.facts(&planned.config, &fold)?;
         let progress = Progress::new("searching", 100, as_json);
         let curve = run_curve(
             &planned.config,
             is_set,
             (opened.machine, &*planned.backend),
-            inspected,
+            facts,
             &mut |CurveProgress { share, micro_batch, points }| {
                 progress.set((100.0 * share) as u64, format!("micro-batch {micro_batch}, {points} points"))
             },

@@ -8,6 +8,8 @@ use serde::Serialize;
 use crate::args;
 use crate::duration::duration;
 use crate::failure::{Failure, Outcome};
+use crate::jobs::classify::pairs_of;
+use crate::jobs::pairs::pair_run;
 use crate::report::{Table, json, or_dash};
 
 /// How a fold of a run stands.
@@ -30,13 +32,19 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
     if as_json {
         return json(&reports);
     }
+    let classifies =
+        |report: &Report| report.status.epoch.as_ref().is_some_and(|epoch| epoch.classification.is_some());
+    let scores = match !reports.is_empty() && reports.iter().all(classifies) {
+        true => ["accuracy", "kappa"],
+        false => ["pseudo-Dice", "average"],
+    };
     let mut table = Table::new([
         "fold",
         "epoch",
         "loss",
         "validation",
-        "pseudo-Dice",
-        "average",
+        scores[0],
+        scores[1],
         "held",
         "planned",
         "time left",
@@ -50,8 +58,14 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
             format!("{}/{}", status.epochs_done, status.epochs),
             number(epoch.and_then(|epoch| epoch.train_loss)),
             number(epoch.and_then(|epoch| epoch.validation_loss)),
-            number(epoch.and_then(|epoch| epoch.mean_pseudo_dice)),
-            number(epoch.and_then(|epoch| epoch.ema_pseudo_dice)),
+            number(epoch.and_then(|epoch| match &epoch.classification {
+                Some(scores) => Some(scores.balanced_accuracy),
+                None => epoch.mean_pseudo_dice,
+            })),
+            number(epoch.and_then(|epoch| match &epoch.classification {
+                Some(scores) => scores.kappa,
+                None => epoch.ema_pseudo_dice,
+            })),
             or_dash(status.resident),
             or_dash(status.planned),
             or_dash(status.seconds_left.map(duration)),
@@ -76,7 +90,10 @@ fn folds(path: &Path) -> Outcome<Vec<FoldFolder>> {
     if let Some(fold) = FoldFolder::at(path).filter(FoldFolder::is_begun) {
         return Ok(vec![fold]);
     }
-    let folds = RunFolder::new(path).folds()?;
+    let mut folds = RunFolder::new(path).folds()?;
+    for pair in pairs_of(path)? {
+        folds.extend(pair_run(path, pair).folds()?);
+    }
     if folds.is_empty() {
         let message = format!("{} holds no run", path.display());
         return Err(Failure::new(

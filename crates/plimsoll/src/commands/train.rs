@@ -4,7 +4,8 @@ use plimsoll_run::{RunRecord, StopReason};
 
 use crate::args::Train;
 use crate::failure::Outcome;
-use crate::jobs::train::{describe, train_folds};
+use crate::jobs::pairs::train_pairs;
+use crate::jobs::train::{Trained, describe, train_folds};
 use crate::jobs::{evaluate, validate};
 use crate::report::{Table, json, or_dash};
 use crate::signals::Stop;
@@ -19,20 +20,47 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     if args.print_settings {
         return json(&describe(&request, as_json)?);
     }
+    if args.one_vs_one {
+        let pairs = train_pairs(&request, &stop, as_json)?;
+        if as_json {
+            json(&pairs)?;
+        }
+        let Some(last) = pairs.into_iter().next_back() else { return Ok(()) };
+        return finish(&last.trained, &stop, !as_json);
+    }
     let trained = train_folds(&request, &stop, as_json)?;
-    let Some(last) = trained.folds.last() else { return Ok(()) };
     if as_json {
         match trained.folds.as_slice() {
             [only] => json(only)?,
-            all => json(&serde_json::json!({ "folds": all, "scores": trained.scores }))?,
+            all => json(&serde_json::json!({
+                "folds": all,
+                "scores": trained.scores,
+                "at_once": trained.at_once,
+            }))?,
         }
-    } else {
+    }
+    finish(&trained, &stop, !as_json)
+}
+
+/// Says what came of it, and whether the process was told to end.
+fn finish(trained: &Trained, stop: &Stop, is_told: bool) -> Outcome {
+    let Some(last) = trained.folds.last() else { return Ok(()) };
+    if is_told {
         for fold in &trained.folds {
             println!("fold {}: {}", fold.fold, fold.record.ended);
             summary(&fold.record);
             if let Some(validation) = &fold.validation {
                 evaluate::print(validation);
             }
+        }
+        if let Some(at_once) = &trained.at_once {
+            println!(
+                "{} folds at once: {} planned, peak resident {} of the line's {}",
+                at_once.folds,
+                at_once.planned_bytes,
+                or_dash(at_once.peak_rss_bytes),
+                at_once.ram_budget_bytes
+            );
         }
         if let Some(scores) = &trained.scores {
             validate::print(scores);
@@ -41,9 +69,16 @@ pub fn run(args: &Train, as_json: bool) -> Outcome {
     if !trained.is_stopped {
         return Ok(());
     }
-    let what = match last.record.ended {
-        StopReason::Signal => format!("stopped after step {}; a checkpoint is written", last.record.steps),
-        _ => format!("stopped while fold {} was validated; what is predicted is kept", last.fold),
+    let stopped: Vec<_> =
+        trained.folds.iter().filter(|fold| fold.record.ended == StopReason::Signal).collect();
+    let what = match stopped.as_slice() {
+        [only] => format!("stopped after step {}; a checkpoint is written", only.record.steps),
+        [_, ..] => {
+            let steps: Vec<String> =
+                stopped.iter().map(|fold| format!("{} of fold {}", fold.record.steps, fold.fold)).collect();
+            format!("stopped after steps {}; checkpoints are written", steps.join(", "))
+        }
+        [] => format!("stopped while fold {} was validated; what is predicted is kept", last.fold),
     };
     Err(stop.failure(what, "the same command with --resume goes on to the same bits"))
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Dataset, InspectConfig, Inspection, Severity};
+use plimsoll_image::{DecodeOptions, ImageDataset, InspectOptions};
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_run::cache_folder;
 
@@ -30,6 +31,33 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, quiet: bool) 
         let _ = plimsoll_disk::create_dir_all(&folder).map(|()| inspection.save(&folder, dataset));
     }
     Ok(inspection)
+}
+
+/// Inspects images: reads all of them once.
+pub fn inspect_images(
+    place: &Path,
+    dataset: &ImageDataset,
+    threads: usize,
+    budget: &Budget,
+    quiet: bool,
+) -> Result<plimsoll_image::Inspection, Failure> {
+    let progress = Progress::without_end("inspecting images", quiet);
+    let options = InspectOptions { decode: DecodeOptions::default(), contents: true, threads };
+    let found = plimsoll_image::inspect(dataset, &options, budget);
+    progress.finish();
+    let found = found.map_err(Failure::from)?;
+    if !quiet {
+        let count = found.problems.iter().filter(|problem| !problem.kind.is_error()).count();
+        if let Some(first) = found.problems.iter().find(|problem| !problem.kind.is_error()) {
+            let more = if count > 1 {
+                format!(" (and {} more; see `plimsoll inspect`)", count - 1)
+            } else {
+                String::new()
+            };
+            eprintln!("warning: {}: {first}{more}", place.display());
+        }
+    }
+    Ok(found)
 }
 
 /// Where the inspection of a data set is kept; none where there is no place for it.

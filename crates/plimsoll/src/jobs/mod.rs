@@ -1,8 +1,12 @@
 //! What the commands do, each as a function of a request: commands make requests of their arguments, and a demonstration of its own.
 
+pub mod at_once;
+pub mod classify;
 pub mod evaluate;
 pub mod inspect;
 pub mod line;
+pub mod listed;
+pub mod pairs;
 pub mod plan;
 pub mod predict;
 pub mod train;

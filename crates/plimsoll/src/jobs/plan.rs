@@ -3,22 +3,23 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, Fingerprint, Inspection};
+use plimsoll_data::Fold;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::Backend;
-use plimsoll_run::{Machine, RunConfig, Settings};
-use plimsoll_train::{Concession, PlannedRun, plan_run_allowing};
+use plimsoll_run::{Machine, RunConfig, Settings, Task};
+use plimsoll_train::{Concession, PlannedRun, RunData, plan_run_allowing};
 
-use super::inspect::{expect_sound, inspect};
 use super::line::Line;
+use super::listed::Listed;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 
 /// The file of settings that is read where it is there.
 const SETTINGS_FILE: &str = "plimsoll.toml";
 
-/// The longest file of settings that is read.
-const LONGEST: u64 = 1 << 20;
+/// The longest file of settings that is read: twice what all of them take with their comments. Of a text with many mistakes, the
+/// parser may take up to a kibibyte for each byte.
+const LONGEST: u64 = 32 << 10;
 
 /// What shapes a run, and what it is given of the machine.
 #[derive(Clone)]
@@ -44,8 +45,9 @@ pub struct PlanRequest {
 
 /// A data set under a line, before anything is planned.
 pub struct Opened {
-    pub dataset: Dataset,
-    pub inspection: Arc<Inspection>,
+    pub data: RunData,
+    /// Its name.
+    pub name: String,
     pub machine: Machine,
     pub line: Line,
 }
@@ -63,49 +65,60 @@ impl PlanRequest {
     }
 
     /// Opens the data set, whose description alone is read.
-    pub fn open_dataset(&self, quiet: bool) -> Outcome<Dataset> {
-        let dataset = Dataset::open(&self.dataset)?;
+    pub fn open_dataset(&self, line: &Line, quiet: bool) -> Outcome<Listed> {
+        let listed = Listed::open(&self.dataset, &self.settings, &line.budget)?;
         if !quiet {
-            for warning in &dataset.warnings {
+            for warning in listed.warnings() {
                 eprintln!("warning: {warning}");
             }
         }
-        Ok(dataset)
+        Ok(listed)
     }
 
     /// Inspects the data set.
-    pub fn inspect(&self, dataset: Dataset, line: Line, quiet: bool) -> Outcome<Opened> {
+    pub fn inspect(&self, listed: Listed, line: Line, quiet: bool) -> Outcome<Opened> {
         let machine = self.machine(line.limits.line);
-        let inspection = inspect(&dataset, machine.threads, &line.budget, quiet)?;
-        expect_sound(&inspection)?;
-        Ok(Opened { dataset, inspection: Arc::new(inspection), machine, line })
+        let (name, data) = listed.inspect(machine.threads, &line.budget, quiet)?;
+        Ok(Opened { data, name, machine, line })
     }
 
     /// Completes settings with what follows from the data set, or from the model whose plans are taken.
-    pub fn resolve(&self, settings: &Settings, opened: &Opened) -> Outcome<RunConfig> {
-        let mut config = RunConfig::resolve(settings, &opened.dataset, opened.fingerprint()?)?;
+    pub fn resolve(&self, settings: &Settings, opened: &Opened, fold: &Fold) -> Outcome<RunConfig> {
+        let mut config = match &opened.data {
+            RunData::Volumes { dataset, inspection } => {
+                let fingerprint = inspection.fingerprint.as_ref().ok_or_else(|| {
+                    let message = format!("{} has no case to train on", dataset.folder.display());
+                    Failure::new(message, "images belong in imagesTr, and their labels in labelsTr")
+                })?;
+                RunConfig::resolve(settings, dataset, fingerprint)?
+            }
+            RunData::Images { dataset, .. } => {
+                let trained_on = |task: &Task| opened.data.used(task, fold).train.len();
+                RunConfig::resolve_images(settings, (&opened.name, dataset), &trained_on)?
+            }
+        };
         if let Some(model) = &self.plans_from {
             config.adopt_normalisation(model)?;
         }
         Ok(config)
     }
 
-    /// Plans a run: with a configuration, whose micro-batch may be set.
+    /// Plans a run of a fold: with a configuration, whose micro-batch may be set.
     pub fn plan(
         &self,
         opened: &Opened,
-        config: &RunConfig,
+        (config, fold): (&RunConfig, &Fold),
         micro_batch_is_set: bool,
         quiet: bool,
     ) -> Outcome<PlannedRun> {
+        let facts = opened.data.facts(config, fold)?;
         let progress = Progress::without_end("planning", quiet);
         let planned = plan_run_allowing(
             &self.allowed,
             config,
             micro_batch_is_set,
             (opened.machine, &*self.backend),
-            opened.fingerprint()?,
-            opened.inspection.index_bytes(),
+            facts,
         );
         progress.finish();
         let planned = planned?;
@@ -117,24 +130,16 @@ impl PlanRequest {
         Ok(planned)
     }
 
-    /// Opens, inspects, resolves and plans a run that is not to begin.
-    pub fn prepare(&self, quiet: bool) -> Outcome<(Opened, PlannedRun)> {
+    /// Opens, inspects, resolves and plans a run that is not to begin: that of the first fold, which is returned as well.
+    pub fn prepare(&self, quiet: bool) -> Outcome<(Opened, PlannedRun, Fold)> {
         let line = self.draw_line()?;
-        let dataset = self.open_dataset(quiet)?;
-        let opened = self.inspect(dataset, line, quiet)?;
-        let config = self.resolve(&self.settings, &opened)?;
-        let planned = self.plan(&opened, &config, self.settings.micro_batch.is_some(), quiet)?;
-        Ok((opened, planned))
-    }
-}
-
-impl Opened {
-    /// What is known of the data set's valid cases.
-    pub fn fingerprint(&self) -> Outcome<&Fingerprint> {
-        self.inspection.fingerprint.as_ref().ok_or_else(|| {
-            let message = format!("{} has no case to train on", self.dataset.folder.display());
-            Failure::new(message, "images belong in imagesTr, and their labels in labelsTr")
-        })
+        let listed = self.open_dataset(&line, quiet)?;
+        let fold = listed.first_fold()?;
+        let opened = self.inspect(listed, line, quiet)?;
+        let config = self.resolve(&self.settings, &opened, &fold)?;
+        let fold = opened.data.used(&config.task, &fold);
+        let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), quiet)?;
+        Ok((opened, planned, fold))
     }
 }
 

@@ -98,7 +98,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     }
     keep_apart(&request.input, &request.output)?;
     let model = Model::open(&request.model, request.checkpoint)?;
-    let dataset = &model.config.dataset;
+    let dataset = &model.config.task.segmentation()?.dataset;
     let cases = Dataset::images(&request.input, &dataset.channels, &dataset.file_ending)?;
     let to = Destination {
         folder: request.output.clone(),

@@ -1,27 +1,28 @@
-//! Training folds of a run, one after the other.
+//! Training folds of a run: one after the other, or several at once.
 
 use std::path::PathBuf;
 
-use plimsoll_data::{Dataset, Fold, Splits};
+use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_metrics::{CrossValidation, Summary};
 use plimsoll_run::{
     Asked, FoldFolder, FoldName, InitialWeights, RunError, RunFolder, RunRecord, Specification, StopReason,
     holder,
 };
-use plimsoll_train::{Job, PlannedRun, train};
+use plimsoll_train::{Job, PlannedRun, RunData, train};
 use serde::Serialize;
 
+use super::at_once::{AtOnce, Sharing};
+use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::validate::{ValidateRequest, cross_validate};
+use crate::backend::BackendName;
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
 use crate::watcher::Watcher;
 
-/// The file of folds in the folder of a data set.
-const SPLITS_FILE: &str = "splits_final.json";
-
 /// Folds to be trained.
+#[derive(Clone)]
 pub struct TrainRequest {
     /// What shapes the run.
     pub plan: PlanRequest,
@@ -29,6 +30,10 @@ pub struct TrainRequest {
     pub run: RunFolder,
     /// Which folds.
     pub folds: FoldChoice,
+    /// How many of them train at once, at most.
+    pub parallel: usize,
+    /// What runs their programs.
+    pub backend: BackendName,
     /// Whether to go on with what is there.
     pub resume: bool,
     /// Whether data that has changed since the run began is taken as it is.
@@ -44,12 +49,15 @@ pub struct TrainRequest {
 }
 
 /// A file of parameters to start from.
+#[derive(Clone)]
 pub struct WeightChoice {
     pub path: PathBuf,
     /// Whether tensors that the network has no place for are left out.
     pub allow_extra: bool,
     /// Whether heads that do not fit begin anew.
     pub new_head: bool,
+    /// Whether weights of three channels of an image are summed for one.
+    pub sum_stem: bool,
 }
 
 /// Which folds of a run.
@@ -68,8 +76,7 @@ struct FoldToTrain {
 }
 
 /// What follows from files' names and their first lines, before any image is read.
-struct Checked {
-    dataset: Dataset,
+pub(super) struct Checked {
     folds: Vec<FoldToTrain>,
     /// To be kept with the run, where it has none yet.
     splits: Option<Splits>,
@@ -78,12 +85,11 @@ struct Checked {
 
 impl TrainRequest {
     /// All that can be known at once. Everything that is wrong is told together.
-    fn check(&self, quiet: bool) -> Outcome<Checked> {
-        let dataset = self.plan.open_dataset(quiet)?;
-        let ids: Vec<String> = dataset.cases.iter().map(|case| case.id.clone()).collect();
+    pub(super) fn check(&self, listed: &Listed) -> Outcome<Checked> {
+        let ids = listed.names();
         let mut problems = Vec::new();
         let mut found = |problem: Failure| problems.push(problem);
-        let splits = self.splits(&dataset, &ids).map_err(&mut found).ok().flatten();
+        let splits = self.splits(listed, &ids).map_err(&mut found).ok().flatten();
         let initial = self.initial().unwrap_or_else(|problem| {
             found(problem);
             InitialWeights::Seed
@@ -125,37 +131,37 @@ impl TrainRequest {
                 matches!(self.folds, FoldChoice::Every)
                     || folds.iter().any(|fold| fold.folder.name() != FoldName::All)
             });
-            return Ok(Checked { dataset, folds, splits, initial });
+            return Ok(Checked { folds, splits, initial });
         }
         let all: Vec<String> = problems.iter().map(Failure::line).collect();
         let hint = problems.first().map_or("", Failure::hint);
         Err(Failure::new(all.join("; also: "), hint))
     }
 
-    /// The folds: those that were given, else the run's, else the data set's, else nnU-Net's; none if only `all` is asked for and
-    /// there are too few cases to divide.
-    fn splits(&self, dataset: &Dataset, ids: &[String]) -> Outcome<Option<Splits>> {
+    /// The folds: those that were given, else the run's, else the data set's, else the usual ones; none if only `all` is asked for
+    /// and there are too few cases to divide.
+    fn splits(&self, listed: &Listed, ids: &[String]) -> Outcome<Option<Splits>> {
         if let Some(given) = &self.splits
             && !given.is_file()
         {
             let message = format!("{} is not there", given.display());
             return Err(Failure::new(message, "leave --splits out to have folds made"));
         }
-        let places = [self.splits.clone(), Some(self.run.splits()), Some(dataset.folder.join(SPLITS_FILE))];
+        let places = [self.splits.clone(), Some(self.run.splits()), listed.splits_file()];
         let only_all = self.folds == FoldChoice::Named(vec![FoldName::All]);
         Ok(match places.into_iter().flatten().find(|path| path.is_file()) {
             Some(path) => Some(Splits::read(path, ids)?),
             None if only_all => None,
-            None => Some(Splits::make(ids)?),
+            None => Some(listed.usual_splits()?),
         })
     }
 
     /// Where parameters come from.
     fn initial(&self) -> Outcome<InitialWeights> {
-        let Some(WeightChoice { path, allow_extra, new_head }) = &self.weights else {
+        let Some(WeightChoice { path, allow_extra, new_head, sum_stem }) = &self.weights else {
             return Ok(InitialWeights::Seed);
         };
-        Ok(InitialWeights::of_file(path, *allow_extra, *new_head)?)
+        Ok(InitialWeights::of_file(path, *allow_extra, *new_head, *sum_stem)?)
     }
 }
 
@@ -180,59 +186,104 @@ pub struct TrainedFold {
 }
 
 /// What came of all folds.
+#[derive(Serialize)]
 pub struct Trained {
     pub folds: Vec<TrainedFold>,
     /// Over all folds of the run that are validated.
     pub scores: Option<CrossValidation>,
+    /// What the process held while several trained at once.
+    pub at_once: Option<AtOnce>,
     /// Whether the process was told to end before all was done.
     pub is_stopped: bool,
 }
 
-/// Trains and validates folds one after the other, until all are done or the process is told to end. What is done already is not
-/// done again.
+/// Trains and validates folds, so many at a time as is asked for, until all are done or the process is told to end. What is done
+/// already is not done again. Folds that train at once are validated one after the other, each with the whole line.
 pub fn train_folds(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<Trained> {
-    let (checked, mut opened, planned) = prepare(request, quiet)?;
+    let (checked, mut opened) = open(request, quiet)?;
+    train_opened(request, checked, &mut opened, stop, quiet)
+}
+
+/// Checks and inspects.
+fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened)> {
+    let line = request.plan.draw_line()?;
+    let listed = request.plan.open_dataset(&line, quiet)?;
+    let checked = request.check(&listed)?;
+    Ok((checked, request.plan.inspect(listed, line, quiet)?))
+}
+
+/// Trains and validates folds of a data set that is open.
+pub(super) fn train_opened(
+    request: &TrainRequest,
+    checked: Checked,
+    opened: &mut Opened,
+    stop: &Stop,
+    quiet: bool,
+) -> Outcome<Trained> {
+    let Prepared { folds, splits, initial, planned, at_once } = prepare(request, checked, opened, quiet)?;
     if !quiet {
         crate::commands::print_plan(&planned);
+        if let Some(at_once) = &at_once {
+            at_once.print();
+        }
     }
     planned.numbers.check()?;
     if request.run.path().is_dir() {
         // What a killed process left; what another one writes is locked.
         sweep(request.run.path()).map_err(|error| Failure::of_path(request.run.path(), &error))?;
     }
-    let Checked { folds, splits, initial, .. } = checked;
-    let mut trained = Trained { folds: Vec::new(), scores: None, is_stopped: false };
-    for FoldToTrain { folder, cases } in folds {
-        let asked = asked(request, &opened, &planned, (&folder, &cases), &initial)?;
-        let mut watcher = Watcher::new(&folder, &planned.numbers, quiet);
-        let job = Job {
-            planned: planned.clone(),
-            dataset: opened.dataset.clone(),
-            inspection: std::sync::Arc::clone(&opened.inspection),
-            asked,
-            folder: folder.clone(),
-            resume: request.resume,
-            splits: splits.clone().map(|splits| (request.run.splits(), splits)),
-            log_steps: request.log_steps,
-        };
-        stop.end_in_order();
-        let record = train(job, &opened.line.budget, stop.flag(), &mut watcher)?;
-        watcher.finish();
-        let is_stopped = record.ended == StopReason::Signal;
-        let mut validation = None;
-        if request.validate && !is_stopped && folder.name() != FoldName::All {
-            let validated = ValidateRequest {
-                folder: &folder,
-                record: &record,
-                dataset: &opened.dataset,
-                backend: &request.plan.backend,
-                threads: request.plan.threads,
-            };
-            validation = validated.run(&mut opened.line, stop, quiet)?;
-            trained.is_stopped = validation.is_none();
+    if let Some(splits) = splits.as_ref().filter(|_| at_once.is_some() && !request.run.splits().exists()) {
+        // Which of several folds would be the first to write them is not known.
+        let made = plimsoll_disk::create_dir_all(request.run.path());
+        made.map_err(|error| Failure::of_path(request.run.path(), &error))?;
+        splits.write(request.run.splits())?;
+    }
+    let mut trained = Trained { folds: Vec::new(), scores: None, at_once, is_stopped: false };
+    let group = trained.at_once.as_ref().map_or(1, |at_once| at_once.folds);
+    for some in folds.chunks(group) {
+        let mut jobs = Vec::new();
+        for FoldToTrain { folder, cases } in some {
+            jobs.push(Job {
+                planned: planned.clone(),
+                data: opened.data.clone(),
+                asked: asked(request, opened, &planned, (folder, cases), &initial)?,
+                folder: folder.clone(),
+                resume: request.resume,
+                splits: splits.clone().map(|splits| (request.run.splits(), splits)),
+                log_steps: request.log_steps,
+                company: trained.at_once.as_ref().map(AtOnce::company),
+            });
         }
-        trained.is_stopped |= is_stopped;
-        trained.folds.push(TrainedFold { fold: folder.name(), record, validation });
+        stop.end_in_order();
+        let records = match &mut trained.at_once {
+            Some(at_once) => at_once.train(jobs, &mut opened.line, stop, quiet)?,
+            None => {
+                jobs.into_iter().map(|job| train_alone(job, opened, stop, quiet)).collect::<Outcome<_>>()?
+            }
+        };
+        let stopped = records.iter().any(|record| record.ended == StopReason::Signal);
+        for (FoldToTrain { folder, .. }, record) in some.iter().zip(records) {
+            let mut validation = None;
+            let is_validated = request.validate && folder.name() != FoldName::All;
+            // Images are validated whole after each epoch.
+            if let RunData::Volumes { dataset, .. } = &opened.data
+                && is_validated
+                && !stopped
+                && !trained.is_stopped
+            {
+                let validated = ValidateRequest {
+                    folder,
+                    record: &record,
+                    dataset,
+                    backend: &request.plan.backend,
+                    threads: request.plan.threads,
+                };
+                validation = validated.run(&mut opened.line, stop, quiet)?;
+                trained.is_stopped = validation.is_none();
+            }
+            trained.folds.push(TrainedFold { fold: folder.name(), record, validation });
+        }
+        trained.is_stopped |= stopped;
         if trained.is_stopped {
             return Ok(trained);
         }
@@ -241,11 +292,32 @@ pub fn train_folds(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<
     Ok(trained)
 }
 
+/// Trains a fold with the whole line.
+fn train_alone(job: Job, opened: &Opened, stop: &Stop, quiet: bool) -> Outcome<RunRecord> {
+    let mut watcher = Watcher::new(&job.folder, &job.planned.numbers, quiet);
+    let record = train(job, &opened.line.budget, stop.flag(), &mut watcher)?;
+    watcher.finish();
+    Ok(record)
+}
+
+/// What is ready to begin.
+struct Prepared {
+    folds: Vec<FoldToTrain>,
+    /// To be kept with the run, where it has none yet.
+    splits: Option<Splits>,
+    initial: InitialWeights,
+    planned: PlannedRun,
+    /// If more than one fold trains at a time.
+    at_once: Option<AtOnce>,
+}
+
 /// Checks, inspects, resolves and plans; what is known of the run holds unless something else is said.
-fn prepare(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened, PlannedRun)> {
-    let line = request.plan.draw_line()?;
-    let mut checked = request.check(quiet)?;
-    let opened = request.plan.inspect(checked.dataset.clone(), line, quiet)?;
+fn prepare(
+    request: &TrainRequest,
+    Checked { mut folds, splits, mut initial }: Checked,
+    opened: &mut Opened,
+    quiet: bool,
+) -> Outcome<Prepared> {
     let begun = request.run.folds()?;
     let known = match begun.first() {
         Some(fold) => Some(Specification::read(fold)?),
@@ -253,9 +325,13 @@ fn prepare(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened, Pla
     };
     if let Some(known) = known.as_ref().filter(|_| request.weights.is_none()) {
         // Folds that are begun now begin as the others did.
-        checked.initial = known.initial.clone();
+        initial = known.initial.clone();
     }
-    let resolve = |settings| request.plan.resolve(settings, &opened);
+    let fold = folds
+        .first()
+        .map(|fold| fold.cases.clone())
+        .ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
+    let resolve = |settings| request.plan.resolve(settings, opened, &fold);
     let (config, is_set) = match &known {
         None => (resolve(&request.plan.settings)?, request.plan.settings.micro_batch.is_some()),
         Some(known) => {
@@ -264,7 +340,7 @@ fn prepare(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened, Pla
                 true => known.config.clone(),
                 false => resolve(&settings)?,
             };
-            config.dataset = resolve(&settings)?.dataset;
+            config.task.adopt_dataset(resolve(&settings)?.task);
             if request.plan.settings.micro_batch.is_none() {
                 config.training.micro_batch = known.config.training.micro_batch;
             }
@@ -275,11 +351,19 @@ fn prepare(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened, Pla
             (config, true)
         }
     };
-    if let Some(known) = known.filter(|_| checked.folds.iter().any(|fold| !fold.folder.is_begun())) {
+    if let Some(known) = known.filter(|_| folds.iter().any(|fold| !fold.folder.is_begun())) {
         known.expect_settings_of(request.run.path(), &config)?;
     }
-    let planned = request.plan.plan(&opened, &config, is_set, quiet)?;
-    Ok((checked, opened, planned))
+    for fold in &mut folds {
+        fold.cases = opened.data.used(&config.task, &fold.cases);
+    }
+    let fold = opened.data.used(&config.task, &fold);
+    let group = request.parallel.min(folds.len()).max(1);
+    let sharing = Sharing::new(&request.plan, request.backend, opened);
+    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, quiet);
+    let planned = sharing.plan(group, opened, plan)?;
+    let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));
+    Ok(Prepared { folds, splits, initial, planned, at_once })
 }
 
 fn asked(
@@ -299,10 +383,11 @@ fn asked(
         Some(ref known) => request.plan.settings.clone().or(known.settings.clone()),
         None => request.plan.settings.clone(),
     };
+    let contents = opened.data.contents();
     let specification = Specification::new(
         (settings, planned.config.clone()),
         (folder.name(), cases.clone()),
-        opened.fingerprint()?,
+        &|case| contents.get(case).copied(),
         initial.clone(),
         planned.programs.all(),
         request.plan.backend.arithmetic(),
@@ -317,8 +402,9 @@ fn asked(
 
 /// What would be trained: the specification of the first fold that is asked for.
 pub fn describe(request: &TrainRequest, quiet: bool) -> Outcome<Specification> {
-    let (checked, opened, planned) = prepare(request, quiet)?;
-    let first = checked.folds.first().ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
-    let asked = asked(request, &opened, &planned, (&first.folder, &first.cases), &checked.initial)?;
+    let (checked, mut opened) = open(request, quiet)?;
+    let Prepared { folds, initial, planned, .. } = prepare(request, checked, &mut opened, quiet)?;
+    let first = folds.first().ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
+    let asked = asked(request, &opened, &planned, (&first.folder, &first.cases), &initial)?;
     Ok(asked.specification)
 }

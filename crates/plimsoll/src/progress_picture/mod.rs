@@ -1,4 +1,4 @@
-//! The picture of how a run goes: losses, pseudo-Dice, learning rate, time and memory over epochs.
+//! The picture of how a run goes: losses, pseudo-Dice or accuracy, learning rate, time and memory over epochs.
 
 mod axis;
 mod canvas;
@@ -43,6 +43,10 @@ pub struct EpochPoint {
     pub mean_pseudo_dice: Option<f64>,
     /// Its moving average.
     pub ema_pseudo_dice: Option<f64>,
+    /// Of images: the mean over classes of the share that is given its class.
+    pub accuracy: Option<f64>,
+    /// Of images: quadratic weighted kappa.
+    pub kappa: Option<f64>,
     /// How long it took, validation included.
     pub seconds: f64,
     /// What the process held at its end.
@@ -84,9 +88,17 @@ fn in_words(points: &[EpochPoint]) -> String {
         .iter()
         .filter_map(|point| Some((point.epoch, point.ema_pseudo_dice.filter(|dice| dice.is_finite())?)))
         .max_by(|a, b| a.1.total_cmp(&b.1));
-    let best = best.map_or(String::new(), |(epoch, dice)| {
-        format!(" · best average pseudo-Dice {dice:.4} in epoch {epoch}")
-    });
+    let most_accurate = points
+        .iter()
+        .filter_map(|point| Some((point.epoch, point.accuracy?)))
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    let best = match (best, most_accurate) {
+        (Some((epoch, dice)), _) => format!(" · best average pseudo-Dice {dice:.4} in epoch {epoch}"),
+        (None, Some((epoch, accuracy))) => {
+            format!(" · best balanced accuracy {accuracy:.4} in epoch {epoch}")
+        }
+        (None, None) => String::new(),
+    };
     let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
     format!(
         "epoch {} · loss {}, validation {}{best} · {} in all",
@@ -126,14 +138,24 @@ fn panels(points: &[EpochPoint], planned: Bytes) -> [Panel<'static>; 6] {
             ],
             false,
         ),
-        panel(
-            "pseudo-Dice",
-            vec![
-                series("of the epoch", GREEN, &|point| point.mean_pseudo_dice),
-                series("moving average", INK, &|point| point.ema_pseudo_dice),
-            ],
-            false,
-        ),
+        match points.iter().any(|point| point.accuracy.is_some()) {
+            true => panel(
+                "accuracy and kappa",
+                vec![
+                    series("balanced accuracy", GREEN, &|point| point.accuracy),
+                    series("quadratic kappa", INK, &|point| point.kappa),
+                ],
+                false,
+            ),
+            false => panel(
+                "pseudo-Dice",
+                vec![
+                    series("of the epoch", GREEN, &|point| point.mean_pseudo_dice),
+                    series("moving average", INK, &|point| point.ema_pseudo_dice),
+                ],
+                false,
+            ),
+        },
         panel("learning rate", vec![series("", BLUE, &|point| Some(point.learning_rate))], true),
         Panel {
             mark: Some(("planned", planned.0 as f64 / unit)),
@@ -175,6 +197,8 @@ mod tests {
                     validation_loss: Some(1.5 * (-5.0 * done).exp() - 0.7 + 0.12 * jitter()),
                     mean_pseudo_dice: Some(dice),
                     ema_pseudo_dice: Some(ema),
+                    accuracy: None,
+                    kappa: None,
                     seconds: 131.0 + 6.0 * jitter(),
                     resident_bytes: (690.0 + 6.0 * jitter()) as u64 * (1 << 20),
                 }

@@ -4,10 +4,12 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod at_once;
 mod bad_numbers;
 mod changes;
 mod damage;
 mod disks;
+mod pipes;
 mod signals;
 
 use std::path::Path;

@@ -181,7 +181,8 @@ impl Default for FocalTversky {
     }
 }
 
-/// Σ −wʸ log pʸ / Σ wʸ over voxels with label y; as `torch.nn.CrossEntropyLoss`.
+/// Σ (−(1 − ε) wʸ log pʸ − ε/C Σᶜ wᶜ log pᶜ) / Σ wʸ over voxels with label y and C classes c; as `torch.nn.CrossEntropyLoss`. Of two
+/// classes it is `BCEWithLogitsLoss` of the difference of their logits, with the target t (1 − ε) + ε/2.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CrossEntropy {
@@ -189,11 +190,13 @@ pub struct CrossEntropy {
     pub weight: f32,
     /// wᶜ for each class; none is 1 for all.
     pub class_weights: Vec<f32>,
+    /// ε, the share of the target that all classes have alike, from 0 to 1 (Szegedy et al. 2016).
+    pub label_smoothing: f32,
 }
 
 impl Default for CrossEntropy {
     fn default() -> CrossEntropy {
-        CrossEntropy { weight: 1.0, class_weights: Vec::new() }
+        CrossEntropy { weight: 1.0, class_weights: Vec::new(), label_smoothing: 0.0 }
     }
 }
 
@@ -332,6 +335,9 @@ impl Component {
     /// The sum over voxels that is its own; what it is made of else are sums that all share.
     pub(super) fn own_sum(&self) -> Option<VoxelSum> {
         match *self {
+            Component::CrossEntropy(CrossEntropy { label_smoothing, .. }) if label_smoothing > 0.0 => {
+                Some(VoxelSum::MinusLog)
+            }
             Component::WeightedBce(WeightedBce { pos_weight, activation, .. }) => {
                 Some(VoxelSum::Bce { pos_weight, activation })
             }
@@ -391,7 +397,11 @@ impl Component {
                     return Some(("gamma", t.gamma, "a number above zero"));
                 }
             }
-            Component::CrossEntropy(_) => {}
+            Component::CrossEntropy(CrossEntropy { label_smoothing, .. }) => {
+                if !(0.0..=1.0).contains(label_smoothing) {
+                    return Some(("label_smoothing", *label_smoothing, "a number from 0 to 1"));
+                }
+            }
             Component::WeightedBce(entropy) => options.push(("pos_weight", entropy.pos_weight)),
             Component::Focal(focal) => {
                 options.push(("gamma", focal.gamma));

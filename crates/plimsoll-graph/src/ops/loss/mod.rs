@@ -155,7 +155,28 @@ impl Loss {
             let factor = upstream * weight;
             let value = if let Some(value) = regions.region(component, factor, &mut visit) {
                 value
-            } else if component.own_sum().is_some() {
+            } else if let Component::CrossEntropy(entropy) = component {
+                let class_weight = |class: usize| component.class_weight(class);
+                let norm = match entropy.class_weights.is_empty() {
+                    true => voxels,
+                    false => Some(weighted(2, &class_weight)).filter(|norm| *norm > 0.0).unwrap_or(1.0),
+                };
+                let smoothing = f64::from(entropy.label_smoothing);
+                for class in 0..classes {
+                    let factor = factor * (1.0 - smoothing) / norm * class_weight(class);
+                    visit(Piece::CrossEntropy { class, factor });
+                }
+                let mut value = (1.0 - smoothing) * weighted(3, &class_weight) / norm;
+                if component.own_sum().is_some() {
+                    let share = |class: usize| smoothing * class_weight(class) / (classes as f64 * norm);
+                    for class in 0..classes {
+                        visit(Piece::Voxel { sum: own, class, factor: factor * share(class) });
+                    }
+                    own += 1;
+                    value += weighted(3 + both + own, &share);
+                }
+                value
+            } else {
                 let first = component.first_class(classes);
                 let share = |class: usize| match class < first {
                     true => 0.0,
@@ -166,18 +187,6 @@ impl Loss {
                 }
                 own += 1;
                 weighted(3 + both + own, &share)
-            } else {
-                let class_weight = |class: usize| component.class_weight(class);
-                let norm = if component.class_weights().is_empty() {
-                    voxels
-                } else {
-                    Some(weighted(2, &class_weight)).filter(|norm| *norm > 0.0).unwrap_or(1.0)
-                };
-                for class in 0..classes {
-                    let factor = factor / norm * class_weight(class);
-                    visit(Piece::CrossEntropy { class, factor });
-                }
-                weighted(3, &class_weight) / norm
             };
             visit(Piece::Part { component: index, value });
             total += weight * value;

@@ -10,6 +10,8 @@ use crate::Array;
 pub enum VoxelSum {
     /// Σ p².
     Squares,
+    /// −Σ log p, whatever the label.
+    MinusLog,
     /// The terms of [`Focal`](super::Focal).
     Focal {
         /// γ.
@@ -50,11 +52,16 @@ pub fn softmax(logits: impl Iterator<Item = f64> + Clone) -> Vec<f64> {
 }
 
 impl Voxel {
-    /// −log p of the class of the label, also where p itself is too small for a number.
+    /// −log p of the class of the label.
     pub fn cross_entropy(&self) -> f64 {
+        self.minus_log(self.label)
+    }
+
+    /// −log p of a class, also where p itself is too small for a number.
+    fn minus_log(&self, class: usize) -> f64 {
         let top = self.logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let sum: f64 = self.logits.iter().map(|logit| (logit - top).exp()).sum();
-        sum.ln() - (self.logits[self.label] - top)
+        sum.ln() - (self.logits[class] - top)
     }
 }
 
@@ -111,6 +118,7 @@ impl VoxelSum {
         let minus_log = |p: f64| -p.max(f64::MIN_POSITIVE).ln();
         match *self {
             VoxelSum::Squares => p * p,
+            VoxelSum::MinusLog => voxel.minus_log(class),
             VoxelSum::Focal { activation: Activation::Softmax, .. } if !here => 0.0,
             VoxelSum::Focal { gamma, alpha, activation: Activation::Softmax } => {
                 f64::from(VoxelSum::class_alpha(alpha, class)) * rest.powf(gamma.into()) * minus_log(p)
@@ -135,6 +143,7 @@ impl VoxelSum {
         let here = class == voxel.label;
         match *self {
             VoxelSum::Squares => (2.0 * p * p, 0.0),
+            VoxelSum::MinusLog => (-1.0, 0.0),
             VoxelSum::Focal { activation: Activation::Softmax, .. } if !here => (0.0, 0.0),
             VoxelSum::Focal { gamma, alpha, activation: Activation::Softmax } => {
                 let (alpha, gamma) = (f64::from(VoxelSum::class_alpha(alpha, class)), f64::from(gamma));

@@ -1,0 +1,160 @@
+//! The largest voxel of each window of features, and the gradient that goes to it.
+
+use std::ops::Range;
+
+use plimsoll_graph::ops::MaxPool as Op;
+
+use crate::kernel::{Kernel, Ptr};
+use crate::simd::{Element, LANES, Simd};
+
+/// Windows over one block of channels.
+#[derive(Clone, Copy)]
+pub(crate) struct Windows {
+    pub(crate) op: Op,
+    /// Extent of what is pooled.
+    pub(crate) input: [usize; 3],
+    /// How many windows there are, as [`Op::output`] says.
+    pub(crate) output: [usize; 3],
+}
+
+impl Windows {
+    pub(crate) fn voxels(&self) -> usize {
+        self.input.iter().product()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.output.iter().product()
+    }
+
+    /// Lane by lane, the largest voxel of a window and its place among those of the block, the first of several.
+    ///
+    /// # Safety
+    /// `block` is aligned and valid for reads of [`Windows::voxels`] · 16 elements, which are initialised, and `at` is below the
+    /// output's extents.
+    #[inline(always)]
+    unsafe fn largest<T: Element>(&self, block: *const T, at: [usize; 3]) -> ([f32; LANES], [u32; LANES]) {
+        let places = |axis: usize| self.op.places(axis, at[axis], self.input[axis]);
+        let (mut largest, mut from, mut is_first) = ([0.0f32; LANES], [0u32; LANES], true);
+        for z in places(0) {
+            for y in places(1) {
+                for x in places(2) {
+                    let voxel = (z * self.input[1] + y) * self.input[2] + x;
+                    for lane in 0..LANES {
+                        // SAFETY: places are below the input's extents, so the voxel is one of the block.
+                        let value = unsafe { (*block.add(voxel * LANES + lane)).to_f32() };
+                        let known = largest[lane];
+                        if is_first || value > known || (value.is_nan() && !known.is_nan()) {
+                            largest[lane] = value;
+                            from[lane] = voxel as u32;
+                        }
+                    }
+                    is_first = false;
+                }
+            }
+        }
+        (largest, from)
+    }
+}
+
+/// z = the largest voxel of each window.
+pub(crate) struct MaxPool<T> {
+    pub(crate) windows: Windows,
+    /// Blocks of channels of all samples.
+    pub(crate) blocks: usize,
+    /// `[block][voxel][16]`
+    pub(crate) data: Ptr<T>,
+    /// `[block][window][16]`
+    pub(crate) result: Ptr<T>,
+}
+
+impl<T: Element> Kernel for MaxPool<T> {
+    fn tasks(&self) -> usize {
+        self.blocks * self.windows.output[0] * self.windows.output[1]
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let [depth, height, width] = self.windows.output;
+        let (block, row) = (task / (depth * height), task % (depth * height));
+        for w in 0..width {
+            // SAFETY: `task < tasks`, so the block is one of both buffers, and the window one of the output's; each task writes
+            // a row of its own.
+            unsafe {
+                let data = self.data.0.add(block * self.windows.voxels() * LANES);
+                let (largest, _) = self.windows.largest(data, [row / height, row % height, w]);
+                let window = block * self.windows.count() + row * width + w;
+                T::store::<S>(self.result.0.add(window * LANES), S::load(largest.as_ptr()));
+            }
+        }
+    }
+}
+
+/// dx = Σ dz of the windows whose first largest voxel it is.
+pub(crate) struct MaxPoolGrad<T> {
+    pub(crate) windows: Windows,
+    /// Blocks of channels of all samples.
+    pub(crate) blocks: usize,
+    /// The gradient of z, `[block][window][16]`.
+    pub(crate) upstream: Ptr<T>,
+    /// `[block][voxel][16]`
+    pub(crate) data: Ptr<T>,
+    /// Per thread `[window][16]`: the place of the largest voxel of each window.
+    pub(crate) from: Ptr<u32>,
+    /// `[block][voxel][16]`
+    pub(crate) result: Ptr<T>,
+}
+
+impl<T> MaxPoolGrad<T> {
+    /// The windows along an axis that take a place.
+    fn windows_of(&self, axis: usize, place: usize) -> Range<usize> {
+        let window = self.windows.op.window;
+        let (kernel, stride) = (window.kernel[axis], window.stride[axis]);
+        let padded = place + window.padding[axis];
+        let first = (padded + 1).saturating_sub(kernel).div_ceil(stride);
+        first..(padded / stride + 1).min(self.windows.output[axis])
+    }
+}
+
+impl<T: Element> Kernel for MaxPoolGrad<T> {
+    fn tasks(&self) -> usize {
+        self.blocks
+    }
+
+    #[inline(always)]
+    unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
+        let (voxels, count) = (self.windows.voxels(), self.windows.count());
+        let [_, height, width] = self.windows.output;
+        let places = |extent: [usize; 3]| {
+            let [d, h, w] = extent;
+            (0..d).flat_map(move |z| (0..h).flat_map(move |y| (0..w).map(move |x| [z, y, x])))
+        };
+        // SAFETY: `task` is a block of all buffers, and each writes its own; windows and voxels are below their numbers, and
+        // the thread has a part of the scratch.
+        unsafe {
+            let from = self.from.0.add(thread * count * LANES);
+            let data = self.data.0.add(task * voxels * LANES);
+            for (window, at) in places(self.windows.output).enumerate() {
+                let (_, places) = self.windows.largest(data, at);
+                std::ptr::copy_nonoverlapping(places.as_ptr(), from.add(window * LANES), LANES);
+            }
+            let upstream = self.upstream.0.add(task * count * LANES);
+            for (voxel, at) in places(self.windows.input).enumerate() {
+                let mut sum = [0.0f32; LANES];
+                for d in self.windows_of(0, at[0]) {
+                    for h in self.windows_of(1, at[1]) {
+                        for w in self.windows_of(2, at[2]) {
+                            let window = ((d * height + h) * width + w) * LANES;
+                            for (lane, sum) in sum.iter_mut().enumerate() {
+                                let is_it = *from.add(window + lane) == voxel as u32;
+                                let gradient = (*upstream.add(window + lane)).to_f32();
+                                *sum += if is_it { gradient } else { 0.0 };
+                            }
+                        }
+                    }
+                }
+                let to = self.result.0.add((task * voxels + voxel) * LANES);
+                T::store::<S>(to, S::load(sum.as_ptr()));
+            }
+        }
+    }
+}

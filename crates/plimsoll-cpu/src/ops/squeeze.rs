@@ -1,0 +1,150 @@
+//! Vectors for each sample, made of features and applied to them: global means, gates, the logistic function.
+
+use plimsoll_graph::Shape;
+use plimsoll_graph::ops::{Gate, GateGrad, GlobalMean, GlobalMeanGrad, Sigmoid};
+use plimsoll_plan::Unsupported;
+
+use super::source::{Load, SourceRef};
+use crate::kernels::planes::{Logistic, PlaneFill, PlaneScale, PlaneSource, PlaneSums, Planes};
+use crate::layout::blocks;
+use crate::layout::rule::VolumeRule;
+use crate::lower::{Context, Kernels, Lower, NodeOperands, Places, by_storage};
+use crate::simd::Element;
+
+fn planes(shape: &Shape) -> Planes {
+    Planes { blocks: shape.batch() * blocks(shape.channels()), voxels: shape.voxels() }
+}
+
+/// What is read once for each voxel and may be normalised on the way in.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Squeeze {
+    /// [`GlobalMean`].
+    Mean,
+    /// [`Gate`].
+    Gate,
+    /// [`GateGrad`].
+    GateGrad,
+}
+
+/// A [`Squeeze`] whose volume is read as its load says. Operands: of the mean those of the load; of the gate those of the load and the
+/// factors; of the gradient the gradient of the result, then those of the load.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct FusedSqueeze {
+    pub(crate) of: Squeeze,
+    pub(crate) load: Load,
+}
+
+impl Squeeze {
+    /// The place of the volume among the operands.
+    pub(crate) fn source(self) -> usize {
+        match self {
+            Squeeze::Mean | Squeeze::Gate => 0,
+            Squeeze::GateGrad => 1,
+        }
+    }
+
+    fn lower(self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        FusedSqueeze { of: self, load: Load::Plain }.lower(cx)
+    }
+}
+
+impl Lower for FusedSqueeze {
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        fn with<T: Element>(cx: &Context<'_>, op: FusedSqueeze) -> Kernels {
+            let FusedSqueeze { of, load } = op;
+            let source = SourceRef::of(cx, load, of.source());
+            let planes = planes(&cx.input(of.source()).shape);
+            let read = move |places: &Places| PlaneSource::<T> {
+                data: source.data(places),
+                norms: source.norms(places),
+            };
+            if of == Squeeze::Gate {
+                let kernels = Kernels::single(move |places| PlaneScale::<T> {
+                    planes,
+                    source: read(places),
+                    factors: places.input(load.operands()),
+                    result: places.output(0),
+                });
+                return kernels.in_place([(0, 0)]);
+            }
+            let factor = if of == Squeeze::Mean { 1.0 / planes.voxels as f64 } else { 1.0 };
+            Kernels::single(move |places| PlaneSums::<T> {
+                planes,
+                source: read(places),
+                other: (of == Squeeze::GateGrad).then(|| places.input(0)),
+                factor,
+                result: places.output(0),
+            })
+        }
+        Ok(by_storage!(cx.input(self.of.source()), with(cx, *self)).cost(cx.streaming()))
+    }
+}
+
+impl Lower for GlobalMean {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        Squeeze::Mean.lower(cx)
+    }
+}
+
+impl Lower for GlobalMeanGrad {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        fn with<T: Element>(planes: Planes) -> Kernels {
+            let factor = 1.0 / planes.voxels as f32;
+            Kernels::single(move |places| PlaneFill::<T> {
+                planes,
+                numbers: places.input(0),
+                factor,
+                result: places.output(0),
+            })
+        }
+        Ok(by_storage!(cx.output(0), with(planes(&cx.output(0).shape))))
+    }
+}
+
+impl Lower for Gate {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        Squeeze::Gate.lower(cx)
+    }
+}
+
+impl Lower for GateGrad {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        Squeeze::GateGrad.lower(cx)
+    }
+}
+
+impl Lower for Sigmoid {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        fn with<T: Element>(cx: &Context<'_>) -> Kernels {
+            let shape = &cx.output(0).shape;
+            let (planes, channels) = (planes(shape), shape.channels());
+            Kernels::single(move |places| Logistic::<T> {
+                planes,
+                channels,
+                data: places.input(0),
+                result: places.output(0),
+            })
+        }
+        Ok(by_storage!(cx.output(0), with(cx)).in_place([(0, 0)]))
+    }
+}

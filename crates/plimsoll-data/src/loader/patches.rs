@@ -1,0 +1,149 @@
+//! Patches of volumes, as samples of batches.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use plimsoll_memory::{Budget, Bytes};
+use serde::Serialize;
+
+use crate::dataset::{Case, Channel, Dataset};
+use crate::loader::samples::{SamplePlace, SampleWorker, Samples, processor_nanos};
+use crate::loader::{LoaderError, SampleShape, Targets};
+use crate::patch::{CaseSource, PatchError, Scratch, pull};
+use crate::{Intensity, IntensityProperties, Sampler, VolumeCache};
+
+/// The sources of patches: the sampler that chooses them, the files of the cases, the cache.
+pub struct Patches {
+    sampler: Sampler,
+    channels: usize,
+    /// In the order of the fingerprint's cases.
+    cases: Vec<(Case, Vec<Intensity>)>,
+    cache: Arc<VolumeCache>,
+    targets: Targets,
+    /// In nanoseconds.
+    on_patches: AtomicU64,
+    on_maps: AtomicU64,
+}
+
+/// Processor time of filling batches, summed over all threads.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MakingTimes {
+    /// Images and labels: decoding, cropping, augmenting.
+    pub patch_seconds: f64,
+    /// Target maps.
+    pub map_seconds: f64,
+}
+
+impl Patches {
+    /// Combines a sampler with the files of the data set, whose channels are normalised as it says, by the intensities that its
+    /// inspection has found.
+    ///
+    /// # Errors
+    /// If the sampler's inspection is not of this data set, or a channel cannot be normalised.
+    pub fn new(dataset: &Dataset, sampler: Sampler, cache: Arc<VolumeCache>) -> Result<Patches, LoaderError> {
+        let foreground = sampler.inspection().fingerprint.as_ref();
+        let foreground =
+            foreground.map(|all| all.foreground_intensity_properties_per_channel.clone()).unwrap_or_default();
+        Patches::normalised(dataset, sampler, cache, (&dataset.channels, &foreground))
+    }
+
+    /// The same, with channels normalised in given ways by given intensities of the foreground: those of a run that goes on, or of
+    /// a model whose plans are taken.
+    ///
+    /// # Errors
+    /// If the sampler's inspection is not of this data set, or a channel cannot be normalised.
+    pub fn normalised(
+        dataset: &Dataset,
+        sampler: Sampler,
+        cache: Arc<VolumeCache>,
+        (channels, foreground): (&[Channel], &BTreeMap<usize, IntensityProperties>),
+    ) -> Result<Patches, LoaderError> {
+        let mut cases = Vec::new();
+        for fingerprint in sampler.inspection().fingerprint.iter().flat_map(|all| &all.cases) {
+            let at = dataset.cases.binary_search_by(|case| case.id.cmp(&fingerprint.id));
+            let unknown = |_| LoaderError::UnknownCase { case: fingerprint.id.clone() };
+            let case = dataset.cases[at.map_err(unknown)?].clone();
+            let intensities = fingerprint
+                .intensities(channels, foreground)
+                .map_err(|problem| LoaderError::Normalisation { case: case.id.clone(), problem })?;
+            cases.push((case, intensities));
+        }
+        let targets = Targets::default();
+        let channels = dataset.channels.len();
+        let nothing = AtomicU64::default;
+        Ok(Patches { sampler, channels, cases, cache, targets, on_patches: nothing(), on_maps: nothing() })
+    }
+
+    /// The same, with target maps.
+    pub fn with_targets(self, targets: Targets) -> Patches {
+        Patches { targets, ..self }
+    }
+
+    /// The sampler of the patches.
+    pub fn sampler(&self) -> &Sampler {
+        &self.sampler
+    }
+
+    /// The cache of decoded volumes.
+    pub fn cache(&self) -> &VolumeCache {
+        &self.cache
+    }
+
+    /// Processor time of filling batches so far.
+    pub fn times(&self) -> MakingTimes {
+        let seconds = |of: &AtomicU64| Duration::from_nanos(of.load(Ordering::Relaxed)).as_secs_f64();
+        MakingTimes { patch_seconds: seconds(&self.on_patches), map_seconds: seconds(&self.on_maps) }
+    }
+}
+
+impl Samples for Patches {
+    fn shape(&self) -> SampleShape {
+        SampleShape::patch(self.channels, self.sampler.config().grid.patch)
+    }
+
+    fn targets(&self) -> &Targets {
+        &self.targets
+    }
+
+    fn worker(
+        self: Arc<Self>,
+        scratch: Bytes,
+        budget: &Budget,
+    ) -> Result<Box<dyn SampleWorker>, LoaderError> {
+        let scratch = Scratch::new(budget, scratch)?;
+        Ok(Box::new(PatchWorker { patches: self, scratch }))
+    }
+}
+
+/// Pulls patches on one thread.
+struct PatchWorker {
+    patches: Arc<Patches>,
+    scratch: Scratch,
+}
+
+impl SampleWorker for PatchWorker {
+    fn make(
+        &mut self,
+        SamplePlace { mode, seed, step, sample }: SamplePlace,
+        image: &mut [f32],
+        labels: &mut [u8],
+    ) -> Result<usize, LoaderError> {
+        let patches = &self.patches;
+        let recipe = patches.sampler.recipe(mode, seed, step, sample);
+        let (files, intensities) = &patches.cases[recipe.case()];
+        let start = processor_nanos();
+        CaseSource::open(files, intensities, true, &patches.cache)
+            .map_err(PatchError::from)
+            .and_then(|mut source| pull(&recipe, &mut source, image, Some(labels), &mut self.scratch))
+            .map_err(Box::new)
+            .map_err(|problem| LoaderError::Patch { step, case: files.id.clone(), problem })?;
+        patches.on_patches.fetch_add(processor_nanos() - start, Ordering::Relaxed);
+        Ok(recipe.case())
+    }
+
+    fn spent_on_maps(&self, nanoseconds: u64) {
+        self.patches.on_maps.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+}

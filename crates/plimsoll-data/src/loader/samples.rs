@@ -1,0 +1,123 @@
+//! What batches are made of.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_memory::{Budget, Bytes};
+
+use crate::Mode;
+use crate::loader::slot::BatchBuffer;
+use crate::loader::target::TargetScratch;
+use crate::loader::{LoaderError, SampleShape, Targets};
+use crate::patch::Scratch;
+
+/// Where a sample stands in a run. What it is follows from this alone, whatever thread makes it and whatever was made before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SamplePlace {
+    /// Training or validation.
+    pub mode: Mode,
+    /// Of the random numbers.
+    pub seed: u64,
+    /// The step of its batch. Validated samples are numbered through, each a step of its own, so that they are the same in
+    /// batches of any size.
+    pub step: u64,
+    /// Its number in the batch.
+    pub sample: u64,
+}
+
+/// Samples of one shape.
+pub trait Samples: Send + Sync {
+    /// The shape.
+    fn shape(&self) -> SampleShape;
+
+    /// Maps that follow from a sample's labels.
+    fn targets(&self) -> &Targets;
+
+    /// Who makes samples on one thread, with `scratch` bytes reserved from `budget`.
+    ///
+    /// # Errors
+    /// If the budget has no room.
+    fn worker(self: Arc<Self>, scratch: Bytes, budget: &Budget)
+    -> Result<Box<dyn SampleWorker>, LoaderError>;
+}
+
+/// Makes samples on one thread.
+pub trait SampleWorker: Send {
+    /// Makes a sample: values `[channel][depth][height][width]` and labels `[depth][height][width]`. Returns its case, by its
+    /// index in the data set's list.
+    ///
+    /// # Errors
+    /// If a file of the case cannot be read, or is not what it was.
+    fn make(
+        &mut self,
+        place: SamplePlace,
+        image: &mut [f32],
+        labels: &mut [u8],
+    ) -> Result<usize, LoaderError>;
+
+    /// Is told of processor time that was spent on target maps, in nanoseconds.
+    fn spent_on_maps(&self, nanoseconds: u64);
+}
+
+/// Fills batches on one thread.
+pub(crate) struct Filler {
+    samples: Arc<dyn Samples>,
+    worker: Box<dyn SampleWorker>,
+    maps: TargetScratch,
+    mode: Mode,
+    seed: u64,
+}
+
+impl Filler {
+    pub(crate) fn new(
+        samples: Arc<dyn Samples>,
+        (mode, seed): (Mode, u64),
+        scratch: Bytes,
+        budget: &Budget,
+    ) -> Result<Filler, LoaderError> {
+        let maps = TargetScratch::new(samples.targets(), mode, budget)?;
+        let worker = Arc::clone(&samples).worker(scratch, budget)?;
+        Ok(Filler { samples, worker, maps, mode, seed })
+    }
+
+    /// The bytes that it reserves.
+    pub(crate) fn bytes(mode: Mode, scratch: Bytes, targets: &Targets) -> Result<Bytes, LoaderError> {
+        Ok(Scratch::reserves(scratch)? + TargetScratch::bytes(targets, mode)?)
+    }
+
+    /// Fills the batch of a step. Returns early, between two samples, once `stop` is set.
+    pub(crate) fn fill(
+        &mut self,
+        step: u64,
+        batch: &mut BatchBuffer,
+        stop: &AtomicBool,
+    ) -> Result<(), LoaderError> {
+        let Filler { samples, worker, maps, mode, seed } = self;
+        let (shape, size) = (batch.shape().sample, batch.shape().batch_size as u64);
+        let images = batch.images.chunks_exact_mut(shape.values().max(1));
+        let labels = batch.labels.chunks_exact_mut(shape.label_count().max(1));
+        for ((sample, case), (image, labels)) in (0..).zip(&mut batch.cases).zip(images.zip(labels)) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(LoaderError::Stopped { step });
+            }
+            let place = match mode {
+                Mode::Training => SamplePlace { mode: *mode, seed: *seed, step, sample },
+                Mode::Validation => {
+                    SamplePlace { mode: *mode, seed: *seed, step: step * size + sample, sample: 0 }
+                }
+            };
+            *case = worker.make(place, image, labels)?;
+            let start = processor_nanos();
+            let of_sample = (*mode, step, sample as usize);
+            samples.targets().fill(of_sample, (labels, shape.labels), &mut batch.targets, maps)?;
+            worker.spent_on_maps(processor_nanos() - start);
+        }
+        Ok(())
+    }
+}
+
+/// The processor time of this thread in nanoseconds.
+pub(crate) fn processor_nanos() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

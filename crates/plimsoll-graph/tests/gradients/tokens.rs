@@ -1,0 +1,102 @@
+//! Of ops on tokens.
+
+use plimsoll_graph::ops::{
+    CompositeLoss, Conv, Gelu, Loss, NOISE, SampleDrop, SpaceToDepth, TokenNorm, WindowAttention,
+};
+use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
+
+use super::check;
+
+/// The loss of a head on what an op makes of a map, of so many channels and extent, and of parameters.
+fn loss_of(
+    (batch, channels, extent): (usize, usize, [usize; 3]),
+    build: impl FnOnce(&mut Program, TensorId) -> TensorId,
+) -> (Program, TensorId) {
+    let mut p = Program::new("tokens");
+    let x = p.input("x", Shape::volume(batch, channels, extent), Kind::Volume);
+    let made = build(&mut p, x);
+    let (channels, spatial) = (p.shape(made).channels(), p.shape(made).spatial());
+    let labels = p.input("labels", Shape::volume(batch, 1, spatial), Kind::Labels);
+    let head = p.parameter("head", Shape(vec![2, channels, 1, 1, 1]), Kind::Weights);
+    let conv = Conv::new(Window::point(), false, DType::F32);
+    let logits = p.push_one(conv, &[made, head]).unwrap();
+    let loss = Loss::default();
+    let sums = p.push_one(loss.stats(), &[logits, labels]).unwrap();
+    let loss = p.push(CompositeLoss { loss }, &[sums]).unwrap()[0];
+    (p, loss)
+}
+
+#[test]
+fn of_one_operand() {
+    let merging = SpaceToDepth {
+        block: [2; 3],
+        // With two offsets twice, and two not at all.
+        offsets: vec![[0; 3], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 0], [0, 0, 1], [1; 3]],
+    };
+    let ops: [Op; 3] = [Gelu.into(), TokenNorm { epsilon: 1e-5, affine: false }.into(), merging.into()];
+    for op in ops {
+        let (program, loss) = loss_of((2, 3, [3, 4, 5]), |p, x| p.push_one(op, &[x]).unwrap());
+        check(program, loss, 2);
+    }
+}
+
+#[test]
+fn a_normalisation_of_tokens_with_scale_and_shift() {
+    let (program, loss) = loss_of((2, 5, [2, 3, 4]), |p, x| {
+        let [scale, shift] = ["scale", "shift"].map(|name| p.parameter(name, Shape(vec![5]), Kind::Channels));
+        p.push_one(TokenNorm { epsilon: 1e-5, affine: true }, &[x, scale, shift]).unwrap()
+    });
+    check(program, loss, 2);
+}
+
+#[test]
+fn samples_that_are_dropped() {
+    let (program, loss) = loss_of((5, 3, [2, 3, 4]), |p, x| {
+        let noise = p.input("noise", Shape(vec![NOISE]), Kind::Table);
+        p.push_one(SampleDrop { p: 0.4, layer: 3 }, &[x, noise]).unwrap()
+    });
+    check(program, loss, 2);
+}
+
+/// Shifted and not; with padding in the region of real tokens; with a window smaller than the table's; with dropout; in two dimensions.
+#[test]
+fn attention_in_windows() {
+    let usual = WindowAttention {
+        heads: 2,
+        window: [3, 2, 2],
+        shift: [1, 0, 1],
+        table_window: [3, 2, 2],
+        padded_bias: true,
+        dropout: 0.0,
+        layer: 1,
+    };
+    let clipped = WindowAttention { window: [2, 2, 2], shift: [0; 3], padded_bias: false, ..usual };
+    let flat = WindowAttention {
+        heads: 1,
+        window: [1, 3, 3],
+        shift: [0, 1, 1],
+        table_window: [1, 3, 3],
+        padded_bias: false,
+        ..usual
+    };
+    let cases = [
+        (usual, [5, 2, 3]),
+        (clipped, [2, 2, 2]),
+        (flat, [1, 4, 5]),
+        (WindowAttention { dropout: 0.3, ..usual }, [4, 3, 2]),
+    ];
+    for (op, extent) in cases {
+        let (program, loss) = loss_of((2, 12, extent), |p, qkv| {
+            let table = Shape(vec![op.positions().rows(), op.heads]);
+            let mut operands = vec![qkv, p.parameter("table", table, Kind::Table)];
+            if op.padded_bias {
+                operands.push(p.parameter("bias", Shape(vec![12]), Kind::Channels));
+            }
+            if op.dropout > 0.0 {
+                operands.push(p.input("noise", Shape(vec![NOISE]), Kind::Table));
+            }
+            p.push(op, &operands).unwrap()[0]
+        });
+        check(program, loss, 2);
+    }
+}

@@ -1,0 +1,96 @@
+//! Prepared images, kept in 8 bits within a budget, shared by all threads.
+//!
+//! Nothing is evicted. Each image is used once an epoch, in another order each time; what was used longest ago is then no
+//! likelier to be the last one needed than any other, and a cache that evicts by use misses almost always as soon as it is a
+//! little too small. One that keeps what came first serves the share of requests that it has room for. It affects the speed of
+//! a sample, never its contents.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
+
+/// Prepared images of the cases of a data set, all made by one pipeline.
+#[derive(Debug)]
+pub struct PreparedCache {
+    budget: Budget,
+    cases: Box<[OnceLock<Held>]>,
+    _index: Reservation,
+    /// In bytes; at most the budget.
+    limit: AtomicU64,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Held {
+    samples: Box<[u8]>,
+    _reservation: Reservation,
+}
+
+/// Counters of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreparedStatistics {
+    /// Requests that found the image.
+    pub hits: u64,
+    /// Requests that did not.
+    pub misses: u64,
+    /// Images that are kept.
+    pub kept: usize,
+    /// Bytes held now.
+    pub now: Bytes,
+    /// The most that may be held.
+    pub limit: Bytes,
+}
+
+impl PreparedCache {
+    /// A cache for `cases` images that holds at most `budget`, which nothing else should use.
+    ///
+    /// # Errors
+    /// If the budget has no room for the list of images.
+    pub fn new(budget: Budget, cases: usize) -> Result<PreparedCache, OverBudget> {
+        let index =
+            budget.reserve("list of prepared images", Bytes::of(cases * size_of::<OnceLock<Held>>()))?;
+        let cases = (0..cases).map(|_| OnceLock::new()).collect();
+        let limit = AtomicU64::new(budget.line().0);
+        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(PreparedCache { budget, cases, _index: index, limit, hits, misses })
+    }
+
+    /// The image of a case, if it is kept.
+    pub fn get(&self, case: usize) -> Option<&[u8]> {
+        let found = self.cases.get(case).and_then(OnceLock::get);
+        let counter = if found.is_some() { &self.hits } else { &self.misses };
+        counter.fetch_add(1, Ordering::Relaxed);
+        found.map(|held| &*held.samples)
+    }
+
+    /// Keeps the image of a case if there is room, and none is kept of it yet.
+    pub fn insert(&self, case: usize, samples: &[u8]) {
+        let Some(place) = self.cases.get(case) else { return };
+        let held = self.budget.used() + Bytes::of(samples.len());
+        if place.get().is_some() || held.0 > self.limit.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(reservation) = self.budget.reserve("prepared images", Bytes::of(samples.len())) {
+            // If another thread was faster, this copy and its reservation are dropped again.
+            let _ = place.set(Held { samples: samples.into(), _reservation: reservation });
+        }
+    }
+
+    /// Keeps nothing more once `bytes` are held; what is kept stays.
+    pub fn limit_to(&self, bytes: Bytes) {
+        self.limit.store(bytes.min(self.budget.line()).0, Ordering::Relaxed);
+    }
+
+    /// The counters so far.
+    pub fn statistics(&self) -> PreparedStatistics {
+        PreparedStatistics {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            kept: self.cases.iter().filter(|case| case.get().is_some()).count(),
+            now: self.budget.used(),
+            limit: Bytes(self.limit.load(Ordering::Relaxed)),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! Data sets that a table lists: a CSV file with a column of images and one or more of labels.
+
+use std::collections::BTreeMap;
+use std::io::BufReader;
+use std::path::{Component, Path, PathBuf};
+
+use csv::{ReaderBuilder, StringRecord, Trim};
+use plimsoll_disk::File;
+use plimsoll_memory::{Budget, Bytes};
+use serde::{Deserialize, Serialize};
+
+use super::labels::{Label, Seen};
+use super::{DatasetError, ImageCase, ImageDataset, Split, reserve};
+
+/// The longest table that is read: some millions of images fit.
+const LONGEST: Bytes = Bytes::mib(256);
+
+/// What a table calls its columns, and where its images are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableSettings {
+    /// The column of images: names, or paths in the folder.
+    pub image: String,
+    /// Where labels are.
+    pub label: LabelSource,
+    /// Where groups come from: cases of a patient stay together.
+    #[serde(default)]
+    pub group: Option<GroupSource>,
+    /// The column with `train`, `val` or `test`.
+    #[serde(default)]
+    pub split: Option<String>,
+    /// The folder of the images, relative to that of the table. Empty for the same folder.
+    #[serde(default)]
+    pub folder: PathBuf,
+    /// Is appended to names that lack it, as `.jpeg`.
+    #[serde(default)]
+    pub ending: String,
+    /// The classes, in order. Empty for all that occur; whole numbers are then in their order, without gaps.
+    #[serde(default)]
+    pub classes: Vec<String>,
+    /// Leaves lines without a label out, which are an error otherwise.
+    #[serde(default)]
+    pub skip_unlabelled: bool,
+}
+
+/// Where labels are in a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LabelSource {
+    /// One label in this column.
+    One(String),
+    /// Any number of labels in one column.
+    Several {
+        /// The column.
+        column: String,
+        /// What is between them, as `;`.
+        separator: String,
+    },
+    /// One column for each class, which is its name, with 0 or 1.
+    Columns(Vec<String>),
+}
+
+/// Where the group of a case comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupSource {
+    /// A column.
+    Column(String),
+    /// The name of the image up to this text: with `_`, 10_left and 10_right are of group 10.
+    NameUpTo(String),
+}
+
+/// A line with its labels not yet numbered.
+struct Row {
+    name: String,
+    labels: Vec<Label>,
+    group: Option<String>,
+    split: Option<Split>,
+}
+
+impl ImageDataset {
+    /// Lists the images of a CSV file with a header. Whether the images are there is left to [`inspect`](crate::inspect).
+    ///
+    /// # Errors
+    /// If the table cannot be read, lacks a column, has cells that are not understood, lists an image twice or one outside of its
+    /// folder, or the memory is not available.
+    pub fn from_table(
+        path: impl AsRef<Path>,
+        settings: &TableSettings,
+        budget: &Budget,
+    ) -> Result<ImageDataset, DatasetError> {
+        let path = path.as_ref();
+        let folder = path.parent().unwrap_or(Path::new("")).join(&settings.folder);
+        // Lines are counted first, so that memory is reserved before it is used.
+        let (length, count) = count(path)?;
+        // Each name is in its case, in the path together with the folder and the ending, and in the index below; the parser
+        // holds a line, which may be all of the file, twice.
+        let own = (folder.as_os_str().len() + settings.ending.len()) as u64;
+        let text = length.0.saturating_mul(6).saturating_add(own.saturating_mul(2 * count as u64));
+        let memory = reserve(budget, count.saturating_mul(2), text).map_err(DatasetError::memory(path))?;
+        let mut table = Table::open(path, settings)?;
+        let mut seen = Seen::default();
+        let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+        let (mut rows, mut skipped) = (Vec::with_capacity(count), 0);
+        while let Some((line, row)) = table.next()? {
+            if row.labels.is_empty() && !settings.label.may_be_none() {
+                skipped += 1;
+                continue;
+            }
+            if let Some(first) = lines.insert(row.name.clone(), line) {
+                return Err(DatasetError::Twice { path: path.into(), line, first, name: row.name });
+            }
+            if settings.classes.is_empty() {
+                row.labels.iter().try_for_each(|label| seen.add(line, label.clone(), path))?;
+            }
+            rows.push(row);
+        }
+        drop(lines);
+        if rows.is_empty() {
+            return Err(DatasetError::NoCases { path: path.into() });
+        }
+        let classes = match &settings.label {
+            LabelSource::Columns(columns) => columns.clone(),
+            _ if settings.classes.is_empty() => seen.classes(path)?,
+            _ => settings.classes.clone(),
+        };
+        let numbers: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
+        let cases = rows.into_iter().map(|row| {
+            let mut labels: Vec<u32> =
+                row.labels.iter().filter_map(|label| numbers.get(&*label.name()).copied()).collect();
+            labels.sort_unstable();
+            labels.dedup();
+            let file = if row.name.ends_with(&settings.ending) {
+                folder.join(&row.name)
+            } else {
+                folder.join(row.name.clone() + &settings.ending)
+            };
+            ImageCase { name: row.name, path: file, labels, group: row.group, split: row.split }
+        });
+        let cases: Vec<ImageCase> = cases.collect();
+        let mut warnings = Vec::new();
+        if skipped > 0 {
+            warnings.push(format!("{skipped} lines of {} have no label and are left out", path.display()));
+        }
+        let multi_label = !matches!(settings.label, LabelSource::One(_));
+        Ok(ImageDataset { classes, multi_label, cases, warnings, memory: vec![memory] })
+    }
+}
+
+impl LabelSource {
+    /// Whether a case may have no label at all.
+    fn may_be_none(&self) -> bool {
+        !matches!(self, LabelSource::One(_))
+    }
+}
+
+fn reader(path: &Path) -> Result<(csv::Reader<BufReader<File>>, Bytes), DatasetError> {
+    let failed = |source| DatasetError::io(path, source);
+    let file = File::open(path).map_err(failed)?;
+    let found = Bytes(file.len().map_err(failed)?);
+    if found > LONGEST {
+        return Err(DatasetError::TooLong { path: path.into(), found, most: LONGEST });
+    }
+    Ok((ReaderBuilder::new().trim(Trim::All).from_reader(BufReader::new(file)), found))
+}
+
+fn csv_error(path: &Path, error: csv::Error) -> DatasetError {
+    let problem = error.to_string();
+    match error.into_kind() {
+        csv::ErrorKind::Io(source) => DatasetError::io(path, source),
+        _ => DatasetError::Csv { path: path.into(), problem },
+    }
+}
+
+/// The length of a table, and how many lines it has below the header.
+fn count(path: &Path) -> Result<(Bytes, usize), DatasetError> {
+    let (mut reader, length) = reader(path)?;
+    let (mut record, mut count) = (csv::ByteRecord::new(), 0);
+    while reader.read_byte_record(&mut record).map_err(|error| csv_error(path, error))? {
+        count += 1;
+    }
+    Ok((length, count))
+}
+
+/// A table that is being read.
+struct Table<'a> {
+    path: &'a Path,
+    settings: &'a TableSettings,
+    reader: csv::Reader<BufReader<File>>,
+    record: StringRecord,
+    image: usize,
+    labels: Vec<usize>,
+    group: Option<usize>,
+    split: Option<usize>,
+}
+
+impl<'a> Table<'a> {
+    fn open(path: &'a Path, settings: &'a TableSettings) -> Result<Table<'a>, DatasetError> {
+        let (mut reader, _) = reader(path)?;
+        let header = reader.headers().map_err(|error| csv_error(path, error))?.clone();
+        let column = |name: &String| {
+            // Excel writes a byte order mark before the first name.
+            let at = header.iter().position(|found| found.trim_start_matches('\u{feff}') == name);
+            at.ok_or_else(|| {
+                let found = header.iter().collect::<Vec<_>>().join(", ");
+                DatasetError::NoColumn { path: path.into(), column: name.clone(), found }
+            })
+        };
+        let labels = match &settings.label {
+            LabelSource::One(name) | LabelSource::Several { column: name, .. } => vec![column(name)?],
+            LabelSource::Columns(names) => names.iter().map(column).collect::<Result<_, _>>()?,
+        };
+        let group = match &settings.group {
+            Some(GroupSource::Column(name)) => Some(column(name)?),
+            _ => None,
+        };
+        let split = settings.split.as_ref().map(column).transpose()?;
+        Ok(Table {
+            image: column(&settings.image)?,
+            path,
+            settings,
+            reader,
+            record: StringRecord::new(),
+            labels,
+            group,
+            split,
+        })
+    }
+
+    /// The next line and its number.
+    fn next(&mut self) -> Result<Option<(u64, Row)>, DatasetError> {
+        let read = self.reader.read_record(&mut self.record);
+        if !read.map_err(|error| csv_error(self.path, error))? {
+            return Ok(None);
+        }
+        let line = self.record.position().map_or(0, csv::Position::line);
+        let cell = |at: usize| self.record.get(at).unwrap_or_default();
+        let wrong = |column: &str, problem: String| DatasetError::Cell {
+            path: self.path.into(),
+            line,
+            column: column.into(),
+            problem,
+        };
+        let settings = self.settings;
+        let name = cell(self.image);
+        let parts = || Path::new(name).components();
+        let is_inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
+        if name.is_empty() || name.contains('\0') || !parts().all(is_inside) {
+            return Err(wrong(
+                &settings.image,
+                format!("{name:?} is no path inside of the folder of images"),
+            ));
+        }
+        let labels = self.read_labels(&cell, &wrong)?;
+        let group = match &settings.group {
+            Some(GroupSource::Column(_)) => self.group.map(cell).map(str::to_string),
+            Some(GroupSource::NameUpTo(text)) => {
+                let file = Path::new(name).file_name().map(|file| file.to_string_lossy().into_owned());
+                file.map(|file| {
+                    file.split_once(text.as_str()).map_or(file.clone(), |(before, _)| before.into())
+                })
+            }
+            None => None,
+        };
+        let split = match (self.split.map(cell), &settings.split) {
+            (Some(text), Some(column)) if !text.is_empty() => Some(
+                Split::of(text)
+                    .ok_or_else(|| wrong(column, format!("`{text}` is not train, val or test")))?,
+            ),
+            _ => None,
+        };
+        // A group without a name is no group.
+        let group = group.filter(|group| !group.is_empty());
+        Ok(Some((line, Row { name: name.into(), labels, group, split })))
+    }
+
+    fn read_labels<'c>(
+        &self,
+        cell: &impl Fn(usize) -> &'c str,
+        wrong: &impl Fn(&str, String) -> DatasetError,
+    ) -> Result<Vec<Label>, DatasetError> {
+        let settings = self.settings;
+        let known = |column: &str, text: &str| {
+            let label = Label::of(text);
+            let is_known = settings.classes.is_empty() || settings.classes.contains(&label.name());
+            let problem = || format!("the label `{text}` is none of {}", settings.classes.join(", "));
+            if is_known { Ok(label) } else { Err(wrong(column, problem())) }
+        };
+        match &settings.label {
+            LabelSource::One(column) => match self.labels.first().map(|at| cell(*at)).unwrap_or_default() {
+                "" if settings.skip_unlabelled => Ok(Vec::new()),
+                "" => Err(wrong(column, "there is no label".into())),
+                text => Ok(vec![known(column, text)?]),
+            },
+            LabelSource::Several { column, separator } => {
+                let text = self.labels.first().map(|at| cell(*at)).unwrap_or_default();
+                let parts = text.split(separator.as_str()).map(str::trim).filter(|part| !part.is_empty());
+                parts.map(|part| known(column, part)).collect()
+            }
+            LabelSource::Columns(columns) => {
+                let mut labels = Vec::new();
+                for (column, at) in columns.iter().zip(&self.labels) {
+                    match Label::of(cell(*at)) {
+                        Label::Number(0) => {}
+                        Label::Number(1) => labels.push(Label::Word(column.clone())),
+                        other => return Err(wrong(column, format!("`{}` is neither 0 nor 1", other.name()))),
+                    }
+                }
+                Ok(labels)
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Why an image cannot be read.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Bytes, MapError, OverBudget};
+
+/// Why an image cannot be read. Each error names the file.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The operating system reported an error.
+    #[error("cannot read {}: {source}", path.display())]
+    Io {
+        /// The image.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The file has no bytes.
+    #[error("{} is empty", path.display())]
+    Empty {
+        /// The image.
+        path: PathBuf,
+    },
+    /// The file is of another kind.
+    #[error("{} is no PNG, JPEG, TIFF or BMP: it starts with {start}", path.display())]
+    Foreign {
+        /// The image.
+        path: PathBuf,
+        /// The first bytes, hexadecimal.
+        start: String,
+    },
+    /// The file has more bytes than are read.
+    #[error("{} has {found}; at most {most} are read", path.display())]
+    TooLong {
+        /// The image.
+        path: PathBuf,
+        /// The length of the file.
+        found: Bytes,
+        /// The limit.
+        most: Bytes,
+    },
+    /// The header claims more pixels than are accepted, or none.
+    #[error("{} says that it has {height} × {width} pixels; from 1 to {most} are read", path.display())]
+    Pixels {
+        /// The image.
+        path: PathBuf,
+        /// Rows.
+        height: u64,
+        /// Columns.
+        width: u64,
+        /// The limit on their product.
+        most: u64,
+    },
+    /// The image ends early.
+    #[error("{} is cut off: its {length} have no end marker", path.display())]
+    CutOff {
+        /// The image.
+        path: PathBuf,
+        /// The length of the file.
+        length: Bytes,
+    },
+    /// The contents are not as the format demands, or end early.
+    #[error("{} is a damaged {format}: {problem}", path.display())]
+    Damaged {
+        /// The image.
+        path: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+        /// The decoder's message.
+        problem: String,
+    },
+    /// The format allows it, but it is not read.
+    #[error("{} is a {format} with {feature}, which is not read", path.display())]
+    Unsupported {
+        /// The image.
+        path: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+        /// What is not read.
+        feature: String,
+    },
+    /// The budget has no room to decode it.
+    #[error("{}, {height} × {width} pixels: {source}", path.display())]
+    Memory {
+        /// The image.
+        path: PathBuf,
+        /// Rows.
+        height: usize,
+        /// Columns.
+        width: usize,
+        /// What is missing.
+        source: MapError,
+    },
+    /// The image is larger than those that the pipeline was made for.
+    #[error(
+        "{} has {height} × {width} pixels, but the pipeline has memory for {most} pixels and a side of {longest}",
+        path.display()
+    )]
+    LargerThanPlanned {
+        /// The image.
+        path: PathBuf,
+        /// Rows.
+        height: usize,
+        /// Columns.
+        width: usize,
+        /// The most pixels.
+        most: usize,
+        /// The longest side.
+        longest: usize,
+    },
+    /// A mask does not lie on the grid of its image.
+    #[error("{} has {found_height} × {found_width} pixels, but its image has {height} × {width}", path.display())]
+    MaskExtent {
+        /// The mask.
+        path: PathBuf,
+        /// Rows of the mask.
+        found_height: usize,
+        /// Columns of the mask.
+        found_width: usize,
+        /// Rows of the image.
+        height: usize,
+        /// Columns of the image.
+        width: usize,
+    },
+    /// A mask has colours, or more than 8 bits.
+    #[error("{} has {channels} channels of {bits} bits, but the labels of a mask are one of 8", path.display())]
+    MaskSamples {
+        /// The mask.
+        path: PathBuf,
+        /// Its channels.
+        channels: usize,
+        /// Bits of each sample.
+        bits: u8,
+    },
+    /// The output buffer has another length than an image of the pipeline.
+    #[error("{}: the buffer has {found} elements, but an image of the pipeline has {expected}", path.display())]
+    Length {
+        /// The image.
+        path: PathBuf,
+        /// The length of the buffer.
+        found: usize,
+        /// Channels × height × width.
+        expected: usize,
+    },
+}
+
+impl ImageError {
+    pub(crate) fn io(path: &Path, source: io::Error) -> ImageError {
+        ImageError::Io { path: path.into(), source }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        match self {
+            ImageError::Io { path, .. }
+            | ImageError::Empty { path }
+            | ImageError::Foreign { path, .. }
+            | ImageError::TooLong { path, .. }
+            | ImageError::Pixels { path, .. }
+            | ImageError::CutOff { path, .. }
+            | ImageError::Damaged { path, .. }
+            | ImageError::Unsupported { path, .. }
+            | ImageError::Memory { path, .. }
+            | ImageError::LargerThanPlanned { path, .. }
+            | ImageError::MaskExtent { path, .. }
+            | ImageError::MaskSamples { path, .. }
+            | ImageError::Length { path, .. } => path,
+        }
+    }
+
+    /// Whether more memory would avoid the error.
+    pub fn is_of_memory(&self) -> bool {
+        matches!(self, ImageError::Memory { .. })
+    }
+
+    /// A remedy to suggest to the user.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            ImageError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+                "check the path, and the ending that is appended to names".into()
+            }
+            ImageError::Io { .. } | ImageError::Length { .. } => return None,
+            ImageError::Empty { .. } | ImageError::CutOff { .. } | ImageError::Damaged { .. } => {
+                "copy the file again from its source, or leave the case out".into()
+            }
+            ImageError::Foreign { .. } => {
+                "convert it to PNG, JPEG, TIFF or BMP, or leave the file out".into()
+            }
+            ImageError::TooLong { .. } | ImageError::Pixels { .. } => {
+                "make the image smaller, or raise the limits on pixels and bytes".into()
+            }
+            ImageError::Unsupported { .. } => "convert it to PNG with 8 bits, grey or RGB".into(),
+            ImageError::Memory { .. } => "raise --ram, or make the image smaller".into(),
+            ImageError::MaskExtent { .. } => {
+                "save the mask on the grid of the image that it was drawn on".into()
+            }
+            ImageError::MaskSamples { .. } => {
+                "save the mask as a grey PNG with 8 bits whose values are the classes, without a palette"
+                    .into()
+            }
+            ImageError::LargerThanPlanned { .. } => {
+                "the file has changed since the data set was listed: list it again".into()
+            }
+        })
+    }
+}
+
+/// Why settings of images cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// A value is out of range.
+    #[error("`{setting}` is {value}, but must be {rule}")]
+    Value {
+        /// The setting.
+        setting: &'static str,
+        /// Its value.
+        value: String,
+        /// What it must be.
+        rule: &'static str,
+    },
+    /// The steps of a pipeline do not end in one size.
+    #[error("the steps {steps} do not give images of one size: {problem}")]
+    Steps {
+        /// The steps, in order.
+        steps: String,
+        /// Why.
+        problem: &'static str,
+    },
+    /// The budget has no room.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+}
+
+impl From<OverBudget> for SettingError {
+    fn from(error: OverBudget) -> SettingError {
+        SettingError::Memory(error.into())
+    }
+}
+
+impl SettingError {
+    /// A remedy to suggest to the user.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            SettingError::Value { .. } => None,
+            SettingError::Steps { .. } => {
+                Some("crop first, resize once, and apply filters before or after that".into())
+            }
+            SettingError::Memory(_) => Some("raise --ram, use fewer threads, or make images smaller".into()),
+        }
+    }
+}
+
+/// Refuses a value that is out of range.
+pub(crate) fn check(
+    setting: &'static str,
+    value: impl ToString,
+    holds: bool,
+    rule: &'static str,
+) -> Result<(), SettingError> {
+    if holds { Ok(()) } else { Err(SettingError::Value { setting, value: value.to_string(), rule }) }
+}

@@ -1,0 +1,153 @@
+//! The task of giving each image one class.
+
+use plimsoll_data::Sampling;
+use plimsoll_image::{Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, SettingError};
+use plimsoll_nn::ConfigError;
+use serde::{Deserialize, Serialize};
+
+use crate::{ImageSettings, RunError};
+
+/// What a model needs to know of the images it was trained on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageSummary {
+    /// The name of the data set.
+    pub name: String,
+    /// Its classes, by the numbers of their labels.
+    pub classes: Vec<String>,
+}
+
+/// A class for each image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassificationTask {
+    /// What a model needs to know of its data set.
+    pub dataset: ImageSummary,
+    /// The labels that are told apart, in the order of the network's classes: all, or those of one pair.
+    pub labels: Vec<u32>,
+    /// How images become inputs.
+    pub pipeline: PipelineSettings,
+    /// How images are changed at random.
+    pub augmentation: Augmentation,
+    /// How the images of a step are chosen.
+    pub sampling: Sampling,
+}
+
+impl ClassificationTask {
+    /// Completes settings with what follows from a data set.
+    ///
+    /// # Errors
+    /// If images have several labels, or classes are set that the data set does not have.
+    pub(crate) fn new(
+        settings: &ImageSettings,
+        name: &str,
+        dataset: &ImageDataset,
+    ) -> Result<ClassificationTask, RunError> {
+        let refuse = |setting, found: String, expected: String| {
+            Err(ConfigError::Value { setting, found, expected }.into())
+        };
+        if dataset.multi_label {
+            let expected = "each image must have one label: those with several are not trained yet".into();
+            return refuse("images.table.label", "several".into(), expected);
+        }
+        let known = &dataset.classes;
+        let label =
+            |class: &String| known.iter().zip(0..).find(|(known, _)| *known == class).map(|(_, label)| label);
+        let labels: Vec<u32> = match &settings.classes {
+            None => (0..).take(known.len()).collect(),
+            Some(classes) => match classes.iter().find(|class| label(class).is_none()) {
+                Some(unknown) => {
+                    return refuse(
+                        "images.classes",
+                        unknown.clone(),
+                        format!("the data set has {}", known.join(", ")),
+                    );
+                }
+                None => classes.iter().filter_map(label).collect(),
+            },
+        };
+        let task = ClassificationTask {
+            dataset: ImageSummary { name: name.into(), classes: known.clone() },
+            labels,
+            pipeline: settings.pipeline(),
+            augmentation: settings.augmentation(),
+            sampling: settings.sampling.unwrap_or_default(),
+        };
+        task.check()?;
+        Ok(task)
+    }
+
+    /// The names of the network's classes.
+    pub fn classes(&self) -> impl Iterator<Item = &str> {
+        self.labels.iter().map(|label| self.dataset.classes.get(*label as usize).map_or("?", String::as_str))
+    }
+
+    /// The network's class of an image with these labels, if it is one that is told apart.
+    pub fn class_of(&self, labels: &[u32]) -> Option<u8> {
+        let [label] = labels else { return None };
+        self.labels.iter().position(|known| known == label).and_then(|class| u8::try_from(class).ok())
+    }
+
+    /// The pipeline for images up to a size.
+    ///
+    /// # Errors
+    /// If a setting is out of range.
+    pub fn pipeline(&self, largest: Largest) -> Result<Pipeline, SettingError> {
+        Pipeline::new(self.pipeline.clone(), largest)
+    }
+
+    /// Depth, height, width of what goes into the network.
+    ///
+    /// # Errors
+    /// If a setting is out of range.
+    pub(crate) fn patch(&self) -> Result<[usize; 3], ConfigError> {
+        let extent = self.pipeline(Largest::default()).map_err(|problem| refused(&problem))?.extent();
+        Ok([1, extent.height, extent.width])
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        self.patch()?;
+        self.augmentation.check().map_err(|problem| refused(&problem))?;
+        let expect = |is_so: bool, setting: &'static str, found: String, expected: &str| match is_so {
+            true => Ok(()),
+            false => Err(ConfigError::Value { setting, found, expected: expected.into() }),
+        };
+        let mixup = self.augmentation.mixup;
+        expect(
+            mixup == 0.0,
+            "images.augmentation.mixup",
+            mixup.to_string(),
+            "0: mixed labels are not trained yet",
+        )?;
+        let mut distinct = self.labels.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let known = self.dataset.classes.len();
+        let is_each =
+            distinct.len() == self.labels.len() && distinct.iter().all(|label| (*label as usize) < known);
+        expect(
+            is_each && (2..=256).contains(&distinct.len()),
+            "images.classes",
+            format!("{:?}", self.labels),
+            "2 to 256 classes of the data set, each once",
+        )
+    }
+
+    /// Whether models of both can be averaged.
+    pub(crate) fn predicts_as(&self, other: &ClassificationTask) -> bool {
+        self.dataset.classes == other.dataset.classes
+            && self.labels == other.labels
+            && self.pipeline == other.pipeline
+    }
+}
+
+fn refused(problem: &SettingError) -> ConfigError {
+    match problem {
+        SettingError::Value { setting, value, rule } => {
+            ConfigError::Value { setting, found: value.clone(), expected: format!("it must be {rule}") }
+        }
+        other => {
+            ConfigError::Value { setting: "images", found: "as it is".into(), expected: other.to_string() }
+        }
+    }
+}

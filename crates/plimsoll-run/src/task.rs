@@ -1,0 +1,255 @@
+//! What a run learns, and from what: voxels of volumes, or classes of whole images.
+
+use std::collections::BTreeMap;
+
+use plimsoll_data::{
+    Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, PatchGrid, SamplerConfig,
+    is_case_name, is_image_ending,
+};
+use plimsoll_nn::ConfigError;
+use plimsoll_volume::Spacing;
+use serde::{Deserialize, Serialize};
+
+use crate::bounds::{check_augmentation, check_share, check_spacing};
+use crate::{ClassificationTask, RunError, Score, Settings};
+
+/// What a run learns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// A class for each voxel of a volume.
+    Segmentation(SegmentationTask),
+    /// A class for each image.
+    Classification(ClassificationTask),
+}
+
+/// What a model needs to know of the data set it was trained on.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DatasetSummary {
+    /// Its name.
+    pub name: String,
+    /// The channels of its images.
+    pub channels: Vec<Channel>,
+    /// Its classes.
+    pub labels: Labels,
+    /// What the names of its files end in.
+    pub file_ending: String,
+    /// Intensities of the foreground by channel.
+    pub foreground_intensity_properties_per_channel: BTreeMap<usize, IntensityProperties>,
+}
+
+/// A class for each voxel of a volume: what patches are, and how they are chosen.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SegmentationTask {
+    /// What a model needs to know of its data set.
+    pub dataset: DatasetSummary,
+    /// The spacing that images are brought to, in millimetres.
+    pub spacing: Spacing,
+    /// How patches are changed.
+    pub augmentation: Augmentation,
+    /// The share of patches centred on the foreground.
+    pub oversample_foreground: f64,
+}
+
+impl Task {
+    /// How many classes it has.
+    pub fn classes(&self) -> usize {
+        match self {
+            Task::Segmentation(task) => task.dataset.labels.classes(),
+            Task::Classification(task) => task.labels.len(),
+        }
+    }
+
+    /// How many channels its images have.
+    pub fn channels(&self) -> usize {
+        match self {
+            Task::Segmentation(task) => task.dataset.channels.len(),
+            Task::Classification(task) => task.pipeline.channels,
+        }
+    }
+
+    /// From one voxel of a patch to the next along each axis: the unit of distances in a loss.
+    pub fn spacing(&self) -> [f64; 3] {
+        match self {
+            Task::Segmentation(task) => task.spacing.0,
+            Task::Classification(_) => [1.0; 3],
+        }
+    }
+
+    /// Whether models of both can be averaged: they take the same images, and tell the same classes apart.
+    pub(crate) fn predicts_as(&self, other: &Task) -> bool {
+        match (self, other) {
+            (Task::Segmentation(one), Task::Segmentation(other)) => {
+                one.spacing == other.spacing
+                    && one.dataset.labels == other.dataset.labels
+                    && one.dataset.channels == other.dataset.channels
+            }
+            (Task::Classification(one), Task::Classification(other)) => one.predicts_as(other),
+            _ => false,
+        }
+    }
+
+    /// What of its data set is not as in another: classes, channels.
+    pub(crate) fn changed_data(&self, now: &Task) -> Vec<String> {
+        let mut changed = Vec::new();
+        match (self, now) {
+            (Task::Segmentation(known), Task::Segmentation(found)) => {
+                let (known, found) = (&known.dataset, &found.dataset);
+                if known.labels != found.labels {
+                    changed.push("the classes of dataset.json".to_string());
+                }
+                let names = |of: &DatasetSummary| {
+                    of.channels.iter().map(|channel| channel.name.clone()).collect::<Vec<_>>()
+                };
+                if names(known) != names(found) {
+                    changed.push("the channels of dataset.json".to_string());
+                }
+            }
+            (Task::Classification(known), Task::Classification(found)) => {
+                if known.dataset.classes != found.dataset.classes {
+                    changed.push("the classes of the images".to_string());
+                }
+            }
+            _ => changed.push("what is learned of it".to_string()),
+        }
+        changed
+    }
+
+    /// Takes over what a model needs to know of the data set.
+    pub fn adopt_dataset(&mut self, now: Task) {
+        match (self, now) {
+            (Task::Segmentation(own), Task::Segmentation(now)) => own.dataset = now.dataset,
+            (Task::Classification(own), Task::Classification(now)) => own.dataset = now.dataset,
+            (own, now) => *own = now,
+        }
+    }
+
+    /// Takes over the classes of another.
+    pub(crate) fn adopt_classes(&mut self, now: &Task) {
+        match (self, now) {
+            (Task::Segmentation(own), Task::Segmentation(now)) => {
+                own.dataset.labels.clone_from(&now.dataset.labels);
+            }
+            (Task::Classification(own), Task::Classification(now)) => {
+                own.dataset.classes.clone_from(&now.dataset.classes);
+            }
+            // Another task is another run.
+            _ => {}
+        }
+    }
+
+    /// Whether a text can be the name of a case. Nothing is written under the names of images.
+    pub(crate) fn is_case_name(&self, text: &str) -> bool {
+        match self {
+            Task::Segmentation(_) => is_case_name(text),
+            Task::Classification(_) => !text.is_empty() && !text.contains('\0'),
+        }
+    }
+
+    /// That what a file says can be one.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        match self {
+            Task::Segmentation(task) => task.check(),
+            Task::Classification(task) => task.check(),
+        }
+    }
+
+    /// As the task that it must be.
+    ///
+    /// # Errors
+    /// If it is another.
+    pub fn segmentation(&self) -> Result<&SegmentationTask, RunError> {
+        match self {
+            Task::Segmentation(task) => Ok(task),
+            Task::Classification(_) => {
+                Err(RunError::OtherTask { is: "gives each image a class", must: "labels voxels" })
+            }
+        }
+    }
+
+    /// As the task that it must be.
+    ///
+    /// # Errors
+    /// If it is another.
+    pub fn classification(&self) -> Result<&ClassificationTask, RunError> {
+        match self {
+            Task::Classification(task) => Ok(task),
+            Task::Segmentation(_) => {
+                Err(RunError::OtherTask { is: "labels voxels", must: "gives each image a class" })
+            }
+        }
+    }
+
+    /// The score by which checkpoints are compared and plateaus are found.
+    pub fn usual_score(&self) -> Score {
+        match self {
+            Task::Segmentation(_) => Score::EmaPseudoDice,
+            Task::Classification(_) => Score::BalancedAccuracy,
+        }
+    }
+}
+
+impl SegmentationTask {
+    /// Completes settings with what follows from a data set.
+    pub(crate) fn new(
+        settings: &Settings,
+        (dataset, fingerprint): (&Dataset, &Fingerprint),
+        spacing: [f64; 3],
+        patch: [usize; 3],
+    ) -> SegmentationTask {
+        let spacing = Spacing(spacing);
+        let usual_share = SamplerConfig::new(PatchGrid { patch, spacing }).oversample_foreground;
+        SegmentationTask {
+            dataset: DatasetSummary {
+                name: dataset.name.clone(),
+                channels: dataset.channels.clone(),
+                labels: dataset.labels.clone(),
+                file_ending: dataset.file_ending.clone(),
+                foreground_intensity_properties_per_channel: fingerprint
+                    .foreground_intensity_properties_per_channel
+                    .clone(),
+            },
+            spacing,
+            augmentation: settings.augmentation.unwrap_or_default(),
+            oversample_foreground: settings.oversample_foreground.unwrap_or(usual_share),
+        }
+    }
+
+    /// How patches of a shape are chosen.
+    pub fn sampler(&self, patch: [usize; 3]) -> SamplerConfig {
+        SamplerConfig {
+            grid: PatchGrid { patch, spacing: self.spacing },
+            augmentation: self.augmentation,
+            oversample_foreground: self.oversample_foreground,
+        }
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let ending = &self.dataset.file_ending;
+        if !is_image_ending(ending) {
+            return Err(ConfigError::Value {
+                setting: "file_ending",
+                found: format!("{ending:?}"),
+                expected: "it must be that of images".into(),
+            });
+        }
+        check_spacing(self.spacing.0)?;
+        check_share("oversample_foreground", self.oversample_foreground)?;
+        check_augmentation(self.augmentation)
+    }
+
+    /// Takes over how another model normalises images, whose weights are to be trained on.
+    pub(crate) fn adopt_normalisation(&mut self, model: &SegmentationTask) -> Result<(), RunError> {
+        let (own, theirs) = (&mut self.dataset, &model.dataset);
+        if own.channels.len() != theirs.channels.len() {
+            let (found, expected) = (own.channels.len(), theirs.channels.len());
+            return Err(RunError::OtherChannels { found, expected });
+        }
+        for (own, theirs) in own.channels.iter_mut().zip(&theirs.channels) {
+            own.normalisation = theirs.normalisation;
+        }
+        own.foreground_intensity_properties_per_channel
+            .clone_from(&theirs.foreground_intensity_properties_per_channel);
+        Ok(())
+    }
+}

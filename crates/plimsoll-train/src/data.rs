@@ -1,0 +1,141 @@
+//! What a run is trained on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use plimsoll_data::{CaseFingerprint, Dataset, Fold, ImageSamples, Inspection};
+use plimsoll_image::ImageDataset;
+use plimsoll_memory::{Bytes, Digest};
+use plimsoll_run::{RunConfig, Task};
+
+use crate::TrainError;
+
+/// What a run is trained on.
+#[derive(Clone)]
+pub enum RunData {
+    /// Volumes with a label for each voxel.
+    Volumes {
+        /// Their files.
+        dataset: Dataset,
+        /// What was found out about them.
+        inspection: Arc<Inspection>,
+    },
+    /// Images with one label each.
+    Images {
+        /// Their files and labels.
+        dataset: Arc<ImageDataset>,
+        /// What was found out about them.
+        inspection: Arc<plimsoll_image::Inspection>,
+    },
+}
+
+/// What planning needs to know of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataFacts {
+    /// Cases.
+    pub cases: usize,
+    /// Samples that are validated after each epoch.
+    pub validated: u64,
+    /// All of it, as a cache holds it.
+    pub decoded: Bytes,
+    /// What is held of it all the time.
+    pub index: Bytes,
+    /// What a thread that makes samples works in.
+    pub scratch: ScratchFacts,
+}
+
+/// What a thread that makes samples works in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScratchFacts {
+    /// It depends on the patch, and on the voxels of the largest image.
+    Patches {
+        /// These voxels.
+        largest: usize,
+    },
+    /// So many bytes, whatever goes into the network.
+    Fixed(Bytes),
+}
+
+impl RunData {
+    /// What planning needs to know of it, for a run of these settings on these cases.
+    ///
+    /// # Errors
+    /// If images cannot be brought to one size as it is set.
+    pub fn facts(&self, config: &RunConfig, fold: &Fold) -> Result<DataFacts, TrainError> {
+        match self {
+            RunData::Volumes { inspection, .. } => {
+                let cases = inspection.fingerprint.as_ref().map_or(&[][..], |all| &all.cases);
+                let voxels = cases.iter().map(|case| case.geometry.voxel_count());
+                Ok(DataFacts {
+                    cases: cases.len(),
+                    validated: config.validation_iterations * config.training.batch as u64,
+                    decoded: cases.iter().map(CaseFingerprint::decoded_bytes).sum(),
+                    index: self.index_bytes(),
+                    scratch: ScratchFacts::Patches { largest: voxels.max().unwrap_or(0) },
+                })
+            }
+            RunData::Images { dataset, inspection } => {
+                let task = config.task.classification()?;
+                let pipeline = task.pipeline(inspection.largest)?;
+                let used = fold.train.len() + fold.val.len();
+                let prepared = pipeline.output_length() + PREPARED_BESIDE;
+                Ok(DataFacts {
+                    cases: dataset.cases.len(),
+                    validated: fold.val.len() as u64,
+                    decoded: Bytes::of(used.saturating_mul(prepared) + dataset.cases.len() * PREPARED_BESIDE),
+                    index: self.index_bytes() + ImageSamples::list_bytes(dataset.cases.len()),
+                    scratch: ScratchFacts::Fixed(pipeline.scratch_bytes()?),
+                })
+            }
+        }
+    }
+
+    /// What is held of it all the time, whoever trains on it.
+    pub fn index_bytes(&self) -> Bytes {
+        match self {
+            RunData::Volumes { inspection, .. } => inspection.index_bytes(),
+            RunData::Images { dataset, .. } => dataset.reserved(),
+        }
+    }
+
+    /// The names of all cases, in the order of the data set.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            RunData::Volumes { dataset, .. } => dataset.cases.iter().map(|case| case.id.clone()).collect(),
+            RunData::Images { dataset, .. } => dataset.cases.iter().map(|case| case.name.clone()).collect(),
+        }
+    }
+
+    /// The contents of all cases that are sound, by name.
+    pub fn contents(&self) -> HashMap<&str, Digest> {
+        match self {
+            RunData::Volumes { inspection, .. } => {
+                let cases = inspection.fingerprint.iter().flat_map(|all| &all.cases);
+                cases.map(|case| (&case.id[..], case.content)).collect()
+            }
+            RunData::Images { dataset, inspection } => {
+                let cases = dataset.cases.iter().zip(&inspection.contents);
+                cases.filter_map(|(case, content)| Some((&case.name[..], (*content)?))).collect()
+            }
+        }
+    }
+
+    /// The cases of a fold that a task has a use for: of images, those of the classes that are told apart.
+    pub fn used(&self, task: &Task, fold: &Fold) -> Fold {
+        match (self, task) {
+            (RunData::Images { dataset, .. }, Task::Classification(task)) => {
+                let known: HashMap<&str, &[u32]> =
+                    dataset.cases.iter().map(|case| (&case.name[..], &case.labels[..])).collect();
+                let is_used = |name: &&String| {
+                    known.get(&name[..]).is_some_and(|labels| task.class_of(labels).is_some())
+                };
+                let of = |names: &[String]| names.iter().filter(is_used).cloned().collect();
+                Fold { train: of(&fold.train), val: of(&fold.val) }
+            }
+            _ => fold.clone(),
+        }
+    }
+}
+
+/// What the cache takes of a prepared image beside its pixels.
+const PREPARED_BESIDE: usize = 64;

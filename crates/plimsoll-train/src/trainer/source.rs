@@ -1,0 +1,162 @@
+//! Where the samples of a run come from.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use plimsoll_data::{
+    CacheStatistics, Fold, ImageFold, ImageSamples, Inspection, LoaderError, MakingTimes, Mode, Patches,
+    Sampler, Samples, VolumeCache,
+};
+use plimsoll_image::{ImageDataset, PreparedCache};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_run::{ClassificationTask, RunConfig, Specification};
+
+use super::bad_numbers::BadStep;
+use crate::{PlannedRun, RunData, TrainError};
+
+/// Samples that are named at most.
+const NAMED: usize = 8;
+
+/// The samples of a run.
+pub(super) enum Source {
+    /// Patches of volumes.
+    Volumes { patches: Arc<Patches>, inspection: Arc<Inspection> },
+    /// Images.
+    Images { samples: Arc<ImageSamples>, dataset: Arc<ImageDataset> },
+}
+
+impl Source {
+    /// Of the cases of a fold; the cache is reserved from `budget`.
+    pub(super) fn open(
+        data: RunData,
+        planned: &PlannedRun,
+        specification: &Specification,
+        budget: &Budget,
+    ) -> Result<Source, TrainError> {
+        let config = &specification.config;
+        let cache = || budget.part("cache", planned.numbers.cache_bytes);
+        match data {
+            RunData::Volumes { dataset, inspection } => {
+                let task = config.task.segmentation()?;
+                let sampler = task.sampler(config.training.patch);
+                let sampler = Sampler::new(Arc::clone(&inspection), &specification.cases, sampler)?;
+                // Of the run, not of what the data set has become: with another case added, all would be normalised in another
+                // way.
+                let known = &task.dataset;
+                let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
+                let cache = Arc::new(VolumeCache::new(cache()?));
+                let patches = Patches::normalised(&dataset, sampler, cache, normalisation)?;
+                let patches = Arc::new(patches.with_targets(planned.target_maps()));
+                Ok(Source::Volumes { patches, inspection })
+            }
+            RunData::Images { dataset, inspection } => {
+                let task = config.task.classification()?;
+                let fold = image_fold(&dataset, task, specification, config.training.batch)?;
+                let pipeline = task.pipeline(inspection.largest)?;
+                let cache = PreparedCache::new(cache()?, dataset.cases.len())?;
+                let how = (pipeline, task.augmentation.clone());
+                let samples = ImageSamples::new(Arc::clone(&dataset), fold, how, cache, budget)?;
+                Ok(Source::Images { samples: Arc::new(samples), dataset })
+            }
+        }
+    }
+
+    pub(super) fn samples(&self) -> Arc<dyn Samples> {
+        match self {
+            Source::Volumes { patches, .. } => patches.clone(),
+            Source::Images { samples, .. } => samples.clone(),
+        }
+    }
+
+    /// How many samples are validated after an epoch, where that does not follow from settings.
+    pub(super) fn validated(&self, config: &RunConfig) -> u64 {
+        match self {
+            Source::Volumes { .. } => config.validation_iterations * config.training.batch as u64,
+            Source::Images { samples, .. } => samples.validated() as u64,
+        }
+    }
+
+    /// What the cache holds and did.
+    pub(super) fn cache(&self) -> CacheStatistics {
+        match self {
+            Source::Volumes { patches, .. } => patches.cache().statistics(),
+            Source::Images { samples, .. } => {
+                let found = samples.cache();
+                // Nothing of it is ever evicted.
+                CacheStatistics {
+                    hits: found.hits,
+                    misses: found.misses,
+                    bypasses: 0,
+                    evictions: 0,
+                    now: found.now,
+                    peak: found.now,
+                    limit: found.limit,
+                }
+            }
+        }
+    }
+
+    /// Lets the cache hold so much from now on. What is kept of images stays.
+    pub(super) fn limit_cache(&self, bytes: Bytes) {
+        match self {
+            Source::Volumes { patches, .. } => {
+                patches.cache().shrink_to(bytes);
+            }
+            Source::Images { samples, .. } => samples.limit_cache(bytes),
+        }
+    }
+
+    /// Processor time of making samples so far.
+    pub(super) fn times(&self) -> MakingTimes {
+        match self {
+            Source::Volumes { patches, .. } => patches.times(),
+            Source::Images { samples, .. } => samples.times(),
+        }
+    }
+
+    /// The samples of a step, for people: images, or cases and the voxels that patches are centred on.
+    pub(super) fn name(&self, bad: &BadStep, seed: u64) -> String {
+        let more = if bad.cases.len() > NAMED { ", …" } else { "" };
+        let named = bad.cases.iter().enumerate().take(NAMED);
+        let named: Vec<String> = match self {
+            Source::Volumes { patches, inspection } => {
+                let cases = inspection.fingerprint.as_ref().map_or(&[][..], |fingerprint| &fingerprint.cases);
+                let name = |(sample, case): (usize, &usize)| {
+                    let recipe = patches.sampler().recipe(Mode::Training, seed, bad.step, sample as u64);
+                    let centre = recipe.patch().map(|extent| (extent as f64 - 1.0) / 2.0);
+                    let [d, h, w] = recipe.map().apply(centre).map(|at| at.round() as i64);
+                    let id = cases.get(*case).map_or("?", |case| case.id.as_str());
+                    format!("{id} around voxel {d},{h},{w}")
+                };
+                named.map(name).collect()
+            }
+            Source::Images { dataset, .. } => named
+                .map(|(_, case)| dataset.cases.get(*case).map_or("?".into(), |case| case.name.clone()))
+                .collect(),
+        };
+        named.join(", ") + more
+    }
+}
+
+/// The images of a fold with their classes, by their places in the data set.
+fn image_fold(
+    dataset: &ImageDataset,
+    task: &ClassificationTask,
+    specification: &Specification,
+    batch: usize,
+) -> Result<ImageFold, TrainError> {
+    let known: HashMap<&str, usize> =
+        dataset.cases.iter().enumerate().map(|(at, case)| (&case.name[..], at)).collect();
+    let of = |names: &[String]| -> Result<Vec<(u8, u32)>, TrainError> {
+        let place = |name: &String| {
+            let unknown = || LoaderError::UnknownCase { case: name.clone() };
+            let at = *known.get(&name[..]).ok_or_else(unknown)?;
+            let labels = dataset.cases.get(at).map_or(&[][..], |case| &case.labels);
+            let class = task.class_of(labels).ok_or_else(unknown)?;
+            Ok((class, u32::try_from(at).map_err(|_| unknown())?))
+        };
+        names.iter().map(place).collect()
+    };
+    let Fold { train, val } = &specification.cases;
+    Ok(ImageFold { train: of(train)?, val: of(val)?, sampling: task.sampling, batch })
+}

@@ -1,0 +1,231 @@
+//! Folds that train at the same time, in one process and below one line.
+//!
+//! What they have in common counts once: the program's code, and the index of the data set. Of the rest of the line each has the
+//! same part, and of the threads as well. Neither changes what a fold comes to.
+
+use std::sync::Arc;
+use std::thread;
+
+use plimsoll_memory::{Bytes, Overhead, forget_heap_peak, forget_resident_peak, resident};
+use plimsoll_plan::Backend;
+use plimsoll_run::{Machine, RunPlan, RunRecord};
+use plimsoll_train::{Company, Job, Observer, PlannedRun, train};
+use serde::Serialize;
+
+use super::line::Line;
+use super::plan::{Opened, PlanRequest};
+use crate::backend::BackendName;
+use crate::failure::{Failure, Outcome};
+use crate::signals::Stop;
+use crate::watcher::Watcher;
+
+/// The stack of the thread that leads a fold; those of its kernels and its loader are planned.
+const STACK: Bytes = Bytes::mib(2);
+
+/// What the process holds while folds train at once.
+#[derive(Clone, Debug, Serialize)]
+pub struct AtOnce {
+    /// How many.
+    pub folds: usize,
+    /// Threads of kernels that each has.
+    pub threads_each: usize,
+    /// What each holds, with what all have in common.
+    pub planned_bytes_each: Bytes,
+    /// What all hold together.
+    pub planned_bytes: Bytes,
+    /// The line of the process.
+    pub ram_budget_bytes: Bytes,
+    /// The most that was resident of the process while they trained.
+    pub peak_rss_bytes: Option<Bytes>,
+}
+
+/// A line for each of several folds.
+#[derive(Clone, Copy, Debug)]
+struct Share {
+    folds: usize,
+    /// Code and the index of the data set.
+    common: Bytes,
+}
+
+impl Share {
+    fn each(self, line: Bytes) -> Bytes {
+        let rest = line - self.common - Bytes(STACK.0 * self.folds as u64);
+        self.common + Bytes(rest.0 / self.folds as u64)
+    }
+
+    fn together(self, each: Bytes) -> Bytes {
+        self.common + Bytes((each - self.common + STACK).0 * self.folds as u64)
+    }
+}
+
+/// What plans runs of folds that train at once: `plan(folds)`, with the machine that each has and what runs it.
+pub struct Sharing<'a> {
+    request: &'a PlanRequest,
+    backend: BackendName,
+    whole: Machine,
+}
+
+impl<'a> Sharing<'a> {
+    /// Of a machine that has been opened whole.
+    pub fn new(request: &'a PlanRequest, backend: BackendName, opened: &Opened) -> Sharing<'a> {
+        Sharing { request, backend, whole: opened.machine }
+    }
+
+    /// Plans one of so many folds with `plan`, which is given a request and a data set for its part of the machine.
+    fn planned(
+        &self,
+        folds: usize,
+        opened: &mut Opened,
+        plan: &impl Fn(&PlanRequest, &Opened) -> Outcome<PlannedRun>,
+    ) -> Outcome<PlannedRun> {
+        if folds == 1 {
+            opened.machine = self.whole;
+            return plan(self.request, opened);
+        }
+        let threads = (self.whole.threads / folds).max(1);
+        let loader_threads = match self.request.loader_threads {
+            Some(asked) => (asked / folds).max(1),
+            None => 1 + threads / 8,
+        };
+        let line = share(folds, opened).each(self.whole.line);
+        opened.machine = Machine { line, threads, loader_threads };
+        let backend: Arc<dyn Backend> = self.backend.open(threads)?;
+        plan(&PlanRequest { threads, backend, ..self.request.clone() }, opened)
+    }
+
+    /// Plans one of so many folds, where all fit together.
+    ///
+    /// # Errors
+    /// If they do not, with the most that do.
+    pub fn plan(
+        &self,
+        folds: usize,
+        opened: &mut Opened,
+        plan: impl Fn(&PlanRequest, &Opened) -> Outcome<PlannedRun>,
+    ) -> Outcome<PlannedRun> {
+        let planned = self.planned(folds, opened, &plan)?;
+        if folds == 1 || planned.numbers.feasible {
+            return Ok(planned);
+        }
+        let RunPlan { minimum_ram_bytes, ram_budget_bytes, .. } = planned.numbers;
+        for fewer in (1..folds).rev() {
+            let other = self.planned(fewer, opened, &plan)?;
+            if other.numbers.feasible {
+                let message = format!(
+                    "{folds} folds at once do not fit the line of {}: each needs {minimum_ram_bytes}, and its part is \
+                     {ram_budget_bytes}, with what they have in common",
+                    self.whole.line
+                );
+                return Err(Failure::new(message, format!("--parallel {fewer} fits, or raise --ram")));
+            }
+            if fewer == 1 {
+                // Not even one alone: it says why.
+                other.numbers.check()?;
+            }
+        }
+        Ok(planned)
+    }
+}
+
+fn share(folds: usize, opened: &Opened) -> Share {
+    let code = Overhead::new(opened.machine.threads).code;
+    Share { folds, common: code + opened.data.index_bytes() }
+}
+
+impl AtOnce {
+    /// Of folds with this plan.
+    pub fn new(folds: usize, opened: &Opened, planned: &PlannedRun) -> AtOnce {
+        let each = planned.numbers.total_bytes;
+        AtOnce {
+            folds,
+            threads_each: opened.machine.threads,
+            planned_bytes_each: each,
+            planned_bytes: share(folds, opened).together(each),
+            ram_budget_bytes: opened.line.limits.line,
+            peak_rss_bytes: None,
+        }
+    }
+
+    /// Says so before the first step.
+    pub fn print(&self) {
+        println!(
+            "{} folds at once, each with {} thread(s): {} planned for each, {} for all together, of the line's {}",
+            self.folds, self.threads_each, self.planned_bytes_each, self.planned_bytes, self.ram_budget_bytes
+        );
+    }
+
+    /// What each fold's training is told of the others.
+    pub fn company(&self) -> Company {
+        Company { folds: self.folds, planned_bytes: self.planned_bytes }
+    }
+
+    /// Trains some folds at the same time, each in its own part of the line, until all have ended.
+    ///
+    /// # Errors
+    /// The first fold's that failed. The others go on to their ends before it is told.
+    pub fn train(
+        &mut self,
+        jobs: Vec<Job>,
+        line: &mut Line,
+        stop: &Stop,
+        quiet: bool,
+    ) -> Outcome<Vec<RunRecord>> {
+        // Each fold's own would begin it anew for all.
+        forget_heap_peak();
+        forget_resident_peak();
+        let folds = self.folds as u64;
+        let records = line.lend_overhead(|budget| {
+            let Some(numbers) = jobs.first().map(|job| job.planned.numbers.clone()) else {
+                return Ok(Vec::new());
+            };
+            let overhead = numbers.overhead;
+            let own = overhead.heap + overhead.stacks + STACK;
+            let _overhead = budget.reserve("overhead", overhead.code + Bytes(own.0 * folds))?;
+            let each = numbers.ram_budget_bytes - overhead.total() - numbers.index_bytes;
+            let mut parts = Vec::new();
+            for job in jobs {
+                parts.push((budget.part(&format!("fold {}", job.folder.name()), each)?, job));
+            }
+            thread::scope(|scope| {
+                let mut leaders = Vec::new();
+                for (part, job) in parts {
+                    let name = format!("fold {}", job.folder.name());
+                    let lead = move || {
+                        let mut watcher = Watcher::of_several(&job.folder, &job.planned.numbers, quiet);
+                        let trained = train(job, &part, stop.flag(), &mut watcher);
+                        if let Err(problem) = &trained {
+                            watcher.warning(&format!("ended with an error: {problem}"));
+                        }
+                        watcher.finish();
+                        trained
+                    };
+                    let builder = thread::Builder::new().name(name).stack_size(STACK.0 as usize);
+                    leaders.push(builder.spawn_scoped(scope, lead)?);
+                }
+                let ended: Vec<_> = leaders
+                    .into_iter()
+                    .map(|leader| leader.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                    .collect();
+                Ok(ended.into_iter().collect::<Result<Vec<_>, _>>()?)
+            })
+        })?;
+        self.peak_rss_bytes = self.peak_rss_bytes.max(resident().ok().map(|resident| resident.peak));
+        Ok(records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_line_are_never_more_than_it_together() {
+        for folds in 1..=7 {
+            let share = Share { folds, common: Bytes::mib(13) };
+            for line in [100, 333, 1000].map(Bytes::mib) {
+                let together = share.together(share.each(line));
+                assert!(together <= line && line - together < Bytes(8), "{folds} of {line}: {together}");
+            }
+        }
+    }
+}
