@@ -6,7 +6,7 @@
 //! target, summed over the nodes) per second of added time, and again, until the target is met; then it holds again
 //! what turned out to be needless. The next, lower target starts from there, down to the floor where nothing helps
 //! any more. So one search gives the whole curve of memory against time. Everything is counted, nothing is timed: the
-//! same program gives the same curve. Large programs are searched with less [`Effort`].
+//! same program gives the same curve. Large programs are searched with less effort.
 
 use std::cell::OnceCell;
 
