@@ -1,6 +1,6 @@
 """Reference logits, gradients, losses and running statistics of SE-ResNeXt50 32x4d, from timm.
 
-    python oracles/seresnext_training.py             writes oracles/seresnext_{padded,ceil}.json (committed)
+    python oracles/seresnext_training.py             writes oracles/seresnext_{padded,ceil,mlp}.json (committed)
     python oracles/seresnext_training.py full DIR    whole gradients as well, into DIR
     python oracles/seresnext_training.py load DIR    loads what the test `exports` wrote into timm and MONAI, strictly
 
@@ -35,9 +35,24 @@ def noise(seed, count):
     return (x >> np.uint64(11)).astype(np.float64) / 2.0**52 - 1.0
 
 
+def of_head(name):
+    """The name of a tensor where a head of several layers is a module of its own beside the network."""
+    return name.replace("fc.", "classifier.", 1) if name.startswith("fc.") and name.count(".") == 2 else name
+
+
+def mlp(dropout=0.0):
+    """The head of a retinopathy job: layers 1, 5 and 9 are linear, 3 and 7 normalise."""
+    half = dropout / 2
+    return torch.nn.Sequential(
+        torch.nn.Dropout(dropout), torch.nn.Linear(2048, 512), torch.nn.ReLU(), torch.nn.BatchNorm1d(512),
+        torch.nn.Dropout(half), torch.nn.Linear(512, 128), torch.nn.ReLU(), torch.nn.BatchNorm1d(128),
+        torch.nn.Dropout(half), torch.nn.Linear(128, CLASSES),
+    )
+
+
 def fill(net):
     """Values off the initial ones, so that gradients are informative; by the place of a name in alphabetical order."""
-    state = net.state_dict()
+    state = {of_head(name): tensor for name, tensor in net.state_dict().items()}
     for rank, name in enumerate(sorted(n for n in state if not n.endswith("num_batches_tracked"))):
         tensor = state[name]
         x = noise(1000 + rank, tensor.numel())
@@ -81,11 +96,11 @@ def train(net, size):
         loss.backward()
         if step == 0:
             logits = out.detach().double()
-            first = {k: p.grad.detach().clone() for k, p in net.named_parameters()}
+            first = {of_head(k): p.grad.detach().clone() for k, p in net.named_parameters()}
         optimizer.step()
         losses.append(float(loss.detach()))
         if step == 2:
-            running = {k: v.clone() for k, v in net.state_dict().items() if ".running_" in k}
+            running = {of_head(k): v.clone() for k, v in net.state_dict().items() if ".running_" in k}
             batches = sorted({int(v) for k, v in net.state_dict().items() if k.endswith("num_batches_tracked")})
     net.eval()
     with torch.no_grad():
@@ -97,9 +112,12 @@ def relative(a, b):
     return ((a.double() - b.double()).norm() / b.double().norm()).item()
 
 
-def run(pool, name, size, folder, whole):
+def run(pool, name, size, folder, whole, head="linear"):
     # timm gives its legacy networks a dropout of 0.2.
-    net = fill(timm.create_model(name, num_classes=CLASSES, drop_rate=0.0, pretrained=False))
+    net = timm.create_model(name, num_classes=CLASSES, drop_rate=0.0, pretrained=False)
+    if head == "mlp":
+        net.fc = mlp()
+    fill(net)
     exact = copy.deepcopy(net).double()
     with torch.no_grad():
         net.eval(), exact.eval()
@@ -108,7 +126,7 @@ def run(pool, name, size, folder, whole):
     losses, logits, gradients, running, batches, trained = train(exact, size)
     off = {k: relative(own[2][k], g) for k, g in gradients.items()}
     record = dict(
-        pool=pool, model=name, size=size, batch=BATCH, classes=CLASSES, torch=torch.__version__, timm=timm.__version__,
+        pool=pool, head=head, model=name, size=size, batch=BATCH, classes=CLASSES, torch=torch.__version__, timm=timm.__version__,
         evaluated=evaluated[1].tolist(), evaluated_error=relative(*evaluated),
         logits=logits.tolist(), logits_error=relative(own[1], logits),
         losses=own[0], exact_losses=losses, batches_tracked=batches,
@@ -118,10 +136,11 @@ def run(pool, name, size, folder, whole):
         gradient_error=max(off.values()), gradient_errors=sorted(off.values())[:: len(off) // 4],
         trained=trained.tolist(), trained_error=relative(own[5], trained),
     )
-    (folder / f"seresnext_{pool}.json").write_text(json.dumps(record) + "\n")
+    label = pool if head == "linear" else head
+    (folder / f"seresnext_{label}.json").write_text(json.dumps(record) + "\n")
     if whole:
-        save_file({k: v.float().contiguous() for k, v in gradients.items()}, folder / f"seresnext_{pool}.safetensors")
-    print(f"{pool} at {size}: losses {losses[0]:.4f} to {losses[-1]:.4f}; PyTorch in f32 is off PyTorch in f64 by "
+        save_file({k: v.float().contiguous() for k, v in gradients.items()}, folder / f"seresnext_{label}.safetensors")
+    print(f"{label} at {size}: losses {losses[0]:.4f} to {losses[-1]:.4f}; PyTorch in f32 is off PyTorch in f64 by "
           f"{max(abs(a - b) / b for a, b in zip(own[0], losses)):.1e} in losses, {max(off.values()):.1e} in gradients, "
           f"{record['trained_error']:.1e} in logits after training")
 
@@ -157,3 +176,4 @@ if __name__ == "__main__":
         folder.mkdir(parents=True, exist_ok=True)
         run("padded", "seresnext50_32x4d", 64, folder, whole)
         run("ceil", "legacy_seresnext50_32x4d", 75, folder, whole)
+        run("padded", "seresnext50_32x4d", 64, folder, whole, head="mlp")

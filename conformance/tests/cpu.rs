@@ -141,7 +141,8 @@ fn what_is_fused_is_the_composition_of_what_it_covers() {
         for case in cases::all(precision) {
             let of_case = parts(&backend, &case);
             if !of_case.is_empty() {
-                check_parts(&backend, &case, tolerance);
+                // A part's operands are whatever the program made of them, such as gradients that nearly cancel.
+                check_parts(&backend, &case, 2.0 * tolerance);
             }
             seen.extend(of_case);
         }

@@ -84,7 +84,7 @@ fn main() {
     }
 
     let fold = Fold::all(&dataset.cases.iter().map(|case| case.id.clone()).collect::<Vec<_>>());
-    let grid = PatchGrid { patch: PATCH, spacing };
+    let grid = PatchGrid { patch: PATCH, spacing: spacing.into() };
     for (name, augmentation) in
         [("as they are", Augmentation::none()), ("augmented", Augmentation::default())]
     {

@@ -10,13 +10,15 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{StoredVolume, VolumeError, VolumeFile};
+use plimsoll_memory::{Budget, Bytes, OverBudget};
+use plimsoll_volume::{Content, StoredVolume, VolumeError, VolumeFile};
 use serde::Serialize;
 
 /// Decoded volumes within a budget.
 pub struct VolumeCache {
     budget: Budget,
+    /// What decoding the pictures of one case takes.
+    decoding: Budget,
     state: Mutex<CacheState>,
     /// Signals that a volume was read, or could not be.
     settled: Condvar,
@@ -76,7 +78,22 @@ impl VolumeCache {
     /// A cache that holds at most `budget`, which nothing else should use.
     pub fn new(budget: Budget) -> VolumeCache {
         let state = CacheState { limit: budget.line(), ..CacheState::default() };
-        VolumeCache { budget, state: Mutex::new(state), settled: Condvar::new() }
+        let decoding = Budget::new(Bytes::ZERO);
+        VolumeCache { budget, decoding, state: Mutex::new(state), settled: Condvar::new() }
+    }
+
+    /// With room in which pictures are decoded, those of one case at a time: at least
+    /// [`decoding_bytes`](crate::CaseFingerprint::decoding_bytes) of the case that takes the most.
+    pub fn decoding_within(self, decoding: Budget) -> VolumeCache {
+        VolumeCache { decoding, ..self }
+    }
+
+    /// The room in which pictures are decoded, once no other case is in it.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub(crate) fn decoding_room(&self) -> Result<Budget, OverBudget> {
+        Ok(self.decoding.reserve_in_turn("decoding of pictures", self.decoding.line())?.into_budget())
     }
 
     /// The whole volume of a file, read if it is not cached. `None` if it is larger than the cache, or the volumes that
@@ -86,26 +103,28 @@ impl VolumeCache {
     /// # Errors
     /// If the file cannot be read.
     pub fn get(&self, path: &Path) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
-        self.get_unless(path, &AtomicBool::new(false))
+        self.get_unless((path, Content::Intensities), &self.decoding, &AtomicBool::new(false))
     }
 
-    /// As [`get`](Self::get), but a reading ends when `stop` is set, with no volume.
+    /// As [`get`](Self::get), of a content, but a reading ends when `stop` is set, with no volume. A picture is decoded within
+    /// `room`.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub fn get_unless(
         &self,
-        path: &Path,
+        (path, content): (&Path, Content),
+        room: &Budget,
         stop: &AtomicBool,
     ) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
-        let size = self.size(path)?;
+        let size = self.size(path, content)?;
         let part = match self.turn(path, size) {
             Turn::Use(volume) => return Ok(Some(volume)),
             Turn::Bypass => return Ok(None),
             Turn::Read(part) => part,
         };
         let reading = Reading { cache: self, path };
-        let read = StoredVolume::read_unless(path, &part, "volumes", stop);
+        let read = StoredVolume::read_unless((path, content), (&part, "volumes"), room, stop);
         let mut state = self.lock();
         let result = read.map(|volume| {
             let volume = Arc::new(volume?);
@@ -148,11 +167,11 @@ impl VolumeCache {
     }
 
     /// The bytes that the volume reserves.
-    fn size(&self, path: &Path) -> Result<Bytes, VolumeError> {
+    fn size(&self, path: &Path, content: Content) -> Result<Bytes, VolumeError> {
         if let Some(size) = self.lock().sizes.get(path) {
             return Ok(*size);
         }
-        let stored = VolumeFile::open(path)?.stored_bytes();
+        let stored = VolumeFile::open_as(path, content)?.stored_bytes();
         // A volume that cannot be addressed does not fit either.
         let size = StoredVolume::reserves(stored).unwrap_or(Bytes(u64::MAX));
         self.lock().sizes.insert(path.into(), size);

@@ -35,21 +35,24 @@ mod splits;
 mod statistics;
 
 pub use cache::{CacheStatistics, VolumeCache};
-pub use dataset::{Case, Channel, ChannelFile, Dataset, DatasetError, Labels, is_case_name, is_image_ending};
+pub use dataset::{
+    Case, Channel, ChannelFile, Dataset, DatasetError, Labels, is_case_name, is_image_ending,
+    is_picture_ending, label_ending, prediction_ending,
+};
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoForeground};
 pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, Positions, Problem, Severity, inspect_images,
 };
 pub use loader::{
-    Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig, LoaderError,
-    MakingTimes, Patches, SamplePlace, SampleShape, SampleWorker, Samples, Sampling, TargetKind, TargetMap,
-    Targets,
+    Answer, Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig,
+    LoaderError, MakingTimes, Patches, SamplePlace, SampleShape, SampleWorker, Samples, Sampling, TargetKind,
+    TargetMap, Targets,
 };
 pub use normalisation::{Intensity, Normalisation};
 pub use patch::{
     Augmentation, AugmentationError, CaseSource, ChannelChange, IntensityChange, Mode, PatchError, PatchGrid,
-    Range, Recipe, Sampler, SamplerConfig, SamplerError, Scratch, SpatialChange, TargetGrid, pull,
-    resampled_shape,
+    Range, Recipe, Sampler, SamplerConfig, SamplerError, Scratch, SpatialChange, TargetGrid, TargetSpacing,
+    pull, resampled_shape,
 };
 pub use splits::{Fold, Splits, SplitsError};
 pub use statistics::{ChannelStatistics, IntensityProperties};

@@ -10,7 +10,7 @@ use std::thread;
 
 use plimsoll_data::VolumeCache;
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{ElementType, VolumeError};
+use plimsoll_volume::{Content, ElementType, VolumeError};
 use proptest::prelude::*;
 use support::{grid, write_image};
 
@@ -73,14 +73,16 @@ fn a_reading_that_is_told_to_stop_leaves_nothing_behind_and_can_be_done_later() 
     let images = images(folder.path(), 2);
     let cache = cache(3);
     let stop = AtomicBool::new(true);
-    assert!(cache.get_unless(&images[1], &stop).unwrap().is_none());
+    let none = Budget::new(Bytes::ZERO);
+    let get = |stop: &_| cache.get_unless((&images[1], Content::Intensities), &none, stop);
+    assert!(get(&stop).unwrap().is_none());
     assert_eq!(cache.statistics().now, Bytes::ZERO);
     stop.store(false, Ordering::Relaxed);
-    let volume = cache.get_unless(&images[1], &stop).unwrap().unwrap();
+    let volume = get(&stop).unwrap().unwrap();
     assert_eq!((volume.bytes().len(), volume.bytes()[2 * 4096 - 1]), (2 * 4096, 2));
     // What is held already is no reading.
     stop.store(true, Ordering::Relaxed);
-    assert!(cache.get_unless(&images[1], &stop).unwrap().is_some());
+    assert!(get(&stop).unwrap().is_some());
 }
 
 #[test]

@@ -226,8 +226,8 @@ fn channels_are_numbered_from_zero_without_gaps() {
 #[test]
 fn unsupported_endings_are_an_error() {
     let raw = raw(&["a"]);
-    raw.set("file_ending", Some(".png".into()));
-    error_of(&raw, "images that end in `.png` are not supported");
+    raw.set("file_ending", Some(".mha".into()));
+    error_of(&raw, "images that end in `.mha` are not supported");
 }
 
 #[test]

@@ -287,7 +287,7 @@ fn an_outlier_is_reported_with_the_memory_that_it_would_need() {
     let fingerprint = inspection.fingerprint.unwrap();
     let case = fingerprint.case(&problem.case).unwrap();
     let target = fingerprint.target_spacing;
-    let grid = plimsoll_data::PatchGrid { patch: [32; 3], spacing: target };
+    let grid = plimsoll_data::PatchGrid { patch: [32; 3], spacing: target.into() };
     let blow_up = &fingerprint.blow_ups(&grid)[0];
     let expected: Vec<usize> = (0..3)
         .map(|axis| (case.spacing().0[axis] / target.0[axis] * case.shape()[axis] as f64).round() as usize)

@@ -30,7 +30,7 @@ fn config(threads: usize) -> LoaderConfig {
 
 fn sampler_config(inspection: &Inspection) -> SamplerConfig {
     let spacing = inspection.fingerprint.as_ref().unwrap().target_spacing;
-    SamplerConfig::new(PatchGrid { patch: PATCH, spacing })
+    SamplerConfig::new(PatchGrid { patch: PATCH, spacing: spacing.into() })
 }
 
 struct Set {

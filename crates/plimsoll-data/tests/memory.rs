@@ -65,7 +65,7 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
     let heap = heap_use().peak - before;
     assert!(heap < Bytes::mib(3), "{heap}");
 
-    let grid = PatchGrid { patch: [64, 64, 64], spacing: Spacing([1.0; 3]) };
+    let grid = PatchGrid { patch: [64, 64, 64], spacing: Spacing([1.0; 3]).into() };
     let patches = patches(&dataset, inspection, SamplerConfig::new(grid), Bytes::mib(20));
     let config = LoaderConfig {
         mode: Mode::Training,
@@ -97,7 +97,7 @@ fn heap_use_does_not_grow_from_twenty_to_two_hundred_batches() {
     let (_folder, dataset) = phantom(4);
     let inspection = Arc::new(inspect(&dataset));
     let spacing = inspection.fingerprint.as_ref().unwrap().target_spacing;
-    let grid = PatchGrid { patch: [16; 3], spacing };
+    let grid = PatchGrid { patch: [16; 3], spacing: spacing.into() };
     // Room for some of the volumes, so that they are evicted.
     let patches = patches(&dataset, inspection, SamplerConfig::new(grid), Bytes(300 << 10));
     let config = LoaderConfig {

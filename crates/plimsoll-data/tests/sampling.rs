@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use plimsoll_data::{
     Augmentation, Fold, Inspection, Mode, PatchGrid, Recipe, Sampler, SamplerConfig, SamplerError,
+    TargetSpacing,
 };
 use plimsoll_volume::{ElementType, Spacing, VoxelMap};
 use serde_json::json;
@@ -15,7 +16,10 @@ use support::{Raw, grid, inspect, write_image};
 const PATCH: [usize; 3] = [8, 8, 8];
 
 fn config(patch: [usize; 3], augmentation: Augmentation) -> SamplerConfig {
-    SamplerConfig { augmentation, ..SamplerConfig::new(PatchGrid { patch, spacing: Spacing([1.0; 3]) }) }
+    SamplerConfig {
+        augmentation,
+        ..SamplerConfig::new(PatchGrid { patch, spacing: Spacing([1.0; 3]).into() })
+    }
 }
 
 /// Three cases: one with a single voxel of each of two classes, one without foreground, a small one.
@@ -277,7 +281,7 @@ fn invalid_settings_are_errors() {
     assert!(text == "the fold has no val cases" && found.hint().unwrap().contains("`all`"));
     assert!(error(&whole, config([8, 0, 8], Augmentation::none())).0.contains("[8, 0, 8]"));
     assert!(error(&whole, config([usize::MAX; 3], Augmentation::none())).0.contains("cannot have the shape"));
-    let spacing = PatchGrid { patch: PATCH, spacing: Spacing([1.0, -1.0, 1.0]) };
+    let spacing = PatchGrid { patch: PATCH, spacing: Spacing([1.0, -1.0, 1.0]).into() };
     assert!(error(&whole, SamplerConfig { grid: spacing, ..good }).0.contains("a spacing of -1 mm"));
     assert!(error(&whole, SamplerConfig { oversample_foreground: 1.5, ..good }).0.contains("is 1.5"));
     let odd = Augmentation { scaling: [1.4, 0.7], ..Augmentation::default() };
@@ -299,4 +303,27 @@ fn settings_are_read_by_name_and_unknown_ones_refused() {
     assert_eq!(serde_json::from_str::<SamplerConfig>(&text).unwrap(), config);
     let short = r#"{"grid": {"patch": [8, 8, 8], "spacing": [1.0, 1.0, 1.0]}}"#;
     assert_eq!(serde_json::from_str::<SamplerConfig>(short).unwrap(), config);
+}
+
+#[test]
+fn slices_are_whole_slices_of_the_case_and_those_of_the_foreground_are_oversampled() {
+    let (_raw, inspection) = inspected();
+    let always = Augmentation { p_rotation: 1.0, p_scaling: 1.0, p_mirror: 1.0, ..Augmentation::none() };
+    // In the plane at half the resolution; across, every stored slice is one.
+    let grid = PatchGrid { patch: [1, 6, 6], spacing: TargetSpacing::InPlane([2.0, 2.0]) };
+    let config = SamplerConfig { augmentation: always, ..SamplerConfig::new(grid) };
+    let sampler = Sampler::new(inspection, &fold(&["a"], &["a"]), config).unwrap();
+    let (count, mut on) = (3000, [0; 32]);
+    for recipe in recipes(&sampler, count) {
+        let [across, ..] = recipe.map().rows();
+        assert_eq!(across[..3], [1.0, 0.0, 0.0], "no rotation out of the plane, no mirroring across slices");
+        assert!(across[3].fract() == 0.0, "a slice that was stored");
+        on[across[3] as usize] += 1;
+    }
+    // A third on the slices of the two voxels, of either class as often; the others on any slice.
+    let (third, all) = (count as f64 / 3.0, 2.0 * count as f64 / 3.0 / 32.0);
+    for slice in [2, 20] {
+        assert!((f64::from(on[slice]) - third / 2.0 - all).abs() < 120.0, "{on:?}");
+    }
+    assert!((0..32).filter(|slice| ![2, 20].contains(slice)).all(|slice| (20..=130).contains(&on[slice])));
 }

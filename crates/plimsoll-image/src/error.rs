@@ -123,10 +123,18 @@ pub enum ImageError {
         /// Columns of the image.
         width: usize,
     },
-    /// A mask has colours, or more than 8 bits.
-    #[error("{} has {channels} channels of {bits} bits, but the labels of a mask are one of 8", path.display())]
-    MaskSamples {
-        /// The mask.
+    /// A label image is of a format that does not keep classes as they are.
+    #[error("{} is a {format}, which changes the classes of a label image", path.display())]
+    LossyLabels {
+        /// The label image.
+        path: PathBuf,
+        /// The name of the format.
+        format: &'static str,
+    },
+    /// A label image has colours.
+    #[error("{} has {channels} channels of {bits} bits, but a label image has one: grey levels or palette indices", path.display())]
+    LabelSamples {
+        /// The label image.
         path: PathBuf,
         /// Its channels.
         channels: usize,
@@ -164,7 +172,8 @@ impl ImageError {
             | ImageError::Memory { path, .. }
             | ImageError::LargerThanPlanned { path, .. }
             | ImageError::MaskExtent { path, .. }
-            | ImageError::MaskSamples { path, .. }
+            | ImageError::LossyLabels { path, .. }
+            | ImageError::LabelSamples { path, .. }
             | ImageError::Length { path, .. } => path,
         }
     }
@@ -195,9 +204,11 @@ impl ImageError {
             ImageError::MaskExtent { .. } => {
                 "save the mask on the grid of the image that it was drawn on".into()
             }
-            ImageError::MaskSamples { .. } => {
-                "save the mask as a grey PNG with 8 bits whose values are the classes, without a palette"
-                    .into()
+            ImageError::LossyLabels { .. } => {
+                "make the label image anew from what it was drawn with, as a PNG".into()
+            }
+            ImageError::LabelSamples { .. } => {
+                "save the labels as a PNG whose grey levels, or palette indices, are the classes".into()
             }
             ImageError::LargerThanPlanned { .. } => {
                 "the file has changed since the data set was listed: list it again".into()

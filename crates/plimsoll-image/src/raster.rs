@@ -97,8 +97,8 @@ impl<T: Pod> Deref for Image<T> {
     }
 }
 
-/// A borrowed image with 8 bits a sample, `[row][column][channel]`. Functions that take one and a slice of another
-/// length than its extent and channels demand handle the part that both have.
+/// A borrowed image with 8 bits a sample, `[row][column][channel]`. Functions that take one panic if it has fewer samples than its
+/// extent and channels demand, or if what they write into has.
 #[derive(Clone, Copy, Debug)]
 pub struct Raster<'a> {
     /// Rows and columns.
@@ -110,10 +110,10 @@ pub struct Raster<'a> {
 }
 
 impl<'a> Raster<'a> {
-    /// The samples of a row; empty if there is no such row.
+    /// The samples of a row, which is below the height.
     pub(crate) fn row(&self, row: usize) -> &'a [u8] {
         let length = self.extent.width * self.channels;
-        self.samples.get(row * length..(row + 1) * length).unwrap_or_default()
+        &self.samples[row * length..(row + 1) * length]
     }
 }
 

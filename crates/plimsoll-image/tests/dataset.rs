@@ -7,8 +7,8 @@ use std::path::Path;
 
 use common::{file, numbers, reference};
 use plimsoll_image::{
-    DatasetError, DecodeOptions, FoldError, GroupSource, ImageCase, ImageDataset, InspectOptions,
-    LabelSource, ProblemKind, Split, TableSettings, folds, inspect,
+    DatasetError, DecodeOptions, FoldError, GroupSource, ImageCase, ImageDataset, InspectOptions, Inspection,
+    LabelSource, ProblemKind, Split, TableSettings, folds, inspect, state_of,
 };
 use plimsoll_memory::{Budget, Bytes};
 use tempfile::TempDir;
@@ -246,6 +246,27 @@ fn what_is_wrong_with_images_is_found_and_told_apart_before_training() {
     assert!(headers.problems.iter().all(|problem| problem.kind != ProblemKind::Duplicate));
     assert_eq!(headers.largest, found.largest);
     assert_eq!((found.largest.pixels, found.largest.longest), (40 * 56, 56));
+    // What is kept is what was found, of this state and so many cases alone.
+    let (path, cases) = (folder.path().join("kept.json"), dataset.cases.len());
+    let state = state_of(&dataset, &options(true, 3));
+    let load = |state, cases| Inspection::load_if_current(&path, state, cases, &budget()).unwrap();
+    assert_eq!(load(state, cases), None, "nothing is kept yet");
+    found.save(&path, state).unwrap();
+    assert_eq!(load(state, cases).as_ref(), Some(&found));
+    assert_eq!(load(state, cases + 1), None);
+    assert_eq!(state_of(&dataset, &options(true, 1)), state, "whatever the threads");
+    assert_ne!(state_of(&dataset, &options(false, 3)), state);
+    std::fs::write(folder.path().join("images/text.png"), "no  image").unwrap();
+    let changed = state_of(&dataset, &options(true, 3));
+    assert!(changed != state && load(changed, cases).is_none());
+    let text = std::fs::read_to_string(&path).unwrap();
+    for damaged in [&text[..text.len() / 2], "", "[]", &text.replace("\"version\":1", "\"version\":0")] {
+        std::fs::write(&path, damaged).unwrap();
+        assert_eq!(load(state, cases), None, "{damaged}");
+    }
+    let small = Budget::new(Bytes(1000));
+    std::fs::write(&path, &text).unwrap();
+    assert!(Inspection::load_if_current(&path, state, cases, &small).is_err(), "reading takes more");
 }
 
 fn dataset(labels: &[f64], groups: &[f64]) -> ImageDataset {

@@ -316,7 +316,7 @@ fn masks_go_where_their_images_go() {
     assert!(near.count() > 40 * 56 * 9 / 10);
     // Masks of another size, and with colours, are refused.
     let error = pipeline.load_mask(&file("turned6.tif"), &recipe, &mut scratch, &mut labels).unwrap_err();
-    assert!(matches!(error, ImageError::MaskSamples { channels: 3, .. }), "{error}");
+    assert!(matches!(error, ImageError::LabelSamples { channels: 3, .. }), "{error}");
     let folder = tempfile::tempdir().unwrap();
     let small = folder.path().join("small.png");
     image::GrayImage::new(3, 4).save(&small).unwrap();

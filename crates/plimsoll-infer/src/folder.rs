@@ -191,6 +191,7 @@ mod tests {
             arena_bytes: Bytes(1),
             window_bytes: Bytes(1),
             logits_bytes: Bytes(1),
+            decoding_bytes: Bytes(1),
             cache_bytes: Bytes(1),
             total_bytes: Bytes(1),
             minimum_ram_bytes: Bytes(1),

@@ -131,7 +131,7 @@ impl ImagePredictor {
         let folds = self.model.weights.len();
         let share = 1.0 / (folds * self.mirrors.len()) as f64;
         let mut failed = Vec::new();
-        let mut logits = vec![0.0; classes];
+        let mut logits = vec![0.0; self.task.answer().outputs()];
         for fold in 0..folds {
             self.load(fold)?;
             for (place, ((name, path), sums)) in images.iter().zip(sums.chunks_exact_mut(classes)).enumerate()
@@ -156,7 +156,7 @@ impl ImagePredictor {
                         let weights = self.model.weights[fold].clone();
                         return Err(InferError::NotFinite { case: (*name).into(), weights, start: [0; 3] });
                     }
-                    add_softmax(&logits, share, sums);
+                    self.task.add_probabilities(&logits, share, sums);
                 }
                 done(fold * images.len() + place + 1, folds * images.len());
             }
@@ -197,16 +197,6 @@ fn mirror(from: &[f32], to: &mut [f32], [height, width]: [usize; 2], (rows, colu
     }
 }
 
-/// Adds a share of the softmax of some logits.
-fn add_softmax(logits: &[f32], share: f64, sums: &mut [f64]) {
-    let top = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let power = |logit: f32| f64::from(logit - top).exp();
-    let all: f64 = logits.iter().copied().map(power).sum();
-    for (sum, logit) in sums.iter_mut().zip(logits) {
-        *sum += share * power(*logit) / all;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -223,12 +213,5 @@ mod tests {
         assert_eq!(of((false, true)), [3.0, 2.0, 1.0, 6.0, 5.0, 4.0]);
         assert_eq!(of((true, false)), [4.0, 5.0, 6.0, 1.0, 2.0, 3.0]);
         assert_eq!(of((true, true)), [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]);
-    }
-
-    #[test]
-    fn probabilities_are_the_softmax_and_sum_to_their_share() {
-        let mut sums = [0.25, 0.0];
-        add_softmax(&[1000.0, 1000.0 + 3f32.ln()], 0.5, &mut sums);
-        assert!((sums[0] - 0.375).abs() < 1e-4 && (sums[1] - 0.375).abs() < 1e-4, "{sums:?}");
     }
 }

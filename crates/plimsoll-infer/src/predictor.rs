@@ -29,7 +29,7 @@ use crate::windows::gaussian;
 pub struct PredictOptions {
     /// The share of a window that the next one covers too.
     pub overlap: f64,
-    /// Whether each window is also looked at mirrored, in all eight ways.
+    /// Whether each window is also looked at mirrored, in all eight ways; those of slices in all four.
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
     pub threads: usize,
@@ -48,6 +48,8 @@ pub struct PredictPlan {
     pub window_bytes: Bytes,
     /// Logits being summed, and a plane of labels.
     pub logits_bytes: Bytes,
+    /// What decoding the pictures of the case takes; 0 of volumes.
+    pub decoding_bytes: Bytes,
     /// Decoded images: the whole case, or what is left of the line.
     pub cache_bytes: Bytes,
     /// All of these.
@@ -195,19 +197,20 @@ impl Predictor {
         let intensities = fingerprint
             .intensities(channels, &self.task.dataset.foreground_intensity_properties_per_channel)
             .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
-        believable::check(case, &fingerprint.geometry, self.task.spacing)?;
+        believable::check(case, &fingerprint.geometry, self.task.spacing.of(fingerprint.spacing()))?;
         let grid = TargetGrid::new(&fingerprint.geometry, self.task.spacing);
         let training = &self.model.config.training;
         let rows = Rows::new(&grid, training.patch, training.net.classes(), self.options.overlap);
         let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows)?)?;
-        let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?);
+        let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
+        let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?).decoding_within(decoding);
         let source = CaseSource::open_unless(case, &intensities, false, &cache, stop);
         going()?;
         let mut source = source?;
         let mut stream = Stream::new(&grid, &rows, &self.budget)?;
         let template = VolumeFile::open(&case.images[0].path)?;
         let geometry = &fingerprint.geometry;
-        let writer = VolumeWriter::create(path, geometry, 1, ElementType::U8, Some(template.header()));
+        let writer = VolumeWriter::create(path, geometry, 1, ElementType::U8, template.header());
         let mut writer = writer.map_err(InferError::Write)?;
         drop(template);
         let of = rows.windows().saturating_mul(self.model.weights.len());
@@ -247,7 +250,8 @@ impl Predictor {
         let fixed = self.budget.used() - running;
         let overhead_bytes = self.overhead.bytes();
         let window_bytes = fixed - overhead_bytes;
-        let room = line - (fixed + logits_bytes);
+        let decoding_bytes = fingerprint.decoding_bytes;
+        let room = line - (fixed + logits_bytes + decoding_bytes);
         let is_kept = self.running.is_some() && running <= room;
         let mut arena_bytes = running;
         let mut next = None;
@@ -258,14 +262,15 @@ impl Predictor {
             arena_bytes = arena(&planned);
             next = Some(planned);
         }
-        let minimum_ram_bytes = fixed + arena_bytes + logits_bytes;
+        let minimum_ram_bytes = fixed + arena_bytes + logits_bytes + decoding_bytes;
         if minimum_ram_bytes > line {
             return Err(InferError::Infeasible {
                 case: case.id.clone(),
                 needed: minimum_ram_bytes,
                 line,
                 parts: format!(
-                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, overhead {overhead_bytes}"
+                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, decoding {decoding_bytes}, overhead \
+                     {overhead_bytes}"
                 ),
             });
         }
@@ -284,6 +289,7 @@ impl Predictor {
             arena_bytes,
             window_bytes,
             logits_bytes,
+            decoding_bytes,
             cache_bytes,
             total_bytes: minimum_ram_bytes + cache_bytes,
             minimum_ram_bytes,
@@ -319,8 +325,8 @@ impl Predictor {
         let Buffers { image, logits, other } = &mut self.buffers;
         pull(&recipe, source, image, None, &mut self.scratch)?;
         let Running { engine, forward, .. } = planned(&mut self.running)?;
-        let mirrors: usize = if self.options.mirror { 8 } else { 1 };
-        for axes in all_mirrors().take(mirrors) {
+        let mirrors = if self.options.mirror { usize::MAX } else { 1 };
+        for axes in all_mirrors(window).take(mirrors) {
             let input = &mut other[..image.len()];
             mirror(image, input, window, axes);
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;

@@ -94,8 +94,8 @@ impl CaseFiles {
     /// If a file cannot be read or the grids differ.
     pub fn open(prediction: &Path, reference: &Path) -> Result<CaseFiles, MetricError> {
         let files = CaseFiles {
-            prediction: VolumeFile::open(prediction)?,
-            reference: VolumeFile::open(reference)?,
+            prediction: VolumeFile::open_labels(prediction)?,
+            reference: VolumeFile::open_labels(reference)?,
             held: None,
         };
         match files.geometry().difference(files.prediction.geometry(), TOLERANCE) {
@@ -116,6 +116,7 @@ impl CaseFiles {
     /// Decodes compressed files, which would otherwise be decompressed from the start for each region, if `budget` has
     /// room.
     pub(crate) fn hold(&mut self, budget: &Budget) -> Result<(), MetricError> {
+        self.decode(budget)?;
         let files = [&mut self.prediction, &mut self.reference];
         if files.iter().all(|file| file.is_random_access()) {
             return Ok(());
@@ -128,6 +129,12 @@ impl CaseFiles {
         }
         self.held = Some(held);
         Ok(())
+    }
+
+    /// Decodes pictures, of which no region can be read before.
+    fn decode(&mut self, budget: &Budget) -> Result<(), MetricError> {
+        self.prediction.decode(budget)?;
+        Ok(self.reference.decode(budget)?)
     }
 
     /// Frees the held labels. Returns whether there were any.
@@ -172,6 +179,7 @@ pub(crate) fn copy_region(labels: &[u8], shape: [usize; 3], region: VoxelBox, to
 /// If a file cannot be read or holds values other than whole numbers from 0 to 255, or there is no memory for two
 /// planes.
 pub fn compare(files: &mut CaseFiles, budget: &Budget) -> Result<Confusion, MetricError> {
+    files.decode(budget)?;
     let [depth, height, width] = files.geometry().shape();
     let plane = height * width;
     let mut planes = Mapped::<u8>::zeroed(budget, "evaluation", 2 * plane)?;

@@ -1,7 +1,6 @@
 //! Scoring cases one after the other, class by class.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes};
@@ -23,25 +22,29 @@ pub struct CasePaths {
     pub reference: PathBuf,
 }
 
-/// Finds for every reference of a folder that ends in `file_ending` the prediction of the same name; with `partial`,
-/// only those that have one.
+/// Finds for every reference of a folder the prediction of the same name, but for what `endings` names of predictions and of
+/// references end in; with `partial`, only those that have one.
 ///
 /// # Errors
 /// If a folder cannot be listed or a prediction is missing.
 pub fn pair_cases(
     predictions: &Path,
     references: &Path,
-    file_ending: &str,
+    endings: [&str; 2],
     partial: bool,
 ) -> Result<Vec<CasePaths>, MetricError> {
-    let list = |folder: &Path| -> Result<Vec<OsString>, MetricError> {
+    let list = |folder: &Path, ending: &str| -> Result<Vec<String>, MetricError> {
         let listed = plimsoll_disk::read_dir(folder);
         let listed = listed.map_err(|source| MetricError::Folder { path: folder.into(), source })?;
-        let names = listed.iter().filter_map(|path| path.file_name());
-        Ok(names.filter(|name| name.to_string_lossy().ends_with(file_ending)).map(OsString::from).collect())
+        let names = listed.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
+        let mut cases: Vec<String> =
+            names.filter_map(|name| name.strip_suffix(ending).map(str::to_string)).collect();
+        cases.sort();
+        Ok(cases)
     };
-    let (mut expected, found) = (list(references)?, list(predictions)?);
-    let has_prediction = |name: &OsString| found.binary_search(name).is_ok();
+    let [of_prediction, of_reference] = endings;
+    let (mut expected, found) = (list(references, of_reference)?, list(predictions, of_prediction)?);
+    let has_prediction = |case: &String| found.binary_search(case).is_ok();
     if !expected.iter().any(has_prediction) {
         return Err(MetricError::NoCases { predictions: predictions.into(), references: references.into() });
     }
@@ -49,7 +52,7 @@ pub fn pair_cases(
     let missing: Vec<String> = expected
         .iter()
         .filter(|name| !has_prediction(name))
-        .map(|name| name.to_string_lossy().into_owned())
+        .map(|case| format!("{case}{of_prediction}"))
         .collect();
     if !missing.is_empty() {
         return Err(MetricError::Missing {
@@ -58,7 +61,10 @@ pub fn pair_cases(
             missing,
         });
     }
-    let paths = |name| CasePaths { prediction: predictions.join(&name), reference: references.join(&name) };
+    let paths = |case: String| CasePaths {
+        prediction: predictions.join(format!("{case}{of_prediction}")),
+        reference: references.join(format!("{case}{of_reference}")),
+    };
     Ok(expected.into_iter().map(paths).collect())
 }
 

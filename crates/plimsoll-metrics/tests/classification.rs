@@ -3,8 +3,8 @@
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::classification::{
-    Bootstrap, OperatingPoint, Table, TableError, classify, reliability, roc, threshold_for_sensitivity,
-    wilson,
+    Bootstrap, Curves, OperatingPoint, Table, TableError, classify, reliability, roc,
+    threshold_for_sensitivity, wilson,
 };
 use plimsoll_metrics::votes::{Rule, Votes, VotesError, pair_count, pairs};
 use serde_json::Value;
@@ -81,6 +81,56 @@ fn roc_curves_and_thresholds_are_those_of_scikit_learn() {
         let none = roc(table, 99, budget, |_| {}).unwrap_err();
         assert!(matches!(none, TableError::NoClass { class: 99, .. }), "{none}");
     });
+}
+
+#[test]
+fn reports_have_the_thresholds_of_scikit_learn_and_none_for_a_class_without_cases() {
+    for_each_table(|name, expected, table, budget| {
+        let mut report =
+            classify(table, &Bootstrap { resamples: 2, ..Bootstrap::default() }, budget).unwrap();
+        report.add_thresholds(table, &[0.5, 0.9, 1.0], budget).unwrap();
+        for (class, report) in report.classes.iter().enumerate() {
+            // The oracle has none of classes that no case, or each, is of.
+            let Some(expected) = expected["thresholds"][class].as_array() else { continue };
+            let expected: Vec<f64> = expected.iter().filter_map(Value::as_f64).collect();
+            assert_eq!(report.thresholds.len(), expected.len());
+            for (found, expected) in report.thresholds.iter().zip(expected) {
+                close(found.threshold.unwrap(), expected, &format!("{name}, class {class}"));
+                assert!(found.sensitivity.value.unwrap() >= found.wanted);
+                assert!(found.sensitivity.low < found.sensitivity.value);
+            }
+        }
+    });
+    let budget = Budget::new(Bytes::mib(1));
+    let names = vec!["a".into(), "b".into()];
+    let table = Table::new(names, &[0, 0], &[0.5, 0.5, 0.75, 0.25], &budget).unwrap();
+    let mut report = classify(&table, &Bootstrap { resamples: 2, ..Bootstrap::default() }, &budget).unwrap();
+    report.add_thresholds(&table, &[0.9], &budget).unwrap();
+    let [found] = report.classes[1].thresholds[..] else { panic!("{report:?}") };
+    assert_eq!((found.threshold, found.sensitivity.value, found.specificity.value), (None, None, None));
+    assert!(Curves::new(&table, &budget).unwrap().roc.iter().all(Vec::is_empty));
+}
+
+#[test]
+fn curves_have_no_more_points_than_are_seen_and_both_ends() {
+    let budget = Budget::new(Bytes::mib(16));
+    let cases = 20_000;
+    // A probability of its own for each case; every third is of the class, and likelier.
+    let labels: Vec<u32> = (0..cases).map(|case: u32| u32::from(case.is_multiple_of(3))).collect();
+    let share =
+        |case: u32| f64::from(case) / f64::from(2 * cases) + if case.is_multiple_of(3) { 0.25 } else { 0.0 };
+    let probabilities: Vec<f64> = (0..cases).flat_map(|case| [1.0 - share(case), share(case)]).collect();
+    let table = Table::new(vec!["no".into(), "yes".into()], &labels, &probabilities, &budget).unwrap();
+    let curves = Curves::new(&table, &budget).unwrap();
+    for points in &curves.roc {
+        assert!((400..=1002).contains(&points.len()), "{}", points.len());
+        assert_eq!((points[0], points[points.len() - 1]), ([0.0, 0.0], [1.0, 1.0]));
+        // What is left out does not change the area by more than what is seen.
+        let area: f64 = points.windows(2).map(|p| (p[1][0] - p[0][0]) * (p[0][1] + p[1][1]) / 2.0).sum();
+        let report = classify(&table, &Bootstrap { resamples: 1, ..Bootstrap::default() }, &budget).unwrap();
+        let expected = report.classes[1].scores["auroc"].value.unwrap();
+        assert!((area - expected).abs() < 1e-3, "{area}, {expected}");
+    }
 }
 
 #[test]

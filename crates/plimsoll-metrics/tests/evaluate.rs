@@ -33,7 +33,7 @@ fn run(folders: &Folders) -> Result<Summary, MetricError> {
 }
 
 fn run_with(folders: &Folders, settings: Settings, line: Bytes) -> Result<Summary, MetricError> {
-    let cases = pair_cases(&folders.predictions, &folders.references, ".nii.gz", false)?;
+    let cases = pair_cases(&folders.predictions, &folders.references, [".nii.gz"; 2], false)?;
     evaluate(&cases, &settings, &Budget::new(line), 1, &|_| ())
 }
 

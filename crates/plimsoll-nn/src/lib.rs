@@ -26,8 +26,9 @@ pub use networks::{
     StemPool, SwinUnetr, UNet, UnknownNetwork, UpsampleMode, bounds,
 };
 pub use objective::{
-    AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall, Structure,
-    SurfaceDistance, TargetInput, TargetInputKind, Term, Timing, ToplossSimple, Turn, Unit, Variant,
+    AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall,
+    SoftTargets, Structure, SurfaceDistance, TargetInput, TargetInputKind, Term, Timing, ToplossSimple, Turn,
+    Unit, Variant,
 };
 pub use optimizer::Optimizer;
 pub use plateau::{Goal, Plateau, PlateauState};

@@ -15,46 +15,7 @@ use crate::{
     TargetInput, Variant,
 };
 
-/// Names of inputs and outputs.
-pub mod names {
-    /// Input of every program: the image `[N, C, D, H, W]`.
-    pub const IMAGE: &str = "image";
-    /// Input when training and validating: class numbers `[N, 1, D, H, W]`, or of images as a whole `[N, 1, 1, 1, 1]`.
-    pub const LABELS: &str = "labels";
-    /// Input of the update: see [`Optimizer::rates`](crate::Optimizer::rates).
-    pub const RATES: &str = "rates";
-    /// Input of an update that is a program of its own and guarded: the loss of the step `[1]`, which is the mean of its
-    /// micro-batches'.
-    pub const STEP_LOSS: &str = "step loss";
-    /// Input of a training pass with dropout: a [`Noise`](plimsoll_graph::ops::Noise).
-    pub const NOISE: &str = "noise";
-    /// Output: the loss that is minimised `[1]`.
-    pub const LOSS: &str = "loss";
-    /// Output: the components of the loss of the finest head, without their weights, in the order of
-    /// [`Objective::parts`](crate::Objective::parts).
-    pub const LOSS_PARTS: &str = "loss parts";
-    /// Output of the program that updates, be it a program of its own or not, where [`Training::max_grad_norm`] is set: the norm of
-    /// all gradients `[1]`. The step was refused if and only if it is not finite ([`was_refused`]): then loss or gradients were not,
-    /// and all parameters, moments and averages have the bits that they had before. Accumulated gradients are zero either way.
-    ///
-    /// [`Training::max_grad_norm`]: crate::Training::max_grad_norm
-    pub const GRAD_NORM: &str = "gradient norm";
-    /// Output of validation: true positives, false positives, false negatives of each class `[C, 3]`, f64.
-    pub const COUNTS: &str = "counts";
-    /// Output of prediction: logits `[N, C, D, H, W]`, or of images as a whole `[N, C, 1, 1, 1]`, of which validation has them too.
-    pub const LOGITS: &str = "logits";
-
-    /// Whether a step was refused, by its [`GRAD_NORM`].
-    pub fn was_refused(norm: f32) -> bool {
-        !norm.is_finite()
-    }
-
-    /// The state that is the average of a parameter over the steps, where [`Training::ema`](crate::Training::ema) is set. It has
-    /// the parameter's shape and is kept in checkpoints under this name.
-    pub fn average(parameter: &str) -> String {
-        format!("{parameter}/ema")
-    }
-}
+pub mod names;
 
 /// The parameters of a program that updates them, each with its average over the steps. Before the first step each average must be
 /// given the parameter's initial values. Frozen parameters have none: they are their own average.

@@ -2,7 +2,7 @@
 //!
 //! A network's bounds stand in [`plimsoll_nn::bounds`]. Learning rates, optimizers and schedules check themselves.
 
-use plimsoll_data::{Augmentation, AugmentationError};
+use plimsoll_data::{Augmentation, AugmentationError, TargetSpacing};
 use plimsoll_nn::ConfigError;
 use plimsoll_nn::bounds::{MOST_BATCH, check_count, check_patch_size};
 
@@ -45,13 +45,14 @@ pub(crate) fn check_steps(epochs: u64, iterations_per_epoch: u64) -> Result<(), 
 }
 
 /// That a grid can have this spacing.
-pub(crate) fn check_spacing(spacing: [f64; 3]) -> Result<(), ConfigError> {
+pub(crate) fn check_spacing(spacing: TargetSpacing) -> Result<(), ConfigError> {
+    let spacing = spacing.lengths();
     let found = || format!("{spacing:?}");
     if spacing.iter().any(|mm| !(FINEST_SPACING..=COARSEST_SPACING).contains(mm)) {
         let expected = format!("its numbers must be from {FINEST_SPACING:e} to {COARSEST_SPACING} mm");
         return refuse("spacing", found(), expected);
     }
-    let coarsest = spacing.into_iter().fold(f64::MIN_POSITIVE, f64::max);
+    let coarsest = spacing.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
     if spacing.iter().any(|mm| coarsest / mm > MOST_ANISOTROPY) {
         let expected = format!("no axis may be more than {MOST_ANISOTROPY} times as coarse as another");
         return refuse("spacing", found(), expected);
@@ -106,6 +107,7 @@ impl Settings {
     /// If something is; the error names the setting, what was found, and the bound.
     pub fn check(&self) -> Result<(), RunError> {
         self.network.check_bounds()?;
+        check_count("dimensions", self.dimensions.unwrap_or(3), 2, 3)?;
         self.patch_size.map_or(Ok(()), check_patch_size)?;
         self.spacing.map_or(Ok(()), check_spacing)?;
         for (setting, given) in [("batch_size", self.batch_size), ("micro_batch", self.micro_batch)] {

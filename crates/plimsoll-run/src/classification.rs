@@ -1,11 +1,11 @@
-//! The task of giving each image one class.
+//! The task of giving each image a class, or labels.
 
 use plimsoll_data::Sampling;
 use plimsoll_image::{Augmentation, ImageDataset, Largest, Pipeline, PipelineSettings, SettingError};
 use plimsoll_nn::ConfigError;
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageSettings, RunError};
+use crate::{ImageSettings, ImageTarget, RunError};
 
 /// What a model needs to know of the images it was trained on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct ImageSummary {
     pub classes: Vec<String>,
 }
 
-/// A class for each image.
+/// A class for each image, or any of several labels.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClassificationTask {
@@ -25,6 +25,9 @@ pub struct ClassificationTask {
     pub dataset: ImageSummary,
     /// The labels that are told apart, in the order of the network's classes: all, or those of one pair.
     pub labels: Vec<u32>,
+    /// What is learned of them.
+    #[serde(default)]
+    pub target: ImageTarget,
     /// How images become inputs.
     pub pipeline: PipelineSettings,
     /// How images are changed at random.
@@ -37,7 +40,7 @@ impl ClassificationTask {
     /// Completes settings with what follows from a data set.
     ///
     /// # Errors
-    /// If images have several labels, or classes are set that the data set does not have.
+    /// If a target is set that does not go with the data set, or classes that it does not have.
     pub(crate) fn new(
         settings: &ImageSettings,
         name: &str,
@@ -46,9 +49,14 @@ impl ClassificationTask {
         let refuse = |setting, found: String, expected: String| {
             Err(ConfigError::Value { setting, found, expected }.into())
         };
-        if dataset.multi_label {
-            let expected = "each image must have one label: those with several are not trained yet".into();
-            return refuse("images.table.label", "several".into(), expected);
+        let usual = if dataset.multi_label { ImageTarget::AnyOf } else { ImageTarget::OneOf };
+        let target = settings.target.unwrap_or(usual);
+        if (target == ImageTarget::AnyOf) != dataset.multi_label {
+            let expected = match dataset.multi_label {
+                true => "images of this data set have several labels: any_of",
+                false => "each image of this data set has one label: one_of or ordinal",
+            };
+            return refuse("images.target", format!("{target:?}"), expected.into());
         }
         let known = &dataset.classes;
         let label =
@@ -69,6 +77,7 @@ impl ClassificationTask {
         let task = ClassificationTask {
             dataset: ImageSummary { name: name.into(), classes: known.clone() },
             labels,
+            target,
             pipeline: settings.pipeline(),
             augmentation: settings.augmentation(),
             sampling: settings.sampling.unwrap_or_default(),
@@ -82,8 +91,12 @@ impl ClassificationTask {
         self.labels.iter().map(|label| self.dataset.classes.get(*label as usize).map_or("?", String::as_str))
     }
 
-    /// The network's class of an image with these labels, if it is one that is told apart.
+    /// The class of an image with these labels, if it is one that is told apart; 0 of each where images have several.
     pub fn class_of(&self, labels: &[u32]) -> Option<u8> {
+        if self.target == ImageTarget::AnyOf {
+            // Images without any of the labels say what they look like.
+            return Some(0);
+        }
         let [label] = labels else { return None };
         self.labels.iter().position(|known| known == label).and_then(|class| u8::try_from(class).ok())
     }
@@ -112,12 +125,17 @@ impl ClassificationTask {
             true => Ok(()),
             false => Err(ConfigError::Value { setting, found, expected: expected.into() }),
         };
-        let mixup = self.augmentation.mixup;
         expect(
-            mixup == 0.0,
-            "images.augmentation.mixup",
-            mixup.to_string(),
-            "0: mixed labels are not trained yet",
+            self.target != ImageTarget::AnyOf || self.sampling == Sampling::Shuffled,
+            "images.sampling",
+            format!("{:?}", self.sampling),
+            "shuffled, where an image may be of several classes",
+        )?;
+        expect(
+            self.target != ImageTarget::Ordinal || self.labels.len() > 2,
+            "images.target",
+            "ordinal".into(),
+            "of three classes or more: any two are in order",
         )?;
         let mut distinct = self.labels.clone();
         distinct.sort_unstable();
@@ -137,6 +155,7 @@ impl ClassificationTask {
     pub(crate) fn predicts_as(&self, other: &ClassificationTask) -> bool {
         self.dataset.classes == other.dataset.classes
             && self.labels == other.labels
+            && self.target == other.target
             && self.pipeline == other.pipeline
     }
 }

@@ -1,19 +1,21 @@
 //! All that the result of a run depends on, written down.
 
-use plimsoll_data::{Dataset, Fingerprint};
+use plimsoll_data::{Dataset, Fingerprint, Fold};
 use plimsoll_graph::DType;
-use plimsoll_graph::ops::{Component, CrossEntropy, Loss, SoftDice};
+use plimsoll_graph::ops::{Activation, Component, CrossEntropy, Loss, SoftDice, WeightedBce};
 use plimsoll_image::ImageDataset;
 use plimsoll_nn::bounds::{check_batch, check_count};
 use plimsoll_nn::{
     Classifies, ConfigError, Decay, Design, Network, NetworkName, NetworkSettings, Objective, Optimizer,
-    Schedule, Training,
+    Schedule, Term, Training,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{check_spacing, check_steps, check_validation};
+use crate::slices;
 use crate::{
-    BadNumbers, ClassificationTask, EarlyStopping, RunError, SegmentationTask, Settings, Task, Topology,
+    BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageTarget, RunError, SegmentationTask,
+    Settings, Task, Topology,
 };
 
 /// Voxels of a patch, about, where nobody asked for another size.
@@ -46,6 +48,14 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
+    /// How many samples of a fold are validated after each epoch: patches as the settings say, or every image.
+    pub fn validated(&self, cases: &Fold) -> u64 {
+        match &self.task {
+            Task::Segmentation(_) => self.validation_iterations * self.training.batch as u64,
+            Task::Classification(_) => cases.val.len() as u64,
+        }
+    }
+
     /// Completes settings with defaults that follow from the data set. The micro-batch is the whole batch unless it is set.
     ///
     /// # Errors
@@ -61,7 +71,7 @@ impl RunConfig {
             settings.images.is_some(),
             "volumes are labelled voxel by voxel",
         )?;
-        let spacing = settings.spacing.unwrap_or(fingerprint.target_spacing.0);
+        let spacing = slices::target_spacing(settings, fingerprint)?;
         check_spacing(spacing)?;
         let median_shape = fingerprint.median_shape.map(|extent| extent.round().max(1.0) as usize);
         let topology = match settings.patch_size {
@@ -81,25 +91,33 @@ impl RunConfig {
         // The network may have been given strides of its own.
         let patch = settings.patch_size.unwrap_or_else(|| net.extents().next_larger(topology.patch));
         net.check_patch(patch)?;
-        let nnunet_loss =
-            || Loss::dice_ce(SoftDice { include_background: false, ..SoftDice::default() }, 1.0).into();
+        // A single slice often has no voxel of a class, so nnU-Net takes the Dice of slices over the whole batch.
+        let batch = spacing.is_of_slices();
+        let dice = SoftDice { include_background: false, batch, ..SoftDice::default() };
+        let nnunet_loss = || Loss::dice_ce(dice, 1.0).into();
         let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
         loss.ignore = loss.ignore.or(dataset.labels.ignore());
         let task = SegmentationTask::new(settings, (dataset, fingerprint), spacing, patch);
-        RunConfig::complete(settings, Task::Segmentation(task), (net, loss, patch), &Usual::SEGMENTATION)
+        let usual = match spacing.is_of_slices() {
+            true => Usual { batch: slices::batch(fingerprint, patch), ..Usual::SEGMENTATION },
+            false => Usual::SEGMENTATION,
+        };
+        RunConfig::complete(settings, Task::Segmentation(task), (net, loss, patch), &usual)
     }
 
-    /// Completes settings with defaults that follow from images, and from how many of them a task is trained on.
+    /// Completes settings with defaults that follow from images, and from how many of each class a task is trained on; of several
+    /// labels, all of them count as of the first.
     ///
     /// # Errors
     /// If the settings contradict themselves, or are of volumes.
     pub fn resolve_images(
         settings: &Settings,
         (name, dataset): (&str, &ImageDataset),
-        trained_on: &dyn Fn(&Task) -> usize,
+        trained_on: &dyn Fn(&Task) -> Vec<usize>,
     ) -> Result<RunConfig, RunError> {
         settings.check()?;
         for (setting, is_given) in [
+            ("dimensions", settings.dimensions.is_some()),
             ("patch_size", settings.patch_size.is_some()),
             ("spacing", settings.spacing.is_some()),
             ("augmentation", settings.augmentation.is_some()),
@@ -113,7 +131,7 @@ impl RunConfig {
         let patch = task.patch()?;
         let design = Design {
             in_channels: task.pipeline.channels,
-            classes: task.labels.len(),
+            classes: task.answer().outputs(),
             patch,
             strides: Vec::new(),
             kernels: Vec::new(),
@@ -131,13 +149,46 @@ impl RunConfig {
         let network = NetworkSettings { net: Some(name), ..settings.network.clone() };
         let net = Network::design(&design, &network)?;
         net.check_patch(patch)?;
-        let loss = settings.loss.clone().unwrap_or_else(|| {
-            let components = vec![Component::CrossEntropy(CrossEntropy::default())];
-            Loss { components, ignore: None }.into()
+        let (target, mixup) = (task.target, task.augmentation.mixup);
+        if target != ImageTarget::OneOf && settings.network.single_logit == Some(true) {
+            let expected = "labels that are several or in order have a logit each: false".into();
+            let (setting, found) = ("network.single_logit", "true".into());
+            return Err(ConfigError::Value { setting, found, expected }.into());
+        }
+        let mut loss = settings.loss.clone().unwrap_or_else(|| {
+            let component = match target {
+                ImageTarget::OneOf => Component::CrossEntropy(CrossEntropy::default()),
+                ImageTarget::AnyOf | ImageTarget::Ordinal => Component::WeightedBce(WeightedBce {
+                    activation: Activation::Sigmoid,
+                    include_background: true,
+                    ..WeightedBce::default()
+                }),
+            };
+            Loss { components: vec![component], ignore: None }.into()
         });
+        loss.soft = task.soft_targets();
+        let is_softmax = |term: &Term| matches!(term, Term::Sums(Component::CrossEntropy(_)));
+        if target != ImageTarget::OneOf && loss.components.iter().any(is_softmax) {
+            return Err(ConfigError::Loss {
+                option: "components".into(),
+                found: "cross_entropy".into(),
+                expected: "it is of one class, where labels that are several or in order have weighted_bce"
+                    .into(),
+            }
+            .into());
+        }
         let batch = settings.batch_size.unwrap_or(Usual::CLASSIFICATION.batch);
+        if mixup > 0.0 && batch < 2 {
+            let expected = "0, or batches of 2 images or more, which are mixed with each other".into();
+            let (setting, found) = ("images.augmentation.mixup", mixup.to_string());
+            return Err(ConfigError::Value { setting, found, expected }.into());
+        }
         let task = Task::Classification(task);
-        let iterations_per_epoch = (trained_on(&task) / batch.max(1)).max(1) as u64;
+        let counts = trained_on(&task);
+        if let Some(rule) = of_images.class_weights {
+            weigh_classes(&mut loss, rule, &counts, &task)?;
+        }
+        let iterations_per_epoch = (counts.iter().sum::<usize>() / batch.max(1)).max(1) as u64;
         let usual = Usual { iterations_per_epoch, ..Usual::CLASSIFICATION };
         RunConfig::complete(settings, task, (net, loss, patch), &usual)
     }
@@ -224,10 +275,12 @@ impl RunConfig {
     /// # Errors
     /// If the network cannot be said in settings.
     pub fn plans(&self) -> Result<Settings, RunError> {
+        let task = self.task.segmentation().ok();
         Ok(Settings {
             network: self.training.net.settings()?,
-            patch_size: Some(self.training.patch),
-            spacing: Some(self.task.spacing()),
+            dimensions: task.map(SegmentationTask::dimensions),
+            patch_size: task.map(|_| self.training.patch),
+            spacing: task.map(|task| task.spacing),
             ..Settings::default()
         })
     }
@@ -245,10 +298,13 @@ impl RunConfig {
         task.check()?;
         training.net.check()?;
         let (channels, classes) = (training.net.in_channels(), training.net.classes());
-        let (known, labels) = (task.channels(), task.classes());
+        let (known, labels) = (task.channels(), task.outputs());
         expect(channels == known, "channels", known.to_string(), &format!("the network has {channels}"))?;
         expect(classes == labels, "classes", labels.to_string(), &format!("the network has {classes}"))?;
         training.net.check_patch(training.patch)?;
+        let slices = task.segmentation().is_ok_and(|task| task.spacing.is_of_slices());
+        let (patch, one) = (format!("{:?}", training.patch), "its spacing is that of slices, which have one");
+        expect(!slices || training.patch[0] == 1, "patch_size", patch, one)?;
         check_batch(training.batch, training.patch, training.net.weights())?;
         check_count("micro_batch", training.micro_batch, 1, training.batch)?;
         training.check_updates()?;
@@ -265,6 +321,44 @@ impl RunConfig {
     /// What is not stored twice is set again.
     pub(crate) fn restore(&mut self) {
         self.training.spacing = self.task.spacing();
+        self.training.loss.soft = self.task.soft_targets();
+    }
+}
+
+/// Sets the weights of classes in the cross-entropy of a loss.
+fn weigh_classes(
+    loss: &mut Objective,
+    rule: ClassWeights,
+    counts: &[usize],
+    task: &Task,
+) -> Result<(), RunError> {
+    let refuse = |expected: String| {
+        let (setting, found) = ("images.class_weights", "balanced".into());
+        Err(ConfigError::Value { setting, found, expected }.into())
+    };
+    let task = task.classification()?;
+    if task.target != ImageTarget::OneOf || task.augmentation.mixup > 0.0 {
+        return refuse("weights are of one class for each image, none of which is mixed".into());
+    }
+    let weights = match rule.of(counts) {
+        Ok(weights) => weights,
+        Err(class) => {
+            let name = task.classes().nth(class).unwrap_or("?");
+            return refuse(format!("no image of {name} is trained on, so that it would weigh infinitely"));
+        }
+    };
+    let mut is_set = false;
+    for term in &mut loss.components {
+        if let Term::Sums(Component::CrossEntropy(entropy)) = term
+            && entropy.class_weights.is_empty()
+        {
+            entropy.class_weights.clone_from(&weights);
+            is_set = true;
+        }
+    }
+    match is_set {
+        true => Ok(()),
+        false => refuse("the loss has no cross_entropy without class_weights of its own".into()),
     }
 }
 

@@ -5,8 +5,34 @@ use plimsoll_image::process::resize::Filter;
 use plimsoll_image::{Augmentation, PipelineSettings, Step, TableSettings};
 use serde::{Deserialize, Serialize};
 
+use crate::ImageTarget;
+
 /// Rows and columns where nothing else is set: what torchvision's networks expect.
 const SIZE: [usize; 2] = [224, 224];
+
+/// How the classes weigh in the cross-entropy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ClassWeights {
+    /// n / (K nₖ) for nₖ of n images to train on and K classes, as scikit-learn's `class_weight="balanced"`: each class weighs alike.
+    Balanced,
+}
+
+impl ClassWeights {
+    /// The weight of each class that has so many images.
+    ///
+    /// # Errors
+    /// If a class has none, with its place.
+    pub(crate) fn of(self, counts: &[usize]) -> Result<Vec<f32>, usize> {
+        let ClassWeights::Balanced = self;
+        let (all, classes) = (counts.iter().sum::<usize>() as f64, counts.len() as f64);
+        let weight = |(class, count): (usize, &usize)| match count {
+            0 => Err(class),
+            count => Ok((all / (classes * *count as f64)) as f32),
+        };
+        counts.iter().enumerate().map(weight).collect()
+    }
+}
 
 /// What a user may set of images.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -29,6 +55,10 @@ pub struct ImageSettings {
     pub sampling: Option<Sampling>,
     /// The classes that are told apart [default: all].
     pub classes: Option<Vec<String>>,
+    /// What is learned of images [default: any of several labels where the data set has several, else one class].
+    pub target: Option<ImageTarget>,
+    /// How the classes weigh in the cross-entropy [default: each image alike].
+    pub class_weights: Option<ClassWeights>,
     /// How images are changed at random [default: rotated up to 10°, mirrored, brightness and contrast within 10 %].
     pub augmentation: Option<Augmentation>,
     /// Columns, where images are listed in a table [default: `image` and `label`].
@@ -47,6 +77,8 @@ impl ImageSettings {
             ben_graham: self.ben_graham.or(other.ben_graham),
             sampling: self.sampling.or(other.sampling),
             classes: self.classes.or(other.classes),
+            target: self.target.or(other.target),
+            class_weights: self.class_weights.or(other.class_weights),
             augmentation: self.augmentation.or(other.augmentation),
             table: self.table.or(other.table),
         }
@@ -75,5 +107,20 @@ impl ImageSettings {
             contrast: 0.1,
             ..Augmentation::default()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn balanced_weights_are_those_of_scikit_learn() {
+        // compute_class_weight("balanced", classes=[0, 1, 2], y=[0] * 6 + [1] * 3 + [2]): [0.5555…, 1.1111…, 3.3333…]
+        let found = ClassWeights::Balanced.of(&[6, 3, 1]).unwrap();
+        for (found, expected) in found.iter().zip([5.0 / 9.0, 10.0 / 9.0, 10.0 / 3.0]) {
+            assert!((f64::from(*found) - expected).abs() < 1e-6, "{found}");
+        }
+        assert_eq!(ClassWeights::Balanced.of(&[6, 0, 1]), Err(1));
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{FoldFolder, RunError, each_line};
 
 /// The most bytes of a line that is read: ten times what the most classes take.
-const LONGEST_LINE: u64 = 64 << 10;
+const LONGEST_LINE: u64 = 256 << 10;
 
 /// A component of the loss, without its weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,12 +55,29 @@ pub struct EpochRecord {
 /// How well images are given their classes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassScores {
-    /// The share of images that are given their class.
+    /// The share of images that are given their class; where images have several labels, that of right decisions on labels.
     pub accuracy: f64,
-    /// The mean of that share over classes.
+    /// The mean of that share over classes; of several labels the mean of (sensitivity + specificity) / 2, of one of the two where the
+    /// other is undefined.
     pub balanced_accuracy: f64,
-    /// Quadratic weighted kappa; null where all images have one class.
+    /// Quadratic weighted kappa; null where all images have one class, or images have several labels.
     pub kappa: Option<f64>,
+    /// Of each label, where images have several; else none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<LabelScores>,
+}
+
+/// How well images are given one of several labels. What is divided by zero is null.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LabelScores {
+    /// The name of the label.
+    pub label: String,
+    /// TP / (TP + FN).
+    pub sensitivity: Option<f64>,
+    /// TN / (TN + FP).
+    pub specificity: Option<f64>,
+    /// 2 TP / (2 TP + FP + FN).
+    pub f1: Option<f64>,
 }
 
 /// The file of a fold, cut back to where a checkpoint left it.

@@ -41,6 +41,8 @@ pub struct RunPlan {
     pub loader_bytes: Bytes,
     /// Where the foreground is.
     pub index_bytes: Bytes,
+    /// What decoding the pictures of a case takes; 0 of volumes, which are read by regions.
+    pub decoding_bytes: Bytes,
     /// A copy of the largest tensor, for writing and reading checkpoints.
     pub checkpoint_bytes: Bytes,
     /// Decoded volumes.
@@ -55,6 +57,8 @@ pub struct RunPlan {
     pub changes: Vec<String>,
     /// If the run does not fit: what would make it fit.
     pub ways_out: Vec<WayOut>,
+    /// 2 if patches are slices or images, 3 if they are volumes.
+    pub dimensions: usize,
     /// Depth, height, width of a patch.
     pub patch_size: [usize; 3],
     /// Samples of a step.
@@ -86,7 +90,7 @@ pub struct RunPlan {
     pub epochs: u64,
     /// Numbers that are learned.
     pub parameters: u64,
-    /// All volumes of the data set, decoded: what the cache would hold if it could.
+    /// All cases of the data set, decoded: what the cache would hold if it could.
     pub decoded_bytes: Bytes,
 }
 
@@ -99,12 +103,16 @@ impl RunPlan {
             ("stacks", self.overhead.stacks),
             ("arena", self.arena_bytes),
             ("loader", self.loader_bytes),
-            ("foreground index", self.index_bytes),
+            ("index", self.index_bytes),
+            ("decoding", self.decoding_bytes),
             ("checkpoint", self.checkpoint_bytes),
             ("cache", self.cache_bytes),
         ]
+        .into_iter()
+        // Volumes are read by regions: nobody asks what decoding them whole would take.
+        .filter(|(name, bytes)| *name != "decoding" || *bytes > Bytes::ZERO)
         .map(|(name, bytes)| Part { name: name.into(), bytes })
-        .to_vec()
+        .collect()
     }
 
     /// That the run fits.

@@ -3,7 +3,7 @@
 use plimsoll_nn::ConfigError;
 use serde::{Deserialize, Serialize};
 
-use crate::{EpochRecord, Task};
+use crate::{EpochRecord, ImageTarget, Task};
 
 /// What is done where the loss or the norm of gradients of a step is no longer a number. Weights are not touched by such a step,
 /// whatever is done then.
@@ -55,8 +55,9 @@ impl Score {
     pub fn is_of(self, task: &Task) -> bool {
         match self {
             Score::EmaPseudoDice | Score::PseudoDice => matches!(task, Task::Segmentation(_)),
-            Score::Accuracy | Score::BalancedAccuracy | Score::Kappa => {
-                matches!(task, Task::Classification(_))
+            Score::Accuracy | Score::BalancedAccuracy => matches!(task, Task::Classification(_)),
+            Score::Kappa => {
+                matches!(task, Task::Classification(task) if task.target != ImageTarget::AnyOf)
             }
             Score::ValidationLoss => true,
         }

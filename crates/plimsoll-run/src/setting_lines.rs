@@ -100,9 +100,10 @@ const LOSS: &str = "loss.components";
 /// All settings, table by table.
 #[rustfmt::skip]
 pub const SETTING_LINES: &[SettingLine] = &[
-    line("", &[], "patch_size", Follows("the proportions of the median image, about 64³ voxels"), "depth, height, width of a patch in voxels"),
-    line("", &[], "spacing", Follows("nnU-Net's rule"), "spacing that images are brought to, in millimetres: depth, height, width"),
-    line("", &[], "batch_size", Is("2"), "samples of a step"),
+    line("", &[], "dimensions", Follows("2 for patches of one slice, and where images have one; else 3"), "2: patches are slices across the depth, resampled in their plane; 3: they are volumes"),
+    line("", &[], "patch_size", Follows("the proportions of the median image, about 64³ voxels"), "depth, height, width of a patch in voxels; 1,H,W of slices"),
+    line("", &[], "spacing", Follows("nnU-Net's rule"), "spacing that images are brought to, in millimetres: depth, height, width; of slices height, width"),
+    line("", &[], "batch_size", Follows("2; of slices as many as have the voxels of two patches of a volume"), "samples of a step"),
     line("", &[], "micro_batch", Follows("that with which a step is the fastest within the line"), "samples that go through the network at a time; a divisor of the batch"),
     line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\" or \"bf16\"; arithmetic, weights and loss stay f32"),
     line("", &[], "epochs", Is("1000"), "epochs of the run"),
@@ -118,7 +119,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("", &[], "seed", Is("0"), "of initial weights, patches and augmentation"),
 
     line("network", &[], "net", Is("\"plain\""), "\"plain\" or \"resenc\", nnU-Net's PlainConvUNet and ResidualEncoderUNet; \"dynunet\", \"segresnet\", \"segresnetds\" or \"swinunetr\", MONAI's; \"seresnext50\", SE-ResNeXt50 32×4d, which gives an image one class"),
-    line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320"), "channels of each stage, the finest first (U-Nets, seresnext50)"),
+    line("network", &[], "features", Follows("32, doubled from stage to stage to at most 320, of slices 512"), "channels of each stage, the finest first (U-Nets, seresnext50)"),
     line("network", &[], "kernels", Follows("from spacing and patch"), "kernel of each stage: depth, height, width; odd (U-Nets)"),
     line("network", &[], "strides", Follows("from spacing and patch"), "stride into each stage; into the first 1 (U-Nets)"),
     line("network", &[], "encoder_convs", Follows("2 for each stage"), "convolutions of each stage of the encoder (plain)"),
@@ -129,7 +130,6 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("network", &[], "norm_groups", Follows("8"), "groups of channels of group normalisation (segresnet)"),
     line("network", &[], "upsample", Follows("\"nontrainable\" of segresnet, \"deconv\" of segresnetds"), "how the decoder comes to finer stages: \"nontrainable\", \"deconv\" or \"pixelshuffle\" (segresnet, segresnetds)"),
     line("network", &[], "resolution", Follows("all axes alike"), "spacing along depth, height, width by which finer axes are halved first (segresnetds)"),
-    line("network", &[], "dimensions", Follows("2 for patches of one slice, else 3"), "2 or 3; of U-Nets it follows from kernels and strides (segresnet, segresnetds, swinunetr)"),
     line("network", &[], "affine", Is("true"), "whether normalisations have a scale and a shift (U-Nets)"),
     line("network", &[], "deep_supervision", Follows("all but the two coarsest stages; 0 of segresnetds"), "how many coarser maps get a head of their own while training (U-Nets, segresnetds)"),
     line("network", &[], "dropout", Is("0.0"), "the probability with which an element of a convolution's or linear layer's result, a channel of segresnet's first, or an element of the vector that seresnext50 classifies, is dropped while training (plain, dynunet, segresnet, swinunetr, seresnext50)"),
@@ -167,7 +167,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
 
     line("loss", &[], "dice", Is("1.0"), "weight of the soft Dice loss"),
     line("loss", &[], "cross_entropy", Is("1.0"), "weight of the cross-entropy"),
-    line("loss", &[], "batch", Is("false"), "Dice over all samples of a batch together"),
+    line("loss", &[], "batch", Follows("false; true of slices where nothing is said of the loss"), "Dice over all samples of a batch together"),
     line("loss", &[], "include_background", Follows("true; false where nothing is said of the loss"), "whether the background counts in Dice"),
     line("loss", &[], "squared", Is("false"), "squares in the denominator of Dice"),
     line("loss", &[], "smooth_numerator", Is("1e-5"), "added to the numerator of Dice"),
@@ -218,6 +218,8 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("images", &[], "clahe", Follows("not equalised"), "equalises lightness locally before resizing: the most that a level may have, as a multiple of a uniform histogram"),
     line("images", &[], "ben_graham", Follows("not filtered"), "Ben Graham's filter after resizing: the deviation of its blur, in pixels"),
     line("images", &[], "sampling", Follows("\"shuffled\""), "how the images of a step are chosen: \"shuffled\", or \"balanced\", each class alike"),
+    line("images", &[], "target", Follows("\"any_of\" where images have several labels, else \"one_of\""), "what is learned: \"one_of\", one class; \"any_of\", each label by itself; \"ordinal\", one class of some in their order"),
+    line("images", &[], "class_weights", Follows("each image alike"), "\"balanced\": n / (K nₖ) of the images that the run's first fold trains on, in the cross-entropy"),
     line("images", &[], "classes", Follows("all"), "the classes that are told apart, by name: a list"),
 
     line("images.augmentation", &[], "degrees", Follows("10; 0 where the table is given"), "rotates by up to so many degrees, either way"),
@@ -230,7 +232,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("images.augmentation", &[], "contrast", Follows("0.1; 0 where the table is given"), "the same for contrast"),
     line("images.augmentation", &[], "saturation", Follows("0.0"), "the same for saturation"),
     line("images.augmentation", &[], "hue", Follows("0.0"), "turns the hue by up to this share of the circle, either way"),
-    line("images.augmentation", &[], "mixup", Follows("0.0"), "not trained with yet: refused above 0"),
+    line("images.augmentation", &[], "mixup", Follows("0.0"), "mixes each image with another of its batch: α of the beta distribution of their shares, 0 for none (cross_entropy or weighted_bce alone, without weights)"),
     line("images.augmentation.blur", &[], "probability", Follows("0.0"), "of a blur"),
     line("images.augmentation.blur", &[], "sigma", Follows("[0.1, 2.0]"), "its deviation is between these, in pixels"),
     line("images.augmentation.erase", &[], "probability", Follows("0.0"), "that a rectangle is erased"),
@@ -259,11 +261,11 @@ pub const SETTING_LINES: &[SettingLine] = &[
 
     line("augmentation", &[], "p_rotation", Is("0.2"), "the probability of a rotation"),
     line("augmentation", &[], "rotation", Is("[-30.0, 30.0]"), "degrees about each axis"),
-    line("augmentation", &[], "rotation_in_plane", Is("[-180.0, 180.0]"), "degrees, for anisotropic patches, which are rotated within their plane"),
+    line("augmentation", &[], "rotation_in_plane", Follows("[-180.0, 180.0]; of slices more than 1.5 times as long as wide ±15 where the table is not given"), "degrees, for slices and anisotropic patches, which are rotated within their plane"),
     line("augmentation", &[], "p_scaling", Is("0.2"), "the probability of scaling"),
     line("augmentation", &[], "scaling", Is("[0.7, 1.4]"), "factor of the extent that a patch covers; above 1 objects look smaller"),
     line("augmentation", &[], "p_mirror", Is("0.5"), "the probability of mirroring along each of the axes below"),
-    line("augmentation", &[], "mirror_axes", Is("[true, true, true]"), "depth, height, width: which axes may be mirrored"),
+    line("augmentation", &[], "mirror_axes", Is("[true, true, true]"), "depth, height, width: which axes may be mirrored; of slices never the depth"),
     line("augmentation", &[], "p_gaussian_noise", Is("0.1"), "the probability of noise"),
     line("augmentation", &[], "gaussian_noise", Is("[0.0, 0.1]"), "its standard deviation, in units of the normalised image"),
     line("augmentation", &[], "p_brightness", Is("0.15"), "the probability of a brightness change"),

@@ -1,6 +1,6 @@
 //! What a user may set. Everything has a default, which is nnU-Net's where nnU-Net has one.
 
-use plimsoll_data::Augmentation;
+use plimsoll_data::{Augmentation, TargetSpacing};
 use plimsoll_graph::DType;
 use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
 use serde::{Deserialize, Serialize};
@@ -13,11 +13,14 @@ use crate::{BadNumbers, EarlyStopping, ImageSettings};
 pub struct Settings {
     /// The network.
     pub network: NetworkSettings,
+    /// 2: patches are slices across the depth; 3: they are volumes [default: 2 for patches of one slice, and where images have
+    /// one].
+    pub dimensions: Option<usize>,
     /// Depth, height, width of a patch in voxels [default: the proportions of the median image, about 64³ voxels].
     pub patch_size: Option<[usize; 3]>,
-    /// Spacing that images are brought to, in millimetres [default: nnU-Net's rule].
-    pub spacing: Option<[f64; 3]>,
-    /// Samples of a step [default: 2].
+    /// Spacing that images are brought to, in millimetres; of slices that in their plane alone [default: nnU-Net's rule].
+    pub spacing: Option<TargetSpacing>,
+    /// Samples of a step [default: 2; of slices as many as have the voxels of two patches of a volume].
     pub batch_size: Option<usize>,
     /// Samples that go through the network at a time [default: as many as fit].
     pub micro_batch: Option<usize>,
@@ -69,6 +72,7 @@ impl Settings {
     pub fn or(self, other: Settings) -> Settings {
         Settings {
             network: self.network.or(other.network),
+            dimensions: self.dimensions.or(other.dimensions),
             patch_size: self.patch_size.or(other.patch_size),
             spacing: self.spacing.or(other.spacing),
             batch_size: self.batch_size.or(other.batch_size),

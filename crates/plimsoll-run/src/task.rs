@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use plimsoll_data::{
     Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, PatchGrid, SamplerConfig,
-    is_case_name, is_image_ending,
+    TargetSpacing, is_case_name, is_image_ending,
 };
-use plimsoll_nn::ConfigError;
-use plimsoll_volume::Spacing;
+use plimsoll_nn::{ConfigError, SoftTargets};
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{check_augmentation, check_share, check_spacing};
 use crate::{ClassificationTask, RunError, Score, Settings};
+
+/// The ratio of edges from which a slice is long.
+const LONG_SLICE: f64 = 1.5;
 
 /// What a run learns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -43,8 +45,8 @@ pub struct DatasetSummary {
 pub struct SegmentationTask {
     /// What a model needs to know of its data set.
     pub dataset: DatasetSummary,
-    /// The spacing that images are brought to, in millimetres.
-    pub spacing: Spacing,
+    /// The spacing that images are brought to.
+    pub spacing: TargetSpacing,
     /// How patches are changed.
     pub augmentation: Augmentation,
     /// The share of patches centred on the foreground.
@@ -52,11 +54,11 @@ pub struct SegmentationTask {
 }
 
 impl Task {
-    /// How many classes it has.
-    pub fn classes(&self) -> usize {
+    /// How many outputs its network has: as many as there are classes, but one less where they are in order.
+    pub fn outputs(&self) -> usize {
         match self {
             Task::Segmentation(task) => task.dataset.labels.classes(),
-            Task::Classification(task) => task.labels.len(),
+            Task::Classification(task) => task.answer().outputs(),
         }
     }
 
@@ -71,7 +73,7 @@ impl Task {
     /// From one voxel of a patch to the next along each axis: the unit of distances in a loss.
     pub fn spacing(&self) -> [f64; 3] {
         match self {
-            Task::Segmentation(task) => task.spacing.0,
+            Task::Segmentation(task) => task.spacing.within_patch(),
             Task::Classification(_) => [1.0; 3],
         }
     }
@@ -180,6 +182,14 @@ impl Task {
         }
     }
 
+    /// Which programs have soft targets.
+    pub(crate) fn soft_targets(&self) -> SoftTargets {
+        match self {
+            Task::Segmentation(_) => SoftTargets::Never,
+            Task::Classification(task) => task.soft_targets(),
+        }
+    }
+
     /// The score by which checkpoints are compared and plateaus are found.
     pub fn usual_score(&self) -> Score {
         match self {
@@ -194,10 +204,9 @@ impl SegmentationTask {
     pub(crate) fn new(
         settings: &Settings,
         (dataset, fingerprint): (&Dataset, &Fingerprint),
-        spacing: [f64; 3],
+        spacing: TargetSpacing,
         patch: [usize; 3],
     ) -> SegmentationTask {
-        let spacing = Spacing(spacing);
         let usual_share = SamplerConfig::new(PatchGrid { patch, spacing }).oversample_foreground;
         SegmentationTask {
             dataset: DatasetSummary {
@@ -210,9 +219,14 @@ impl SegmentationTask {
                     .clone(),
             },
             spacing,
-            augmentation: settings.augmentation.unwrap_or_default(),
+            augmentation: augmentation(settings, spacing, patch),
             oversample_foreground: settings.oversample_foreground.unwrap_or(usual_share),
         }
+    }
+
+    /// 2 if patches are slices, else 3.
+    pub fn dimensions(&self) -> usize {
+        if self.spacing.is_of_slices() { 2 } else { 3 }
     }
 
     /// How patches of a shape are chosen.
@@ -233,7 +247,7 @@ impl SegmentationTask {
                 expected: "it must be that of images".into(),
             });
         }
-        check_spacing(self.spacing.0)?;
+        check_spacing(self.spacing)?;
         check_share("oversample_foreground", self.oversample_foreground)?;
         check_augmentation(self.augmentation)
     }
@@ -252,4 +266,18 @@ impl SegmentationTask {
             .clone_from(&theirs.foreground_intensity_properties_per_channel);
         Ok(())
     }
+}
+
+/// How patches are changed, where nothing else is set nnU-Net's ways: long slices are rotated by up to 15° alone, so that they still
+/// cover what they are of. No slice is mirrored across slices.
+fn augmentation(settings: &Settings, spacing: TargetSpacing, [_, height, width]: [usize; 3]) -> Augmentation {
+    let mut augmentation = settings.augmentation.unwrap_or_default();
+    if spacing.is_of_slices() {
+        augmentation.mirror_axes[0] = false;
+        let is_long = height.max(width) as f64 > LONG_SLICE * height.min(width) as f64;
+        if settings.augmentation.is_none() && is_long {
+            augmentation.rotation_in_plane = [-15.0, 15.0];
+        }
+    }
+    augmentation
 }

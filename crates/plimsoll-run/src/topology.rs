@@ -3,7 +3,10 @@
 //! The patch has the proportions of the median image in millimetres. Axes are halved while they are long enough and not much
 //! coarser than the others, so that voxels of deep stages are nearly cubes; a kernel spans an axis once its voxels are within a
 //! factor of two of the finest.
+//!
+//! Of slices the depth takes no part in any of this: a patch is one slice, however far the next one is away.
 
+use plimsoll_data::TargetSpacing;
 use plimsoll_nn::Design;
 
 /// Axes are not halved below this many voxels.
@@ -12,6 +15,8 @@ const SMALLEST: usize = 4;
 const FIRST_FEATURES: usize = 32;
 /// Features beyond which they are not doubled, for volumes and for slices.
 const MOST_FEATURES: [usize; 2] = [320, 512];
+/// Voxels that a patch of a volume, and pixels that one of a slice has where nnU-Net begins to look for one that fits.
+const FIRST_PATCH: [f64; 2] = [256.0 * 256.0 * 256.0, 2048.0 * 2048.0];
 
 /// Kernels and strides of all stages, the finest first, and a patch that can be halved so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,22 +30,24 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// For a patch about as large as `patch` of voxels of `spacing` millimetres.
-    pub fn of(spacing: [f64; 3], patch: [usize; 3]) -> Topology {
-        let (mut spacing, mut size) = (spacing, patch);
+    /// For a patch about as large as `patch` of voxels of `spacing`; in two dimensions `patch` is one slice.
+    pub fn of(spacing: TargetSpacing, patch: [usize; 3]) -> Topology {
+        let axes = axes(spacing);
+        let (mut spacing, mut size) = (spacing.within_patch(), patch);
         let mut kernel = [1; 3];
         let mut halvings = [0u32; 3];
         let (mut kernels, mut strides) = (Vec::new(), vec![[1; 3]]);
         loop {
-            let long_enough: Vec<usize> = (0..3).filter(|axis| size[*axis] >= 2 * SMALLEST).collect();
+            let long_enough: Vec<usize> =
+                axes.iter().copied().filter(|axis| size[*axis] >= 2 * SMALLEST).collect();
             let finest_of_those = long_enough.iter().map(|axis| spacing[*axis]).fold(f64::INFINITY, f64::min);
             let halved: Vec<usize> =
                 long_enough.into_iter().filter(|axis| spacing[*axis] / finest_of_those < 2.0).collect();
             if halved.is_empty() || (halved.len() == 1 && size[halved[0]] < 3 * SMALLEST) {
                 break;
             }
-            let finest = spacing.into_iter().fold(f64::INFINITY, f64::min);
-            for axis in 0..3 {
+            let finest = axes.iter().map(|axis| spacing[*axis]).fold(f64::INFINITY, f64::min);
+            for &axis in axes {
                 if spacing[axis] / finest < 2.0 {
                     kernel[axis] = 3;
                 }
@@ -65,14 +72,18 @@ impl Topology {
     }
 
     /// For images of a median shape, with a patch of at most about `voxels`.
-    pub fn for_images(spacing: [f64; 3], median_shape: [usize; 3], voxels: usize) -> Topology {
+    pub fn for_images(spacing: TargetSpacing, median_shape: [usize; 3], voxels: usize) -> Topology {
+        let axes = axes(spacing);
         // As many millimetres along each axis, and as many voxels as nnU-Net starts from.
-        let inverse = spacing.map(|mm| 1.0 / mm);
-        let scale = (256f64.powi(3) / inverse.iter().product::<f64>()).cbrt();
-        let mut patch = [0, 1, 2].map(|axis| {
+        let inverse = spacing.within_patch().map(|mm| 1.0 / mm);
+        let first = FIRST_PATCH[usize::from(spacing.is_of_slices())];
+        let density: f64 = axes.iter().map(|axis| inverse[*axis]).product();
+        let scale = (first / density).powf(1.0 / axes.len() as f64);
+        let mut patch = [1; 3];
+        for &axis in axes {
             let cube = (inverse[axis] * scale).round() as usize;
-            cube.clamp(1, median_shape[axis].max(1))
-        });
+            patch[axis] = cube.clamp(1, median_shape[axis].max(1));
+        }
         loop {
             let topology = Topology::of(spacing, patch);
             if topology.patch.iter().product::<usize>() <= voxels {
@@ -81,7 +92,9 @@ impl Topology {
             // The axis along which the patch covers the largest share of the image is shortened, by one multiple.
             let cover = |axis: usize| topology.patch[axis] as f64 / median_shape[axis].max(1) as f64;
             let multiple = |axis: usize| -> usize { topology.strides.iter().map(|s| s[axis]).product() };
-            let axis = (0..3)
+            let axis = axes
+                .iter()
+                .copied()
                 .filter(|axis| topology.patch[*axis] > multiple(*axis).max(SMALLEST))
                 .max_by(|a, b| cover(*a).total_cmp(&cover(*b)));
             let Some(axis) = axis else { return topology };
@@ -109,13 +122,23 @@ impl Topology {
     }
 }
 
+/// The axes along which a patch has neighbours.
+fn axes(spacing: TargetSpacing) -> &'static [usize] {
+    if spacing.is_of_slices() { &[1, 2] } else { &[0, 1, 2] }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plimsoll_volume::Spacing;
+
+    fn volume(spacing: [f64; 3]) -> TargetSpacing {
+        Spacing(spacing).into()
+    }
 
     #[test]
     fn isotropic_patches_are_halved_alike() {
-        let topology = Topology::of([1.0; 3], [64; 3]);
+        let topology = Topology::of(volume([1.0; 3]), [64; 3]);
         assert_eq!(topology.patch, [64; 3]);
         assert_eq!(topology.strides, [[1; 3], [2; 3], [2; 3], [2; 3], [2; 3]]);
         assert_eq!(topology.kernels, [[3; 3]; 5]);
@@ -125,7 +148,7 @@ mod tests {
     #[test]
     fn thick_slices_are_halved_late_and_get_flat_kernels_first() {
         // nnU-Net's plan of the Medical Segmentation Decathlon's prostate: 3.6 mm slices, 20 × 320 × 256.
-        let topology = Topology::of([3.6, 0.625, 0.625], [20, 320, 256]);
+        let topology = Topology::of(volume([3.6, 0.625, 0.625]), [20, 320, 256]);
         assert_eq!(topology.patch, [20, 320, 256]);
         assert_eq!(topology.strides[..4], [[1, 1, 1], [1, 2, 2], [1, 2, 2], [2, 2, 2]]);
         assert_eq!(topology.kernels[..3], [[1, 3, 3], [1, 3, 3], [3, 3, 3]]);
@@ -134,11 +157,33 @@ mod tests {
 
     #[test]
     fn the_patch_has_the_proportions_of_the_images() {
-        let topology = Topology::for_images([1.0; 3], [120, 126, 164], 64 * 64 * 64);
+        let topology = Topology::for_images(volume([1.0; 3]), [120, 126, 164], 64 * 64 * 64);
         let voxels: usize = topology.patch.iter().product();
         assert!(voxels <= 64 * 64 * 64 && voxels > 32 * 64 * 64, "{:?}", topology.patch);
         assert!(topology.patch[2] >= topology.patch[0]);
-        let small = Topology::for_images([1.0; 3], [9, 20, 20], 64 * 64 * 64);
+        let small = Topology::for_images(volume([1.0; 3]), [9, 20, 20], 64 * 64 * 64);
         assert!(small.patch[0] <= 16 && small.patch[1] <= 32, "{:?}", small.patch);
+    }
+
+    #[test]
+    fn slices_are_halved_down_to_four_pixels_whatever_lies_between_them() {
+        // Eight stages of 512², as nnU-Net's, which has at least 4 pixels along an edge and at most 512 features.
+        let topology = Topology::of(TargetSpacing::InPlane([0.7, 0.7]), [1, 512, 512]);
+        assert_eq!(topology.patch, [1, 512, 512]);
+        assert_eq!(topology.strides, [vec![[1; 3]], vec![[1, 2, 2]; 7]].concat());
+        assert_eq!(topology.kernels, [[1, 3, 3]; 8]);
+        assert_eq!(topology.features(), [32, 64, 128, 256, 512, 512, 512, 512]);
+    }
+
+    #[test]
+    fn a_patch_of_slices_has_the_proportions_of_the_slices_and_one_of_them() {
+        for (spacing, slice, expected) in [
+            ([0.7, 0.7], [100, 512, 512], [1, 512, 512]),
+            ([1.0, 1.0], [1, 96, 200], [1, 96, 224]),
+            ([0.5, 2.0], [7, 4096, 1024], [1, 1024, 256]),
+        ] {
+            let topology = Topology::for_images(TargetSpacing::InPlane(spacing), slice, 512 * 512);
+            assert_eq!(topology.patch, expected, "{spacing:?} {slice:?}");
+        }
     }
 }

@@ -7,6 +7,8 @@ use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, ProgramId};
 use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
 use crate::targets::target_maps;
+use plimsoll_nn::SoftTargets;
+
 use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
 
 /// What all candidates have in common.
@@ -38,6 +40,7 @@ pub(crate) struct Candidate {
     validated: u64,
     pub(crate) loader_bytes: Bytes,
     pub(crate) index_bytes: Bytes,
+    pub(crate) decoding_bytes: Bytes,
     pub(crate) checkpoint_bytes: Bytes,
 }
 
@@ -85,7 +88,9 @@ impl Candidate {
             },
         };
         let (channels, patch) = (training.net.in_channels(), training.patch);
-        let sample = SampleShape { channels, patch, labels: training.net.classifies().extent(patch) };
+        let labels = training.net.classifies().extent(patch);
+        let soft = if training.loss.soft == SoftTargets::Never { 0 } else { training.net.classes() };
+        let sample = SampleShape { channels, patch, labels, soft };
         let validation = BatchShape { batch_size: training.validation_batch(), sample };
         let maps = target_maps(&config, &programs);
         let loader_bytes = loader.bytes(sample, &maps)?
@@ -101,6 +106,7 @@ impl Candidate {
             validated: data.validated,
             loader_bytes,
             index_bytes: data.index,
+            decoding_bytes: data.decoding,
             checkpoint_bytes,
         })
     }
@@ -111,7 +117,11 @@ impl Candidate {
 
     /// What is held beside the arena.
     pub(crate) fn fixed(&self) -> Bytes {
-        self.overhead.total() + self.loader_bytes + self.index_bytes + self.checkpoint_bytes
+        self.overhead.total()
+            + self.loader_bytes
+            + self.index_bytes
+            + self.decoding_bytes
+            + self.checkpoint_bytes
     }
 
     /// What is left for the arena, in whole pages.

@@ -20,7 +20,7 @@ pub enum RunData {
         /// What was found out about them.
         inspection: Arc<Inspection>,
     },
-    /// Images with one label each.
+    /// Images with one label each, or with several.
     Images {
         /// Their files and labels.
         dataset: Arc<ImageDataset>,
@@ -40,6 +40,8 @@ pub struct DataFacts {
     pub decoded: Bytes,
     /// What is held of it all the time.
     pub index: Bytes,
+    /// What decoding the pictures of a case takes.
+    pub decoding: Bytes,
     /// What a thread that makes samples works in.
     pub scratch: ScratchFacts,
 }
@@ -68,9 +70,10 @@ impl RunData {
                 let voxels = cases.iter().map(|case| case.geometry.voxel_count());
                 Ok(DataFacts {
                     cases: cases.len(),
-                    validated: config.validation_iterations * config.training.batch as u64,
+                    validated: config.validated(fold),
                     decoded: cases.iter().map(CaseFingerprint::decoded_bytes).sum(),
                     index: self.index_bytes(),
+                    decoding: cases.iter().map(|case| case.decoding_bytes).max().unwrap_or(Bytes::ZERO),
                     scratch: ScratchFacts::Patches { largest: voxels.max().unwrap_or(0) },
                 })
             }
@@ -81,10 +84,15 @@ impl RunData {
                 let prepared = pipeline.output_length() + PREPARED_BESIDE;
                 Ok(DataFacts {
                     cases: dataset.cases.len(),
-                    validated: fold.val.len() as u64,
+                    validated: config.validated(fold),
                     decoded: Bytes::of(used.saturating_mul(prepared) + dataset.cases.len() * PREPARED_BESIDE),
                     index: self.index_bytes() + ImageSamples::list_bytes(dataset.cases.len()),
-                    scratch: ScratchFacts::Fixed(pipeline.scratch_bytes()?),
+                    // Each thread decodes in its own scratch.
+                    decoding: Bytes::ZERO,
+                    scratch: ScratchFacts::Fixed(
+                        pipeline.scratch_bytes()?
+                            + ImageSamples::partner_bytes(&pipeline, &task.augmentation, &task.answer())?,
+                    ),
                 })
             }
         }
@@ -95,14 +103,6 @@ impl RunData {
         match self {
             RunData::Volumes { inspection, .. } => inspection.index_bytes(),
             RunData::Images { dataset, .. } => dataset.reserved(),
-        }
-    }
-
-    /// The names of all cases, in the order of the data set.
-    pub fn names(&self) -> Vec<String> {
-        match self {
-            RunData::Volumes { dataset, .. } => dataset.cases.iter().map(|case| case.id.clone()).collect(),
-            RunData::Images { dataset, .. } => dataset.cases.iter().map(|case| case.name.clone()).collect(),
         }
     }
 
@@ -118,6 +118,24 @@ impl RunData {
                 cases.filter_map(|(case, content)| Some((&case.name[..], (*content)?))).collect()
             }
         }
+    }
+
+    /// How many cases of a fold there are to train on of each class that a task tells apart: of images; of volumes, of which each has
+    /// all, none.
+    pub fn class_counts(&self, task: &Task, fold: &Fold) -> Vec<usize> {
+        let (RunData::Images { dataset, .. }, Task::Classification(task)) = (self, task) else {
+            return Vec::new();
+        };
+        let known: HashMap<&str, &[u32]> =
+            dataset.cases.iter().map(|case| (&case.name[..], &case.labels[..])).collect();
+        let mut counts = vec![0; task.labels.len()];
+        for name in &fold.train {
+            let class = known.get(&name[..]).and_then(|labels| task.class_of(labels));
+            if let Some(count) = class.and_then(|class| counts.get_mut(usize::from(class))) {
+                *count += 1;
+            }
+        }
+        counts
     }
 
     /// The cases of a fold that a task has a use for: of images, those of the classes that are told apart.

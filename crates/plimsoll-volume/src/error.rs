@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use plimsoll_image::ImageError;
 use plimsoll_memory::MapError;
 
 use crate::nifti::HeaderError;
@@ -22,7 +23,9 @@ pub enum VolumeError {
         source: io::Error,
     },
     /// The file name does not have an image's extension.
-    #[error("{path} does not have the name of an image that is supported: .nii, .nii.gz, .hdr/.img")]
+    #[error(
+        "{path} does not have the name of an image that is supported: .nii, .nii.gz, .hdr/.img, .png, .jpg, .tif, .bmp"
+    )]
     UnknownName {
         /// The file.
         path: PathBuf,
@@ -34,6 +37,30 @@ pub enum VolumeError {
         path: PathBuf,
         /// The paths that were tried.
         tried: Vec<PathBuf>,
+    },
+    /// A picture cannot be used.
+    #[error(transparent)]
+    Picture {
+        /// Why not, with the file.
+        problem: Box<ImageError>,
+    },
+    /// A region of a picture was asked for before it was decoded.
+    #[error("{path} is a picture whose pixels were asked for before it was decoded")]
+    NotDecoded {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Label maps with several slices, or of a format that is not written.
+    #[error(
+        "{path}: a picture is one plane of labels with 8 bits, as PNG, but here are {channels} channels of {depth} planes"
+    )]
+    UnwritablePicture {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// Channels.
+        channels: usize,
+        /// Planes.
+        depth: usize,
     },
     /// The header cannot be used.
     #[error("{path}: {problem}")]
@@ -234,7 +261,9 @@ impl VolumeError {
                 }
                 _ => return None,
             },
-            VolumeError::UnknownName { .. } => "convert the image to NIfTI and name it .nii.gz".into(),
+            VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
+            VolumeError::Picture { problem } => return problem.hint(),
+            VolumeError::UnwritablePicture { .. } => "name the output .nii.gz".into(),
             VolumeError::MissingPart { .. } => {
                 "put both files of the pair into one folder under the same name".into()
             }
@@ -269,6 +298,7 @@ impl VolumeError {
             | VolumeError::UnwritableSize { .. }
             | VolumeError::PartialPlane { .. }
             | VolumeError::PlaneCount { .. }
+            | VolumeError::NotDecoded { .. }
             | VolumeError::Abandoned { .. } => return None,
         })
     }

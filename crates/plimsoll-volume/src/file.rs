@@ -4,9 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use plimsoll_memory::{Budget, Mapped};
+use plimsoll_memory::{Budget, Bytes, Mapped};
 
 use crate::nifti::{HeaderError, Layout, NiftiHeader, NiftiVersion, names};
+use crate::picture::{Content, Picture, is_picture};
 use crate::region::runs;
 use crate::stream::ByteStream;
 use crate::{DecodeError, ElementType, Geometry, Scaling, VolumeError, VoxelBox, decode_f32, decode_labels};
@@ -21,18 +22,25 @@ const TRAILING: u64 = 1 << 20;
 /// The largest expansion of deflate per byte: a match of 258 bytes takes two bits.
 const DEFLATE_LIMIT: u64 = 1032;
 
-/// An image in a file: NIfTI-1 or NIfTI-2, in one file or a pair, plain or compressed.
+/// An image in a file: NIfTI-1 or NIfTI-2, in one file or a pair, plain or compressed; or a PNG, JPEG, TIFF or BMP, which is a volume
+/// of one slice with pixels of 1 mm.
 ///
 /// Opening reads the header and checks it against the length of the file. Voxels are read by regions with a fixed
 /// amount of memory (about 0.2 MB), however large the image. From a plain file only the region itself is read. A
 /// compressed file is decompressed up to the region's end: reading forward continues from the last read, reading
-/// backward starts again from the first byte. Its checksum is verified when its last voxel is read.
+/// backward starts again from the first byte. Its checksum is verified when its last voxel is read. A picture is
+/// [decoded](Self::decode) as a whole before regions of it are read.
 pub struct VolumeFile {
     path: PathBuf,
-    header: NiftiHeader,
+    source: Source,
     layout: Layout,
-    stream: ByteStream,
     scratch: Box<[u8]>,
+}
+
+/// Where voxels are from.
+enum Source {
+    Nifti { header: Box<NiftiHeader>, stream: ByteStream },
+    Picture(Box<Picture>),
 }
 
 impl VolumeFile {
@@ -43,7 +51,33 @@ impl VolumeFile {
     /// If a file is missing, the header is not usable (the error names the field), or the file is too short for what
     /// the header describes. No memory is allocated in proportion to the header's numbers before that check.
     pub fn open(path: impl AsRef<Path>) -> Result<VolumeFile, VolumeError> {
+        VolumeFile::open_as(path, Content::Intensities)
+    }
+
+    /// As [`open`](Self::open), a label map.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and if it is a picture that is lossy or has colours.
+    pub fn open_labels(path: impl AsRef<Path>) -> Result<VolumeFile, VolumeError> {
+        VolumeFile::open_as(path, Content::Labels)
+    }
+
+    /// As [`open`](Self::open) or [`open_labels`](Self::open_labels).
+    ///
+    /// # Errors
+    /// As these.
+    pub fn open_as(path: impl AsRef<Path>, content: Content) -> Result<VolumeFile, VolumeError> {
         let path = path.as_ref();
+        let scratch = vec![0; SCRATCH].into_boxed_slice();
+        if is_picture(path) {
+            let (picture, layout) = Picture::open(path, content)?;
+            return Ok(VolumeFile {
+                path: path.into(),
+                source: Source::Picture(Box::new(picture)),
+                layout,
+                scratch,
+            });
+        }
         let parts = names::parts(path)?;
         let mut stream = open(&parts.header)?;
         let header = read_header(&parts.header, &mut stream)?;
@@ -58,8 +92,28 @@ impl VolumeFile {
             (true, None) => return Err(in_header(HeaderError::PairInOneFile)),
         };
         check_length(&data_path, &stream, &layout)?;
-        let scratch = vec![0; SCRATCH].into_boxed_slice();
-        Ok(VolumeFile { path: data_path, header, layout, stream, scratch })
+        let source = Source::Nifti { header: Box::new(header), stream };
+        Ok(VolumeFile { path: data_path, source, layout, scratch })
+    }
+
+    /// Bytes that decoding a picture reserves while it runs, of which those of its pixels stay reserved. 0 of NIfTI.
+    pub fn decoding_bytes(&self) -> Bytes {
+        match &self.source {
+            Source::Nifti { .. } => Bytes::ZERO,
+            Source::Picture(picture) => picture.decoding_bytes(),
+        }
+    }
+
+    /// Decodes a picture within a budget, for as long as the file is open; of NIfTI, whose regions are read from the file, does
+    /// nothing.
+    ///
+    /// # Errors
+    /// If the budget has no room, or the picture is damaged.
+    pub fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
+        match &mut self.source {
+            Source::Nifti { .. } => Ok(()),
+            Source::Picture(picture) => picture.decode(budget),
+        }
     }
 
     /// The file with the voxels.
@@ -67,9 +121,12 @@ impl VolumeFile {
         &self.path
     }
 
-    /// The header, which can serve as the template of images written on the same grid.
-    pub fn header(&self) -> &NiftiHeader {
-        &self.header
+    /// The header of NIfTI, which can serve as the template of images written on the same grid.
+    pub fn header(&self) -> Option<&NiftiHeader> {
+        match &self.source {
+            Source::Nifti { header, .. } => Some(header),
+            Source::Picture(_) => None,
+        }
     }
 
     /// The grid.
@@ -98,9 +155,12 @@ impl VolumeFile {
         self.layout.bytes
     }
 
-    /// Whether a region can be read without what precedes it in the file: true unless the file is compressed.
+    /// Whether a region can be read without what precedes it in the file: true unless the file is compressed, and not decoded.
     pub fn is_random_access(&self) -> bool {
-        !self.stream.is_compressed()
+        match &self.source {
+            Source::Nifti { stream, .. } => !stream.is_compressed(),
+            Source::Picture(picture) => picture.is_decoded(),
+        }
     }
 
     /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
@@ -164,6 +224,7 @@ impl VolumeFile {
     ) -> Result<(), E> {
         let [depth, height, width] = self.geometry().shape();
         let bytes = height * width * self.element_type().size();
+        self.decode(budget)?;
         let mut plane = Mapped::<u8>::zeroed(budget, "a plane of an image", bytes)
             .map_err(|problem| VolumeError::Memory { path: self.path.clone(), problem: Box::new(problem) })?;
         for index in 0..depth {
@@ -209,11 +270,15 @@ impl VolumeFile {
         let channel_start = channel as u64 * self.layout.geometry.voxel_count() as u64;
         let offset = self.layout.start + (channel_start + first as u64) * size;
         let end = self.layout.end();
+        let stream = match &mut self.source {
+            Source::Nifti { stream, .. } => stream,
+            Source::Picture(picture) => return picture.read(channel, first, bytes, &self.path),
+        };
         let failed = |stream: &ByteStream, error| damaged_or_refused(&self.path, stream, end, error);
-        self.stream.read_exact_at(offset, bytes).map_err(|error| failed(&self.stream, error))?;
-        if self.stream.position() == end {
+        stream.read_exact_at(offset, bytes).map_err(|error| failed(stream, error))?;
+        if stream.position() == end {
             let most = end.max(TRAILING);
-            let is_whole = self.stream.verify_rest(most).map_err(|error| failed(&self.stream, error))?;
+            let is_whole = stream.verify_rest(most).map_err(|error| failed(stream, error))?;
             if !is_whole {
                 return Err(VolumeError::Trailing { path: self.path.clone(), end, most });
             }

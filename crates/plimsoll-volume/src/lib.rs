@@ -2,7 +2,8 @@
 //!
 //! * [`Geometry`] is the grid of an image: its shape and the [`Affine`] from voxel indices to RAS millimetres, with its
 //!   [`Spacing`], its [`Orientation`], and the [`Reorientation`] to the canonical axes.
-//! * [`VolumeFile`] reads regions of NIfTI images with a fixed amount of memory; [`StoredVolume`] holds a whole image
+//! * [`VolumeFile`] reads regions of NIfTI images with a fixed amount of memory, and of pictures (PNG, JPEG, TIFF, BMP),
+//!   which are volumes of one slice, once they are decoded; [`StoredVolume`] holds a whole image
 //!   in its stored type, inside a budget; [`VolumeWriter`] writes an image plane by plane, and makes it appear only
 //!   when it is complete.
 //! * [`VoxelMap`] maps voxels of an output to a source; [`pull_linear`] and [`pull_nearest`] resample through it,
@@ -23,6 +24,7 @@ mod gzip;
 mod matrix;
 mod nifti;
 mod orientation;
+mod picture;
 mod pull;
 mod region;
 mod stored;
@@ -39,6 +41,7 @@ pub use file::VolumeFile;
 pub use geometry::{Geometry, GeometryDifference, GeometryError};
 pub use nifti::{HeaderError, NiftiHeader, NiftiVersion};
 pub use orientation::{Direction, Orientation, Reorientation};
+pub use picture::{Content, ENDINGS as PICTURE_ENDINGS, is_picture};
 pub use pull::{Outside, PullError, SourceBlock, pull_linear, pull_nearest};
 pub use stored::StoredVolume;
 pub use voxel_box::VoxelBox;

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
 use crate::file::{check_buffer, check_region, decode_error};
+use crate::picture::Content;
 use crate::region::runs;
 use crate::{
     DecodeError, ElementType, Geometry, Scaling, VolumeError, VolumeFile, VoxelBox, decode_f32, decode_labels,
@@ -39,7 +40,8 @@ impl StoredVolume {
     /// # Errors
     /// If the file cannot be used (see [`VolumeFile::open`]) or is damaged, or the budget can never hold it.
     pub fn read(path: impl AsRef<Path>, budget: &Budget, holder: &str) -> Result<StoredVolume, VolumeError> {
-        let (mut file, mut volume) = StoredVolume::open(path.as_ref(), budget, holder)?;
+        let (mut file, mut volume) = StoredVolume::open(path.as_ref(), Content::Intensities, budget, holder)?;
+        file.decode(budget)?;
         let whole = VoxelBox::whole(volume.geometry.shape());
         let channel_bytes = volume.data.len() / volume.channels;
         for (channel, voxels) in volume.data.chunks_exact_mut(channel_bytes).enumerate() {
@@ -48,17 +50,19 @@ impl StoredVolume {
         Ok(volume)
     }
 
-    /// As [`read`](Self::read), some planes at a time: `None` as soon as `stop` is set.
+    /// As [`read`](Self::read), some planes at a time: `None` as soon as `stop` is set. What decoding a picture takes meanwhile is
+    /// reserved from `decoding`.
     ///
     /// # Errors
     /// As [`read`](Self::read).
     pub fn read_unless(
-        path: impl AsRef<Path>,
-        budget: &Budget,
-        holder: &str,
+        (path, content): (impl AsRef<Path>, Content),
+        (budget, holder): (&Budget, &str),
+        decoding: &Budget,
         stop: &AtomicBool,
     ) -> Result<Option<StoredVolume>, VolumeError> {
-        let (mut file, mut volume) = StoredVolume::open(path.as_ref(), budget, holder)?;
+        let (mut file, mut volume) = StoredVolume::open(path.as_ref(), content, budget, holder)?;
+        file.decode(decoding)?;
         let [depth, height, width] = volume.geometry.shape();
         let channel_bytes = volume.data.len() / volume.channels;
         let plane_bytes = channel_bytes / depth;
@@ -79,8 +83,13 @@ impl StoredVolume {
     }
 
     /// Opens a file, and reserves room for its voxels.
-    fn open(path: &Path, budget: &Budget, holder: &str) -> Result<(VolumeFile, StoredVolume), VolumeError> {
-        let file = VolumeFile::open(path)?;
+    fn open(
+        path: &Path,
+        content: Content,
+        budget: &Budget,
+        holder: &str,
+    ) -> Result<(VolumeFile, StoredVolume), VolumeError> {
+        let file = VolumeFile::open_as(path, content)?;
         let memory =
             |problem: MapError| VolumeError::Memory { path: file.path().into(), problem: Box::new(problem) };
         let bytes = usize::try_from(file.stored_bytes())

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
+use plimsoll_image::{Extent, write_label_png};
 
 use crate::nifti::{NiftiHeader, names};
+use crate::picture::is_picture;
 use crate::{ByteOrder, ElementType, Geometry, VolumeError};
 
 /// The tolerance in millimetres between the positions of a voxel on the template's grid and on the given one: either
@@ -34,6 +36,7 @@ pub struct VolumeWriter {
 enum Output {
     Plain(BufWriter<AtomicFile>),
     Compressed(Box<GzEncoder<BufWriter<AtomicFile>>>),
+    Picture(BufWriter<AtomicFile>, Extent),
 }
 
 impl Output {
@@ -41,13 +44,15 @@ impl Output {
         match self {
             Output::Plain(file) => file.write_all(bytes),
             Output::Compressed(file) => file.write_all(bytes),
+            // Its only plane.
+            Output::Picture(file, extent) => write_label_png(file, *extent, bytes),
         }
     }
 
     /// Writes out what is buffered.
     fn flush(self) -> io::Result<AtomicFile> {
         let file = match self {
-            Output::Plain(file) => file,
+            Output::Plain(file) | Output::Picture(file, _) => file,
             Output::Compressed(file) => file.finish()?,
         };
         file.into_inner().map_err(io::IntoInnerError::into_error)
@@ -62,8 +67,10 @@ impl VolumeWriter {
     /// Without, the header is NIfTI-1 (NIfTI-2 if an axis is longer than 32767) in millimetres with the affine as
     /// sform, code 1. The bytes are little-endian.
     ///
+    /// One plane of one channel with 8 bits may be named `.png`, which has no header to keep.
+    ///
     /// # Errors
-    /// If the name is not `.nii` or `.nii.gz`, the template is on another grid, or the file cannot be created.
+    /// If the name is not `.nii`, `.nii.gz` or `.png`, the template is on another grid, or the file cannot be created.
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -72,7 +79,13 @@ impl VolumeWriter {
         template: Option<&NiftiHeader>,
     ) -> Result<VolumeWriter, VolumeError> {
         let path = path.as_ref();
-        let compress = names::is_compressed_on_write(path)?;
+        let [depth, height, width] = geometry.shape();
+        let picture = is_picture(path);
+        let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
+        if picture && (!is_png || (depth, channels, element_type) != (1, 1, ElementType::U8)) {
+            return Err(VolumeError::UnwritablePicture { path: path.into(), channels, depth });
+        }
+        let compress = !picture && names::is_compressed_on_write(path)?;
         let header = match template {
             None => NiftiHeader::for_geometry(geometry, channels, element_type),
             Some(template) => {
@@ -80,7 +93,6 @@ impl VolumeWriter {
                 template.describing(geometry, channels, element_type)
             }
         };
-        let [depth, height, width] = geometry.shape();
         let plane_bytes = (height * width).checked_mul(element_type.size());
         let planes = (depth as u64).checked_mul(channels as u64);
         let (Some(plane_bytes), Some(planes)) = (plane_bytes, planes) else {
@@ -97,7 +109,9 @@ impl VolumeWriter {
             source,
         })?;
         let file = BufWriter::with_capacity(BUFFER, file);
-        let output = if compress {
+        let output = if picture {
+            Output::Picture(file, Extent { height, width })
+        } else if compress {
             Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
         } else {
             Output::Plain(file)
@@ -110,7 +124,9 @@ impl VolumeWriter {
             planes,
             written: 0,
         };
-        writer.write(&header.encode())?;
+        if !picture {
+            writer.write(&header.encode())?;
+        }
         Ok(writer)
     }
 

@@ -84,7 +84,7 @@ fn differing_grids_are_told_apart() {
         Some(GeometryDifference::Shape { first: [25, 41, 33], second: [3, 21, 17] })
     );
     let nifti2 = VolumeFile::open(data("example_nifti2.nii.gz")).unwrap();
-    assert_eq!(nifti2.header().version(), NiftiVersion::Two);
+    assert_eq!(nifti2.header().unwrap().version(), NiftiVersion::Two);
     assert!(!nifti2.is_random_access() && functional.is_random_access());
     assert_eq!(functional.stored_bytes(), 3 * 21 * 17 * 20 * 2);
 }

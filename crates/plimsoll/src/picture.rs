@@ -1,10 +1,12 @@
-//! A picture of a case: three slices through it with the outlines of the reference and of the prediction.
+//! A picture of a case: three slices through it, or the plain image that it is, with the outlines of the reference and of the
+//! prediction.
 
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{
-    Geometry, Outside, Reorientation, SourceBlock, VolumeFile, VoxelBox, VoxelMap, pull_linear, pull_nearest,
+    Geometry, Outside, Reorientation, SourceBlock, VolumeFile, VoxelBox, VoxelMap, is_picture, pull_linear,
+    pull_nearest,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -25,7 +27,17 @@ pub struct Files<'a> {
     pub prediction: &'a Path,
 }
 
+/// Which way up a slice is drawn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// As one looks at a patient.
+    Patient,
+    /// As its rows and columns are stored.
+    Stored,
+}
+
 /// One slice as it is looked at: anterior or the head up, the patient's right on the left.
+#[derive(Clone)]
 struct View {
     /// From (0, row, column) of the slice to stored voxels.
     map: VoxelMap,
@@ -33,14 +45,22 @@ struct View {
     width: usize,
 }
 
-/// Draws the slices (axial, coronal, sagittal) that have the most foreground in the reference, and writes a PNG.
+/// Draws the slices (axial, coronal, sagittal) that have the most foreground in the reference, and writes a PNG. A plain image is
+/// drawn as it is stored.
 pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
-    let mut reference = VolumeFile::open(files.reference)?;
+    let mut reference = VolumeFile::open_labels(files.reference)?;
+    reference.decode(budget)?;
     let geometry = *reference.geometry();
-    let at = most_foreground(&mut reference, &geometry, budget)?;
-    let views = [0, 1, 2].map(|axis| view(&geometry, axis, at[axis]));
+    let views = match is_picture(files.image) {
+        true => vec![view(&geometry, 0, 0, Shown::Stored)],
+        false => {
+            let at = most_foreground(&mut reference, &geometry, budget)?;
+            [0, 1, 2].map(|axis| view(&geometry, axis, at[axis], Shown::Patient)).to_vec()
+        }
+    };
+    drop(reference);
     let height = views.iter().map(|view| view.height).max().unwrap_or(1);
-    let width = views.iter().map(|view| view.width).sum::<usize>() + 2 * GAP;
+    let width = views.iter().map(|view| view.width + GAP).sum::<usize>() - GAP;
     let mut pixels = Mapped::<u8>::zeroed(budget, "picture", 3 * height * width)?;
     let mut left = 0;
     for view in &views {
@@ -86,7 +106,7 @@ fn most_foreground(labels: &mut VolumeFile, geometry: &Geometry, budget: &Budget
 }
 
 /// The slice at a place along a canonical axis.
-fn view(geometry: &Geometry, axis: usize, at: usize) -> View {
+fn view(geometry: &Geometry, axis: usize, at: usize, shown: Shown) -> View {
     let (canonical, turned): (Geometry, Reorientation) = geometry.canonical();
     let (shape, spacing) = (canonical.shape(), canonical.spacing().0);
     let (down, across) = match axis {
@@ -99,11 +119,13 @@ fn view(geometry: &Geometry, axis: usize, at: usize) -> View {
     let pixels = |axis: usize| ((extent(axis) / pixel).round() as usize).max(1);
     let mut rows = [[0.0; 4]; 3];
     rows[axis][3] = at as f64;
-    // Both axes run the other way on the screen: up, and towards the patient's left or back.
     for (column, along) in [(1, down), (2, across)] {
         let step = pixel / spacing[along];
-        rows[along][column] = -step;
-        rows[along][3] = shape[along] as f64 - 0.5 - 0.5 * step;
+        (rows[along][column], rows[along][3]) = match shown {
+            // Both axes run the other way on the screen: up, and towards the patient's left or back.
+            Shown::Patient => (-step, shape[along] as f64 - 0.5 - 0.5 * step),
+            Shown::Stored => (step, 0.5 * step - 0.5),
+        };
     }
     let map = VoxelMap::new(rows).then(&turned.voxel_map(geometry.shape()));
     View { map, height: pixels(down), width: pixels(across) }
@@ -126,7 +148,8 @@ fn slice(files: &Files<'_>, view: &View, budget: &Budget) -> Outcome<Slice> {
         Failure::new(format!("cannot draw a slice: {error}"), hint)
     };
     let labels_of = |path: &Path| -> Outcome<Vec<u8>> {
-        let mut file = VolumeFile::open(path)?;
+        let mut file = VolumeFile::open_labels(path)?;
+        file.decode(budget)?;
         let shape = file.geometry().shape();
         let region = view.map.clamped_source_box(out_shape, shape, 1).unwrap_or(VoxelBox::whole(shape));
         let voxels = region.voxel_count().unwrap_or(0);
@@ -139,6 +162,7 @@ fn slice(files: &Files<'_>, view: &View, budget: &Budget) -> Outcome<Slice> {
     };
     let (reference, prediction) = (labels_of(files.reference)?, labels_of(files.prediction)?);
     let mut file = VolumeFile::open(files.image)?;
+    file.decode(budget)?;
     let shape = file.geometry().shape();
     let region = view.map.clamped_source_box(out_shape, shape, 1).unwrap_or(VoxelBox::whole(shape));
     let mut source = Mapped::<f32>::zeroed(budget, "picture", region.voxel_count().unwrap_or(0))?;

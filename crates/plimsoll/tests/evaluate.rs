@@ -130,6 +130,34 @@ fn classifications_are_scored_from_a_table() {
     assert_eq!(report, again);
     assert!(fs::read_to_string(dir.path().join("scores.csv")).unwrap().contains("yes,sensitivity,0.5,"));
     assert!(dir.path().join("scores.json").is_file());
+    let pictures = fs::read_to_string(dir.path().join("scores.svg")).unwrap();
+    for part in
+        ["Confusion matrix, 4 cases", ">no: AUC 1.000<", ">yes: AUC 1.000<", "Reliability, calibration error"]
+    {
+        assert!(pictures.contains(part), "{part}: {pictures}");
+    }
+    // The curve of `yes`: at 0.8 one of two is found and nothing else, at 0.4 both.
+    assert!(pictures.contains("points=\"0.0,320.0 0.0,160.0 0.0,0.0 160.0,0.0 320.0,0.0 \""), "{pictures}");
+    // For half of the cases of `yes` 0.8 is enough; for more it takes 0.4, which still calls no other case positive.
+    let wanted = ["evaluate", "--classification", path, "--sensitivity", "0.5,0.9"];
+    let report = run_json(&wanted);
+    let found = &report["classes"][1]["thresholds"];
+    assert_eq!((&found[0]["threshold"], &found[0]["sensitivity"]["value"]), (&0.8.into(), &0.5.into()));
+    assert_eq!((&found[1]["threshold"], &found[1]["sensitivity"]["value"]), (&0.4.into(), &1.0.into()));
+    assert_eq!(found[1]["wanted"], 0.9);
+    // 2 of 2 with 95 %: z² / (2 + z²) with z = 1.96 is what Wilson's interval leaves out.
+    let low = found[1]["specificity"]["low"].as_f64().unwrap();
+    assert!((low - 2.0 / (2.0 + 1.959_964f64.powi(2))).abs() < 1e-6, "{low}");
+    let printed = run(&wanted);
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(
+        printed.lines().any(|line| line.contains("yes") && line.contains("0.9") && line.contains("0.4")),
+        "{printed}"
+    );
+    for wrong in ["0", "1.5", "nan"] {
+        let refused = run(&["evaluate", "--classification", path, "--sensitivity", wrong]);
+        assert!(String::from_utf8_lossy(&refused.stderr).contains("above 0 and at most 1"), "{wrong}");
+    }
     assert!(run(&["evaluate", "--classification", path]).status.success());
     let error = run_error(&["evaluate", "--classification", path, "-o", path]);
     assert!(error.contains("written over"), "{error}");

@@ -5,9 +5,11 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use plimsoll_image::phantom::{self, PhantomImages};
-use support::{dataset, plimsoll, run_error, run_json};
+use support::{dataset, expect_same, plimsoll, run_error, run_json};
 
 /// Three of the five grades, and settings of a run of seconds.
 fn images(folder: &Path) -> (PathBuf, PathBuf) {
@@ -30,7 +32,46 @@ fn train<'a>(data: &'a str, settings: &'a str, out: &'a str) -> Vec<&'a str> {
 }
 
 #[test]
-fn images_are_trained_on_predicted_and_scored_and_a_stopped_run_comes_to_the_same_bits() {
+fn a_killed_run_on_images_goes_on_to_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, settings) = images(dir.path());
+    let (data, settings) = (data.to_str().unwrap(), settings.to_str().unwrap());
+    let (whole, killed) = (dir.path().join("whole"), dir.path().join("killed"));
+    let of = |run: &Path| {
+        let all = [&train(data, settings, run.to_str().unwrap())[..], &["--epochs", "6"]].concat();
+        all.into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let expected = plimsoll().args(of(&whole)).output().unwrap();
+    assert!(expected.status.success());
+    // Killed in the second epoch, and again in the fourth.
+    for (attempt, epochs) in [1, 3].into_iter().enumerate() {
+        let mut command = plimsoll();
+        command.args(of(&killed)).stdout(Stdio::null()).stderr(Stdio::null());
+        if attempt > 0 {
+            command.arg("--resume");
+        }
+        let mut child = command.spawn().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(300);
+        let journal = killed.join("fold_0/metrics.jsonl");
+        while fs::read_to_string(&journal).unwrap_or_default().lines().count() < epochs {
+            assert!(Instant::now() < deadline, "no epoch was finished");
+            assert!(child.try_wait().unwrap().is_none(), "the run ended by itself");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // `kill` is SIGKILL.
+        child.kill().unwrap();
+        assert_eq!(child.wait().unwrap().code(), None, "it was killed before its end");
+    }
+    assert!(!killed.join("fold_0/checkpoint_final.safetensors").exists());
+    let killed_path = killed.to_str().unwrap();
+    let resume = [&train(data, settings, killed_path)[..], &["--epochs", "6", "--resume"]].concat();
+    assert_eq!(run_json(&resume)["finished"], true);
+    assert_eq!(fs::read_to_string(killed.join("fold_0/metrics.jsonl")).unwrap().lines().count(), 6);
+    expect_same(&killed, &whole, "after two kills");
+}
+
+#[test]
+fn a_run_on_images_is_extended_predicted_with_and_scored() {
     let dir = tempfile::tempdir().unwrap();
     let (data, settings) = images(dir.path());
     let (data, settings) = (data.to_str().unwrap(), settings.to_str().unwrap());
@@ -39,7 +80,7 @@ fn images_are_trained_on_predicted_and_scored_and_a_stopped_run_comes_to_the_sam
     let record = run_json(&train(data, settings, &whole));
     assert_eq!(record["steps"], 8, "18 images in batches of 4, twice");
     assert!(record["peak_rss_bytes"].as_u64() <= record["ram_budget_bytes"].as_u64());
-    // The same run in two parts: one epoch, then one more.
+    // A run of one epoch is given one more. Its schedule was another, and so are its bits.
     run_json(&[&train(data, settings, &parts)[..], &["--epochs", "1"]].concat());
     run_json(&[&train(data, settings, &parts)[..], &["--epochs", "2", "--resume"]].concat());
     let metrics = |run: &str| fs::read_to_string(Path::new(run).join("fold_0/metrics.jsonl")).unwrap();
@@ -61,6 +102,11 @@ fn images_are_trained_on_predicted_and_scored_and_a_stopped_run_comes_to_the_sam
     assert_eq!(fs::read(&again).unwrap(), table.as_bytes());
     let error = run_error(&["predict", &whole, "-i", &test, "-o", &again]);
     assert!(error.contains("is there already") && error.contains("--overwrite"), "{error}");
+    for flag in [&["--overlap", "0.25"][..], &["--votes", "sum"], &["--pair-columns"]] {
+        let args = [&["predict", &whole, "-i", &test, "-o", &again, "--overwrite"][..], flag].concat();
+        let error = run_error(&args);
+        assert!(error.contains(&format!("{} has no effect", flag[0])), "{error}");
+    }
 }
 
 #[test]
@@ -93,6 +139,68 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
         assert_eq!(run_json(&args)["classifiers"], 3, "{votes}");
         assert_eq!(run_json(&["evaluate", "--classification", out])["cases"], 6, "{votes}");
     }
+    let without = fs::read_to_string(out).unwrap();
+    let args = ["predict", run_path, "-i", &test, "-o", out, "--overwrite", "--votes", "weighted"];
+    run_json(&[&args[..], &["--ram", "512MiB", "--pair-columns"]].concat());
+    let with = fs::read_to_string(out).unwrap();
+    assert!(with.starts_with(
+        "case,label,0_none,1_mild,2_moderate,predicted,1_mild vs 0_none,2_moderate vs 0_none,2_moderate vs 1_mild\n"
+    ));
+    for (with, without) in with.lines().zip(without.lines()) {
+        let said = with.strip_prefix(without).unwrap();
+        assert_eq!(said.split(',').count(), 4, "{with}");
+        assert!(said.starts_with(',') && said.contains("vs") != said.contains("0."), "{with}");
+    }
+    assert_eq!(run_json(&["evaluate", "--classification", out])["cases"], 6);
+    assert!(run_error(&[&args[..], &["--overlap", "0.5"]].concat()).contains("--overlap has no effect"));
+    // Votes that are weighted by accuracies need them; others do not.
+    fs::remove_file(run.join("pair_0_2/fold_0/metrics.jsonl")).unwrap();
+    let error = run_error(&args);
+    assert!(error.contains("pair_0_2") && error.contains("no epoch with an accuracy"), "{error}");
+    run_json(&[&args[..args.len() - 1], &["coupling", "--ram", "512MiB"]].concat());
+}
+
+#[test]
+fn pairs_begin_from_the_weights_of_another_run_and_say_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, settings) = images(dir.path());
+    let (data, settings) = (data.to_str().unwrap(), settings.to_str().unwrap());
+    let place = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let (first, pairs) = (place("first"), place("pairs"));
+    run_json(&[&train(data, settings, &first)[..], &["--epochs", "1"]].concat());
+    let weights = format!("{first}/fold_0/checkpoint_final.safetensors");
+    let args = [&train(data, settings, &pairs)[..], &["--one-vs-one", "--epochs", "1"]].concat();
+    let error = run_error(&[&args[..], &["--weights", &weights]].concat());
+    assert!(error.contains("`fc.weight` has shape [3×128]"), "three classes are not two: {error}");
+    let from = [&args[..], &["--weights", &weights, "--new-head"]].concat();
+    // What is said is what runs: a specification for each pair, of two classes.
+    let described = run_json(&[&from[..], &["--print-settings"]].concat());
+    let described = described.as_array().unwrap();
+    assert_eq!(described.len(), 3);
+    assert_eq!(described[1]["pair"], serde_json::json!([0, 2]));
+    assert_eq!(
+        described[1]["specification"]["config"]["task"]["classification"]["labels"],
+        described[1]["pair"]
+    );
+    assert!(!Path::new(&pairs).exists(), "nothing is trained");
+    run_json(&from);
+    let initial = |pair: &str| {
+        let text = fs::read(Path::new(&pairs).join(pair).join("fold_0/specification.json")).unwrap();
+        let specification: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        specification["initial"].clone()
+    };
+    assert_eq!(initial("pair_0_1")["path"], weights.as_str());
+    assert_eq!(initial("pair_0_1"), described[0]["specification"]["initial"]);
+    // A pair that is begun later begins as the others did, without being told so again.
+    fs::remove_dir_all(Path::new(&pairs).join("pair_1_2")).unwrap();
+    run_json(
+        &[
+            &["train", data, "--out", &pairs, "--config", "/dev/null"][..],
+            &["--ram", "512MiB", "--threads", "1", "--one-vs-one", "--resume"],
+        ]
+        .concat(),
+    );
+    assert_eq!(initial("pair_1_2"), initial("pair_0_1"));
 }
 
 #[test]
@@ -130,7 +238,33 @@ fn a_table_of_images_and_what_does_not_fit_them() {
     let network = "[network]\nfeatures = [128, 128, 128, 128]\n";
     for (toml, says) in [
         ("patch_size = [1, 32, 32]\n".to_string() + network, "`patch_size`"),
-        (format!("{network}[images.augmentation]\nmixup = 0.2\n"), "mixup"),
+        (format!("batch_size = 1\n{network}[images.augmentation]\nmixup = 0.2\n"), "mixup"),
+        (
+            format!("{network}[images.augmentation]\nmixup = 0.2\n[[loss.components]]\nname = \"focal\"\n"),
+            "[focal]",
+        ),
+        (format!("{network}[images]\ntarget = \"any_of\"\n"), "one_of or ordinal"),
+        (format!("{network}single_logit = true\n[images]\ntarget = \"ordinal\"\n"), "single_logit"),
+        (
+            format!("{network}[images]\ntarget = \"ordinal\"\nclass_weights = \"balanced\"\n"),
+            "`images.class_weights`",
+        ),
+        (
+            format!("{network}[images]\ntarget = \"ordinal\"\nclasses = [\"0_none\", \"1_mild\"]\n"),
+            "three classes or more",
+        ),
+        (
+            format!(
+                "{network}[images]\ntarget = \"ordinal\"\n[[loss.components]]\nname = \"cross_entropy\"\n"
+            ),
+            "weighted_bce",
+        ),
+        (
+            format!(
+                "{network}[images]\nclass_weights = \"balanced\"\n[[loss.components]]\nname = \"focal\"\n"
+            ),
+            "no cross_entropy",
+        ),
         (format!("{network}[images]\nclasses = [\"0_none\", \"9_all\"]\n"), "9_all"),
         (format!("{network}[early_stopping]\npatience = 2\n"), "`early_stopping.score`"),
         ("[network]\nnet = \"plain\"\n".into(), "`net` is plain"),
@@ -145,4 +279,187 @@ fn a_table_of_images_and_what_does_not_fit_them() {
     assert!(!Path::new(out).exists(), "nothing is left of what was refused");
     let help = plimsoll().args(["train", "--help"]).output().unwrap();
     assert!(String::from_utf8_lossy(&help.stdout).contains("--one-vs-one"));
+}
+
+/// Trains with more settings, goes on after a kill of what an epoch left, and predicts; returns the specification, the last epoch and
+/// the table of predictions.
+fn trained_with(
+    more: &str,
+    data: &str,
+    dir: &Path,
+) -> (serde_json::Value, serde_json::Value, Vec<Vec<String>>) {
+    let settings = dir.join("more.toml");
+    let text =
+        "batch_size = 4\nepochs = 2\n[network]\nfeatures = [128, 128, 128, 128]\n[images]\nsize = [32, 32]\n";
+    fs::write(&settings, format!("{text}{more}")).unwrap();
+    let settings = settings.to_str().unwrap();
+    let number = fs::read_dir(dir).unwrap().count();
+    let (run, out) = (dir.join(format!("run {number}")), dir.join(format!("out {number}.csv")));
+    let (run_path, out) = (run.to_str().unwrap(), out.to_str().unwrap());
+    let record = run_json(&train(data, settings, run_path));
+    assert!(record["peak_rss_bytes"].as_u64() <= record["planned_bytes"].as_u64(), "{record}");
+    let read = |name: &str| fs::read_to_string(run.join("fold_0").join(name)).unwrap();
+    let last = serde_json::from_str(read("metrics.jsonl").lines().last().unwrap()).unwrap();
+    // The same on two threads, killed in between.
+    let again = dir.join(format!("again {number}"));
+    let again_path = again.to_str().unwrap();
+    let mut child = plimsoll()
+        .args(train(data, settings, again_path))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while !again.join("fold_0/checkpoint_latest.safetensors").exists() {
+        assert!(Instant::now() < deadline && child.try_wait().unwrap().is_none(), "no epoch was finished");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut resume = train(data, settings, again_path);
+    let threads = resume.iter().position(|arg| *arg == "--threads").unwrap();
+    resume[threads + 1] = "2";
+    run_json(&[&resume[..], &["--resume"]].concat());
+    expect_same(&again, &run, more);
+    run_json(&["predict", run_path, "-i", data, "-o", out, "--ram", "512MiB"]);
+    let table = fs::read_to_string(out).unwrap();
+    let rows = table.lines().map(|line| line.split(',').map(String::from).collect()).collect();
+    (serde_json::from_str(&read("specification.json")).unwrap(), last, rows)
+}
+
+#[test]
+fn classes_weigh_as_their_images_are_many_and_images_are_mixed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, _) = images(dir.path());
+    // Of 6, 6 and 6 images to train on, three and four are left out.
+    for (grade, last) in [("0_none", 3..6), ("1_mild", 2..6)] {
+        last.for_each(|number| fs::remove_file(data.join(format!("train/{grade}/{number:03}.png"))).unwrap());
+    }
+    let data = data.to_str().unwrap();
+    let (specification, last, _) = trained_with("class_weights = \"balanced\"\n", data, dir.path());
+    let component = &specification["config"]["training"]["loss"]["components"][0];
+    let weights: Vec<f64> = component["class_weights"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|weight| weight.as_f64().unwrap())
+        .collect();
+    // n / (K nₖ) of 3, 2 and 6 images.
+    for (found, expected) in weights.iter().zip([11.0 / 9.0, 11.0 / 6.0, 11.0 / 18.0]) {
+        assert!((found - expected).abs() < 1e-6, "{weights:?}");
+    }
+    assert!(last["train_loss"].is_number(), "{last}");
+    let (_, mixed, _) = trained_with("[images.augmentation]\nmixup = 0.4\n", data, dir.path());
+    let (_, plain, _) = trained_with("[images.augmentation]\nmixup = 0.0\n", data, dir.path());
+    assert!(mixed["train_loss"].is_number() && mixed["train_loss"] != plain["train_loss"], "{mixed}");
+    assert_eq!(
+        mixed["train_loss_parts"][0]["value"], mixed["train_loss"],
+        "the part is of mixed classes, too"
+    );
+}
+
+#[test]
+fn grades_in_their_order_are_trained_and_predicted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, _) = images(dir.path());
+    let data = data.to_str().unwrap();
+    let (specification, last, rows) = trained_with("target = \"ordinal\"\n", data, dir.path());
+    assert_eq!(specification["config"]["training"]["loss"]["components"][0]["name"], "weighted_bce");
+    assert_eq!(last["classification"]["labels"], serde_json::Value::Null);
+    assert!(last["classification"]["accuracy"].is_number());
+    assert_eq!(rows[0], ["case", "label", "0_none", "1_mild", "2_moderate", "predicted"]);
+    for row in &rows[1..] {
+        let probabilities: Vec<f64> = row[2..5].iter().map(|text| text.parse().unwrap()).collect();
+        assert!((probabilities.iter().sum::<f64>() - 1.0).abs() < 1e-5, "{row:?}");
+        assert!(rows[0][2..5].contains(&row[5]), "{row:?}");
+    }
+    let refused = run_error(&[
+        "train",
+        data,
+        "--config",
+        dir.path().join("more.toml").to_str().unwrap(),
+        "--out",
+        "/nowhere",
+        "--one-vs-one",
+    ]);
+    assert!(refused.contains("several or in order"), "{refused}");
+}
+
+#[test]
+fn images_with_several_labels_are_trained_and_predicted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, _) = images(dir.path());
+    // Findings of the grades: none, one, two; of every second image also another.
+    let mut text = "image,findings\n".to_string();
+    for (grade, name) in phantom::GRADES[..3].iter().enumerate() {
+        for number in 0..6 {
+            let mut found = ["spots", "bleeding"][..grade].to_vec();
+            if number % 2 == 0 {
+                found.push("blur");
+            }
+            text += &format!("train/{name}/{number:03}.png,{}\n", found.join("|"));
+        }
+    }
+    let table = data.join("labels.csv");
+    fs::write(&table, text).unwrap();
+    let table = table.to_str().unwrap();
+    let more = "[images.table]\nimage = \"image\"\nlabel = { several = { column = \"findings\", separator = \"|\" } }\n";
+    let (specification, last, rows) = trained_with(more, table, dir.path());
+    assert_eq!(specification["config"]["task"]["classification"]["target"], "any_of");
+    let labels = last["classification"]["labels"].as_array().unwrap();
+    assert_eq!(labels.len(), 3);
+    assert!(labels.iter().all(|label| label["label"].is_string()), "{last}");
+    assert_eq!(rows[0], ["case", "label", "bleeding", "blur", "spots", "predicted"]);
+    assert_eq!(rows.len(), 19);
+    let sum = |row: &Vec<String>| row[2..5].iter().map(|text| text.parse::<f64>().unwrap()).sum::<f64>();
+    assert!(
+        rows[1..].iter().any(|row| (sum(row) - 1.0).abs() > 0.01),
+        "probabilities are of each label by itself"
+    );
+    for row in &rows[1..] {
+        let given = rows[0][2..5].iter().zip(&row[2..5]).filter(|(_, p)| p.parse::<f64>().unwrap() >= 0.5);
+        let given: Vec<&str> = given.map(|(label, _)| label.as_str()).collect();
+        assert_eq!(row[5], given.join("|"));
+    }
+    assert!(rows[1..].iter().any(|row| row[1] == "bleeding|blur|spots"), "{rows:?}");
+    let config = dir.path().join("more.toml");
+    let config = config.to_str().unwrap();
+    let refused = run_error(&["train", table, "--config", config, "--out", "/nowhere", "--one-vs-one"]);
+    assert!(refused.contains("several or in order"), "{refused}");
+}
+
+#[test]
+fn images_are_decoded_once_and_again_only_if_one_has_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, _) = images(dir.path());
+    let inspect = || {
+        let mut command = plimsoll();
+        command.env("XDG_CACHE_HOME", dir.path().join("cache"));
+        let output = command.args(["inspect", data.to_str().unwrap(), "--json"]).output().unwrap();
+        (output.status.success(), String::from_utf8(output.stdout).unwrap())
+    };
+    let image = data.join("train/0_none/002.png");
+    let before = fs::metadata(&image).unwrap();
+    let pixels = fs::read(&image).unwrap();
+    let first = inspect();
+    assert!(first.0, "{first:?}");
+    // What is no image any more, but looks unchanged from outside, is found by whoever decodes it.
+    let change = |contents: &[u8], time| {
+        fs::write(&image, contents).unwrap();
+        fs::File::options().write(true).open(&image).unwrap().set_modified(time).unwrap();
+    };
+    let broken = [&pixels[..40], &vec![0; pixels.len() - 40]].concat();
+    change(&broken, before.modified().unwrap());
+    assert_eq!(inspect(), first, "nothing is decoded again");
+    let later = before.modified().unwrap() + Duration::from_secs(1);
+    change(&broken, later);
+    let found = inspect();
+    assert!(!found.0 && found.1.contains("002.png"), "{found:?}");
+    assert_eq!(inspect(), found, "what is wrong is kept as well");
+    change(&pixels, later + Duration::from_secs(1));
+    assert_eq!(inspect(), first);
+    // Another label of the same images is another data set.
+    fs::rename(data.join("train/1_mild/005.png"), data.join("train/0_none/005b.png")).unwrap();
+    let moved = inspect();
+    assert!(moved.0 && moved != first, "{moved:?}");
 }

@@ -26,33 +26,58 @@ impl Windows {
         self.output.iter().product()
     }
 
-    /// Lane by lane, the largest voxel of a window and its place among those of the block, the first of several.
+    /// The voxels of a window, the first first.
+    fn window(&self, at: [usize; 3]) -> impl Iterator<Item = usize> {
+        let [z, y, x] = [0, 1, 2].map(|axis| self.op.places(axis, at[axis], self.input[axis]));
+        let [_, height, width] = self.input;
+        z.flat_map(move |z| {
+            let x = x.clone();
+            y.clone().flat_map(move |y| x.clone().map(move |x| (z * height + y) * width + x))
+        })
+    }
+
+    /// Lane by lane, the largest voxel of a window; what is no number is larger than any.
     ///
     /// # Safety
-    /// `block` is aligned and valid for reads of [`Windows::voxels`] · 16 elements, which are initialised, and `at` is below the
-    /// output's extents.
+    /// The machine has the instruction set of `S`. `block` is aligned and valid for reads of [`Windows::voxels`] · 16 elements,
+    /// which are initialised, and `at` is below the output's extents.
     #[inline(always)]
-    unsafe fn largest<T: Element>(&self, block: *const T, at: [usize; 3]) -> ([f32; LANES], [u32; LANES]) {
-        let places = |axis: usize| self.op.places(axis, at[axis], self.input[axis]);
-        let (mut largest, mut from, mut is_first) = ([0.0f32; LANES], [0u32; LANES], true);
-        for z in places(0) {
-            for y in places(1) {
-                for x in places(2) {
-                    let voxel = (z * self.input[1] + y) * self.input[2] + x;
-                    for lane in 0..LANES {
-                        // SAFETY: places are below the input's extents, so the voxel is one of the block.
-                        let value = unsafe { (*block.add(voxel * LANES + lane)).to_f32() };
-                        let known = largest[lane];
-                        if is_first || value > known || (value.is_nan() && !known.is_nan()) {
-                            largest[lane] = value;
-                            from[lane] = voxel as u32;
-                        }
-                    }
-                    is_first = false;
-                }
+    unsafe fn largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> S::V {
+        // SAFETY: places are below the input's extents, so each voxel is one of the block.
+        unsafe {
+            let infinity = S::splat(f32::INFINITY);
+            let mut largest = S::splat(f32::NEG_INFINITY);
+            for voxel in self.window(at) {
+                let value = T::load::<S>(block.add(voxel * LANES));
+                let larger = S::where_less(largest, value, value, largest);
+                // Comparisons with what is no number are false; a sum with it is none either.
+                let unbounded = S::where_less(largest, infinity, value, S::add(value, largest));
+                largest = S::where_less(value, infinity, larger, unbounded);
+            }
+            largest
+        }
+    }
+
+    /// Lane by lane, the place of the largest voxel of a window among those of the block, the first of several.
+    ///
+    /// # Safety
+    /// As [`Windows::largest`].
+    #[inline(always)]
+    unsafe fn place_of_largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> [u32; LANES] {
+        let first = self.window(at).next().unwrap_or(0) as u32;
+        let (mut largest, mut place) = ([f32::NEG_INFINITY; LANES], [first; LANES]);
+        for voxel in self.window(at) {
+            // SAFETY: places are below the input's extents, so the voxel is one of the block.
+            let values = unsafe { S::to_array(T::load::<S>(block.add(voxel * LANES))) };
+            for lane in 0..LANES {
+                let (value, known) = (values[lane], largest[lane]);
+                // Without branches, so that lanes are compared at once.
+                let is_larger = (value > known) | (value.is_nan() & !known.is_nan());
+                largest[lane] = if is_larger { value } else { known };
+                place[lane] = if is_larger { voxel as u32 } else { place[lane] };
             }
         }
-        (largest, from)
+        place
     }
 }
 
@@ -81,9 +106,9 @@ impl<T: Element> Kernel for MaxPool<T> {
             // a row of its own.
             unsafe {
                 let data = self.data.0.add(block * self.windows.voxels() * LANES);
-                let (largest, _) = self.windows.largest(data, [row / height, row % height, w]);
+                let largest = self.windows.largest::<S, T>(data, [row / height, row % height, w]);
                 let window = block * self.windows.count() + row * width + w;
-                T::store::<S>(self.result.0.add(window * LANES), S::load(largest.as_ptr()));
+                T::store::<S>(self.result.0.add(window * LANES), largest);
             }
         }
     }
@@ -134,7 +159,7 @@ impl<T: Element> Kernel for MaxPoolGrad<T> {
             let from = self.from.0.add(thread * count * LANES);
             let data = self.data.0.add(task * voxels * LANES);
             for (window, at) in places(self.windows.output).enumerate() {
-                let (_, places) = self.windows.largest(data, at);
+                let places = self.windows.place_of_largest::<S, T>(data, at);
                 std::ptr::copy_nonoverlapping(places.as_ptr(), from.add(window * LANES), LANES);
             }
             let upstream = self.upstream.0.add(task * count * LANES);

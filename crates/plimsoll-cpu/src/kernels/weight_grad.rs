@@ -20,7 +20,11 @@ use crate::layout::{Lanes, WeightBlocks};
 use crate::simd::{LANES, Simd};
 
 /// Output blocks that share a gathered patch, at most.
-const SHARING: usize = 2;
+const SHARING: usize = 8;
+/// Floats of the sums of blocks that share a patch: with the patch they stay in the second-level cache.
+const SHARED_SUMS: usize = 16 << 10;
+/// Of these, how many are summed at once: more have no registers.
+const TOGETHER: usize = 2;
 /// The least number of tasks.
 const TASKS: usize = 16;
 /// The least positions of a part, for its partial sum to be worth it.
@@ -71,18 +75,19 @@ impl GradTiling {
         chunk[0] = (CHUNK_POSITIONS / (chunk[1] * width).max(1)).clamp(run[0], depth);
         let shape = PatchShape::new(grid, chunk, blocks.column());
         let chunks = [depth.div_ceil(chunk[0]), height.div_ceil(chunk[1])];
+        let pair_weights = taps * blocks.tap();
+        let sharing = (SHARED_SUMS / pair_weights.max(1)).clamp(TOGETHER, SHARING);
         let shared: Vec<Range<usize>> = blocks
             .runs()
             .into_iter()
             .flat_map(|run| {
-                let starts = run.clone().step_by(SHARING);
-                starts.map(move |start| start..run.end.min(start + SHARING))
+                let starts = run.clone().step_by(sharing);
+                starts.map(move |start| start..run.end.min(start + sharing))
             })
             .collect();
         let positions = batch * depth * height * width;
         let wanted = TASKS.div_ceil(shared.len() * blocks.reach);
         let parts = wanted.min(positions / PART_POSITIONS).min(batch * chunks[0] * chunks[1]).max(1);
-        let pair_weights = taps * blocks.tap();
         GradTiling {
             shape,
             run,
@@ -112,9 +117,9 @@ impl GradTiling {
         self.shape.chunk[0] * self.shape.chunk[1] * self.positions[2] * LANES
     }
 
-    /// Floats that each thread gathers into: a patch, and the gradient.
+    /// Floats that each thread gathers into: a patch, and the gradients that are summed at once.
     pub(crate) fn per_thread(&self) -> usize {
-        self.shape.block() + SHARING * self.gradient()
+        self.shape.block() + TOGETHER * self.gradient()
     }
 }
 
@@ -208,15 +213,32 @@ impl WeightGrad {
         }
     }
 
-    /// Reads a chunk of the source and of the gradients of `B` blocks, and adds it to their sums.
+    /// Reads a chunk of the source.
     ///
     /// # Safety
-    /// [`Kernel::task`]'s contract for this kernel; `at` is a chunk of the grid, `source_block` and `B` blocks from
-    /// `block` on are of the operands, `patch` is this thread's scratch, and `sums` is as [`WeightGrad::chunk`] asks.
+    /// [`Kernel::task`]'s contract for this kernel; `at` is a chunk of the grid, `block` is of the source, and `patch` is
+    /// this thread's scratch.
     #[inline(always)]
-    unsafe fn gather_and_add<S: Simd, const B: usize, const OWN: bool>(
+    unsafe fn gather<S: Simd>(&self, block: usize, at: &Chunk, patch: *mut f32) {
+        let shape = &self.tiling.shape;
+        // SAFETY: the chunk and the block are the operand's, as this function's contract says, and scratch has a patch.
+        unsafe {
+            match &self.source {
+                Source::Image(image) => image.gather(shape, at.sample, at.first, patch),
+                Source::Features(blocks) => blocks.gather::<S>(block, shape, at.sample, at.first, patch),
+            }
+        }
+    }
+
+    /// Reads a chunk of the gradients of `B` blocks, and adds its products with the source to their sums.
+    ///
+    /// # Safety
+    /// [`Kernel::task`]'s contract for this kernel; `at` is a chunk of the grid, `B` blocks from `block` on are of the
+    /// gradient, `patch` is this thread's scratch with the chunk of the source, and `sums` is as [`WeightGrad::chunk`] asks.
+    #[inline(always)]
+    unsafe fn add<S: Simd, const B: usize, const OWN: bool>(
         &self,
-        (source_block, block): (usize, usize),
+        block: usize,
         at: &Chunk,
         sums: *mut f32,
         patch: *mut f32,
@@ -224,15 +246,9 @@ impl WeightGrad {
         let tiling = &self.tiling;
         let [_, height, width] = tiling.positions;
         // SAFETY: the chunk and the blocks are the operands', as this function's contract says. Scratch has a patch and
-        // then a chunk of the gradient for each of `SHARING` blocks; rows of a chunk that is stored as f32 are inside of
+        // then a chunk of the gradient for each of `TOGETHER` blocks; rows of a chunk that is stored as f32 are inside of
         // its block.
         unsafe {
-            match &self.source {
-                Source::Image(image) => image.gather(&tiling.shape, at.sample, at.first, patch),
-                Source::Features(blocks) => {
-                    blocks.gather::<S>(source_block, &tiling.shape, at.sample, at.first, patch);
-                }
-            }
             let first = (at.first[0] * height + at.first[1]) * width;
             let mut blocks = [std::ptr::null(); B];
             let mut strides = [height * width * LANES, width * LANES];
@@ -282,8 +298,8 @@ impl Kernel for WeightGrad {
         let tiling = &self.tiling;
         let (part, task) = (task % tiling.parts, task / tiling.parts);
         let (at, shared) = (task % tiling.blocks.reach, &tiling.shared[task / tiling.blocks.reach]);
-        let (block, blocks) = (shared.start, shared.len());
-        let pair = (tiling.blocks.first[block] + at, block);
+        let block = shared.start;
+        let source = tiling.blocks.first[block] + at;
         let chunks = tiling.batch * tiling.chunks[0] * tiling.chunks[1];
         // SAFETY: scratch has a part for `thread`; the part, the blocks and `at` are below theirs, so the sums are the
         // task's own. Chunks are below those of the grid, so each begins inside the extent.
@@ -292,7 +308,7 @@ impl Kernel for WeightGrad {
                 .sums
                 .0
                 .add(part * tiling.weights() + block * tiling.out_block_weights + at * tiling.pair_weights);
-            for b in 0..blocks {
+            for b in 0..shared.len() {
                 for i in (0..tiling.pair_weights).step_by(LANES) {
                     S::store(sums.add(b * tiling.out_block_weights + i), S::zero());
                 }
@@ -305,10 +321,15 @@ impl Kernel for WeightGrad {
                 let count =
                     [0, 1].map(|axis| tiling.shape.chunk[axis].min(tiling.positions[axis] - first[axis]));
                 let at = Chunk { sample, first, count };
-                match (tiling.blocks.lanes, blocks) {
-                    (Lanes::Own(_), _) => self.gather_and_add::<S, 1, true>(pair, &at, sums, scratch),
-                    (_, 1) => self.gather_and_add::<S, 1, false>(pair, &at, sums, scratch),
-                    _ => self.gather_and_add::<S, 2, false>(pair, &at, sums, scratch),
+                self.gather::<S>(source, &at, scratch);
+                for b in (0..shared.len()).step_by(TOGETHER) {
+                    let (block, sums) = (shared.start + b, sums.add(b * tiling.out_block_weights));
+                    match (tiling.blocks.lanes, shared.len() - b) {
+                        // Each block of results reads a block of its own, so none are shared.
+                        (Lanes::Own(_), _) => self.add::<S, 1, true>(block, &at, sums, scratch),
+                        (_, 1) => self.add::<S, 1, false>(block, &at, sums, scratch),
+                        (_, _) => self.add::<S, 2, false>(block, &at, sums, scratch),
+                    }
                 }
             }
         }

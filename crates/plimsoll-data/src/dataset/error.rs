@@ -246,7 +246,8 @@ impl DatasetError {
                 "write them like {\"0\": \"T1\", \"1\": \"T2\"}".into()
             }
             DatasetError::FileEnding { .. } => {
-                "convert the images to NIfTI and set `file_ending` to .nii.gz or .nii".into()
+                "convert volumes to NIfTI, plain images to PNG or TIFF, and set `file_ending` to .nii.gz, .nii, .png or .tif"
+                    .into()
             }
             DatasetError::LabelForm { .. } => {
                 "write the labels like {\"background\": 0, \"vessel\": 1}".into()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::dataset::json::Listed;
+use crate::dataset::json::{Listed, is_picture_ending};
 use crate::dataset::{Case, Channel, ChannelFile, DatasetError};
 
 /// The images of a folder: their names, sorted.
@@ -71,6 +71,21 @@ impl Folder {
                     ));
                 }
             }
+        }
+        // Pictures hold their colours together.
+        let in_one = is_picture_ending(&self.file_ending)
+            && channels.len() > 1
+            && found.values().all(|numbers| numbers.iter().eq([&0]));
+        if in_one {
+            let case = |id: &&str| Case {
+                id: id.to_string(),
+                images: all_channels_of(
+                    &self.path.join(channel_name(id, 0, &self.file_ending)),
+                    channels.len(),
+                ),
+                label: None,
+            };
+            return Ok(found.keys().map(case).collect());
         }
         let absent: Vec<(&str, usize)> = found
             .iter()

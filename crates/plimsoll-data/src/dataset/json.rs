@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::TooLong;
+use plimsoll_volume::PICTURE_ENDINGS;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -14,8 +15,8 @@ use crate::dataset::{Channel, DatasetError};
 /// The largest description that is read: a Decathlon description of a hundred thousand cases fits.
 const LARGEST: u64 = 16 << 20;
 
-/// The supported file endings of images.
-const SUPPORTED: [&str; 3] = [".nii.gz", ".nii", ".hdr"];
+/// The supported file endings of volumes; pictures are beside them.
+const VOLUMES: [&str; 3] = [".nii.gz", ".nii", ".hdr"];
 
 /// The entries of `dataset.json` that are used here.
 pub(crate) struct Description {
@@ -122,7 +123,26 @@ impl Description {
 
 /// Whether the names of images can end in this, the dot included.
 pub fn is_image_ending(ending: &str) -> bool {
-    SUPPORTED.contains(&ending.to_ascii_lowercase().as_str())
+    let ending = ending.to_ascii_lowercase();
+    VOLUMES.contains(&&ending[..]) || PICTURE_ENDINGS.contains(&&ending[..])
+}
+
+/// Whether images whose names end in this are pictures: PNG, JPEG, TIFF, BMP.
+pub fn is_picture_ending(ending: &str) -> bool {
+    PICTURE_ENDINGS.contains(&&ending.to_ascii_lowercase()[..])
+}
+
+/// What label maps end in beside images that end in this: the same, but PNG beside JPEG, which would change classes.
+pub fn label_ending(ending: &str) -> &str {
+    match &ending.to_ascii_lowercase()[..] {
+        ".jpg" | ".jpeg" => ".png",
+        _ => ending,
+    }
+}
+
+/// What predictions end in where images end in this: the same, but PNG for all pictures.
+pub fn prediction_ending(ending: &str) -> &str {
+    if is_picture_ending(ending) { ".png" } else { ending }
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {

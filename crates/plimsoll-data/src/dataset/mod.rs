@@ -2,7 +2,7 @@
 //!
 //! Two layouts are supported: nnU-Net's raw format (`imagesTr/CASE_0000.nii.gz` per channel, `labelsTr/CASE.nii.gz`)
 //! and that of the Medical Segmentation Decathlon (`dataset.json` lists pairs of an image, 4D if it has channels, and a
-//! label map).
+//! label map). Images are NIfTI, or pictures of which one file may hold all channels: an RGB image `CASE_0000.png` has three.
 
 mod case;
 mod error;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub use case::{Case, Channel, ChannelFile, is_case_name};
 pub use error::DatasetError;
-pub use json::is_image_ending;
+pub use json::{is_image_ending, is_picture_ending, label_ending, prediction_ending};
 pub use labels::Labels;
 
 use files::Folder;
@@ -63,7 +63,12 @@ impl Dataset {
             None => {
                 let images = Folder::read(&folder.join("imagesTr"), &file_ending)?;
                 let mut cases = images.channel_cases(&channels, &mut warnings)?;
-                let label_maps = Folder::read(&folder.join("labelsTr"), &file_ending)?;
+                let labels = folder.join("labelsTr");
+                let mut label_maps = Folder::read(&labels, label_ending(&file_ending))?;
+                if label_maps.names.is_empty() {
+                    // Of a format that is refused once its files are opened, by their names.
+                    label_maps = Folder::read(&labels, &file_ending)?;
+                }
                 label_maps.give_labels(&mut cases, &mut warnings)?;
                 let test_folder = folder.join("imagesTs");
                 let test_cases = if test_folder.is_dir() {

@@ -34,6 +34,8 @@ pub struct CaseFingerprint {
     pub stored_bytes: Bytes,
     /// The bytes of the label map, decompressed, in its stored type; 0 without one.
     pub label_bytes: Bytes,
+    /// What decoding all its pictures takes beside these; 0 of NIfTI, which is read by regions.
+    pub decoding_bytes: Bytes,
     /// Statistics by channel.
     pub channels: Vec<ChannelStatistics>,
     /// The number of voxels of each label, that of "ignore" last; empty without a label map.

@@ -65,6 +65,14 @@ impl Task<'_> {
             }
         }
         let memory = self.reserve(&images, label.as_ref(), budget)?;
+        let decoding_bytes = decoding_bytes(&images, label.as_ref());
+        for file in images.iter_mut().chain(std::iter::once(&mut label)) {
+            let Some(opened) = file else { continue };
+            let path = opened.path().to_path_buf();
+            if usable(&mut problems, &path, opened.decode(&memory)).is_none() {
+                *file = None;
+            }
+        }
         let labels = self.read_labels(&mut problems, label.as_mut(), &memory)?;
         let label_bytes = label.as_ref().map_or(Bytes::ZERO, |label| Bytes(label.stored_bytes()));
         let label_shape = label.map(|label| label.geometry().shape());
@@ -75,7 +83,7 @@ impl Task<'_> {
         })?;
         let mut fingerprint = None;
         if let (Some(grid), false) = (grid, problems.any_error()) {
-            let found = self.fingerprint(grid, &channels, (labels.as_ref(), label_bytes));
+            let found = self.fingerprint(grid, &channels, (labels.as_ref(), label_bytes), decoding_bytes);
             judge::ranges(&mut problems, self.case, self.channels, &found);
             fingerprint = (!problems.any_error()).then_some(found);
         }
@@ -109,7 +117,7 @@ impl Task<'_> {
     fn open_label(&self, problems: &mut Problems) -> Option<VolumeFile> {
         self.labels?;
         let path = self.case.label.as_deref()?;
-        let label = open(problems, path)?;
+        let label = usable(problems, path, VolumeFile::open_labels(path))?;
         let found = label.channels();
         if found != 1 {
             let hint = "merge the channels into one label map";
@@ -132,12 +140,13 @@ impl Task<'_> {
     ) -> Result<Budget, InspectError> {
         let files = images.iter().flatten().chain(label).count() as u64 * OPEN_FILE;
         let image = images.iter().flatten().map(image_scan::plane_bytes).max().unwrap_or(0);
+        let decoding = decoding_bytes(images, label);
         let label = label.map_or(0, label_scan::plane_bytes);
         let samples = self.labels.map_or(0, |labels| {
             let values = self.intensities * self.channels.len() * size_of::<f32>();
             label_scan::sample_bytes(labels, self.intensities) + values as u64
         });
-        let bytes = Bytes(image.max(label)) + Bytes(files) + Bytes(samples);
+        let bytes = Bytes(image.max(label)) + Bytes(files) + Bytes(samples) + decoding;
         Ok(budget.reserve_in_turn("inspection", bytes)?.into_budget())
     }
 
@@ -185,6 +194,7 @@ impl Task<'_> {
         geometry: Geometry,
         channels: &[ReadChannel],
         (labels, label_bytes): (Option<&LabelScan>, Bytes),
+        decoding_bytes: Bytes,
     ) -> CaseFingerprint {
         let boxes = channels.iter().map(|channel| channel.scan.nonzero_box);
         let nonzero_box =
@@ -205,6 +215,7 @@ impl Task<'_> {
             element_types: channels.iter().map(|channel| channel.element_type).collect(),
             stored_bytes: channels.iter().map(bytes).sum(),
             label_bytes,
+            decoding_bytes,
             channels: channels.iter().map(statistics).collect(),
             label_voxels: labels.map_or_else(Vec::new, |labels| labels.counts.clone()),
             content: content(&geometry, channels, labels),
@@ -221,6 +232,11 @@ fn content(geometry: &Geometry, channels: &[ReadChannel], labels: Option<&LabelS
         channels.iter().map(|channel| channel.scan.digest).chain(labels.map(|labels| labels.digest));
     digests.for_each(|Digest(of_file)| all.update(&of_file.to_le_bytes()));
     all.finish()
+}
+
+/// What decoding all pictures of a case takes.
+fn decoding_bytes(images: &[Option<VolumeFile>], label: Option<&VolumeFile>) -> Bytes {
+    images.iter().flatten().chain(label).map(VolumeFile::decoding_bytes).sum()
 }
 
 fn open(problems: &mut Problems, path: &Path) -> Option<VolumeFile> {

@@ -270,7 +270,7 @@ impl Findings {
 
 /// Warnings about cases that resampling as a whole would make far larger.
 fn blow_ups(dataset: &Dataset, fingerprint: &Fingerprint) -> Vec<Problem> {
-    let grid = PatchGrid { patch: USUAL_PATCH, spacing: fingerprint.target_spacing };
+    let grid = PatchGrid { patch: USUAL_PATCH, spacing: fingerprint.target_spacing.into() };
     let warn = |found: crate::BlowUp| {
         let case = dataset.cases.iter().find(|case| case.id == found.case)?;
         let [depth, height, width] = found.resampled_shape;

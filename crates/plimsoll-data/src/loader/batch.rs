@@ -40,6 +40,11 @@ impl Batch {
         self.buffer.as_ref().map_or(&[], BatchBuffer::labels)
     }
 
+    /// Soft targets: see [`BatchBuffer::shifts`].
+    pub fn shifts(&self) -> &[f32] {
+        self.buffer.as_ref().map_or(&[], BatchBuffer::shifts)
+    }
+
     /// A target map: see [`BatchBuffer::target`].
     pub fn target(&self, map: usize) -> &[f32] {
         self.buffer.as_ref().map_or(&[], |buffer| buffer.target(map))

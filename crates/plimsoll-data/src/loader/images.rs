@@ -1,18 +1,19 @@
-//! Images that have one class each, as samples of batches.
+//! Images as a whole, as samples of batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use plimsoll_image::process::tensor::mix;
 use plimsoll_image::{
     Augmentation, ImageDataset, Pipeline, PreparedCache, PreparedStatistics, Recipe, Scratch,
 };
-use plimsoll_memory::{Budget, Bytes, Reservation};
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 
 use crate::Mode;
 use crate::loader::order::{Order, Sampling};
 use crate::loader::samples::{SamplePlace, SampleWorker, Samples, processor_nanos};
-use crate::loader::{LoaderError, MakingTimes, SampleShape, Targets};
+use crate::loader::{Answer, LoaderError, MakingTimes, SampleShape, Targets};
 
 /// What is read of the images of a fold, and in which order.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct ImageFold {
     pub sampling: Sampling,
     /// Images of a step.
     pub batch: usize,
+    /// What is to be said of each.
+    pub answer: Answer,
 }
 
 /// The images of a fold.
@@ -36,6 +39,7 @@ pub struct ImageSamples {
     augmentation: Augmentation,
     batch: usize,
     cache: PreparedCache,
+    answer: Answer,
     targets: Targets,
     on_images: AtomicU64,
     _lists: Reservation,
@@ -66,6 +70,7 @@ impl ImageSamples {
             pipeline,
             augmentation,
             batch: fold.batch,
+            answer: fold.answer,
             cache,
             targets: Targets::default(),
             on_images: AtomicU64::default(),
@@ -77,6 +82,24 @@ impl ImageSamples {
     /// What the lists of a fold reserve of a data set of so many cases.
     pub fn list_bytes(cases: usize) -> Bytes {
         Bytes::of(cases.saturating_mul(size_of::<(u8, u32)>()))
+    }
+
+    /// What a thread holds of the image that another is mixed with, where any are, and of the soft targets of both.
+    ///
+    /// # Errors
+    /// If it does not fit the address space.
+    pub fn partner_bytes(
+        pipeline: &Pipeline,
+        augmentation: &Augmentation,
+        answer: &Answer,
+    ) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(partner_values(pipeline, augmentation, answer))
+    }
+
+    /// Outputs of the network, where targets are soft; else 0.
+    fn soft(&self) -> usize {
+        let is_soft = self.augmentation.mixup > 0.0 || self.answer.is_soft();
+        if is_soft { self.answer.outputs() } else { 0 }
     }
 
     /// What the cache holds and did.
@@ -93,11 +116,6 @@ impl ImageSamples {
     pub fn times(&self) -> MakingTimes {
         let nanoseconds = Duration::from_nanos(self.on_images.load(Ordering::Relaxed));
         MakingTimes { patch_seconds: nanoseconds.as_secs_f64(), map_seconds: 0.0 }
-    }
-
-    /// How many images are validated.
-    pub fn validated(&self) -> usize {
-        self.validation.len()
     }
 
     /// Class and case of a sample.
@@ -119,6 +137,7 @@ impl Samples for ImageSamples {
             channels: self.pipeline.channels(),
             patch: [1, extent.height, extent.width],
             labels: [1; 3],
+            soft: self.soft(),
         }
     }
 
@@ -133,7 +152,17 @@ impl Samples for ImageSamples {
     ) -> Result<Box<dyn SampleWorker>, LoaderError> {
         let memory = budget.part("image pipeline", scratch)?;
         let scratch = Scratch::new(&self.pipeline, &memory)?;
-        Ok(Box::new(ImageWorker { images: self, scratch }))
+        let values = partner_values(&self.pipeline, &self.augmentation, &self.answer);
+        let partner = Mapped::zeroed(&memory, "partners of mixed images", values)?;
+        Ok(Box::new(ImageWorker { images: self, scratch, partner }))
+    }
+}
+
+/// An image and the target of its partner, where images are mixed.
+fn partner_values(pipeline: &Pipeline, augmentation: &Augmentation, answer: &Answer) -> usize {
+    match augmentation.mixup > 0.0 {
+        true => pipeline.output_length().saturating_add(answer.outputs()),
+        false => 0,
     }
 }
 
@@ -141,6 +170,37 @@ impl Samples for ImageSamples {
 struct ImageWorker {
     images: Arc<ImageSamples>,
     scratch: Scratch,
+    /// The values of the image that another is mixed with, and behind them its target.
+    partner: Mapped<f32>,
+}
+
+/// Reads the image of a sample as its recipe says, unmixed, and its target into what has room for one. Returns its class and case.
+fn load(
+    images: &ImageSamples,
+    place: SamplePlace,
+    scratch: &mut Scratch,
+    (image, target): (&mut [f32], &mut [f32]),
+) -> Result<(u8, usize, Recipe), LoaderError> {
+    let (class, at) = images.case(place);
+    let at = at as usize;
+    let Some(case) = images.dataset.cases.get(at) else {
+        return Err(LoaderError::UnknownCase { case: format!("number {at}") });
+    };
+    let SamplePlace { mode, seed, step, sample } = place;
+    let recipe = match mode {
+        Mode::Training => {
+            images.augmentation.recipe(seed, step, sample, images.batch, images.pipeline.extent())
+        }
+        Mode::Validation => Recipe::NONE,
+    };
+    let loaded = images.pipeline.load_cached((at, &case.path), &images.cache, &recipe, scratch, image);
+    loaded.map_err(|problem| LoaderError::Image {
+        step,
+        case: case.name.clone(),
+        problem: Box::new(problem),
+    })?;
+    images.answer.write_target((class, &case.labels), target);
+    Ok((class, at, recipe))
 }
 
 impl SampleWorker for ImageWorker {
@@ -149,24 +209,27 @@ impl SampleWorker for ImageWorker {
         place: SamplePlace,
         image: &mut [f32],
         labels: &mut [u8],
+        shift: &mut [f32],
     ) -> Result<usize, LoaderError> {
-        let ImageSamples { dataset, pipeline, augmentation, cache, batch, on_images, .. } = &*self.images;
-        let (class, at) = self.images.case(place);
-        let at = at as usize;
-        let Some(case) = dataset.cases.get(at) else {
-            return Err(LoaderError::UnknownCase { case: format!("number {at}") });
-        };
-        let SamplePlace { mode, seed, step, sample } = place;
+        let ImageWorker { images, scratch, partner } = self;
         let start = processor_nanos();
-        let recipe = match mode {
-            Mode::Training => augmentation.recipe(seed, step, sample, *batch, pipeline.extent()),
-            Mode::Validation => Recipe::NONE,
-        };
-        pipeline.load_cached((at, &case.path), cache, &recipe, &mut self.scratch, image).map_err(
-            |problem| LoaderError::Image { step, case: case.name.clone(), problem: Box::new(problem) },
-        )?;
-        labels.fill(class);
-        on_images.fetch_add(processor_nanos() - start, Ordering::Relaxed);
+        let (class, at, recipe) = load(images, place, scratch, (&mut *image, &mut *shift))?;
+        if let Some(mixing) = recipe.mixing
+            && let Some((other, target)) = partner.split_at_mut_checked(image.len())
+        {
+            // Another image of the same step, changed as it is there: with what it is mixed itself does not count.
+            let of_partner = SamplePlace { sample: mixing.partner as u64, ..place };
+            load(images, of_partner, scratch, (&mut *other, &mut *target))?;
+            mix(image, other, mixing.share);
+            mix(shift, target, mixing.share);
+        }
+        let label = images.answer.label(class);
+        labels.fill(label);
+        // From a target to what that of the label is more.
+        for (output, value) in shift.iter_mut().enumerate() {
+            *value = f32::from(u8::from(output == usize::from(label))) - *value;
+        }
+        images.on_images.fetch_add(processor_nanos() - start, Ordering::Relaxed);
         Ok(at)
     }
 

@@ -5,6 +5,7 @@
 //! function of seed, step and its number alone, so the contents of a batch depend neither on the number of threads nor on their
 //! order.
 
+mod answer;
 mod batch;
 mod config;
 mod error;
@@ -22,6 +23,7 @@ use std::thread::{self, JoinHandle};
 
 use plimsoll_memory::Budget;
 
+pub use answer::Answer;
 pub use batch::Batch;
 pub use config::LoaderConfig;
 pub use error::LoaderError;

@@ -129,6 +129,7 @@ impl SampleWorker for PatchWorker {
         SamplePlace { mode, seed, step, sample }: SamplePlace,
         image: &mut [f32],
         labels: &mut [u8],
+        _: &mut [f32],
     ) -> Result<usize, LoaderError> {
         let patches = &self.patches;
         let recipe = patches.sampler.recipe(mode, seed, step, sample);

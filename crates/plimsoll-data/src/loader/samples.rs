@@ -43,8 +43,9 @@ pub trait Samples: Send + Sync {
 
 /// Makes samples on one thread.
 pub trait SampleWorker: Send {
-    /// Makes a sample: values `[channel][depth][height][width]` and labels `[depth][height][width]`. Returns its case, by its
-    /// index in the data set's list.
+    /// Makes a sample: values `[channel][depth][height][width]`, labels `[depth][height][width]`, and by how much the target of its
+    /// label is more than its soft target, `[output]` of [`SampleShape::soft`]. Returns its case, by its index in the data set's
+    /// list.
     ///
     /// # Errors
     /// If a file of the case cannot be read, or is not what it was.
@@ -53,6 +54,7 @@ pub trait SampleWorker: Send {
         place: SamplePlace,
         image: &mut [f32],
         labels: &mut [u8],
+        shift: &mut [f32],
     ) -> Result<usize, LoaderError>;
 
     /// Is told of processor time that was spent on target maps, in nanoseconds.
@@ -97,6 +99,8 @@ impl Filler {
         let images = batch.images.chunks_exact_mut(shape.values().max(1));
         let labels = batch.labels.chunks_exact_mut(shape.label_count().max(1));
         for ((sample, case), (image, labels)) in (0..).zip(&mut batch.cases).zip(images.zip(labels)) {
+            let at = sample as usize * shape.soft;
+            let shift = batch.shifts.get_mut(at..at + shape.soft).unwrap_or_default();
             if stop.load(Ordering::Relaxed) {
                 return Err(LoaderError::Stopped { step });
             }
@@ -106,7 +110,7 @@ impl Filler {
                     SamplePlace { mode: *mode, seed: *seed, step: step * size + sample, sample: 0 }
                 }
             };
-            *case = worker.make(place, image, labels)?;
+            *case = worker.make(place, image, labels, shift)?;
             let start = processor_nanos();
             let of_sample = (*mode, step, sample as usize);
             samples.targets().fill(of_sample, (labels, shape.labels), &mut batch.targets, maps)?;

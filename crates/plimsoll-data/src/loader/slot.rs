@@ -14,6 +14,8 @@ pub struct SampleShape {
     pub patch: [usize; 3],
     /// Labels along (depth, height, width): as voxels, or 1, 1, 1 where a whole image has one.
     pub labels: [usize; 3],
+    /// Outputs of the network, where targets are soft: shares of classes, several labels or thresholds; else 0.
+    pub soft: usize,
 }
 
 /// The shape of a batch.
@@ -33,7 +35,7 @@ fn product(extents: &[usize]) -> usize {
 impl SampleShape {
     /// A patch with a label for each voxel.
     pub fn patch(channels: usize, patch: [usize; 3]) -> SampleShape {
-        SampleShape { channels, patch, labels: patch }
+        SampleShape { channels, patch, labels: patch, soft: 0 }
     }
 
     /// Values of all channels.
@@ -53,6 +55,7 @@ pub struct BatchBuffer {
     shape: BatchShape,
     pub(crate) images: Mapped<f32>,
     pub(crate) labels: Mapped<u8>,
+    pub(crate) shifts: Mapped<f32>,
     /// In the order of [`Targets::maps`].
     pub(crate) targets: Vec<Mapped<f32>>,
     pub(crate) cases: Vec<usize>,
@@ -62,7 +65,8 @@ impl BatchBuffer {
     /// The bytes that the buffers reserve.
     pub(crate) fn bytes(shape: BatchShape, mode: Mode, targets: &Targets) -> Result<Bytes, LoaderError> {
         let patches = Mapped::<f32>::bytes(shape.sample.values().saturating_mul(shape.batch_size))?
-            + Mapped::<u8>::bytes(shape.sample.label_count().saturating_mul(shape.batch_size))?;
+            + Mapped::<u8>::bytes(shape.sample.label_count().saturating_mul(shape.batch_size))?
+            + Mapped::<f32>::bytes(shape.sample.soft.saturating_mul(shape.batch_size))?;
         Ok(patches + targets.bytes(mode, shape.batch_size)?)
     }
 
@@ -84,6 +88,7 @@ impl BatchBuffer {
                 "batches",
                 shape.sample.label_count().saturating_mul(shape.batch_size),
             )?,
+            shifts: Mapped::zeroed(budget, "batches", shape.sample.soft.saturating_mul(shape.batch_size))?,
             targets: targets.buffers(mode, shape.batch_size, budget)?,
             cases: vec![0; shape.batch_size],
         })
@@ -102,6 +107,11 @@ impl BatchBuffer {
     /// Labels, `[sample][depth][height][width]` of [`SampleShape::labels`].
     pub fn labels(&self) -> &[u8] {
         &self.labels
+    }
+
+    /// What the target of the label is more than the soft target, `[sample][output]` of [`SampleShape::soft`].
+    pub fn shifts(&self) -> &[f32] {
+        &self.shifts
     }
 
     /// A target map, by its index in [`Targets::maps`]: `[sample][foreground class][depth][height][width]`. Its contents

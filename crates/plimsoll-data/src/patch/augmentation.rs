@@ -22,7 +22,7 @@ pub struct Augmentation {
     /// The rotation about each axis in degrees; rigid for any spacing.
     pub rotation: Range,
     /// The rotation of an anisotropic patch in degrees, which is only rotated within its plane. A patch is anisotropic
-    /// if it is more than three times as long along another axis as along that of the coarsest spacing.
+    /// if it is more than three times as long along another axis as along that of the coarsest spacing, or one slice.
     pub rotation_in_plane: Range,
     /// The probability of scaling.
     pub p_scaling: f64,
@@ -173,7 +173,9 @@ impl Augmentation {
             }
         }
         for axis in 0..3 {
-            change.mirrored[axis] = draws.chance(self.p_mirror) && self.mirror_axes[axis];
+            // A patch of one slice has nothing to mirror across slices.
+            change.mirrored[axis] =
+                draws.chance(self.p_mirror) && self.mirror_axes[axis] && grid.patch[axis] > 1;
         }
         change
     }

@@ -4,6 +4,8 @@
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox, VoxelMap};
 use serde::{Deserialize, Serialize};
 
+use crate::TargetSpacing;
+
 /// The shape of an image at another spacing: rounded to the nearest integer (ties to even), as nnU-Net's
 /// `compute_new_shape`, but at least one voxel.
 pub fn resampled_shape(shape: [usize; 3], spacing: Spacing, target: Spacing) -> [usize; 3] {
@@ -19,8 +21,8 @@ pub fn resampled_shape(shape: [usize; 3], spacing: Spacing, target: Spacing) -> 
 pub struct PatchGrid {
     /// The voxels of a patch along (depth, height, width), in the canonical orientation.
     pub patch: [usize; 3],
-    /// Their spacing in millimetres.
-    pub spacing: Spacing,
+    /// Their spacing.
+    pub spacing: TargetSpacing,
 }
 
 impl PatchGrid {
@@ -31,10 +33,14 @@ impl PatchGrid {
 
     /// The axis perpendicular to the plane that patches are rotated in: the one with the coarsest spacing, if the patch
     /// is more than three times as long along another; `None` if patches are rotated in 3D. This is nnU-Net's rule for
-    /// 2D augmentation.
+    /// 2D augmentation. Slices are rotated only in their plane.
     pub(crate) fn plane_axis(&self) -> Option<usize> {
-        let coarsest = (0..3)
-            .fold(0, |worst, axis| if self.spacing.0[axis] > self.spacing.0[worst] { axis } else { worst });
+        let spacing = match self.spacing {
+            TargetSpacing::InPlane(_) => return Some(0),
+            TargetSpacing::Volume(Spacing(lengths)) => lengths,
+        };
+        let coarsest =
+            (0..3).fold(0, |worst, axis| if spacing[axis] > spacing[worst] { axis } else { worst });
         let longest = self.patch.into_iter().fold(0, usize::max);
         (longest > 3 * self.patch[coarsest]).then_some(coarsest)
     }
@@ -53,9 +59,10 @@ impl TargetGrid {
     /// The grid of an image stored as `stored`, at `spacing`. It occupies the same box as the stored grid with a whole
     /// number of voxels (see [`resampled_shape`]), like resizing an array, so its spacing is `spacing` up to that
     /// rounding.
-    pub fn new(stored: &Geometry, spacing: Spacing) -> TargetGrid {
+    pub fn new(stored: &Geometry, spacing: impl Into<TargetSpacing>) -> TargetGrid {
         let (canonical, reorientation) = stored.canonical();
-        let shape = resampled_shape(canonical.shape(), canonical.spacing(), spacing);
+        let target = spacing.into().of(canonical.spacing());
+        let shape = resampled_shape(canonical.shape(), canonical.spacing(), target);
         let to_stored =
             VoxelMap::resize(shape, canonical.shape()).then(&reorientation.voxel_map(stored.shape()));
         TargetGrid { stored_shape: stored.shape(), shape, reorientation, to_stored }
@@ -167,11 +174,32 @@ mod tests {
 
     #[test]
     fn anisotropic_patches_are_rotated_only_in_their_plane() {
-        let axis = |patch, spacing| PatchGrid { patch, spacing: Spacing(spacing) }.plane_axis();
+        let axis = |patch, spacing| PatchGrid { patch, spacing: Spacing(spacing).into() }.plane_axis();
         assert_eq!(axis([32, 96, 96], [5.0, 1.0, 1.0]), None, "three times is not more than three times");
         assert_eq!(axis([31, 96, 96], [5.0, 1.0, 1.0]), Some(0));
         assert_eq!(axis([96, 96, 16], [1.0, 1.0, 4.0]), Some(2));
         assert_eq!(axis([64, 64, 64], [5.0, 1.0, 1.0]), None);
         assert_eq!(axis([1, 64, 64], [1.0, 1.0, 1.0]), Some(0), "2D is 3D with depth 1");
+        let slices = PatchGrid { patch: [1, 2, 2], spacing: TargetSpacing::InPlane([1.0, 9.0]) };
+        assert_eq!(slices.plane_axis(), Some(0), "however small a slice is, and whatever its spacing");
+    }
+
+    #[test]
+    fn slices_are_resampled_in_their_plane_and_are_those_that_were_stored() {
+        // 4 × 6 × 8 in the canonical orientation, 3 × 1 × 0.5 mm; stored with the depth last and reversed.
+        let geometry = stored([4, 6, 8], [1, 2, 0], [true, false, false]);
+        let (canonical, _) = geometry.canonical();
+        let grid = TargetGrid::new(&geometry, TargetSpacing::InPlane([2.0, 1.0]));
+        assert_eq!((canonical.shape(), grid.shape()), ([4, 6, 8], [4, 3, 4]));
+        let [along] =
+            [0, 1, 2].into_iter().filter(|axis| grid.to_stored().rows()[*axis][0] != 0.0).collect::<Vec<_>>()
+                [..]
+        else {
+            unreachable!("one stored axis is the depth")
+        };
+        let places: Vec<f64> =
+            (0..4).map(|slice| grid.to_stored().apply([f64::from(slice), 1.0, 1.0])[along]).collect();
+        let stored = geometry.shape()[along];
+        assert!(stored == 4 && places.iter().all(|place| place.fract() == 0.0), "{places:?}");
     }
 }

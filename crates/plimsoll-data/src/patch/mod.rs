@@ -11,6 +11,7 @@ mod pull;
 mod recipe;
 mod sampler;
 mod source;
+mod spacing;
 mod tiles;
 
 pub use augmentation::{Augmentation, AugmentationError, Range, SpatialChange};
@@ -20,3 +21,4 @@ pub use pull::{PatchError, Scratch, pull};
 pub use recipe::Recipe;
 pub use sampler::{Mode, Sampler, SamplerConfig, SamplerError};
 pub use source::CaseSource;
+pub use spacing::TargetSpacing;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_volume::VoxelBox;
+use plimsoll_volume::{Spacing, VoxelBox};
 use serde::{Deserialize, Serialize};
 
 use crate::patch::augmentation::{Augmentation, AugmentationError, SpatialChange};
@@ -141,7 +141,9 @@ impl Sampler {
         if config.grid.voxels().is_none_or(|voxels| voxels == 0 || voxels > isize::MAX as usize / 8) {
             return Err(SamplerError::Patch { patch });
         }
-        if let Some(found) = spacing.0.into_iter().find(|length| !(length.is_normal() && *length > 0.0)) {
+        if let Some(found) =
+            spacing.lengths().iter().copied().find(|length| !(length.is_normal() && *length > 0.0))
+        {
             return Err(SamplerError::Spacing { found });
         }
         if !(0.0..=1.0).contains(&config.oversample_foreground) {
@@ -211,7 +213,8 @@ impl Sampler {
             Mode::Validation => (SpatialChange::NONE, IntensityChange::default()),
         };
         let PatchGrid { patch, spacing } = self.config.grid;
-        let recipe = Recipe::new(case, &self.places[case].target, start, patch, spacing, &space);
+        let rigid_on = Spacing(spacing.within_patch());
+        let recipe = Recipe::new(case, &self.places[case].target, start, patch, rigid_on, &space);
         Recipe { change, stream, ..recipe }
     }
 

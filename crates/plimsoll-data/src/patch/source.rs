@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_volume::{StoredVolume, VolumeError, VolumeFile, VoxelBox};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{Content, StoredVolume, VolumeError, VolumeFile, VoxelBox, is_picture};
 
 use crate::dataset::Case;
 use crate::{Intensity, VolumeCache};
@@ -16,10 +17,19 @@ pub(crate) enum Image {
 }
 
 impl Image {
-    fn open(path: &Path, cache: &VolumeCache, stop: &AtomicBool) -> Result<Image, VolumeError> {
-        match cache.get_unless(path, stop)? {
+    fn open(
+        (path, content): (&Path, Content),
+        cache: &VolumeCache,
+        room: &Budget,
+        stop: &AtomicBool,
+    ) -> Result<Image, VolumeError> {
+        match cache.get_unless((path, content), room, stop)? {
             Some(volume) => Ok(Image::Memory(volume)),
-            None => Ok(Image::File(Box::new(VolumeFile::open(path)?))),
+            None => {
+                let mut file = VolumeFile::open_as(path, content)?;
+                file.decode(room)?;
+                Ok(Image::File(Box::new(file)))
+            }
         }
     }
 
@@ -74,6 +84,8 @@ pub struct CaseSource {
     images: Vec<Image>,
     channels: Vec<SourceChannel>,
     label: Option<Image>,
+    /// Held until the images are: those that are not in the cache are decoded in it.
+    _room: Option<Budget>,
 }
 
 impl CaseSource {
@@ -102,6 +114,15 @@ impl CaseSource {
         cache: &VolumeCache,
         stop: &AtomicBool,
     ) -> Result<CaseSource, VolumeError> {
+        let room = match case.files().any(is_picture) {
+            true => Some(cache.decoding_room().map_err(|problem| VolumeError::Memory {
+                path: case.images.first().map(|file| file.path.clone()).unwrap_or_default(),
+                problem: Box::new(problem.into()),
+            })?),
+            false => None,
+        };
+        let none = Budget::new(Bytes::ZERO);
+        let decoding = room.as_ref().unwrap_or(&none);
         let mut images: Vec<Image> = Vec::with_capacity(case.images.len());
         let mut channels = Vec::with_capacity(case.images.len());
         let mut paths: Vec<&Path> = Vec::with_capacity(case.images.len());
@@ -109,7 +130,7 @@ impl CaseSource {
             let image = match paths.iter().position(|path| *path == file.path) {
                 Some(image) => image,
                 None => {
-                    images.push(Image::open(&file.path, cache, stop)?);
+                    images.push(Image::open((&file.path, Content::Intensities), cache, decoding, stop)?);
                     paths.push(&file.path);
                     images.len() - 1
                 }
@@ -117,10 +138,10 @@ impl CaseSource {
             channels.push(SourceChannel { image, index: file.index, intensity: *intensity });
         }
         let label = match case.label.as_deref().filter(|_| with_label) {
-            Some(path) => Some(Image::open(path, cache, stop)?),
+            Some(path) => Some(Image::open((path, Content::Labels), cache, decoding, stop)?),
             None => None,
         };
-        Ok(CaseSource { images, channels, label })
+        Ok(CaseSource { images, channels, label, _room: room })
     }
 
     /// The number of channels.

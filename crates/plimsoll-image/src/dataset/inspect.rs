@@ -8,6 +8,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plimsoll_memory::{Budget, Bytes, Digest, OverBudget};
+use serde::{Deserialize, Serialize};
 
 use super::{ImageCase, ImageDataset, Split};
 use crate::decode::{DecodeOptions, ImageFile};
@@ -26,7 +27,8 @@ pub struct InspectOptions {
 }
 
 /// What kind a problem is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ProblemKind {
     /// The file is not there.
     Missing,
@@ -71,7 +73,7 @@ impl ProblemKind {
 }
 
 /// A problem of a data set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImageProblem {
     /// Its kind.
     pub kind: ProblemKind,
@@ -95,7 +97,7 @@ impl fmt::Display for ImageProblem {
 }
 
 /// What an inspection found.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
     /// Problems, the gravest kinds first, then in the order of cases.
     pub problems: Vec<ImageProblem>,

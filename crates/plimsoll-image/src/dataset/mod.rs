@@ -4,6 +4,7 @@ mod error;
 mod folder;
 mod folds;
 mod inspect;
+mod kept;
 mod labels;
 mod table;
 mod unlabelled;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use error::DatasetError;
 pub use folds::{Fold, FoldError, folds};
 pub use inspect::{ImageProblem, InspectOptions, Inspection, ProblemKind, inspect};
+pub use kept::state_of;
 pub use table::{GroupSource, LabelSource, TableSettings};
 
 /// What a case takes in memory beside the bytes of its names: the case itself, its list of labels, allocations.

@@ -5,6 +5,7 @@
 
 mod header;
 mod jpeg;
+mod labels;
 mod orientation;
 mod png;
 mod samples;
@@ -20,6 +21,7 @@ use plimsoll_memory::{Budget, Bytes, MapError};
 use serde::{Deserialize, Serialize};
 
 pub use header::Header;
+pub use labels::LabelImage;
 pub use orientation::Orientation;
 pub use samples::{Decoded, Grey16};
 

@@ -72,9 +72,9 @@ impl Decoded {
     /// The sample with 8 bits.
     fn sample(&self, at: usize, grey16: Grey16) -> u8 {
         match self {
-            Decoded::Eight(image) => image.get(at).copied().unwrap_or_default(),
+            Decoded::Eight(image) => image[at],
             Decoded::Sixteen(image) => {
-                let sample = image.get(at).copied().unwrap_or_default();
+                let sample = image[at];
                 if grey16 == Grey16::Clip && image.channels() < 3 {
                     sample.min(255) as u8
                 } else {

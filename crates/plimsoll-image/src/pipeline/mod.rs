@@ -124,9 +124,7 @@ impl Pipeline {
         self.check_length(path, out.len())?;
         match cache.get(case) {
             Some(prepared) => {
-                for (to, from) in scratch.front.iter_mut().zip(prepared) {
-                    *to = *from;
-                }
+                scratch.front[..self.output_length()].copy_from_slice(prepared);
             }
             None => {
                 let prepared = self.prepare(path, scratch)?;
@@ -148,11 +146,14 @@ impl Pipeline {
         for (step, kernel) in self.settings.steps.iter().zip(&self.kernels) {
             now = self.run(step, kernel, now, scratch);
         }
-        Ok(scratch.front.get(..self.output_length()).unwrap_or_default())
+        Ok(&scratch.front[..self.output_length()])
     }
 
     /// Reads the mask of the image that was loaded last with this scratch: labels of a grey file with 8 bits. They are cropped,
     /// resized, moved and mirrored as the image was, each taking the label of the nearest; outside of the image they are 0.
+    ///
+    /// It is for masks of images that are brought to one size. Segmentation does not go through here: its patches, at any place of
+    /// images of any size, are pulled from image and labels alike through one map, by `plimsoll-data`.
     ///
     /// # Errors
     /// If the mask cannot be read, is of another size than the image, has colours, or `labels` is not height × width.
@@ -173,7 +174,7 @@ impl Pipeline {
         let (found, header) = (file.extent(), file.header());
         if (header.channels, header.bits) != (1, 8) {
             let (channels, bits) = (header.channels, header.bits);
-            return Err(ImageError::MaskSamples { path: path.into(), channels, bits });
+            return Err(ImageError::LabelSamples { path: path.into(), channels, bits });
         }
         if found != image {
             let (found_height, found_width) = (found.height, found.width);
@@ -190,11 +191,11 @@ impl Pipeline {
         fn grey(extent: Extent, samples: &[u8]) -> Raster<'_> {
             Raster { extent, channels: 1, samples }
         }
-        let whole = front.get(..found.pixels()).unwrap_or_default();
+        let whole = &front[..found.pixels()];
         crop::crop(grey(found, whole), CropBox { start, extent: left }, back);
-        let cropped = back.get(..left.pixels()).unwrap_or_default();
+        let cropped = &back[..left.pixels()];
         resize::resize_nearest(grey(left, cropped), self.extent, front);
-        let resized = front.get(..expected).unwrap_or_default();
+        let resized = &front[..expected];
         match &recipe.affine {
             Some(change) => {
                 affine::pull(grey(self.extent, resized), change, Interpolation::Nearest, &[0], labels)
@@ -236,7 +237,7 @@ impl Pipeline {
         }
         let decoded = file.decode(&scratch.decoding)?;
         let length = extent.pixels() * channels;
-        decoded.write(&file, channels, scratch.front.get_mut(..length).unwrap_or_default());
+        decoded.write(&file, channels, &mut scratch.front[..length]);
         drop(decoded);
         Ok(file)
     }
@@ -246,7 +247,7 @@ impl Pipeline {
         let channels = self.channels();
         let length = extent.pixels() * channels;
         let Scratch { front, back, weights, spans, row, tables, source, .. } = scratch;
-        let samples = front.get_mut(..length).unwrap_or_default();
+        let samples = &mut front[..length];
         match step {
             Step::CircleCrop { tolerance } => {
                 let from = Raster { extent, channels, samples };
@@ -263,7 +264,7 @@ impl Pipeline {
             }
             Step::Clahe { clip, tiles } => {
                 let clahe = Clahe { clip: *clip, tiles: *tiles };
-                let tables = tables.get_mut(..clahe.table_length()).unwrap_or_default();
+                let tables = &mut tables[..clahe.table_length()];
                 if channels == 3 {
                     lab::from_rgb(samples);
                 }
@@ -284,7 +285,7 @@ impl Pipeline {
             }
             Step::BenGraham { .. } => {
                 let from = Raster { extent, channels, samples };
-                let row = row.get_mut(..extent.width * channels).unwrap_or_default();
+                let row = &mut row[..extent.width * channels];
                 gaussian::ben_graham(from, kernel, row, back);
                 std::mem::swap(front, back);
                 extent
@@ -298,12 +299,12 @@ impl Pipeline {
         let length = self.output_length();
         let Scratch { front, back, row, kernel, .. } = scratch;
         if let Some(change) = &recipe.affine {
-            let samples = front.get(..length).unwrap_or_default();
+            let samples = &front[..length];
             let from = Raster { extent, channels, samples };
             affine::pull(from, change, self.settings.interpolation, &self.settings.fill, back);
             std::mem::swap(front, back);
         }
-        let samples = front.get_mut(..length).unwrap_or_default();
+        let samples = &mut front[..length];
         if recipe.mirrored_columns {
             flip::horizontally(extent, channels, samples);
         }
@@ -314,11 +315,11 @@ impl Pipeline {
             change.apply(channels, samples);
         }
         if let Some(sigma) = recipe.blur {
-            let row = bytemuck::cast_slice_mut(row.get_mut(..extent.width * channels).unwrap_or_default());
+            let row = bytemuck::cast_slice_mut(&mut row[..extent.width * channels]);
             gaussian::torchvision_blur(Raster { extent, channels, samples }, sigma, kernel, row, back);
             std::mem::swap(front, back);
         }
-        let samples = front.get(..length).unwrap_or_default();
+        let samples = &front[..length];
         tensor::normalise(Raster { extent, channels, samples }, &self.scales, out);
         if let Some(erasure) = &recipe.erasure {
             tensor::erase(erasure, extent, out);

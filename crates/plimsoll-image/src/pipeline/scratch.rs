@@ -1,6 +1,7 @@
 //! The memory that one thread needs, computed from settings and the largest image before anything is read.
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use serde::{Deserialize, Serialize};
 
 use super::Pipeline;
 use super::settings::{PipelineSettings, Step};
@@ -11,7 +12,7 @@ use crate::process::{clahe::Clahe, resize};
 use crate::raster::Extent;
 
 /// The largest images of a set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Largest {
     /// The most pixels.
     pub pixels: usize,

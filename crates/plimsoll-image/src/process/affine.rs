@@ -92,13 +92,8 @@ fn for_each_pixel(
 
 fn copy(from: Raster<'_>, row: usize, column: usize, to: &mut [u8]) -> bool {
     let at = column * from.channels;
-    match from.row(row).get(at..at + from.channels) {
-        Some(pixel) => {
-            to.copy_from_slice(pixel);
-            true
-        }
-        None => false,
-    }
+    to.copy_from_slice(&from.row(row)[at..at + from.channels]);
+    true
 }
 
 /// Without rotation or shear PIL steps through rows and columns by themselves, in doubles that are added up.
@@ -152,9 +147,7 @@ fn bilinear(from: Raster<'_>, map: [[f64; 3]; 2], fill: &[u8], out: &mut [u8]) {
         let lines = rows.map(|row| from.row(row));
         for (channel, to) in to.iter_mut().enumerate() {
             let [above, below] = lines.map(|line| {
-                let [left, right] = columns.map(|column| {
-                    f64::from(line.get(column * from.channels + channel).copied().unwrap_or_default())
-                });
+                let [left, right] = columns.map(|column| f64::from(line[column * from.channels + channel]));
                 left + (right - left) * dx
             });
             *to = (above + (below - above) * dy) as u8;

@@ -44,9 +44,7 @@ impl Clahe {
                 let row = reflect(y as isize, extent.height) * extent.width;
                 for x in corner[1]..corner[1] + tile[1] {
                     let at = (row + reflect(x as isize, extent.width)) * channels;
-                    if let Some(sample) = samples.get(at) {
-                        histogram[usize::from(*sample)] += 1;
-                    }
+                    histogram[usize::from(samples[at])] += 1;
                 }
             }
             clip(&mut histogram, limit);
@@ -83,12 +81,10 @@ impl Clahe {
             let (above, below, down) = between(y, 0);
             for (x, pixel) in row.chunks_exact_mut(channels).enumerate() {
                 let (left, right, over) = between(x, 1);
-                let Some(sample) = pixel.first_mut() else { continue };
+                let sample = &mut pixel[0];
                 let level = usize::from(*sample);
                 let table = |row: usize, column: usize| {
-                    f32::from(
-                        tables.get((row * self.tiles[1] + column) * 256 + level).copied().unwrap_or_default(),
-                    )
+                    f32::from(tables[(row * self.tiles[1] + column) * 256 + level])
                 };
                 let upper = table(above, left) * (1.0 - over) + table(above, right) * over;
                 let lower = table(below, left) * (1.0 - over) + table(below, right) * over;

@@ -45,9 +45,7 @@ pub fn crop(from: Raster<'_>, part: CropBox, out: &mut [u8]) {
     let length = part.extent.width * from.channels;
     for (row, line) in out.chunks_exact_mut(length.max(1)).take(part.extent.height).enumerate() {
         let start = part.start[1] * from.channels;
-        if let Some(found) = from.row(part.start[0] + row).get(start..start + length) {
-            line.copy_from_slice(found);
-        }
+        line.copy_from_slice(&from.row(part.start[0] + row)[start..start + length]);
     }
 }
 

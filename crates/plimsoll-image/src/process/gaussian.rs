@@ -45,7 +45,7 @@ fn opencv(from: Raster<'_>, kernel: &[u32], row: &mut [u32], out: &mut [u8], wit
             let (x, channel) = (at / channels, at % channels);
             let sum = kernel.iter().enumerate().fold(1 << 15, |sum, (tap, weight)| {
                 let x = reflect((x + tap) as isize - half as isize, from.extent.width);
-                sum + weight * row.get(x * channels + channel).copied().unwrap_or_default()
+                sum + weight * row[x * channels + channel]
             });
             *to = with(*own, (sum >> 16).min(255) as u8);
         }
@@ -91,7 +91,7 @@ pub fn torchvision_blur(from: Raster<'_>, sigma: f64, kernel: &mut [f32], row: &
                 .enumerate()
                 .map(|(tap, weight)| {
                     let x = reflect((x + tap) as isize - half as isize, from.extent.width);
-                    weight * row.get(x * channels + channel).copied().unwrap_or_default()
+                    weight * row[x * channels + channel]
                 })
                 .sum();
             *to = sum.round_ties_even() as u8;

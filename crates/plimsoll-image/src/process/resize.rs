@@ -99,9 +99,8 @@ impl<'a> Weights<'a> {
 
     /// The first input pixel of an output pixel, and its weights.
     fn of(&self, at: usize, taps: usize) -> (usize, &[i32]) {
-        let [first, count] = self.spans.get(at).copied().unwrap_or_default();
-        let weights = self.weights.get(at * taps..).unwrap_or_default();
-        (first as usize, weights.get(..count as usize).unwrap_or_default())
+        let [first, count] = self.spans[at];
+        (first as usize, &self.weights[at * taps..][..count as usize])
     }
 }
 
@@ -126,7 +125,7 @@ pub fn columns<'a>(
         let source = from.row(row);
         for (column, pixel) in line.chunks_exact_mut(channels).enumerate() {
             let (first, weights) = weights.of(column, taps);
-            let source = source.get(first * channels..).unwrap_or_default();
+            let source = &source[first * channels..];
             for (channel, sample) in pixel.iter_mut().enumerate() {
                 *sample = weighted(source.iter().skip(channel).step_by(channels), weights);
             }
@@ -159,9 +158,7 @@ fn weighted<'a>(samples: impl Iterator<Item = &'a u8>, weights: &[i32]) -> u8 {
 }
 
 fn copy(from: &[u8], to: &mut [u8]) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = *from;
-    }
+    to[..from.len()].copy_from_slice(from);
 }
 
 /// Resizes labels: each pixel takes the value of the nearest, as PIL does.
@@ -173,9 +170,7 @@ pub fn resize_nearest(from: Raster<'_>, to: Extent, out: &mut [u8]) {
         let source = from.row(nearest(row, scale[0], from.extent.height));
         for (column, pixel) in line.chunks_exact_mut(channels).enumerate() {
             let at = nearest(column, scale[1], from.extent.width) * channels;
-            if let Some(found) = source.get(at..at + channels) {
-                pixel.copy_from_slice(found);
-            }
+            pixel.copy_from_slice(&source[at..at + channels]);
         }
     }
 }

@@ -6,14 +6,19 @@
 mod binomial;
 mod bootstrap;
 mod counts;
+mod curves;
 mod operating;
+mod pictures;
 mod ranking;
 mod report;
 mod scores;
 mod table;
+mod thresholds;
 
 pub use binomial::wilson;
 pub use bootstrap::{Bootstrap, Interval};
+pub use curves::Curves;
 pub use operating::{OperatingPoint, ReliabilityBin, reliability, roc, threshold_for_sensitivity};
 pub use report::{ClassReport, Report, classify};
 pub use table::{Table, TableError};
+pub use thresholds::SensitivityThreshold;

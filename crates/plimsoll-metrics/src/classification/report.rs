@@ -10,6 +10,7 @@ use super::binomial::wilson;
 use super::bootstrap::{Bootstrap, Interval, intervals};
 use super::scores::{OF_CLASS, OVERALL, Scorer};
 use super::table::{Table, TableError};
+use super::thresholds::SensitivityThreshold;
 use crate::csv::{number, quoted};
 
 /// The scores of a classification.
@@ -42,6 +43,9 @@ pub struct ClassReport {
     /// The specificity with the interval of Wilson.
     #[serde(default)]
     pub specificity: Interval,
+    /// Thresholds for wanted sensitivities, in the order in which these were asked for.
+    #[serde(default)]
+    pub thresholds: Vec<SensitivityThreshold>,
 }
 
 /// Scores a table: accuracy, balanced accuracy, F1, AUROC, average precision, Cohen's kappa with quadratic weights and
@@ -67,7 +71,13 @@ pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result
             .map(|(class, (name, scores))| {
                 let wilson = |[part, whole]: [u64; 2]| wilson(part, whole, bootstrap.confidence);
                 let [sensitivity, specificity] = scorer.counts.shares(class).map(wilson);
-                ClassReport { name: name.clone(), scores: named(&OF_CLASS, scores), sensitivity, specificity }
+                ClassReport {
+                    name: name.clone(),
+                    scores: named(&OF_CLASS, scores),
+                    sensitivity,
+                    specificity,
+                    thresholds: Vec::new(),
+                }
             })
             .collect(),
         // The last weights counted are those of the table itself.

@@ -7,7 +7,7 @@ use super::ranking::Ranking;
 use super::table::{Table, TableError};
 
 /// The number of bins of the calibration error.
-const BINS: usize = 15;
+pub(crate) const BINS: usize = 15;
 
 /// Scores of the whole table, in the order in which they are computed.
 pub(crate) const OVERALL: [&str; 11] = [

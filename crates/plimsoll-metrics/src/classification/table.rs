@@ -11,7 +11,7 @@ use crate::csv::fields;
 
 /// The length limit of a line, in bytes.
 const LONGEST_LINE: u64 = 1 << 20;
-/// The name of a last column with the class that is predicted.
+/// The name of a column with the class that is predicted; it and what is behind it are passed over.
 const PREDICTED: &str = "predicted";
 /// The tolerance of the sum of a case's probabilities, which are often rounded.
 const ROUNDING: f64 = 0.01;
@@ -119,8 +119,8 @@ impl Table {
     }
 
     /// Reads a CSV file: a header `case,label,` and the names of two classes or more, then a line per case with its
-    /// name, the name of its class, and the probability of each class in the order of the header. A last column `predicted`, as
-    /// predictions have it, is passed over.
+    /// name, the name of its class, and the probability of each class in the order of the header. A column `predicted`, as
+    /// predictions have it, and all that stand behind it are passed over.
     ///
     /// # Errors
     /// If the file cannot be read, a line is invalid, or the memory is not available.
@@ -142,7 +142,7 @@ impl Table {
         let rows = table.probabilities.chunks_exact_mut(table.classes.len());
         for (label, row) in table.labels.iter_mut().zip(rows) {
             let Some(line) = lines.next()? else { break };
-            match parse(&line, &numbers, row, lines.is_decided) {
+            match parse(&line, &numbers, row, lines.columns) {
                 Ok(number) => *label = number,
                 Err(problem) => return Err(lines.error(problem)),
             }
@@ -178,16 +178,9 @@ impl Table {
 }
 
 /// Parses a case into `row`, and returns the index of its class.
-fn parse(
-    line: &str,
-    classes: &BTreeMap<&str, u32>,
-    row: &mut [f64],
-    is_decided: bool,
-) -> Result<u32, String> {
+fn parse(line: &str, classes: &BTreeMap<&str, u32>, row: &mut [f64], columns: usize) -> Result<u32, String> {
     let mut fields = fields(line).ok_or("a quote is not closed")?;
-    if is_decided {
-        fields.pop();
-    }
+    fields.truncate(columns);
     let [_, label, probabilities @ ..] = &fields[..] else {
         return Err(format!("{} fields where {} are needed", fields.len(), row.len() + 2));
     };
@@ -214,14 +207,14 @@ struct Lines {
     path: PathBuf,
     reader: BufReader<File>,
     at: u64,
-    /// Whether each line ends in the class that is predicted, which follows from the probabilities.
-    is_decided: bool,
+    /// How many columns are read: those up to `predicted`, else all.
+    columns: usize,
 }
 
 impl Lines {
     fn open(path: &Path) -> Result<Lines, TableError> {
         let file = File::open(path).map_err(|source| TableError::Io { path: path.into(), source })?;
-        Ok(Lines { path: path.into(), reader: BufReader::new(file), at: 0, is_decided: false })
+        Ok(Lines { path: path.into(), reader: BufReader::new(file), at: 0, columns: usize::MAX })
     }
 
     fn error(&self, problem: impl Into<String>) -> TableError {
@@ -253,13 +246,15 @@ impl Lines {
         let line = self.next()?.unwrap_or_default();
         let found = fields(&line).ok_or_else(|| self.error("a quote is not closed"))?;
         let classes = match &found[..] {
-            [case, label, classes @ .., last]
-                if case == "case" && label == "label" && classes.len() > 1 && last == PREDICTED =>
-            {
-                self.is_decided = true;
-                classes
+            [case, label, rest @ ..] if case == "case" && label == "label" && rest.len() > 1 => {
+                match rest.iter().skip(2).position(|name| name == PREDICTED) {
+                    Some(at) => {
+                        self.columns = at + 4;
+                        &rest[..at + 2]
+                    }
+                    None => rest,
+                }
             }
-            [case, label, classes @ ..] if case == "case" && label == "label" && classes.len() > 1 => classes,
             _ => {
                 return Err(
                     self.error("is not a header of `case,label,` and the names of two classes or more")

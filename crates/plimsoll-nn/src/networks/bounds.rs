@@ -115,7 +115,6 @@ impl NetworkSettings {
         .check()?;
         check_count("init_filters", self.init_filters.unwrap_or(1), 1, MOST_FEATURES)?;
         check_count("norm_groups", self.norm_groups.unwrap_or(1), 1, MOST_FEATURES)?;
-        check_count("dimensions", self.dimensions.unwrap_or(3), 2, 3)?;
         let heads = self.deep_supervision.unwrap_or(0);
         check_count("deep_supervision", heads, 0, MOST_STAGES)?;
         check_probability("dropout", self.dropout.unwrap_or(0.0))

@@ -23,6 +23,13 @@ pub struct Design {
     pub features: Vec<usize>,
 }
 
+impl Design {
+    /// Of the network's windows: two for patches of one slice, which has no neighbours along the depth.
+    pub(super) fn dimensions(&self) -> usize {
+        if self.patch[0] == 1 { 2 } else { 3 }
+    }
+}
+
 /// How a decoder comes from a stage to the next finer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -91,8 +98,6 @@ network_settings! {
     /// Spacing along depth, height and width, by which a network with kernels of its own halves the finer axes first [default: all
     /// alike].
     resolution: [f64; 3],
-    /// Whether it is of two dimensions or of three [default: two for patches of one slice].
-    dimensions: usize,
     /// Whether normalisations have a scale and a shift [default: yes].
     affine: bool,
     /// How many coarser maps get a head of their own while training [default: all but the two coarsest].

@@ -100,11 +100,6 @@ pub(super) fn check_stages(
     check_count("init_filters", init_filters, 1, MOST_FEATURES >> (stages - 1).min(12))
 }
 
-/// Two for patches of one slice, unless settings say otherwise.
-pub(super) fn dimensions(design: &Design, settings: &NetworkSettings) -> usize {
-    settings.dimensions.unwrap_or(if design.patch[0] == 1 { 2 } else { 3 })
-}
-
 /// Three, two and one quarter of the channels, in multiples of a number.
 pub(super) fn fewer(filters: usize, multiple: usize) -> Vec<usize> {
     let mut all = vec![filters];
@@ -119,15 +114,8 @@ pub(super) fn fewer(filters: usize, multiple: usize) -> Vec<usize> {
 }
 
 impl SegResNet {
-    pub(super) const SETTINGS: &[&str] = &[
-        "dimensions",
-        "init_filters",
-        "encoder_blocks",
-        "decoder_blocks",
-        "norm_groups",
-        "upsample",
-        "dropout",
-    ];
+    pub(super) const SETTINGS: &[&str] =
+        &["init_filters", "encoder_blocks", "decoder_blocks", "norm_groups", "upsample", "dropout"];
 
     /// `SegResNet(init_filters=init_filters, in_channels=in_channels, out_channels=classes)`
     pub fn new(in_channels: usize, classes: usize, init_filters: usize) -> SegResNet {
@@ -150,7 +138,7 @@ impl SegResNet {
         let encoder_blocks = settings.encoder_blocks.clone().unwrap_or(usual.encoder_blocks);
         let ones = vec![1; encoder_blocks.len().saturating_sub(1)];
         SegResNet {
-            dimensions: dimensions(design, settings),
+            dimensions: design.dimensions(),
             decoder_blocks: settings.decoder_blocks.clone().unwrap_or(ones),
             encoder_blocks,
             norm_groups: settings.norm_groups.unwrap_or(usual.norm_groups),

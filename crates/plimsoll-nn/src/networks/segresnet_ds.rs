@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::bounds::check_count;
 use super::builder::{ConvShape, NetBuilder};
 use super::design::UpsampleMode;
-use super::segresnet::{BLOCKS, along, block, check_stages, dimensions, fewer};
+use super::segresnet::{BLOCKS, along, block, check_stages, fewer};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::{alike, uniform};
 use crate::weights::NamingScheme;
@@ -42,15 +42,8 @@ pub struct SegResNetDS {
 }
 
 impl SegResNetDS {
-    pub(super) const SETTINGS: &[&str] = &[
-        "dimensions",
-        "init_filters",
-        "encoder_blocks",
-        "decoder_blocks",
-        "upsample",
-        "resolution",
-        "deep_supervision",
-    ];
+    pub(super) const SETTINGS: &[&str] =
+        &["init_filters", "encoder_blocks", "decoder_blocks", "upsample", "resolution", "deep_supervision"];
 
     /// `SegResNetDS(in_channels=in_channels, out_channels=classes, norm="instance")` with so many filters.
     pub fn new(in_channels: usize, classes: usize, init_filters: usize) -> SegResNetDS {
@@ -73,7 +66,7 @@ impl SegResNetDS {
         let encoder_blocks = settings.encoder_blocks.clone().unwrap_or(usual.encoder_blocks);
         let ones = vec![1; encoder_blocks.len().saturating_sub(1)];
         SegResNetDS {
-            dimensions: dimensions(design, settings),
+            dimensions: design.dimensions(),
             decoder_blocks: settings.decoder_blocks.clone().unwrap_or(ones),
             encoder_blocks,
             upsample: settings.upsample.unwrap_or(usual.upsample),

@@ -8,6 +8,7 @@ use plimsoll_graph::ops::{
 use plimsoll_graph::{GraphError, Kind, Op, Program, Shape, TensorId};
 
 use super::Unit;
+use crate::names;
 
 /// A head of the network: its logits `[N, C, D, H, W]`.
 #[derive(Clone, Copy)]
@@ -215,6 +216,12 @@ impl<'p> LossBuilder<'p> {
         let input = self.program.input(map.name.clone(), shape, Kind::Volume);
         self.targets.push((map, input));
         input
+    }
+
+    /// The input of what the label's target is more than the soft one, `[N, C, D, H, W]` like the logits.
+    pub(crate) fn target_shift(&mut self, head: HeadLogits) -> TensorId {
+        let shape = self.program.shape(head.logits).clone();
+        self.program.input(names::TARGET_SHIFT, shape, Kind::Volume)
     }
 
     /// Distances to what is predicted by a head at a scale.

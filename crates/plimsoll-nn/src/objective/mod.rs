@@ -6,6 +6,7 @@
 
 mod loss_builder;
 mod morphology;
+mod soft;
 mod structure;
 mod timing;
 mod variants;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use loss_builder::{HeadLogits, LossBuilder};
 pub use loss_builder::{TargetInput, TargetInputKind};
+pub use soft::SoftTargets;
 pub use structure::{
     Boundary, ClDice, HausdorffDt, MorphSkeleton, SkeletonRecall, Structure, SurfaceDistance, ToplossSimple,
     Unit,
@@ -44,6 +46,9 @@ pub struct Objective {
     pub components: Vec<Term>,
     /// A label that marks voxels to leave out of all of them.
     pub ignore: Option<u8>,
+    /// Which programs have targets beside labels. It follows from what is learned and is stored there.
+    #[serde(skip)]
+    pub soft: SoftTargets,
 }
 
 /// The loss of a head.
@@ -63,7 +68,8 @@ impl Default for Objective {
 
 impl From<Loss> for Objective {
     fn from(loss: Loss) -> Objective {
-        Objective { components: loss.components.into_iter().map(Term::Sums).collect(), ignore: loss.ignore }
+        let components = loss.components.into_iter().map(Term::Sums).collect();
+        Objective { components, ignore: loss.ignore, soft: SoftTargets::Never }
     }
 }
 
@@ -148,7 +154,7 @@ impl Objective {
             let (option, found, expected) = term.fault(classes)?;
             Some((format!("{option} of {}", term.name()), found, expected))
         });
-        of_term.or_else(|| self.variants_fault())
+        of_term.or_else(|| self.variants_fault()).or_else(|| self.soft_fault(classes))
     }
 
     /// What [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) has of a variant, in its order, as numbers below
@@ -224,8 +230,10 @@ impl Objective {
             let labels = builder.labels(builder.extent(head))?;
             let table = builder.push(sums.stats(), &[head.logits, labels])?;
             let results = builder.push_all(CompositeLoss { loss: sums }, &[table])?;
-            loss.values.push((results[0], 1.0));
-            loss.parts.push(results[1]);
+            let [value, part] =
+                self.with_soft_targets(builder, (head, labels), variant, [results[0], results[1]])?;
+            loss.values.push((value, 1.0));
+            loss.parts.push(part);
         }
         for (structure, turn) in self.structures(variant) {
             let value = match turn {

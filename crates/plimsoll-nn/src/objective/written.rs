@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::structure::{
     Boundary, ClDice, HausdorffDt, MorphSkeleton, SkeletonRecall, Structure, SurfaceDistance, ToplossSimple,
 };
-use super::{Objective, Term};
+use super::{Objective, SoftTargets, Term};
 
 /// A component of either kind, by its name.
 #[derive(Deserialize)]
@@ -89,7 +89,7 @@ impl TryFrom<WrittenObjective> for Objective {
             if let Some((option, _)) = given.into_iter().find(|(_, given)| *given) {
                 return Err(format!("`{option}` stands beside a list of components; say it in its entries"));
             }
-            return Ok(Objective { components, ignore: written.ignore });
+            return Ok(Objective { components, ignore: written.ignore, soft: SoftTargets::Never });
         }
         let usual = SoftDice::default();
         let dice = SoftDice {

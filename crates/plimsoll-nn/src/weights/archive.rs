@@ -124,7 +124,7 @@ fn members(file: &mut (impl Read + Seek), start: u64, size: u64) -> io::Result<M
             if number(fields, 0, 2)? == UNICODE_PATH {
                 return Err(none());
             }
-            fields = fields.get(4 + number(fields, 2, 2)? as usize..).unwrap_or_default();
+            fields = fields.get(4 + number(fields, 2, 2)? as usize..).ok_or_else(none)?;
         }
         if name.ends_with(PICKLE) {
             let (packed, bytes, header) =

@@ -169,13 +169,10 @@ fn weigh_file(file: &mut File, budget: &Budget) -> Result<(Option<Reservation>, 
     room.add(BUFFERS)?;
     let kept = if start.starts_with(archive::BEGIN) {
         weigh_archive(file, &mut room)?
-    } else if LEGACY_MAGIC.iter().any(|magic| {
-        start
-            .get(..start.len().min(LEGACY_START))
-            .unwrap_or_default()
-            .windows(magic.len())
-            .any(|at| at == *magic)
-    }) {
+    } else if LEGACY_MAGIC
+        .iter()
+        .any(|magic| start[..start.len().min(LEGACY_START)].windows(magic.len()).any(|at| at == *magic))
+    {
         weigh_legacy(file, &mut room)?
     } else {
         // A pickle alone has no place for tensors.

@@ -246,8 +246,6 @@ fn large_with_kinks(training: &Training) -> bool {
         Network::DynUNet(net) => &net.shape,
         Network::PlainConvUNet(net) => &net.shape,
         Network::ResidualEncoderUNet(net) => &net.shape,
-        // Full-size maps of some hundred thousand voxels have many activations near the kink.
-        Network::SwinUnetr(_) => return training.patch.iter().product::<usize>() > 100_000,
         _ => return false,
     };
     *slope < 1.0 && features.iter().sum::<usize>() > 500

@@ -1,6 +1,93 @@
 //! How well images are given their classes.
 
-use plimsoll_run::ClassScores;
+use plimsoll_run::{ClassScores, ClassificationTask, ImageTarget, LabelScores};
+
+/// What validated images were given.
+pub(super) struct Tally {
+    task: ClassificationTask,
+    probabilities: Vec<f64>,
+    found: Found,
+}
+
+/// Counts of what was given and what was right.
+enum Found {
+    /// One class for each image.
+    Classes(Confusion),
+    /// Any of several labels: for each how many images were TP, FP, FN, TN.
+    Labels(Vec<[u64; 4]>),
+}
+
+impl Tally {
+    pub(super) fn new(task: &ClassificationTask) -> Tally {
+        let classes = task.labels.len();
+        let found = match task.target {
+            ImageTarget::AnyOf => Found::Labels(vec![[0; 4]; classes]),
+            ImageTarget::OneOf | ImageTarget::Ordinal => Found::Classes(Confusion::new(classes)),
+        };
+        Tally { task: task.clone(), probabilities: vec![0.0; classes], found }
+    }
+
+    /// Counts an image with labels by the network's outputs.
+    pub(super) fn add(&mut self, labels: &[u32], outputs: &[f32]) {
+        self.probabilities.fill(0.0);
+        self.task.add_probabilities(outputs, 1.0, &mut self.probabilities);
+        let mut given = self.task.given(&self.probabilities);
+        match &mut self.found {
+            Found::Classes(confusion) => {
+                if let Some((class, given)) = self.task.class_of(labels).zip(given.next()) {
+                    confusion.add(usize::from(class), given);
+                }
+            }
+            Found::Labels(counts) => {
+                let mut next = given.next();
+                for (place, (counts, label)) in counts.iter_mut().zip(&self.task.labels).enumerate() {
+                    let is_given = next == Some(place);
+                    if is_given {
+                        next = given.next();
+                    }
+                    let kind = match (is_given, labels.contains(label)) {
+                        (true, true) => 0,
+                        (true, false) => 1,
+                        (false, true) => 2,
+                        (false, false) => 3,
+                    };
+                    counts[kind] += 1;
+                }
+            }
+        }
+    }
+
+    /// The scores of the images so far; none where there are none.
+    pub(super) fn scores(&self) -> Option<ClassScores> {
+        match &self.found {
+            Found::Classes(confusion) => confusion.scores(),
+            Found::Labels(counts) => label_scores(counts, self.task.classes()),
+        }
+    }
+}
+
+/// The scores of labels by their counts.
+fn label_scores<'a>(counts: &[[u64; 4]], names: impl Iterator<Item = &'a str>) -> Option<ClassScores> {
+    let quotient = |part: u64, whole: u64| (whole > 0).then(|| part as f64 / whole as f64);
+    let labels = counts.iter().zip(names).map(|([tp, fp, negatives, tn], name)| LabelScores {
+        label: name.into(),
+        sensitivity: quotient(*tp, tp + negatives),
+        specificity: quotient(*tn, tn + fp),
+        f1: quotient(2 * tp, 2 * tp + fp + negatives),
+    });
+    let labels: Vec<LabelScores> = labels.collect();
+    let mean =
+        |numbers: Vec<f64>| (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>() / numbers.len() as f64);
+    let of_label =
+        |label: &LabelScores| mean(label.sensitivity.into_iter().chain(label.specificity).collect());
+    let right: u64 = counts.iter().map(|[tp, _, _, tn]| tp + tn).sum();
+    Some(ClassScores {
+        accuracy: quotient(right, counts.iter().flatten().sum())?,
+        balanced_accuracy: mean(labels.iter().filter_map(of_label).collect())?,
+        kappa: None,
+        labels,
+    })
+}
 
 /// How many images of each class were given which.
 #[derive(Clone, Debug)]
@@ -15,15 +102,9 @@ impl Confusion {
         Confusion { classes, counts: vec![0; classes * classes] }
     }
 
-    /// Counts an image by its logits: it is given the first class with the largest.
-    pub(super) fn add(&mut self, class: u8, logits: &[f32]) {
-        let mut given = 0;
-        for (place, logit) in logits.iter().enumerate() {
-            if *logit > logits[given] {
-                given = place;
-            }
-        }
-        if let Some(count) = self.counts.get_mut(usize::from(class) * self.classes + given) {
+    /// Counts an image of a class that was given a class.
+    pub(super) fn add(&mut self, class: usize, given: usize) {
+        if let Some(count) = self.counts.get_mut(class * self.classes + given) {
             *count += 1;
         }
     }
@@ -55,6 +136,7 @@ impl Confusion {
             accuracy: right / images,
             balanced_accuracy: sum / present,
             kappa: (by_chance > 0.0).then(|| 1.0 - seen / by_chance),
+            labels: Vec::new(),
         })
     }
 }
@@ -72,13 +154,22 @@ mod tests {
         let given = [(0, 0), (0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 2), (2, 0)];
         assert_eq!(confusion.scores(), None);
         for (class, given) in given {
-            let mut logits = [0.0; 3];
-            logits[given] = 1.0;
-            confusion.add(class, &logits);
+            confusion.add(class, given);
         }
         let scores = confusion.scores().unwrap();
         assert!((scores.accuracy - 0.625).abs() < 1e-12);
         assert!((scores.balanced_accuracy - 11.0 / 18.0).abs() < 1e-12);
         assert!((scores.kappa.unwrap() - 0.5).abs() < 1e-12, "{scores:?}");
+    }
+
+    #[test]
+    fn labels_are_scored_one_by_one() {
+        // Of a: two found, one missed, one right without it. b was never there, and found once.
+        let counts = [[2, 0, 1, 1], [0, 1, 0, 3]];
+        let scores = label_scores(&counts, ["a", "b"].into_iter()).unwrap();
+        assert_eq!(scores.accuracy, 6.0 / 8.0);
+        assert!((scores.balanced_accuracy - ((2.0 / 3.0 + 1.0) / 2.0 + 3.0 / 4.0) / 2.0).abs() < 1e-12);
+        assert_eq!((scores.labels[0].f1, scores.labels[1].sensitivity), (Some(0.8), None));
+        assert_eq!(label_scores(&[[0; 4]], ["a"].into_iter()), None);
     }
 }

@@ -9,7 +9,7 @@ use plimsoll_data::{
 };
 use plimsoll_image::{ImageDataset, PreparedCache};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::{ClassificationTask, RunConfig, Specification};
+use plimsoll_run::{ClassificationTask, Specification};
 
 use super::bad_numbers::BadStep;
 use crate::{PlannedRun, RunData, TrainError};
@@ -44,7 +44,8 @@ impl Source {
                 // way.
                 let known = &task.dataset;
                 let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
-                let cache = Arc::new(VolumeCache::new(cache()?));
+                let decoding = budget.part("decoding", planned.numbers.decoding_bytes)?;
+                let cache = Arc::new(VolumeCache::new(cache()?).decoding_within(decoding));
                 let patches = Patches::normalised(&dataset, sampler, cache, normalisation)?;
                 let patches = Arc::new(patches.with_targets(planned.target_maps()));
                 Ok(Source::Volumes { patches, inspection })
@@ -68,11 +69,11 @@ impl Source {
         }
     }
 
-    /// How many samples are validated after an epoch, where that does not follow from settings.
-    pub(super) fn validated(&self, config: &RunConfig) -> u64 {
+    /// The labels of a case by its index; none of volumes, or where there is no such case.
+    pub(super) fn labels(&self, case: usize) -> &[u32] {
         match self {
-            Source::Volumes { .. } => config.validation_iterations * config.training.batch as u64,
-            Source::Images { samples, .. } => samples.validated() as u64,
+            Source::Volumes { .. } => &[],
+            Source::Images { dataset, .. } => dataset.cases.get(case).map_or(&[][..], |case| &case.labels),
         }
     }
 
@@ -158,5 +159,5 @@ fn image_fold(
         names.iter().map(place).collect()
     };
     let Fold { train, val } = &specification.cases;
-    Ok(ImageFold { train: of(train)?, val: of(val)?, sampling: task.sampling, batch })
+    Ok(ImageFold { train: of(train)?, val: of(val)?, sampling: task.sampling, batch, answer: task.answer() })
 }

@@ -58,6 +58,10 @@ impl Run {
             self.engine.write(program, tensors.image, HostSlice::F32(images))?;
             let labels = share(batch.labels(), part, micro_batches);
             self.engine.write(program, tensors.labels, HostSlice::U8(labels))?;
+            if let Some(input) = tensors.shift {
+                let shifts = share(batch.shifts(), part, micro_batches);
+                self.engine.write(program, input, HostSlice::F32(shifts))?;
+            }
             if let Some(input) = tensors.noise {
                 let noise = Noise::of_step(seed, step, (part * training.micro_batch) as u32);
                 self.engine.write(program, input, HostSlice::F32(&noise.to_table()))?;

@@ -32,6 +32,8 @@ pub(super) struct LossTensors {
     pub(super) program: ProgramId,
     pub(super) image: TensorId,
     pub(super) labels: TensorId,
+    /// What the target of the label is more than the soft one, where there are soft ones.
+    pub(super) shift: Option<TensorId>,
     /// Maps of the labels, by their place in the batch.
     pub(super) targets: Vec<(usize, TensorId)>,
     /// Where a program updates parameters: rates, and the norm of gradients.
@@ -60,6 +62,7 @@ impl LossTensors {
             program,
             image: find(programs, program, names::IMAGE)?,
             labels: find(programs, program, names::LABELS)?,
+            shift: if_there(names::TARGET_SHIFT),
             targets: programs.targets().iter().enumerate().filter_map(target).collect(),
             update: if_there(names::RATES).zip(if_there(names::GRAD_NORM)),
             noise: if_there(names::NOISE),

@@ -6,9 +6,9 @@ use std::time::Instant;
 use plimsoll_memory::resident;
 use plimsoll_nn::Goal;
 use plimsoll_plan::{HostSlice, HostSliceMut};
-use plimsoll_run::{CheckpointKind, ClassScores, EpochCost, EpochRecord, Event, LossPart, PartSums};
+use plimsoll_run::{CheckpointKind, ClassScores, EpochCost, EpochRecord, Event, LossPart, PartSums, Task};
 
-use super::class_scores::Confusion;
+use super::class_scores::Tally;
 use super::step::add_parts;
 use super::{Observer, Run};
 use crate::TrainError;
@@ -81,7 +81,7 @@ impl Run {
         Ok(Some(record))
     }
 
-    /// The mean loss of the validated patches and its parts, and the Dice of each class but the background over all their
+    /// The mean loss of the validated samples and its parts, and the Dice of each class but the background over all their
     /// voxels; none if it was told to stop.
     fn validate(
         &mut self,
@@ -91,15 +91,18 @@ impl Run {
         let validate = self.tensors.validate.program;
         let training = &self.specification.config.training;
         let classes = training.net.classes();
-        let patches = self.source.validated(&self.specification.config);
+        let samples = self.specification.config.validated(&self.specification.cases);
         let at_a_time = training.validation_batch() as u64;
         let mut counts = vec![0.0f64; classes * 3];
         let mut totals = vec![0.0f64; classes * 3];
         let mut parts = vec![(0.0, 0); training.loss.part_count()];
         let mut logits = vec![0.0; classes * at_a_time as usize];
-        let mut confusion = self.tensors.logits.map(|_| Confusion::new(classes));
+        let mut tally = match (&self.specification.config.task, self.tensors.logits) {
+            (Task::Classification(task), Some(logits)) => Some((logits, Tally::new(task))),
+            _ => None,
+        };
         let mut loss = 0.0;
-        let rounds = patches / at_a_time;
+        let rounds = samples / at_a_time;
         for round in 0..rounds {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
@@ -108,6 +111,9 @@ impl Run {
             let tensors = &self.tensors.validate;
             self.engine.write(validate, tensors.image, HostSlice::F32(batch.images()))?;
             self.engine.write(validate, tensors.labels, HostSlice::U8(batch.labels()))?;
+            if let Some(input) = tensors.shift {
+                self.engine.write(validate, input, HostSlice::F32(batch.shifts()))?;
+            }
             for (map, input) in &tensors.targets {
                 self.engine.write(validate, *input, HostSlice::F32(batch.target(*map)))?;
             }
@@ -117,16 +123,16 @@ impl Run {
             add_parts(&*self.engine, tensors, &mut self.parts, &mut parts)?;
             self.engine.read(validate, self.tensors.counts, HostSliceMut::F64(&mut counts))?;
             loss += f64::from(one[0]);
-            if let (Some(tensor), Some(confusion)) = (self.tensors.logits, &mut confusion) {
-                self.engine.read(validate, tensor, HostSliceMut::F32(&mut logits))?;
-                for (class, logits) in batch.labels().iter().zip(logits.chunks_exact(classes)) {
-                    confusion.add(*class, logits);
+            if let Some((tensor, tally)) = &mut tally {
+                self.engine.read(validate, *tensor, HostSliceMut::F32(&mut logits))?;
+                for (case, logits) in batch.cases().iter().zip(logits.chunks_exact(classes)) {
+                    tally.add(self.source.labels(*case), logits);
                 }
             }
             for (total, count) in totals.iter_mut().zip(&counts) {
                 *total += count;
             }
-            observer.validating((round + 1) * at_a_time, patches);
+            observer.validating((round + 1) * at_a_time, samples);
         }
         let dice = totals.chunks_exact(3).skip(1).map(|class| {
             let denominator = 2.0 * class[0] + class[1] + class[2];
@@ -136,8 +142,8 @@ impl Run {
         Ok(Some(Validated {
             loss: mean.is_finite().then_some(mean),
             parts: self.means(&parts),
-            pseudo_dice: if confusion.is_some() { Vec::new() } else { dice.collect() },
-            classification: confusion.and_then(|confusion| confusion.scores()),
+            pseudo_dice: if tally.is_some() { Vec::new() } else { dice.collect() },
+            classification: tally.and_then(|(_, tally)| tally.scores()),
         }))
     }
 

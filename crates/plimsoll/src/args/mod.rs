@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use plimsoll_data::TargetSpacing;
 use plimsoll_graph::DType;
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::Bytes;
@@ -54,6 +55,8 @@ pub enum Command {
     Predict(Predict),
     /// Compare predictions with references.
     Evaluate(Evaluate),
+    /// Write a model's weights as PyTorch's networks load them.
+    Export(Export),
     /// Measure speed on this machine.
     #[command(subcommand)]
     Bench(Bench),
@@ -66,6 +69,16 @@ fn triple<T: FromStr + Copy>(text: &str) -> Result<[T; 3], String> {
         Some([all]) => Ok([*all; 3]),
         Some([d, h, w]) => Ok([*d, *h, *w]),
         _ => Err("write one number, or three with commas between: depth,height,width".into()),
+    }
+}
+
+/// Reads `D,H,W` or `H,W`, or one number for three axes.
+fn target_spacing(text: &str) -> Result<TargetSpacing, String> {
+    let lengths: Option<Vec<f64>> = text.split(',').map(|number| number.trim().parse().ok()).collect();
+    let lengths = lengths.ok_or("write numbers with commas between: depth,height,width, or height,width")?;
+    match lengths[..] {
+        [all] => TargetSpacing::try_from(vec![all; 3]),
+        _ => TargetSpacing::try_from(lengths),
     }
 }
 
@@ -88,6 +101,12 @@ fn line(text: &str) -> Result<Bytes, String> {
         return Err(format!("--ram {text} is {} bytes; did you mean {}{unit}?", bytes.0, text.trim()));
     }
     Ok(bytes)
+}
+
+/// Reads a sensitivity that thresholds are to have.
+fn sensitivity(text: &str) -> Result<f64, String> {
+    let share = text.trim().parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "a sensitivity is above 0 and at most 1".into())
 }
 
 /// Reads a number of threads.
@@ -214,15 +233,18 @@ pub struct Predict {
     /// The checkpoint.
     #[arg(long, value_enum, default_value_t)]
     pub checkpoint: WhichCheckpoint,
-    /// The share of a window that the next one covers too, from 0 to less than 1.
-    #[arg(long, default_value_t = 0.5)]
-    pub overlap: f64,
-    /// Look at each window mirrored, too, in all eight ways.
+    /// Of volumes: the share of a window that the next one covers too, from 0 to less than 1 [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    pub overlap: Option<f64>,
+    /// Look at each window mirrored, too, in all eight ways, or the four of slices.
     #[arg(long)]
     pub mirror: bool,
-    /// How classifiers of pairs vote.
-    #[arg(long, value_enum, default_value_t)]
-    pub votes: WhichVotes,
+    /// How classifiers of pairs vote [default: sum].
+    #[arg(long, value_enum)]
+    pub votes: Option<WhichVotes>,
+    /// Of classifiers of pairs: write the probabilities of each pair, too, in columns behind `predicted`.
+    #[arg(long)]
+    pub pair_columns: bool,
     /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
     #[arg(long)]
     pub overwrite: bool,
@@ -231,6 +253,9 @@ pub struct Predict {
     #[command(flatten)]
     pub compute: Compute,
 }
+
+/// nnU-Net's share of a window that the next one covers too.
+const USUAL_OVERLAP: f64 = 0.5;
 
 impl Predict {
     /// What is asked for.
@@ -242,7 +267,11 @@ impl Predict {
             input: self.input.clone(),
             output: self.output.clone(),
             overwrite: self.overwrite,
-            options: PredictOptions { overlap: self.overlap, mirror: self.mirror, threads },
+            options: PredictOptions {
+                overlap: self.overlap.unwrap_or(USUAL_OVERLAP),
+                mirror: self.mirror,
+                threads,
+            },
             ram: self.ram.ram,
             backend: self.compute.open()?,
         })
@@ -272,6 +301,24 @@ impl From<WhichVotes> for Rule {
             WhichVotes::Weighted => Rule::Weighted,
         }
     }
+}
+
+/// Weights to write.
+#[derive(Debug, ClapArgs)]
+pub struct Export {
+    /// The folder of a run with one fold, or of one fold.
+    pub model: PathBuf,
+    /// The .safetensors file that is written, with every name that the network's authors give its tensors.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// The checkpoint.
+    #[arg(long, value_enum, default_value_t)]
+    pub checkpoint: WhichCheckpoint,
+    /// Replace the file if it is there.
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub ram: Ram,
 }
 
 /// Which checkpoint of a run.
@@ -321,8 +368,8 @@ pub struct Evaluate {
     pub pictures: Option<PathBuf>,
     #[command(flatten)]
     pub classification: Classification,
-    /// Where the scores are written [default: summary.json, scores.csv and scores.svg in the folder of predictions];
-    /// tables and plots stand beside it under the same name.
+    /// Where the scores are written [default: summary.json, scores.csv and scores.svg in the folder of predictions; of a
+    /// classification scores.json, scores.csv and scores.svg]; tables and plots stand beside it under the same name.
     #[arg(short, long, value_name = "FILE.json")]
     pub output: Option<PathBuf>,
     #[command(flatten)]
@@ -392,6 +439,9 @@ pub struct Classification {
     /// Of these draws [default: 0].
     #[arg(long, requires = "classification")]
     pub seed: Option<u64>,
+    /// Find the threshold of each class that has at least these sensitivities, like 0.9 or 0.9,0.95.
+    #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = sensitivity, requires = "classification")]
+    pub sensitivity: Vec<f64>,
 }
 
 /// What to measure.
@@ -463,6 +513,9 @@ pub struct BenchStep {
     /// Steps that are timed, after one that is not.
     #[arg(long, default_value_t = 6)]
     pub steps: usize,
+    /// Time predictions instead: logits alone, without labels, gradients and updates.
+    #[arg(long)]
+    pub predict: bool,
     /// Print the time of each node: its best of the steps.
     #[arg(long)]
     pub profile: bool,

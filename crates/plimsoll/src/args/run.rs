@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll_data::TargetSpacing;
 use plimsoll_graph::DType;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_run::{FoldName, Model, RunFolder, Settings};
 use plimsoll_train::Concession;
 
-use super::{Compute, Precision, Ram, network, thread_count, triple};
+use super::{Compute, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::{PlanRequest, settings};
 use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
@@ -44,7 +45,7 @@ pub struct Train {
     #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count, requires = "folds")]
     pub parallel: usize,
     /// Of images: trains a classifier for each pair of classes, in folders of their own, whose votes are counted when predicting.
-    #[arg(long, conflicts_with_all = ["folds", "weights"])]
+    #[arg(long, conflicts_with = "folds")]
     pub one_vs_one: bool,
     /// The folder of the run [default: runs/NAME].
     #[arg(long, value_name = "RUN")]
@@ -154,12 +155,15 @@ pub struct RunArgs {
     /// Settings to read [default: plimsoll.toml, if it is there].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// 2: patches are slices across the depth, resampled in their plane alone; 3: they are volumes.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "N")]
+    pub dimensions: Option<u8>,
     /// Depth,height,width of a patch in voxels.
     #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W")]
     pub patch_size: Option<[usize; 3]>,
-    /// Spacing that images are brought to, in millimetres: depth,height,width.
-    #[arg(long, value_parser = triple::<f64>, value_name = "D,H,W")]
-    pub spacing: Option<[f64; 3]>,
+    /// Spacing that images are brought to, in millimetres: depth,height,width; of slices height,width.
+    #[arg(long, value_parser = target_spacing, value_name = "D,H,W")]
+    pub spacing: Option<TargetSpacing>,
     /// Samples of a step.
     #[arg(long, value_name = "N")]
     pub batch_size: Option<usize>,
@@ -266,6 +270,7 @@ impl RunArgs {
                 dropout: self.dropout,
                 ..NetworkSettings::default()
             },
+            dimensions: self.dimensions.map(usize::from),
             patch_size: self.patch_size,
             spacing: self.spacing,
             batch_size: self.batch_size,

@@ -6,7 +6,7 @@ use std::time::Instant;
 use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
-use plimsoll_nn::{Network, Objective, Optimizer, Training, names};
+use plimsoll_nn::{Network, Objective, Optimizer, Training, names, predict};
 use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, Options, ProgramId, plan};
 use plimsoll_run::Machine;
 use plimsoll_train::measured;
@@ -73,7 +73,10 @@ pub(super) fn backend(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn 
 /// Measures steps, and prints their median.
 pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     let training = args.step.training(1)?;
-    let program = training.programs()?.gradients.swap_remove(0);
+    let program = match args.predict {
+        true => predict(training.net.as_architecture(), training.patch, training.batch, training.precision)?,
+        false => training.programs()?.gradients.swap_remove(0),
+    };
     let machine = args.step.machine();
     let backend = backend(&args.step, &program)?;
     let arena = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plimsoll_metrics::classification::{Bootstrap, Interval, Report, Table as Cases, classify};
+use plimsoll_metrics::classification::{Bootstrap, Curves, Interval, Report, Table as Cases, classify};
 
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
@@ -19,19 +19,22 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
     };
     let line = Line::draw(args.ram.ram, 1)?;
     let cases = Cases::read(table, &line.budget)?;
-    let report = classify(&cases, &bootstrap, &line.budget)?;
+    let mut report = classify(&cases, &bootstrap, &line.budget)?;
+    report.add_thresholds(&cases, &args.classification.sensitivity, &line.budget)?;
+    let curves = Curves::new(&cases, &line.budget)?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => table.with_file_name("scores.json"),
     };
-    let tables = path.with_extension("csv");
+    let (tables, pictures) = (path.with_extension("csv"), path.with_extension("svg"));
     let same = |written: &Path| std::fs::canonicalize(written).ok() == std::fs::canonicalize(table).ok();
-    if same(&path) || same(&tables) {
+    if same(&path) || same(&tables) || same(&pictures) {
         let message = format!("the scores would be written over {}", table.display());
         return Err(Failure::new(message, "name another file with --output"));
     }
     write(&path, |file| write_json(file, &report))?;
     write(&tables, |file| report.write_csv(file))?;
+    write(&pictures, |file| report.write_pictures(&curves, file))?;
     if as_json {
         return json(&report);
     }
@@ -57,5 +60,26 @@ fn print(report: &Report) {
         table.row([name.clone(), cell(report.overall.get(name))].into_iter().chain(classes));
     }
     table.print();
+    print_thresholds(report, &cell);
     println!("  {} cases; 95 % intervals of {} resamples", report.cases, report.bootstrap.resamples);
+}
+
+/// Prints the thresholds that were asked for.
+fn print_thresholds(report: &Report, cell: &dyn Fn(Option<&Interval>) -> String) {
+    if report.classes.iter().all(|class| class.thresholds.is_empty()) {
+        return;
+    }
+    let mut table = Table::new(["class", "wanted", "threshold", "sensitivity", "specificity"]);
+    for class in &report.classes {
+        for found in &class.thresholds {
+            table.row([
+                class.name.clone(),
+                found.wanted.to_string(),
+                found.threshold.map_or("–".into(), |threshold| threshold.to_string()),
+                cell(Some(&found.sensitivity)),
+                cell(Some(&found.specificity)),
+            ]);
+        }
+    }
+    table.print();
 }

@@ -65,19 +65,12 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     let data = folder.join("dataset");
     say("a data set: vessel trees in noise, at several spacings, one of them far off");
     phantom::write(&data, &PhantomConfig::default())?;
-    let request = PlanRequest {
-        dataset: data.clone(),
-        settings: settings(),
-        ram: Some(args.ram),
-        threads: args.compute.threads.count(),
-        loader_threads: None,
-        backend: args.compute.open()?,
-        allowed: Vec::new(),
-        plans_from: None,
-    };
+    let run = folder.join("run");
+    // Training validates nothing: the job goes on with images that were never seen.
+    let request = TrainRequest { validate: false, ..training(args, &data, settings(), &run)? };
     say(&format!("a plan under a line of {}", args.ram));
     {
-        let (opened, planned, _) = request.prepare(quiet)?;
+        let (opened, planned, _) = request.plan.prepare(quiet)?;
         if !quiet {
             inspect::print_data(&opened.data);
             plan::print(&planned);
@@ -85,21 +78,6 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         planned.numbers.check()?;
     }
     say("training");
-    let run = folder.join("run");
-    let request = TrainRequest {
-        plan: request,
-        run: RunFolder::new(&run),
-        folds: FoldChoice::Named(vec![FoldName::Number(0)]),
-        parallel: 1,
-        backend: args.compute.backend,
-        resume: false,
-        accept_changed_data: false,
-        weights: None,
-        splits: None,
-        log_steps: false,
-        // The job goes on with images that were never seen.
-        validate: false,
-    };
     let trained = train_folds(&request, stop, quiet)?;
     let Some(record) = trained.folds.into_iter().next().map(|fold| fold.record) else {
         return Err(Failure::new(
@@ -175,6 +153,33 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         println!("everything is in {}", folder.display());
     }
     Ok(())
+}
+
+/// A training of one fold from nothing, validated.
+pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> Outcome<TrainRequest> {
+    let plan = PlanRequest {
+        dataset: dataset.to_path_buf(),
+        settings,
+        ram: Some(args.ram),
+        threads: args.compute.threads.count(),
+        loader_threads: None,
+        backend: args.compute.open()?,
+        allowed: Vec::new(),
+        plans_from: None,
+    };
+    Ok(TrainRequest {
+        plan,
+        run: RunFolder::new(run),
+        folds: FoldChoice::Named(vec![FoldName::Number(0)]),
+        parallel: 1,
+        backend: args.compute.backend,
+        resume: false,
+        accept_changed_data: false,
+        weights: None,
+        splits: None,
+        log_steps: false,
+        validate: true,
+    })
 }
 
 /// A small network and a short schedule: enough for vessels that a threshold does not find.

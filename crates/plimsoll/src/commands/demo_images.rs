@@ -7,19 +7,18 @@ use plimsoll_image::phantom::{self, PhantomImages};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::classification::{Bootstrap, Table as Cases, classify as score};
-use plimsoll_metrics::votes::Rule;
 use plimsoll_nn::{NetworkName, NetworkSettings};
-use plimsoll_run::{CheckpointKind, FoldName, ImageSettings, RunFolder, Settings};
+use plimsoll_run::{CheckpointKind, ImageSettings, Settings};
 use serde::Serialize;
 
+use super::demo;
 use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::classify::classify;
+use crate::jobs::classify::{Counting, classify};
 use crate::jobs::line::Line;
 use crate::jobs::pairs::train_pairs;
-use crate::jobs::plan::PlanRequest;
 use crate::jobs::predict::PredictRequest;
-use crate::jobs::train::{FoldChoice, TrainRequest, train_folds};
+use crate::jobs::train::train_folds;
 use crate::report::{Table, json, write, write_json};
 use crate::signals::Stop;
 
@@ -58,28 +57,7 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         say(&format!("training: {way}"));
         let began = Instant::now();
         let run = folder.join(if is_pairs { "pairs" } else { "run" });
-        let request = TrainRequest {
-            plan: PlanRequest {
-                dataset: data.clone(),
-                settings: settings(),
-                ram: Some(args.ram),
-                threads: args.compute.threads.count(),
-                loader_threads: None,
-                backend: args.compute.open()?,
-                allowed: Vec::new(),
-                plans_from: None,
-            },
-            run: RunFolder::new(&run),
-            folds: FoldChoice::Named(vec![FoldName::Number(0)]),
-            parallel: 1,
-            backend: args.compute.backend,
-            resume: false,
-            accept_changed_data: false,
-            weights: None,
-            splits: None,
-            log_steps: false,
-            validate: true,
-        };
+        let request = demo::training(args, &data, settings(), &run)?;
         let trained = match is_pairs {
             true => train_pairs(&request, stop, quiet)?.into_iter().map(|pair| pair.trained).collect(),
             false => vec![train_folds(&request, stop, quiet)?],
@@ -100,7 +78,7 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
             ram: Some(args.ram),
             backend: args.compute.open()?,
         };
-        let classified = classify(&request, Rule::ProbabilitySum, stop.flag(), quiet)?;
+        let classified = classify(&request, Counting::default(), stop.flag(), quiet)?;
         let line = Line::draw(Some(args.ram), 1)?;
         let report =
             score(&Cases::read(&classified.file, &line.budget)?, &Bootstrap::default(), &line.budget)?;

@@ -1,6 +1,6 @@
 //! `plimsoll evaluate`
 
-use plimsoll_memory::resident;
+use plimsoll_memory::{mapped_files, resident};
 use plimsoll_metrics::{Group, Settings, Surface};
 
 use super::classification;
@@ -19,7 +19,11 @@ pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
         return json(&summary);
     }
     print(&summary);
-    println!("reserved {reserved} at most, peak resident {}", resident()?.peak);
+    let (peak, code) = (resident()?.peak, mapped_files()?);
+    println!(
+        "reserved {reserved} at most, {} of it code; peak resident {peak}, {} of it code",
+        code.mapped, code.resident
+    );
     Ok(())
 }
 

@@ -9,6 +9,7 @@ mod demo;
 mod demo_images;
 mod doctor;
 mod evaluate;
+mod export;
 mod inspect;
 mod plan;
 mod predict;
@@ -34,6 +35,7 @@ pub fn run(args: &Args) -> Outcome {
         Command::Train(train) => train::run(train, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
         Command::Evaluate(evaluate) => evaluate::run(evaluate, args.json),
+        Command::Export(export) => export::run(export, args.json),
         Command::Status(status) => status::run(status, args.json),
         Command::Bench(bench) => bench::run(bench, args.json),
     }

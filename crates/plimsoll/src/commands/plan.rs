@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use plimsoll_data::{TargetSpacing, is_picture_ending};
 use plimsoll_disk::atomic;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
@@ -70,6 +71,9 @@ pub fn print(planned: &PlannedRun) {
         numbers.predicted_seconds_per_step,
         100.0 * numbers.recompute_flops_fraction
     );
+    if let Some(line) = slices(planned) {
+        println!("{line}");
+    }
     let mut table = Table::new(["part", "bytes", "what it is"]);
     for part in numbers.parts() {
         let what = match part.name.as_str() {
@@ -82,9 +86,10 @@ pub fn print(planned: &PlannedRun) {
                 numbers.arena_lower_bound_bytes
             ),
             "loader" => "batches being made and waiting".into(),
-            "foreground index" => "where the classes are".into(),
+            "index" => "of the cases: their names, and where their classes are".into(),
+            "decoding" => "pictures being decoded, those of one case at a time".into(),
             "checkpoint" => "a copy of the largest tensor".into(),
-            "cache" => format!("decoded volumes; all of them would be {}", numbers.decoded_bytes),
+            "cache" => format!("decoded cases; all of them would be {}", numbers.decoded_bytes),
             _ => String::new(),
         };
         table.row([part.name, part.bytes.to_string(), what]);
@@ -97,6 +102,21 @@ pub fn print(planned: &PlannedRun) {
     table.print();
     println!("the least line for this run is {}", numbers.minimum_ram_bytes);
     println!("{}", times(numbers));
+}
+
+/// What is said of a segmentation in two dimensions.
+fn slices(planned: &PlannedRun) -> Option<String> {
+    let task = planned.config.task.segmentation().ok()?;
+    let TargetSpacing::InPlane([height, width]) = task.spacing else { return None };
+    if is_picture_ending(&task.dataset.file_ending) {
+        return Some(format!(
+            "in two dimensions: images are planes with pixels of 1 × 1, brought to {height} × {width}"
+        ));
+    }
+    Some(format!(
+        "in two dimensions: a patch is one slice across the depth (S, inferior to superior), brought to {height} × {width} mm in \
+         its plane; nothing is resampled from slice to slice"
+    ))
 }
 
 /// How long the run takes, and what a day buys.
@@ -223,6 +243,7 @@ mod tests {
             arena_lower_bound_bytes: bytes,
             loader_bytes: bytes,
             index_bytes: bytes,
+            decoding_bytes: bytes,
             checkpoint_bytes: bytes,
             cache_bytes: bytes,
             total_bytes: bytes,
@@ -230,6 +251,7 @@ mod tests {
             minimum_ram_bytes: bytes,
             changes: Vec::new(),
             ways_out: Vec::new(),
+            dimensions: 3,
             patch_size: [8; 3],
             batch_size: 1,
             micro_batch: 1,

@@ -2,7 +2,8 @@
 
 use crate::args::Predict;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::classify::{classify, is_classifier};
+use crate::jobs::classify::{Counting, classify, is_classifier};
+use crate::jobs::pairs::pairs_of;
 use crate::jobs::predict::predict_all;
 use crate::report::json;
 use crate::signals::Stop;
@@ -11,8 +12,12 @@ use crate::signals::Stop;
 pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let stop = Stop::listen()?;
     stop.end_in_order();
-    if is_classifier(&args.model)? {
-        let classified = classify(&args.request()?, args.votes.into(), stop.flag(), as_json);
+    let is_classifier = is_classifier(&args.model)?;
+    expect_effect(args, is_classifier)?;
+    if is_classifier {
+        let counting =
+            Counting { rule: args.votes.unwrap_or_default().into(), pair_columns: args.pair_columns };
+        let classified = classify(&args.request()?, counting, stop.flag(), as_json);
         let classified = classified.map_err(|failure| stop.cause_of(failure))?;
         if as_json {
             return json(&classified);
@@ -44,4 +49,20 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         println!("planned {planned}, peak resident {}", report.peak_rss_bytes);
     }
     report.check()
+}
+
+/// Refuses flags that would have no effect with the model.
+fn expect_effect(args: &Predict, is_classifier: bool) -> Outcome {
+    let has_pairs = !pairs_of(&args.model)?.is_empty();
+    let of_volumes = "the model gives each image a class as a whole";
+    let of_pairs = "the model has no classifiers of pairs, which `train --one-vs-one` trains";
+    let refused = [
+        ("--overlap", args.overlap.is_some() && is_classifier, of_volumes),
+        ("--votes", args.votes.is_some() && !has_pairs, of_pairs),
+        ("--pair-columns", args.pair_columns && !has_pairs, of_pairs),
+    ];
+    match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
+        Some((flag, _, why)) => Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out")),
+        None => Ok(()),
+    }
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::args;
 use crate::duration::duration;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::classify::pairs_of;
 use crate::jobs::pairs::pair_run;
+use crate::jobs::pairs::pairs_of;
 use crate::report::{Table, json, or_dash};
 
 /// How a fold of a run stands.

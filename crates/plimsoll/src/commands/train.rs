@@ -4,7 +4,7 @@ use plimsoll_run::{RunRecord, StopReason};
 
 use crate::args::Train;
 use crate::failure::Outcome;
-use crate::jobs::pairs::train_pairs;
+use crate::jobs::pairs::{describe_pairs, train_pairs};
 use crate::jobs::train::{Trained, describe, train_folds};
 use crate::jobs::{evaluate, validate};
 use crate::report::{Table, json, or_dash};
@@ -17,6 +17,9 @@ const LONGEST: usize = 4;
 pub fn run(args: &Train, as_json: bool) -> Outcome {
     let stop = Stop::listen()?;
     let request = args.request()?;
+    if args.print_settings && args.one_vs_one {
+        return json(&describe_pairs(&request, as_json)?);
+    }
     if args.print_settings {
         return json(&describe(&request, as_json)?);
     }

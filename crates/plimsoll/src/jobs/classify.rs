@@ -7,15 +7,16 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_image::{ImageDataset, ImageFile, Largest};
 use plimsoll_infer::ImagePredictor;
 use plimsoll_memory::{Budget, Bytes, Mapped, System, limits, resident};
-use plimsoll_metrics::votes::{Rule, Votes};
+use plimsoll_metrics::votes::{Rule, Votes, pairs};
 use plimsoll_run::{
     CheckpointKind, ClassificationTask, EpochRecord, Model, RunFolder, Settings, Task, each_epoch,
 };
 use serde::Serialize;
 
 use super::listed::Listed;
-use super::pairs::pair_run;
+use super::pairs::{pair_run, pairs_of};
 use super::predict::PredictRequest;
+use super::prediction_table::{PairProbabilities, PredictionTable};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 use crate::report::write;
@@ -48,21 +49,6 @@ pub fn is_classifier(model: &Path) -> Outcome<bool> {
     Ok(Model::plans(model).is_ok_and(|config| matches!(config.task, Task::Classification(_))))
 }
 
-/// The pairs of labels that a folder has runs of, in order.
-pub fn pairs_of(folder: &Path) -> Outcome<Vec<(u32, u32)>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let names = plimsoll_disk::read_dir(folder).map_err(|error| Failure::of_path(folder, &error))?;
-    let pair = |path: &PathBuf| {
-        let (a, b) = path.file_name()?.to_str()?.strip_prefix("pair_")?.split_once('_')?;
-        Some((a.parse().ok()?, b.parse().ok()?))
-    };
-    let mut pairs: Vec<(u32, u32)> = names.iter().filter_map(pair).collect();
-    pairs.sort_unstable();
-    Ok(pairs)
-}
-
 impl Classifiers {
     fn open(folder: &Path, checkpoint: CheckpointKind) -> Outcome<Classifiers> {
         let pairs = pairs_of(folder)?;
@@ -86,8 +72,21 @@ impl Classifiers {
     }
 }
 
-/// Gives each image of the input its classes, and writes them down. `rule` is how pairs vote.
-pub fn classify(request: &PredictRequest, rule: Rule, stop: &AtomicBool, quiet: bool) -> Outcome<Classified> {
+/// How classifiers of pairs are counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counting {
+    pub rule: Rule,
+    /// Whether what each of them said is written down as well.
+    pub pair_columns: bool,
+}
+
+/// Gives each image of the input its classes, and writes them down.
+pub fn classify(
+    request: &PredictRequest,
+    counting: Counting,
+    stop: &AtomicBool,
+    quiet: bool,
+) -> Outcome<Classified> {
     if request.output.exists() && !request.overwrite {
         let message = format!("{} is there already", request.output.display());
         return Err(Failure::new(message, "--overwrite replaces it"));
@@ -111,39 +110,25 @@ pub fn classify(request: &PredictRequest, rule: Rule, stop: &AtomicBool, quiet: 
     let classes = labels.len();
     let mut probabilities =
         Mapped::<f64>::zeroed(&budget, "probabilities", images.len().saturating_mul(classes))?;
-    let (classifiers_count, failed) = match classifiers {
-        Classifiers::One(model) => (1, run.add(*model, &mut probabilities, "classifying")?),
+    let (classifiers_count, failed, pairs) = match classifiers {
+        Classifiers::One(model) => (1, run.add(*model, &mut probabilities, "classifying")?, None),
         Classifiers::Pairs(models) => {
             let count = models.len();
-            let failed = run.vote(models, (&labels, rule), &mut probabilities)?;
-            (count, failed)
+            let (failed, said) = run.vote(models, (&labels, counting.rule), &mut probabilities)?;
+            (count, failed, counting.pair_columns.then_some(said))
         }
     };
     let planned_bytes = run.planned;
     let names: Vec<&str> = labels.iter().map(|label| class_name(&task, *label)).collect();
-    let is_failed = |place: usize| failed.iter().any(|(failed, _)| *failed == place);
-    write(&request.output, |file| {
-        let mut table = csv::Writer::from_writer(file);
-        table
-            .write_record(["case", "label"].into_iter().chain(names.iter().copied()).chain(["predicted"]))?;
-        let rows = listed.cases.iter().zip(probabilities.chunks_exact(classes));
-        for (_, (case, row)) in rows.enumerate().filter(|(place, _)| !is_failed(*place)) {
-            let label = match &case.labels[..] {
-                [label] => listed.classes.get(*label as usize).map_or("", String::as_str),
-                _ => "",
-            };
-            let numbers: Vec<String> = row.iter().map(|probability| format!("{probability:.6}")).collect();
-            let mut best = 0;
-            for (place, probability) in row.iter().enumerate() {
-                if *probability > row[best] {
-                    best = place;
-                }
-            }
-            let given = [case.name.as_str(), label].into_iter().chain(numbers.iter().map(String::as_str));
-            table.write_record(given.chain([names[best]]))?;
-        }
-        table.flush()
-    })?;
+    let table = PredictionTable {
+        images: &listed,
+        task: &task,
+        classes: &names,
+        probabilities: &probabilities,
+        pairs,
+    };
+    let left_out: Vec<usize> = failed.iter().map(|(place, _)| *place).collect();
+    write(&request.output, |file| table.write(&left_out, file))?;
     let failed: Vec<String> = failed.into_iter().map(|(_, problem)| problem).collect();
     for problem in &failed {
         eprintln!("warning: {problem}");
@@ -248,37 +233,40 @@ impl Run<'_> {
         Ok(failed?.into_iter().map(|(place, problem)| (place, problem.to_string())).collect())
     }
 
-    /// Lets the classifiers of pairs vote.
+    /// Lets the classifiers of pairs vote; returns also what each said.
     fn vote(
         &mut self,
         models: Vec<((u32, u32), Model)>,
         (labels, rule): (&[u32], Rule),
         scores: &mut [f64],
-    ) -> Outcome<Failed> {
-        let (images, pairs) = (self.images.len(), models.len());
-        // The probability of the second class, `[image][pair]`.
-        let mut second = Mapped::<f64>::zeroed(self.budget, "votes of pairs", images.saturating_mul(pairs))?;
+    ) -> Outcome<(Failed, PairProbabilities)> {
+        let (images, count) = (self.images.len(), models.len());
+        let mut second = Mapped::<f64>::zeroed(self.budget, "votes of pairs", images.saturating_mul(count))?;
         let mut of_pair = Mapped::<f64>::zeroed(self.budget, "votes of pairs", images.saturating_mul(2))?;
-        let mut accuracies = Vec::new();
+        // No other rule asks for them.
+        let accuracies = match rule {
+            Rule::Weighted => {
+                models.iter().map(|(_, model)| accuracy(model)).collect::<Outcome<Vec<f64>>>()?
+            }
+            _ => Vec::new(),
+        };
         let mut failed = Vec::new();
         for (place, (pair, model)) in models.into_iter().enumerate() {
-            accuracies.push(accuracy(&model)?);
             of_pair.fill(0.0);
             let what = format!("classes {} and {}", pair.0, pair.1);
             failed = self.add(model, &mut of_pair, &what)?;
-            for (row, both) in second.chunks_exact_mut(pairs).zip(of_pair.chunks_exact(2)) {
+            for (row, both) in second.chunks_exact_mut(count).zip(of_pair.chunks_exact(2)) {
                 row[place] = both[1].clamp(0.0, 1.0);
             }
         }
-        let accuracies = if rule == Rule::Weighted { accuracies } else { Vec::new() };
         let votes = Votes::new(labels.len(), rule, &accuracies).map_err(faulty)?;
-        for (row, scores) in second.chunks_exact(pairs).zip(scores.chunks_exact_mut(labels.len())) {
+        for (row, scores) in second.chunks_exact(count).zip(scores.chunks_exact_mut(labels.len())) {
             scores.copy_from_slice(&votes.scores(row).map_err(faulty)?);
             // What breaks ties among majorities is added to them: shares of the sum are what evaluation takes.
             let sum: f64 = scores.iter().sum();
             scores.iter_mut().for_each(|score| *score /= sum);
         }
-        Ok(failed)
+        Ok((failed, PairProbabilities { pairs: pairs(labels.len()).collect(), second }))
     }
 }
 
@@ -288,14 +276,20 @@ fn faulty(problem: impl std::fmt::Display) -> Failure {
 
 /// The best accuracy of a classifier's folds in validation, as the published weighting takes it.
 fn accuracy(model: &Model) -> Outcome<f64> {
-    let mut best: f64 = 0.0;
+    let mut best: Option<f64> = None;
     for weights in &model.weights {
         let folder = weights.parent().and_then(plimsoll_run::FoldFolder::at);
         if let Some(folder) = folder {
             each_epoch(&folder, |record: EpochRecord| {
-                best = best.max(record.classification.map_or(0.0, |scores| scores.accuracy));
+                let found = record.classification.map(|scores| scores.accuracy);
+                best = best.into_iter().chain(found).reduce(f64::max);
             })?;
         }
     }
-    Ok(best)
+    best.ok_or_else(|| {
+        let place = model.weights.first().map_or(Path::new("."), |path| path.parent().unwrap_or(path));
+        let message =
+            format!("{} has no epoch with an accuracy, by which votes are weighted", place.display());
+        Failure::new(message, "bring its metrics.jsonl back, or choose another rule: --votes sum")
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_data::Dataset;
+use plimsoll_data::{Dataset, label_ending, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::{CasePaths, Metric, Scores, Settings, Summary, evaluate, pair_cases};
 
@@ -60,10 +60,16 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Byte
     let described = dataset.join("dataset.json").is_file().then(|| Dataset::open(&dataset)).transpose()?;
     let classes = classes(request, &dataset, described.as_ref())?;
     let settings = Settings { classes, ..request.settings.clone() };
-    let ending = described.map_or(".nii.gz".into(), |dataset| dataset.file_ending);
+    let ending = match described {
+        Some(dataset) => dataset.file_ending,
+        None => usual_ending(references)?,
+    };
     let cases = match is_file {
         true => vec![CasePaths { prediction: predictions.clone(), reference: references.clone() }],
-        false => pair_cases(predictions, references, &ending, request.partial)?,
+        false => {
+            let endings = [prediction_ending(&ending), label_ending(&ending)];
+            pair_cases(predictions, references, endings, request.partial)?
+        }
     };
     let line = Line::draw(request.ram, *threads)?;
     let summary = score(&cases, &settings, &line.budget, *threads, quiet)?;
@@ -80,6 +86,16 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Byte
     write(&beside("csv"), |file| summary.write_csv(file))?;
     write(&beside("svg"), |file| summary.write_box_plots(file))?;
     Ok((summary, line.budget.peak()))
+}
+
+/// What the names of label maps end in where no data set says so: `.png` of a PNG and in a folder of PNGs without NIfTI.
+fn usual_ending(references: &Path) -> Outcome<String> {
+    let names = match references.is_file() {
+        true => vec![references.to_path_buf()],
+        false => plimsoll_disk::read_dir(references).map_err(|error| Failure::of_path(references, &error))?,
+    };
+    let has = |ending: &str| names.iter().any(|path| path.to_string_lossy().ends_with(ending));
+    Ok(if has(".png") && !has(".nii.gz") { ".png".into() } else { ".nii.gz".into() })
 }
 
 /// Scores cases within a budget.
@@ -121,9 +137,9 @@ fn draw_all(summary: &Summary, images: &Path, ending: &str, folder: &Path, budge
     plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
     for case in &summary.metric_per_case {
         let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy();
-        let id = name.trim_end_matches(ending);
+        let id = name.trim_end_matches(label_ending(ending));
         let channel = images.join(format!("{id}_0000{ending}"));
-        let image = if channel.is_file() { channel } else { images.join(&*name) };
+        let image = if channel.is_file() { channel } else { images.join(format!("{id}{ending}")) };
         let files =
             Files { image: &image, reference: &case.reference_file, prediction: &case.prediction_file };
         picture::draw(&files, &folder.join(format!("{id}.png")), budget)?;

@@ -33,7 +33,10 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, quiet: bool) 
     Ok(inspection)
 }
 
-/// Inspects images: reads all of them once.
+/// The file of what was found of images, in the folder of a data set in the cache.
+const IMAGES: &str = "images.json";
+
+/// Inspects images: reads all of them once, or takes what an earlier command found as long as nothing has changed since.
 pub fn inspect_images(
     place: &Path,
     dataset: &ImageDataset,
@@ -41,11 +44,32 @@ pub fn inspect_images(
     budget: &Budget,
     quiet: bool,
 ) -> Result<plimsoll_image::Inspection, Failure> {
-    let progress = Progress::without_end("inspecting images", quiet);
     let options = InspectOptions { decode: DecodeOptions::default(), contents: true, threads };
-    let found = plimsoll_image::inspect(dataset, &options, budget);
-    progress.finish();
-    let found = found.map_err(Failure::from)?;
+    // Files that change from here on are read as they are by then, and found to be changed by the next command.
+    let state = plimsoll_image::state_of(dataset, &options);
+    let folder = self::place(place);
+    let kept = match &folder {
+        Some(folder) => {
+            let path = folder.join(IMAGES);
+            plimsoll_image::Inspection::load_if_current(&path, state, dataset.cases.len(), budget)?
+        }
+        None => None,
+    };
+    let found = match kept {
+        Some(found) => found,
+        None => {
+            let progress = Progress::without_end("inspecting images", quiet);
+            let found = plimsoll_image::inspect(dataset, &options, budget);
+            progress.finish();
+            let found = found.map_err(Failure::from)?;
+            if let Some(folder) = folder {
+                // What cannot be kept is found again by the next command.
+                let _ = plimsoll_disk::create_dir_all(&folder)
+                    .and_then(|()| found.save(&folder.join(IMAGES), state));
+            }
+            found
+        }
+    };
     if !quiet {
         let count = found.problems.iter().filter(|problem| !problem.kind.is_error()).count();
         if let Some(first) = found.problems.iter().find(|problem| !problem.kind.is_error()) {

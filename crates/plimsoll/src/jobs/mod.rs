@@ -9,5 +9,6 @@ pub mod listed;
 pub mod pairs;
 pub mod plan;
 pub mod predict;
+pub mod prediction_table;
 pub mod train;
 pub mod validate;

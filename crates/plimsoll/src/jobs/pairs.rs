@@ -1,10 +1,13 @@
 //! One-vs-one: a classifier for each pair of classes, each a run of its own.
 
-use plimsoll_run::{RunError, RunFolder};
+use std::path::{Path, PathBuf};
+
+use plimsoll_run::{ImageTarget, RunError, RunFolder, Specification};
 use serde::Serialize;
 
 use super::listed::Listed;
-use super::train::{TrainRequest, Trained, train_opened};
+use super::plan::Opened;
+use super::train::{Checked, TrainRequest, Trained, describe_opened, train_opened};
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
 
@@ -18,20 +21,28 @@ pub struct TrainedPair {
     pub trained: Trained,
 }
 
+/// What would be trained of two classes.
+#[derive(Serialize)]
+pub struct DescribedPair {
+    /// The two, by the numbers of their labels.
+    pub pair: (u32, u32),
+    /// Of the first fold that is asked for.
+    pub specification: Specification,
+}
+
+/// What is asked for of a pair, and what follows from names alone.
+struct CheckedPair {
+    pair: (u32, u32),
+    request: TrainRequest,
+    checked: Checked,
+}
+
 /// Trains a classifier for each pair of classes, one after the other, each a run of its own in a folder of its own: what one held is
 /// given back before the next begins.
 pub fn train_pairs(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<Vec<TrainedPair>> {
-    let line = request.plan.draw_line()?;
-    let listed = request.plan.open_dataset(&line, quiet)?;
-    let requests = pair_requests(request, &listed)?;
-    let mut checked = Vec::new();
-    for (pair, request) in requests {
-        let found = request.check(&listed)?;
-        checked.push((pair, request, found));
-    }
-    let mut opened = request.plan.inspect(listed, line, quiet)?;
+    let (pairs, mut opened) = open(request, quiet)?;
     let mut all = Vec::new();
-    for (pair, request, checked) in checked {
+    for CheckedPair { pair, request, checked } in pairs {
         if !quiet {
             println!("\n== classes {} and {}, in {}", pair.0, pair.1, request.run.path().display());
         }
@@ -45,14 +56,65 @@ pub fn train_pairs(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<
     Ok(all)
 }
 
+/// What would be trained: the specification of each pair.
+pub fn describe_pairs(request: &TrainRequest, quiet: bool) -> Outcome<Vec<DescribedPair>> {
+    let (pairs, mut opened) = open(request, quiet)?;
+    let described = pairs.into_iter().map(|CheckedPair { pair, request, checked }| {
+        let specification = describe_opened(&request, checked, &mut opened, quiet)?;
+        Ok(DescribedPair { pair, specification })
+    });
+    described.collect()
+}
+
+/// Checks what is asked for of all pairs, and inspects.
+fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Vec<CheckedPair>, Opened)> {
+    let line = request.plan.draw_line()?;
+    let listed = request.plan.open_dataset(&line, quiet)?;
+    let mut pairs = Vec::new();
+    let begun = first_begun(request)?;
+    for (pair, own) in pair_requests(request, begun.as_ref(), &listed)? {
+        let mut checked = own.check(&listed)?;
+        // Pairs that are begun now begin as the others did.
+        if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
+            checked = checked.with_initial(begun.initial.clone());
+        }
+        pairs.push(CheckedPair { pair, request: own, checked });
+    }
+    Ok((pairs, request.plan.inspect(listed, line, quiet)?))
+}
+
+/// The specification of the first pair that was begun, of a run that goes on.
+fn first_begun(request: &TrainRequest) -> Outcome<Option<Specification>> {
+    if !request.resume {
+        return Ok(None);
+    }
+    for pair in pairs_of(request.run.path())? {
+        if let Some(fold) = pair_run(request.run.path(), pair).folds()?.first() {
+            return Ok(Some(Specification::read(fold)?));
+        }
+    }
+    Ok(None)
+}
+
 /// What is asked for of each pair of classes, those of which runs have begun as if they were resumed.
-fn pair_requests(request: &TrainRequest, listed: &Listed) -> Outcome<Vec<((u32, u32), TrainRequest)>> {
+fn pair_requests(
+    request: &TrainRequest,
+    begun: Option<&Specification>,
+    listed: &Listed,
+) -> Outcome<Vec<((u32, u32), TrainRequest)>> {
     let Listed::Images { dataset, .. } = listed else {
         return Err(Failure::new(
             "--one-vs-one tells classes of images apart, and this data set has a label for each voxel",
             "leave it out",
         ));
     };
+    let target = request.plan.settings.images.as_ref().and_then(|images| images.target);
+    if dataset.multi_label || target.is_some_and(|target| target != ImageTarget::OneOf) {
+        return Err(Failure::new(
+            "--one-vs-one tells pairs of classes apart, and here labels are several or in order",
+            "leave it out, or set `images.target` to one_of",
+        ));
+    }
     let given = request.plan.settings.images.as_ref().and_then(|images| images.classes.clone());
     let names = given.unwrap_or_else(|| dataset.classes.clone());
     let numbers: Vec<(u32, &String)> =
@@ -64,6 +126,9 @@ fn pair_requests(request: &TrainRequest, listed: &Listed) -> Outcome<Vec<((u32, 
             own.run = pair_run(request.run.path(), (*a, *b));
             // A pair that was not begun is, and one that was goes on.
             own.resume = request.resume && !own.run.folds()?.is_empty();
+            if let Some(begun) = begun {
+                own.plan.settings = own.plan.settings.or(begun.settings.clone());
+            }
             let images = own.plan.settings.images.get_or_insert_default();
             images.classes = Some(vec![(*one).clone(), (*other).clone()]);
             all.push(((*a, *b), own));
@@ -76,7 +141,22 @@ fn pair_requests(request: &TrainRequest, listed: &Listed) -> Outcome<Vec<((u32, 
     Ok(all)
 }
 
+/// The pairs of labels that a folder has runs of, in order.
+pub fn pairs_of(folder: &Path) -> Outcome<Vec<(u32, u32)>> {
+    if !folder.is_dir() {
+        return Ok(Vec::new());
+    }
+    let names = plimsoll_disk::read_dir(folder).map_err(|error| Failure::of_path(folder, &error))?;
+    let pair = |path: &PathBuf| {
+        let (a, b) = path.file_name()?.to_str()?.strip_prefix("pair_")?.split_once('_')?;
+        Some((a.parse().ok()?, b.parse().ok()?))
+    };
+    let mut pairs: Vec<(u32, u32)> = names.iter().filter_map(pair).collect();
+    pairs.sort_unstable();
+    Ok(pairs)
+}
+
 /// The folder of the run of a pair.
-pub fn pair_run(run: &std::path::Path, (a, b): (u32, u32)) -> RunFolder {
+pub fn pair_run(run: &Path, (a, b): (u32, u32)) -> RunFolder {
     RunFolder::new(run.join(format!("pair_{a}_{b}")))
 }

@@ -93,7 +93,7 @@ impl PlanRequest {
                 RunConfig::resolve(settings, dataset, fingerprint)?
             }
             RunData::Images { dataset, .. } => {
-                let trained_on = |task: &Task| opened.data.used(task, fold).train.len();
+                let trained_on = |task: &Task| opened.data.class_counts(task, fold);
                 RunConfig::resolve_images(settings, (&opened.name, dataset), &trained_on)?
             }
         };
@@ -122,6 +122,9 @@ impl PlanRequest {
         );
         progress.finish();
         let planned = planned?;
+        if let Some(warning) = coarser_elsewhere(&opened.data, config).filter(|_| !quiet) {
+            eprintln!("warning: {warning}");
+        }
         if !quiet && planned.numbers.feasible {
             for change in &planned.numbers.changes {
                 eprintln!("warning: changed so that the run fits: {change}");
@@ -141,6 +144,25 @@ impl PlanRequest {
         let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), quiet)?;
         Ok((opened, planned, fold))
     }
+}
+
+/// What is said where slices do not lie across the coarsest axis. There, nnU-Net would exchange axes.
+fn coarser_elsewhere(data: &RunData, config: &RunConfig) -> Option<String> {
+    let RunData::Volumes { inspection, .. } = data else { return None };
+    let fingerprint = inspection.fingerprint.as_ref()?;
+    let are_planes = fingerprint.cases.iter().all(|case| case.shape()[0] == 1);
+    if are_planes || !config.task.segmentation().ok()?.spacing.is_of_slices() {
+        return None;
+    }
+    let [depth, height, width] = fingerprint.target_spacing.0;
+    let (axis, coarsest) =
+        if height > width { ("A, posterior to anterior", height) } else { ("R, left to right", width) };
+    (coarsest > depth).then(|| {
+        format!(
+            "slices lie across S, inferior to superior, with {depth} mm between them, but the data set is the coarsest along \
+             {axis}, with {coarsest} mm; axes are not exchanged"
+        )
+    })
 }
 
 /// The settings of a file under those of flags.

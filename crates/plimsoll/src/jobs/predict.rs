@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::Dataset;
+use plimsoll_data::{Dataset, prediction_ending};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{
     CaseReport, Destination, FolderProgress, InferError, Outcome as CaseOutcome, PredictOptions, PredictPlan,
     Predictor, predict_cases,
 };
-use plimsoll_memory::{Budget, Bytes, System, limits, resident};
+use plimsoll_memory::{Budget, Bytes, MappedFiles, System, limits, mapped_files, resident};
 use plimsoll_plan::Backend;
 use plimsoll_run::{CheckpointKind, Model};
 use serde::Serialize;
@@ -75,6 +75,8 @@ pub struct Report {
     /// What the case that held most was planned to hold; none if no case was predicted.
     pub planned_bytes: Option<Bytes>,
     pub peak_rss_bytes: Bytes,
+    /// The program and its libraries: planned as mapped, resident as far as they were touched.
+    pub code: MappedFiles,
 }
 
 impl Report {
@@ -102,7 +104,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let cases = Dataset::images(&request.input, &dataset.channels, &dataset.file_ending)?;
     let to = Destination {
         folder: request.output.clone(),
-        ending: dataset.file_ending.clone(),
+        ending: prediction_ending(&dataset.file_ending).into(),
         overwrite: request.overwrite,
     };
     to.check(&cases)?;
@@ -135,7 +137,8 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
         n => eprintln!("warning: {n} predictions are there already and were kept; --overwrite replaces them"),
     }
     let planned_bytes = cases.iter().map(|case| case.plan.total_bytes).max();
-    Ok(Report { folds, engine, cases, kept, failed, planned_bytes, peak_rss_bytes: resident()?.peak })
+    let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
+    Ok(Report { folds, engine, cases, kept, failed, planned_bytes, peak_rss_bytes, code })
 }
 
 /// Refuses to write label maps into the folder of the images: they would be taken for images the next time, or stand in their

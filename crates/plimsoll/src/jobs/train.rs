@@ -83,6 +83,13 @@ pub(super) struct Checked {
     initial: InitialWeights,
 }
 
+impl Checked {
+    /// The same with other initial weights.
+    pub(super) fn with_initial(self, initial: InitialWeights) -> Checked {
+        Checked { initial, ..self }
+    }
+}
+
 impl TrainRequest {
     /// All that can be known at once. Everything that is wrong is told together.
     pub(super) fn check(&self, listed: &Listed) -> Outcome<Checked> {
@@ -403,8 +410,18 @@ fn asked(
 /// What would be trained: the specification of the first fold that is asked for.
 pub fn describe(request: &TrainRequest, quiet: bool) -> Outcome<Specification> {
     let (checked, mut opened) = open(request, quiet)?;
-    let Prepared { folds, initial, planned, .. } = prepare(request, checked, &mut opened, quiet)?;
+    describe_opened(request, checked, &mut opened, quiet)
+}
+
+/// The same, of a data set that is open.
+pub(super) fn describe_opened(
+    request: &TrainRequest,
+    checked: Checked,
+    opened: &mut Opened,
+    quiet: bool,
+) -> Outcome<Specification> {
+    let Prepared { folds, initial, planned, .. } = prepare(request, checked, opened, quiet)?;
     let first = folds.first().ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
-    let asked = asked(request, &opened, &planned, (&first.folder, &first.cases), &initial)?;
+    let asked = asked(request, opened, &planned, (&first.folder, &first.cases), &initial)?;
     Ok(asked.specification)
 }

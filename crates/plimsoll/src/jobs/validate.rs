@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_data::{Case, Dataset};
+use plimsoll_data::{Case, Dataset, prediction_ending};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{Destination, InferError, PredictOptions, Predictor, predict_cases};
 use plimsoll_memory::Digest;
@@ -56,7 +56,7 @@ impl ValidateRequest<'_> {
         let folder = self.folder.validation();
         let io = |error| Failure::of_path(&folder, &error);
         let cases = self.cases()?;
-        let ending = self.dataset.file_ending.clone();
+        let ending = prediction_ending(&self.dataset.file_ending).to_string();
         let to = Destination { folder: folder.clone(), ending, overwrite: false };
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
         sweep(&folder).map_err(io)?;

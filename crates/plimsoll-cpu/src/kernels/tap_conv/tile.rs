@@ -15,6 +15,9 @@ const IMAGE: u8 = 2;
 /// The widest tile of an image.
 pub(super) const IMAGE_POSITIONS: usize = 8;
 
+/// Taps that are summed before they are added to a total: those of one block of inputs, or of several with fewer.
+const TAPS_TOGETHER: usize = 9;
+
 /// Where a tile is.
 pub(super) struct Tile<'a> {
     /// The first position's place in the patch.
@@ -134,29 +137,33 @@ impl TapConv {
         // column for every tap in each of `reach` blocks. Weights are `[output block][reach][tap][input][16]` with indices
         // below those extents.
         let total = unsafe {
-            // Each block of inputs is summed by itself, so that rounding grows with the taps and not with the channels.
+            // A few blocks of inputs are summed by themselves, so that rounding does not grow with the channels. Registers do
+            // not hold the total as well, so the fewer taps a block has, the more of them there are to one addition.
             let mut total = [[[S::zero(); W]; R]; B];
-            for source_block in 0..self.blocks.reach {
+            let together = (TAPS_TOGETHER / args.phase.taps.len().max(1)).max(1);
+            for first in (0..self.blocks.reach).step_by(together) {
                 let mut sums = [[[S::zero(); W]; R]; B];
-                let source = args.source.add(source_block * self.tiling.shape.block());
-                let weights = self.operands.weights.0.add(args.block * out_block + source_block * pair);
-                for tap in &args.phase.taps {
-                    let source = source.add(tap.source);
-                    let weights = weights.add(tap.weight);
-                    for input in 0..inputs {
-                        let mut w = [S::zero(); B];
-                        for (b, w) in w.iter_mut().enumerate() {
-                            *w = S::load(weights.add(b * out_block + input * LANES));
-                        }
-                        for r in 0..R {
-                            for p in 0..W {
-                                let x = source.add(r * args.row_stride + p * column);
-                                let x = match L {
-                                    OWN => S::pick(S::load(x), &self.own_lanes[input]),
-                                    _ => S::splat(*x.add(input)),
-                                };
-                                for b in 0..B {
-                                    sums[b][r][p] = S::fma(w[b], x, sums[b][r][p]);
+                for source_block in first..self.blocks.reach.min(first + together) {
+                    let source = args.source.add(source_block * self.tiling.shape.block());
+                    let weights = self.operands.weights.0.add(args.block * out_block + source_block * pair);
+                    for tap in &args.phase.taps {
+                        let source = source.add(tap.source);
+                        let weights = weights.add(tap.weight);
+                        for input in 0..inputs {
+                            let mut w = [S::zero(); B];
+                            for (b, w) in w.iter_mut().enumerate() {
+                                *w = S::load(weights.add(b * out_block + input * LANES));
+                            }
+                            for r in 0..R {
+                                for p in 0..W {
+                                    let x = source.add(r * args.row_stride + p * column);
+                                    let x = match L {
+                                        OWN => S::pick(S::load(x), &self.own_lanes[input]),
+                                        _ => S::splat(*x.add(input)),
+                                    };
+                                    for b in 0..B {
+                                        sums[b][r][p] = S::fma(w[b], x, sums[b][r][p]);
+                                    }
                                 }
                             }
                         }

@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use super::bounds::{MOST_CONVOLUTIONS, MOST_FEATURES, check_count, check_probability};
 use super::builder::NetBuilder;
-use super::segresnet::dimensions;
 use super::{Architecture, Constant, Design, Extents, Network, NetworkSettings};
 use crate::weights::NamingScheme;
 use crate::{ConfigError, ForwardMode};
@@ -109,7 +108,6 @@ pub struct SwinUnetr {
 
 impl SwinUnetr {
     pub(super) const SETTINGS: &[&str] = &[
-        "dimensions",
         "feature_size",
         "depths",
         "num_heads",
@@ -152,7 +150,7 @@ impl SwinUnetr {
     pub(super) fn design(design: &Design, settings: &NetworkSettings) -> SwinUnetr {
         let usual = SwinUnetr::new(design.in_channels, design.classes, 24);
         SwinUnetr {
-            dimensions: dimensions(design, settings),
+            dimensions: design.dimensions(),
             feature_size: settings.feature_size.unwrap_or(usual.feature_size),
             depths: settings.depths.clone().unwrap_or(usual.depths),
             num_heads: settings.num_heads.clone().unwrap_or(usual.num_heads),

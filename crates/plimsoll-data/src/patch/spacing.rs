@@ -1,0 +1,96 @@
+//! The spacing that images are brought to: along all axes, or in the plane of slices alone.
+
+use plimsoll_volume::Spacing;
+use serde::{Deserialize, Serialize};
+
+/// The spacing that images are brought to, in millimetres, in the canonical orientation. In files it is a list of three
+/// numbers (depth, height, width) or of two (height, width).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<f64>", into = "Vec<f64>")]
+pub enum TargetSpacing {
+    /// Along depth, height and width: images are resampled along all of them.
+    Volume(Spacing),
+    /// Along height and width: slices are resampled in their plane. Along the depth each image keeps its own spacing, so that
+    /// every slice is one that was stored.
+    InPlane([f64; 2]),
+}
+
+impl TargetSpacing {
+    /// What an image of this spacing, in the canonical orientation, is brought to.
+    pub fn of(self, image: Spacing) -> Spacing {
+        match self {
+            TargetSpacing::Volume(spacing) => spacing,
+            TargetSpacing::InPlane([height, width]) => Spacing([image.0[0], height, width]),
+        }
+    }
+
+    /// Whether it is of slices: in their plane alone.
+    pub fn is_of_slices(self) -> bool {
+        matches!(self, TargetSpacing::InPlane(_))
+    }
+
+    /// From one voxel of a patch to the next along depth, height and width, for distances within a patch. A patch of one slice
+    /// has no two voxels along the depth, so that number is never multiplied with anything but 0: it is the height's.
+    pub fn within_patch(self) -> [f64; 3] {
+        match self {
+            TargetSpacing::Volume(Spacing(lengths)) => lengths,
+            TargetSpacing::InPlane([height, width]) => [height, height, width],
+        }
+    }
+
+    /// The numbers that are set: three or two.
+    pub fn lengths(&self) -> &[f64] {
+        match self {
+            TargetSpacing::Volume(Spacing(lengths)) => lengths,
+            TargetSpacing::InPlane(lengths) => lengths,
+        }
+    }
+}
+
+impl From<Spacing> for TargetSpacing {
+    fn from(spacing: Spacing) -> TargetSpacing {
+        TargetSpacing::Volume(spacing)
+    }
+}
+
+impl From<TargetSpacing> for Vec<f64> {
+    fn from(spacing: TargetSpacing) -> Vec<f64> {
+        spacing.lengths().to_vec()
+    }
+}
+
+impl TryFrom<Vec<f64>> for TargetSpacing {
+    type Error = String;
+
+    fn try_from(lengths: Vec<f64>) -> Result<TargetSpacing, String> {
+        match lengths[..] {
+            [depth, height, width] => Ok(TargetSpacing::Volume(Spacing([depth, height, width]))),
+            [height, width] => Ok(TargetSpacing::InPlane([height, width])),
+            _ => Err(format!(
+                "a spacing has three numbers, of depth, height and width, or two, of height and width in slices; here are {}",
+                lengths.len()
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_keep_the_spacing_from_one_to_the_next_and_volumes_do_not() {
+        let image = Spacing([7.5, 0.4, 0.5]);
+        assert_eq!(TargetSpacing::InPlane([1.0, 2.0]).of(image), Spacing([7.5, 1.0, 2.0]));
+        assert_eq!(TargetSpacing::from(Spacing([3.0, 1.0, 2.0])).of(image), Spacing([3.0, 1.0, 2.0]));
+    }
+
+    #[test]
+    fn files_have_three_numbers_or_two() {
+        let read = serde_json::from_str::<TargetSpacing>;
+        assert_eq!(read("[3.0, 1.0, 2.0]").unwrap(), Spacing([3.0, 1.0, 2.0]).into());
+        assert_eq!(read("[1.0, 2.0]").unwrap(), TargetSpacing::InPlane([1.0, 2.0]));
+        assert_eq!(serde_json::to_string(&TargetSpacing::InPlane([1.0, 2.0])).unwrap(), "[1.0,2.0]");
+        assert!(read("[1.0]").unwrap_err().to_string().contains("here are 1"));
+    }
+}

@@ -1,0 +1,71 @@
+//! The table that classes of images are written to.
+
+use std::io::{self, Write};
+
+use plimsoll_image::ImageDataset;
+use plimsoll_memory::Mapped;
+use plimsoll_run::ClassificationTask;
+
+/// What is between several labels.
+const BETWEEN: &str = "|";
+
+/// The probabilities of images, ready to be written.
+pub struct PredictionTable<'a> {
+    /// The images, with their labels where those are known.
+    pub images: &'a ImageDataset,
+    /// What is learned of them: how classes follow from probabilities.
+    pub task: &'a ClassificationTask,
+    /// The names of the classes that are told apart.
+    pub classes: &'a [&'a str],
+    /// `[image][class]`.
+    pub probabilities: &'a [f64],
+    /// What the classifiers of pairs said, where that is wanted.
+    pub pairs: Option<PairProbabilities>,
+}
+
+/// What each classifier of a pair said of each image.
+pub struct PairProbabilities {
+    /// The places of both classes of each pair.
+    pub pairs: Vec<(usize, usize)>,
+    /// The probability of the second class, `[image][pair]`.
+    pub second: Mapped<f64>,
+}
+
+impl PredictionTable<'_> {
+    /// Writes a line for each image but those at the places that are `left_out`, in rising order: its name, its label, the probability of each class,
+    /// the class that is predicted; of pairs also the probability of the second class against the first.
+    ///
+    /// # Errors
+    /// If writing fails.
+    pub fn write(&self, left_out: &[usize], to: &mut dyn Write) -> io::Result<()> {
+        let mut table = csv::Writer::from_writer(to);
+        let pairs = self.pairs.as_ref();
+        let against = |(a, b): &(usize, usize)| format!("{} vs {}", self.class(*b), self.class(*a));
+        let of_pairs: Vec<String> = pairs.iter().flat_map(|pairs| &pairs.pairs).map(against).collect();
+        let header = ["case", "label"].into_iter().chain(self.classes.iter().copied()).chain(["predicted"]);
+        table.write_record(header.chain(of_pairs.iter().map(String::as_str)))?;
+        let rows = self.images.cases.iter().zip(self.probabilities.chunks_exact(self.classes.len().max(1)));
+        for (place, (case, row)) in rows.enumerate() {
+            if left_out.binary_search(&place).is_ok() {
+                continue;
+            }
+            let label =
+                case.labels.iter().filter_map(|label| self.images.classes.get(*label as usize)).cloned();
+            let label = label.collect::<Vec<_>>().join(BETWEEN);
+            let predicted =
+                self.task.given(row).map(|place| self.class(place)).collect::<Vec<_>>().join(BETWEEN);
+            let second =
+                pairs.and_then(|pairs| pairs.second.chunks_exact(pairs.pairs.len().max(1)).nth(place));
+            let number = |probability: &f64| format!("{probability:.6}");
+            let numbers = row.iter().map(number);
+            let fields = [case.name.clone(), label].into_iter().chain(numbers);
+            let fields = fields.chain([predicted]);
+            table.write_record(fields.chain(second.into_iter().flatten().map(number)))?;
+        }
+        table.flush()
+    }
+
+    fn class(&self, place: usize) -> &str {
+        self.classes.get(place).copied().unwrap_or("?")
+    }
+}
