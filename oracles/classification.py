@@ -15,7 +15,9 @@ from pathlib import Path
 import numpy
 from scipy.optimize import minimize
 from scipy.stats import binomtest
-from sklearn.metrics import precision_recall_fscore_support, roc_auc_score, roc_curve
+from sklearn.metrics import (
+    accuracy_score, average_precision_score, f1_score, precision_recall_fscore_support, roc_auc_score, roc_curve,
+)
 from sklearn.calibration import calibration_curve
 from sklearn.utils.multiclass import _ovr_decision_function
 
@@ -98,5 +100,29 @@ for classes, draw in [(2, 3), (3, 6), (4, 6), (5, 12)]:
             "classes": classes, "probabilities": p.tolist(), "majority": decision.tolist(), "coupled": coupled(r).tolist(),
         })
 
-text = json.dumps({"tables": tables, "wilson": wilson, "votes": votes}, separators=(",", ":"))
+random = numpy.random.default_rng(11)
+several = []
+for name, cases, shares in [("three labels", 60, [0.5, 0.2, 0.8]), ("a label that no case has", 20, [0.4, 0.0]), ("ties", 24, [0.5, 0.5, 0.5])]:
+    truth = (random.random((cases, len(shares))) < shares).astype(int)
+    table = (0.35 * truth + 0.65 * random.random(truth.shape)).round(1 if name == "ties" else 4)
+    given = (table >= 0.5).astype(int)
+    precision, recall, f1, _ = precision_recall_fscore_support(truth, given, zero_division=numpy.nan)
+    both = [0 < column.sum() < cases for column in truth.T]
+    area = [roc_auc_score(truth[:, k], table[:, k]) if ok else math.nan for k, ok in enumerate(both)]
+    average = [average_precision_score(truth[:, k], table[:, k]) if ok else math.nan for k, ok in enumerate(both)]
+    specificity = [((given == 0) & (truth == 0))[:, k].sum() / (truth[:, k] == 0).sum() for k in range(len(shares))]
+    several.append({
+        "name": name, "labels": truth.ravel().tolist(), "probabilities": table.ravel().tolist(),
+        "overall": {
+            "accuracy": accuracy_score(truth, given), "f1": number(numpy.nanmean(f1)), "auroc": number(numpy.nanmean(area)),
+            "average_precision": number(numpy.nanmean(average)), "micro_f1": f1_score(truth, given, average="micro"),
+        },
+        "classes": {
+            "sensitivity": list(map(number, recall)), "specificity": list(map(number, specificity)),
+            "precision": list(map(number, precision)), "f1": list(map(number, f1)), "auroc": list(map(number, area)),
+            "average_precision": list(map(number, average)),
+        },
+    })
+
+text = json.dumps({"tables": tables, "wilson": wilson, "votes": votes, "several": several}, separators=(",", ":"))
 (HERE / "classification.json").write_text(text + "\n")

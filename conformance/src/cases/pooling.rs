@@ -2,8 +2,8 @@
 //! logits of two classes of one.
 
 use plimsoll_graph::ops::{
-    Gate, GateGrad, GlobalMean, GlobalMeanGrad, MaxPool, MaxPoolGrad, NormFromRunning, RunningUpdate,
-    Sigmoid, SigmoidGrad, ZeroClass, ZeroClassGrad,
+    Gate, GateGrad, GlobalMean, GlobalMeanGrad, MaxPool, MaxPoolGrad, NormFromRunning, RunningFactors,
+    RunningUpdate, Sigmoid, SigmoidGrad, ZeroClass, ZeroClassGrad,
 };
 use plimsoll_graph::{DType, Kind, Shape, Window};
 
@@ -77,6 +77,8 @@ pub fn running() -> Vec<Case> {
         let update = RunningUpdate { momentum: 0.125, guarded };
         w.result(update, &operands[..5 + usize::from(guarded)]);
         w.result(NormFromRunning { batch: 3, epsilon: 1e-3 }, &[mean, variance]);
+        let scale = w.channels("scale", channels);
+        w.result(RunningFactors { batch: 2, epsilon: 1e-3 }, &[variance, scale]);
         w.case(format!("running statistics of {channels} channels, guarded: {guarded}"), 0)
     });
     cases.collect()

@@ -81,16 +81,17 @@ impl CpuEngine {
     /// A tensor of a program, how it lies, and its bytes in the arena.
     ///
     /// # Errors
-    /// If it has none, or values of this number and type do not fit it.
+    /// If it has none, or so many values of this type from `first` on are not within it.
     fn tensor(
         &self,
         program: ProgramId,
         tensor: TensorId,
+        first: usize,
         (count, dtype): (usize, DType),
     ) -> Result<(&TensorInfo, &Layout, Range<usize>), EngineError> {
         let (info, place) = self.plan.stored(program, tensor)?;
         let fits = dtype == info.dtype || (dtype, info.dtype) == (DType::F32, DType::Bf16);
-        if !fits || count != info.shape.count() {
+        if !fits || first.saturating_add(count) > info.shape.count() {
             return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
         }
         let bound = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
@@ -140,7 +141,10 @@ impl Engine for CpuEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
-        let (_, _, range) = self.tensor(program, tensor, values.extent())?;
+        let (info, _, range) = self.tensor(program, tensor, 0, values.extent())?;
+        if values.extent().0 != info.shape.count() {
+            return Err(EngineError::values(self.plan.program(program), info, values.extent()));
+        }
         // The layouts are borrowed beside the arena.
         let info = &self.plan.program(program).tensors[tensor.index()];
         let layout = &self.programs[program.index()].layouts[tensor.index()];
@@ -155,14 +159,14 @@ impl Engine for CpuEngine {
                     return Ok(());
                 }
                 stored.fill(0.0);
-                for (place, value) in layout.places(info).zip(values) {
+                for (place, value) in layout.places(info, 0..info.shape.count()).zip(values) {
                     stored[place] = *value;
                 }
             }
             HostSlice::F32(values) => {
                 let stored = bytemuck::cast_slice_mut::<u8, u16>(bytes);
                 stored.fill(0);
-                for (place, value) in layout.places(info).zip(values) {
+                for (place, value) in layout.places(info, 0..info.shape.count()).zip(values) {
                     stored[place] = Bf16::from_f32(*value).0;
                 }
             }
@@ -170,30 +174,33 @@ impl Engine for CpuEngine {
         Ok(())
     }
 
-    fn read(
+    fn read_from(
         &self,
         program: ProgramId,
         tensor: TensorId,
+        first: usize,
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
-        let (info, layout, range) = self.tensor(program, tensor, values.extent())?;
+        let (count, dtype) = values.extent();
+        let (info, layout, range) = self.tensor(program, tensor, first, (count, dtype))?;
         let bytes = &self.arena[range];
+        let wanted = first..first + count;
         match values {
-            HostSliceMut::U8(values) => values.copy_from_slice(bytes),
-            HostSliceMut::F64(values) => values.copy_from_slice(bytemuck::cast_slice(bytes)),
+            HostSliceMut::U8(values) => values.copy_from_slice(&bytes[wanted]),
+            HostSliceMut::F64(values) => values.copy_from_slice(&bytemuck::cast_slice(bytes)[wanted]),
             HostSliceMut::F32(values) if info.dtype == DType::F32 => {
                 let stored = bytemuck::cast_slice::<u8, f32>(bytes);
                 if *layout == Layout::Given {
-                    values.copy_from_slice(stored);
+                    values.copy_from_slice(&stored[wanted]);
                     return Ok(());
                 }
-                for (place, value) in layout.places(info).zip(values) {
+                for (place, value) in layout.places(info, wanted).zip(values) {
                     *value = stored[place];
                 }
             }
             HostSliceMut::F32(values) => {
                 let stored = bytemuck::cast_slice::<u8, u16>(bytes);
-                for (place, value) in layout.places(info).zip(values) {
+                for (place, value) in layout.places(info, wanted).zip(values) {
                     *value = Bf16(stored[place]).to_f32();
                 }
             }

@@ -221,7 +221,7 @@ pub(crate) fn product(sizes: impl IntoIterator<Item = usize>) -> usize {
 }
 
 /// A node bound to memory, ready to run any number of times.
-pub(crate) trait BoundNode: Send {
+pub(crate) trait BoundNode: Send + Sync {
     /// Runs the node.
     ///
     /// # Safety
@@ -248,14 +248,14 @@ pub(crate) fn single<K: Kernel + Send + 'static>(kernel: K) -> Box<dyn BoundNode
 /// A node of a few operations on small tables, by one thread.
 struct Serial<F>(F);
 
-impl<F: Fn() + Send> BoundNode for Serial<F> {
+impl<F: Fn() + Send + Sync> BoundNode for Serial<F> {
     unsafe fn run(&self, _machine: &Machine) {
         (self.0)();
     }
 }
 
 /// Boxes operations of one thread as a node.
-pub(crate) fn serial(run: impl Fn() + Send + 'static) -> Box<dyn BoundNode> {
+pub(crate) fn serial(run: impl Fn() + Send + Sync + 'static) -> Box<dyn BoundNode> {
     Box::new(Serial(run))
 }
 

@@ -67,6 +67,20 @@ pub fn differentiate(
     scale: f32,
     with_respect_to: &[TensorId],
 ) -> Result<Vec<Option<TensorId>>, GraphError> {
+    let seed = program.push_one(Fill { value: scale, shape: program.shape(of).clone() }, &[])?;
+    differentiate_from(program, (of, seed), with_respect_to)
+}
+
+/// As [`differentiate`], of the sum of the elements of `of`, each times its element of another tensor of the same shape and dtype,
+/// that does not depend on t.
+///
+/// # Errors
+/// If a needed gradient goes through an op that has none, or the other tensor does not fit.
+pub fn differentiate_from(
+    program: &mut Program,
+    (of, weights): (TensorId, TensorId),
+    with_respect_to: &[TensorId],
+) -> Result<Vec<Option<TensorId>>, GraphError> {
     let mut needs = vec![false; program.tensors.len()];
     for id in with_respect_to {
         needs[id.index()] = true;
@@ -79,8 +93,7 @@ pub fn differentiate(
         }
     }
     let forward = program.nodes.clone();
-    let seed = program.push_one(Fill { value: scale, shape: program.shape(of).clone() }, &[])?;
-    let mut tape = Tape { program, needs, gradients: HashMap::from([(of, seed)]) };
+    let mut tape = Tape { program, needs, gradients: HashMap::from([(of, weights)]) };
     for node in forward.iter().rev() {
         if node.outputs.iter().any(|id| tape.gradient_of(*id).is_some()) {
             node.op.rule().gradient(&mut tape, node)?;

@@ -199,7 +199,9 @@ impl ImageError {
             ImageError::TooLong { .. } | ImageError::Pixels { .. } => {
                 "make the image smaller, or raise the limits on pixels and bytes".into()
             }
-            ImageError::Unsupported { .. } => "convert it to PNG with 8 bits, grey or RGB".into(),
+            ImageError::Unsupported { .. } => {
+                "convert it to PNG with 8 bits, grey or RGB, one file for each page".into()
+            }
             ImageError::Memory { .. } => "raise --ram, or make the image smaller".into(),
             ImageError::MaskExtent { .. } => {
                 "save the mask on the grid of the image that it was drawn on".into()

@@ -29,6 +29,9 @@ pub enum InferError {
     /// Images cannot be brought to the size of the model.
     #[error(transparent)]
     Images(#[from] plimsoll_image::SettingError),
+    /// An image cannot be read.
+    #[error(transparent)]
+    Image(#[from] plimsoll_image::ImageError),
     /// A case's images cannot be inspected.
     #[error(transparent)]
     Inspect(#[from] InspectError),
@@ -129,6 +132,7 @@ impl InferError {
             | InferError::Unreadable { .. }
             | InferError::Normalisation { .. }
             | InferError::NotFinite { .. }
+            | InferError::Image(_)
             | InferError::Patch(_)
             | InferError::Volume(_)
             | InferError::Memory(_)
@@ -150,6 +154,7 @@ impl InferError {
             InferError::Run(error) => error.hint(),
             InferError::Config(error) => error.hint(),
             InferError::Images(error) => error.hint(),
+            InferError::Image(error) => error.hint(),
             InferError::Inspect(error) => error.hint(),
             InferError::Unsound { problem } => problem.hint.clone(),
             InferError::Normalisation { source, .. } => source.hint(),

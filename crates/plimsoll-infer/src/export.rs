@@ -5,9 +5,10 @@
 //! one is written: the first of equals.
 
 use plimsoll_data::TargetGrid;
-use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped, OverBudget, Reservation};
 
 use crate::ring::{Ring, RingShape};
+use crate::workers::share;
 
 /// Where a voxel of the stored grid lies along an axis of the windows' grid.
 #[derive(Clone, Copy)]
@@ -131,40 +132,64 @@ impl Export {
         self.depth[d].upper < finished
     }
 
+    /// What a thread that makes labels has: the largest logit so far of each voxel of a row.
+    ///
+    /// # Errors
+    /// If the budget has no room for it.
+    pub(crate) fn room(&self, budget: &Budget) -> Result<Mapped<f32>, MapError> {
+        Mapped::zeroed(budget, "labels", self.stored[2])
+    }
+
+    /// Bytes that it reserves.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub(crate) fn room_bytes(grid: &TargetGrid) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(grid.stored_shape()[2])
+    }
+
     /// Makes the labels of stored plane `d`.
-    pub(crate) fn labels(&self, ring: &Ring, d: usize, labels: &mut [u8]) {
-        let Place { lower, upper, share } = self.depth[d];
-        let (before, after) = (ring.plane(lower), ring.plane(upper));
+    pub(crate) fn labels(&self, ring: &Ring, d: usize, labels: &mut [u8], rooms: &mut [Mapped<f32>]) {
+        let planes = (ring.plane(self.depth[d].lower), ring.plane(self.depth[d].upper), self.depth[d].share);
+        let lines = self.rows.iter().zip(labels.chunks_exact_mut(self.stored[2]));
+        share(lines, rooms, |(row, line), largest| self.line(planes, *row, line, largest));
+    }
+
+    /// Makes the labels of a row, class by class, so that what is next to each other is read one after the other. Where a voxel lies on
+    /// a plane or a row of logits, what is beside it counts nothing and is not read.
+    fn line(&self, planes: (&[f32], &[f32], f32), row: Place, line: &mut [u8], largest: &mut [f32]) {
+        let (before, after, share) = planes;
         let voxels = self.shape.plane();
         let second = self.shape.grid[self.shape.plane_axes()[1]];
-        for (row, line) in self.rows.iter().zip(labels.chunks_exact_mut(self.stored[2])) {
-            for (column, label) in self.columns.iter().zip(line) {
-                let place = |row: usize, column: usize| match self.rows_are_first {
-                    true => row * second + column,
-                    false => column * second + row,
-                };
-                let corners = [
-                    place(row.lower, column.lower),
-                    place(row.lower, column.upper),
-                    place(row.upper, column.lower),
-                    place(row.upper, column.upper),
-                ];
-                let (u, v) = (row.share, column.share);
-                let mut best = (0, f32::NEG_INFINITY);
-                for class in 0..self.shape.classes {
-                    let plane = |logits: &[f32]| {
-                        let at = |corner: usize| logits[class * voxels + corners[corner]];
-                        let lower = at(0) + v * (at(1) - at(0));
-                        let upper = at(2) + v * (at(3) - at(2));
-                        lower + u * (upper - lower)
-                    };
-                    let (first, last) = (plane(before), plane(after));
-                    let logit = first + share * (last - first);
-                    if logit > best.1 {
-                        best = (class, logit);
-                    }
+        let place = |row: usize, column: usize| match self.rows_are_first {
+            true => row * second + column,
+            false => column * second + row,
+        };
+        line.fill(0);
+        largest.fill(f32::NEG_INFINITY);
+        for class in 0..self.shape.classes {
+            let (before, after) = (&before[class * voxels..][..voxels], &after[class * voxels..][..voxels]);
+            let of_row = |plane: &[f32], row: usize, column: &Place| {
+                let (lower, upper) = (plane[place(row, column.lower)], plane[place(row, column.upper)]);
+                lower + column.share * (upper - lower)
+            };
+            let of_plane = |plane: &[f32], column: &Place| {
+                let lower = of_row(plane, row.lower, column);
+                match row.share == 0.0 {
+                    true => lower,
+                    false => lower + row.share * (of_row(plane, row.upper, column) - lower),
                 }
-                *label = best.0 as u8;
+            };
+            for (column, (label, largest)) in self.columns.iter().zip(line.iter_mut().zip(largest.iter_mut()))
+            {
+                let first = of_plane(before, column);
+                let logit = match share == 0.0 {
+                    true => first,
+                    false => first + share * (of_plane(after, column) - first),
+                };
+                if logit > *largest {
+                    (*label, *largest) = (class as u8, logit);
+                }
             }
         }
     }

@@ -4,35 +4,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_graph::{Program, Role, TensorId};
-use plimsoll_image::{Largest, Pipeline, Recipe, Scratch};
-use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
+use plimsoll_graph::TensorId;
+use plimsoll_image::Largest;
+use plimsoll_memory::{Budget, Mapped};
 use plimsoll_nn::{names, predict};
-use plimsoll_plan::{Backend, Engine, HostSlice, HostSliceMut, Options, ProgramId, plan};
-use plimsoll_run::{ClassificationTask, LoadOptions, Model, read_parameters};
+use plimsoll_plan::Backend;
+use plimsoll_run::Model;
 
 use crate::InferError;
+use crate::image_network::ImageNetwork;
 
 /// A classifier ready to predict.
 pub struct ImagePredictor {
-    model: Model,
-    task: ClassificationTask,
-    pipeline: Pipeline,
-    scratch: Scratch,
-    engine: Box<dyn Engine>,
-    program: Program,
-    forward: ProgramId,
-    image: TensorId,
+    network: ImageNetwork,
     logits: TensorId,
-    /// One input, and one of it that is mirrored.
-    inputs: [Mapped<f32>; 2],
-    /// Room for the largest parameter.
-    parameter: Mapped<f32>,
-    planned: Bytes,
-    budget: Budget,
+    mirrored: Mapped<f32>,
     /// Which mirrored copies of an image are averaged: (top and bottom, left and right).
     mirrors: Vec<(bool, bool)>,
-    _overhead: Reservation,
 }
 
 impl ImagePredictor {
@@ -48,33 +36,9 @@ impl ImagePredictor {
         backend: &Arc<dyn Backend>,
         budget: &Budget,
     ) -> Result<ImagePredictor, InferError> {
-        let task = model.config.task.classification()?.clone();
         let training = &model.config.training;
-        let overhead = budget.reserve("overhead", Overhead::new(threads).total())?;
-        let before = budget.used();
-        let pipeline = task.pipeline(largest)?;
-        let scratch = Scratch::new(&pipeline, budget)?;
         let program = predict(training.net.as_architecture(), training.patch, 1, training.precision)?;
-        let find = |name: &str| {
-            program.find(name).ok_or_else(|| {
-                let (program, tensor) = (program.name.clone(), name.to_string());
-                InferError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
-            })
-        };
-        let (image, logits) = (find(names::IMAGE)?, find(names::LOGITS)?);
-        let largest =
-            program.with_role(Role::Parameter).map(|id| program.shape(id).count()).max().unwrap_or(0);
-        let buffer = |count: usize| Mapped::zeroed(budget, "images", count);
-        let inputs = [buffer(pipeline.output_length())?, buffer(pipeline.output_length())?];
-        let parameter = buffer(largest)?;
-        let room = usize::try_from((budget.line() - budget.used()).0).unwrap_or(usize::MAX);
-        let options = Options { budget: Some(room), ..Options::default() };
-        let planned = plan(std::slice::from_ref(&program), &**backend, options)?;
-        let forward = planned
-            .find(&program.name)
-            .ok_or_else(|| plimsoll_plan::EngineError::Internal("the plan has lost its program".into()))?;
-        let arena = Bytes::of(planned.arena_bytes.next_multiple_of(4096));
-        let engine = backend.engine(planned, budget.reserve("arena", arena)?)?;
+        let network = ImageNetwork::new(model, program, largest, threads, backend, budget)?;
         let sides = [false, true];
         let mirrors = if mirror {
             sides.iter().flat_map(|rows| sides.iter().map(move |columns| (*rows, *columns))).collect()
@@ -82,32 +46,11 @@ impl ImagePredictor {
             vec![(false, false)]
         };
         Ok(ImagePredictor {
-            planned: budget.used() - before + overhead.bytes(),
-            budget: budget.clone(),
-            _overhead: overhead,
-            model,
-            task,
-            pipeline,
-            scratch,
-            engine,
-            program,
-            forward,
-            image,
-            logits,
-            inputs,
-            parameter,
+            logits: network.find(names::LOGITS)?,
+            mirrored: Mapped::zeroed(budget, "images", network.input.len())?,
             mirrors,
+            network,
         })
-    }
-
-    /// What it tells apart.
-    pub fn task(&self) -> &ClassificationTask {
-        &self.task
-    }
-
-    /// All that it holds, the process itself included.
-    pub fn planned_bytes(&self) -> Bytes {
-        self.planned
     }
 
     /// Adds the probabilities of each image's classes to `sums`, `[image][class]`: means over the model's folds and over mirrored
@@ -126,59 +69,38 @@ impl ImagePredictor {
         stop: &AtomicBool,
         done: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<(usize, plimsoll_image::ImageError)>, InferError> {
-        let classes = self.task.labels.len();
+        let ImagePredictor { network, logits: output, mirrored, mirrors } = self;
+        let classes = network.task.labels.len();
         assert_eq!(sums.len(), images.len() * classes, "room for other images");
-        let folds = self.model.weights.len();
-        let share = 1.0 / (folds * self.mirrors.len()) as f64;
+        let folds = network.folds();
+        let share = 1.0 / (folds * mirrors.len()) as f64;
         let mut failed = Vec::new();
-        let mut logits = vec![0.0; self.task.answer().outputs()];
+        let mut logits = vec![0.0; network.task.answer().outputs()];
         for fold in 0..folds {
-            self.load(fold)?;
+            network.load(fold)?;
             for (place, ((name, path), sums)) in images.iter().zip(sums.chunks_exact_mut(classes)).enumerate()
             {
                 if stop.load(Ordering::Relaxed) {
                     return Err(InferError::Interrupted { case: (*name).into() });
                 }
-                let [input, mirrored] = &mut self.inputs;
-                if let Err(problem) = self.pipeline.load(path, &Recipe::NONE, &mut self.scratch, input) {
+                if let Err(problem) = network.read_image(path) {
                     if fold == 0 {
                         failed.push((place, problem));
                     }
                     continue;
                 }
-                for sides in &self.mirrors {
-                    let extent = self.pipeline.extent();
-                    mirror(input, mirrored, [extent.height, extent.width], *sides);
-                    self.engine.write(self.forward, self.image, HostSlice::F32(mirrored))?;
-                    self.engine.run(self.forward)?;
-                    self.engine.read(self.forward, self.logits, HostSliceMut::F32(&mut logits))?;
-                    if logits.iter().any(|logit| !logit.is_finite()) {
-                        let weights = self.model.weights[fold].clone();
-                        return Err(InferError::NotFinite { case: (*name).into(), weights, start: [0; 3] });
-                    }
-                    self.task.add_probabilities(&logits, share, sums);
+                for sides in &*mirrors {
+                    let extent = network.pipeline.extent();
+                    mirror(&network.input, mirrored, [extent.height, extent.width], *sides);
+                    network.run(mirrored)?;
+                    network.read(*output, &mut logits)?;
+                    network.expect_finite(&logits, (name, fold))?;
+                    network.task.add_probabilities(&logits, share, sums);
                 }
                 done(fold * images.len() + place + 1, folds * images.len());
             }
         }
         Ok(failed)
-    }
-
-    fn load(&mut self, fold: usize) -> Result<(), InferError> {
-        let net = self.model.config.training.net.as_architecture();
-        let options = LoadOptions { averaged: true, ..LoadOptions::default() };
-        let program = (self.forward, &self.program);
-        let weights = &self.model.weights[fold];
-        read_parameters(
-            weights,
-            net,
-            &mut *self.engine,
-            program,
-            &mut self.parameter,
-            options,
-            &self.budget,
-        )?;
-        Ok(())
     }
 }
 

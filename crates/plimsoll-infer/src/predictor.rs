@@ -21,8 +21,10 @@ use serde::Serialize;
 use crate::InferError;
 use crate::believable;
 use crate::mirror::{all_mirrors, mirror};
+use crate::ring::{Room, WindowLogits};
 use crate::stream::{Rows, Stream};
 use crate::windows::gaussian;
+use crate::workers::stacks;
 
 /// How to predict.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -115,9 +117,11 @@ impl Forward {
 /// Windows on their way in and out.
 struct Buffers {
     image: Mapped<f32>,
-    logits: Mapped<f32>,
-    /// One of either, mirrored; and room for the largest parameter.
+    /// The image mirrored, or a parameter.
     other: Mapped<f32>,
+    /// Of each thread that sums logits.
+    rooms: Vec<Room<EngineError>>,
+    _stacks: Reservation,
 }
 
 impl Predictor {
@@ -138,13 +142,15 @@ impl Predictor {
         let held = budget.reserve("overhead", overhead)?;
         let program = &forward.program;
         let count = |id: TensorId| program.shape(id).count();
-        let (image_count, logits_count) = (count(forward.image), count(forward.logits));
+        let image_count = count(forward.image);
         let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
+        let room = |_| Room::new(training.patch, budget);
         let buffers = Buffers {
             image: buffer(image_count)?,
-            logits: buffer(logits_count)?,
-            other: buffer(image_count.max(logits_count).max(largest))?,
+            other: buffer(image_count.max(largest))?,
+            rooms: (0..options.threads).map(room).collect::<Result<_, _>>()?,
+            _stacks: budget.reserve("windows", stacks(options.threads))?,
         };
         Ok(Predictor {
             weights: gaussian(training.patch),
@@ -201,13 +207,13 @@ impl Predictor {
         let grid = TargetGrid::new(&fingerprint.geometry, self.task.spacing);
         let training = &self.model.config.training;
         let rows = Rows::new(&grid, training.patch, training.net.classes(), self.options.overlap);
-        let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows)?)?;
+        let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows, self.options.threads)?)?;
         let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
         let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?).decoding_within(decoding);
         let source = CaseSource::open_unless(case, &intensities, false, &cache, stop);
         going()?;
         let mut source = source?;
-        let mut stream = Stream::new(&grid, &rows, &self.budget)?;
+        let mut stream = Stream::new(&grid, &rows, self.options.threads, &self.budget)?;
         let template = VolumeFile::open(&case.images[0].path)?;
         let geometry = &fingerprint.geometry;
         let writer = VolumeWriter::create(path, geometry, 1, ElementType::U8, template.header());
@@ -322,36 +328,25 @@ impl Predictor {
         let window = rows.shape.window;
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
         let recipe = Recipe::window(0, grid, from, window);
-        let Buffers { image, logits, other } = &mut self.buffers;
+        let Buffers { image, other, rooms, .. } = &mut self.buffers;
         pull(&recipe, source, image, None, &mut self.scratch)?;
         let Running { engine, forward, .. } = planned(&mut self.running)?;
         let mirrors = if self.options.mirror { usize::MAX } else { 1 };
-        for axes in all_mirrors(window).take(mirrors) {
+        for mirrored in all_mirrors(window).take(mirrors) {
             let input = &mut other[..image.len()];
-            mirror(image, input, window, axes);
+            mirror(image, input, window, mirrored);
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
             engine.run(*forward)?;
-            let output = &mut other[..logits.len()];
-            engine.read(*forward, self.forward.logits, HostSliceMut::F32(output))?;
-            if !can_be_summed(output) {
+            let (engine, output) = (&**engine, self.forward.logits);
+            let read =
+                |from: usize, to: &mut [f32]| engine.read_from(*forward, output, from, HostSliceMut::F32(to));
+            let logits = WindowLogits { start, mirrored, weights: &self.weights };
+            if !stream.ring.add(&logits, rooms, read)? {
                 return Ok(false);
             }
-            mirror(output, logits, window, axes);
-            stream.ring.add(start, logits, &self.weights);
         }
         Ok(true)
     }
-}
-
-/// Logits as large as this are no output of a network that was trained; so many windows that a sum of smaller ones is infinite
-/// would never end.
-const LARGEST_LOGIT: f32 = 1e30;
-
-/// Whether all logits are finite, and will be when they are summed. Without an early exit, which would keep the compiler from
-/// looking at several at once.
-fn can_be_summed(logits: &[f32]) -> bool {
-    // The comparison is false for NaN.
-    logits.iter().fold(true, |all, logit| all & (logit.abs() < LARGEST_LOGIT))
 }
 
 /// The engine of the case that was planned last.
@@ -361,23 +356,4 @@ fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {
 
 fn internal(fault: &str) -> InferError {
     EngineError::Internal(fault.into()).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_logit_that_cannot_be_summed_is_found_wherever_it_is() {
-        let mut logits = vec![-3.0; 1000];
-        assert!(can_be_summed(&logits));
-        for at in [0, 499, 999] {
-            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -2e30] {
-                logits[at] = value;
-                assert!(!can_be_summed(&logits), "{value} at {at}");
-                logits[at] = 0.0;
-            }
-        }
-        assert!(can_be_summed(&[]));
-    }
 }

@@ -4,7 +4,9 @@
 //! the next place will not change any more; they are normalised, handed on, and their memory is used again. So what is held is
 //! classes × (a window and a plane), not classes × the volume.
 
-use plimsoll_memory::{Budget, MapError, Mapped};
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+
+use crate::workers::share;
 
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl RingShape {
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub fn bytes(&self) -> Result<plimsoll_memory::Bytes, MapError> {
+    pub fn bytes(&self) -> Result<Bytes, MapError> {
         Mapped::<f32>::bytes(self.count())
     }
 
@@ -80,49 +82,77 @@ impl Ring {
         Ok(Ring { shape, sums, finished: 0 })
     }
 
-    fn slot(&self, plane: usize) -> usize {
-        plane % self.shape.planes() * self.shape.plane() * (self.shape.classes + 1)
+    /// Numbers of a plane.
+    fn slot_length(&self) -> usize {
+        self.shape.plane() * (self.shape.classes + 1)
     }
 
-    /// Adds the logits `[class][d][h][w]` of a window at `start`, weighted by `weights` along each axis.
-    pub fn add(&mut self, start: [usize; 3], logits: &[f32], weights: &[Vec<f32>; 3]) {
+    fn slot(&self, plane: usize) -> usize {
+        plane % self.shape.planes() * self.slot_length()
+    }
+
+    /// The memory of the planes from one to another (in the order of passing), which are no more than the ring holds, with their numbers;
+    /// in the order in which they lie.
+    fn slots(&mut self, from: usize, to: usize) -> impl Iterator<Item = (usize, &mut [f32])> + Send {
+        let (planes, length) = (self.shape.planes(), self.slot_length());
+        let slots = self.sums.chunks_exact_mut(length).enumerate();
+        slots.filter_map(move |(slot, sums)| {
+            // The first plane from `from` on that lies here.
+            let plane = from + (slot + planes - from % planes) % planes;
+            (plane < to).then_some((plane, sums))
+        })
+    }
+
+    /// Adds the logits `[class][d][h][w]` of a window at `start`, mirrored along some axes, weighted by `weights` along each axis.
+    /// `read` copies as many logits as there is room for, from one on. Returns whether all can be summed; if not, some may be missing.
+    ///
+    /// # Errors
+    /// If `read` fails.
+    pub(crate) fn add<E: Send>(
+        &mut self,
+        window: &WindowLogits<'_>,
+        rooms: &mut [Room<E>],
+        read: impl Fn(usize, &mut [f32]) -> Result<(), E> + Sync,
+    ) -> Result<bool, E> {
         let shape = self.shape;
-        let [first, second] = shape.plane_axes();
-        let [depth, height, width] = shape.window;
-        let voxels = depth * height * width;
-        for d in 0..depth {
-            for h in 0..height {
-                let row = (d * height + h) * width;
-                for w in 0..width {
-                    let at = [d, h, w];
-                    let place = |axis: usize| start[axis] + at[axis];
-                    let weight = weights[0][d] * weights[1][h] * weights[2][w];
-                    let slot = self.slot(shape.turn(place(shape.axis)));
-                    let voxel = place(first) * shape.grid[second] + place(second);
-                    let to = &mut self.sums[slot + voxel..];
-                    for class in 0..shape.classes {
-                        to[class * shape.plane()] += weight * logits[class * voxels + row + w];
-                    }
-                    to[shape.classes * shape.plane()] += weight;
-                }
+        let (first, extent) = (window.start[shape.axis], shape.window[shape.axis]);
+        let from = if shape.reversed { shape.turn(first + extent - 1) } else { first };
+        // Along the last axis a row of logits has a number for each plane, so that several are filled at a time.
+        let together = if shape.axis == 2 { PLANES_TOGETHER } else { 1 };
+        let mut slots = self.slots(from, from + extent).map(|(turn, sums)| {
+            // Turning twice is nothing.
+            (shape.turn(turn) - first, sums)
+        });
+        let groups = std::iter::from_fn(move || {
+            let group: Vec<(usize, &mut [f32])> = slots.by_ref().take(together).collect();
+            (!group.is_empty()).then_some(group)
+        });
+        rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
+        share(groups, rooms, |mut planes, room| {
+            if let Ok(true) = room.outcome {
+                room.outcome = window.add_to(&shape, &mut planes, &mut room.rows, &read);
             }
+        });
+        let mut all = true;
+        for room in rooms {
+            all &= std::mem::replace(&mut room.outcome, Ok(true))?;
         }
+        Ok(all)
     }
 
     /// Says that no window will touch the planes before `plane` (in the order of passing) any more: divides their sums by
     /// their weights.
-    pub fn finish_before(&mut self, plane: usize) {
-        let (voxels, classes) = (self.shape.plane(), self.shape.classes);
-        for done in self.finished..plane {
-            let slot = self.slot(done);
-            let (logits, weights) =
-                self.sums[slot..slot + voxels * (classes + 1)].split_at_mut(classes * voxels);
+    pub fn finish_before<S: Send>(&mut self, plane: usize, threads: &mut [S]) {
+        let (from, classes) = (self.finished, self.shape.classes);
+        let voxels = self.shape.plane();
+        share(self.slots(from, plane.max(from)), threads, |(_, sums), _| {
+            let (logits, weights) = sums.split_at_mut(classes * voxels);
             for class in logits.chunks_exact_mut(voxels) {
                 for (logit, weight) in class.iter_mut().zip(weights.iter()) {
                     *logit /= weight;
                 }
             }
-        }
+        });
         self.finished = self.finished.max(plane);
     }
 
@@ -134,11 +164,141 @@ impl Ring {
 
     /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated
     /// with: those up to `before` will be asked for no more.
-    pub fn clear_before(&mut self, from: usize, before: usize) {
-        let length = self.shape.plane() * (self.shape.classes + 1);
-        for plane in from..before {
-            let slot = self.slot(plane);
-            self.sums[slot..slot + length].fill(0.0);
+    pub fn clear_before<S: Send>(&mut self, from: usize, before: usize, threads: &mut [S]) {
+        share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(0.0));
+    }
+}
+
+/// Planes that are filled at a time where each has one number of a row of logits.
+const PLANES_TOGETHER: usize = 16;
+
+/// What a thread that sums logits has.
+pub(crate) struct Room<E> {
+    /// Rows of one class and depth of a window.
+    rows: Mapped<f32>,
+    outcome: Result<bool, E>,
+}
+
+impl<E> Room<E> {
+    /// Reserves that of a thread for windows of an extent.
+    pub(crate) fn new(window: [usize; 3], budget: &Budget) -> Result<Room<E>, MapError> {
+        let rows = Mapped::zeroed(budget, "logits of the windows being summed", window[1] * window[2])?;
+        Ok(Room { rows, outcome: Ok(true) })
+    }
+}
+
+/// Where the logits of a window belong, and what they weigh.
+pub(crate) struct WindowLogits<'a> {
+    pub(crate) start: [usize; 3],
+    /// Along which axes the window was mirrored.
+    pub(crate) mirrored: [bool; 3],
+    pub(crate) weights: &'a [Vec<f32>; 3],
+}
+
+impl WindowLogits<'_> {
+    /// Adds what belongs to some planes, which are given with their places in the window. Returns whether all can be summed.
+    fn add_to<E>(
+        &self,
+        shape: &RingShape,
+        planes: &mut [(usize, &mut [f32])],
+        rows: &mut [f32],
+        read: impl Fn(usize, &mut [f32]) -> Result<(), E>,
+    ) -> Result<bool, E> {
+        let [depth, height, width] = shape.window;
+        let voxels = depth * height * width;
+        let [along, down, across] = self.weights;
+        let place = planes.first().map_or(0, |(place, _)| *place);
+        // Along the axis of passing there is one place for each plane.
+        let of_axis =
+            |axis: usize, extent: usize| if shape.axis == axis { place..place + 1 } else { 0..extent };
+        let (depths, heights) = (of_axis(0, depth), of_axis(1, height));
+        let [first, second] = shape.plane_axes();
+        let mut all = true;
+        for class in 0..=shape.classes {
+            for d in depths.clone() {
+                let is_weight = class == shape.classes;
+                if !is_weight {
+                    let from = mirrored(d, depth, self.mirrored[0]);
+                    let rows_from = match self.mirrored[1] {
+                        true => height - heights.end,
+                        false => heights.start,
+                    };
+                    let rows = &mut rows[..heights.len() * width];
+                    read(class * voxels + (from * height + rows_from) * width, rows)?;
+                    all &= can_be_summed(rows);
+                }
+                for h in heights.clone() {
+                    let weight = along[d] * down[h];
+                    let row = mirrored(h - heights.start, heights.len(), self.mirrored[1]);
+                    let row = &rows[row * width..][..width];
+                    // Where the row begins in a plane, if it lies in one.
+                    let at = |d: usize, h: usize, w: usize| {
+                        let at = [d, h, w];
+                        let place = |axis: usize| self.start[axis] + at[axis];
+                        class * shape.plane() + place(first) * shape.grid[second] + place(second)
+                    };
+                    match &mut *planes {
+                        [(_, sums)] if shape.axis < 2 => {
+                            let to = sums[at(d, h, 0)..][..width].iter_mut().zip(across);
+                            match (is_weight, self.mirrored[2]) {
+                                (true, _) => to.for_each(|(to, across)| *to += weight * across),
+                                (false, false) => {
+                                    to.zip(row)
+                                        .for_each(|((to, across), logit)| *to += weight * across * logit);
+                                }
+                                (false, true) => {
+                                    let row = row.iter().rev();
+                                    to.zip(row)
+                                        .for_each(|((to, across), logit)| *to += weight * across * logit);
+                                }
+                            }
+                        }
+                        planes => {
+                            for (w, sums) in planes {
+                                let logit = row[mirrored(*w, width, self.mirrored[2])];
+                                let logit = if is_weight { 1.0 } else { logit };
+                                sums[at(d, h, *w)] += weight * across[*w] * logit;
+                            }
+                        }
+                    }
+                }
+            }
         }
+        Ok(all)
+    }
+}
+
+/// A place along an axis, from its other end if that is mirrored.
+fn mirrored(place: usize, extent: usize, is_mirrored: bool) -> usize {
+    if is_mirrored { extent - 1 - place } else { place }
+}
+
+/// Logits as large as this are no output of a network that was trained; so many windows that a sum of smaller ones is infinite
+/// would never end.
+const LARGEST_LOGIT: f32 = 1e30;
+
+/// Whether all logits are finite, and will be when they are summed. Without an early exit, which would keep the compiler from
+/// looking at several at once.
+fn can_be_summed(logits: &[f32]) -> bool {
+    // The comparison is false for NaN.
+    logits.iter().fold(true, |all, logit| all & (logit.abs() < LARGEST_LOGIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_logit_that_cannot_be_summed_is_found_wherever_it_is() {
+        let mut logits = vec![-3.0; 1000];
+        assert!(can_be_summed(&logits));
+        for at in [0, 499, 999] {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -2e30] {
+                logits[at] = value;
+                assert!(!can_be_summed(&logits), "{value} at {at}");
+                logits[at] = 0.0;
+            }
+        }
+        assert!(can_be_summed(&[]));
     }
 }

@@ -77,23 +77,32 @@ pub(crate) struct Stream {
     pub(crate) ring: Ring,
     export: Export,
     plane: Mapped<u8>,
+    /// Of each thread.
+    rooms: Vec<Mapped<f32>>,
     written: usize,
     cleared: usize,
 }
 
 impl Stream {
-    /// Bytes that the stream of a case reserves.
-    pub(crate) fn bytes(grid: &TargetGrid, rows: &Rows) -> Result<Bytes, MapError> {
+    /// Bytes that the stream of a case reserves, on so many threads.
+    pub(crate) fn bytes(grid: &TargetGrid, rows: &Rows, threads: usize) -> Result<Bytes, MapError> {
         let [_, height, width] = grid.stored_shape();
-        Ok(rows.shape.bytes()? + Mapped::<u8>::bytes(height * width)? + Export::bytes(grid))
+        let rooms = Bytes(Export::room_bytes(grid)?.0.saturating_mul(threads as u64));
+        Ok(rows.shape.bytes()? + Mapped::<u8>::bytes(height * width)? + Export::bytes(grid) + rooms)
     }
 
     /// Reserves what a case needs.
-    pub(crate) fn new(grid: &TargetGrid, rows: &Rows, budget: &Budget) -> Result<Stream, MapError> {
+    pub(crate) fn new(
+        grid: &TargetGrid,
+        rows: &Rows,
+        threads: usize,
+        budget: &Budget,
+    ) -> Result<Stream, MapError> {
         let export = Export::new(grid, rows.shape, budget)?;
         Ok(Stream {
             ring: Ring::new(rows.shape, budget)?,
             plane: Mapped::zeroed(budget, "labels", export.plane())?,
+            rooms: (0..threads).map(|_| export.room(budget)).collect::<Result<_, _>>()?,
             export,
             written: 0,
             cleared: 0,
@@ -108,14 +117,14 @@ impl Stream {
         mut write: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
         let finished = rows.finished_after(row);
-        self.ring.finish_before(finished);
+        self.ring.finish_before(finished, &mut self.rooms);
         while self.written < self.export.planes() && self.export.is_ready(self.written, finished) {
-            self.export.labels(&self.ring, self.written, &mut self.plane);
+            self.export.labels(&self.ring, self.written, &mut self.plane, &mut self.rooms);
             write(&self.plane)?;
             self.written += 1;
         }
         let needed = self.export.first_needed(self.written).min(finished);
-        self.ring.clear_before(self.cleared, needed);
+        self.ring.clear_before(self.cleared, needed, &mut self.rooms);
         self.cleared = self.cleared.max(needed);
         Ok(())
     }
@@ -124,6 +133,8 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mirror::mirror;
+    use crate::ring::{Room, WindowLogits};
     use crate::windows::gaussian;
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
     use proptest::prelude::*;
@@ -169,6 +180,8 @@ mod tests {
             flip: [bool; 3],
             spacing in prop::array::uniform3(0.6..2.0f64),
             overlap in 0.0..0.8f64,
+            mirrored: [bool; 3],
+            threads in 1usize..4,
         ) {
             let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
             let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
@@ -176,8 +189,10 @@ mod tests {
             let rows = Rows::new(&grid, window, 2, overlap);
             let weights = gaussian(window);
             let budget = Budget::new(Bytes(1 << 26));
-            let mut stream = Stream::new(&grid, &rows, &budget).unwrap();
-            prop_assert_eq!(budget.used(), Stream::bytes(&grid, &rows).unwrap());
+            let mut stream = Stream::new(&grid, &rows, threads, &budget).unwrap();
+            prop_assert_eq!(budget.used(), Stream::bytes(&grid, &rows, threads).unwrap());
+            let mut rooms: Vec<Room<()>> =
+                (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
             let mut labels: Vec<u8> = Vec::new();
             for row in 0..rows.count() {
                 for start in rows.row(row) {
@@ -185,7 +200,15 @@ mod tests {
                     for class in 0..2 {
                         logits.extend(voxels(window).map(|at| logit(start, class, at)));
                     }
-                    stream.ring.add(start, &logits, &weights);
+                    // What a network says of a mirrored window is mirrored too.
+                    let mut said = vec![0.0; logits.len()];
+                    mirror(&logits, &mut said, window, mirrored);
+                    let read = |from: usize, to: &mut [f32]| {
+                        to.copy_from_slice(&said[from..][..to.len()]);
+                        Ok(())
+                    };
+                    let all = WindowLogits { start, mirrored, weights: &weights };
+                    prop_assert_eq!(stream.ring.add(&all, &mut rooms, read), Ok(true));
                 }
                 stream.finish_row(&rows, row, |plane| {
                     labels.extend(plane);

@@ -8,7 +8,8 @@
 //!
 //! Code and stacks are counted as they are mapped, not as they are resident, so that the sum holds for limits on address space
 //! too; pages that a kernel maps larger than 4 KiB, or reads ahead, are then counted already. The heap's allowance is what
-//! runs were seen to take, with a margin. Tests of the command line compare all of them with what a run has.
+//! runs were seen to take, with a margin. Tests of the command line compare heap and cache with what a run has from both sides, and code
+//! from above: how many of its pages are resident is the system's choice.
 
 use serde::{Deserialize, Serialize};
 

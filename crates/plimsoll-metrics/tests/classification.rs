@@ -3,8 +3,8 @@
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::classification::{
-    Bootstrap, Curves, OperatingPoint, Table, TableError, classify, reliability, roc,
-    threshold_for_sensitivity, wilson,
+    Bootstrap, Curves, Labelling, OperatingPoint, ReliabilityBin, Table, TableError, classify, reliability,
+    roc, threshold_for_sensitivity, wilson,
 };
 use plimsoll_metrics::votes::{Rule, Votes, VotesError, pair_count, pairs};
 use serde_json::Value;
@@ -50,6 +50,59 @@ fn weighted_scores_are_those_of_scikit_learn() {
             close(found, expected[score].as_f64().unwrap_or(f64::NAN), &format!("{name}, {score}"));
         }
     });
+}
+
+#[test]
+fn scores_of_several_labels_are_those_of_scikit_learn() {
+    let oracle = oracle();
+    let bootstrap = Bootstrap { resamples: 200, ..Bootstrap::default() };
+    for case in oracle["several"].as_array().unwrap() {
+        let name = case["name"].as_str().unwrap();
+        let classes = case["classes"]["f1"].as_array().unwrap().len();
+        let names: Vec<String> = (0..classes).map(|class| format!("c{class}")).collect();
+        let mut text = format!("case,label,{}\n", names.join(","));
+        let (labels, probabilities) = (numbers(&case["labels"]), numbers(&case["probabilities"]));
+        for (labels, row) in labels.chunks(classes).zip(probabilities.chunks(classes)) {
+            let has: Vec<&str> = names
+                .iter()
+                .zip(labels)
+                .filter(|(_, label)| **label == 1.0)
+                .map(|(name, _)| &name[..])
+                .collect();
+            let row: Vec<String> = row.iter().map(f64::to_string).collect();
+            text += &format!("x,{},{}\n", has.join("|"), row.join(","));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("table.csv");
+        std::fs::write(&path, text).unwrap();
+        let budget = Budget::new(Bytes::mib(16));
+        let table = Table::read(&path, Labelling::SeveralLabels, &budget).unwrap();
+        let report = classify(&table, &bootstrap, &budget).unwrap();
+        for (score, expected) in case["overall"].as_object().unwrap() {
+            let found = report.overall[score];
+            close(found.value.unwrap(), expected.as_f64().unwrap(), &format!("{name}, {score}"));
+            assert!(found.low <= found.value && found.value <= found.high, "{name}, {score}: {found:?}");
+        }
+        for (score, expected) in case["classes"].as_object().unwrap() {
+            for (class, expected) in report.classes.iter().zip(numbers(expected)) {
+                let found = class.scores[score].value.unwrap_or(f64::NAN);
+                close(found, expected, &format!("{name}, {score} of {}", class.name));
+            }
+        }
+        // The calibration error weighs the bins of all probabilities.
+        let bins = reliability(&table, None, 15).unwrap();
+        let all: u64 = bins.iter().map(|bin| bin.cases).sum();
+        assert_eq!(all as usize, labels.len(), "{name}");
+        let difference = |bin: &ReliabilityBin| {
+            bin.cases as f64 * (bin.confidence.unwrap_or(0.0) - bin.frequency.unwrap_or(0.0)).abs()
+        };
+        let expected = bins.iter().map(difference).sum::<f64>() / all as f64;
+        close(report.overall["ece"].value.unwrap(), expected, name);
+        let mut picture = Vec::new();
+        report.write_pictures(&Curves::new(&table, &budget).unwrap(), &mut picture).unwrap();
+        let picture = String::from_utf8(picture).unwrap();
+        assert!(picture.contains("rightly not") && !picture.contains("Confusion"), "{picture}");
+    }
 }
 
 #[test]
@@ -151,7 +204,7 @@ fn reliability_is_that_of_scikit_learn_and_its_differences_make_the_calibration_
         }
         let bins = reliability(table, None, 15).unwrap();
         let cases: u64 = bins.iter().map(|bin| bin.cases).sum();
-        assert_eq!(cases, table.labels().len() as u64);
+        assert_eq!(cases, table.cases() as u64);
         let weighted: f64 = bins
             .iter()
             .filter_map(|bin| Some(bin.cases as f64 * (bin.confidence? - bin.frequency?).abs()))

@@ -2,13 +2,17 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::classification::{Bootstrap, Table, TableError, classify};
+use plimsoll_metrics::classification::{Bootstrap, Labelling, Table, TableError, classify};
 
 fn read(text: &str) -> Result<Table, TableError> {
+    read_as(text, Labelling::OneClass)
+}
+
+fn read_as(text: &str, labelling: Labelling) -> Result<Table, TableError> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("table.csv");
     std::fs::write(&path, text).unwrap();
-    Table::read(&path, &Budget::new(Bytes::mib(1)))
+    Table::read(&path, labelling, &Budget::new(Bytes::mib(1)))
 }
 
 #[test]
@@ -18,7 +22,7 @@ fn tables_from_different_programs_are_read() {
     );
     let table = table.unwrap();
     assert_eq!(table.classes(), ["benign", "cancer, early"]);
-    assert_eq!(table.labels(), [0, 1]);
+    assert!(table.is_of(0, 0) && table.is_of(1, 1) && !table.is_of(0, 1) && table.cases() == 2);
     assert_eq!(table.rows().collect::<Vec<_>>(), [[0.75, 0.25], [0.1, 0.9]]);
     let report = classify(&table, &Bootstrap::default(), &Budget::new(Bytes::mib(1))).unwrap();
     let mut csv = Vec::new();
@@ -52,6 +56,24 @@ fn a_wrong_line_is_named() {
     }
     let error = read("case,label,a,b\n").unwrap_err();
     assert!(matches!(error, TableError::Empty { .. }), "{error}");
+}
+
+#[test]
+fn cases_may_have_any_number_of_labels_where_that_is_said() {
+    let text = "case,label,spots,blur,predicted\nx,spots|blur,0.75,0.5,spots|blur\ny,,0.25,0,\nz,blur,1,0.25,spots\n";
+    let error = read(text).unwrap_err();
+    assert!(error.to_string().contains("sum to 1.25") && error.hint().unwrap().contains("--several-labels"));
+    let table = read_as(text, Labelling::SeveralLabels).unwrap();
+    let of = |case: usize| [0, 1].map(|class| table.is_of(case, class));
+    assert_eq!([of(0), of(1), of(2)], [[true, true], [false, false], [false, true]]);
+    let budget = Budget::new(Bytes::mib(1));
+    let report = classify(&table, &Bootstrap { resamples: 10, ..Bootstrap::default() }, &budget).unwrap();
+    assert_eq!(report.overall["accuracy"].value, Some(2.0 / 3.0));
+    assert!(report.confusion_matrix.is_none());
+    let spots = report.classes[0].counts;
+    assert_eq!((spots.true_positives, spots.false_positives, spots.true_negatives), (1, 1, 1));
+    let error = read_as("case,label,a,b\nx,a|c,1,0\n", Labelling::SeveralLabels).unwrap_err().to_string();
+    assert!(error.contains("line 2:") && error.contains("`c` is not one"), "{error}");
 }
 
 #[test]

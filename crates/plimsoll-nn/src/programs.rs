@@ -15,7 +15,10 @@ use crate::{
     TargetInput, Variant,
 };
 
+mod explain;
 pub mod names;
+
+pub use explain::explain;
 
 /// The parameters of a program that updates them, each with its average over the steps. Before the first step each average must be
 /// given the parameter's initial values. Frozen parameters have none: they are their own average.

@@ -118,8 +118,9 @@ impl EngineError {
     }
 }
 
-/// A plan on a device, ready to run: the arena is allocated and every kernel is prepared. Offsets and pointers stay inside.
-pub trait Engine: Send {
+/// A plan on a device, ready to run: the arena is allocated and every kernel is prepared. Offsets and pointers stay inside. Several
+/// threads may read at a time.
+pub trait Engine: Send + Sync {
     /// The plan. Its [`backend`](VerifiedPlan::backend) is what runs it, as reports say it.
     fn plan(&self) -> &VerifiedPlan;
 
@@ -138,8 +139,31 @@ pub trait Engine: Send {
     ///
     /// # Errors
     /// As [`Engine::write`].
-    fn read(&self, program: ProgramId, tensor: TensorId, values: HostSliceMut<'_>)
-    -> Result<(), EngineError>;
+    fn read(
+        &self,
+        program: ProgramId,
+        tensor: TensorId,
+        values: HostSliceMut<'_>,
+    ) -> Result<(), EngineError> {
+        let (info, _) = self.plan().stored(program, tensor)?;
+        let (count, dtype) = values.extent();
+        if count != info.shape.count() {
+            return Err(EngineError::values(self.plan().program(program), info, (count, dtype)));
+        }
+        self.read_from(program, tensor, 0, values)
+    }
+
+    /// The same of as many elements as there is room for, from one on: in the logical order of the tensor's shape.
+    ///
+    /// # Errors
+    /// If the tensor ends before, is not of the values' type, or has no memory.
+    fn read_from(
+        &self,
+        program: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        values: HostSliceMut<'_>,
+    ) -> Result<(), EngineError>;
 
     /// Runs a program. Allocates nothing.
     ///

@@ -40,11 +40,12 @@ impl ReferenceEngine {
     /// The elements of a tensor of a program in the arena.
     ///
     /// # Errors
-    /// If it has none, or values of this number and type do not fit it. All floats are stored as f64, and can be given so.
+    /// If it has none, or so many values of this type from `first` on are not within it. All floats are stored as f64, and can be given so.
     fn tensor(
         &self,
         program: ProgramId,
         tensor: TensorId,
+        first: usize,
         (count, dtype): (usize, DType),
     ) -> Result<Range<usize>, EngineError> {
         let (info, place) = self.plan.stored(program, tensor)?;
@@ -52,10 +53,12 @@ impl ReferenceEngine {
             DType::F32 | DType::Bf16 => dtype == DType::F32 || dtype == DType::F64,
             DType::F64 | DType::U8 => dtype == info.dtype,
         };
-        if !fits || count != info.shape.count() {
+        let end = first.saturating_add(count);
+        if !fits || end > info.shape.count() {
             return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
         }
-        Ok(elements(place, count))
+        let all = elements(place, end);
+        Ok(all.start + first..all.end)
     }
 }
 
@@ -102,7 +105,11 @@ impl Engine for ReferenceEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
-        let range = self.tensor(program, tensor, values.extent())?;
+        let range = self.tensor(program, tensor, 0, values.extent())?;
+        let (info, _) = self.plan.stored(program, tensor)?;
+        if values.extent().0 != info.shape.count() {
+            return Err(EngineError::values(self.plan.program(program), info, values.extent()));
+        }
         let stored = self.arena.get_mut(range).ok_or_else(outside)?.iter_mut();
         match values {
             HostSlice::F32(values) => stored.zip(values).for_each(|(to, from)| *to = f64::from(*from)),
@@ -112,13 +119,14 @@ impl Engine for ReferenceEngine {
         Ok(())
     }
 
-    fn read(
+    fn read_from(
         &self,
         program: ProgramId,
         tensor: TensorId,
+        first: usize,
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
-        let range = self.tensor(program, tensor, values.extent())?;
+        let range = self.tensor(program, tensor, first, values.extent())?;
         let stored = self.arena.get(range).ok_or_else(outside)?;
         match values {
             HostSliceMut::F32(values) => {

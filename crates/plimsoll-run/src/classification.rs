@@ -26,7 +26,6 @@ pub struct ClassificationTask {
     /// The labels that are told apart, in the order of the network's classes: all, or those of one pair.
     pub labels: Vec<u32>,
     /// What is learned of them.
-    #[serde(default)]
     pub target: ImageTarget,
     /// How images become inputs.
     pub pipeline: PipelineSettings,

@@ -73,6 +73,28 @@ impl ClassificationTask {
         }
     }
 
+    /// The weight of each of the network's outputs in the score whose gradient says what speaks for a class: of the output of the
+    /// class 1, of two classes −1 of the other; of classes in an order those of being above the one before and not above itself.
+    pub fn score_of(&self, class: usize) -> Vec<f32> {
+        let mut weights = vec![0.0; self.answer().outputs()];
+        match self.target {
+            ImageTarget::OneOf if weights.len() == 2 => {
+                weights.fill(-1.0);
+                weights[class] = 1.0;
+            }
+            ImageTarget::OneOf | ImageTarget::AnyOf => weights[class] = 1.0,
+            ImageTarget::Ordinal => {
+                if let Some(before) = class.checked_sub(1) {
+                    weights[before] = 1.0;
+                }
+                if let Some(own) = weights.get_mut(class) {
+                    *own = -1.0;
+                }
+            }
+        }
+        weights
+    }
+
     /// The places of the classes that an image with these probabilities is given: the most probable, the first of several; of several
     /// labels those of [`LABEL_THRESHOLD`] or more.
     pub fn given<'a>(&self, probabilities: &'a [f64]) -> impl Iterator<Item = usize> + use<'a> {
@@ -143,6 +165,17 @@ mod tests {
         close(&found, &[0.5, 0.75, 0.25]);
         assert_eq!(task.given(&[0.5, 0.75, 0.25]).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(task.given(&[0.4; 3]).count(), 0);
+    }
+
+    #[test]
+    fn scores_are_of_the_outputs_that_make_a_class_probable() {
+        let of = |target, classes, class| task(target, classes).score_of(class);
+        assert_eq!(of(ImageTarget::OneOf, 3, 1), [0.0, 1.0, 0.0]);
+        assert_eq!(of(ImageTarget::OneOf, 2, 0), [1.0, -1.0]);
+        assert_eq!(of(ImageTarget::AnyOf, 2, 1), [0.0, 1.0]);
+        assert_eq!(of(ImageTarget::Ordinal, 3, 0), [-1.0, 0.0]);
+        assert_eq!(of(ImageTarget::Ordinal, 3, 1), [1.0, -1.0]);
+        assert_eq!(of(ImageTarget::Ordinal, 3, 2), [0.0, 1.0]);
     }
 
     #[test]

@@ -32,9 +32,19 @@ impl Engine for Memory {
         Ok(())
     }
 
-    fn read(&self, _: ProgramId, tensor: TensorId, values: HostSliceMut<'_>) -> Result<(), EngineError> {
+    fn read(&self, id: ProgramId, tensor: TensorId, values: HostSliceMut<'_>) -> Result<(), EngineError> {
+        self.read_from(id, tensor, 0, values)
+    }
+
+    fn read_from(
+        &self,
+        _: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        values: HostSliceMut<'_>,
+    ) -> Result<(), EngineError> {
         let HostSliceMut::F32(values) = values else { panic!("only parameters and moments are kept") };
-        values.copy_from_slice(&self.0[&tensor]);
+        values.copy_from_slice(&self.0[&tensor][first..][..values.len()]);
         Ok(())
     }
 

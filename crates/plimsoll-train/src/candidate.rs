@@ -3,12 +3,11 @@
 use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, SampleShape, Scratch};
 use plimsoll_graph::Program;
 use plimsoll_memory::{Bytes, Overhead};
+use plimsoll_nn::SoftTargets;
 use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, ProgramId};
 use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
 use crate::targets::target_maps;
-use plimsoll_nn::SoftTargets;
-
 use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
 
 /// What all candidates have in common.

@@ -181,6 +181,7 @@ fn colour(tensor: &TensorInfo, is_copy: bool, is_backward: bool) -> Colour {
     }
 }
 
-fn escaped(text: &str) -> String {
+/// Text as it stands in XML.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

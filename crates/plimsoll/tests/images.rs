@@ -107,6 +107,56 @@ fn a_run_on_images_is_extended_predicted_with_and_scored() {
         let error = run_error(&args);
         assert!(error.contains(&format!("{} has no effect", flag[0])), "{error}");
     }
+    expect_mistakes(&whole, Path::new(data), dir.path());
+}
+
+/// Predicts images in folders of other classes than their own, and looks at the pictures of those that are most wrong.
+fn expect_mistakes(run: &str, data: &Path, dir: &Path) {
+    let swapped = dir.join("swapped");
+    for (place, class) in phantom::GRADES[..3].iter().enumerate() {
+        let to = swapped.join(phantom::GRADES[(place + 1) % 3]);
+        fs::create_dir_all(&to).unwrap();
+        for file in fs::read_dir(data.join("test").join(class)).unwrap() {
+            let file = file.unwrap();
+            fs::copy(file.path(), to.join(file.file_name())).unwrap();
+        }
+    }
+    let (swapped, table) = (swapped.to_str().unwrap(), dir.join("swapped.csv"));
+    let of = |input: &str| {
+        let table = table.to_str().unwrap().to_string();
+        ["predict", run, "-i", input, "-o", &table, "--ram", "512MiB", "--mistakes", "3"].map(String::from)
+    };
+    let args = of(swapped);
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let classified = run_json(&args);
+    let is_wrong = |line: &&str| {
+        let fields: Vec<&str> = line.split(',').collect();
+        fields[1] != fields[5]
+    };
+    let wrong = fs::read_to_string(&table).unwrap().lines().skip(1).filter(is_wrong).count();
+    assert!(wrong >= 2, "one class is given at least, of which two images are");
+    assert_eq!(classified["mistakes"]["found"], wrong);
+    assert!(classified["peak_rss_bytes"].as_u64() <= classified["planned_bytes"].as_u64(), "{classified}");
+    let sheet = fs::read_to_string(dir.join("swapped.mistakes.svg")).unwrap();
+    let pictures: Vec<&str> =
+        sheet.split("base64,").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(pictures.len(), 3 * wrong.min(3), "an image, what it was given, what it is");
+    // Where nothing speaks for a class, its picture is the image, and says so.
+    let is_plain = |row: &[&str]| row[1..].iter().filter(|picture| **picture == row[0]).count();
+    let plain: usize = pictures.chunks(3).map(is_plain).sum();
+    assert_eq!(sheet.matches("nothing speaks for it").count(), plain);
+    assert!(plain < 2 * pictures.len() / 3, "maps lie over images");
+    assert!(
+        sheet.contains(&format!("{wrong} of 6 images are wrong")) && sheet.contains(">given "),
+        "{sheet}"
+    );
+    let alone = data.join("test").join(phantom::GRADES[0]);
+    let error = run_error(&of(alone.to_str().unwrap()).each_ref().map(String::as_str));
+    assert!(error.contains("is there already"), "{error}");
+    fs::remove_file(&table).unwrap();
+    let error = run_error(&of(alone.to_str().unwrap()).each_ref().map(String::as_str));
+    assert!(error.contains("labels of the images") && error.contains("are not known"), "{error}");
+    assert!(!table.exists());
 }
 
 #[test]
@@ -152,12 +202,54 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
         assert!(said.starts_with(',') && said.contains("vs") != said.contains("0."), "{with}");
     }
     assert_eq!(run_json(&["evaluate", "--classification", out])["cases"], 6);
-    assert!(run_error(&[&args[..], &["--overlap", "0.5"]].concat()).contains("--overlap has no effect"));
+    for flag in [["--overlap", "0.5"], ["--mistakes", "3"]] {
+        let error = run_error(&[&args[..], &flag].concat());
+        assert!(error.contains(&format!("{} has no effect", flag[0])), "{error}");
+    }
     // Votes that are weighted by accuracies need them; others do not.
     fs::remove_file(run.join("pair_0_2/fold_0/metrics.jsonl")).unwrap();
     let error = run_error(&args);
     assert!(error.contains("pair_0_2") && error.contains("no epoch with an accuracy"), "{error}");
     run_json(&[&args[..args.len() - 1], &["coupling", "--ram", "512MiB"]].concat());
+}
+
+#[test]
+fn pairs_of_some_classes_go_on_as_pairs_of_these() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, settings) = images(dir.path());
+    let (data, plain) = (data.to_str().unwrap(), fs::read_to_string(&settings).unwrap());
+    let with = |name: &str, classes: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, format!("{plain}classes = {classes}\n")).unwrap();
+        path.to_str().unwrap().to_string()
+    };
+    let two = with("two.toml", "[\"2_moderate\", \"0_none\"]");
+    let run = dir.path().join("pairs");
+    let run_path = run.to_str().unwrap();
+    let of = |config: &str| {
+        let all = [&train(data, config, run_path)[..], &["--one-vs-one", "--epochs", "1"]].concat();
+        all.into_iter().map(String::from).collect::<Vec<_>>()
+    };
+    let resumed = |config: &str| [of(config), vec!["--resume".into()]].concat();
+    fn strs(args: &[String]) -> Vec<&str> {
+        args.iter().map(String::as_str).collect()
+    }
+    run_json(&strs(&of(&two)));
+    assert_eq!(fs::read_to_string(run.join("classes.json")).unwrap().matches('_').count(), 2);
+    // Settings that do not name the classes leave them as they were.
+    let trained = run_json(&strs(&resumed(settings.to_str().unwrap())));
+    assert_eq!(trained.as_array().unwrap().len(), 1);
+    assert!(!run.join("pair_0_1").exists() && run.join("pair_0_2").exists());
+    let other = with("other.toml", "[\"0_none\", \"1_mild\"]");
+    let error = run_error(&strs(&resumed(&other)));
+    assert!(error.contains("of 0_none, 2_moderate, not of 0_none, 1_mild"), "{error}");
+    let unknown = with("unknown.toml", "[\"0_none\", \"9_none\"]");
+    let args = [&train(data, &unknown, "/nowhere")[..], &["--one-vs-one"]].concat();
+    let error = run_error(&args);
+    assert!(error.contains("the data set has no class 9_none"), "{error}");
+    fs::write(run.join("classes.json"), "{").unwrap();
+    let error = run_error(&strs(&resumed(settings.to_str().unwrap())));
+    assert!(error.contains("classes.json is not a list of classes"), "{error}");
 }
 
 #[test]
@@ -422,6 +514,16 @@ fn images_with_several_labels_are_trained_and_predicted() {
         assert_eq!(row[5], given.join("|"));
     }
     assert!(rows[1..].iter().any(|row| row[1] == "bleeding|blur|spots"), "{rows:?}");
+    let is_table = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "csv");
+    let written =
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).find(is_table).unwrap();
+    let predictions = written.to_str().unwrap();
+    let error = run_error(&["evaluate", "--classification", predictions]);
+    assert!(error.contains("--several-labels"), "{error}");
+    let scores = run_json(&["evaluate", "--classification", predictions, "--several-labels"]);
+    assert_eq!(scores["cases"], 18);
+    let right = rows[1..].iter().filter(|row| row[1] == row[5]).count();
+    assert_eq!(scores["overall"]["accuracy"]["value"], right as f64 / 18.0);
     let config = dir.path().join("more.toml");
     let config = config.to_str().unwrap();
     let refused = run_error(&["train", table, "--config", config, "--out", "/nowhere", "--one-vs-one"]);

@@ -64,7 +64,8 @@ impl Windows {
     /// As [`Windows::largest`].
     #[inline(always)]
     unsafe fn place_of_largest<S: Simd, T: Element>(&self, block: *const T, at: [usize; 3]) -> [u32; LANES] {
-        let first = self.window(at).next().unwrap_or(0) as u32;
+        let [z, y, x] = [0, 1, 2].map(|axis| self.op.places(axis, at[axis], self.input[axis]).start);
+        let first = ((z * self.input[1] + y) * self.input[2] + x) as u32;
         let (mut largest, mut place) = ([f32::NEG_INFINITY; LANES], [first; LANES]);
         for voxel in self.window(at) {
             // SAFETY: places are below the input's extents, so the voxel is one of the block.

@@ -21,6 +21,7 @@ pub(crate) mod assign;
 pub(crate) mod rule;
 mod weights;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use plimsoll_graph::{Shape, TensorInfo};
@@ -87,17 +88,20 @@ impl Layout {
         self.count(tensor) * tensor.dtype.bytes()
     }
 
-    /// The stored place of each element, in the logical order of the tensor's shape.
-    pub(crate) fn places(&self, tensor: &TensorInfo) -> Box<dyn Iterator<Item = usize> + '_> {
+    /// The stored place of each of some elements, which are numbered in the logical order of the tensor's shape.
+    pub(crate) fn places(
+        &self,
+        tensor: &TensorInfo,
+        elements: Range<usize>,
+    ) -> Box<dyn Iterator<Item = usize> + '_> {
         let shape = tensor.shape.clone();
-        let count = shape.count();
         let (taps, inputs) = (taps(&shape), shape.dim(1));
         let split = move |i: usize| (i % taps, i / taps % inputs, i / taps / inputs);
         match self {
-            Layout::Given | Layout::Channels => Box::new(0..count),
+            Layout::Given | Layout::Channels => Box::new(elements),
             Layout::Blocks => {
                 let (channels, voxels) = (shape.channels(), shape.voxels());
-                Box::new((0..count).map(move |i| {
+                Box::new(elements.map(move |i| {
                     let (plane, voxel) = (i / voxels, i % voxels);
                     let (sample, channel) = (plane / channels, plane % channels);
                     let block = sample * blocks(channels) + channel / LANES;
@@ -106,14 +110,14 @@ impl Layout {
             }
             Layout::Statistics => {
                 let channels = shape.dim(1);
-                Box::new((0..count).map(move |i| {
+                Box::new(elements.map(move |i| {
                     let (plane, which) = (i / 2, i % 2);
                     let (sample, channel) = (plane / channels, plane % channels);
                     let block = sample * blocks(channels) + channel / LANES;
                     (block * 2 + which) * LANES + channel % LANES
                 }))
             }
-            Layout::Weights(blocks) => Box::new((0..count).map(move |i| {
+            Layout::Weights(blocks) => Box::new(elements.map(move |i| {
                 let (tap, input, output) = split(i);
                 blocks.place(output, input, taps, tap)
             })),
@@ -126,7 +130,7 @@ impl Layout {
                     lanes.extend((0..*channels).map(|c| first + c));
                     first += blocks(*channels) * LANES;
                 }
-                Box::new((0..count).map(move |i| {
+                Box::new(elements.map(move |i| {
                     let (tap, input, output) = split(i);
                     (output * taps + tap) * stored + lanes[input]
                 }))

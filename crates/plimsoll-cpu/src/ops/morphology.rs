@@ -214,7 +214,7 @@ struct Reduced<K, F> {
     finish: F,
 }
 
-impl<K: Kernel + Send, F: Fn(&K) + Send> BoundNode for Reduced<K, F> {
+impl<K: Kernel + Send, F: Fn(&K) + Send + Sync> BoundNode for Reduced<K, F> {
     unsafe fn run(&self, machine: &Machine) {
         // SAFETY: the arena is alive and untouched by others until this returns, as this function's contract says.
         unsafe { machine.launch(&self.kernel) };

@@ -1,11 +1,12 @@
 //! Running statistics of batch normalisation: a few numbers for each channel, by one thread.
 
-use plimsoll_graph::ops::{NormFromRunning, RunningUpdate};
+use plimsoll_graph::ops::{NormFromRunning, RunningFactors, RunningUpdate};
 use plimsoll_plan::Unsupported;
 
 use crate::kernel::Ptr;
 use crate::layout::blocks;
-use crate::lower::{Context, Kernels, Lower, serial};
+use crate::layout::rule::VolumeRule;
+use crate::lower::{Context, Kernels, Lower, NodeOperands, serial};
 use crate::simd::LANES;
 
 impl Lower for RunningUpdate {
@@ -61,6 +62,33 @@ impl Lower for NormFromRunning {
                             let variance = f64::from(*variance.0.add(channel + lane));
                             *to.add(LANES) = (1.0 / (variance + f64::from(epsilon)).sqrt()) as f32;
                         }
+                    }
+                }
+            })
+        }))
+    }
+}
+
+impl Lower for RunningFactors {
+    fn volumes(&self, _: &NodeOperands<'_>) -> VolumeRule {
+        VolumeRule::Blocks
+    }
+
+    fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
+        let RunningFactors { batch, epsilon } = *self;
+        let blocks = blocks(cx.input(0).shape.dim(0));
+        Ok(Kernels::new([], move |places| {
+            let (variance, scale): (Ptr<f32>, Ptr<f32>) = (places.input(0), places.input(1));
+            let factors: Ptr<f32> = places.output(0);
+            serial(move || {
+                let (variance, scale, factors) = (variance, scale, factors);
+                for place in 0..batch * blocks * LANES {
+                    let channel = place % (blocks * LANES);
+                    // SAFETY: variance and scale have sixteen lanes for each block, and factors, of one voxel, as many for each
+                    // block of each sample. Lanes without a channel have a scale of zero, and so a factor of zero.
+                    unsafe {
+                        let deviation = (f64::from(*variance.0.add(channel)) + f64::from(epsilon)).sqrt();
+                        *factors.0.add(place) = (f64::from(*scale.0.add(channel)) / deviation) as f32;
                     }
                 }
             })

@@ -214,9 +214,8 @@ impl SampleWorker for ImageWorker {
         let ImageWorker { images, scratch, partner } = self;
         let start = processor_nanos();
         let (class, at, recipe) = load(images, place, scratch, (&mut *image, &mut *shift))?;
-        if let Some(mixing) = recipe.mixing
-            && let Some((other, target)) = partner.split_at_mut_checked(image.len())
-        {
+        if let Some(mixing) = recipe.mixing {
+            let (other, target) = partner.split_at_mut(image.len());
             // Another image of the same step, changed as it is there: with what it is mixed itself does not count.
             let of_partner = SamplePlace { sample: mixing.partner as u64, ..place };
             load(images, of_partner, scratch, (&mut *other, &mut *target))?;

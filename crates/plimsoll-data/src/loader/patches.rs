@@ -43,9 +43,12 @@ impl Patches {
     /// # Errors
     /// If the sampler's inspection is not of this data set, or a channel cannot be normalised.
     pub fn new(dataset: &Dataset, sampler: Sampler, cache: Arc<VolumeCache>) -> Result<Patches, LoaderError> {
-        let foreground = sampler.inspection().fingerprint.as_ref();
-        let foreground =
-            foreground.map(|all| all.foreground_intensity_properties_per_channel.clone()).unwrap_or_default();
+        // Without a fingerprint there are no cases that could be normalised.
+        let foreground = sampler
+            .inspection()
+            .fingerprint
+            .as_ref()
+            .map_or_else(BTreeMap::new, |all| all.foreground_intensity_properties_per_channel.clone());
         Patches::normalised(dataset, sampler, cache, (&dataset.channels, &foreground))
     }
 

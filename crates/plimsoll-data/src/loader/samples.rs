@@ -100,7 +100,7 @@ impl Filler {
         let labels = batch.labels.chunks_exact_mut(shape.label_count().max(1));
         for ((sample, case), (image, labels)) in (0..).zip(&mut batch.cases).zip(images.zip(labels)) {
             let at = sample as usize * shape.soft;
-            let shift = batch.shifts.get_mut(at..at + shape.soft).unwrap_or_default();
+            let shift = &mut batch.shifts[at..at + shape.soft];
             if stop.load(Ordering::Relaxed) {
                 return Err(LoaderError::Stopped { step });
             }

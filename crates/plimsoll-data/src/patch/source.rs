@@ -114,12 +114,12 @@ impl CaseSource {
         cache: &VolumeCache,
         stop: &AtomicBool,
     ) -> Result<CaseSource, VolumeError> {
-        let room = match case.files().any(is_picture) {
-            true => Some(cache.decoding_room().map_err(|problem| VolumeError::Memory {
-                path: case.images.first().map(|file| file.path.clone()).unwrap_or_default(),
+        let room = match case.files().find(|path| is_picture(path)) {
+            Some(path) => Some(cache.decoding_room().map_err(|problem| VolumeError::Memory {
+                path: path.into(),
                 problem: Box::new(problem.into()),
             })?),
-            false => None,
+            None => None,
         };
         let none = Budget::new(Bytes::ZERO);
         let decoding = room.as_ref().unwrap_or(&none);

@@ -67,15 +67,25 @@ fn mix(state: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// What is dropped with a probability is dropped if its random number is below this.
+pub(super) fn threshold(p: f32) -> u32 {
+    (f64::from(p) * f64::from(u32::MAX)).round() as u32
+}
+
+/// What is kept is multiplied with this, so that the mean stays.
+pub(super) fn scale(p: f32) -> f32 {
+    1.0 / (1.0 - p)
+}
+
 impl Dropout {
     /// An element is dropped if its random number is below this.
     pub fn threshold(&self) -> u32 {
-        (f64::from(self.p) * f64::from(u32::MAX)).round() as u32
+        threshold(self.p)
     }
 
     /// What elements that are kept are multiplied with.
     pub fn scale(&self) -> f32 {
-        1.0 / (1.0 - self.p)
+        scale(self.p)
     }
 
     /// The counter that [`philox`] makes the random numbers of four channels of a voxel of: those of channel group

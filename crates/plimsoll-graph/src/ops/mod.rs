@@ -70,7 +70,7 @@ ops! { $
     norm_stats: NormStats;
     normalise: Normalise, NormaliseGrad;
     optimizer: AdamW, Sgd;
-    running: NormFromRunning, RunningUpdate;
+    running: NormFromRunning, RunningFactors, RunningUpdate;
     sample_drop: SampleDrop;
     sigmoid: Sigmoid, SigmoidGrad;
     softmax_stats: SoftmaxStats;

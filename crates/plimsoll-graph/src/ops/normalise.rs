@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::op::{expect_channels, expect_like, expect_operands, expect_statistics, expect_volume, upstream};
 use crate::{Array, GraphError, Kind, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
 
-use super::Over;
+use super::{Gate, NormFromRunning, Over, RunningFactors};
 
 /// u = γ · (y − μ) · r + β, with μ and r from [`NormStats`](super::NormStats).
 ///
@@ -68,6 +68,24 @@ impl Rule for Normalise {
     fn gradient(&self, tape: &mut Tape<'_>, node: &Node) -> Result<(), GraphError> {
         let Some(du) = upstream(tape, node, 0) else { return Ok(()) };
         let (y, statistics) = (node.inputs[0], node.inputs[1]);
+        let of_running = tape.maker(statistics).and_then(|maker| match maker.op {
+            Op::NormFromRunning(NormFromRunning { batch, epsilon }) if self.affine => {
+                Some((RunningFactors { batch, epsilon }, maker.inputs[1]))
+            }
+            _ => None,
+        });
+        if let Some((factors, variance)) = of_running {
+            let parameters = &node.inputs[2..];
+            if parameters.iter().any(|parameter| tape.needs(*parameter)) {
+                return Err(GraphError::NoGradient {
+                    op: NAME,
+                    operand: "scale or shift, with running statistics",
+                });
+            }
+            let factors = tape.push(factors, &[variance, parameters[0]])?[0];
+            let gradient = tape.push(Gate, &[du, factors])?[0];
+            return tape.add(y, gradient);
+        }
         let over = tape.maker(statistics).and_then(|maker| match &maker.op {
             Op::NormStats(stats) if maker.inputs[0] == y => Some(stats.over),
             _ => None,

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::op::{expect_channels, expect_kind, expect_operands, expect_table};
-use crate::{Array, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
+use crate::{Array, DType, GraphError, Kind, Rule, Shape, Signature, TensorInfo};
 
 /// Moves running statistics towards those of a batch, as `torch.nn.BatchNorm3d` does in training: running ← (1 − momentum) · running
 /// + momentum · batch, with the variance divided by one less than the number of values; and counts the batch.
@@ -31,8 +31,20 @@ pub struct NormFromRunning {
     pub epsilon: f32,
 }
 
+/// What [`Normalise`](super::Normalise) with [`NormFromRunning`] multiplies each channel with, alike for all samples: scale /
+/// √(running variance + ε). Gradients of what is normalised are multiplied with it too, since running statistics do not depend on
+/// it. Operands: running variance and scale, `[C]` each. Result: `[N, C, 1, 1, 1]`, f32.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunningFactors {
+    /// Samples.
+    pub batch: usize,
+    /// Added to the variance.
+    pub epsilon: f32,
+}
+
 const UPDATE: &str = "running_update";
 const STATISTICS: &str = "norm_from_running";
+const FACTORS: &str = "running_factors";
 
 /// Checks that two operands are a mean and a variance of the same channels, and returns how many there are.
 fn expect_running(op: &'static str, inputs: &[&TensorInfo]) -> Result<usize, GraphError> {
@@ -109,6 +121,29 @@ impl Rule for NormFromRunning {
         vec![Array::from_fn(results[0].clone(), |i| match (i % 2, i / 2 % channels) {
             (0, channel) => inputs[0].data[channel],
             (_, channel) => 1.0 / (inputs[1].data[channel] + f64::from(self.epsilon)).sqrt(),
+        })]
+    }
+}
+
+impl Rule for RunningFactors {
+    fn name(&self) -> &'static str {
+        FACTORS
+    }
+
+    fn infer(&self, inputs: &[&TensorInfo]) -> Result<Vec<Signature>, GraphError> {
+        expect_operands(FACTORS, inputs.len(), 2)?;
+        expect_kind(FACTORS, "the running variance", inputs[0], Kind::Channels)?;
+        let channels = inputs[0].shape.dim(0);
+        expect_channels(FACTORS, "the running variance", inputs[0], channels)?;
+        expect_channels(FACTORS, "the scale", inputs[1], channels)?;
+        Ok(vec![Signature::volume(Shape::volume(self.batch, channels, [1; 3]), DType::F32)])
+    }
+
+    fn evaluate(&self, inputs: &[&Array], results: &[Shape]) -> Vec<Array> {
+        let channels = inputs[0].shape.dim(0);
+        vec![Array::from_fn(results[0].clone(), |i| {
+            let channel = i % channels;
+            inputs[1].data[channel] / (inputs[0].data[channel] + f64::from(self.epsilon)).sqrt()
         })]
     }
 }

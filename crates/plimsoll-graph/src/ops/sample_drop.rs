@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::dropout::{NOISE, Noise, expect_probability, philox};
+use super::dropout::{NOISE, Noise, expect_probability, philox, scale, threshold};
 use crate::op::{expect_operands, expect_table, expect_volume, upstream};
 use crate::{Array, GraphError, Node, Rule, Shape, Signature, Tape, TensorInfo};
 
@@ -24,8 +24,7 @@ impl SampleDrop {
     pub fn factor(&self, noise: Noise, sample: usize) -> f32 {
         let sample = noise.first_sample.wrapping_add(sample as u32);
         let [[random], ..] = philox([[0], [0], [sample], [self.layer]], noise.key);
-        let threshold = (f64::from(self.p) * f64::from(u32::MAX)).round() as u32;
-        if random < threshold { 0.0 } else { 1.0 / (1.0 - self.p) }
+        if random < threshold(self.p) { 0.0 } else { scale(self.p) }
     }
 }
 

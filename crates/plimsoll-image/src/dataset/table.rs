@@ -189,6 +189,7 @@ struct Table<'a> {
     reader: csv::Reader<BufReader<File>>,
     record: StringRecord,
     image: usize,
+    /// One, or more where each class has a column.
     labels: Vec<usize>,
     group: Option<usize>,
     split: Option<usize>,
@@ -234,7 +235,8 @@ impl<'a> Table<'a> {
             return Ok(None);
         }
         let line = self.record.position().map_or(0, csv::Position::line);
-        let cell = |at: usize| self.record.get(at).unwrap_or_default();
+        // The reader refuses lines that are not as long as the header, of which these are places.
+        let cell = |at: usize| &self.record[at];
         let wrong = |column: &str, problem: String| DatasetError::Cell {
             path: self.path.into(),
             line,
@@ -287,13 +289,13 @@ impl<'a> Table<'a> {
             if is_known { Ok(label) } else { Err(wrong(column, problem())) }
         };
         match &settings.label {
-            LabelSource::One(column) => match self.labels.first().map(|at| cell(*at)).unwrap_or_default() {
+            LabelSource::One(column) => match cell(self.labels[0]) {
                 "" if settings.skip_unlabelled => Ok(Vec::new()),
                 "" => Err(wrong(column, "there is no label".into())),
                 text => Ok(vec![known(column, text)?]),
             },
             LabelSource::Several { column, separator } => {
-                let text = self.labels.first().map(|at| cell(*at)).unwrap_or_default();
+                let text = cell(self.labels[0]);
                 let parts = text.split(separator.as_str()).map(str::trim).filter(|part| !part.is_empty());
                 parts.map(|part| known(column, part)).collect()
             }

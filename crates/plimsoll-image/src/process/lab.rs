@@ -100,7 +100,7 @@ pub fn from_rgb(samples: &mut [u8]) {
         let light = pixel.map(|sample| tables.linear[usize::from(sample)]);
         let [fx, fy, fz] = tables.to_xyz.map(|row| {
             let sum = row.iter().zip(light).map(|(weight, light)| weight * light).sum();
-            let at = usize::try_from(descale(sum, MATRIX_BITS)).unwrap_or_default();
+            let at = descale(sum, MATRIX_BITS).max(0) as usize;
             tables.root[at.min(tables.root.len() - 1)]
         });
         let half = 128 << ROOT_BITS;
@@ -119,7 +119,7 @@ pub fn to_rgb(samples: &mut [u8]) {
         let over_500 = ((5 * a * 53687 + (1 << 7)) >> 13) - 128 * ONE / 500;
         let over_200 = ((b * 41943 + (1 << 4)) >> 9) - 128 * ONE / 200 + 1;
         let cubed = |f: i64| {
-            let at = usize::try_from(f - LEAST).unwrap_or_default();
+            let at = (f - LEAST).max(0) as usize;
             tables.cube[at.min(tables.cube.len() - 1)]
         };
         let xyz = [cubed(fy + over_500), y, cubed(fy - over_200)];

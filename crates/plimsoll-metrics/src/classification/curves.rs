@@ -18,7 +18,7 @@ pub struct Curves {
     /// The points (1 − specificity, sensitivity) of each class against the rest, from (0, 0) to (1, 1); none where one of the two is
     /// undefined.
     pub roc: Vec<Vec<[f64; 2]>>,
-    /// Of the probability of the most probable class: the bins of the expected calibration error.
+    /// The bins of the expected calibration error.
     pub reliability: Vec<ReliabilityBin>,
     _memory: Reservation,
 }

@@ -17,8 +17,9 @@ mod thresholds;
 
 pub use binomial::wilson;
 pub use bootstrap::{Bootstrap, Interval};
+pub use counts::ClassCounts;
 pub use curves::Curves;
 pub use operating::{OperatingPoint, ReliabilityBin, reliability, roc, threshold_for_sensitivity};
 pub use report::{ClassReport, Report, classify};
-pub use table::{Table, TableError};
+pub use table::{Labelling, Table, TableError};
 pub use thresholds::SensitivityThreshold;

@@ -4,7 +4,7 @@ use plimsoll_memory::Budget;
 use serde::{Deserialize, Serialize};
 
 use super::ranking::Ranking;
-use super::table::{Table, TableError};
+use super::table::{Labels, Table, TableError};
 
 /// What calling a case positive from a threshold on comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -33,8 +33,8 @@ pub fn roc(
         return Err(TableError::NoClass { class, classes: table.classes().len() });
     }
     let ranking = Ranking::new(table, class, budget)?;
-    let positives = table.labels().iter().filter(|label| **label as usize == class).count();
-    let negatives = table.labels().len() - positives;
+    let positives = (0..table.cases()).filter(|case| table.is_of(*case, class)).count();
+    let negatives = table.cases() - positives;
     let share = |part: usize, whole: usize| (whole > 0).then(|| part as f64 / whole as f64);
     let mut emit = |threshold, true_positives, false_positives| {
         visit(OperatingPoint {
@@ -89,8 +89,8 @@ pub struct ReliabilityBin {
     pub frequency: Option<f64>,
 }
 
-/// Bins of equal width over the probability of `class`; over that of the most probable class, for `None`: those whose differences
-/// the expected calibration error weighs.
+/// Bins of equal width over the probability of `class`. For `None` those whose differences the expected calibration error weighs:
+/// over the probability of the most probable class, or of each, where cases have several labels.
 ///
 /// # Errors
 /// If there is no such class.
@@ -104,20 +104,25 @@ pub fn reliability(
         return Err(TableError::NoClass { class, classes });
     }
     let mut sums = vec![(0u64, 0.0, 0u64); bins];
-    for (row, label) in table.rows().zip(table.labels()) {
-        let mut of = class.unwrap_or(0);
-        if class.is_none() {
-            for (other, probability) in row.iter().enumerate() {
-                if *probability > row[of] {
-                    of = other;
-                }
-            }
-        }
-        let bin = ((row[of] * bins as f64).ceil() as usize).clamp(1, bins.max(1)) - 1;
+    let mut add = |probability: f64, is_right: bool| {
+        let bin = ((probability * bins as f64).ceil() as usize).clamp(1, bins.max(1)) - 1;
         if let Some((cases, confidence, right)) = sums.get_mut(bin) {
             *cases += 1;
-            *confidence += row[of];
-            *right += u64::from(*label as usize == of);
+            *confidence += probability;
+            *right += u64::from(is_right);
+        }
+    };
+    for (case, row) in table.rows().enumerate() {
+        match (class, table.labels()) {
+            (Some(class), _) => add(row[class], table.is_of(case, class)),
+            (None, Labels::One(_)) => {
+                let most = most_probable(row);
+                add(row[most], table.is_of(case, most));
+            }
+            (None, Labels::Several(_)) => {
+                let each = row.iter().enumerate();
+                each.for_each(|(class, probability)| add(*probability, table.is_of(case, class)));
+            }
         }
     }
     let edge = |bin: usize| bin as f64 / bins as f64;
@@ -129,4 +134,15 @@ pub fn reliability(
         frequency: (cases > 0).then(|| right as f64 / cases as f64),
     });
     Ok(bins.collect())
+}
+
+/// The most probable class; ties go to the first.
+pub(super) fn most_probable(row: &[f64]) -> usize {
+    let mut most = 0;
+    for (class, probability) in row.iter().enumerate() {
+        if *probability > row[most] {
+            most = class;
+        }
+    }
+    most
 }

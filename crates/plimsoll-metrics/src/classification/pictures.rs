@@ -1,9 +1,10 @@
-//! Pictures of a classification, as SVG: the confusion matrix, ROC curves and the reliability of probabilities side by side.
+//! Pictures of a classification, as SVG: the confusion matrix, or the counts of each of several labels, ROC curves and the reliability of probabilities side by side.
 
 use std::io::{self, Write};
 
+use super::counts::ClassCounts;
 use super::curves::Curves;
-use super::report::Report;
+use super::report::{ClassReport, Report};
 
 /// The side of a plot, in pixels; a matrix of many classes is larger.
 const SIDE: f64 = 320.0;
@@ -29,8 +30,40 @@ const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00
 /// How lines are broken once all colours are used.
 const DASHES: [&str; 4] = ["none", "6 3", "2 2", "8 3 2 3"];
 
+/// Numbers of cases in rows and columns.
+struct Matrix {
+    title: &'static str,
+    /// Names of the columns, and of both axes.
+    columns: Vec<String>,
+    axes: [&'static str; 2],
+    counts: Vec<Vec<u64>>,
+}
+
 impl Report {
-    /// Writes the confusion matrix, the ROC curve of each class against the rest, and the share of right predictions against their
+    /// The confusion matrix, or what each label comes to by itself.
+    fn matrix(&self, names: &[String]) -> Matrix {
+        if let Some(counts) = &self.confusion_matrix {
+            return Matrix {
+                title: "Confusion matrix",
+                columns: names.to_vec(),
+                axes: ["predicted class", "label"],
+                counts: counts.clone(),
+            };
+        }
+        let of = |class: &ClassReport| {
+            let ClassCounts { true_positives, false_positives, false_negatives, true_negatives } =
+                class.counts;
+            vec![true_positives, false_negatives, false_positives, true_negatives]
+        };
+        Matrix {
+            title: "Labels",
+            columns: ["found", "missed", "false", "rightly not"].map(String::from).to_vec(),
+            axes: ["what was given", "label"],
+            counts: self.classes.iter().map(of).collect(),
+        }
+    }
+
+    /// Writes the confusion matrix (the counts of each label, where cases have several), the ROC curve of each class against the rest, and the share of right predictions against their
     /// probability.
     ///
     /// # Errors
@@ -38,9 +71,12 @@ impl Report {
     pub fn write_pictures(&self, curves: &Curves, to: &mut dyn Write) -> io::Result<()> {
         let names: Vec<String> = self.classes.iter().map(|class| shortened(&class.name)).collect();
         let longest = names.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * LETTER;
-        let matrix = SIDE.max(CELL * names.len() as f64);
+        let counts = self.matrix(&names);
+        let matrix = SIDE.max(CELL * names.len().max(counts.columns.len()) as f64);
+        let longest_column =
+            counts.columns.iter().map(|name| name.chars().count()).max().unwrap_or(0) as f64 * LETTER;
         // Names of columns are turned by 45°.
-        let (left, below) = (longest + 34.0, longest * 0.72 + 46.0);
+        let (left, below) = (longest + 34.0, longest_column * 0.72 + 46.0);
         let legend_width = longest + 13.0 * LETTER + 34.0;
         let roc_at = left + matrix + GAP + NUMBERS;
         let reliability_at = roc_at + SIDE + legend_width + GAP + NUMBERS;
@@ -58,7 +94,7 @@ impl Report {
             draw(to)?;
             writeln!(to, "</g>")
         };
-        plot(left, &|to| self.write_matrix(&names, (matrix, left, below), to))?;
+        plot(left, &|to| self.write_matrix(&counts, &names, (matrix, left, below), to))?;
         plot(roc_at, &|to| self.write_roc(&names, curves, to))?;
         plot(reliability_at, &|to| self.write_reliability(curves, to))?;
         writeln!(to, "</svg>")
@@ -67,29 +103,32 @@ impl Report {
     /// Numbers of cases, and the shares of a class's cases as colours.
     fn write_matrix(
         &self,
+        matrix: &Matrix,
         names: &[String],
         (side, left, below): (f64, f64, f64),
         to: &mut dyn Write,
     ) -> io::Result<()> {
-        let cell = side / names.len().max(1) as f64;
-        writeln!(to, "<text class=\"title\" y=\"-14\">Confusion matrix, {} cases</text>", self.cases)?;
-        for (row, counts) in self.confusion_matrix.iter().enumerate() {
+        let [height, width] = [names.len(), matrix.columns.len()].map(|count| side / count.max(1) as f64);
+        let cell = height.min(width);
+        let title = matrix.title;
+        writeln!(to, "<text class=\"title\" y=\"-14\">{title}, {} cases</text>", self.cases)?;
+        for (row, counts) in matrix.counts.iter().enumerate() {
             let all: u64 = counts.iter().sum();
             for (column, count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
                 let share = *count as f64 / all as f64;
-                let (x, y) = (column as f64 * cell, row as f64 * cell);
+                let (x, y) = (column as f64 * width, row as f64 * height);
                 // From white to a dark blue.
                 let [r, g, b] = [(255.0, 8.0), (255.0, 64.0), (255.0, 129.0)]
                     .map(|(none, all)| none + share * (all - none));
                 writeln!(
                     to,
-                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{cell:.1}\" height=\"{cell:.1}\" \
+                    "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" \
                      fill=\"rgb({r:.0},{g:.0},{b:.0})\"/>"
                 )?;
                 let text = count.to_string();
                 let size = (0.85 * cell / (0.62 * text.len() as f64)).min(13.0);
                 let ink = if share > 0.5 { "#fff" } else { "#222" };
-                let (x, y) = (x + cell / 2.0, y + cell / 2.0 + size * 0.35);
+                let (x, y) = (x + width / 2.0, y + height / 2.0 + size * 0.35);
                 writeln!(
                     to,
                     "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"middle\" \
@@ -99,16 +138,20 @@ impl Report {
         }
         writeln!(to, "<rect class=\"axis\" width=\"{side:.1}\" height=\"{side:.1}\"/>")?;
         for (place, name) in names.iter().enumerate() {
-            let middle = cell * (place as f64 + 0.5);
+            let middle = height * (place as f64 + 0.5);
             let name = escaped(name);
             writeln!(to, "<text x=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{name}</text>", middle + 4.0)?;
-            let (x, y) = (middle + 4.0, side + 12.0);
+        }
+        for (place, name) in matrix.columns.iter().enumerate() {
+            let (x, y) = (width * (place as f64 + 0.5) + 4.0, side + 12.0);
+            let name = escaped(name);
             writeln!(
                 to,
                 "<text transform=\"translate({x:.1},{y:.1}) rotate(-45)\" text-anchor=\"end\">{name}</text>"
             )?;
         }
-        titles(to, side, ("predicted class", side + below - 10.0), ("label", left - 16.0))
+        let [across, down] = matrix.axes;
+        titles(to, side, (across, side + below - 10.0), (down, left - 16.0))
     }
 
     /// A line for each class.
@@ -157,8 +200,12 @@ impl Report {
             )?;
         }
         unit_axes(to)?;
-        let x_title = ("probability of the predicted class", SIDE + 36.0);
-        titles(to, SIDE, x_title, ("share that is right", 40.0))
+        let (confident, right) = match self.confusion_matrix {
+            Some(_) => ("probability of the predicted class", "share that is right"),
+            None => ("probability of a label", "share that has it"),
+        };
+        let x_title = (confident, SIDE + 36.0);
+        titles(to, SIDE, x_title, (right, 40.0))
     }
 }
 

@@ -16,13 +16,13 @@ const POSITIVE: u64 = 2;
 
 impl Ranking {
     pub(crate) fn new(table: &Table, class: usize, budget: &Budget) -> Result<Ranking, MapError> {
-        let mut probabilities = Mapped::<f64>::zeroed(budget, "ranking of cases", table.labels().len())?;
+        let mut probabilities = Mapped::<f64>::zeroed(budget, "ranking of cases", table.cases())?;
         for (to, probability) in probabilities.iter_mut().zip(table.column(class)) {
             *to = probability;
         }
-        let mut order = Mapped::<u64>::zeroed(budget, "ranking of cases", table.labels().len())?;
-        for (case, (entry, label)) in order.iter_mut().zip(table.labels()).enumerate() {
-            *entry = (case as u64) << 2 | if *label as usize == class { POSITIVE } else { 0 };
+        let mut order = Mapped::<u64>::zeroed(budget, "ranking of cases", table.cases())?;
+        for (case, entry) in order.iter_mut().enumerate() {
+            *entry = (case as u64) << 2 | if table.is_of(case, class) { POSITIVE } else { 0 };
         }
         let probability = |entry: u64| probabilities[(entry >> 2) as usize];
         order.sort_unstable_by(|a, b| probability(*b).total_cmp(&probability(*a)));

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::binomial::wilson;
 use super::bootstrap::{Bootstrap, Interval, intervals};
-use super::scores::{OF_CLASS, OVERALL, Scorer};
+use super::counts::ClassCounts;
+use super::scores::{OF_CLASS, Scorer};
 use super::table::{Table, TableError};
 use super::thresholds::SensitivityThreshold;
 use crate::csv::{number, quoted};
@@ -18,14 +19,15 @@ use crate::csv::{number, quoted};
 pub struct Report {
     /// The number of cases.
     pub cases: usize,
-    /// The scores of all classes together. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and
+    /// The scores of all classes together. Where cases have several labels, `accuracy` is the share of cases all of whose labels are
+    /// right, and `micro_f1` that of all pairs of a case and a class. `balanced_accuracy` is the mean sensitivity; `f1`, `auroc` and
     /// `average_precision` are means over classes (macro averages), too, of the defined ones; those that begin with `weighted` are
     /// weighted by the cases of each class.
     pub overall: BTreeMap<String, Interval>,
     /// The scores of each class against the rest, in the order of the table.
     pub classes: Vec<ClassReport>,
-    /// The number of cases by label, then by most probable class; ties go to the first class.
-    pub confusion_matrix: Vec<Vec<u64>>,
+    /// The number of cases by label, then by most probable class; ties go to the first class. None where cases have several labels.
+    pub confusion_matrix: Option<Vec<Vec<u64>>>,
     /// The settings of the intervals.
     pub bootstrap: Bootstrap,
 }
@@ -35,16 +37,16 @@ pub struct Report {
 pub struct ClassReport {
     /// The class.
     pub name: String,
+    /// Its cases and the rest, by whether they are given the class: the most probable, or any of a probability of 0.5 or more where
+    /// cases have several labels.
+    pub counts: ClassCounts,
     /// Its scores against the rest.
     pub scores: BTreeMap<String, Interval>,
     /// The sensitivity with the interval of Wilson.
-    #[serde(default)]
     pub sensitivity: Interval,
     /// The specificity with the interval of Wilson.
-    #[serde(default)]
     pub specificity: Interval,
     /// Thresholds for wanted sensitivities, in the order in which these were asked for.
-    #[serde(default)]
     pub thresholds: Vec<SensitivityThreshold>,
 }
 
@@ -55,24 +57,27 @@ pub struct ClassReport {
 /// # Errors
 /// If the memory is not available.
 pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result<Report, TableError> {
-    let cases = table.labels().len();
+    let cases = table.cases();
     let mut scorer = Scorer::new(table, budget)?;
     let intervals = intervals(&mut scorer, cases, bootstrap, budget)?;
-    let (overall, by_class) = intervals.split_at(OVERALL.len());
+    let (overall, by_class) = intervals.split_at(scorer.overall().len());
     let named = |names: &[&str], scores: &[Interval]| {
         names.iter().map(|name| name.to_string()).zip(scores.iter().copied()).collect()
     };
     let classes = table.classes().iter().zip(by_class.chunks_exact(OF_CLASS.len()));
     Ok(Report {
         cases,
-        overall: named(&OVERALL, overall),
+        overall: named(scorer.overall(), overall),
         classes: classes
             .enumerate()
             .map(|(class, (name, scores))| {
                 let wilson = |[part, whole]: [u64; 2]| wilson(part, whole, bootstrap.confidence);
-                let [sensitivity, specificity] = scorer.counts.shares(class).map(wilson);
+                // The last weights counted are those of the table itself.
+                let counts = scorer.counts(class);
+                let [sensitivity, specificity] = counts.shares().map(wilson);
                 ClassReport {
                     name: name.clone(),
+                    counts,
                     scores: named(&OF_CLASS, scores),
                     sensitivity,
                     specificity,
@@ -80,8 +85,7 @@ pub fn classify(table: &Table, bootstrap: &Bootstrap, budget: &Budget) -> Result
                 }
             })
             .collect(),
-        // The last weights counted are those of the table itself.
-        confusion_matrix: scorer.counts.rows().map(<[u64]>::to_vec).collect(),
+        confusion_matrix: scorer.confusion_matrix(),
         bootstrap: *bootstrap,
     })
 }

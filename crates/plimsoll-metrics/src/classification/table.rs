@@ -13,14 +13,37 @@ use crate::csv::fields;
 const LONGEST_LINE: u64 = 1 << 20;
 /// The name of a column with the class that is predicted; it and what is behind it are passed over.
 const PREDICTED: &str = "predicted";
+/// Who holds a table's memory, as reports name it.
+const HOLDER: &str = "table of cases";
 /// The tolerance of the sum of a case's probabilities, which are often rounded.
 const ROUNDING: f64 = 0.01;
+
+/// What is between the labels of a case that has several.
+const BETWEEN: char = '|';
+
+/// How many of the classes a case is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Labelling {
+    /// One: its probabilities sum to 1.
+    OneClass,
+    /// Any, each by itself: their names with `|` between them, or none.
+    SeveralLabels,
+}
+
+/// The classes that cases are of.
+#[derive(Debug)]
+pub(crate) enum Labels {
+    /// By their numbers.
+    One(Mapped<u32>),
+    /// `[case][class]`, 1 for those that it is of.
+    Several(Mapped<u8>),
+}
 
 /// Cases with their labels and the probability of each class.
 #[derive(Debug)]
 pub struct Table {
     classes: Vec<String>,
-    labels: Mapped<u32>,
+    labels: Labels,
     /// `[case][class]`
     probabilities: Mapped<f64>,
 }
@@ -81,7 +104,7 @@ impl TableError {
         match self {
             TableError::Line { .. } | TableError::Empty { .. } => Some(
                 "the first line is `case,label,` and the names of the classes; each other line has a case, its class, \
-                 and the probability of each class, which sum to 1"
+                 and the probability of each class, which sum to 1; --several-labels, where a case has any number of them"
                     .into(),
             ),
             TableError::Memory(_) => Some("raise --ram".into()),
@@ -106,48 +129,54 @@ impl Table {
             let (labels, probabilities) = (labels.len(), probabilities.len());
             return Err(TableError::Shape { labels, probabilities, classes: classes.len() });
         }
-        let mut table = Table::zeroed(classes, labels.len(), budget)?;
-        table.labels.copy_from_slice(labels);
-        table.probabilities.copy_from_slice(probabilities);
-        Ok(table)
-    }
-
-    fn zeroed(classes: Vec<String>, cases: usize, budget: &Budget) -> Result<Table, TableError> {
-        let labels = Mapped::zeroed(budget, "table of cases", cases)?;
-        let probabilities = Mapped::zeroed(budget, "table of cases", cases.saturating_mul(classes.len()))?;
-        Ok(Table { classes, labels, probabilities })
+        let mut numbers = Mapped::zeroed(budget, HOLDER, labels.len())?;
+        numbers.copy_from_slice(labels);
+        let mut stored = Mapped::zeroed(budget, HOLDER, probabilities.len())?;
+        stored.copy_from_slice(probabilities);
+        Ok(Table { classes, labels: Labels::One(numbers), probabilities: stored })
     }
 
     /// Reads a CSV file: a header `case,label,` and the names of two classes or more, then a line per case with its
-    /// name, the name of its class, and the probability of each class in the order of the header. A column `predicted`, as
+    /// name, the name of its class (of its classes, where it may have several), and the probability of each class in the order of the
+    /// header. A column `predicted`, as
     /// predictions have it, and all that stand behind it are passed over.
     ///
     /// # Errors
     /// If the file cannot be read, a line is invalid, or the memory is not available.
-    pub fn read(path: &Path, budget: &Budget) -> Result<Table, TableError> {
+    pub fn read(path: &Path, labelling: Labelling, budget: &Budget) -> Result<Table, TableError> {
         // Cases are counted in a first pass, so that memory is reserved before it is used.
         let mut lines = Lines::open(path)?;
         let classes = lines.header()?;
-        let mut cases = 0;
+        let mut cases = 0usize;
         while lines.next()?.is_some() {
             cases += 1;
         }
         if cases == 0 {
             return Err(TableError::Empty { path: path.into() });
         }
-        let mut table = Table::zeroed(classes, cases, budget)?;
+        let all = cases.saturating_mul(classes.len());
+        let mut probabilities = Mapped::zeroed(budget, HOLDER, all)?;
+        let mut labels = match labelling {
+            Labelling::OneClass => Labels::One(Mapped::zeroed(budget, HOLDER, cases)?),
+            Labelling::SeveralLabels => Labels::Several(Mapped::zeroed(budget, HOLDER, all)?),
+        };
         let mut lines = Lines::open(path)?;
         lines.header()?;
-        let numbers: BTreeMap<&str, u32> = table.classes.iter().map(String::as_str).zip(0..).collect();
-        let rows = table.probabilities.chunks_exact_mut(table.classes.len());
-        for (label, row) in table.labels.iter_mut().zip(rows) {
+        let numbers: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
+        for (case, row) in probabilities.chunks_exact_mut(classes.len()).enumerate() {
             let Some(line) = lines.next()? else { break };
-            match parse(&line, &numbers, row, lines.columns) {
-                Ok(number) => *label = number,
-                Err(problem) => return Err(lines.error(problem)),
-            }
+            let parsed = match &mut labels {
+                Labels::One(labels) => {
+                    parse_one(&line, &numbers, row, lines.columns).map(|label| labels[case] = label)
+                }
+                Labels::Several(labels) => {
+                    let labels = &mut labels[case * classes.len()..][..classes.len()];
+                    parse_several(&line, &numbers, (row, labels), lines.columns)
+                }
+            };
+            parsed.map_err(|problem| lines.error(problem))?;
         }
-        Ok(table)
+        Ok(Table { classes, labels, probabilities })
     }
 
     /// The names of the classes.
@@ -155,8 +184,21 @@ impl Table {
         &self.classes
     }
 
-    /// The class of each case.
-    pub fn labels(&self) -> &[u32] {
+    /// How many cases there are.
+    pub fn cases(&self) -> usize {
+        self.probabilities.len() / self.classes.len()
+    }
+
+    /// Whether a case is of a class.
+    pub fn is_of(&self, case: usize, class: usize) -> bool {
+        match &self.labels {
+            Labels::One(labels) => labels[case] as usize == class,
+            Labels::Several(labels) => labels[case * self.classes.len() + class] == 1,
+        }
+    }
+
+    /// The classes that cases are of.
+    pub(crate) fn labels(&self) -> &Labels {
         &self.labels
     }
 
@@ -165,20 +207,19 @@ impl Table {
         self.probabilities.chunks_exact(self.classes.len().max(1))
     }
 
-    /// The probability of a class in a case; NaN if there is no such case or class.
+    /// The probability of a class in a case.
     pub(crate) fn probability(&self, case: usize, class: usize) -> f64 {
-        let row = self.rows().nth(case).unwrap_or_default();
-        row.get(class).copied().unwrap_or(f64::NAN)
+        self.probabilities[case * self.classes.len() + class]
     }
 
     /// The probabilities of a class, case by case.
     pub(crate) fn column(&self, class: usize) -> impl Iterator<Item = f64> {
-        self.rows().map(move |row| row.get(class).copied().unwrap_or(f64::NAN))
+        self.rows().map(move |row| row[class])
     }
 }
 
-/// Parses a case into `row`, and returns the index of its class.
-fn parse(line: &str, classes: &BTreeMap<&str, u32>, row: &mut [f64], columns: usize) -> Result<u32, String> {
+/// Parses the probabilities of a case into `row`, and returns its label.
+fn parse(line: &str, row: &mut [f64], columns: usize) -> Result<String, String> {
     let mut fields = fields(line).ok_or("a quote is not closed")?;
     fields.truncate(columns);
     let [_, label, probabilities @ ..] = &fields[..] else {
@@ -194,12 +235,42 @@ fn parse(line: &str, classes: &BTreeMap<&str, u32>, row: &mut [f64], columns: us
             .filter(|probability| (0.0..=1.0).contains(probability))
             .ok_or_else(|| format!("`{text}` is not a probability from 0 to 1"))?;
     }
+    Ok(label.to_string())
+}
+
+/// The number of a class.
+fn number(classes: &BTreeMap<&str, u32>, label: &str) -> Result<u32, String> {
+    let number = classes.get(label).copied();
+    number.ok_or_else(|| format!("the label `{label}` is not one of the classes in the header"))
+}
+
+/// Parses a case of one class into `row`, and returns the number of its class.
+fn parse_one(
+    line: &str,
+    classes: &BTreeMap<&str, u32>,
+    row: &mut [f64],
+    columns: usize,
+) -> Result<u32, String> {
+    let label = parse(line, row, columns)?;
     let sum: f64 = row.iter().sum();
     if (sum - 1.0).abs() > ROUNDING {
         return Err(format!("the probabilities sum to {sum}, not 1"));
     }
-    let number = classes.get(&**label).copied();
-    number.ok_or_else(|| format!("the label `{label}` is not one of the classes in the header"))
+    number(classes, &label)
+}
+
+/// Parses a case with any number of labels into `row` and `labels`.
+fn parse_several(
+    line: &str,
+    classes: &BTreeMap<&str, u32>,
+    (row, labels): (&mut [f64], &mut [u8]),
+    columns: usize,
+) -> Result<(), String> {
+    let text = parse(line, row, columns)?;
+    for label in text.split(BETWEEN).filter(|label| !label.is_empty()) {
+        labels[number(classes, label)? as usize] = 1;
+    }
+    Ok(())
 }
 
 /// The non-empty lines of a table.

@@ -42,8 +42,8 @@ impl Report {
                 let threshold = point.map(|point| point.threshold);
                 // Cases of the class and of others: how many of them are on their side of the threshold, and how many there are.
                 let [mut own, mut others] = [(0, 0); 2];
-                for (probability, label) in table.column(class).zip(table.labels()) {
-                    let is_own = *label as usize == class;
+                for (case, probability) in table.column(class).enumerate() {
+                    let is_own = table.is_of(case, class);
                     let is_positive = threshold.is_some_and(|threshold| probability >= threshold);
                     let (right, all) = if is_own { &mut own } else { &mut others };
                     *right += u64::from(is_own == is_positive);

@@ -100,6 +100,22 @@ pub(super) fn check_stages(
     check_count("init_filters", init_filters, 1, MOST_FEATURES >> (stages - 1).min(12))
 }
 
+/// Weights of all stages, or a few more: those of two convolutions of each block, and of `others` like them in each stage.
+pub(super) fn weights_of_blocks(
+    (dimensions, init_filters): (usize, usize),
+    (encoder, decoder): (&[usize], &[usize]),
+    others: f64,
+) -> f64 {
+    let taps = 3f64.powi(dimensions as i32);
+    // The coarsest stage has no decoder.
+    let decoder = decoder.iter().chain([&0]);
+    let of_stage = |(stage, (down, up)): (usize, (&usize, &usize))| {
+        let channels = (init_filters << stage) as f64;
+        taps * channels * channels * (2.0 * (down + up) as f64 + others)
+    };
+    encoder.iter().zip(decoder).enumerate().map(of_stage).sum()
+}
+
 /// Three, two and one quarter of the channels, in multiples of a number.
 pub(super) fn fewer(filters: usize, multiple: usize) -> Vec<usize> {
     let mut all = vec![filters];
@@ -235,14 +251,9 @@ impl Architecture for SegResNet {
     }
 
     fn weights(&self) -> f64 {
-        let taps = 3f64.powi(self.dimensions as i32);
-        let of_stage = |stage: usize| {
-            let channels = self.channels(stage) as f64;
-            let blocks = self.encoder_blocks[stage] + self.decoder_blocks.get(stage).unwrap_or(&0);
-            // Down, the blocks, and up: at most a convolution to eight times the channels.
-            taps * channels * channels * (2.0 * blocks as f64 + 9.0)
-        };
-        (0..self.stages()).map(of_stage).sum()
+        let blocks = (&self.encoder_blocks[..], &self.decoder_blocks[..]);
+        // Down and up: at most a convolution to eight times the channels.
+        weights_of_blocks((self.dimensions, self.init_filters), blocks, 9.0)
     }
 
     fn extents(&self) -> Extents {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::bounds::check_count;
 use super::builder::{ConvShape, NetBuilder};
 use super::design::UpsampleMode;
-use super::segresnet::{BLOCKS, along, block, check_stages, fewer};
+use super::segresnet::{BLOCKS, along, block, check_stages, fewer, weights_of_blocks};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::{alike, uniform};
 use crate::weights::NamingScheme;
@@ -195,14 +195,9 @@ impl Architecture for SegResNetDS {
     }
 
     fn weights(&self) -> f64 {
-        let taps = 3f64.powi(self.dimensions as i32);
-        let of_stage = |stage: usize| {
-            let channels = self.channels(stage) as f64;
-            let blocks = self.encoder_blocks[stage] + self.decoder_blocks.get(stage).unwrap_or(&0);
-            // Down, the blocks, and up: at most a convolution from twice to eight times the channels.
-            taps * channels * channels * (2.0 * blocks as f64 + 18.0)
-        };
-        (0..self.stages()).map(of_stage).sum()
+        let blocks = (&self.encoder_blocks[..], &self.decoder_blocks[..]);
+        // Down and up: at most a convolution from twice to eight times the channels.
+        weights_of_blocks((self.dimensions, self.init_filters), blocks, 18.0)
     }
 
     fn extents(&self) -> Extents {

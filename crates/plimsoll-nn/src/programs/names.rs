@@ -28,6 +28,12 @@ pub const GRAD_NORM: &str = "gradient norm";
 pub const COUNTS: &str = "counts";
 /// Output of prediction: logits `[N, C, D, H, W]`, or of images as a whole `[N, C, 1, 1, 1]`, of which validation has them too.
 pub const LOGITS: &str = "logits";
+/// Input of an explanation: the weight of each output in the score that is explained, like [`LOGITS`].
+pub const SCORE: &str = "weights of the score";
+/// Output of an explanation: the map that the image is classified by the mean of, `[1, F, D, H, W]`.
+pub const FEATURES: &str = "features";
+/// Output of an explanation: the gradient of the score with respect to the mean of each of the [`FEATURES`], `[1, F, 1, 1, 1]`.
+pub const FEATURE_WEIGHTS: &str = "weights of the features";
 
 /// Whether a step was refused, by its [`GRAD_NORM`].
 pub fn was_refused(norm: f32) -> bool {

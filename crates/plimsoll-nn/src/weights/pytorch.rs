@@ -79,6 +79,7 @@ impl PytorchFile {
         }
         let nested = NESTED.iter().map(|key| format!("{key}."));
         let key = nested.into_iter().find(|key| all.keys().any(|name| name.starts_with(key)));
+        // Tensors that are under no such key are at the top.
         let key = key.unwrap_or_default();
         let chosen = all
             .into_iter()

@@ -69,11 +69,11 @@ impl Source {
         }
     }
 
-    /// The labels of a case by its index; none of volumes, or where there is no such case.
+    /// The labels of a case of a batch; none of volumes.
     pub(super) fn labels(&self, case: usize) -> &[u32] {
         match self {
             Source::Volumes { .. } => &[],
-            Source::Images { dataset, .. } => dataset.cases.get(case).map_or(&[][..], |case| &case.labels),
+            Source::Images { dataset, .. } => &dataset.cases[case].labels,
         }
     }
 
@@ -152,8 +152,7 @@ fn image_fold(
         let place = |name: &String| {
             let unknown = || LoaderError::UnknownCase { case: name.clone() };
             let at = *known.get(&name[..]).ok_or_else(unknown)?;
-            let labels = dataset.cases.get(at).map_or(&[][..], |case| &case.labels);
-            let class = task.class_of(labels).ok_or_else(unknown)?;
+            let class = task.class_of(&dataset.cases[at].labels).ok_or_else(unknown)?;
             Ok((class, u32::try_from(at).map_err(|_| unknown())?))
         };
         names.iter().map(place).collect()

@@ -2,6 +2,7 @@
 
 mod run;
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -245,6 +246,10 @@ pub struct Predict {
     /// Of classifiers of pairs: write the probabilities of each pair, too, in columns behind `predicted`.
     #[arg(long)]
     pub pair_columns: bool,
+    /// Of classifiers, with images whose labels are known: draw the N that are most wrong, and where in them the network finds what it
+    /// says (Grad-CAM), into an .svg beside the table.
+    #[arg(long, value_name = "N")]
+    pub mistakes: Option<NonZeroUsize>,
     /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
     #[arg(long)]
     pub overwrite: bool,
@@ -433,6 +438,9 @@ pub struct Classification {
             "lesion_overlap", "images", "pictures"]
     )]
     pub table: Option<PathBuf>,
+    /// Cases have any number of the classes, each by itself: names with `|` between them, or none; probabilities do not sum to 1.
+    #[arg(long, requires = "classification")]
+    pub several_labels: bool,
     /// How often cases are drawn anew for confidence intervals [default: 1000].
     #[arg(long, value_name = "N", requires = "classification")]
     pub resamples: Option<usize>,

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use plimsoll_metrics::classification::{Bootstrap, Curves, Interval, Report, Table as Cases, classify};
+use plimsoll_metrics::classification::{
+    Bootstrap, Curves, Interval, Labelling, Report, Table as Cases, classify,
+};
 
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
@@ -18,7 +20,11 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
         ..default
     };
     let line = Line::draw(args.ram.ram, 1)?;
-    let cases = Cases::read(table, &line.budget)?;
+    let labelling = match args.classification.several_labels {
+        true => Labelling::SeveralLabels,
+        false => Labelling::OneClass,
+    };
+    let cases = Cases::read(table, labelling, &line.budget)?;
     let mut report = classify(&cases, &bootstrap, &line.budget)?;
     report.add_thresholds(&cases, &args.classification.sensitivity, &line.budget)?;
     let curves = Curves::new(&cases, &line.budget)?;

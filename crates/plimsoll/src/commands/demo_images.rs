@@ -1,12 +1,13 @@
 //! `plimsoll demo --classification`: classifying images, from made-up photographs to scores.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_image::phantom::{self, PhantomImages};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
-use plimsoll_metrics::classification::{Bootstrap, Table as Cases, classify as score};
+use plimsoll_metrics::classification::{Bootstrap, Labelling, Table as Cases, classify as score};
 use plimsoll_nn::{NetworkName, NetworkSettings};
 use plimsoll_run::{CheckpointKind, ImageSettings, Settings};
 use serde::Serialize;
@@ -14,13 +15,16 @@ use serde::Serialize;
 use super::demo;
 use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::classify::{Counting, classify};
+use crate::jobs::classify::{ClassifyOptions, classify};
 use crate::jobs::line::Line;
 use crate::jobs::pairs::train_pairs;
 use crate::jobs::predict::PredictRequest;
 use crate::jobs::train::train_folds;
 use crate::report::{Table, json, write, write_json};
 use crate::signals::Stop;
+
+/// Images that are drawn, of those that are wrong.
+const MISTAKES: Option<NonZeroUsize> = NonZeroUsize::new(4);
 
 /// What one way of classifying comes to.
 #[derive(Serialize)]
@@ -78,10 +82,15 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
             ram: Some(args.ram),
             backend: args.compute.open()?,
         };
-        let classified = classify(&request, Counting::default(), stop.flag(), quiet)?;
+        let options =
+            ClassifyOptions { mistakes: MISTAKES.filter(|_| !is_pairs), ..ClassifyOptions::default() };
+        let classified = classify(&request, options, stop.flag(), quiet)?;
         let line = Line::draw(Some(args.ram), 1)?;
-        let report =
-            score(&Cases::read(&classified.file, &line.budget)?, &Bootstrap::default(), &line.budget)?;
+        let report = score(
+            &Cases::read(&classified.file, Labelling::OneClass, &line.budget)?,
+            &Bootstrap::default(),
+            &line.budget,
+        )?;
         write(&run.join("scores.json"), |file| write_json(file, &report))?;
         let overall = |name: &str| report.overall.get(name).and_then(|interval| interval.value);
         ways.push(Way {

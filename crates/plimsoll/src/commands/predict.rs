@@ -2,7 +2,7 @@
 
 use crate::args::Predict;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::classify::{Counting, classify, is_classifier};
+use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use crate::jobs::pairs::pairs_of;
 use crate::jobs::predict::predict_all;
 use crate::report::json;
@@ -15,9 +15,12 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let is_classifier = is_classifier(&args.model)?;
     expect_effect(args, is_classifier)?;
     if is_classifier {
-        let counting =
-            Counting { rule: args.votes.unwrap_or_default().into(), pair_columns: args.pair_columns };
-        let classified = classify(&args.request()?, counting, stop.flag(), as_json);
+        let options = ClassifyOptions {
+            rule: args.votes.unwrap_or_default().into(),
+            pair_columns: args.pair_columns,
+            mistakes: args.mistakes,
+        };
+        let classified = classify(&args.request()?, options, stop.flag(), as_json);
         let classified = classified.map_err(|failure| stop.cause_of(failure))?;
         if as_json {
             return json(&classified);
@@ -27,6 +30,12 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             count => format!(" by the votes of {count} classifiers"),
         };
         println!("{} images{voted} in {}", classified.images, classified.file.display());
+        if let Some(mistakes) = &classified.mistakes {
+            match &mistakes.file {
+                Some(file) => println!("{} are wrong: the worst in {}", mistakes.found, file.display()),
+                None => println!("none is wrong: there is nothing to draw"),
+            }
+        }
         println!("planned {}, peak resident {}", classified.planned_bytes, classified.peak_rss_bytes);
         return match classified.failed.first() {
             None => Ok(()),
@@ -60,6 +69,8 @@ fn expect_effect(args: &Predict, is_classifier: bool) -> Outcome {
         ("--overlap", args.overlap.is_some() && is_classifier, of_volumes),
         ("--votes", args.votes.is_some() && !has_pairs, of_pairs),
         ("--pair-columns", args.pair_columns && !has_pairs, of_pairs),
+        ("--mistakes", args.mistakes.is_some() && !is_classifier, "the model labels voxels, not images"),
+        ("--mistakes", args.mistakes.is_some() && has_pairs, "each pair of classes has a network of its own"),
     ];
     match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
         Some((flag, _, why)) => Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out")),

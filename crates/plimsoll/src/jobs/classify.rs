@@ -1,11 +1,12 @@
 //! Giving images classes with a trained network, or with one for each pair of classes.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_image::{ImageDataset, ImageFile, Largest};
-use plimsoll_infer::ImagePredictor;
+use plimsoll_infer::{ImageExplainer, ImagePredictor};
 use plimsoll_memory::{Budget, Bytes, Mapped, System, limits, resident};
 use plimsoll_metrics::votes::{Rule, Votes, pairs};
 use plimsoll_run::{
@@ -14,6 +15,7 @@ use plimsoll_run::{
 use serde::Serialize;
 
 use super::listed::Listed;
+use super::mistakes::{Mistakes, Sheet, Worst};
 use super::pairs::{pair_run, pairs_of};
 use super::predict::PredictRequest;
 use super::prediction_table::{PairProbabilities, PredictionTable};
@@ -29,6 +31,9 @@ pub struct Classified {
     /// Classifiers that voted; 1 where one network knows all classes.
     pub classifiers: usize,
     pub failed: Vec<String>,
+    /// Where they were to be drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mistakes: Option<Mistakes>,
     pub planned_bytes: Bytes,
     pub peak_rss_bytes: Bytes,
 }
@@ -72,18 +77,21 @@ impl Classifiers {
     }
 }
 
-/// How classifiers of pairs are counted.
+/// What is made of what classifiers say.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counting {
+pub struct ClassifyOptions {
+    /// How classifiers of pairs are counted.
     pub rule: Rule,
     /// Whether what each of them said is written down as well.
     pub pair_columns: bool,
+    /// How many of the images that are wrong are drawn, at most.
+    pub mistakes: Option<NonZeroUsize>,
 }
 
 /// Gives each image of the input its classes, and writes them down.
 pub fn classify(
     request: &PredictRequest,
-    counting: Counting,
+    options: ClassifyOptions,
     stop: &AtomicBool,
     quiet: bool,
 ) -> Outcome<Classified> {
@@ -96,6 +104,11 @@ pub fn classify(
     let (task, labels) = known_classes(&classifiers)?;
     let settings = settings_of(&request.model)?;
     let listed = list(&request.input, &settings, &budget)?;
+    if options.mistakes.is_some() && listed.classes.is_empty() {
+        let message =
+            format!("--mistakes: the labels of the images in {} are not known", request.input.display());
+        return Err(Failure::new(message, "give a folder for each class, or a .csv file with their labels"));
+    }
     let mut largest = Largest::default();
     for case in &listed.cases {
         // What cannot be read is said when its turn comes.
@@ -110,15 +123,19 @@ pub fn classify(
     let classes = labels.len();
     let mut probabilities =
         Mapped::<f64>::zeroed(&budget, "probabilities", images.len().saturating_mul(classes))?;
+    let mut explained = None;
     let (classifiers_count, failed, pairs) = match classifiers {
-        Classifiers::One(model) => (1, run.add(*model, &mut probabilities, "classifying")?, None),
+        Classifiers::One(model) => {
+            let failed = run.add((*model).clone(), &mut probabilities, "classifying")?;
+            explained = options.mistakes.map(|most| (*model, most.get()));
+            (1, failed, None)
+        }
         Classifiers::Pairs(models) => {
             let count = models.len();
-            let (failed, said) = run.vote(models, (&labels, counting.rule), &mut probabilities)?;
-            (count, failed, counting.pair_columns.then_some(said))
+            let (failed, said) = run.vote(models, (&labels, options.rule), &mut probabilities)?;
+            (count, failed, options.pair_columns.then_some(said))
         }
     };
-    let planned_bytes = run.planned;
     let names: Vec<&str> = labels.iter().map(|label| class_name(&task, *label)).collect();
     let table = PredictionTable {
         images: &listed,
@@ -129,6 +146,11 @@ pub fn classify(
     };
     let left_out: Vec<usize> = failed.iter().map(|(place, _)| *place).collect();
     write(&request.output, |file| table.write(&left_out, file))?;
+    let mistakes = match explained {
+        Some((model, most)) => Some(run.explain(model, (&listed, &left_out), &probabilities, most)?),
+        None => None,
+    };
+    let planned_bytes = run.planned;
     let failed: Vec<String> = failed.into_iter().map(|(_, problem)| problem).collect();
     for problem in &failed {
         eprintln!("warning: {problem}");
@@ -138,6 +160,7 @@ pub fn classify(
         images: images.len() - failed.len(),
         classifiers: classifiers_count,
         failed,
+        mistakes,
         planned_bytes,
         peak_rss_bytes: resident()?.peak,
     })
@@ -231,6 +254,33 @@ impl Run<'_> {
         });
         progress.finish();
         Ok(failed?.into_iter().map(|(place, problem)| (place, problem.to_string())).collect())
+    }
+
+    /// Draws the images that are most wrong, beside the table.
+    fn explain(
+        &mut self,
+        model: Model,
+        (listed, left_out): (&ImageDataset, &[usize]),
+        probabilities: &[f64],
+        most: usize,
+    ) -> Outcome<Mistakes> {
+        let task = model.config.task.classification()?.clone();
+        let given = (probabilities, left_out);
+        let worst = Worst::find(listed, &task, given, most, self.budget)?;
+        let Worst { found, mistakes, .. } = &worst;
+        if *found == 0 {
+            return Ok(Mistakes { found: 0, file: None });
+        }
+        let threads = self.request.options.threads;
+        let explainer =
+            ImageExplainer::new(model, self.largest, threads, &self.request.backend, self.budget)?;
+        let sheet = Sheet::new(explainer, mistakes, listed, (self.stop, self.quiet), self.budget)?;
+        self.planned = self.planned.max(self.budget.used());
+        let title =
+            format!("{found} of {} images are wrong: the worst {}", listed.cases.len(), mistakes.len());
+        let file = self.request.output.with_extension("mistakes.svg");
+        sheet.write(&title, &file)?;
+        Ok(Mistakes { found: *found, file: Some(file) })
     }
 
     /// Lets the classifiers of pairs vote; returns also what each said.

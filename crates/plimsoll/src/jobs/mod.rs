@@ -6,6 +6,7 @@ pub mod evaluate;
 pub mod inspect;
 pub mod line;
 pub mod listed;
+pub mod mistakes;
 pub mod pairs;
 pub mod plan;
 pub mod predict;

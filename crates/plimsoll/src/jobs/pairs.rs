@@ -1,5 +1,6 @@
 //! One-vs-one: a classifier for each pair of classes, each a run of its own.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_run::{ImageTarget, RunError, RunFolder, Specification};
@@ -9,6 +10,7 @@ use super::listed::Listed;
 use super::plan::Opened;
 use super::train::{Checked, TrainRequest, Trained, describe_opened, train_opened};
 use crate::failure::{Failure, Outcome};
+use crate::report::{write, write_json};
 use crate::signals::Stop;
 
 /// A classifier of two classes.
@@ -41,12 +43,20 @@ struct CheckedPair {
 /// given back before the next begins.
 pub fn train_pairs(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<Vec<TrainedPair>> {
     let (pairs, mut opened) = open(request, quiet)?;
+    let folder = request.run.path();
+    record_classes(folder, &pairs)?;
     let mut all = Vec::new();
     for CheckedPair { pair, request, checked } in pairs {
         if !quiet {
             println!("\n== classes {} and {}, in {}", pair.0, pair.1, request.run.path().display());
         }
-        let trained = train_opened(&request, checked, &mut opened, stop, quiet)?;
+        let trained = match train_opened(&request, checked, &mut opened, stop, quiet) {
+            Ok(trained) => trained,
+            Err(failure) => {
+                forget_classes(folder)?;
+                return Err(failure);
+            }
+        };
         let is_stopped = trained.is_stopped;
         all.push(TrainedPair { pair, trained });
         if is_stopped {
@@ -116,7 +126,27 @@ fn pair_requests(
         ));
     }
     let given = request.plan.settings.images.as_ref().and_then(|images| images.classes.clone());
-    let names = given.unwrap_or_else(|| dataset.classes.clone());
+    let names = match (given, recorded_classes(request)?) {
+        (Some(given), Some(recorded)) if is_other(&given, &recorded) => {
+            let message = format!(
+                "the pairs in {} are of {}, not of {}",
+                request.run.path().display(),
+                recorded.join(", "),
+                given.join(", ")
+            );
+            return Err(Failure::new(
+                message,
+                "leave `images.classes` out to go on, or begin anew with another --out",
+            ));
+        }
+        (_, Some(recorded)) => recorded,
+        (Some(given), None) => given,
+        (None, None) => dataset.classes.clone(),
+    };
+    if let Some(unknown) = names.iter().find(|name| !dataset.classes.contains(name)) {
+        let message = format!("`images.classes`: the data set has no class {unknown}");
+        return Err(Failure::new(message, format!("it has {}", dataset.classes.join(", "))));
+    }
     let numbers: Vec<(u32, &String)> =
         (0..).zip(&dataset.classes).filter(|(_, name)| names.contains(name)).collect();
     let mut all = Vec::new();
@@ -139,6 +169,67 @@ fn pair_requests(
         return Err(RunError::NothingToResume { specification }.into());
     }
     Ok(all)
+}
+
+/// The file beside the runs of pairs that says of which classes they are.
+const CLASSES: &str = "classes.json";
+
+/// The classes whose pairs were begun, of a run that goes on.
+fn recorded_classes(request: &TrainRequest) -> Outcome<Option<Vec<String>>> {
+    let path = request.run.path().join(CLASSES);
+    if !request.resume || !path.is_file() {
+        return Ok(None);
+    }
+    let text =
+        plimsoll_disk::read_to_string(&path, LONGEST).map_err(|error| Failure::of_path(&path, &error))?;
+    let classes = serde_json::from_str(&text);
+    classes.map(Some).map_err(|problem| {
+        let message = format!("{} is not a list of classes: {problem}", path.display());
+        Failure::new(message, "restore the file from a copy, or begin anew with another --out")
+    })
+}
+
+/// The longest file of classes that is read: names of 256 classes.
+const LONGEST: u64 = 1 << 20;
+
+/// Writes down the classes of all pairs before the first is begun, so that a run that goes on trains no others.
+fn record_classes(folder: &Path, pairs: &[CheckedPair]) -> Outcome {
+    let mut classes: Vec<&String> = Vec::new();
+    for name in
+        pairs.iter().filter_map(|pair| pair.request.plan.settings.images.as_ref()?.classes.as_ref()).flatten()
+    {
+        if !classes.contains(&name) {
+            classes.push(name);
+        }
+    }
+    plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
+    write(&folder.join(CLASSES), |file| write_json(file, &classes))
+}
+
+/// Leaves nothing behind where no pair was begun.
+fn forget_classes(folder: &Path) -> Outcome {
+    if !pairs_of(folder)?.is_empty() {
+        return Ok(());
+    }
+    let path = folder.join(CLASSES);
+    plimsoll_disk::remove_file(&path).map_err(|error| Failure::of_path(&path, &error))?;
+    // A folder with something else in it stays.
+    match plimsoll_disk::remove_folder(folder) {
+        Err(error) if error.kind() != io::ErrorKind::DirectoryNotEmpty => {
+            Err(Failure::of_path(folder, &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether two lists have not the same classes, in any order.
+fn is_other(a: &[String], b: &[String]) -> bool {
+    let sorted = |classes: &[String]| {
+        let mut classes = classes.to_vec();
+        classes.sort();
+        classes
+    };
+    sorted(a) != sorted(b)
 }
 
 /// The pairs of labels that a folder has runs of, in order.

@@ -391,7 +391,7 @@ impl<T: Element> Window<T> {
                 words[lane] = word;
             }
         }
-        let (threshold, scale) = (op.threshold(), 1.0 / (1.0 - op.dropout));
+        let (threshold, scale) = (op.threshold(), op.kept_scale());
         let random = philox(counters, noise.key);
         Some(random.map(|words| words.map(|word| if word < threshold { 0.0 } else { scale })))
     }

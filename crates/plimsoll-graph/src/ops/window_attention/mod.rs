@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 pub use windows::{RelativePositions, WindowToken, Windows};
 
-use super::dropout::{NOISE, Noise, expect_probability, philox};
+use super::dropout::{NOISE, Noise, expect_probability, philox, scale, threshold};
 use crate::op::{expect_channels, expect_like, expect_operands, expect_table, expect_volume, upstream};
 use crate::{Array, Cost, GraphError, Kind, Node, Rule, Shape, Signature, Tape, TensorId, TensorInfo};
 
@@ -86,7 +86,12 @@ impl WindowAttention {
 
     /// An element of the matrix is dropped if its random number is below this.
     pub fn threshold(&self) -> u32 {
-        (f64::from(self.dropout) * f64::from(u32::MAX)).round() as u32
+        threshold(self.dropout)
+    }
+
+    /// What elements that are kept are multiplied with.
+    pub fn kept_scale(&self) -> f32 {
+        scale(self.dropout)
     }
 
     /// The counter of four keys, those of group ⌊key / 4⌋, and a query of a head's window of a sample.
@@ -259,7 +264,7 @@ impl<'a> Operands<'a> {
         let sample = noise.first_sample.wrapping_add(sample as u32);
         let counter = self.op.counter(sample, [head, window, query, key / 4], windows);
         let random = philox(counter.map(|word| [word]), noise.key)[key % 4][0];
-        if random < self.op.threshold() { 0.0 } else { f64::from(1.0 / (1.0 - self.op.dropout)) }
+        if random < self.op.threshold() { 0.0 } else { f64::from(self.op.kept_scale()) }
     }
 }
 

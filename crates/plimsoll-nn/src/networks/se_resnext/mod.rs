@@ -278,9 +278,84 @@ fn is_norm_of_head(layer: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_graph::{DType, Role};
+    use std::collections::HashMap;
+
+    use plimsoll_graph::{Array, DType, Role, interpret};
 
     use super::*;
+    use crate::{explain, names as of_programs};
+
+    /// Numbers for all inputs and parameters of a program, the same for the same name; variances above zero.
+    fn numbers(program: &Program) -> HashMap<String, Array> {
+        let given = program.tensors.iter().filter(|t| t.role == Role::Input || t.role.is_persistent());
+        let number = |name: &str, i: usize| {
+            let seed = name.bytes().fold(i as f64, |seed, byte| 0.37 * seed + f64::from(byte));
+            let number = (seed * 12.9898 + i as f64 * 78.233).sin();
+            if name.ends_with("running_var") { 1.5 + number } else { 0.3 * number }
+        };
+        let array = |t: &TensorInfo| Array::from_fn(t.shape.clone(), |i| number(&t.name, i));
+        given.map(|t| (t.name.clone(), array(t))).collect()
+    }
+
+    /// The head alone, of features of one pixel, and its logits.
+    fn head_alone(net: &SEResNeXt50, features: usize) -> (Program, TensorId) {
+        let mut program = Program::new("head");
+        let map = program.input("map", Shape::volume(1, features, [1; 3]), Kind::Volume);
+        let mode = ForwardMode { training: false, precision: DType::F32 };
+        let logits = Layers::new(&mut program, net, mode).head(map, net).unwrap();
+        (program, logits)
+    }
+
+    #[test]
+    fn an_explanation_weighs_features_by_what_they_change_of_the_score() {
+        for (head, single_logit) in [(Head::Linear, false), (Head::Mlp, false), (Head::Mlp, true)] {
+            let net = SEResNeXt50 {
+                features: vec![128; 4],
+                head,
+                single_logit,
+                dropout: 0.5,
+                ..SEResNeXt50::new(1, 2)
+            };
+            let program = explain(&net, [1, 64, 64], DType::F32).unwrap();
+            let mut values = numbers(&program);
+            let score = values[of_programs::SCORE].clone();
+            let found = interpret(&program, &values).unwrap();
+            let of = |name: &str| &found[program.find(name).unwrap().index()];
+            let (features, weights) = (of(of_programs::FEATURES), of(of_programs::FEATURE_WEIGHTS));
+            assert_eq!(features.shape, Shape::volume(1, 128, [1, 2, 2]));
+
+            let (alone, logits) = head_alone(&net, 128);
+            let means: Vec<f64> =
+                features.data.chunks_exact(4).map(|map| map.iter().sum::<f64>() / 4.0).collect();
+            let mut score_of = |data: Vec<f64>| {
+                let map = Array { shape: Shape::volume(1, 128, [1; 3]), data };
+                values.insert("map".into(), map);
+                let logits = &interpret(&alone, &values).unwrap()[logits.index()];
+                logits.data.iter().zip(&score.data).map(|(logit, weight)| logit * weight).sum::<f64>()
+            };
+            for channel in [0, 17, 127] {
+                let mut moved = |by: f64| {
+                    let mut means = means.clone();
+                    means[channel] += by;
+                    score_of(means)
+                };
+                let slope = (moved(1e-6) - moved(-1e-6)) / 2e-6;
+                let weight = weights.data[channel];
+                assert!(
+                    (slope - weight).abs() <= 1e-6 * (1.0 + weight.abs()),
+                    "{head:?}: {slope} and {weight}"
+                );
+                assert!(weight != 0.0);
+            }
+        }
+    }
+
+    #[test]
+    fn only_networks_that_classify_a_mean_are_explained() {
+        let net = crate::DynUNet::new(1, 2, &[4, 8], &[[3; 3]; 2], &[[1; 3], [2; 3]]);
+        let error = explain(&net, [8; 3], DType::F32).unwrap_err().to_string();
+        assert!(error.contains("`net` is dynunet"), "{error}");
+    }
 
     /// The trained parameters of a network, by name.
     fn trained(net: &SEResNeXt50) -> Vec<(String, usize)> {

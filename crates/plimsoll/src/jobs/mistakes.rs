@@ -1,0 +1,296 @@
+//! The images that a classifier is most wrong about, and where in them it finds what it says: a sheet of pictures, as SVG.
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::write::EncoderWriter;
+use plimsoll_image::{Extent, ImageDataset};
+use plimsoll_infer::{ImageExplainer, Question};
+use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
+use plimsoll_run::{ClassificationTask, ImageTarget, LABEL_THRESHOLD};
+use serde::Serialize;
+
+use crate::drawing::escaped;
+use crate::failure::Outcome;
+use crate::progress::Progress;
+use crate::report::write;
+
+/// The height of a picture on the sheet, in pixels.
+const HEIGHT: f64 = 224.0;
+const GAP: f64 = 16.0;
+/// Above a row, for the name of the image; below, for what the pictures show; above all rows, for the title.
+const NAME: f64 = 26.0;
+const CAPTION: f64 = 24.0;
+const TITLE: f64 = 64.0;
+/// Tables and windows of the compressor of pictures.
+const COMPRESSOR: Bytes = Bytes(1 << 20);
+/// How much of a picture is covered where a map is largest.
+const MOST_COVERED: f32 = 0.65;
+/// The colour of a map where it is least, and where it is largest.
+const HEAT: [[f32; 3]; 2] = [[255.0, 225.0, 60.0], [225.0, 20.0, 20.0]];
+
+/// What came of looking for images that are wrong.
+#[derive(Serialize)]
+pub struct Mistakes {
+    /// How many there are.
+    pub found: usize,
+    /// Where the worst are drawn.
+    pub file: Option<PathBuf>,
+}
+
+/// An image that a classifier is wrong about.
+#[derive(Debug, PartialEq)]
+pub struct Mistake {
+    /// Its place among all.
+    image: usize,
+    /// How far the probability is from what it should be.
+    error: f64,
+    /// The places of the classes that are shown, and what is to be said of each.
+    shown: Vec<(usize, String)>,
+}
+
+/// What a mistake takes, its captions included.
+const BYTES: usize = 512;
+
+/// The images that a classifier is most wrong about.
+pub struct Worst {
+    /// How many are wrong.
+    pub found: usize,
+    /// The worst, the worst of all first.
+    pub mistakes: Vec<Mistake>,
+    _memory: Reservation,
+}
+
+impl Worst {
+    /// Those that are given another class or other labels than they have, `most` at most; those at places that are `left_out`, in
+    /// rising order, are not looked at. Probabilities are `[image][class]`.
+    pub fn find(
+        images: &ImageDataset,
+        task: &ClassificationTask,
+        (probabilities, left_out): (&[f64], &[usize]),
+        most: usize,
+        budget: &Budget,
+    ) -> Outcome<Worst> {
+        let bytes = most.min(images.cases.len()).saturating_mul(BYTES);
+        let memory = budget.reserve("pictures", Bytes::of(bytes))?;
+        let classes: Vec<&str> = task.classes().collect();
+        let (mut found, mut mistakes) = (0, Vec::new());
+        let rows = images.cases.iter().zip(probabilities.chunks_exact(classes.len()));
+        for (image, (case, row)) in
+            rows.enumerate().filter(|(image, _)| left_out.binary_search(image).is_err())
+        {
+            let names = case.labels.iter().filter_map(|label| images.classes.get(*label as usize));
+            let labels: Vec<usize> =
+                names.filter_map(|name| classes.iter().position(|class| class == name)).collect();
+            let wrong = match task.target {
+                ImageTarget::AnyOf => of_labels(&classes, &labels, row),
+                ImageTarget::OneOf | ImageTarget::Ordinal => of_class(&classes, &labels, row, task),
+            };
+            let Some((error, shown)) = wrong else { continue };
+            found += 1;
+            // Behind those that are as wrong.
+            let at = mistakes.partition_point(|known: &Mistake| known.error >= error);
+            if at < most {
+                mistakes.insert(at, Mistake { image, error, shown });
+                mistakes.truncate(most);
+            }
+        }
+        Ok(Worst { found, mistakes, _memory: memory })
+    }
+}
+
+/// What is wrong with an image of one class: what it is given, and what it is. None if it is right, or of no class that is told apart.
+fn of_class(
+    classes: &[&str],
+    labels: &[usize],
+    row: &[f64],
+    task: &ClassificationTask,
+) -> Option<(f64, Vec<(usize, String)>)> {
+    let (label, given) = (*labels.first()?, task.given(row).next()?);
+    let said = |place: usize, what: &str| (place, format!("{what} {}: {:.3}", classes[place], row[place]));
+    (label != given).then(|| (1.0 - row[label], vec![said(given, "given"), said(label, "is")]))
+}
+
+/// What is most wrong with an image of several labels. None if all are right.
+fn of_labels(classes: &[&str], labels: &[usize], row: &[f64]) -> Option<(f64, Vec<(usize, String)>)> {
+    let errors = row.iter().enumerate().filter_map(|(place, probability)| {
+        let has = labels.contains(&place);
+        let what = if has { "not given" } else { "given" };
+        let error = if has { 1.0 - probability } else { *probability };
+        let is_wrong = has != (*probability >= LABEL_THRESHOLD);
+        is_wrong.then(|| (error, vec![(place, format!("{what} {}: {probability:.3}", classes[place]))]))
+    });
+    errors.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+/// The worst mistakes, ready to be drawn.
+pub struct Sheet<'a> {
+    explainer: ImageExplainer,
+    mistakes: &'a [Mistake],
+    images: &'a ImageDataset,
+    /// `[mistake, shown class][row][column]`
+    maps: Mapped<f32>,
+    /// A picture in red, green and blue.
+    picture: Mapped<u8>,
+    /// Of the same picture, compressed.
+    _compressed: Reservation,
+}
+
+impl<'a> Sheet<'a> {
+    /// Asks the network about each class that is shown.
+    pub fn new(
+        mut explainer: ImageExplainer,
+        mistakes: &'a [Mistake],
+        images: &'a ImageDataset,
+        (stop, quiet): (&AtomicBool, bool),
+        budget: &Budget,
+    ) -> Outcome<Sheet<'a>> {
+        let of_mistake = |mistake: &'a Mistake| {
+            let case = &images.cases[mistake.image];
+            let question = move |shown: &(usize, String)| Question {
+                name: &case.name,
+                path: &case.path,
+                class: shown.0,
+            };
+            mistake.shown.iter().map(question)
+        };
+        let questions: Vec<Question<'_>> = mistakes.iter().flat_map(of_mistake).collect();
+        let count = questions.len() * explainer.map_extent().pixels();
+        let mut maps = Mapped::zeroed(budget, "pictures", count)?;
+        let samples = 3 * explainer.image_extent().pixels();
+        let picture = Mapped::zeroed(budget, "pictures", samples)?;
+        let compressed = budget.reserve("pictures", Bytes::of(samples) + COMPRESSOR)?;
+        let progress = Progress::new("explaining", questions.len() as u64, quiet);
+        let done =
+            &mut |done: usize, of: usize| progress.set((done * questions.len() / of) as u64, String::new());
+        let made = explainer.maps(&questions, &mut maps, stop, done);
+        progress.finish();
+        made?;
+        Ok(Sheet { explainer, mistakes, images, maps, picture, _compressed: compressed })
+    }
+
+    /// Writes a row for each mistake: the image as the network takes it, and the same with each map over it.
+    pub fn write(mut self, title: &str, path: &Path) -> Outcome {
+        let extent = self.explainer.image_extent();
+        let width = HEIGHT * extent.width as f64 / extent.height as f64;
+        let row_height = NAME + HEIGHT + CAPTION + GAP;
+        let most = 1 + self.mistakes.iter().map(|mistake| mistake.shown.len()).max().unwrap_or(0);
+        let all_width = GAP + most as f64 * (width + GAP);
+        let all_height = TITLE + row_height * self.mistakes.len() as f64;
+        write(path, |to| {
+            writeln!(
+                to,
+                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {all_width:.0} {all_height:.0}\" \
+                 font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
+                 <text x=\"{GAP}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>\n\
+                 <text x=\"{GAP}\" y=\"46\" fill=\"#555\">red: what speaks for the class (Grad-CAM)</text>",
+                escaped(title)
+            )?;
+            let mut map = 0;
+            for (place, mistake) in self.mistakes.iter().enumerate() {
+                let y = TITLE + row_height * place as f64;
+                writeln!(to, "<g transform=\"translate({GAP},{y:.1})\">")?;
+                let case = &self.images.cases[mistake.image];
+                writeln!(to, "<text y=\"16\" font-weight=\"bold\">{}</text>", escaped(&case.name))?;
+                self.write_picture(&case.path, None, (0.0, width, "the image"), to)?;
+                for (column, (_, caption)) in mistake.shown.iter().enumerate() {
+                    let x = (column + 1) as f64 * (width + GAP);
+                    self.write_picture(&case.path, Some(map), (x, width, caption), to)?;
+                    map += 1;
+                }
+                writeln!(to, "</g>")?;
+            }
+            writeln!(to, "</svg>")
+        })
+    }
+
+    /// Writes an image, with a map over it.
+    fn write_picture(
+        &mut self,
+        path: &Path,
+        map: Option<usize>,
+        (x, width, caption): (f64, f64, &str),
+        to: &mut dyn Write,
+    ) -> io::Result<()> {
+        let (extent, channels) = (self.explainer.image_extent(), self.explainer.image_channels());
+        let map_extent = self.explainer.map_extent();
+        let image = self.explainer.image(path).map_err(io::Error::other)?;
+        let map = map.map(|place| &self.maps[place * map_extent.pixels()..][..map_extent.pixels()]);
+        let largest = map.map_or(0.0, |map| map.iter().copied().fold(0.0, f32::max));
+        for (pixel, (to, from)) in
+            self.picture.chunks_exact_mut(3).zip(image.chunks_exact(channels)).enumerate()
+        {
+            let at = [pixel / extent.width, pixel % extent.width];
+            let heat = map
+                .filter(|_| largest > 0.0)
+                .map_or(0.0, |map| between(map, map_extent, at, extent) / largest);
+            for (channel, to) in to.iter_mut().enumerate() {
+                // A grey image has one channel for all three.
+                let sample = f32::from(from[channel % channels]);
+                let colour = HEAT[0][channel] + heat * (HEAT[1][channel] - HEAT[0][channel]);
+                let covered = MOST_COVERED * heat;
+                *to = (sample + covered * (colour - sample)).round() as u8;
+            }
+        }
+        let nothing = if map.is_some() && largest <= 0.0 { " (nothing speaks for it)" } else { "" };
+        write!(
+            to,
+            "<image x=\"{x:.1}\" y=\"{NAME}\" width=\"{width:.1}\" height=\"{HEIGHT}\" href=\"data:image/png;base64,"
+        )?;
+        let mut encoded = EncoderWriter::new(&mut *to, &STANDARD);
+        write_png(&mut encoded, extent, &self.picture)?;
+        encoded.finish()?;
+        drop(encoded);
+        let y = NAME + HEIGHT + 16.0;
+        writeln!(to, "\"/>\n<text x=\"{x:.1}\" y=\"{y:.1}\">{}{nothing}</text>", escaped(caption))
+    }
+}
+
+/// The value of a map `[row][column]` at a pixel of an image that it covers: linear between the middles of its own pixels.
+fn between(map: &[f32], of: Extent, [row, column]: [usize; 2], image: Extent) -> f32 {
+    let along = |at: usize, from: usize, to: usize| {
+        let middle = ((at as f32 + 0.5) * to as f32 / from as f32 - 0.5).clamp(0.0, to as f32 - 1.0);
+        let first = middle as usize;
+        (first, (first + 1).min(to - 1), middle - first as f32)
+    };
+    let (top, bottom, down) = along(row, image.height, of.height);
+    let (left, right, across) = along(column, image.width, of.width);
+    let line = |row: usize| {
+        let [a, b] = [left, right].map(|column| map[row * of.width + column]);
+        a + across * (b - a)
+    };
+    line(top) + down * (line(bottom) - line(top))
+}
+
+/// A picture in red, green and blue as PNG.
+fn write_png(to: &mut dyn Write, extent: Extent, samples: &[u8]) -> io::Result<()> {
+    let side =
+        |pixels: usize| u32::try_from(pixels).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let mut encoder = png::Encoder::new(to, side(extent.width)?, side(extent.height)?);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(samples)?;
+    Ok(writer.finish()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_map_is_linear_between_its_pixels_and_constant_beyond_them() {
+        let (map, of, image) = ([0.0, 4.0], Extent { height: 1, width: 2 }, Extent { height: 1, width: 4 });
+        let found: Vec<f32> = (0..4).map(|column| between(&map, of, [0, column], image)).collect();
+        assert_eq!(found, [0.0, 1.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn of_several_labels_the_most_wrong_is_shown() {
+        let classes = ["blur", "spots"];
+        assert_eq!(of_labels(&classes, &[1], &[0.4, 0.6]), None);
+        let (error, shown) = of_labels(&classes, &[1], &[0.7, 0.2]).unwrap();
+        assert_eq!((error, shown), (0.8, vec![(1, "not given spots: 0.200".to_string())]));
+    }
+}
