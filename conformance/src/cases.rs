@@ -2,6 +2,7 @@
 
 mod convolutions;
 mod fusion;
+mod long_sums;
 mod losses;
 mod morphology;
 mod networks;
@@ -11,6 +12,7 @@ mod tokens;
 
 pub use convolutions::{convolutions, convolutions_of_rows, grouped, transposed, upsampling};
 pub use fusion::unusual;
+pub use long_sums::long_sums;
 pub use losses::{components, heads, losses, structures};
 pub use morphology::morphology;
 pub use networks::networks;
@@ -20,8 +22,9 @@ pub use tokens::tokens;
 
 use plimsoll_graph::ops::{
     Accumulate, AdamW, Add, ChannelSum, CompositeLoss, CompositeLossGrad, Conv, ConvTranspose,
-    ConvWeightGrad, DownsampleLabels, Dropout, Ema, Fill, GradNorm, HardCounts, LeakyRelu, LeakyReluGrad,
-    Loss, NOISE, NormStats, NormUse, Normalise, NormaliseGrad, Over, Sgd, SoftDice, WeightedSum,
+    ConvWeightGrad, DownsampleLabels, Dropout, Ema, Fill, GradNorm, HardCounts, Join, LeakyRelu,
+    LeakyReluGrad, Loss, NOISE, NormStats, NormUse, Normalise, NormaliseGrad, Over, SampleDrop, Sgd,
+    SoftDice, WeightedSum,
 };
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, TensorId, Window};
 
@@ -235,6 +238,7 @@ pub fn maps(precision: DType) -> Vec<Case> {
         w.result(Dropout { p: 0.25, layer, whole_channels: false }, &[x, noise]);
         w.result(Dropout { p: 0.0, layer, whole_channels: false }, &[dy, noise]);
         w.result(Dropout { p: 0.5, layer, whole_channels: true }, &[x, noise]);
+        w.result(SampleDrop { p: 0.5, layer }, &[x, noise]);
         cases.push(w.maps(format!("dropout of {channels} channels on {extent:?}, {precision:?}")));
     }
     cases
@@ -260,6 +264,7 @@ pub fn rest() -> Vec<Case> {
         w.result(HardCounts { ignore: loss.ignore }, &[logits, labels]);
         w.result(DownsampleLabels { output: extent.map(|n| n.div_ceil(2)) }, &[labels]);
         w.result(WeightedSum { weights: vec![0.25, -2.0] }, &[sums, sums]);
+        w.result(Join, &[sums, sums]);
         cases.push(w.case(format!("losses of {classes} classes on {extent:?}"), classes));
     }
     for (i, channels) in [3, 33, 40_000].into_iter().enumerate() {

@@ -173,8 +173,22 @@ pub fn expected(case: &Case) -> BTreeMap<String, Vec<f64>> {
 /// If it is not within the tolerance.
 pub fn check(backend: &dyn Backend, case: &Case, expected: &BTreeMap<String, Vec<f64>>, tolerance: f64) {
     let found = run(backend, case, Options::default());
+    let of = Case { name: format!("{} on {}", case.name, backend.identity()), ..case.clone() };
+    compare(&of, expected, &found, tolerance);
+}
+
+/// Compares what a backend has made of a case with what the definitions make of it, as [`check`] does.
+///
+/// # Panics
+/// If it is not within the tolerance.
+pub fn compare(
+    case: &Case,
+    expected: &BTreeMap<String, Vec<f64>>,
+    found: &BTreeMap<String, Vec<f64>>,
+    tolerance: f64,
+) {
     for (name, expected) in expected {
-        let what = || format!("{}: `{name}` on {}", case.name, backend.identity());
+        let what = || format!("{}: `{name}`", case.name);
         assert_close(what, expected, &found[name], tolerance * case.depth);
     }
 }

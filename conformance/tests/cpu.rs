@@ -71,6 +71,12 @@ fn all_other_ops_agree_with_the_definitions() {
 }
 
 #[test]
+fn long_sums_agree_with_the_definitions() {
+    let backend = backend(2, Level::detect(), true);
+    cases::long_sums().iter().for_each(|case| check(&backend, case, &expected(case), F32));
+}
+
+#[test]
 fn a_step_whose_numbers_went_wrong_leaves_everything_as_it_was() {
     backends().iter().for_each(|backend| conformance::check_guards(backend));
 }

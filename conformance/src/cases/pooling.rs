@@ -77,11 +77,16 @@ pub fn running() -> Vec<Case> {
         let update = RunningUpdate { momentum: 0.125, guarded };
         w.result(update, &operands[..5 + usize::from(guarded)]);
         w.result(NormFromRunning { batch: 3, epsilon: 1e-3 }, &[mean, variance]);
-        let scale = w.channels("scale", channels);
-        w.result(RunningFactors { batch: 2, epsilon: 1e-3 }, &[variance, scale]);
         w.case(format!("running statistics of {channels} channels, guarded: {guarded}"), 0)
     });
-    cases.collect()
+    let factors = [1, 33].into_iter().map(|channels| {
+        let mut w = Writer::new(DType::F32);
+        let variance = w.program.state("variance", Shape(vec![channels]), Kind::Channels);
+        let scale = w.channels("scale", channels);
+        w.result(RunningFactors { batch: 2, epsilon: 1e-3 }, &[variance, scale]);
+        w.case(format!("factors of {channels} running variances"), 0)
+    });
+    cases.chain(factors).collect()
 }
 
 /// Logits of two classes of one.

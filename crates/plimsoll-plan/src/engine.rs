@@ -96,6 +96,9 @@ pub enum EngineError {
         /// The tensor.
         tensor: String,
     },
+    /// The device that the backend runs on is not there, or fails.
+    #[error(transparent)]
+    Device(Box<dyn std::error::Error + Send + Sync>),
     /// A node or tensor of a verified plan is not where it must be: a fault of this program.
     #[error("internal error: {0}")]
     Internal(String),

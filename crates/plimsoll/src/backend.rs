@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use plimsoll_cpu::{CpuBackend, CpuOptions, Level, fma_peak};
+pub use plimsoll_cuda::Architecture as CardArchitecture;
+use plimsoll_cuda::{CudaBackend, DeviceSource, Driver, Nowhere};
+use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, EngineError};
 use plimsoll_reference::ReferenceBackend;
 
@@ -27,6 +30,18 @@ impl BackendName {
             BackendName::Reference => Arc::new(ReferenceBackend::new()),
         })
     }
+}
+
+/// A kind of NVIDIA GPU to plan for, whether there is one or not.
+pub fn card(architecture: CardArchitecture) -> Arc<dyn Backend> {
+    Arc::new(CudaBackend::new(Arc::new(Nowhere(architecture))))
+}
+
+/// The first GPU, or why there is none.
+pub fn first_gpu() -> Result<String, String> {
+    let driver = Driver::find(0).map_err(|error| error.to_string())?;
+    let (name, architecture, bytes) = (driver.name(), driver.architecture(), Bytes::of(driver.bytes()));
+    Ok(format!("{name}, {architecture}, {bytes}"))
 }
 
 /// The instruction set that kernels are chosen for on this machine.

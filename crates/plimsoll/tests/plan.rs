@@ -142,3 +142,29 @@ fn results_change_only_where_it_is_allowed_and_a_run_that_goes_on_keeps_the_chan
     run_json(&[&start[..], &["1GiB", "--allow", "patch", "--resume"], &NET, &short].concat());
     assert_eq!(patch(), first);
 }
+
+#[test]
+fn a_run_can_be_planned_for_a_card_that_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dataset(dir.path());
+    let data = data.to_str().unwrap();
+    let args = |vram: &'static str| {
+        [&["plan", data, "--ram", "1GiB", "--device", "sm_80", "--vram", vram][..], &NET].concat()
+    };
+    let high = run_json(&args("12GiB"));
+    assert_eq!((&high["device"], &high["feasible"]), (&"CUDA, sm_80".into(), &true.into()), "{high}");
+    assert_eq!(high["recompute_flops_fraction"], 0.0);
+    assert_eq!(number(&high, "total_bytes"), number(&high, "arena_bytes") + number(&high, "reserved_bytes"));
+    assert!(number(&high, "minimum_bytes") < number(&high, "total_bytes"));
+    // Between the least and what holding everything takes.
+    let line = (number(&high, "minimum_bytes") + number(&high, "total_bytes")) / 2;
+    let low = run_json(&args(line.to_string().leak()));
+    assert!(low["recompute_flops_fraction"].as_f64().unwrap() > 0.0, "{low}");
+    assert!(number(&low, "total_bytes") <= line);
+    let below = (number(&high, "minimum_bytes") - 4096).to_string();
+    assert!(run_error(&args(below.leak())).contains("--vram"));
+    let transformer = ["plan", data, "--device", "sm_80", "--vram", "12GiB", "--net", "swinunetr"];
+    let refused =
+        run_error(&[&transformer[..], &["--patch-size", "64,64,64", "--config", "/dev/null"]].concat());
+    assert!(refused.contains("CUDA cannot run"), "{refused}");
+}

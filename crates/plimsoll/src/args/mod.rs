@@ -94,12 +94,21 @@ const FORGOTTEN_UNIT: Bytes = Bytes::mib(1);
 
 /// Reads the memory line.
 fn line(text: &str) -> Result<Bytes, String> {
+    memory("--ram", text)
+}
+
+/// Reads the line of a device's own memory.
+fn device_line(text: &str) -> Result<Bytes, String> {
+    memory("--vram", text)
+}
+
+fn memory(flag: &str, text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error: plimsoll_memory::ParseBytesError| error.to_string())?;
     let is_bare = text.trim().ends_with(|last: char| last.is_ascii_digit());
     if is_bare && Bytes::ZERO < bytes && bytes < FORGOTTEN_UNIT {
         // Nobody means a thousand GiB by 1000, nor two MiB by 2.
         let unit = if bytes.0 <= 256 { "GiB" } else { "MiB" };
-        return Err(format!("--ram {text} is {} bytes; did you mean {}{unit}?", bytes.0, text.trim()));
+        return Err(format!("{flag} {text} is {} bytes; did you mean {}{unit}?", bytes.0, text.trim()));
     }
     Ok(bytes)
 }

@@ -5,20 +5,31 @@ use std::path::{Path, PathBuf};
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_data::TargetSpacing;
 use plimsoll_graph::DType;
+use plimsoll_memory::Bytes;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_run::{FoldName, Model, RunFolder, Settings};
 use plimsoll_train::Concession;
 
-use super::{Compute, Precision, Ram, network, target_spacing, thread_count, triple};
+use super::{Compute, Precision, Ram, device_line, network, target_spacing, thread_count, triple};
+use crate::backend::CardArchitecture;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::{PlanRequest, settings};
 use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
+
+/// What has no effect on a plan for a device.
+const NOT_ON_DEVICES: [&str; 6] = ["pareto", "draw", "explain", "allow", "backend", "loader_threads"];
 
 /// A run that is planned.
 #[derive(Debug, ClapArgs)]
 pub struct Plan {
     #[command(flatten)]
     pub run: RunArgs,
+    /// Plan what the run would hold of an NVIDIA GPU of this architecture, like sm_80, whether there is one or not.
+    #[arg(long, value_name = "ARCH", requires = "vram", conflicts_with_all = NOT_ON_DEVICES)]
+    pub device: Option<CardArchitecture>,
+    /// With --device: the memory line there, like 12GiB.
+    #[arg(long, value_name = "BYTES", value_parser = device_line, requires = "device")]
+    pub vram: Option<Bytes>,
     /// Print the curve of memory against time: what less memory would cost.
     #[arg(long, conflicts_with = "explain")]
     pub pareto: bool,

@@ -4,7 +4,7 @@ use plimsoll_memory::{Limits, System, host, limits};
 use serde::Serialize;
 
 use crate::args::Ram;
-use crate::backend::instruction_set;
+use crate::backend::{first_gpu, instruction_set};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 
@@ -14,16 +14,23 @@ struct Machine {
     cores: usize,
     processor: Option<String>,
     simd: String,
+    /// The first one that the driver finds.
+    gpu: Option<String>,
+    /// Why there is none.
+    no_gpu: Option<String>,
     limits: Limits,
 }
 
 /// Describes the machine.
 pub fn run(ram: &Ram, as_json: bool) -> Outcome {
+    let gpu = first_gpu();
     let machine = Machine {
         version: env!("CARGO_PKG_VERSION"),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         processor: host::processor_model(),
         simd: instruction_set(),
+        no_gpu: gpu.as_ref().err().cloned(),
+        gpu: gpu.ok(),
         limits: limits(&System::default(), ram.ram),
     };
     if as_json {
@@ -32,6 +39,10 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
     println!("plimsoll {}", machine.version);
     let processor = machine.processor.as_deref().unwrap_or("unknown processor");
     println!("processor  {processor}, {} cores, kernels for {}", machine.cores, machine.simd);
+    match (&machine.gpu, &machine.no_gpu) {
+        (Some(gpu), _) => println!("GPU  {gpu}; runs do not use it yet"),
+        (None, why) => println!("GPU  none: {}", why.as_deref().unwrap_or("unknown")),
+    }
     println!("memory line  {}", machine.limits.line);
     let mut table = Table::new(["leaves", "of", "limit"]);
     for limit in &machine.limits.found {

@@ -12,6 +12,7 @@ mod evaluate;
 mod export;
 mod inspect;
 mod plan;
+mod plan_on_device;
 mod predict;
 mod settings;
 mod status;

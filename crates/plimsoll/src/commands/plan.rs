@@ -9,6 +9,7 @@ use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
 use plimsoll_run::RunPlan;
 use plimsoll_train::{CurveProgress, PlannedRun, RunPoint, run_curve};
 
+use super::plan_on_device::on_device;
 use crate::args::Plan;
 use crate::drawing::draw;
 use crate::duration::{duration, grouped};
@@ -19,6 +20,9 @@ use crate::report::{Table, json};
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
     let request = args.run.request()?;
+    if let (Some(device), Some(vram)) = (args.device, args.vram) {
+        return on_device(&request, (device, vram), as_json);
+    }
     let (opened, planned, fold) = request.prepare(as_json)?;
     let numbers = &planned.numbers;
     if let Some(file) = &args.draw {

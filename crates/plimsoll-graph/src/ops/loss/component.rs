@@ -333,7 +333,7 @@ impl Component {
     }
 
     /// The sum over voxels that is its own; what it is made of else are sums that all share.
-    pub(super) fn own_sum(&self) -> Option<VoxelSum> {
+    pub fn own_sum(&self) -> Option<VoxelSum> {
         match *self {
             Component::CrossEntropy(CrossEntropy { label_smoothing, .. }) if label_smoothing > 0.0 => {
                 Some(VoxelSum::MinusLog)
@@ -349,7 +349,7 @@ impl Component {
     }
 
     /// The first class that counts.
-    pub(super) fn first_class(&self, classes: usize) -> usize {
+    pub fn first_class(&self, classes: usize) -> usize {
         let background = match self {
             Component::SoftDice(dice) | Component::LogCoshDice(dice) => dice.include_background,
             Component::GeneralizedDice(dice) => dice.include_background,

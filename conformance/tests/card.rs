@@ -1,0 +1,77 @@
+//! The kernels on the first GPU, where there is one: every case of ops that have kernels, whatever it costs. Elsewhere these tests say why they
+//! are skipped: `cargo test --release -p conformance --test card -- --nocapture`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use conformance::{Case, cases, expected, run};
+use plimsoll_cuda::{CudaBackend, Driver, has_kernels};
+use plimsoll_graph::DType;
+use plimsoll_plan::Options;
+
+/// As of the CPU, `tests/cpu.rs`.
+const F32: f64 = 5e-6;
+const BF16: f64 = 1.5e-2;
+
+/// The first GPU, with NaN in what is not written yet.
+fn card() -> Option<CudaBackend> {
+    match Driver::find(0) {
+        Ok(driver) => {
+            println!("on {}", driver.name());
+            Some(CudaBackend::new(Arc::new(driver)).poisoned())
+        }
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+fn bits(found: &BTreeMap<String, Vec<f64>>) -> BTreeMap<&str, Vec<u64>> {
+    found.iter().map(|(name, values)| (&name[..], values.iter().map(|x| x.to_bits()).collect())).collect()
+}
+
+/// Checks the numbers of a case, and that another run, other places and recomputation give the same bits.
+fn check(backend: &CudaBackend, case: &Case, expected: &BTreeMap<String, Vec<f64>>, tolerance: f64) {
+    let first = run(backend, case, Options::default());
+    conformance::compare(case, expected, &first, tolerance);
+    let apart = Options { reuse: false, ..Options::default() };
+    for options in [Options::default(), apart, Options { budget: Some(0), ..Options::default() }] {
+        assert!(bits(&first) == bits(&run(backend, case, options)), "{}: other bits", case.name);
+    }
+}
+
+fn check_all(of: fn(DType) -> Vec<Case>) {
+    let Some(backend) = card() else { return };
+    for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16)] {
+        for case in of(precision).iter().filter(|case| has_kernels(&case.program)) {
+            check(&backend, case, &expected(case), tolerance);
+        }
+    }
+}
+
+#[test]
+fn convolutions_agree_with_the_definitions_on_a_card() {
+    check_all(cases::all_convolutions);
+}
+
+#[test]
+fn maps_and_losses_agree_with_the_definitions_on_a_card() {
+    check_all(cases::all_of_maps);
+}
+
+#[test]
+fn all_other_ops_agree_with_the_definitions_on_a_card() {
+    check_all(|precision| match precision {
+        DType::F32 => cases::all_others().into_iter().chain(cases::long_sums()).collect(),
+        _ => Vec::new(),
+    });
+}
+
+#[test]
+fn a_step_whose_numbers_went_wrong_leaves_everything_as_it_was_on_a_card() {
+    if let Some(backend) = card() {
+        conformance::check_guards(&backend);
+    }
+}

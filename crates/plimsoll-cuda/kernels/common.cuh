@@ -1,0 +1,78 @@
+// What all kernels share: how elements are stored, which element a thread has, and sums in a fixed order.
+//
+// Tensors have fewer than 2^31 elements, so that indices are 32 bits. Volumes lie channels last, [n][d][h][w][c]; the host decides
+// that in `layout.rs`. Every kernel takes one struct, whose twin in Rust stands beside the code that launches it.
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+// Threads of a block, as `lower.rs` has it.
+#define BLOCK 128u
+
+// f32 sums are taken in runs of this many terms, and then of the runs: the rounding error grows with the length of both, not with
+// their product.
+#define RUN 256u
+
+// bf16 by its bits: the upper half of an f32. Arithmetic is f32.
+struct Bf16 {
+    u16 bits;
+};
+
+__device__ inline float load(const float* x, u32 i) {
+    return x[i];
+}
+
+__device__ inline float load(const Bf16* x, u32 i) {
+    return __uint_as_float((u32)x[i].bits << 16);
+}
+
+__device__ inline void store(float* x, u32 i, float value) {
+    x[i] = value;
+}
+
+// To the nearest, ties to even; a NaN stays one.
+__device__ inline void store(Bf16* x, u32 i, float value) {
+    const u32 bits = __float_as_uint(value);
+    const u32 nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    x[i].bits = (u16)(value == value ? nearest : (bits >> 16) | 0x40u);
+}
+
+// The element of this thread, where there is one for each.
+__device__ inline u32 element() {
+    return blockIdx.x * BLOCK + threadIdx.x;
+}
+
+__device__ inline bool is_finite(float x) {
+    return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
+}
+
+// The sum over the threads of a block, in the order of a tree, for all of them. All must call it.
+template <class T>
+__device__ inline T block_sum(T value) {
+    __shared__ T values[BLOCK];
+    __syncthreads();
+    values[threadIdx.x] = value;
+    __syncthreads();
+    for (u32 half = BLOCK / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) values[threadIdx.x] += values[threadIdx.x + half];
+        __syncthreads();
+    }
+    return values[0];
+}
+
+#define KERNEL(name, Parameters) extern "C" __global__ void __launch_bounds__(BLOCK) name(const __grid_constant__ Parameters p)
+
+// A kernel for each way in which its volumes may be stored.
+#define BY_STORAGE(name, Parameters)              \
+    KERNEL(name##_f32, Parameters) { name<float>(p); } \
+    KERNEL(name##_bf16, Parameters) { name<Bf16>(p); }
+
+// The same where operands and result may be stored differently.
+#define BY_TWO_STORAGES(name, Parameters)                          \
+    KERNEL(name##_f32_f32, Parameters) { name<float, float>(p); }  \
+    KERNEL(name##_f32_bf16, Parameters) { name<float, Bf16>(p); }  \
+    KERNEL(name##_bf16_f32, Parameters) { name<Bf16, float>(p); }  \
+    KERNEL(name##_bf16_bf16, Parameters) { name<Bf16, Bf16>(p); }

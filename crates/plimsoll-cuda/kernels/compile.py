@@ -1,0 +1,66 @@
+"""Compiles the kernels to PTX: CUDA C++ by NVRTC, which needs neither a GPU nor a CUDA toolkit.
+
+    python3 -m venv /tmp/nvrtc && /tmp/nvrtc/bin/pip install nvidia-cuda-nvrtc-cu12==12.9.86
+    /tmp/nvrtc/bin/python crates/plimsoll-cuda/kernels/compile.py
+
+Writes kernels.ptx, and kernels.key, by which a test knows whether the PTX is that of the sources. PTX for compute capability 7.0
+runs on every later card: the driver compiles it for the one it finds. NVRTC names its own version of PTX, which only drivers of
+its age read. The instructions here are all older, so the version is set back to one that drivers since 450 (2020) read, and hints that
+are newer (which bytes of a load are used) are left out.
+"""
+import ctypes
+import importlib.metadata
+import importlib.util
+import pathlib
+import re
+import sys
+
+NVRTC = "12.9.86"
+PTX = "7.0"
+OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=true", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"]
+
+folder = pathlib.Path(__file__).parent
+sources = sorted(path for path in folder.iterdir() if path.suffix in (".cu", ".cuh"))
+# FNV-1a of this file and the sources, as `tests/compiled.rs` computes it.
+key = 0xCBF29CE484222325
+for path in [pathlib.Path(__file__), *sources]:
+    for byte in path.name.encode() + b"\0" + path.read_bytes() + b"\0":
+        key = (key ^ byte) * 0x100000001B3 % 2**64
+
+found = importlib.metadata.version("nvidia-cuda-nvrtc-cu12")
+if found != NVRTC:
+    sys.exit(f"NVRTC is {found}, but the PTX is made by {NVRTC}")
+root = pathlib.Path(next(iter(importlib.util.find_spec("nvidia").submodule_search_locations)))
+nvrtc = ctypes.CDLL(str(next(root.glob("cuda_nvrtc/lib/libnvrtc.so.12"))))
+
+
+def text_of(kind, program):
+    size = ctypes.c_size_t()
+    getattr(nvrtc, f"nvrtcGet{kind}Size")(program, ctypes.byref(size))
+    text = ctypes.create_string_buffer(size.value)
+    getattr(nvrtc, f"nvrtcGet{kind}")(program, text)
+    return text.value.decode()
+
+
+def strings(texts):
+    return (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
+
+
+program = ctypes.c_void_p()
+units = [path for path in sources if path.suffix == ".cu"]
+whole = "".join(f'#include "{path.name}"\n' for path in units).encode()
+names, texts = strings([path.name for path in sources]), strings([path.read_text() for path in sources])
+nvrtc.nvrtcCreateProgram(ctypes.byref(program), whole, b"kernels.cu", len(sources), texts, names)
+failed = nvrtc.nvrtcCompileProgram(program, len(OPTIONS), strings(OPTIONS))
+log = text_of("ProgramLog", program).strip()
+if log:
+    print(log)
+if failed:
+    sys.exit(1)
+ptx, versions = re.subn(r"(?m)^\.version .*$", f".version {PTX}", text_of("PTX", program))
+ptx = re.sub(r'(?m)^\s*\.pragma "used_bytes_mask.*\n', "", ptx)
+if versions != 1:
+    sys.exit(f"the PTX names {versions} versions of itself, not one")
+(folder / "kernels.ptx").write_text(ptx)
+(folder / "kernels.key").write_text(f"{key:016x}\n")
+print(f"{ptx.count('.entry')} kernels, {len(ptx)} bytes")

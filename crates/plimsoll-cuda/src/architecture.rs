@@ -1,0 +1,133 @@
+//! What cards can do, by their compute capability.
+
+use std::fmt;
+use std::str::FromStr;
+
+use plimsoll_graph::Cost;
+use plimsoll_plan::Rates;
+
+use crate::DeviceError;
+
+/// The compute capability of a card: what PTX is compiled for, and about how fast it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Architecture {
+    major: u32,
+    minor: u32,
+}
+
+/// One line of the table of cards.
+struct Card {
+    capability: (u32, u32),
+    /// f32 multiply-adds per clock and multiprocessor: NVIDIA, "CUDA C++ Programming Guide", throughput of native arithmetic
+    /// instructions.
+    lanes: f64,
+    /// Multiprocessors, boost clock in hertz, and bytes per second of memory of the card that is named: NVIDIA's white papers on
+    /// Volta, Turing, Ampere (GA100, GA102), Ada, Hopper and Blackwell.
+    multiprocessors: f64,
+    clock: f64,
+    bandwidth: f64,
+}
+
+const fn card(
+    capability: (u32, u32),
+    lanes: f64,
+    (multiprocessors, clock, bandwidth): (f64, f64, f64),
+) -> Card {
+    Card { capability, lanes, multiprocessors, clock, bandwidth }
+}
+
+/// In ascending order; one that is not here is like the last before it.
+const CARDS: &[Card] = &[
+    // V100 SXM2
+    card((7, 0), 64.0, (80.0, 1.53e9, 0.90e12)),
+    // T4
+    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12)),
+    // A100 SXM4, 40 GB
+    card((8, 0), 64.0, (108.0, 1.41e9, 1.555e12)),
+    // RTX 3090
+    card((8, 6), 128.0, (82.0, 1.70e9, 0.936e12)),
+    // RTX 4090
+    card((8, 9), 128.0, (128.0, 2.52e9, 1.008e12)),
+    // H100 SXM5
+    card((9, 0), 128.0, (132.0, 1.98e9, 3.35e12)),
+    // RTX 5090
+    card((12, 0), 128.0, (170.0, 2.41e9, 1.792e12)),
+];
+
+/// The least that the PTX is made for.
+const LEAST: (u32, u32) = (7, 0);
+
+impl Architecture {
+    /// That of a compute capability.
+    ///
+    /// # Errors
+    /// If it is below 7.0 (Volta): the kernels are not made for it.
+    pub fn new(major: u32, minor: u32) -> Result<Architecture, DeviceError> {
+        if (major, minor) >= LEAST {
+            return Ok(Architecture { major, minor });
+        }
+        Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
+    }
+
+    /// Rates of the card that the table has for it.
+    pub(crate) fn rates(self) -> Rates {
+        let known = |card: &&Card| card.capability <= (self.major, self.minor);
+        let card = CARDS.iter().rev().find(known).unwrap_or(&CARDS[0]);
+        let flops = 2.0 * card.lanes * card.multiprocessors * card.clock;
+        Rates { flops, bytes: card.bandwidth, kernels: Default::default() }
+    }
+}
+
+/// The time that arithmetic or memory bounds from below, whichever is longer (Williams, Waterman and Patterson 2009, "Roofline").
+pub(crate) fn seconds(rates: &Rates, cost: Cost) -> f64 {
+    (cost.flops as f64 / rates.flops).max(cost.bytes as f64 / rates.bytes)
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sm_{}{}", self.major, self.minor)
+    }
+}
+
+impl FromStr for Architecture {
+    type Err = DeviceError;
+
+    /// From `sm_80`, as NVIDIA's tools write it: the last digit is the minor number.
+    fn from_str(text: &str) -> Result<Architecture, DeviceError> {
+        let wrong = || DeviceError::NoArchitecture { found: text.into() };
+        let digits = text.strip_prefix("sm_").filter(|digits| digits.bytes().all(|b| b.is_ascii_digit()));
+        let number: u32 = digits.and_then(|digits| digits.parse().ok()).ok_or_else(wrong)?;
+        Architecture::new(number / 10, number % 10)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written_and_others_are_refused() {
+        for name in ["sm_70", "sm_86", "sm_120"] {
+            assert_eq!(name.parse::<Architecture>().unwrap().to_string(), name);
+        }
+        assert!(matches!("sm_61".parse::<Architecture>(), Err(DeviceError::TooOld { .. })));
+        for name in ["80", "sm_", "sm_8.0", "sm_-8", "sm_99999999999"] {
+            assert!(
+                matches!(name.parse::<Architecture>(), Err(DeviceError::NoArchitecture { .. })),
+                "{name}"
+            );
+        }
+    }
+
+    /// The peaks that NVIDIA's data sheets print: 15.7, 19.5, 35.6, 82.6 and 67 TFLOP/s.
+    #[test]
+    fn the_peaks_are_those_of_the_data_sheets() {
+        for (name, peak) in
+            [("sm_70", 15.7e12), ("sm_80", 19.5e12), ("sm_86", 35.6e12), ("sm_89", 82.6e12), ("sm_90", 67e12)]
+        {
+            let flops = name.parse::<Architecture>().unwrap().rates().flops;
+            assert!((flops / peak - 1.0).abs() < 0.01, "{name}: {flops:e}");
+        }
+    }
+}

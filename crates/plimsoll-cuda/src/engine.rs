@@ -1,0 +1,275 @@
+//! The engine: launches that are bound to the arena of a device, and copies in and out of it.
+
+use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
+
+use half::bf16;
+use plimsoll_graph::{DType, TensorId, TensorInfo};
+use plimsoll_memory::{Bytes, MapError, Reservation};
+use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
+
+use crate::backend::kernels;
+use crate::device::{Device, DeviceSource, Launch};
+use crate::layout::Places;
+use crate::lower::{Context, Operand};
+
+/// A plan over the arena of a device.
+pub(crate) struct CudaEngine {
+    plan: VerifiedPlan,
+    /// Used by one thread at a time.
+    device: Mutex<Box<dyn Device>>,
+    programs: Vec<Vec<BoundNode>>,
+    timings: Timings,
+    poison: bool,
+    used: usize,
+    /// Of the device's memory.
+    _arena: Reservation,
+}
+
+/// A node of a plan, bound to its places.
+struct BoundNode {
+    launches: Vec<Launch>,
+    /// What nobody reads after it.
+    dead: Vec<Range<usize>>,
+    /// The end of the highest place that it is given, in bytes.
+    end: usize,
+}
+
+/// Bytes that are copied at once: they are brought into the layout, or out of it, on their way.
+const STAGE: usize = 1 << 16;
+
+impl CudaEngine {
+    /// Allocates the arena on a device, inside a reservation, zeroed, and binds all launches.
+    pub(crate) fn new(
+        source: &dyn DeviceSource,
+        plan: VerifiedPlan,
+        arena: Reservation,
+        poison: bool,
+    ) -> Result<CudaEngine, EngineError> {
+        arena.check_covers(Bytes::of(plan.arena_bytes)).map_err(MapError::from)?;
+        // One before the first node of a program, and one after each.
+        let most = plan.schedules.iter().map(|schedule| schedule.launches.len()).max();
+        let mut device = source.open(plan.arena_bytes, 1 + most.unwrap_or(0))?;
+        let persistent = plan.persistent_bytes();
+        device.clear(0..if poison { persistent } else { plan.arena_bytes })?;
+        if poison {
+            device.poison(persistent..plan.arena_bytes)?;
+        }
+        let bound = plan.ids().map(|id| bind(&plan, id, device.base()));
+        let programs = bound.collect::<Result<Vec<_>, EngineError>>()?;
+        let timings = Timings::new(&plan);
+        Ok(CudaEngine { plan, device: Mutex::new(device), programs, timings, poison, used: 0, _arena: arena })
+    }
+
+    /// A tensor of a program and where it begins.
+    ///
+    /// # Errors
+    /// If it has no place, or so many values of this type from `first` on are not within it.
+    fn tensor(
+        &self,
+        program: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        (count, dtype): (usize, DType),
+    ) -> Result<(&TensorInfo, usize), EngineError> {
+        let (info, place) = self.plan.stored(program, tensor)?;
+        let fits = dtype == info.dtype || (dtype, info.dtype) == (DType::F32, DType::Bf16);
+        if !fits || first.saturating_add(count) > info.shape.count() {
+            return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
+        }
+        Ok((info, place.offset))
+    }
+}
+
+/// Binds all nodes of a program of a plan to an arena at an address.
+fn bind(plan: &VerifiedPlan, id: ProgramId, base: u64) -> Result<Vec<BoundNode>, EngineError> {
+    let (program, schedule) = (plan.program(id), plan.schedule(id));
+    let lowered = plan.lowered.get(id.index()).ok_or_else(|| EngineError::missing("a lowered program"))?;
+    let operand = |id: &TensorId| {
+        let place = schedule.place(*id).ok_or_else(|| EngineError::missing("the place of a tensor"))?;
+        let origin = schedule.origin(*id).and_then(|origin| program.tensors.get(origin.index()));
+        let info = origin.ok_or_else(|| EngineError::missing("a tensor"))?;
+        Ok(Operand::new(info, base + place.offset as u64))
+    };
+    let all = |ids: &[TensorId]| ids.iter().map(operand).collect::<Result<Vec<Operand<'_>>, EngineError>>();
+    let mut nodes = Vec::with_capacity(schedule.launches.len());
+    for (at, launch) in schedule.launches.iter().enumerate() {
+        let covered = lowered.nodes.get(launch.node).and_then(|node| node.covers.first());
+        let node = covered.and_then(|node| program.nodes.get(*node));
+        let node = node.ok_or_else(|| EngineError::missing("a node"))?;
+        let cx = Context {
+            name: node.op.rule().name(),
+            inputs: all(&launch.inputs)?,
+            outputs: all(&launch.outputs)?,
+            scratch: base + launch.scratch.offset as u64,
+        };
+        let work = kernels(node)
+            .and_then(|kernels| kernels.lower(&cx))
+            .map_err(|problem| EngineError::Internal(problem.to_string()))?;
+        if work.scratch > launch.scratch.bytes {
+            return Err(EngineError::Internal(format!("the scratch of {} does not fit", cx.name)));
+        }
+        let places = launch.inputs.iter().chain(&launch.outputs).filter_map(|id| schedule.place(*id));
+        nodes.push(BoundNode {
+            launches: work.launches,
+            dead: plan.dead_after(id, at).into_iter().map(|block| block.offset..block.end()).collect(),
+            end: places.map(|place| place.end()).fold(launch.scratch.end(), usize::max),
+        });
+    }
+    Ok(nodes)
+}
+
+/// A number as it is stored.
+trait Stored<const BYTES: usize>: Copy {
+    type Host: Copy;
+    fn to_bytes(host: Self::Host) -> [u8; BYTES];
+    fn of_bytes(bytes: [u8; BYTES]) -> Self::Host;
+}
+
+macro_rules! stored {
+    ($($name:ident $bytes:literal $host:ty: $to:expr, $of:expr;)+) => {$(
+        #[derive(Clone, Copy)]
+        struct $name;
+
+        impl Stored<$bytes> for $name {
+            type Host = $host;
+
+            fn to_bytes(host: $host) -> [u8; $bytes] {
+                $to(host)
+            }
+
+            fn of_bytes(bytes: [u8; $bytes]) -> $host {
+                $of(bytes)
+            }
+        }
+    )+};
+}
+
+stored! {
+    StoredU8 1 u8: |x: u8| [x], |[x]: [u8; 1]| x;
+    StoredBf16 2 f32: |x| bf16::from_f32(x).to_le_bytes(), |bytes| bf16::from_le_bytes(bytes).to_f32();
+    StoredF32 4 f32: f32::to_le_bytes, f32::from_le_bytes;
+    StoredF64 8 f64: f64::to_le_bytes, f64::from_le_bytes;
+}
+
+/// Copies values to where a tensor begins, in its layout.
+fn upload<const BYTES: usize, S: Stored<BYTES>>(
+    device: &mut dyn Device,
+    (info, mut offset): (&TensorInfo, usize),
+    values: &[S::Host],
+    _as: S,
+) -> Result<(), EngineError> {
+    let mut stage = Vec::with_capacity(STAGE);
+    let mut places = Places::of(info).peekable();
+    while let Some(place) = places.next() {
+        let value = values.get(place).ok_or_else(|| EngineError::missing("a value"))?;
+        stage.extend_from_slice(&S::to_bytes(*value));
+        if stage.len() == STAGE || places.peek().is_none() {
+            device.upload(offset, &stage)?;
+            offset += stage.len();
+            stage.clear();
+        }
+    }
+    Ok(())
+}
+
+/// Copies values from where a tensor begins, out of its layout: those from `first` on in the logical order. What is stored between them
+/// is copied too, and passed over.
+fn download<const BYTES: usize, S: Stored<BYTES>>(
+    device: &dyn Device,
+    (info, mut offset): (&TensorInfo, usize),
+    (first, values): (usize, &mut [S::Host]),
+    _as: S,
+) -> Result<(), EngineError> {
+    let mut stage = vec![0; STAGE];
+    let mut places = Places::of(info);
+    let mut left = info.shape.count() * BYTES;
+    while left > 0 {
+        let bytes = left.min(STAGE);
+        device.download(offset, &mut stage[..bytes])?;
+        // The bytes end first: a place that was asked for and not used would be lost.
+        for (stored, place) in stage[..bytes].as_chunks::<BYTES>().0.iter().zip(places.by_ref()) {
+            if let Some(value) = place.checked_sub(first).and_then(|place| values.get_mut(place)) {
+                *value = S::of_bytes(*stored);
+            }
+        }
+        offset += bytes;
+        left -= bytes;
+    }
+    Ok(())
+}
+
+impl Engine for CudaEngine {
+    fn plan(&self) -> &VerifiedPlan {
+        &self.plan
+    }
+
+    fn write(
+        &mut self,
+        program: ProgramId,
+        tensor: TensorId,
+        values: HostSlice<'_>,
+    ) -> Result<(), EngineError> {
+        let (info, _) = self.tensor(program, tensor, 0, values.extent())?;
+        if values.extent().0 != info.shape.count() {
+            return Err(EngineError::values(self.plan.program(program), info, values.extent()));
+        }
+        // The plan is borrowed beside the device.
+        let (info, place) = self.plan.stored(program, tensor)?;
+        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let to = (info, place.offset);
+        match values {
+            HostSlice::U8(values) => upload(device, to, values, StoredU8),
+            HostSlice::F64(values) => upload(device, to, values, StoredF64),
+            HostSlice::F32(values) if info.dtype == DType::Bf16 => upload(device, to, values, StoredBf16),
+            HostSlice::F32(values) => upload(device, to, values, StoredF32),
+        }
+    }
+
+    fn read_from(
+        &self,
+        program: ProgramId,
+        tensor: TensorId,
+        first: usize,
+        values: HostSliceMut<'_>,
+    ) -> Result<(), EngineError> {
+        let from = self.tensor(program, tensor, first, values.extent())?;
+        let device = &**self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        match values {
+            HostSliceMut::U8(values) => download(device, from, (first, values), StoredU8),
+            HostSliceMut::F64(values) => download(device, from, (first, values), StoredF64),
+            HostSliceMut::F32(values) if from.0.dtype == DType::Bf16 => {
+                download(device, from, (first, values), StoredBf16)
+            }
+            HostSliceMut::F32(values) => download(device, from, (first, values), StoredF32),
+        }
+    }
+
+    fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
+        let nodes = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
+        let device = self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        device.mark(0)?;
+        for (at, node) in nodes.iter().enumerate() {
+            for launch in &node.launches {
+                device.launch(launch)?;
+            }
+            device.mark(at + 1)?;
+            self.used = self.used.max(node.end);
+            for dead in node.dead.iter().filter(|_| self.poison) {
+                device.poison(dead.clone())?;
+            }
+        }
+        for at in 0..nodes.len() {
+            self.timings.add(program, at, device.since_last(at + 1)?);
+        }
+        Ok(())
+    }
+
+    fn used_bytes(&self) -> usize {
+        self.used
+    }
+
+    fn timings(&self) -> &Timings {
+        &self.timings
+    }
+}

@@ -1,0 +1,254 @@
+//! From a node to launches: everything that is decided about a node, decided in one place.
+//!
+//! [`Lower::lower`] is called when a program is planned, with no addresses, and for every launch of the plan, with those of the arena.
+//! It depends on shapes and types alone, so scratch, cost and launches cannot disagree.
+
+use std::ops::Range;
+
+use bytemuck::Pod;
+use plimsoll_graph::{DType, TensorInfo};
+use plimsoll_plan::Unsupported;
+
+use crate::Launch;
+use crate::layout;
+
+/// Offsets in the arena are multiples of it, as `cudaMalloc`'s addresses are.
+pub(crate) const ALIGNMENT: usize = 256;
+
+/// Threads of a block, `BLOCK` of the kernels.
+pub(crate) const BLOCK: usize = 128;
+
+/// Terms of a run of a sum, `RUN` of the kernels.
+pub(crate) const RUN: usize = 256;
+
+/// Indices in kernels have 32 bits, of which sums of a few must not overflow.
+const MOST_ELEMENTS: usize = 1 << 31;
+
+/// Blocks along the second axis of a grid.
+const MOST_ROWS: usize = 65_535;
+
+/// What this backend does with an op.
+pub(crate) trait Lower {
+    /// Chooses the kernels.
+    ///
+    /// # Errors
+    /// If there are none for these operands.
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported>;
+}
+
+/// A tensor of a node, or a piece of its scratch, in the arena.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stretch {
+    pub(crate) address: u64,
+    bytes: usize,
+}
+
+impl Stretch {
+    pub(crate) fn new(address: u64, bytes: usize) -> Stretch {
+        Stretch { address, bytes }
+    }
+
+    fn range(self) -> Range<u64> {
+        self.address..self.address + self.bytes as u64
+    }
+}
+
+/// A tensor of a node.
+#[derive(Clone, Copy)]
+pub(crate) struct Operand<'a> {
+    pub(crate) info: &'a TensorInfo,
+    pub(crate) at: Stretch,
+}
+
+impl<'a> Operand<'a> {
+    pub(crate) fn new(info: &'a TensorInfo, address: u64) -> Operand<'a> {
+        Operand { info, at: Stretch::new(address, layout::bytes(info)) }
+    }
+
+    pub(crate) fn address(&self) -> u64 {
+        self.at.address
+    }
+
+    /// How it is stored, as it stands in the names of kernels.
+    fn storage(&self) -> Option<&'static str> {
+        match self.info.dtype {
+            DType::F32 => Some("f32"),
+            DType::Bf16 => Some("bf16"),
+            DType::F64 | DType::U8 => None,
+        }
+    }
+}
+
+/// The address of a tensor that need not be there; null if it is not.
+pub(crate) fn address_or_null(operand: Option<&Operand<'_>>) -> u64 {
+    operand.map_or(0, Operand::address)
+}
+
+/// There are no kernels for an op.
+pub(crate) fn unsupported(op: &'static str, why: impl Into<String>) -> Unsupported {
+    Unsupported { backend: "CUDA".into(), op, why: why.into() }
+}
+
+/// A node with its operands and results.
+pub(crate) struct Context<'a> {
+    /// The op's name.
+    pub(crate) name: &'static str,
+    pub(crate) inputs: Vec<Operand<'a>>,
+    pub(crate) outputs: Vec<Operand<'a>>,
+    /// Where its scratch begins.
+    pub(crate) scratch: u64,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn input(&self, operand: usize) -> &Operand<'a> {
+        &self.inputs[operand]
+    }
+
+    pub(crate) fn output(&self, result: usize) -> &Operand<'a> {
+        &self.outputs[result]
+    }
+
+    pub(crate) fn unsupported(&self, why: impl Into<String>) -> Unsupported {
+        unsupported(self.name, why)
+    }
+
+    /// A product of extents as kernels take it.
+    ///
+    /// # Errors
+    /// If it is more than indices can count.
+    pub(crate) fn count(&self, extents: &[usize]) -> Result<u32, Unsupported> {
+        let product = extents.iter().try_fold(1usize, |product, extent| product.checked_mul(*extent));
+        match product.filter(|product| *product < MOST_ELEMENTS).map(u32::try_from) {
+            Some(Ok(count)) => Ok(count),
+            _ => Err(self.unsupported(format!("{extents:?} elements are more than kernels can index"))),
+        }
+    }
+
+    /// The elements of a tensor.
+    ///
+    /// # Errors
+    /// If they are more than indices can count.
+    pub(crate) fn elements(&self, operand: &Operand<'_>) -> Result<u32, Unsupported> {
+        self.count(&[operand.info.shape.count()])
+    }
+
+    /// An attribute along three axes as kernels take it.
+    ///
+    /// # Errors
+    /// If a number is larger than indices.
+    pub(crate) fn axes(&self, extents: [usize; 3]) -> Result<[u32; 3], Unsupported> {
+        Ok([self.count(&extents[..1])?, self.count(&extents[1..2])?, self.count(&extents[2..])?])
+    }
+
+    /// The name of a kernel that is compiled for each way in which some operands may be stored.
+    ///
+    /// # Errors
+    /// If one is stored otherwise.
+    pub(crate) fn kernel(&self, name: &str, operands: &[&Operand<'_>]) -> Result<String, Unsupported> {
+        operands.iter().try_fold(name.to_string(), |name, operand| match operand.storage() {
+            Some(storage) => Ok(format!("{name}_{storage}")),
+            None => Err(self.unsupported(format!("elements of {}", operand.info.dtype))),
+        })
+    }
+}
+
+/// What is launched for a node.
+pub(crate) struct Work {
+    op: &'static str,
+    pub(crate) launches: Vec<Launch>,
+    /// Bytes.
+    pub(crate) scratch: usize,
+    /// Pairs (result, operand) that may share one place, see [`plimsoll_plan::LoweredNode::in_place`].
+    pub(crate) in_place: Vec<(usize, usize)>,
+    base: u64,
+}
+
+/// More bytes of scratch than any card has.
+const MOST_SCRATCH: usize = 1 << 44;
+
+impl Work {
+    pub(crate) fn new(cx: &Context<'_>) -> Work {
+        Work { op: cx.name, launches: Vec::new(), scratch: 0, in_place: Vec::new(), base: cx.scratch }
+    }
+
+    /// Takes so many bytes of scratch.
+    ///
+    /// # Errors
+    /// If there are more than any card has.
+    pub(crate) fn take<T>(&mut self, count: usize) -> Result<Stretch, Unsupported> {
+        let bytes = count.saturating_mul(size_of::<T>());
+        let end = self.scratch.saturating_add(bytes);
+        if end > MOST_SCRATCH {
+            return Err(unsupported(self.op, format!("{end} bytes of scratch are more than any card has")));
+        }
+        let piece = Stretch::new(self.base + self.scratch as u64, bytes);
+        self.scratch = end.next_multiple_of(ALIGNMENT);
+        Ok(piece)
+    }
+
+    /// Launches a kernel with a thread for each of some elements.
+    pub(crate) fn each<P: Pod>(
+        &mut self,
+        kernel: impl Into<String>,
+        elements: u32,
+        parameters: &P,
+        reads: &[Stretch],
+        writes: &[Stretch],
+    ) {
+        self.push(kernel, [elements.div_ceil(BLOCK as u32), 1], parameters, reads, writes);
+    }
+
+    /// Launches a kernel with so many blocks, in rows.
+    ///
+    /// # Errors
+    /// If there are more rows than a grid can have.
+    pub(crate) fn blocks<P: Pod>(
+        &mut self,
+        kernel: impl Into<String>,
+        [blocks, rows]: [u32; 2],
+        parameters: &P,
+        reads: &[Stretch],
+        writes: &[Stretch],
+    ) -> Result<(), Unsupported> {
+        if rows as usize > MOST_ROWS {
+            return Err(unsupported(self.op, format!("{rows} rows are more than a grid can have")));
+        }
+        self.push(kernel, [blocks, rows], parameters, reads, writes);
+        Ok(())
+    }
+
+    fn push<P: Pod>(
+        &mut self,
+        kernel: impl Into<String>,
+        [blocks, rows]: [u32; 2],
+        parameters: &P,
+        reads: &[Stretch],
+        writes: &[Stretch],
+    ) {
+        let ranges = |stretches: &[Stretch]| stretches.iter().map(|stretch| stretch.range()).collect();
+        self.launches.push(Launch {
+            kernel: kernel.into(),
+            grid: [blocks, rows, 1],
+            block: [BLOCK as u32, 1, 1],
+            parameters: bytemuck::bytes_of(parameters).to_vec(),
+            reads: ranges(reads),
+            writes: ranges(writes),
+        });
+    }
+
+    pub(crate) fn in_place(mut self, pairs: &[(usize, usize)]) -> Work {
+        self.in_place = pairs.to_vec();
+        self
+    }
+}
+
+/// Where some tensors are.
+pub(crate) fn stretches(operands: &[Operand<'_>]) -> Vec<Stretch> {
+    operands.iter().map(|operand| operand.at).collect()
+}
+
+/// How many terms each part of a sum has, and how many parts there are: at most so many parts, none shorter than a run.
+pub(crate) fn parts(terms: usize, most: usize) -> (usize, usize) {
+    let length = terms.div_ceil(most.max(1)).max(RUN).next_multiple_of(RUN);
+    (length, terms.div_ceil(length))
+}

@@ -1,0 +1,267 @@
+//! Ops of single elements, and arithmetic on small tables.
+
+use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::ops::{
+    Accumulate, Add, DownsampleLabels, Dropout, Fill, Join, LeakyRelu, LeakyReluGrad, SampleDrop, Sigmoid,
+    SigmoidGrad, WeightedSum, ZeroClass, ZeroClassGrad,
+};
+use plimsoll_plan::Unsupported;
+
+use crate::lower::{Context, Lower, Operand, Work, stretches};
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PointwiseParameters {
+    a: u64,
+    b: u64,
+    y: u64,
+    count: u32,
+    slope: f32,
+}
+
+/// A function of the first operand, or of the first and the last, with a thread for each of `count` elements.
+fn pointwise(cx: &Context<'_>, kernel: &str, count: u32, slope: f32) -> Result<Work, Unsupported> {
+    let (a, b, y) = (cx.input(0), cx.input(cx.inputs.len() - 1), cx.output(0));
+    let mut work = Work::new(cx);
+    let parameters = PointwiseParameters { a: a.address(), b: b.address(), y: y.address(), count, slope };
+    work.each(kernel, count, &parameters, &[a.at, b.at], &[y.at]);
+    Ok(work)
+}
+
+/// The same for elements that may be stored in several ways.
+fn of_floats(cx: &Context<'_>, kernel: &str, slope: f32) -> Result<Work, Unsupported> {
+    let kernel = cx.kernel(kernel, &[cx.output(0)])?;
+    pointwise(cx, &kernel, cx.elements(cx.output(0))?, slope)
+}
+
+impl Lower for Add {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(of_floats(cx, "add", 0.0)?.in_place(&[(0, 0), (0, 1)]))
+    }
+}
+
+impl Lower for Accumulate {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        of_floats(cx, "add", 0.0)
+    }
+}
+
+impl Lower for LeakyRelu {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(of_floats(cx, "leaky_relu", self.slope)?.in_place(&[(0, 0)]))
+    }
+}
+
+impl Lower for LeakyReluGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(of_floats(cx, "leaky_relu_grad", self.slope)?.in_place(&[(0, 0), (0, 1)]))
+    }
+}
+
+impl Lower for Sigmoid {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(of_floats(cx, "sigmoid", 0.0)?.in_place(&[(0, 0)]))
+    }
+}
+
+impl Lower for SigmoidGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(of_floats(cx, "sigmoid_grad", 0.0)?.in_place(&[(0, 0), (0, 1)]))
+    }
+}
+
+impl Lower for ZeroClass {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        // Indices go to twice the voxels.
+        cx.elements(cx.output(0))?;
+        pointwise(cx, "zero_class", cx.elements(cx.input(0))?, 0.0)
+    }
+}
+
+impl Lower for ZeroClassGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        cx.elements(cx.input(0))?;
+        pointwise(cx, "zero_class_grad", cx.elements(cx.output(0))?, 0.0)
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct FillParameters {
+    y: u64,
+    count: u32,
+    value: f32,
+}
+
+impl Lower for Fill {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
+        let mut work = Work::new(cx);
+        work.each("fill", count, &FillParameters { y: y.address(), count, value: self.value }, &[], &[y.at]);
+        Ok(work)
+    }
+}
+
+/// Tables that an op takes at once, `MOST_TABLES` of the kernels.
+const MOST_TABLES: usize = 32;
+
+/// A number for each table, zero where there is none.
+fn by_table<T: Copy + Default>(
+    cx: &Context<'_>,
+    number: impl Fn(usize, &Operand<'_>) -> T,
+) -> Result<[T; MOST_TABLES], Unsupported> {
+    let mut numbers = [T::default(); MOST_TABLES];
+    if cx.inputs.len() > MOST_TABLES {
+        return Err(cx.unsupported(format!("{} tables, of at most {MOST_TABLES}", cx.inputs.len())));
+    }
+    for (i, (place, table)) in numbers.iter_mut().zip(&cx.inputs).enumerate() {
+        *place = number(i, table);
+    }
+    Ok(numbers)
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct WeightedSumParameters {
+    x: [u64; MOST_TABLES],
+    weights: [f32; MOST_TABLES],
+    y: u64,
+    tables: u32,
+    count: u32,
+}
+
+impl Lower for WeightedSum {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
+        let parameters = WeightedSumParameters {
+            x: by_table(cx, |_, table| table.address())?,
+            weights: by_table(cx, |i, _| self.weights.get(i).copied().unwrap_or(0.0))?,
+            y: y.address(),
+            tables: cx.count(&[cx.inputs.len()])?,
+            count,
+        };
+        let mut work = Work::new(cx);
+        work.each("weighted_sum", count, &parameters, &stretches(&cx.inputs), &[y.at]);
+        Ok(work)
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct JoinParameters {
+    x: [u64; MOST_TABLES],
+    counts: [u32; MOST_TABLES],
+    y: u64,
+    tables: u32,
+    count: u32,
+}
+
+impl Lower for Join {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        // Each has fewer elements than all of them, whose number is checked.
+        let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
+        let parameters = JoinParameters {
+            x: by_table(cx, |_, table| table.address())?,
+            counts: by_table(cx, |_, table| table.info.shape.count() as u32)?,
+            y: y.address(),
+            tables: cx.count(&[cx.inputs.len()])?,
+            count,
+        };
+        let mut work = Work::new(cx);
+        work.each("join", count, &parameters, &stretches(&cx.inputs), &[y.at]);
+        Ok(work)
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct DropoutParameters {
+    x: u64,
+    noise: u64,
+    y: u64,
+    count: u32,
+    channels: u32,
+    voxels: u32,
+    threshold: u32,
+    layer: u32,
+    whole_channels: u32,
+    scale: f32,
+    unused: u32,
+}
+
+/// What is dropped, and how much is made of what is kept.
+struct Drop {
+    threshold: u32,
+    scale: f32,
+    layer: u32,
+    whole_channels: bool,
+}
+
+/// Drops elements, channels or samples of a volume by the noise that is the second operand.
+fn drop(cx: &Context<'_>, kernel: &str, of: &Drop) -> Result<Work, Unsupported> {
+    let (x, noise, y) = (cx.input(0), cx.input(1), cx.output(0));
+    let (shape, count) = (&y.info.shape, cx.elements(y)?);
+    let parameters = DropoutParameters {
+        x: x.address(),
+        noise: noise.address(),
+        y: y.address(),
+        count,
+        channels: cx.count(&[shape.channels()])?,
+        voxels: cx.count(&[shape.voxels()])?,
+        threshold: of.threshold,
+        layer: of.layer,
+        whole_channels: of.whole_channels.into(),
+        scale: of.scale,
+        unused: 0,
+    };
+    let mut work = Work::new(cx);
+    work.each(cx.kernel(kernel, &[y])?, count, &parameters, &[x.at, noise.at], &[y.at]);
+    Ok(work.in_place(&[(0, 0)]))
+}
+
+impl Lower for Dropout {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (threshold, scale) = (self.threshold(), self.scale());
+        let of = Drop { threshold, scale, layer: self.layer, whole_channels: self.whole_channels };
+        drop(cx, "dropout", &of)
+    }
+}
+
+impl Lower for SampleDrop {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        // The same choice as of an element, by another counter.
+        let alike = Dropout { p: self.p, layer: self.layer, whole_channels: false };
+        let (threshold, scale) = (alike.threshold(), alike.scale());
+        drop(cx, "sample_drop", &Drop { threshold, scale, layer: self.layer, whole_channels: false })
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct DownsampleParameters {
+    x: u64,
+    y: u64,
+    from: [u32; 3],
+    to: [u32; 3],
+    count: u32,
+    unused: u32,
+}
+
+impl Lower for DownsampleLabels {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (x, y) = (cx.input(0), cx.output(0));
+        cx.elements(x)?;
+        let count = cx.elements(y)?;
+        let parameters = DownsampleParameters {
+            x: x.address(),
+            y: y.address(),
+            from: cx.axes(x.info.shape.spatial())?,
+            to: cx.axes(self.output)?,
+            count,
+            unused: 0,
+        };
+        let mut work = Work::new(cx);
+        work.each("downsample_labels", count, &parameters, &[x.at], &[y.at]);
+        Ok(work)
+    }
+}

@@ -1,0 +1,297 @@
+//! Normalisations, their gradient, and running statistics.
+
+use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::Shape;
+use plimsoll_graph::ops::{NormFromRunning, NormStats, Normalise, NormaliseGrad, Over, RunningUpdate};
+use plimsoll_plan::Unsupported;
+
+use super::sums::MOST_PARTS;
+use crate::lower::{Context, Lower, Operand, Work, address_or_null, parts, stretches};
+
+/// How a volume is cut into parts, and its planes into sets.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Planes {
+    batch: u32,
+    voxels: u32,
+    channels: u32,
+    length: u32,
+    parts: u32,
+    set_samples: u32,
+    set_channels: u32,
+    unused: u32,
+}
+
+impl Planes {
+    fn of(cx: &Context<'_>, shape: &Shape, over: Over) -> Result<Planes, Unsupported> {
+        let (batch, channels, voxels) = (shape.batch(), shape.channels(), shape.voxels());
+        cx.count(&[batch, channels, voxels])?;
+        let (length, parts) = parts(voxels, MOST_PARTS);
+        // Three numbers of each part are the most.
+        cx.count(&[batch, channels, parts, 3])?;
+        let (set_samples, set_channels) = match over {
+            Over::Instance => (1, 1),
+            Over::Group(groups) => (1, channels / groups),
+            Over::Batch => (batch, 1),
+        };
+        Ok(Planes {
+            batch: cx.count(&[batch])?,
+            voxels: cx.count(&[voxels])?,
+            channels: cx.count(&[channels])?,
+            length: cx.count(&[length])?,
+            parts: cx.count(&[parts])?,
+            set_samples: cx.count(&[set_samples])?,
+            set_channels: cx.count(&[set_channels])?,
+            unused: 0,
+        })
+    }
+
+    fn count(&self) -> u32 {
+        self.batch * self.channels
+    }
+
+    fn sets(&self) -> u32 {
+        self.count() / self.set_samples / self.set_channels
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct NormStatsPartsParameters {
+    x: u64,
+    parts: u64,
+    planes: Planes,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct NormStatsParameters {
+    parts: u64,
+    statistics: u64,
+    variances: u64,
+    epsilon: f32,
+    unused: u32,
+    planes: Planes,
+}
+
+impl Lower for NormStats {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (x, statistics, variances) = (cx.input(0), cx.output(0), cx.outputs.get(1));
+        let planes = Planes::of(cx, &x.info.shape, self.over)?;
+        let threads = planes.count() * planes.parts;
+        let mut work = Work::new(cx);
+        let scratch = work.take::<f32>(3 * threads as usize)?;
+        let of_parts = NormStatsPartsParameters { x: x.address(), parts: scratch.address, planes };
+        work.each(cx.kernel("norm_stats_parts", &[x])?, threads, &of_parts, &[x.at], &[scratch]);
+        let parameters = NormStatsParameters {
+            parts: scratch.address,
+            statistics: statistics.address(),
+            variances: address_or_null(variances),
+            epsilon: self.epsilon,
+            unused: 0,
+            planes,
+        };
+        work.blocks("norm_stats", [planes.sets(), 1], &parameters, &[scratch], &stretches(&cx.outputs))?;
+        Ok(work)
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct NormaliseParameters {
+    y: u64,
+    statistics: u64,
+    scale: u64,
+    shift: u64,
+    u: u64,
+    voxels: u32,
+    channels: u32,
+    count: u32,
+    unused: u32,
+}
+
+impl Lower for Normalise {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (y, u) = (cx.input(0), cx.output(0));
+        let (count, shape) = (cx.elements(y)?, &y.info.shape);
+        let parameters = NormaliseParameters {
+            y: y.address(),
+            statistics: cx.input(1).address(),
+            scale: address_or_null(cx.inputs.get(2)),
+            shift: address_or_null(cx.inputs.get(3)),
+            u: u.address(),
+            voxels: cx.count(&[shape.voxels()])?,
+            channels: cx.count(&[shape.channels()])?,
+            count,
+            unused: 0,
+        };
+        let mut work = Work::new(cx);
+        work.each(cx.kernel("normalise", &[y])?, count, &parameters, &stretches(&cx.inputs), &[u.at]);
+        Ok(work.in_place(&[(0, 0)]))
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct GradPartsParameters {
+    g: u64,
+    y: u64,
+    statistics: u64,
+    parts: u64,
+    planes: Planes,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct GradSumsParameters {
+    parts: u64,
+    sums: u64,
+    planes: Planes,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct GradMeansParameters {
+    sums: u64,
+    scale: u64,
+    means: u64,
+    dscale: u64,
+    dshift: u64,
+    planes: Planes,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct GradParameters {
+    g: u64,
+    y: u64,
+    statistics: u64,
+    scale: u64,
+    means: u64,
+    dy: u64,
+    voxels: u32,
+    channels: u32,
+    count: u32,
+    unused: u32,
+}
+
+impl Lower for NormaliseGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (g, y, statistics, scale) = (cx.input(0), cx.input(1), cx.input(2), cx.inputs.get(3));
+        let (dy, dscale, dshift) = (cx.output(0), cx.outputs.get(1), cx.outputs.get(2));
+        let planes = Planes::of(cx, &y.info.shape, self.over)?;
+        let threads = planes.count() * planes.parts;
+        let mut work = Work::new(cx);
+        let of_parts = work.take::<f32>(2 * threads as usize)?;
+        let sums = work.take::<f64>(2 * planes.count() as usize)?;
+        let means = work.take::<f32>(2 * planes.count() as usize)?;
+        let parameters = GradPartsParameters {
+            g: g.address(),
+            y: y.address(),
+            statistics: statistics.address(),
+            parts: of_parts.address,
+            planes,
+        };
+        let kernel = cx.kernel("normalise_grad_parts", &[y])?;
+        work.each(kernel, threads, &parameters, &[g.at, y.at, statistics.at], &[of_parts]);
+        let parameters = GradSumsParameters { parts: of_parts.address, sums: sums.address, planes };
+        work.blocks("normalise_grad_sums", [planes.count(), 1], &parameters, &[of_parts], &[sums])?;
+        let parameters = GradMeansParameters {
+            sums: sums.address,
+            scale: address_or_null(scale),
+            means: means.address,
+            dscale: address_or_null(dscale),
+            dshift: address_or_null(dshift),
+            planes,
+        };
+        let of_scale = |operand: Option<&Operand<'_>>| operand.map(|operand| operand.at);
+        let (mut reads, mut writes) = (vec![sums], vec![means]);
+        reads.extend(of_scale(scale));
+        writes.extend(of_scale(dscale).into_iter().chain(of_scale(dshift)));
+        work.each("normalise_grad_means", planes.count(), &parameters, &reads, &writes);
+        let count = cx.elements(y)?;
+        let parameters = GradParameters {
+            g: g.address(),
+            y: y.address(),
+            statistics: statistics.address(),
+            scale: address_or_null(scale),
+            means: means.address,
+            dy: dy.address(),
+            voxels: planes.voxels,
+            channels: planes.channels,
+            count,
+            unused: 0,
+        };
+        let mut reads = vec![g.at, y.at, statistics.at, means];
+        reads.extend(of_scale(scale));
+        work.each(cx.kernel("normalise_grad", &[y])?, count, &parameters, &reads, &[dy.at]);
+        Ok(work.in_place(&[(0, 0), (0, 1)]))
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct NormFromRunningParameters {
+    mean: u64,
+    variance: u64,
+    statistics: u64,
+    channels: u32,
+    count: u32,
+    epsilon: f32,
+    unused: u32,
+}
+
+impl Lower for NormFromRunning {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (mean, variance, statistics) = (cx.input(0), cx.input(1), cx.output(0));
+        cx.elements(statistics)?;
+        let channels = mean.info.shape.count();
+        let count = cx.count(&[self.batch, channels])?;
+        let parameters = NormFromRunningParameters {
+            mean: mean.address(),
+            variance: variance.address(),
+            statistics: statistics.address(),
+            channels: cx.count(&[channels])?,
+            count,
+            epsilon: self.epsilon,
+            unused: 0,
+        };
+        let mut work = Work::new(cx);
+        work.each("norm_from_running", count, &parameters, &[mean.at, variance.at], &[statistics.at]);
+        Ok(work)
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RunningUpdateParameters {
+    mean: u64,
+    variance: u64,
+    batches: u64,
+    statistics: u64,
+    batch_variance: u64,
+    norm: u64,
+    channels: u32,
+    momentum: f32,
+}
+
+impl Lower for RunningUpdate {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        cx.elements(cx.input(3))?;
+        let channels = cx.elements(cx.input(0))?;
+        let parameters = RunningUpdateParameters {
+            mean: cx.input(0).address(),
+            variance: cx.input(1).address(),
+            batches: cx.input(2).address(),
+            statistics: cx.input(3).address(),
+            batch_variance: cx.input(4).address(),
+            norm: address_or_null(cx.inputs.get(5)),
+            channels,
+            momentum: self.momentum,
+        };
+        let mut work = Work::new(cx);
+        let (reads, writes) = (stretches(&cx.inputs), stretches(&cx.outputs));
+        work.each("running_update", channels, &parameters, &reads, &writes);
+        Ok(work)
+    }
+}
