@@ -141,10 +141,8 @@ impl Engine for CpuEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
-        let (info, _, range) = self.tensor(program, tensor, 0, values.extent())?;
-        if values.extent().0 != info.shape.count() {
-            return Err(EngineError::values(self.plan.program(program), info, values.extent()));
-        }
+        self.plan.stored_whole(program, tensor, values.extent())?;
+        let (_, _, range) = self.tensor(program, tensor, 0, values.extent())?;
         // The layouts are borrowed beside the arena.
         let info = &self.plan.program(program).tensors[tensor.index()];
         let layout = &self.programs[program.index()].layouts[tensor.index()];

@@ -257,7 +257,8 @@ impl Device for DriverDevice {
         let milliseconds = event(mark.checked_sub(1))
             .and_then(|last| last.elapsed_ms(event(Some(mark))?))
             .map_err(|error| self.failed("run the kernels", error))?;
-        Ok(Duration::try_from_secs_f32(milliseconds / 1e3).unwrap_or_default())
+        Duration::try_from_secs_f32(milliseconds / 1e3)
+            .map_err(|error| failed(&self.name, "tell a time", error))
     }
 }
 

@@ -210,12 +210,9 @@ impl Engine for CudaEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
-        let (info, _) = self.tensor(program, tensor, 0, values.extent())?;
-        if values.extent().0 != info.shape.count() {
-            return Err(EngineError::values(self.plan.program(program), info, values.extent()));
-        }
+        self.tensor(program, tensor, 0, values.extent())?;
         // The plan is borrowed beside the device.
-        let (info, place) = self.plan.stored(program, tensor)?;
+        let (info, place) = self.plan.stored_whole(program, tensor, values.extent())?;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         let to = (info, place.offset);
         match values {

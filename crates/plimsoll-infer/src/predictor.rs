@@ -137,6 +137,8 @@ impl Predictor {
         budget: &Budget,
     ) -> Result<Predictor, InferError> {
         let training = &model.config.training;
+        // The caller's thread is always one.
+        let options = PredictOptions { threads: options.threads.max(1), ..options };
         let forward = Forward::new(training)?;
         let overhead = Overhead::new(options.threads).total();
         let held = budget.reserve("overhead", overhead)?;

@@ -196,7 +196,7 @@ pub(crate) struct WindowLogits<'a> {
 }
 
 impl WindowLogits<'_> {
-    /// Adds what belongs to some planes, which are given with their places in the window. Returns whether all can be summed.
+    /// Adds what belongs to some planes, one at least, which are given with their places in the window. Returns whether all can be summed.
     fn add_to<E>(
         &self,
         shape: &RingShape,
@@ -207,7 +207,7 @@ impl WindowLogits<'_> {
         let [depth, height, width] = shape.window;
         let voxels = depth * height * width;
         let [along, down, across] = self.weights;
-        let place = planes.first().map_or(0, |(place, _)| *place);
+        let place = planes[0].0;
         // Along the axis of passing there is one place for each plane.
         let of_axis =
             |axis: usize, extent: usize| if shape.axis == axis { place..place + 1 } else { 0..extent };

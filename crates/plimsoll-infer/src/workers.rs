@@ -18,6 +18,9 @@ pub(crate) fn stacks(threads: usize) -> Bytes {
 
 /// Runs `work` on each item, on one thread for each of `states`, the caller's the first of them. Items are to be independent of each
 /// other: which thread takes one is not fixed. Where the system refuses a thread, the others do its work.
+///
+/// # Panics
+/// If there is no state: nobody would do the work.
 pub(crate) fn share<I: Send, S: Send>(
     items: impl Iterator<Item = I> + Send,
     states: &mut [S],
@@ -33,7 +36,7 @@ pub(crate) fn share<I: Send, S: Send>(
             }
         }
     };
-    let Some((own, others)) = states.split_first_mut() else { return };
+    let (own, others) = states.split_at_mut(1);
     let take = &take;
     thread::scope(|scope| {
         let spawn = |state| {
@@ -41,7 +44,7 @@ pub(crate) fn share<I: Send, S: Send>(
             thread.spawn_scoped(scope, move || take(state)).ok()
         };
         let spawned: Vec<_> = others.iter_mut().filter_map(spawn).collect();
-        take(own);
+        own.iter_mut().for_each(take);
         for thread in spawned {
             if let Err(panic) = thread.join() {
                 resume_unwind(panic);

@@ -148,11 +148,7 @@ pub trait Engine: Send + Sync {
         tensor: TensorId,
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
-        let (info, _) = self.plan().stored(program, tensor)?;
-        let (count, dtype) = values.extent();
-        if count != info.shape.count() {
-            return Err(EngineError::values(self.plan().program(program), info, (count, dtype)));
-        }
+        self.plan().stored_whole(program, tensor, values.extent())?;
         self.read_from(program, tensor, 0, values)
     }
 

@@ -1,6 +1,6 @@
 //! A plan.
 
-use plimsoll_graph::{Program, Role, TensorId, TensorInfo};
+use plimsoll_graph::{DType, Program, Role, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::{EngineError, LoweredProgram};
@@ -166,6 +166,23 @@ impl Plan {
         let info = program.tensors.get(tensor.index()).ok_or_else(|| EngineError::missing("the tensor"))?;
         let never = || EngineError::NeverStored { program: program.name.clone(), tensor: info.name.clone() };
         Ok((info, self.schedule(id).place(tensor).ok_or_else(never)?))
+    }
+
+    /// The same of a tensor that values of a number and type are to be all elements of.
+    ///
+    /// # Errors
+    /// As [`stored`](Plan::stored), and if they are fewer or more.
+    pub fn stored_whole(
+        &self,
+        id: ProgramId,
+        tensor: TensorId,
+        extent: (usize, DType),
+    ) -> Result<(&TensorInfo, Block), EngineError> {
+        let (info, place) = self.stored(id, tensor)?;
+        match extent.0 == info.shape.count() {
+            true => Ok((info, place)),
+            false => Err(EngineError::values(self.program(id), info, extent)),
+        }
     }
 
     /// The places of what a launch of a program of this plan is the last to touch, its scratch among them, less those where something

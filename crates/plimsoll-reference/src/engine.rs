@@ -105,11 +105,8 @@ impl Engine for ReferenceEngine {
         tensor: TensorId,
         values: HostSlice<'_>,
     ) -> Result<(), EngineError> {
+        self.plan.stored_whole(program, tensor, values.extent())?;
         let range = self.tensor(program, tensor, 0, values.extent())?;
-        let (info, _) = self.plan.stored(program, tensor)?;
-        if values.extent().0 != info.shape.count() {
-            return Err(EngineError::values(self.plan.program(program), info, values.extent()));
-        }
         let stored = self.arena.get_mut(range).ok_or_else(outside)?.iter_mut();
         match values {
             HostSlice::F32(values) => stored.zip(values).for_each(|(to, from)| *to = f64::from(*from)),

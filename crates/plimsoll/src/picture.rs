@@ -1,6 +1,7 @@
 //! A picture of a case: three slices through it, or the plain image that it is, with the outlines of the reference and of the
 //! prediction.
 
+use std::io::{self, Write};
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
@@ -10,6 +11,7 @@ use plimsoll_volume::{
 };
 
 use crate::failure::{Failure, Outcome};
+use crate::report::write;
 
 /// Pixels of a slice along its longer side.
 const PANEL: usize = 360;
@@ -73,14 +75,18 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
         }
         left += view.width + GAP;
     }
-    let write = |file: &mut dyn std::io::Write| -> std::io::Result<()> {
-        let mut encoder = png::Encoder::new(file, width as u32, height as u32);
-        encoder.set_color(png::ColorType::Rgb);
-        let mut writer = encoder.write_header()?;
-        writer.write_image_data(&pixels)?;
-        Ok(writer.finish()?)
-    };
-    plimsoll_disk::atomic::write(path, write).map_err(|error| Failure::of_path(path, &error))
+    write(path, |file| write_png(file, [height, width], &pixels))
+}
+
+/// Writes red, green and blue of each pixel, `[row][column][channel]`, as a PNG.
+pub fn write_png(to: &mut dyn Write, [height, width]: [usize; 2], samples: &[u8]) -> io::Result<()> {
+    let side =
+        |pixels: usize| u32::try_from(pixels).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let mut encoder = png::Encoder::new(to, side(width)?, side(height)?);
+    encoder.set_color(png::ColorType::Rgb);
+    let mut writer = encoder.write_header()?;
+    writer.write_image_data(samples)?;
+    Ok(writer.finish()?)
 }
 
 /// The place along each canonical axis with the most foreground; the middle, where there is none.

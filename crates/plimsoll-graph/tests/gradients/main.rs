@@ -80,6 +80,12 @@ fn check(mut program: Program, loss: TensorId, classes: usize) {
     }
 }
 
+/// The loss of logits.
+fn loss_of(p: &mut Program, loss: Loss, logits: TensorId, labels: TensorId) -> Result<TensorId, GraphError> {
+    let sums = p.push_one(loss.stats(), &[logits, labels])?;
+    Ok(p.push(CompositeLoss { loss }, &[sums])?[0])
+}
+
 fn weights(p: &mut Program, name: &str, out: usize, sources: &[usize], k: [usize; 3]) -> TensorId {
     let [kd, kh, kw] = k;
     let shape = Shape(vec![out, sources.iter().sum(), kd, kh, kw]);
@@ -351,9 +357,7 @@ fn a_residual_block_with_odd_extents() {
         let z = p.push_one(LeakyRelu { slope: 0.1 }, &[sum])?;
         let w2 = weights(&mut p, "head", 2, &[3], [1; 3]);
         let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[z, w2])?;
-        let loss = Loss::default();
-        let sums = p.push_one(loss.stats(), &[logits, labels])?;
-        let loss = p.push(CompositeLoss { loss }, &[sums])?[0];
+        let loss = loss_of(&mut p, Loss::default(), logits, labels)?;
         Ok((p, loss))
     };
     let (program, loss) = build().unwrap();
@@ -385,8 +389,7 @@ fn a_squeeze_and_excitation_of_max_pooled_voxels() {
             let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[mean, w2])?;
             let loss =
                 Loss { components: vec![Component::CrossEntropy(CrossEntropy::default())], ignore: None };
-            let sums = p.push_one(loss.stats(), &[logits, labels])?;
-            let loss = p.push(CompositeLoss { loss }, &[sums])?[0];
+            let loss = loss_of(&mut p, loss, logits, labels)?;
             Ok((p, loss))
         };
         let (program, loss) = build().unwrap();
@@ -423,9 +426,7 @@ fn convolutions_in_groups_there_and_back() {
         let up = p.push_one(up, &[z, weights, bias])?;
         let head = self::weights(&mut p, "head", 2, &[9], [1; 3]);
         let logits = p.push_one(Conv::new(Window::point(), false, DType::F32), &[up, head])?;
-        let loss = Loss::default();
-        let sums = p.push_one(loss.stats(), &[logits, labels])?;
-        let loss = p.push(CompositeLoss { loss }, &[sums])?[0];
+        let loss = loss_of(&mut p, Loss::default(), logits, labels)?;
         Ok((p, loss))
     };
     let (program, loss) = build().unwrap();

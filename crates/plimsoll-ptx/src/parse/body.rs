@@ -1,6 +1,7 @@
 //! The body of a kernel: declarations, labels, instructions.
 
 use std::collections::{BTreeMap, HashMap};
+use std::mem;
 
 use super::directives::{SharedVariable, Variable, aligned, declaration};
 use super::operand::{Cursor, Operand};
@@ -19,10 +20,10 @@ pub(crate) struct Body {
     variables: BTreeMap<String, Variable>,
     /// Declared outside of the kernel, and not named in it yet.
     module_shared: BTreeMap<String, SharedVariable>,
-    /// Labels of each block in braces; the innermost is last.
-    labels: Vec<HashMap<String, usize>>,
-    /// Jumps of the innermost blocks whose labels are not known yet.
-    jumps: Vec<Vec<Jump>>,
+    /// Labels of the innermost block in braces.
+    labels: HashMap<String, usize>,
+    /// Jumps of the innermost block whose labels are not known yet.
+    jumps: Vec<Jump>,
     /// Lists of labels for `brx.idx`.
     tables: HashMap<String, Vec<String>>,
     opcodes: HashMap<String, usize>,
@@ -51,7 +52,7 @@ impl Body {
             registers,
             variables: variables.clone(),
             module_shared: shared.clone(),
-            labels: Vec::new(),
+            labels: HashMap::new(),
             jumps: Vec::new(),
             tables: HashMap::new(),
             opcodes: HashMap::new(),
@@ -61,6 +62,10 @@ impl Body {
         body.parameters(cursor)?;
         body.attributes(cursor)?;
         body.block(cursor)?;
+        if let Some(jump) = body.jumps.first() {
+            let what = format!("there is no label `{}`", jump.labels.join("` or `"));
+            return Err(ParseError::at(jump.line, what));
+        }
         body.place_dynamic();
         // A kernel may end without `ret`.
         let opcode = body.opcode("ret");
@@ -155,25 +160,19 @@ impl Body {
     }
 
     fn block(&mut self, cursor: &mut Cursor<'_, '_>) -> Result<(), ParseError> {
-        self.labels.push(HashMap::new());
-        self.jumps.push(Vec::new());
+        // Those of the block around this one.
+        let outer = (mem::take(&mut self.labels), mem::take(&mut self.jumps));
         while !cursor.accept("}") {
             self.line = cursor.line();
             self.statement(cursor)?;
         }
-        let labels = self.labels.pop().unwrap_or_default();
-        for jump in self.jumps.pop().unwrap_or_default() {
+        let labels = mem::replace(&mut self.labels, outer.0);
+        for jump in mem::replace(&mut self.jumps, outer.1) {
             let targets: Option<Vec<usize>> =
                 jump.labels.iter().map(|label| labels.get(label).copied()).collect();
             let Some(targets) = targets else {
                 // The label may be one of the block around this one.
-                match self.jumps.last_mut() {
-                    Some(outer) => outer.push(jump),
-                    None => {
-                        let what = format!("there is no label `{}`", jump.labels.join("` or `"));
-                        return Err(ParseError::at(jump.line, what));
-                    }
-                }
+                self.jumps.push(jump);
                 continue;
             };
             if let Some(instruction) = self.kernel.code.get_mut(jump.instruction) {
@@ -225,8 +224,8 @@ impl Body {
                     cursor.accept(",");
                 }
                 self.tables.insert(word.to_owned(), targets);
-            } else if let Some(labels) = self.labels.last_mut() {
-                labels.insert(word.to_owned(), self.kernel.code.len());
+            } else {
+                self.labels.insert(word.to_owned(), self.kernel.code.len());
             }
             return Ok(());
         }
@@ -329,9 +328,7 @@ impl Body {
     /// A jump to labels that may come later.
     pub fn jump(&mut self, labels: Vec<String>) {
         let jump = Jump { instruction: self.kernel.code.len(), labels, line: self.line };
-        if let Some(jumps) = self.jumps.last_mut() {
-            jumps.push(jump);
-        }
+        self.jumps.push(jump);
     }
 
     /// The labels of a table for `brx.idx`.

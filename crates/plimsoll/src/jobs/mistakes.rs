@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::drawing::escaped;
 use crate::failure::Outcome;
+use crate::picture::write_png;
 use crate::progress::Progress;
 use crate::report::write;
 
@@ -240,7 +241,7 @@ impl<'a> Sheet<'a> {
             "<image x=\"{x:.1}\" y=\"{NAME}\" width=\"{width:.1}\" height=\"{HEIGHT}\" href=\"data:image/png;base64,"
         )?;
         let mut encoded = EncoderWriter::new(&mut *to, &STANDARD);
-        write_png(&mut encoded, extent, &self.picture)?;
+        write_png(&mut encoded, [extent.height, extent.width], &self.picture)?;
         encoded.finish()?;
         drop(encoded);
         let y = NAME + HEIGHT + 16.0;
@@ -262,17 +263,6 @@ fn between(map: &[f32], of: Extent, [row, column]: [usize; 2], image: Extent) ->
         a + across * (b - a)
     };
     line(top) + down * (line(bottom) - line(top))
-}
-
-/// A picture in red, green and blue as PNG.
-fn write_png(to: &mut dyn Write, extent: Extent, samples: &[u8]) -> io::Result<()> {
-    let side =
-        |pixels: usize| u32::try_from(pixels).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
-    let mut encoder = png::Encoder::new(to, side(extent.width)?, side(extent.height)?);
-    encoder.set_color(png::ColorType::Rgb);
-    let mut writer = encoder.write_header()?;
-    writer.write_image_data(samples)?;
-    Ok(writer.finish()?)
 }
 
 #[cfg(test)]
