@@ -1,7 +1,7 @@
 """A training step here and in PyTorch, alternating in one run: medians, and the ratio of the pairs.
 
     python benches/step/compare.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--arena 500MiB] [--rounds 5]
-    python benches/step/compare.py --net seresnext50 --size 1,224,224 --batch 8 [--predict]
+    python benches/step/compare.py --net seresnext50 --size 1,224,224 --batch 8 [--forward]
 
 Needs cargo, and torch, monai and timm in the Python that runs this. If libjemalloc is available, PyTorch is also measured with it.
 """
@@ -26,15 +26,15 @@ parser.add_argument("--arena", help="what ours may take; values are recomputed i
 parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
 parser.add_argument("--checkpoint", action="store_true", help="the peer computes activations again")
-parser.add_argument("--predict", action="store_true", help="predict logits alone")
+parser.add_argument("--forward", action="store_true", help="predict logits alone")
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--threads", type=int, default=2)
 args = parser.parse_args()
 
 subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
 shared = ["--net", args.net, "--size", args.size, "--steps", str(args.steps), "--batch", str(args.batch), "--precision", args.precision, "--threads", str(args.threads)]
-if args.predict:
-    shared += ["--predict"]
+if args.forward:
+    shared += ["--forward"]
 if args.features:
     shared += ["--features", args.features]
 target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))

@@ -135,7 +135,7 @@ parser.add_argument("--batch", type=int, default=1)
 parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
 parser.add_argument("--checkpoint", action="store_true", help="compute each block again instead of keeping what is in it")
 parser.add_argument("--compile", action="store_true")
-parser.add_argument("--predict", action="store_true", help="predict logits alone, in evaluation mode")
+parser.add_argument("--forward", action="store_true", help="predict logits alone, in evaluation mode")
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--threads", type=int, default=2)
 args = parser.parse_args()
@@ -169,12 +169,12 @@ else:
 loss_of = DiceCELoss(softmax=True, to_onehot_y=True)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 
-if args.predict:
+if args.forward:
     model.eval()
 seconds = []
 for _ in range(2 + args.steps):
     start = time.perf_counter()
-    if args.predict:
+    if args.forward:
         with torch.inference_mode(), torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.precision == "bf16"):
             step_model(image)
         seconds.append(time.perf_counter() - start)

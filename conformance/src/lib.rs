@@ -9,6 +9,8 @@
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test suite fails by panicking")]
 
 pub mod cases;
+#[cfg(feature = "emulator")]
+pub mod emulator;
 mod guards;
 mod harness;
 mod interior;

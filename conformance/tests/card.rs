@@ -1,4 +1,4 @@
-//! The kernels on the first GPU, where there is one: every case of ops that have kernels, whatever it costs. Elsewhere these tests say why they
+//! The kernels on the first GPU, where there is one: every case, whatever it costs. Elsewhere these tests say why they
 //! are skipped: `cargo test --release -p conformance --test card -- --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use conformance::{Case, cases, expected, run};
-use plimsoll_cuda::{CudaBackend, Driver, has_kernels};
+use plimsoll_cuda::{CudaBackend, Driver};
 use plimsoll_graph::DType;
 use plimsoll_plan::Options;
 
@@ -45,7 +45,7 @@ fn check(backend: &CudaBackend, case: &Case, expected: &BTreeMap<String, Vec<f64
 fn check_all(of: fn(DType) -> Vec<Case>) {
     let Some(backend) = card() else { return };
     for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16)] {
-        for case in of(precision).iter().filter(|case| has_kernels(&case.program)) {
+        for case in &of(precision) {
             check(&backend, case, &expected(case), tolerance);
         }
     }

@@ -34,10 +34,14 @@ __device__ inline void store(float* x, u32 i, float value) {
 }
 
 // To the nearest, ties to even; a NaN stays one.
-__device__ inline void store(Bf16* x, u32 i, float value) {
+__device__ inline u32 bf16_bits(float value) {
     const u32 bits = __float_as_uint(value);
     const u32 nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    x[i].bits = (u16)(value == value ? nearest : (bits >> 16) | 0x40u);
+    return value == value ? nearest : (bits >> 16) | 0x40u;
+}
+
+__device__ inline void store(Bf16* x, u32 i, float value) {
+    x[i].bits = (u16)bf16_bits(value);
 }
 
 // The element of this thread, where there is one for each.
@@ -49,18 +53,27 @@ __device__ inline bool is_finite(float x) {
     return (__float_as_uint(x) & 0x7f800000u) != 0x7f800000u;
 }
 
-// The sum over the threads of a block, in the order of a tree, for all of them. All must call it.
+// The sum over the lanes of a warp, in the order of a tree, for all of them. All 32 must call it.
+template <class T>
+__device__ inline T warp_sum(T value) {
+#pragma unroll
+    for (u32 distance = 16; distance > 0; distance /= 2) value += __shfl_xor_sync(0xffffffffu, value, distance);
+    return value;
+}
+
+// The sum over the threads of a block, warp by warp, for all of them. All must call it.
 template <class T>
 __device__ inline T block_sum(T value) {
-    __shared__ T values[BLOCK];
+    __shared__ T of_warps[BLOCK / 32];
+    value = warp_sum(value);
+    // Not before all have read the sums of the call before.
     __syncthreads();
-    values[threadIdx.x] = value;
+    if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
     __syncthreads();
-    for (u32 half = BLOCK / 2; half > 0; half /= 2) {
-        if (threadIdx.x < half) values[threadIdx.x] += values[threadIdx.x + half];
-        __syncthreads();
-    }
-    return values[0];
+    T sum = of_warps[0];
+#pragma unroll
+    for (u32 warp = 1; warp < BLOCK / 32; warp++) sum += of_warps[warp];
+    return sum;
 }
 
 #define KERNEL(name, Parameters) extern "C" __global__ void __launch_bounds__(BLOCK) name(const __grid_constant__ Parameters p)

@@ -1,12 +1,12 @@
 """Compiles the kernels to PTX: CUDA C++ by NVRTC, which needs neither a GPU nor a CUDA toolkit.
 
-    python3 -m venv /tmp/nvrtc && /tmp/nvrtc/bin/pip install nvidia-cuda-nvrtc-cu12==12.9.86
+    python3 -m venv /tmp/nvrtc && /tmp/nvrtc/bin/pip install nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-nvcc-cu12==12.9.86
     /tmp/nvrtc/bin/python crates/plimsoll-cuda/kernels/compile.py
 
-Writes kernels.ptx, and kernels.key, by which a test knows whether the PTX is that of the sources. PTX for compute capability 7.0
-runs on every later card: the driver compiles it for the one it finds. NVRTC names its own version of PTX, which only drivers of
-its age read. The instructions here are all older, so the version is set back to one that drivers since 450 (2020) read, and hints that
-are newer (which bytes of a load are used) are left out.
+Writes kernels.ptx for compute capability 7.0, tensor.ptx of the sources tensor_*.cu for 8.0, and kernels.key, by which a test knows
+whether they are those of the sources; and resources.csv, see resources.py. PTX runs on every later card, too: the driver compiles it for the one it finds. NVRTC names its own
+version of PTX, which only drivers of its age read. The instructions here are all older, so the version is set back to one that
+drivers since 450 (2020) read, and hints that are newer (which bytes of a load are used) are left out.
 """
 import ctypes
 import importlib.metadata
@@ -15,9 +15,11 @@ import pathlib
 import re
 import sys
 
+import resources
+
 NVRTC = "12.9.86"
 PTX = "7.0"
-OPTIONS = ["--gpu-architecture=compute_70", "--std=c++17", "--fmad=true", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"]
+OPTIONS = ["--std=c++17", "--fmad=true", "--prec-div=true", "--prec-sqrt=true", "--ftz=false"]
 
 folder = pathlib.Path(__file__).parent
 sources = sorted(path for path in folder.iterdir() if path.suffix in (".cu", ".cuh"))
@@ -46,21 +48,31 @@ def strings(texts):
     return (ctypes.c_char_p * len(texts))(*[text.encode() for text in texts])
 
 
-program = ctypes.c_void_p()
+def compile(units, architecture):
+    program = ctypes.c_void_p()
+    whole = "".join(f'#include "{path.name}"\n' for path in units).encode()
+    names, texts = strings([path.name for path in sources]), strings([path.read_text() for path in sources])
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), whole, b"kernels.cu", len(sources), texts, names)
+    options = [f"--gpu-architecture={architecture}", *OPTIONS]
+    failed = nvrtc.nvrtcCompileProgram(program, len(options), strings(options))
+    log = text_of("ProgramLog", program).strip()
+    if log:
+        print(log)
+    if failed:
+        sys.exit(1)
+    ptx, versions = re.subn(r"(?m)^\.version .*$", f".version {PTX}", text_of("PTX", program))
+    ptx = re.sub(r'(?m)^\s*\.pragma "used_bytes_mask.*\n', "", ptx)
+    if versions != 1:
+        sys.exit(f"the PTX names {versions} versions of itself, not one")
+    print(f"{architecture}: {ptx.count('.entry')} kernels, {len(ptx)} bytes")
+    return ptx
+
+
 units = [path for path in sources if path.suffix == ".cu"]
-whole = "".join(f'#include "{path.name}"\n' for path in units).encode()
-names, texts = strings([path.name for path in sources]), strings([path.read_text() for path in sources])
-nvrtc.nvrtcCreateProgram(ctypes.byref(program), whole, b"kernels.cu", len(sources), texts, names)
-failed = nvrtc.nvrtcCompileProgram(program, len(OPTIONS), strings(OPTIONS))
-log = text_of("ProgramLog", program).strip()
-if log:
-    print(log)
-if failed:
-    sys.exit(1)
-ptx, versions = re.subn(r"(?m)^\.version .*$", f".version {PTX}", text_of("PTX", program))
-ptx = re.sub(r'(?m)^\s*\.pragma "used_bytes_mask.*\n', "", ptx)
-if versions != 1:
-    sys.exit(f"the PTX names {versions} versions of itself, not one")
-(folder / "kernels.ptx").write_text(ptx)
+tensor = [path for path in units if path.name.startswith("tensor_")]
+plain_ptx = compile([path for path in units if path not in tensor], "compute_70")
+tensor_ptx = compile(tensor, "compute_80")
+(folder / "kernels.ptx").write_text(plain_ptx)
+(folder / "tensor.ptx").write_text(tensor_ptx)
 (folder / "kernels.key").write_text(f"{key:016x}\n")
-print(f"{ptx.count('.entry')} kernels, {len(ptx)} bytes")
+resources.write(folder)

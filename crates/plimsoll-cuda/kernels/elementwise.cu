@@ -1,5 +1,6 @@
-// Ops of single elements: one thread for each element of the result.
-#include "common.cuh"
+// Ops of single elements: one thread for each element of the result, or for a pack of them.
+#include "pack.cuh"
+#include "random.cuh"
 
 struct Pointwise {
     const void* a;
@@ -9,47 +10,80 @@ struct Pointwise {
     float slope;
 };
 
+// A function of each element of a.
+template <class T, class F>
+__device__ inline void of_one(const Pointwise& p, F function) {
+    const u32 first = first_of_pack<T>();
+    if (first >= p.count) return;
+    float a[Pack<T>::SIZE];
+    load_pack<T>(p.a, first, p.count, a);
+#pragma unroll
+    for (u32 k = 0; k < Pack<T>::SIZE; k++) a[k] = function(a[k]);
+    store_pack<T>(p.y, first, p.count, a);
+}
+
+// A function of each element of a and that of b.
+template <class T, class F>
+__device__ inline void of_two(const Pointwise& p, F function) {
+    const u32 first = first_of_pack<T>();
+    if (first >= p.count) return;
+    float a[Pack<T>::SIZE], b[Pack<T>::SIZE];
+    load_pack<T>(p.a, first, p.count, a);
+    load_pack<T>(p.b, first, p.count, b);
+#pragma unroll
+    for (u32 k = 0; k < Pack<T>::SIZE; k++) a[k] = function(a[k], b[k]);
+    store_pack<T>(p.y, first, p.count, a);
+}
+
 template <class T>
 __device__ inline void add(const Pointwise& p) {
-    const u32 i = element();
-    if (i >= p.count) return;
-    store((T*)p.y, i, load((const T*)p.a, i) + load((const T*)p.b, i));
+    of_two<T>(p, [](float a, float b) { return a + b; });
 }
 BY_STORAGE(add, Pointwise)
 
 template <class T>
 __device__ inline void leaky_relu(const Pointwise& p) {
-    const u32 i = element();
-    if (i >= p.count) return;
-    const float x = load((const T*)p.a, i);
-    store((T*)p.y, i, x > 0.0f ? x : p.slope * x);
+    of_one<T>(p, [&](float x) { return x > 0.0f ? x : p.slope * x; });
 }
 BY_STORAGE(leaky_relu, Pointwise)
 
 template <class T>
 __device__ inline void leaky_relu_grad(const Pointwise& p) {
-    const u32 i = element();
-    if (i >= p.count) return;
-    const float dz = load((const T*)p.a, i);
-    store((T*)p.y, i, load((const T*)p.b, i) > 0.0f ? dz : p.slope * dz);
+    of_two<T>(p, [&](float dz, float x) { return x > 0.0f ? dz : p.slope * dz; });
 }
 BY_STORAGE(leaky_relu_grad, Pointwise)
 
 template <class T>
 __device__ inline void sigmoid(const Pointwise& p) {
-    const u32 i = element();
-    if (i < p.count) store((T*)p.y, i, 1.0f / (1.0f + expf(-load((const T*)p.a, i))));
+    of_one<T>(p, [](float x) { return 1.0f / (1.0f + expf(-x)); });
 }
 BY_STORAGE(sigmoid, Pointwise)
 
 template <class T>
 __device__ inline void sigmoid_grad(const Pointwise& p) {
-    const u32 i = element();
-    if (i >= p.count) return;
-    const float s = load((const T*)p.b, i);
-    store((T*)p.y, i, load((const T*)p.a, i) * s * (1.0f - s));
+    of_two<T>(p, [](float dz, float s) { return dz * s * (1.0f - s); });
 }
 BY_STORAGE(sigmoid_grad, Pointwise)
+
+// x times the distribution function of the standard normal distribution, and the derivative of that: a thread for each element, as
+// arithmetic takes longer than memory here.
+template <class T>
+__device__ inline void gelu(const Pointwise& p) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const float x = load((const T*)p.a, i);
+    store((T*)p.y, i, x * normcdff(x));
+}
+BY_STORAGE(gelu, Pointwise)
+
+template <class T>
+__device__ inline void gelu_grad(const Pointwise& p) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const float x = load((const T*)p.b, i), density = 0.3989422804f * expf(-0.5f * x * x);
+    store((T*)p.y, i, load((const T*)p.a, i) * fmaf(x, density, normcdff(x)));
+}
+BY_STORAGE(gelu_grad, Pointwise)
 
 struct Fill {
     float* y;
@@ -114,36 +148,13 @@ struct Dropout {
     u32 unused;
 };
 
-// Philox4x32-10 of one counter (Salmon et al. 2011); one of its four words.
-__device__ inline u32 philox(u32 counter0, u32 counter1, u32 counter2, u32 counter3, u64 key, u32 word) {
-    u32 key0 = (u32)key, key1 = (u32)(key >> 32);
-    for (u32 round = 0; round < 10; round++) {
-        const u64 product = (u64)counter0 * 0xD2511F53u, other = (u64)counter2 * 0xCD9E8D57u;
-        counter0 = (u32)(other >> 32) ^ counter1 ^ key0;
-        counter2 = (u32)(product >> 32) ^ counter3 ^ key1;
-        counter1 = (u32)other;
-        counter3 = (u32)product;
-        key0 += 0x9E3779B9u;
-        key1 += 0xBB67AE85u;
-    }
-    const u32 low = word & 1u ? counter1 : counter0, high = word & 1u ? counter3 : counter2;
-    return word & 2u ? high : low;
-}
-
-// The key of a table of noise, in four parts of 16 bits.
-__device__ inline u64 key_of(const float* noise) {
-    u64 key = 0;
-    for (u32 part = 0; part < 4; part++) key |= (u64)(u32)noise[part] << (16 * part);
-    return key;
-}
-
 template <class T>
 __device__ inline void dropout(const Dropout& p) {
     const u32 i = element();
     if (i >= p.count) return;
     const u32 channel = i % p.channels, voxel = i / p.channels % p.voxels, sample = i / p.channels / p.voxels;
     const u32 counter = p.whole_channels ? 0u : voxel;
-    const u32 random = philox(counter, channel / 4, (u32)p.noise[4] + sample, p.layer, key_of(p.noise), channel % 4);
+    const u32 random = word_of(philox(counter, channel / 4, (u32)p.noise[4] + sample, p.layer, key_of(p.noise)), channel % 4);
     store((T*)p.y, i, load((const T*)p.x, i) * (random < p.threshold ? 0.0f : p.scale));
 }
 BY_STORAGE(dropout, Dropout)
@@ -154,7 +165,7 @@ __device__ inline void sample_drop(const Dropout& p) {
     const u32 i = element();
     if (i >= p.count) return;
     const u32 sample = i / p.channels / p.voxels;
-    const u32 random = philox(0u, 0u, (u32)p.noise[4] + sample, p.layer, key_of(p.noise), 0u);
+    const u32 random = philox(0u, 0u, (u32)p.noise[4] + sample, p.layer, key_of(p.noise)).x;
     store((T*)p.y, i, load((const T*)p.x, i) * (random < p.threshold ? 0.0f : p.scale));
 }
 BY_STORAGE(sample_drop, Dropout)

@@ -1,6 +1,6 @@
 // Normalisation: statistics of parts of planes, their union in f64, and the element-wise passes. A plane is the voxels of a channel of
 // a sample; the planes of a set share their statistics.
-#include "common.cuh"
+#include "pack.cuh"
 
 // How a volume is cut into parts, and its planes into sets of `samples` by `channels`.
 struct Planes {
@@ -111,9 +111,10 @@ struct Normalise {
     u32 voxels;
     u32 channels;
     u32 count;
-    u32 unused;
+    float slope;           // of a leaky ReLU; 1: none
 };
 
+// A thread for each element.
 template <class T>
 __device__ inline void normalise(const Normalise& p) {
     const u32 i = element();
@@ -121,16 +122,49 @@ __device__ inline void normalise(const Normalise& p) {
     const u32 channel = i % p.channels, plane = i / p.channels / p.voxels * p.channels + channel;
     float u = (load((const T*)p.y, i) - p.statistics[2 * plane]) * p.statistics[2 * plane + 1];
     if (p.scale) u = fmaf(u, p.scale[channel], p.shift[channel]);
-    store((T*)p.u, i, u);
+    store((T*)p.u, i, u > 0.0f ? u : u * p.slope);
 }
 BY_STORAGE(normalise, Normalise)
+
+// A thread for each pack, where packs fill the channels of a voxel.
+template <class T>
+__device__ inline void normalise_packs(const Normalise& p) {
+    const u32 first = first_of_pack<T>();
+    if (first >= p.count) return;
+    const u32 channel = first % p.channels, plane = first / p.channels / p.voxels * p.channels + channel;
+    float values[Pack<T>::SIZE], statistics[2 * Pack<T>::SIZE], scale[Pack<T>::SIZE], shift[Pack<T>::SIZE];
+    Pack<T>::load((const T*)p.y + first, values);
+    load_numbers(p.statistics + 2 * plane, statistics);
+#pragma unroll
+    for (u32 k = 0; k < Pack<T>::SIZE; k++) values[k] = (values[k] - statistics[2 * k]) * statistics[2 * k + 1];
+    if (p.scale) {
+        load_numbers(p.scale + channel, scale);
+        load_numbers(p.shift + channel, shift);
+#pragma unroll
+        for (u32 k = 0; k < Pack<T>::SIZE; k++) values[k] = fmaf(values[k], scale[k], shift[k]);
+    }
+#pragma unroll
+    for (u32 k = 0; k < Pack<T>::SIZE; k++) values[k] = values[k] > 0.0f ? values[k] : values[k] * p.slope;
+    Pack<T>::store((T*)p.u + first, values);
+}
+BY_STORAGE(normalise_packs, Normalise)
+
+// The gradient by what was normalised, and scaled and shifted, of the gradient by what a leaky ReLU made of it.
+__device__ inline float before_activation(float g, float standard, const float* scale, const float* shift, u32 channel, float slope) {
+    const float u = scale ? fmaf(standard, scale[channel], shift[channel]) : standard;
+    return u > 0.0f ? g : g * slope;
+}
 
 struct NormaliseGradParts {
     const void* g;
     const void* y;
     const float* statistics;
-    float* parts;    // [sample][part][channel][2]: the sums of g and of g times the normalised y
+    const float* scale;    // none: null
+    const float* shift;
+    float* parts;          // [sample][part][channel][2]: the sums of g and of g times the normalised y
     Planes planes;
+    float slope;           // of a leaky ReLU that g is the gradient of; 1: none
+    u32 unused;
 };
 
 template <class T>
@@ -146,9 +180,11 @@ __device__ inline void normalise_grad_parts(const NormaliseGradParts& p) {
     for (u32 run = first; run < end; run += RUN) {
         float sum = 0.0f, products = 0.0f;
         for (u32 voxel = run; voxel < min(run + RUN, end); voxel++) {
-            const float g = load((const T*)p.g, base + voxel * s.channels);
+            const float standard = (load((const T*)p.y, base + voxel * s.channels) - mean) * deviation;
+            const float after = load((const T*)p.g, base + voxel * s.channels);
+            const float g = before_activation(after, standard, p.scale, p.shift, channel, p.slope);
             sum += g;
-            products = fmaf(g, (load((const T*)p.y, base + voxel * s.channels) - mean) * deviation, products);
+            products = fmaf(g, standard, products);
         }
         total += sum;
         total_products += products;
@@ -227,14 +263,16 @@ struct NormaliseGrad {
     const void* y;
     const float* statistics;
     const float* scale;    // none: null
+    const float* shift;
     const float* means;
     void* dy;
     u32 voxels;
     u32 channels;
     u32 count;
-    u32 unused;
+    float slope;           // as of the parts
 };
 
+// A thread for each element.
 template <class T>
 __device__ inline void normalise_grad(const NormaliseGrad& p) {
     const u32 i = element();
@@ -242,10 +280,38 @@ __device__ inline void normalise_grad(const NormaliseGrad& p) {
     const u32 channel = i % p.channels, plane = i / p.channels / p.voxels * p.channels + channel;
     const float mean = p.statistics[2 * plane], deviation = p.statistics[2 * plane + 1];
     const float standard = (load((const T*)p.y, i) - mean) * deviation;
-    const float g = load((const T*)p.g, i) * (p.scale ? p.scale[channel] : 1.0f);
+    const float after = load((const T*)p.g, i);
+    const float g = before_activation(after, standard, p.scale, p.shift, channel, p.slope) * (p.scale ? p.scale[channel] : 1.0f);
     store((T*)p.dy, i, deviation * (g - fmaf(standard, p.means[2 * plane + 1], p.means[2 * plane])));
 }
 BY_STORAGE(normalise_grad, NormaliseGrad)
+
+// A thread for each pack, where packs fill the channels of a voxel.
+template <class T>
+__device__ inline void normalise_grad_packs(const NormaliseGrad& p) {
+    const u32 first = first_of_pack<T>();
+    if (first >= p.count) return;
+    const u32 channel = first % p.channels, plane = first / p.channels / p.voxels * p.channels + channel;
+    float g[Pack<T>::SIZE], values[Pack<T>::SIZE], scale[Pack<T>::SIZE], shift[Pack<T>::SIZE];
+    float statistics[2 * Pack<T>::SIZE], means[2 * Pack<T>::SIZE];
+    Pack<T>::load((const T*)p.g + first, g);
+    Pack<T>::load((const T*)p.y + first, values);
+    load_numbers(p.statistics + 2 * plane, statistics);
+    load_numbers(p.means + 2 * plane, means);
+    if (p.scale) {
+        load_numbers(p.scale + channel, scale);
+        load_numbers(p.shift + channel, shift);
+    }
+#pragma unroll
+    for (u32 k = 0; k < Pack<T>::SIZE; k++) {
+        const float standard = (values[k] - statistics[2 * k]) * statistics[2 * k + 1];
+        const float* no = nullptr;
+        const float before = before_activation(g[k], standard, p.scale ? scale : no, shift, k, p.slope) * (p.scale ? scale[k] : 1.0f);
+        values[k] = statistics[2 * k + 1] * (before - fmaf(standard, means[2 * k + 1], means[2 * k]));
+    }
+    Pack<T>::store((T*)p.dy + first, values);
+}
+BY_STORAGE(normalise_grad_packs, NormaliseGrad)
 
 struct NormFromRunning {
     const float* mean;
@@ -263,6 +329,23 @@ KERNEL(norm_from_running, NormFromRunning) {
     const u32 channel = i % p.channels;
     p.statistics[2 * i] = p.mean[channel];
     p.statistics[2 * i + 1] = 1.0f / sqrtf(p.variance[channel] + p.epsilon);
+}
+
+struct RunningFactors {
+    const float* variance;
+    const float* scale;
+    float* factors;
+    u32 channels;
+    u32 count;    // planes
+    float epsilon;
+    u32 unused;
+};
+
+KERNEL(running_factors, RunningFactors) {
+    const u32 i = element();
+    if (i >= p.count) return;
+    const u32 channel = i % p.channels;
+    p.factors[i] = p.scale[channel] / sqrtf(p.variance[channel] + p.epsilon);
 }
 
 struct RunningUpdate {

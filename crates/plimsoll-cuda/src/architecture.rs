@@ -7,6 +7,7 @@ use plimsoll_graph::Cost;
 use plimsoll_plan::Rates;
 
 use crate::DeviceError;
+use crate::lower::Work;
 
 /// The compute capability of a card: what PTX is compiled for, and about how fast it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,32 +27,35 @@ struct Card {
     multiprocessors: f64,
     clock: f64,
     bandwidth: f64,
+    /// Operations a second of tensor cores on bf16 with sums of f32, without sparsity, from the same papers; none before Ampere.
+    tensor: Option<f64>,
 }
 
 const fn card(
     capability: (u32, u32),
     lanes: f64,
     (multiprocessors, clock, bandwidth): (f64, f64, f64),
+    tensor: Option<f64>,
 ) -> Card {
-    Card { capability, lanes, multiprocessors, clock, bandwidth }
+    Card { capability, lanes, multiprocessors, clock, bandwidth, tensor }
 }
 
 /// In ascending order; one that is not here is like the last before it.
 const CARDS: &[Card] = &[
     // V100 SXM2
-    card((7, 0), 64.0, (80.0, 1.53e9, 0.90e12)),
+    card((7, 0), 64.0, (80.0, 1.53e9, 0.90e12), None),
     // T4
-    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12)),
+    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12), None),
     // A100 SXM4, 40 GB
-    card((8, 0), 64.0, (108.0, 1.41e9, 1.555e12)),
+    card((8, 0), 64.0, (108.0, 1.41e9, 1.555e12), Some(312e12)),
     // RTX 3090
-    card((8, 6), 128.0, (82.0, 1.70e9, 0.936e12)),
+    card((8, 6), 128.0, (82.0, 1.70e9, 0.936e12), Some(71e12)),
     // RTX 4090
-    card((8, 9), 128.0, (128.0, 2.52e9, 1.008e12)),
+    card((8, 9), 128.0, (128.0, 2.52e9, 1.008e12), Some(165e12)),
     // H100 SXM5
-    card((9, 0), 128.0, (132.0, 1.98e9, 3.35e12)),
+    card((9, 0), 128.0, (132.0, 1.98e9, 3.35e12), Some(989e12)),
     // RTX 5090
-    card((12, 0), 128.0, (170.0, 2.41e9, 1.792e12)),
+    card((12, 0), 128.0, (170.0, 2.41e9, 1.792e12), Some(209.5e12)),
 ];
 
 /// The least that the PTX is made for.
@@ -69,18 +73,54 @@ impl Architecture {
         Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
     }
 
-    /// Rates of the card that the table has for it.
-    pub(crate) fn rates(self) -> Rates {
+    /// Whether it has tensor cores for bf16, the copies to shared memory in the background that feed them, and PTX for both.
+    pub(crate) fn multiplies_bf16(self) -> bool {
+        (self.major, self.minor) >= (8, 0)
+    }
+
+    fn card(self) -> &'static Card {
         let known = |card: &&Card| card.capability <= (self.major, self.minor);
-        let card = CARDS.iter().rev().find(known).unwrap_or(&CARDS[0]);
-        let flops = 2.0 * card.lanes * card.multiprocessors * card.clock;
-        Rates { flops, bytes: card.bandwidth, kernels: Default::default() }
+        CARDS.iter().rev().find(known).unwrap_or(&CARDS[0])
+    }
+
+    /// Rates of the card that the table has for it, as far as kernels like these come near its peaks: see [`PLAIN`] and the others.
+    pub(crate) fn rates(self) -> Rates {
+        let card = self.card();
+        let peak = 2.0 * card.lanes * card.multiprocessors * card.clock;
+        let reached = if (self.major, self.minor) >= (9, 0) { TENSOR_HOPPER } else { TENSOR };
+        let tensor = card.tensor.map(|peak| (TENSOR_RATE.to_string(), reached * peak));
+        Rates { flops: PLAIN * peak, bytes: MEMORY * card.bandwidth, kernels: tensor.into_iter().collect() }
     }
 }
 
-/// The time that arithmetic or memory bounds from below, whichever is longer (Williams, Waterman and Patterson 2009, "Roofline").
-pub(crate) fn seconds(rates: &Rates, cost: Cost) -> f64 {
-    (cost.flops as f64 / rates.flops).max(cost.bytes as f64 / rates.bytes)
+/// What is reached of a card's peak in f32 by a thread for each result, which loads two numbers for each multiply-add: loads go at a
+/// quarter to an eighth of the pace of multiply-adds. Like the other three an estimate that no card has confirmed.
+const PLAIN: f64 = 0.125;
+
+/// What is reached of the peak of tensor cores. Products of matrices by the same instructions reach more; convolutions stage their boxes
+/// with the same threads.
+const TENSOR: f64 = 0.4;
+
+/// The same where the peak is that of instructions of warp groups, which are not used here. Others come to about two thirds of it.
+const TENSOR_HOPPER: f64 = 0.25;
+
+/// What is reached of the peak of memory.
+const MEMORY: f64 = 0.7;
+
+/// Seconds from a kernel's end to the start of the next.
+const LAUNCH: f64 = 3e-6;
+
+/// The rate of tensor cores among those of kernels.
+const TENSOR_RATE: &str = "tensor cores";
+
+/// The time that arithmetic or memory bounds from below, whichever is longer (Williams, Waterman and Patterson 2009, "Roofline"), and that of
+/// the launches.
+pub(crate) fn seconds(rates: &Rates, cost: Cost, work: &Work) -> f64 {
+    let arithmetic = match work.tensor_flops {
+        0 => cost.flops as f64 / rates.flops,
+        flops => flops as f64 / rates.kernels.get(TENSOR_RATE).unwrap_or(&rates.flops),
+    };
+    arithmetic.max(cost.bytes as f64 / rates.bytes) + LAUNCH * work.launches.len() as f64
 }
 
 impl fmt::Display for Architecture {
@@ -126,7 +166,7 @@ mod tests {
         for (name, peak) in
             [("sm_70", 15.7e12), ("sm_80", 19.5e12), ("sm_86", 35.6e12), ("sm_89", 82.6e12), ("sm_90", 67e12)]
         {
-            let flops = name.parse::<Architecture>().unwrap().rates().flops;
+            let flops = name.parse::<Architecture>().unwrap().rates().flops / PLAIN;
             assert!((flops / peak - 1.0).abs() < 0.01, "{name}: {flops:e}");
         }
     }

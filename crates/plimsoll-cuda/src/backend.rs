@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use plimsoll_graph::{Node, Program};
+use plimsoll_graph::{Cost, Program, TensorId};
 use plimsoll_memory::Reservation;
 use plimsoll_plan::{
-    Backend, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported, VerifiedPlan,
-    agree,
+    Backend, DeviceMemory, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported,
+    VerifiedPlan, agree,
 };
 
 use crate::architecture::{Architecture, seconds};
 use crate::device::DeviceSource;
 use crate::engine::CudaEngine;
-use crate::lower::{ALIGNMENT, Context, Lower, Operand, unsupported};
-use crate::{layout, ops};
+use crate::fuse::{FusedNode, fuse};
+use crate::layout;
+use crate::lower::ALIGNMENT;
 
 /// A GPU, or a kind of them to plan for.
 #[derive(Clone)]
@@ -22,21 +23,20 @@ pub struct CudaBackend {
     architecture: Architecture,
     rates: Rates,
     poison: bool,
-}
-
-/// The kernels of an op.
-///
-/// # Errors
-/// If there are none.
-pub(crate) fn kernels(node: &Node) -> Result<&dyn Lower, Unsupported> {
-    ops::of(&node.op).ok_or_else(|| unsupported(node.op.rule().name(), "there is no kernel for it yet"))
+    memory: Option<DeviceMemory>,
 }
 
 impl CudaBackend {
     /// On devices from somewhere, with the rates of a usual card of their kind.
     pub fn new(source: Arc<dyn DeviceSource>) -> CudaBackend {
         let architecture = source.architecture();
-        CudaBackend { architecture, rates: architecture.rates(), source, poison: false }
+        CudaBackend { architecture, rates: architecture.rates(), source, poison: false, memory: None }
+    }
+
+    /// The same with a line of the devices' memory. Without one, reservations of arenas are whatever a caller takes them from.
+    #[must_use]
+    pub fn within(self, memory: DeviceMemory) -> CudaBackend {
+        CudaBackend { memory: Some(memory), ..self }
     }
 
     /// The same, for tests: what no kernel has written yet, and after each node what nobody will read again, is
@@ -46,28 +46,30 @@ impl CudaBackend {
         CudaBackend { poison: true, ..self }
     }
 
-    fn node(&self, program: &Program, place: usize, node: &Node) -> Result<LoweredNode, Unsupported> {
-        let rule = node.op.rule();
-        // Where it will lie is not known yet, and changes nothing but addresses.
-        let operands = |ids: &[_]| ids.iter().map(|id| Operand::new(program.tensor(*id), 0)).collect();
-        let cx = Context {
-            name: rule.name(),
-            inputs: operands(&node.inputs),
-            outputs: operands(&node.outputs),
-            scratch: 0,
+    fn node(&self, program: &Program, node: &FusedNode<'_>) -> Result<LoweredNode, Unsupported> {
+        // Where operands will lie is not known yet, and changes nothing but addresses.
+        let cx = node.context(program, self.architecture);
+        let work = node.op.kernels().lower(&cx)?;
+        let covered = || node.covers.iter().map(|covered| &program.nodes[*covered]);
+        let cost = match &node.covers[..] {
+            [one] => program.cost(&program.nodes[*one]),
+            _ => {
+                let infos = |ids: &[TensorId]| ids.iter().map(|id| program.tensor(*id)).collect::<Vec<_>>();
+                let flops = covered().map(|node| program.cost(node).flops).fold(0, u64::saturating_add);
+                Cost { flops, ..Cost::streaming(&infos(&node.inputs), &infos(&node.outputs)) }
+            }
         };
-        let work = kernels(node)?.lower(&cx)?;
-        let cost = program.cost(node);
+        let seconds = seconds(&self.rates, cost, &work);
         Ok(LoweredNode {
-            name: rule.name().into(),
-            covers: vec![place],
+            name: cx.name.into(),
+            covers: node.covers.clone(),
             inputs: node.inputs.clone(),
             outputs: node.outputs.clone(),
             scratch: work.scratch,
             in_place: work.in_place,
-            may_be_recomputed: rule.may_be_recomputed(),
+            may_be_recomputed: covered().all(|node| node.op.rule().may_be_recomputed()),
             cost,
-            seconds: seconds(&self.rates, cost),
+            seconds,
         })
     }
 }
@@ -81,11 +83,11 @@ impl Backend for CudaBackend {
         ALIGNMENT
     }
 
-    fn lower(&self, programs: &[Program], _inline: bool) -> Result<Vec<LoweredProgram>, PlanError> {
+    fn lower(&self, programs: &[Program], inline: bool) -> Result<Vec<LoweredProgram>, PlanError> {
         agree(programs)?;
         let lowered = programs.iter().map(|program| {
-            let nodes = program.nodes.iter().enumerate();
-            let nodes = nodes.map(|(place, node)| self.node(program, place, node));
+            let fused = fuse(program, self.architecture, inline);
+            let nodes = fused.iter().map(|node| self.node(program, node));
             Ok(LoweredProgram {
                 bytes: program.tensors.iter().map(layout::bytes).collect(),
                 nodes: nodes.collect::<Result<_, Unsupported>>()?,
@@ -97,7 +99,26 @@ impl Backend for CudaBackend {
     /// The reservation is one of the device's memory.
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError> {
         plan.expect_for(self)?;
-        Ok(Box::new(CudaEngine::new(&*self.source, plan, arena, self.poison)?))
+        Ok(Box::new(CudaEngine::new(&*self.source, plan, (arena, None), self.poison)?))
+    }
+
+    fn staged_engine(
+        &self,
+        plan: VerifiedPlan,
+        arena: Reservation,
+        staging: Reservation,
+    ) -> Result<Box<dyn Engine>, EngineError> {
+        plan.expect_for(self)?;
+        Ok(Box::new(CudaEngine::new(&*self.source, plan, (arena, Some(staging)), self.poison)?))
+    }
+
+    fn device_memory(&self) -> Option<&DeviceMemory> {
+        self.memory.as_ref()
+    }
+
+    fn shared_by(&self, engines: usize) -> Option<Arc<dyn Backend>> {
+        let memory = self.memory.clone()?.shared_by(engines);
+        Some(Arc::new(self.clone().within(memory)))
     }
 
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend> {

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::ffi::{CString, c_void};
 use std::ops::Range;
+use std::ptr::{self, NonNull};
+use std::slice;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +16,8 @@ use cudarc::driver::sys::{
 };
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 
-use crate::device::{Device, DeviceError, DeviceSource, Launch};
-use crate::{Architecture, PTX};
+use crate::device::{CardMemory, Device, DeviceError, DeviceSource, Launch, Sizes};
+use crate::{Architecture, ptx};
 
 /// A card that the driver has found.
 pub struct Driver {
@@ -69,6 +71,46 @@ impl Driver {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// Measures what this process takes of the card before it has an arena.
+    ///
+    /// # Errors
+    /// If the card does not say what is free, or the kernels cannot be loaded.
+    pub fn footprint(&self) -> Result<Footprint, DeviceError> {
+        let before = self.memory()?;
+        let opened = self.open(Sizes { bytes: 1, staging: 1, marks: 1 })?;
+        let with_kernels = self.memory()?;
+        drop(opened);
+        let kernels = before.free.saturating_sub(with_kernels.free);
+        Ok(Footprint { memory: self.memory()?, context: self.another_context(), kernels })
+    }
+
+    /// What another context of this process takes of the card. The first one cannot be measured: without a context the driver does not
+    /// say what is free. None where the card allows one alone.
+    fn another_context(&self) -> Option<usize> {
+        let before = self.memory().ok()?.free;
+        let mut second = ptr::null_mut();
+        // SAFETY: the device is that of a context, so it is one; the call writes a handle where it is told to.
+        unsafe { sys::cuCtxCreate_v2(&mut second, 0, self.context.cu_device()) }.result().ok()?;
+        // The new context is this thread's now.
+        let with_it = result::mem_get_info();
+        // SAFETY: it was just made, and nothing uses it.
+        let destroyed = unsafe { sys::cuCtxDestroy_v2(second) }.result();
+        self.context.bind_to_thread().and(destroyed).ok()?;
+        let (free, _) = with_it.ok()?;
+        before.checked_sub(free).filter(|taken| *taken > 0)
+    }
+}
+
+/// What a process takes of a card before it has an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// What is free and in all, while the process has its context and no kernels.
+    pub memory: CardMemory,
+    /// Bytes of a context, where they could be measured.
+    pub context: Option<usize>,
+    /// Bytes of the kernels, once they are loaded, and of the smallest allocation.
+    pub kernels: usize,
 }
 
 impl DeviceSource for Driver {
@@ -76,39 +118,87 @@ impl DeviceSource for Driver {
         self.architecture
     }
 
-    fn open(&self, bytes: usize, marks: usize) -> Result<Box<dyn Device>, DeviceError> {
-        Ok(Box::new(DriverDevice::new(self, bytes, marks)?))
+    fn memory(&self) -> Result<CardMemory, DeviceError> {
+        let asked = self.context.bind_to_thread().and_then(|()| result::mem_get_info());
+        let (free, total) = asked.map_err(|error| failed(&self.name, "say what is free", error))?;
+        Ok(CardMemory { total, free })
+    }
+
+    fn open(&self, sizes: Sizes) -> Result<Box<dyn Device>, DeviceError> {
+        Ok(Box::new(DriverDevice::new(self, sizes)?))
     }
 }
 
-/// A stream, the kernels, and one allocation.
+/// A stream, the kernels, one allocation, and one of this process to copy through.
 struct DriverDevice {
     name: String,
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     marks: Vec<CudaEvent>,
+    /// When the last copy to the device had ended.
+    copied: CudaEvent,
     loaded: Loaded,
     bytes: usize,
+    /// Bytes of the staging memory.
+    staged: usize,
 }
 
 /// What is freed by hand.
 struct Loaded {
     context: Arc<CudaContext>,
-    module: CUmodule,
+    modules: Vec<CUmodule>,
     functions: BTreeMap<String, CUfunction>,
+    /// Zero before the memory is allocated.
     base: CUdeviceptr,
+    /// Of the driver's page-locked memory, from which a card copies without the processor; none only while it is opened.
+    staging: Option<NonNull<u8>>,
 }
 
-// SAFETY: handles of modules and functions belong to a context, not to a thread; every call binds the context to its thread first.
+// SAFETY: handles of modules and functions belong to a context, not to a thread; every call binds the context to its thread first. The
+// staging memory is reached through its one owner alone.
 unsafe impl Send for Loaded {}
 
 impl Drop for Loaded {
     fn drop(&mut self) {
         // What fails while things are freed cannot be told to anyone, and ends with the process.
         let _ = self.context.bind_to_thread();
-        // SAFETY: both were made by `DriverDevice::new` in this context, are freed nowhere else, and nothing uses them afterwards: the
-        // owner waits for its stream before it drops this.
-        let _ = unsafe { result::free_sync(self.base).and_then(|()| result::module::unload(self.module)) };
+        if self.base != 0 {
+            // SAFETY: it was made by `DriverDevice::new` in this context, is freed nowhere else, and nothing uses it afterwards: the owner
+            // waits for its stream before it drops this.
+            let _ = unsafe { result::free_sync(self.base) };
+        }
+        if let Some(staging) = self.staging {
+            // SAFETY: as of the allocation.
+            let _ = unsafe { result::free_host(staging.as_ptr().cast::<c_void>()) };
+        }
+        for module in self.modules.drain(..) {
+            // SAFETY: as of the allocation.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+}
+
+impl Loaded {
+    /// Loads a piece of PTX and finds its kernels, in the context that is bound to this thread.
+    ///
+    /// # Errors
+    /// What the driver was to do, and what it says.
+    fn load(&mut self, piece: &str) -> Result<(), (String, DriverError)> {
+        let invalid = |_| DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let compiling = |error| ("compile the kernels".to_string(), error);
+        let text = CString::new(piece).map_err(invalid).map_err(compiling)?;
+        // SAFETY: the caller has bound the context to this thread; the PTX is text that ends with zero.
+        let module = unsafe { result::module::load_data(text.as_ptr().cast::<c_void>()) };
+        let module = module.map_err(compiling)?;
+        self.modules.push(module);
+        for name in kernel_names(piece) {
+            let finding = |error| (format!("find the kernel {name}"), error);
+            let given = CString::new(name).map_err(invalid).map_err(finding)?;
+            // SAFETY: the module is loaded.
+            let function = unsafe { result::module::get_function(module, given) }.map_err(finding)?;
+            self.functions.insert(name.to_string(), function);
+        }
+        Ok(())
     }
 }
 
@@ -125,38 +215,54 @@ fn failed(device: &str, doing: &str, error: impl Error + Send + Sync + 'static) 
 }
 
 impl DriverDevice {
-    fn new(driver: &Driver, bytes: usize, marks: usize) -> Result<DriverDevice, DeviceError> {
+    fn new(driver: &Driver, sizes: Sizes) -> Result<DriverDevice, DeviceError> {
+        let Sizes { bytes, staging, marks } = sizes;
         let context = driver.context.clone();
         let failed = |doing: &str, error| failed(&driver.name, doing, error);
         let stream = context.new_stream().map_err(|error| failed("make a stream", error))?;
         let event = |_| context.new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
         let marks: Result<Vec<CudaEvent>, DriverError> = (0..marks).map(event).collect();
         let marks = marks.map_err(|error| failed("make events", error))?;
-        let text =
-            CString::new(PTX).map_err(|error| self::failed(&driver.name, "read the kernels", error))?;
-        // SAFETY: the context is bound to this thread by `new_stream`; the PTX is text that ends with zero.
-        let module = unsafe { result::module::load_data(text.as_ptr().cast::<c_void>()) }
-            .map_err(|error| failed("compile the kernels", error))?;
-        // SAFETY: the context is bound to this thread. An allocation of nothing is refused, so it has at least a byte.
-        let base = match unsafe { result::malloc_sync(bytes.max(1)) } {
-            Ok(base) => base,
-            Err(error) => {
-                // SAFETY: nothing uses the module, which was just loaded.
-                let _ = unsafe { result::module::unload(module) };
-                return Err(failed(&format!("allocate {bytes} bytes"), error));
-            }
+        let copied = event(0).map_err(|error| failed("make events", error))?;
+        let loaded = Loaded {
+            context: context.clone(),
+            modules: Vec::new(),
+            functions: BTreeMap::new(),
+            base: 0,
+            staging: None,
         };
-        let loaded = Loaded { context: context.clone(), module, functions: BTreeMap::new(), base };
-        let mut device = DriverDevice { name: driver.name.clone(), context, stream, marks, loaded, bytes };
-        for name in kernel_names() {
-            let doing = || format!("find the kernel {name}");
-            let given = CString::new(name).map_err(|error| self::failed(&driver.name, &doing(), error))?;
-            // SAFETY: the module is loaded.
-            let function = unsafe { result::module::get_function(device.loaded.module, given) };
-            let function = function.map_err(|error| failed(&doing(), error))?;
-            device.loaded.functions.insert(name.to_string(), function);
+        let name = driver.name.clone();
+        let mut device =
+            DriverDevice { name, context, stream, marks, copied, loaded, bytes, staged: staging.max(1) };
+        for piece in ptx(driver.architecture) {
+            device.loaded.load(piece).map_err(|(doing, error)| failed(&doing, error))?;
         }
+        // SAFETY: the context is bound to this thread by `new_stream`. An allocation of nothing is refused, so it has at least a byte.
+        device.loaded.base = unsafe { result::malloc_sync(bytes.max(1)) }
+            .map_err(|error| failed(&format!("allocate {bytes} bytes"), error))?;
+        device.loaded.staging = Some(device.lock_pages()?);
         Ok(device)
+    }
+
+    /// Allocates the staging memory, zeroed.
+    fn lock_pages(&self) -> Result<NonNull<u8>, DeviceError> {
+        let doing = format!("lock {} bytes of this process's memory", self.staged);
+        // SAFETY: the context is bound to this thread by `new`; the size is not zero.
+        let memory =
+            unsafe { result::malloc_host(self.staged, 0) }.map_err(|error| self.failed(&doing, error))?;
+        let missing = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
+        let memory = NonNull::new(memory.cast::<u8>()).ok_or_else(|| self.failed(&doing, missing))?;
+        // SAFETY: the driver has just allocated so many bytes there, and nothing else knows of them.
+        unsafe { memory.write_bytes(0, self.staged) };
+        Ok(memory)
+    }
+
+    /// The first bytes of the staging memory. Whoever writes them waits for [`DriverDevice::copied`] before.
+    fn staged(&mut self, bytes: usize) -> Result<&mut [u8], DeviceError> {
+        let outside = DeviceError::Outside { start: 0, end: bytes, arena: self.staged };
+        let memory = self.loaded.staging.filter(|_| bytes <= self.staged).ok_or(outside)?;
+        // SAFETY: so many bytes were allocated and set to zero by `lock_pages`, are freed with `self`, and are reached through this alone.
+        Ok(unsafe { slice::from_raw_parts_mut(memory.as_ptr(), bytes) })
     }
 
     fn failed(&self, doing: &str, error: DriverError) -> DeviceError {
@@ -183,9 +289,9 @@ impl DriverDevice {
     }
 }
 
-/// The names of all kernels of the PTX.
-fn kernel_names() -> impl Iterator<Item = &'static str> {
-    PTX.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.strip_suffix('('))
+/// The names of all kernels of a piece of PTX.
+fn kernel_names(piece: &str) -> impl Iterator<Item = &str> {
+    piece.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.strip_suffix('('))
 }
 
 impl Device for DriverDevice {
@@ -193,18 +299,28 @@ impl Device for DriverDevice {
         self.loaded.base
     }
 
-    fn upload(&mut self, offset: usize, bytes: &[u8]) -> Result<(), DeviceError> {
-        let at = self.at(offset..offset.saturating_add(bytes.len()))?;
-        // SAFETY: `at` has checked that the stretch is inside the one allocation; the bytes are not touched until the copy has ended.
-        unsafe { result::memcpy_htod_async(at, bytes, self.stream.cu_stream()) }
-            .and_then(|()| self.stream.synchronize())
+    fn staging(&mut self) -> Result<&mut [u8], DeviceError> {
+        self.copied.synchronize().map_err(|error| self.failed("take values", error))?;
+        self.staged(self.staged)
+    }
+
+    fn upload(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError> {
+        let at = self.at(offset..offset.saturating_add(bytes))?;
+        let stream = self.stream.cu_stream();
+        let from = self.staged(bytes)?;
+        // SAFETY: `at` has checked that the stretch is inside the one allocation. The bytes stay as they are until the copy has ended:
+        // `staging` waits for it, and so does the owner's drop.
+        unsafe { result::memcpy_htod_async(at, from, stream) }
+            .and_then(|()| self.copied.record(&self.stream))
             .map_err(|error| self.failed("take values", error))
     }
 
-    fn download(&self, offset: usize, bytes: &mut [u8]) -> Result<(), DeviceError> {
-        let at = self.at(offset..offset.saturating_add(bytes.len()))?;
-        // SAFETY: as in `upload`.
-        unsafe { result::memcpy_dtoh_async(bytes, at, self.stream.cu_stream()) }
+    fn download(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError> {
+        let at = self.at(offset..offset.saturating_add(bytes))?;
+        let stream = self.stream.cu_stream();
+        let to = self.staged(bytes)?;
+        // SAFETY: as in `upload`; copies of a stream run one after the other, and this one is waited for here.
+        unsafe { result::memcpy_dtoh_async(to, at, stream) }
             .and_then(|()| self.stream.synchronize())
             .map_err(|error| self.failed("give values", error))
     }
@@ -263,7 +379,10 @@ impl Device for DriverDevice {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -271,8 +390,8 @@ mod tests {
         match Driver::find(0) {
             Ok(driver) => assert!(driver.bytes() > 0, "{}", driver.name()),
             Err(DeviceError::NoDriver) => {
-                let message = DeviceError::NoDriver.to_string();
-                assert!(message.contains("libcuda.so.1") && message.contains("install"), "{message}");
+                assert!(DeviceError::NoDriver.to_string().contains("libcuda.so.1"));
+                assert!(DeviceError::NoDriver.hint().contains("install"));
             }
             // A driver without a card, or one that is too old for the kernels.
             Err(error) => assert!(!error.to_string().is_empty()),
@@ -280,8 +399,12 @@ mod tests {
     }
 
     #[test]
-    fn the_names_of_kernels_are_found_in_the_ptx() {
-        assert_eq!(kernel_names().count(), PTX.matches(".entry ").count());
-        assert!(kernel_names().any(|name| name == "conv_f32_bf16"));
+    fn the_names_of_kernels_are_found_in_the_ptx_and_differ() {
+        let pieces = ptx(Architecture::new(8, 0).unwrap());
+        assert_eq!(ptx(Architecture::new(7, 5).unwrap()), pieces[..1]);
+        let names: Vec<&str> = pieces.iter().flat_map(|piece| kernel_names(piece)).collect();
+        assert_eq!(names.len(), pieces.iter().map(|piece| piece.matches(".entry ").count()).sum::<usize>());
+        assert_eq!(names.iter().collect::<BTreeSet<_>>().len(), names.len());
+        assert!(["conv_f32_bf16", "tensor_pack"].iter().all(|name| names.contains(name)));
     }
 }

@@ -8,9 +8,10 @@ use plimsoll_graph::{DType, TensorId, TensorInfo};
 use plimsoll_memory::{Bytes, MapError, Reservation};
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
 
-use crate::backend::kernels;
-use crate::device::{Device, DeviceSource, Launch};
-use crate::layout::Places;
+use crate::Architecture;
+use crate::device::{Device, DeviceSource, Launch, Sizes};
+use crate::fuse::fuse;
+use crate::layout::{Run, runs, stored_span};
 use crate::lower::{Context, Operand};
 
 /// A plan over the arena of a device.
@@ -22,8 +23,12 @@ pub(crate) struct CudaEngine {
     timings: Timings,
     poison: bool,
     used: usize,
+    /// What the device's free memory became less by.
+    taken: Option<Bytes>,
     /// Of the device's memory.
     _arena: Reservation,
+    /// Of this process's.
+    _staging: Option<Reservation>,
 }
 
 /// A node of a plan, bound to its places.
@@ -35,30 +40,47 @@ struct BoundNode {
     end: usize,
 }
 
-/// Bytes that are copied at once: they are brought into the layout, or out of it, on their way.
+/// Bytes that are copied at once where nothing was reserved for it: they are brought into the layout, or out of it, on their way.
 const STAGE: usize = 1 << 16;
 
 impl CudaEngine {
-    /// Allocates the arena on a device, inside a reservation, zeroed, and binds all launches.
+    /// Allocates the arena on a device, inside a reservation, zeroed, and what is copied through inside another; binds all launches.
     pub(crate) fn new(
         source: &dyn DeviceSource,
         plan: VerifiedPlan,
-        arena: Reservation,
+        (arena, staging): (Reservation, Option<Reservation>),
         poison: bool,
     ) -> Result<CudaEngine, EngineError> {
         arena.check_covers(Bytes::of(plan.arena_bytes)).map_err(MapError::from)?;
         // One before the first node of a program, and one after each.
         let most = plan.schedules.iter().map(|schedule| schedule.launches.len()).max();
-        let mut device = source.open(plan.arena_bytes, 1 + most.unwrap_or(0))?;
+        let staged =
+            staging.as_ref().map_or(0, |staging| usize::try_from(staging.bytes().0).unwrap_or(STAGE));
+        let sizes =
+            Sizes { bytes: plan.arena_bytes, staging: staged.max(STAGE), marks: 1 + most.unwrap_or(0) };
+        let free = || source.memory().ok().map(|memory| memory.free);
+        let before = free();
+        let mut device = source.open(sizes)?;
+        let taken = before.zip(free()).map(|(before, after)| Bytes::of(before.saturating_sub(after)));
         let persistent = plan.persistent_bytes();
         device.clear(0..if poison { persistent } else { plan.arena_bytes })?;
         if poison {
             device.poison(persistent..plan.arena_bytes)?;
         }
-        let bound = plan.ids().map(|id| bind(&plan, id, device.base()));
+        let bound = plan.ids().map(|id| bind(&plan, id, source.architecture(), device.base()));
         let programs = bound.collect::<Result<Vec<_>, EngineError>>()?;
         let timings = Timings::new(&plan);
-        Ok(CudaEngine { plan, device: Mutex::new(device), programs, timings, poison, used: 0, _arena: arena })
+        Ok(CudaEngine {
+            plan,
+            device: Mutex::new(device),
+            programs,
+            timings,
+            poison,
+            used: 0,
+            taken,
+            _arena: arena,
+            _staging: staging,
+        })
     }
 
     /// A tensor of a program and where it begins.
@@ -82,9 +104,14 @@ impl CudaEngine {
 }
 
 /// Binds all nodes of a program of a plan to an arena at an address.
-fn bind(plan: &VerifiedPlan, id: ProgramId, base: u64) -> Result<Vec<BoundNode>, EngineError> {
+fn bind(
+    plan: &VerifiedPlan,
+    id: ProgramId,
+    architecture: Architecture,
+    base: u64,
+) -> Result<Vec<BoundNode>, EngineError> {
     let (program, schedule) = (plan.program(id), plan.schedule(id));
-    let lowered = plan.lowered.get(id.index()).ok_or_else(|| EngineError::missing("a lowered program"))?;
+    let fused = fuse(program, architecture, plan.inline);
     let operand = |id: &TensorId| {
         let place = schedule.place(*id).ok_or_else(|| EngineError::missing("the place of a tensor"))?;
         let origin = schedule.origin(*id).and_then(|origin| program.tensors.get(origin.index()));
@@ -94,18 +121,16 @@ fn bind(plan: &VerifiedPlan, id: ProgramId, base: u64) -> Result<Vec<BoundNode>,
     let all = |ids: &[TensorId]| ids.iter().map(operand).collect::<Result<Vec<Operand<'_>>, EngineError>>();
     let mut nodes = Vec::with_capacity(schedule.launches.len());
     for (at, launch) in schedule.launches.iter().enumerate() {
-        let covered = lowered.nodes.get(launch.node).and_then(|node| node.covers.first());
-        let node = covered.and_then(|node| program.nodes.get(*node));
-        let node = node.ok_or_else(|| EngineError::missing("a node"))?;
+        let node = fused.get(launch.node).ok_or_else(|| EngineError::missing("a node"))?;
         let cx = Context {
-            name: node.op.rule().name(),
+            name: node.op.name(),
+            architecture,
             inputs: all(&launch.inputs)?,
             outputs: all(&launch.outputs)?,
             scratch: base + launch.scratch.offset as u64,
         };
-        let work = kernels(node)
-            .and_then(|kernels| kernels.lower(&cx))
-            .map_err(|problem| EngineError::Internal(problem.to_string()))?;
+        let work =
+            node.op.kernels().lower(&cx).map_err(|problem| EngineError::Internal(problem.to_string()))?;
         if work.scratch > launch.scratch.bytes {
             return Err(EngineError::Internal(format!("the scratch of {} does not fit", cx.name)));
         }
@@ -152,49 +177,59 @@ stored! {
     StoredF64 8 f64: f64::to_le_bytes, f64::from_le_bytes;
 }
 
-/// Copies values to where a tensor begins, in its layout.
+/// Pieces of a stretch of a tensor's elements as they are stored, as many at a time as there is room for.
+fn pieces(stored: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = stored.end;
+    stored.step_by(most.max(1)).map(move |start| start..end.min(start.saturating_add(most)))
+}
+
+/// Copies values to where a tensor begins, in its layout. The last copy may go on after the call.
 fn upload<const BYTES: usize, S: Stored<BYTES>>(
     device: &mut dyn Device,
-    (info, mut offset): (&TensorInfo, usize),
+    (info, offset): (&TensorInfo, usize),
     values: &[S::Host],
     _as: S,
 ) -> Result<(), EngineError> {
-    let mut stage = Vec::with_capacity(STAGE);
-    let mut places = Places::of(info).peekable();
-    while let Some(place) = places.next() {
-        let value = values.get(place).ok_or_else(|| EngineError::missing("a value"))?;
-        stage.extend_from_slice(&S::to_bytes(*value));
-        if stage.len() == STAGE || places.peek().is_none() {
-            device.upload(offset, &stage)?;
-            offset += stage.len();
-            stage.clear();
+    let most = device.staging()?.len() / BYTES;
+    for piece in pieces(0..info.shape.count(), most) {
+        let mut stage = device.staging()?.as_chunks_mut::<BYTES>().0.iter_mut();
+        for Run { place, stride, count } in runs(info, piece.clone()) {
+            let from = values.get(place..).unwrap_or_default().iter().step_by(stride);
+            let mut copied = 0;
+            for (to, value) in stage.by_ref().take(count).zip(from) {
+                *to = S::to_bytes(*value);
+                copied += 1;
+            }
+            if copied < count {
+                return Err(EngineError::missing("a value"));
+            }
         }
+        device.upload(offset + piece.start * BYTES, piece.len() * BYTES)?;
     }
     Ok(())
 }
 
 /// Copies values from where a tensor begins, out of its layout: those from `first` on in the logical order. What is stored between them
-/// is copied too, and passed over.
+/// is copied too, and passed over; what lies before and after them is not.
 fn download<const BYTES: usize, S: Stored<BYTES>>(
-    device: &dyn Device,
-    (info, mut offset): (&TensorInfo, usize),
+    device: &mut dyn Device,
+    (info, offset): (&TensorInfo, usize),
     (first, values): (usize, &mut [S::Host]),
     _as: S,
 ) -> Result<(), EngineError> {
-    let mut stage = vec![0; STAGE];
-    let mut places = Places::of(info);
-    let mut left = info.shape.count() * BYTES;
-    while left > 0 {
-        let bytes = left.min(STAGE);
-        device.download(offset, &mut stage[..bytes])?;
-        // The bytes end first: a place that was asked for and not used would be lost.
-        for (stored, place) in stage[..bytes].as_chunks::<BYTES>().0.iter().zip(places.by_ref()) {
-            if let Some(value) = place.checked_sub(first).and_then(|place| values.get_mut(place)) {
-                *value = S::of_bytes(*stored);
+    let most = device.staging()?.len() / BYTES;
+    for piece in pieces(stored_span(info, first, values.len()), most) {
+        device.download(offset + piece.start * BYTES, piece.len() * BYTES)?;
+        let mut stage = device.staging()?.as_chunks::<BYTES>().0.iter();
+        for Run { place, stride, count } in runs(info, piece) {
+            let places = (place..).step_by(stride).take(count);
+            // The places end first: a stored value that was asked for and not used would be lost.
+            for (place, stored) in places.zip(stage.by_ref()) {
+                if let Some(value) = place.checked_sub(first).and_then(|place| values.get_mut(place)) {
+                    *value = S::of_bytes(*stored);
+                }
             }
         }
-        offset += bytes;
-        left -= bytes;
     }
     Ok(())
 }
@@ -231,7 +266,7 @@ impl Engine for CudaEngine {
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
         let from = self.tensor(program, tensor, first, values.extent())?;
-        let device = &**self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = &mut **self.device.lock().unwrap_or_else(PoisonError::into_inner);
         match values {
             HostSliceMut::U8(values) => download(device, from, (first, values), StoredU8),
             HostSliceMut::F64(values) => download(device, from, (first, values), StoredF64),
@@ -264,6 +299,10 @@ impl Engine for CudaEngine {
 
     fn used_bytes(&self) -> usize {
         self.used
+    }
+
+    fn device_bytes(&self) -> Option<Bytes> {
+        self.taken
     }
 
     fn timings(&self) -> &Timings {

@@ -4,6 +4,8 @@
 //! stretch for the sums of convolutions, and few channels (images, logits) need no padding. Weights are `[kd, kh, kw, I, O]`: the
 //! outputs of one input and tap side by side. Everything else lies in its logical order. There are no gaps.
 
+use std::ops::Range;
+
 use plimsoll_graph::{Kind, TensorInfo};
 
 /// The order of the axes of a kind in memory, slowest first.
@@ -20,49 +22,90 @@ pub(crate) fn bytes(tensor: &TensorInfo) -> usize {
     tensor.shape.count().saturating_mul(tensor.dtype.bytes())
 }
 
-/// The places in the logical order of a tensor's elements, in the order in which they are stored.
-pub(crate) struct Places {
-    /// Of the stored axes.
-    extents: [usize; 5],
-    /// What a step along a stored axis is in the logical order.
-    strides: [usize; 5],
-    at: [usize; 5],
-    place: usize,
-    remaining: usize,
+/// Elements that are stored one after the other, by their places in the logical order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    /// Of the first.
+    pub(crate) place: usize,
+    /// From one to the next.
+    pub(crate) stride: usize,
+    /// How many.
+    pub(crate) count: usize,
 }
 
-impl Places {
-    pub(crate) fn of(tensor: &TensorInfo) -> Places {
-        let count = tensor.shape.count();
-        let axes = axes(tensor.kind);
-        let (extents, strides) = match tensor.kind {
-            Kind::Volume | Kind::Weights => {
-                let extent = |axis: usize| tensor.shape.dim(axis);
-                (axes.map(extent), axes.map(|axis| (axis + 1..5).map(extent).product()))
+/// The stored axes of a tensor, slowest first: extents, and what a step along each is in the logical order. Axes that can be walked as one
+/// are one, so that a tensor which is stored in its logical order has a single axis, the last.
+struct StoredAxes {
+    axes: [(usize, usize); 5],
+    /// How many there are, from the first on.
+    count: usize,
+}
+
+impl StoredAxes {
+    fn of(tensor: &TensorInfo) -> StoredAxes {
+        let mut merged = StoredAxes { axes: [(1, 1); 5], count: 1 };
+        if !matches!(tensor.kind, Kind::Volume | Kind::Weights) {
+            merged.axes[0] = (tensor.shape.count(), 1);
+            return merged;
+        }
+        let extent = |axis: usize| tensor.shape.dim(axis);
+        for axis in axes(tensor.kind).into_iter().filter(|axis| extent(*axis) != 1) {
+            let (extent, stride) = (extent(axis), (axis + 1..5).map(extent).product::<usize>());
+            let slower = &mut merged.axes[merged.count - 1];
+            if slower.0 == 1 || slower.1 == stride * extent {
+                *slower = (slower.0 * extent, stride);
+            } else {
+                merged.axes[merged.count] = (extent, stride);
+                merged.count += 1;
             }
-            // Of any number of axes, in their order.
-            _ => ([1, 1, 1, 1, count], [0, 0, 0, 0, 1]),
-        };
-        Places { extents, strides, at: [0; 5], place: 0, remaining: count }
+        }
+        merged
     }
 }
 
-impl Iterator for Places {
-    type Item = usize;
-
-    fn next(&mut self) -> Option<usize> {
-        self.remaining = self.remaining.checked_sub(1)?;
-        let place = self.place;
-        for axis in (0..5).rev() {
-            self.at[axis] += 1;
-            self.place += self.strides[axis];
-            if self.at[axis] < self.extents[axis] {
-                break;
-            }
-            self.place -= self.strides[axis] * self.extents[axis];
-            self.at[axis] = 0;
+/// What is stored at a stretch of a tensor's elements, in the order in which it is stored.
+pub(crate) fn runs(tensor: &TensorInfo, stored: Range<usize>) -> impl Iterator<Item = Run> + use<> {
+    let StoredAxes { axes, count } = StoredAxes::of(tensor);
+    let (extent, stride) = axes[count - 1];
+    let mut at = stored.start;
+    std::iter::from_fn(move || {
+        let left = stored.end.checked_sub(at).filter(|left| *left > 0)?;
+        let inner = at % extent;
+        let (mut rest, mut place) = (at / extent, inner * stride);
+        for (extent, stride) in axes[..count - 1].iter().rev() {
+            place += rest % extent * stride;
+            rest /= extent;
         }
-        Some(place)
+        let count = left.min(extent - inner);
+        at += count;
+        Some(Run { place, stride, count })
+    })
+}
+
+/// A stretch of a tensor's elements as they are stored within which so many lie from one on in the logical order: just these, where they
+/// are of one channel of a sample or stored in their logical order.
+pub(crate) fn stored_span(tensor: &TensorInfo, first: usize, count: usize) -> Range<usize> {
+    let all = tensor.shape.count();
+    let end = first.saturating_add(count).min(all);
+    if first >= end {
+        return 0..0;
+    }
+    match StoredAxes::of(tensor).count {
+        1 => first..end,
+        _ if tensor.kind == Kind::Volume => {
+            let channels = tensor.shape.dim(1);
+            let voxels: usize = (2..5).map(|axis| tensor.shape.dim(axis)).product();
+            // Of the first and the last: the channel, counted over all samples.
+            let [from, to] = [first / voxels, (end - 1) / voxels];
+            if from == to {
+                let at =
+                    |place: usize| (from / channels * voxels + place % voxels) * channels + from % channels;
+                return at(first)..at(end - 1) + 1;
+            }
+            let sample = channels * voxels;
+            from / channels * sample..(to / channels + 1) * sample
+        }
+        _ => 0..all,
     }
 }
 
@@ -72,15 +115,18 @@ mod tests {
 
     use super::*;
 
+    fn tensor(kind: Kind, shape: &[usize]) -> TensorInfo {
+        let (shape, role) = (Shape(shape.to_vec()), Role::Input);
+        TensorInfo { name: "tensor".into(), shape, dtype: DType::F32, role, kind }
+    }
+
+    fn places_of(info: &TensorInfo, stored: Range<usize>) -> Vec<usize> {
+        runs(info, stored).flat_map(|run| (run.place..).step_by(run.stride).take(run.count)).collect()
+    }
+
     fn places(kind: Kind, shape: &[usize]) -> Vec<usize> {
-        let info = TensorInfo {
-            name: "tensor".into(),
-            shape: Shape(shape.to_vec()),
-            dtype: DType::F32,
-            role: Role::Input,
-            kind,
-        };
-        Places::of(&info).collect()
+        let info = tensor(kind, shape);
+        places_of(&info, 0..info.shape.count())
     }
 
     #[test]
@@ -90,5 +136,46 @@ mod tests {
         assert_eq!(places(Kind::Weights, &[2, 3, 1, 1, 1]), [0, 3, 1, 4, 2, 5]);
         assert_eq!(places(Kind::Weights, &[2, 1, 1, 1, 2]), [0, 2, 1, 3]);
         assert_eq!(places(Kind::Table, &[2, 3]), [0, 1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn what_is_stored_as_it_is_counted_is_one_run() {
+        for (kind, shape) in [
+            (Kind::Volume, &[2usize, 1, 4, 5, 6][..]),
+            (Kind::Volume, &[3, 7, 1, 1, 1]),
+            (Kind::Labels, &[2, 1, 4, 5, 6]),
+            (Kind::Volume, &[1; 5]),
+        ] {
+            let info = tensor(kind, shape);
+            let count = info.shape.count();
+            let all = Run { place: 0, stride: 1, count };
+            assert_eq!(runs(&info, 0..count).collect::<Vec<_>>(), [all], "{kind:?} {shape:?}");
+        }
+    }
+
+    /// By brute force over all stretches of some shapes.
+    #[test]
+    fn every_stretch_is_within_its_span_and_pieces_are_parts_of_the_whole() {
+        for (kind, shape) in [
+            (Kind::Volume, &[2usize, 3, 2, 1, 4][..]),
+            (Kind::Volume, &[2, 1, 2, 3, 1]),
+            (Kind::Weights, &[2, 3, 1, 2, 1]),
+            (Kind::Table, &[3, 4]),
+        ] {
+            let info = tensor(kind, shape);
+            let all = info.shape.count();
+            let stored = places_of(&info, 0..all);
+            for first in 0..all {
+                for end in first..=all {
+                    assert_eq!(places_of(&info, first..end), stored[first..end]);
+                    let span = stored_span(&info, first, end - first);
+                    let found = &stored[span.clone()];
+                    assert!((first..end).all(|place| found.contains(&place)), "{kind:?} {first}..{end}");
+                    let is_row = kind == Kind::Volume && first / 8 == (end.max(1) - 1) / 8 && shape[1] == 3;
+                    let voxels = end - first;
+                    assert!(!is_row || voxels == 0 || span.len() == (voxels - 1) * 3 + 1);
+                }
+            }
+        }
     }
 }

@@ -13,15 +13,22 @@ mod backend;
 mod device;
 mod driver;
 mod engine;
+mod fuse;
 mod layout;
 mod lower;
 mod ops;
 
 pub use architecture::Architecture;
 pub use backend::CudaBackend;
-pub use device::{Device, DeviceError, DeviceSource, Launch, Nowhere};
-pub use driver::Driver;
-pub use ops::{WITH_KERNELS, has_kernels};
+pub use device::{CardMemory, Device, DeviceError, DeviceSource, Launch, Nowhere, Sizes};
+pub use driver::{Driver, Footprint};
 
-/// All kernels, as drivers take them.
-pub const PTX: &str = include_str!("../kernels/kernels.ptx");
+/// The kernels of an architecture, as drivers take them, in as many pieces as there are kinds of it that they are made for. A name is in
+/// one of them only.
+pub fn ptx(architecture: Architecture) -> Vec<&'static str> {
+    let mut pieces = vec![include_str!("../kernels/kernels.ptx")];
+    if architecture.multiplies_bf16() {
+        pieces.push(include_str!("../kernels/tensor.ptx"));
+    }
+    pieces
+}

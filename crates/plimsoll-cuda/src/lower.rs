@@ -1,7 +1,7 @@
 //! From a node to launches: everything that is decided about a node, decided in one place.
 //!
 //! [`Lower::lower`] is called when a program is planned, with no addresses, and for every launch of the plan, with those of the arena.
-//! It depends on shapes and types alone, so scratch, cost and launches cannot disagree.
+//! It depends on shapes, types and the architecture alone, so scratch, cost and launches cannot disagree.
 
 use std::ops::Range;
 
@@ -9,8 +9,8 @@ use bytemuck::Pod;
 use plimsoll_graph::{DType, TensorInfo};
 use plimsoll_plan::Unsupported;
 
-use crate::Launch;
 use crate::layout;
+use crate::{Architecture, Launch};
 
 /// Offsets in the arena are multiples of it, as `cudaMalloc`'s addresses are.
 pub(crate) const ALIGNMENT: usize = 256;
@@ -48,6 +48,12 @@ impl Stretch {
         Stretch { address, bytes }
     }
 
+    /// What is left of it behind so many elements, which it has.
+    pub(crate) fn after<T>(self, elements: usize) -> Stretch {
+        let before = elements * size_of::<T>();
+        Stretch { address: self.address + before as u64, bytes: self.bytes - before }
+    }
+
     fn range(self) -> Range<u64> {
         self.address..self.address + self.bytes as u64
     }
@@ -67,6 +73,11 @@ impl<'a> Operand<'a> {
 
     pub(crate) fn address(&self) -> u64 {
         self.at.address
+    }
+
+    /// Elements of it that a thread loads and stores at once, `Pack` of the kernels: 16 bytes.
+    pub(crate) fn pack(&self) -> usize {
+        16 / self.info.dtype.bytes()
     }
 
     /// How it is stored, as it stands in the names of kernels.
@@ -93,6 +104,8 @@ pub(crate) fn unsupported(op: &'static str, why: impl Into<String>) -> Unsupport
 pub(crate) struct Context<'a> {
     /// The op's name.
     pub(crate) name: &'static str,
+    /// What the kernels are to run on.
+    pub(crate) architecture: Architecture,
     pub(crate) inputs: Vec<Operand<'a>>,
     pub(crate) outputs: Vec<Operand<'a>>,
     /// Where its scratch begins.
@@ -158,6 +171,8 @@ pub(crate) struct Work {
     pub(crate) launches: Vec<Launch>,
     /// Bytes.
     pub(crate) scratch: usize,
+    /// Floating-point operations of tensor cores, also those on zeros that fill tiles up.
+    pub(crate) tensor_flops: u64,
     /// Pairs (result, operand) that may share one place, see [`plimsoll_plan::LoweredNode::in_place`].
     pub(crate) in_place: Vec<(usize, usize)>,
     base: u64,
@@ -168,7 +183,14 @@ const MOST_SCRATCH: usize = 1 << 44;
 
 impl Work {
     pub(crate) fn new(cx: &Context<'_>) -> Work {
-        Work { op: cx.name, launches: Vec::new(), scratch: 0, in_place: Vec::new(), base: cx.scratch }
+        Work {
+            op: cx.name,
+            launches: Vec::new(),
+            scratch: 0,
+            tensor_flops: 0,
+            in_place: Vec::new(),
+            base: cx.scratch,
+        }
     }
 
     /// Takes so many bytes of scratch.
@@ -196,6 +218,18 @@ impl Work {
         writes: &[Stretch],
     ) {
         self.push(kernel, [elements.div_ceil(BLOCK as u32), 1], parameters, reads, writes);
+    }
+
+    /// Launches a kernel with a thread for each pack of the elements of an operand, of which there are so many.
+    pub(crate) fn packs<P: Pod>(
+        &mut self,
+        kernel: impl Into<String>,
+        (of, elements): (&Operand<'_>, u32),
+        parameters: &P,
+        reads: &[Stretch],
+        writes: &[Stretch],
+    ) {
+        self.each(kernel, elements.div_ceil(of.pack() as u32), parameters, reads, writes);
     }
 
     /// Launches a kernel with so many blocks, in rows.
@@ -234,6 +268,12 @@ impl Work {
             reads: ranges(reads),
             writes: ranges(writes),
         });
+    }
+
+    /// Notes multiply-adds of tensor cores, given by factors.
+    pub(crate) fn on_tensor_cores(&mut self, factors: &[usize]) {
+        let flops = factors.iter().fold(2u64, |product, factor| product.saturating_mul(*factor as u64));
+        self.tensor_flops = self.tensor_flops.saturating_add(flops);
     }
 
     pub(crate) fn in_place(mut self, pairs: &[(usize, usize)]) -> Work {

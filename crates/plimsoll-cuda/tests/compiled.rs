@@ -28,3 +28,33 @@ fn the_ptx_is_compiled_from_the_sources() {
         "the kernels have changed since kernels.ptx was made of them; the head of kernels/compile.py says how to compile them"
     );
 }
+
+/// What NVIDIA's assembler says about the kernels, which it does not say here.
+#[test]
+fn the_table_of_resources_is_of_the_ptx_and_kernels_with_tensor_cores_spill_nothing() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+    let table = fs::read_to_string(folder.join("resources.csv")).unwrap();
+    let mut lines = table.lines();
+    let mut hash = Fnv1a::default();
+    ["kernels.ptx", "tensor.ptx"].iter().for_each(|name| hash.update(&fs::read(folder.join(name)).unwrap()));
+    assert_eq!(
+        lines.next().unwrap(),
+        format!("# {:016x}", hash.finish()),
+        "the PTX has changed since resources.csv was made: kernels/compile.py makes both"
+    );
+    let ptx = fs::read_to_string(folder.join("tensor.ptx")).unwrap();
+    let kernels: BTreeSet<&str> =
+        ptx.lines().filter_map(|line| line.strip_prefix(".visible .entry ")?.strip_suffix('(')).collect();
+    for architecture in ["sm_80", "sm_90"] {
+        let rows = lines.clone().map(|line| line.split(',').collect::<Vec<&str>>());
+        let rows: Vec<_> = rows.filter(|row| row[0] == architecture && kernels.contains(row[1])).collect();
+        assert_eq!(rows.len(), kernels.len(), "{architecture}");
+        for row in rows {
+            let [spilled, shared, blocks] =
+                [3, 4, 5].map(|column: usize| row[column].parse::<usize>().unwrap());
+            assert_eq!(spilled, 0, "{row:?}");
+            // What a kernel may have without asking the driver for more, and blocks enough that some copy while others multiply.
+            assert!(shared <= 48 * 1024 && blocks >= 3, "{row:?}");
+        }
+    }
+}

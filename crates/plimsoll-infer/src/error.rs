@@ -104,6 +104,14 @@ pub enum InferError {
         /// What needs it.
         parts: String,
     },
+    /// The line of a device is too low for the model.
+    #[error("the model needs {needed} of the device's memory, but the line there is {line}")]
+    InfeasibleOnDevice {
+        /// The least line that would do.
+        needed: Bytes,
+        /// The line.
+        line: Bytes,
+    },
     /// Labels would replace an image that they are predicted from.
     #[error("the labels of {case} would replace an image, {}", image.display())]
     ReplacesImage {
@@ -143,6 +151,7 @@ impl InferError {
             | InferError::Images(_)
             | InferError::Plan(_)
             | InferError::Engine(_)
+            | InferError::InfeasibleOnDevice { .. }
             | InferError::ReplacesImage { .. }
             | InferError::Interrupted { .. } => false,
         }
@@ -176,7 +185,12 @@ impl InferError {
             InferError::Interrupted { .. } => {
                 Some("do it again: cases that are done are kept, unless --overwrite is said".into())
             }
-            InferError::Plan(_) | InferError::Engine(_) | InferError::Unreadable { .. } => None,
+            InferError::InfeasibleOnDevice { needed, .. } => {
+                Some(format!("raise the line to --vram {}MiB, or predict with --device cpu", needed.0.div_ceil(1 << 20)))
+            }
+            InferError::Plan(error) => error.hint(),
+            InferError::Engine(error) => error.hint(),
+            InferError::Unreadable { .. } => None,
         }
     }
 }

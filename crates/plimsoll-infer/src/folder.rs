@@ -189,6 +189,7 @@ mod tests {
             ram_budget_bytes: Bytes(1),
             overhead_bytes: Bytes(1),
             arena_bytes: Bytes(1),
+            device_bytes: None,
             window_bytes: Bytes(1),
             logits_bytes: Bytes(1),
             decoding_bytes: Bytes(1),

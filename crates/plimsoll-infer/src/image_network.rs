@@ -5,9 +5,12 @@ use std::sync::Arc;
 
 use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_image::{ImageError, Largest, Pipeline, Recipe, Scratch};
-use plimsoll_memory::{Budget, Mapped, Overhead, Reservation};
+use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
 use plimsoll_nn::names;
-use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, plan};
+use plimsoll_plan::{
+    Backend, DeviceMemory, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, open_engine,
+    plan,
+};
 use plimsoll_run::{ClassificationTask, LoadOptions, Model, read_parameters};
 
 use crate::InferError;
@@ -44,7 +47,7 @@ impl ImageNetwork {
         budget: &Budget,
     ) -> Result<ImageNetwork, InferError> {
         let task = model.config.task.classification()?.clone();
-        let overhead = budget.reserve("overhead", Overhead::new(threads).total())?;
+        let overhead = budget.reserve("overhead", overhead(threads, &**backend))?;
         let pipeline = task.pipeline(largest)?;
         let scratch = Scratch::new(&pipeline, budget)?;
         let image = find(&program, names::IMAGE)?;
@@ -52,14 +55,14 @@ impl ImageNetwork {
             program.with_role(Role::Parameter).map(|id| program.shape(id).count()).max().unwrap_or(0);
         let input = Mapped::zeroed(budget, "images", pipeline.output_length())?;
         let parameter = Mapped::zeroed(budget, "images", largest)?;
-        let room = usize::try_from((budget.line() - budget.used()).0).unwrap_or(usize::MAX);
+        let free = usize::try_from((budget.line() - budget.used()).0).unwrap_or(usize::MAX);
+        let room = backend.device_memory().map_or(free, DeviceMemory::room);
         let options = Options { budget: Some(room), ..Options::default() };
         let planned = plan(std::slice::from_ref(&program), &**backend, options)?;
         let id = planned
             .find(&program.name)
             .ok_or_else(|| EngineError::Internal("the plan has lost its program".into()))?;
-        let arena = plimsoll_memory::Bytes::of(planned.arena_bytes.next_multiple_of(4096));
-        let engine = backend.engine(planned, budget.reserve("arena", arena)?)?;
+        let engine = open_engine(&**backend, planned, budget)?;
         Ok(ImageNetwork {
             model,
             task,
@@ -155,6 +158,12 @@ impl ImageNetwork {
             }
         }
     }
+}
+
+/// What the process itself takes, and the driver of a device within it.
+pub(crate) fn overhead(threads: usize, backend: &dyn Backend) -> Bytes {
+    let driver = backend.device_memory().map(|memory| memory.driver().host);
+    Overhead::new(threads).total() + driver.unwrap_or_default()
 }
 
 fn find(program: &Program, name: &str) -> Result<TensorId, InferError> {

@@ -9,10 +9,11 @@ use plimsoll_data::{
     pull,
 };
 use plimsoll_graph::{Program, Role, TensorId};
-use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
+use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_nn::{Training, names, predict};
 use plimsoll_plan::{
-    Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, VerifiedPlan, plan,
+    Backend, DeviceMemory, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, VerifiedPlan,
+    engine_bytes, open_engine, plan,
 };
 use plimsoll_run::{LoadOptions, Model, SegmentationTask, read_parameters};
 use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
@@ -20,6 +21,7 @@ use serde::Serialize;
 
 use crate::InferError;
 use crate::believable;
+use crate::image_network::overhead;
 use crate::mirror::{all_mirrors, mirror};
 use crate::ring::{Room, WindowLogits};
 use crate::stream::{Rows, Stream};
@@ -44,8 +46,10 @@ pub struct PredictPlan {
     pub ram_budget_bytes: Bytes,
     /// Code, heap and stacks.
     pub overhead_bytes: Bytes,
-    /// Parameters, features and kernels' scratch.
+    /// Parameters, features and kernels' scratch: of a device, only what is copied to it through.
     pub arena_bytes: Bytes,
+    /// What is held of a device with memory of its own, the arena and the driver's context; none on the processor.
+    pub device_bytes: Option<Bytes>,
     /// Windows on their way in and out, and what they are read through.
     pub window_bytes: Bytes,
     /// Logits being summed, and a plane of labels.
@@ -119,6 +123,8 @@ struct Buffers {
     image: Mapped<f32>,
     /// The image mirrored, or a parameter.
     other: Mapped<f32>,
+    /// All logits of a window, where they are copied from a device: reading them row by row would take a copy for each. Else nothing.
+    logits: Mapped<f32>,
     /// Of each thread that sums logits.
     rooms: Vec<Room<EngineError>>,
     _stacks: Reservation,
@@ -140,7 +146,7 @@ impl Predictor {
         // The caller's thread is always one.
         let options = PredictOptions { threads: options.threads.max(1), ..options };
         let forward = Forward::new(training)?;
-        let overhead = Overhead::new(options.threads).total();
+        let overhead = overhead(options.threads, &*backend);
         let held = budget.reserve("overhead", overhead)?;
         let program = &forward.program;
         let count = |id: TensorId| program.shape(id).count();
@@ -148,9 +154,11 @@ impl Predictor {
         let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
         let room = |_| Room::new(training.patch, budget);
+        let copied = backend.device_memory().map_or(0, |_| count(forward.logits));
         let buffers = Buffers {
             image: buffer(image_count)?,
             other: buffer(image_count.max(largest))?,
+            logits: buffer(copied)?,
             rooms: (0..options.threads).map(room).collect::<Result<_, _>>()?,
             _stacks: budget.reserve("windows", stacks(options.threads))?,
         };
@@ -253,7 +261,8 @@ impl Predictor {
         logits_bytes: Bytes,
     ) -> Result<PredictPlan, InferError> {
         let line = self.budget.line();
-        let arena = |plan: &VerifiedPlan| Bytes::of(plan.arena_bytes.next_multiple_of(4096));
+        let device = self.backend.device_memory();
+        let arena = |plan: &VerifiedPlan| engine_bytes(&*self.backend, plan);
         let running = self.running.as_ref().map_or(Bytes::ZERO, |running| arena(running.engine.plan()));
         let fixed = self.budget.used() - running;
         let overhead_bytes = self.overhead.bytes();
@@ -264,7 +273,8 @@ impl Predictor {
         let mut arena_bytes = running;
         let mut next = None;
         if !is_kept {
-            let budget = Some(usize::try_from(room.0).unwrap_or(usize::MAX));
+            let room = usize::try_from(room.0).unwrap_or(usize::MAX);
+            let budget = Some(device.map_or(room, DeviceMemory::room));
             let program = std::slice::from_ref(&self.forward.program);
             let planned = plan(program, &*self.backend, Options { budget, ..Options::default() })?;
             arena_bytes = arena(&planned);
@@ -282,12 +292,19 @@ impl Predictor {
                 ),
             });
         }
+        let of_device =
+            |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
+        let running = self.running.as_ref().map(|running| running.engine.plan());
+        let on_device = next.as_ref().or(running).and_then(of_device);
+        if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
+            return Err(InferError::InfeasibleOnDevice { needed, line });
+        }
         if let Some(planned) = next {
             // The last arena goes before the next one comes.
             self.running = None;
             let forward = planned.find(&self.forward.program.name);
             let forward = forward.ok_or_else(|| internal("the plan has lost its program"))?;
-            let engine = self.backend.engine(planned, self.budget.reserve("arena", arena_bytes)?)?;
+            let engine = open_engine(&*self.backend, planned, &self.budget)?;
             self.running = Some(Running { engine, forward, fold: None });
         }
         let cache_bytes = fingerprint.decoded_bytes().min(line - minimum_ram_bytes);
@@ -295,6 +312,7 @@ impl Predictor {
             ram_budget_bytes: line,
             overhead_bytes,
             arena_bytes,
+            device_bytes: on_device.map(|(needed, _)| needed),
             window_bytes,
             logits_bytes,
             decoding_bytes,
@@ -330,7 +348,7 @@ impl Predictor {
         let window = rows.shape.window;
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
         let recipe = Recipe::window(0, grid, from, window);
-        let Buffers { image, other, rooms, .. } = &mut self.buffers;
+        let Buffers { image, other, rooms, logits: copied, .. } = &mut self.buffers;
         pull(&recipe, source, image, None, &mut self.scratch)?;
         let Running { engine, forward, .. } = planned(&mut self.running)?;
         let mirrors = if self.options.mirror { usize::MAX } else { 1 };
@@ -340,8 +358,17 @@ impl Predictor {
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
             engine.run(*forward)?;
             let (engine, output) = (&**engine, self.forward.logits);
-            let read =
-                |from: usize, to: &mut [f32]| engine.read_from(*forward, output, from, HostSliceMut::F32(to));
+            if !copied.is_empty() {
+                engine.read(*forward, output, HostSliceMut::F32(copied))?;
+            }
+            let copied = &**copied;
+            let read = |from: usize, to: &mut [f32]| match copied.get(from..from + to.len()) {
+                Some(logits) => {
+                    to.copy_from_slice(logits);
+                    Ok(())
+                }
+                None => engine.read_from(*forward, output, from, HostSliceMut::F32(to)),
+            };
             let logits = WindowLogits { start, mirrored, weights: &self.weights };
             if !stream.ring.add(&logits, rooms, read)? {
                 return Ok(false);

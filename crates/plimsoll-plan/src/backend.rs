@@ -8,7 +8,7 @@ use plimsoll_graph::Program;
 use plimsoll_memory::Reservation;
 use serde::{Deserialize, Serialize};
 
-use crate::{Engine, EngineError, LoweredProgram, PlanError, VerifiedPlan};
+use crate::{DeviceMemory, Engine, EngineError, LoweredProgram, PlanError, VerifiedPlan};
 
 /// What a device does per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -56,6 +56,31 @@ pub trait Backend: Any + Send + Sync {
     /// # Errors
     /// If the plan was verified for another backend ([`VerifiedPlan::expect_for`]), the reservation is too small, or the system refuses memory or threads.
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError>;
+
+    /// The memory in which arenas lie, where that is not memory of this process; its line is drawn already.
+    fn device_memory(&self) -> Option<&DeviceMemory> {
+        None
+    }
+
+    /// The same where an arena is copied to and from through `staging`, memory of this process: of a backend with
+    /// [memory of its own](Backend::device_memory). [`open_engine`](crate::open_engine) reserves both.
+    ///
+    /// # Errors
+    /// As [`Backend::engine`].
+    fn staged_engine(
+        &self,
+        plan: VerifiedPlan,
+        arena: Reservation,
+        _staging: Reservation,
+    ) -> Result<Box<dyn Engine>, EngineError> {
+        self.engine(plan, arena)
+    }
+
+    /// The same backend for one of several engines at once, each with an equal part of the device's memory; none where arenas lie in
+    /// memory of this process.
+    fn shared_by(&self, _engines: usize) -> Option<Arc<dyn Backend>> {
+        None
+    }
 
     /// The same backend, predicting times from `rates`, or from nominal ones.
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend>;

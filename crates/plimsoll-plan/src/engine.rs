@@ -1,7 +1,7 @@
 //! A plan on a device, ready to run.
 
 use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
-use plimsoll_memory::MapError;
+use plimsoll_memory::{Bytes, MapError, OverBudget};
 
 use crate::{NodeTime, OpTime, ProgramId, Timings, VerifiedPlan};
 
@@ -55,6 +55,9 @@ pub enum EngineError {
     /// The arena does not fit its reservation, or the system refuses it.
     #[error("the arena cannot be allocated")]
     Arena(#[from] MapError),
+    /// The line of a device has no room for the arena.
+    #[error("the line of the device: {0}")]
+    DeviceLine(OverBudget),
     /// The system refuses a thread.
     #[error("a thread for kernels cannot be started")]
     Thread(#[from] std::io::Error),
@@ -97,14 +100,30 @@ pub enum EngineError {
         tensor: String,
     },
     /// The device that the backend runs on is not there, or fails.
-    #[error(transparent)]
-    Device(Box<dyn std::error::Error + Send + Sync>),
+    #[error("{problem}")]
+    Device {
+        /// What is wrong.
+        #[source]
+        problem: Box<dyn std::error::Error + Send + Sync>,
+        /// What to do about it.
+        hint: String,
+    },
     /// A node or tensor of a verified plan is not where it must be: a fault of this program.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
 impl EngineError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            EngineError::Arena(_) => Some("raise --ram".into()),
+            EngineError::DeviceLine(_) => Some("raise --vram".into()),
+            EngineError::Device { hint, .. } => Some(hint.clone()),
+            _ => None,
+        }
+    }
+
     /// So many values of a type do not fit a tensor of a program.
     pub fn values(program: &Program, tensor: &TensorInfo, (count, dtype): (usize, DType)) -> EngineError {
         EngineError::Values {
@@ -172,6 +191,12 @@ pub trait Engine: Send + Sync {
 
     /// Bytes of the arena, from its start, that the launches so far were given.
     fn used_bytes(&self) -> usize;
+
+    /// What the device's free memory became less by as this engine was made, as the device says it; what other processes took at that
+    /// moment is counted too. None where the arena is memory of this process, or the device does not say.
+    fn device_bytes(&self) -> Option<Bytes> {
+        None
+    }
 
     /// What the launches of all runs so far took.
     fn timings(&self) -> &Timings;

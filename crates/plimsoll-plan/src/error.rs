@@ -52,3 +52,16 @@ pub enum PlanError {
         fault: String,
     },
 }
+
+impl PlanError {
+    /// What to do about it, where a setting is at fault.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            PlanError::Unsupported(_) => Some(
+                "--device cpu runs all networks and losses; docs/gpu.md lists what has kernels for GPUs"
+                    .into(),
+            ),
+            _ => None,
+        }
+    }
+}

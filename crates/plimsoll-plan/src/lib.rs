@@ -14,6 +14,7 @@
 
 mod agree;
 mod backend;
+mod device_memory;
 mod engine;
 mod error;
 pub mod explain;
@@ -30,6 +31,7 @@ pub mod verify;
 
 pub use agree::agree;
 pub use backend::{Backend, Rates};
+pub use device_memory::{DeviceMemory, DriverUse, engine_bytes, open_engine};
 pub use engine::{Engine, EngineError, HostSlice, HostSliceMut};
 pub use error::{PlanError, Unsupported};
 pub use lowered::{LoweredNode, LoweredProgram};

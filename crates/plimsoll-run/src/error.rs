@@ -51,6 +51,23 @@ pub enum RunError {
         /// What would make it fit.
         ways_out: Vec<WayOut>,
     },
+    /// The line of a device is too low for the run.
+    #[error(
+        "the run needs {needed} of the memory of {device} even with all recomputation and the smallest micro-batch, but the line \
+         there is {line}: {parts}"
+    )]
+    InfeasibleOnDevice {
+        /// The device.
+        device: String,
+        /// The least line that would do.
+        needed: Bytes,
+        /// The line.
+        line: Bytes,
+        /// What needs it.
+        parts: String,
+        /// What would make it fit.
+        ways_out: Vec<WayOut>,
+    },
     /// A folder holds a run already.
     #[error("{} holds a run already", folder.display())]
     Occupied {
@@ -232,12 +249,11 @@ impl RunError {
                  with --allow-extra"
                     .into(),
             ),
-            RunError::Infeasible { ways_out, .. } => {
-                let ways =
-                    ways_out.iter().map(|way| format!("{} (needs {})", way.flags, way.minimum_ram_bytes));
-                Some(format!("it would fit with {}", ways.collect::<Vec<_>>().join(", or ")))
-                    .filter(|_| !ways_out.is_empty())
+            RunError::Infeasible { ways_out, .. } | RunError::InfeasibleOnDevice { ways_out, .. } => {
+                let ways: Vec<String> = ways_out.iter().map(ToString::to_string).collect();
+                Some(format!("it would fit with {}", ways.join(", or "))).filter(|_| !ways_out.is_empty())
             }
+            RunError::Engine(error) => error.hint(),
             RunError::Occupied { .. } => {
                 Some("add --resume to go on with it, or choose another folder with --out".into())
             }
@@ -286,9 +302,7 @@ impl RunError {
                 Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
             }
             RunError::Memory(_) => Some("raise --ram".into()),
-            RunError::Engine(_)
-            | RunError::Unwritable { .. }
-            | RunError::Io { .. } => None,
+            RunError::Unwritable { .. } | RunError::Io { .. } => None,
         }
     }
 }

@@ -38,6 +38,9 @@ pub enum Event {
         line: Bytes,
         /// What was planned in all.
         planned: Bytes,
+        /// The line of the device's memory and what was planned of it; none on the processor.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        device: Option<[Bytes; 2]>,
         /// The predicted time of a step.
         seconds_per_step: f64,
     },

@@ -2,6 +2,7 @@
 
 use plimsoll_graph::DType;
 use plimsoll_memory::{Bytes, Overhead};
+use plimsoll_plan::DriverUse;
 use serde::{Deserialize, Serialize};
 
 use crate::{RunError, WayOut};
@@ -26,6 +27,23 @@ pub struct Part {
     pub bytes: Bytes,
 }
 
+/// What a run holds of a device, beside the arena, and because of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DevicePlan {
+    /// What runs the programs.
+    pub name: String,
+    /// The line of the device's memory.
+    pub vram_budget_bytes: Bytes,
+    /// What the driver holds, there and of the line of this process.
+    pub driver: DriverUse,
+    /// What is copied through, of the line of this process.
+    pub staging_bytes: Bytes,
+    /// The context and the arena.
+    pub total_bytes: Bytes,
+    /// The least line of the device's memory that would do.
+    pub minimum_vram_bytes: Bytes,
+}
+
 /// What a run holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunPlan {
@@ -33,7 +51,9 @@ pub struct RunPlan {
     pub ram_budget_bytes: Bytes,
     /// Code, heap and stacks.
     pub overhead: Overhead,
-    /// Parameters, moments, gradients, features and kernels' scratch: one allocation.
+    /// What is held of a device with memory of its own, where the arena then lies; none on the processor.
+    pub device: Option<DevicePlan>,
+    /// Parameters, moments, gradients, features and kernels' scratch: one allocation. Part of the line, or of the device's.
     pub arena_bytes: Bytes,
     /// What no placement of the same schedule could do without.
     pub arena_lower_bound_bytes: Bytes,
@@ -47,9 +67,9 @@ pub struct RunPlan {
     pub checkpoint_bytes: Bytes,
     /// Decoded volumes.
     pub cache_bytes: Bytes,
-    /// All of these.
+    /// All of these that are held of the line.
     pub total_bytes: Bytes,
-    /// Whether that is within the line.
+    /// Whether that is within the line, and what is held of a device within its line.
     pub feasible: bool,
     /// The least line that would do: without a cache, with the smallest micro-batch, with all recomputation that helps.
     pub minimum_ram_bytes: Bytes,
@@ -95,24 +115,36 @@ pub struct RunPlan {
 }
 
 impl RunPlan {
-    /// The parts, as they add up to the total.
+    /// The parts of the line, as they add up to the total.
     pub fn parts(&self) -> Vec<Part> {
-        [
-            ("code", self.overhead.code),
-            ("heap", self.overhead.heap),
-            ("stacks", self.overhead.stacks),
-            ("arena", self.arena_bytes),
-            ("loader", self.loader_bytes),
-            ("index", self.index_bytes),
-            ("decoding", self.decoding_bytes),
-            ("checkpoint", self.checkpoint_bytes),
-            ("cache", self.cache_bytes),
-        ]
-        .into_iter()
-        // Volumes are read by regions: nobody asks what decoding them whole would take.
-        .filter(|(name, bytes)| *name != "decoding" || *bytes > Bytes::ZERO)
-        .map(|(name, bytes)| Part { name: name.into(), bytes })
-        .collect()
+        let of_device = self.device.as_ref();
+        let arena = self.arena_bytes;
+        let parts = [
+            ("code", Some(self.overhead.code)),
+            ("heap", Some(self.overhead.heap)),
+            ("stacks", Some(self.overhead.stacks)),
+            ("driver", of_device.map(|device| device.driver.host)),
+            ("staging", of_device.map(|device| device.staging_bytes)),
+            ("arena", Some(arena).filter(|_| of_device.is_none())),
+            ("loader", Some(self.loader_bytes)),
+            ("index", Some(self.index_bytes)),
+            // Volumes are read by regions: nobody asks what decoding them whole would take.
+            ("decoding", Some(self.decoding_bytes).filter(|bytes| *bytes > Bytes::ZERO)),
+            ("checkpoint", Some(self.checkpoint_bytes)),
+            ("cache", Some(self.cache_bytes)),
+        ];
+        parts
+            .into_iter()
+            .filter_map(|(name, bytes)| Some(Part { name: name.into(), bytes: bytes? }))
+            .collect()
+    }
+
+    /// The parts of the device's line, as they add up to its total; none on the processor.
+    pub fn device_parts(&self) -> Vec<Part> {
+        let Some(device) = &self.device else { return Vec::new() };
+        [("arena", self.arena_bytes), ("context", device.driver.context)]
+            .map(|(name, bytes)| Part { name: name.into(), bytes })
+            .into()
     }
 
     /// That the run fits.
@@ -123,21 +155,33 @@ impl RunPlan {
         if self.feasible {
             return Ok(());
         }
-        let mut parts: Vec<Part> = self
-            .parts()
-            .into_iter()
-            .filter(|part| part.bytes > Bytes::ZERO && part.name != "cache")
-            .collect();
-        parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
-        let parts: Vec<String> = parts.iter().map(|part| format!("{} {}", part.name, part.bytes)).collect();
-        let whole_batch = self.whole_batch.as_ref().map_or_else(String::new, |reason| {
-            format!("; the batch goes through the network in one piece, since {reason}")
-        });
+        let listed = |mut parts: Vec<Part>| {
+            parts.retain(|part| part.bytes > Bytes::ZERO && part.name != "cache");
+            parts.sort_by_key(|part| std::cmp::Reverse(part.bytes));
+            let parts: Vec<String> =
+                parts.iter().map(|part| format!("{} {}", part.name, part.bytes)).collect();
+            let whole_batch = self.whole_batch.as_ref().map_or_else(String::new, |reason| {
+                format!("; the batch goes through the network in one piece, since {reason}")
+            });
+            parts.join(", ") + &whole_batch
+        };
+        let ways_out = self.ways_out.clone();
+        if let Some(device) = &self.device
+            && device.minimum_vram_bytes > device.vram_budget_bytes
+        {
+            return Err(RunError::InfeasibleOnDevice {
+                device: device.name.clone(),
+                needed: device.minimum_vram_bytes,
+                line: device.vram_budget_bytes,
+                parts: listed(self.device_parts()),
+                ways_out,
+            });
+        }
         Err(RunError::Infeasible {
             needed: self.minimum_ram_bytes,
             line: self.ram_budget_bytes,
-            parts: parts.join(", ") + &whole_batch,
-            ways_out: self.ways_out.clone(),
+            parts: listed(self.parts()),
+            ways_out,
         })
     }
 }

@@ -19,6 +19,8 @@ pub struct RunRecord {
     /// The most that was resident before, while the data set was inspected, the machine measured and the run planned, under the
     /// same line.
     pub planning_peak_rss_bytes: Option<Bytes>,
+    /// What was held of a device with memory of its own; none on the processor.
+    pub device: Option<DeviceRecord>,
     /// The arena.
     pub arena_bytes: Bytes,
     /// What of it kernels were given.
@@ -60,6 +62,20 @@ pub struct RunRecord {
     pub identity: Digest,
     /// All that its result depends on.
     pub specification: Specification,
+}
+
+/// What a run held of a device.
+#[derive(Clone, Debug, Serialize)]
+pub struct DeviceRecord {
+    /// The line of its memory.
+    pub vram_budget_bytes: Bytes,
+    /// What was planned in all.
+    pub planned_bytes: Bytes,
+    /// What was held in all: the context, as it was measured or is usual, and by what the device's free memory became less as the engine
+    /// was made; other processes that took or gave back memory at that moment are counted too. None where the device does not say.
+    pub used_bytes: Option<Bytes>,
+    /// The parts of the line as planned.
+    pub planned: Vec<Part>,
 }
 
 /// How the cache did.

@@ -1,5 +1,7 @@
 //! What would make a run fit that does not.
 
+use std::fmt;
+
 use plimsoll_memory::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -10,4 +12,16 @@ pub struct WayOut {
     pub flags: String,
     /// The least line with this change, as planned.
     pub minimum_ram_bytes: Bytes,
+    /// The least line of the device's memory; none where the run is on the processor.
+    pub minimum_vram_bytes: Option<Bytes>,
+}
+
+impl fmt::Display for WayOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WayOut { flags, minimum_ram_bytes: ram, minimum_vram_bytes: vram } = self;
+        match vram {
+            None => write!(f, "{flags} (needs {ram})"),
+            Some(vram) => write!(f, "{flags} (needs {ram}, and {vram} of the device)"),
+        }
+    }
 }

@@ -4,7 +4,7 @@ use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, SampleShape, Sc
 use plimsoll_graph::Program;
 use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_nn::SoftTargets;
-use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, ProgramId};
+use plimsoll_plan::{Backend, DeviceMemory, Options, Plan, PlanError, Planner, ProgramId};
 use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
 use crate::targets::target_maps;
@@ -24,6 +24,28 @@ impl<'a> Site<'a> {
     pub(crate) fn new(machine: Machine, nominal: &'a dyn Backend, data: DataFacts) -> Site<'a> {
         Site { machine, nominal, overhead: Overhead::of_training(machine.threads, data.cases), data }
     }
+
+    /// Whether so much is within the line, and within the device's.
+    pub(crate) fn fits(&self, needs: Needs) -> bool {
+        let device = self.nominal.device_memory().map(DeviceMemory::line);
+        needs.ram <= self.machine.line && needs.vram.zip(device).is_none_or(|(vram, line)| vram <= line)
+    }
+}
+
+/// What is needed of each line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Needs {
+    /// Of this process's.
+    pub(crate) ram: Bytes,
+    /// Of that of a device with memory of its own.
+    pub(crate) vram: Option<Bytes>,
+}
+
+impl Needs {
+    /// The lesser of both, line by line.
+    pub(crate) fn min(self, other: Needs) -> Needs {
+        Needs { ram: self.ram.min(other.ram), vram: self.vram.min(other.vram) }
+    }
 }
 
 /// A configuration with its programs and all that it holds beside the arena.
@@ -41,6 +63,8 @@ pub(crate) struct Candidate {
     pub(crate) index_bytes: Bytes,
     pub(crate) decoding_bytes: Bytes,
     pub(crate) checkpoint_bytes: Bytes,
+    /// Where the arena lies, if not in memory of this process, and what is copied through.
+    pub(crate) device: Option<(DeviceMemory, Bytes)>,
 }
 
 /// As whole pages.
@@ -96,6 +120,8 @@ impl Candidate {
             + BatchReader::bytes(validation, Mode::Validation, loader.scratch, &maps)?;
         let checkpoint_bytes =
             Checkpoints::bytes(&programs[programs.updating()], training.net.as_architecture())?;
+        let device = site.nominal.device_memory().cloned();
+        let device = device.map(|memory| (memory, DeviceMemory::staging_bytes(programs.all())));
         Ok(Candidate {
             config,
             programs,
@@ -107,6 +133,7 @@ impl Candidate {
             index_bytes: data.index,
             decoding_bytes: data.decoding,
             checkpoint_bytes,
+            device,
         })
     }
 
@@ -114,22 +141,39 @@ impl Candidate {
         Planner::new(self.programs.all(), backend, Options::default())
     }
 
-    /// What is held beside the arena.
+    /// What is held of the line beside the arena.
     pub(crate) fn fixed(&self) -> Bytes {
+        let of_device = self.device.as_ref().map(|(memory, staging)| memory.driver().host + *staging);
         self.overhead.total()
             + self.loader_bytes
             + self.index_bytes
             + self.decoding_bytes
             + self.checkpoint_bytes
+            + of_device.unwrap_or_default()
     }
 
     /// What is left for the arena, in whole pages.
     pub(crate) fn room(&self, machine: Machine) -> usize {
-        usize::try_from((machine.line - self.fixed()).0).unwrap_or(usize::MAX) / 4096 * 4096
+        match &self.device {
+            Some((memory, _)) => memory.room(),
+            None => usize::try_from((machine.line - self.fixed()).0).unwrap_or(usize::MAX) / 4096 * 4096,
+        }
     }
 
-    pub(crate) fn needs(&self, plan: &Plan) -> Bytes {
-        self.fixed() + pages(plan.arena_bytes)
+    /// What an arena of so many bytes takes where it lies.
+    pub(crate) fn arena(&self, bytes: usize) -> Bytes {
+        match &self.device {
+            Some(_) => DeviceMemory::arena_bytes(bytes),
+            None => pages(bytes),
+        }
+    }
+
+    /// What is needed with an arena of so many bytes.
+    pub(crate) fn needs(&self, arena: usize) -> Needs {
+        match &self.device {
+            Some((memory, _)) => Needs { ram: self.fixed(), vram: Some(memory.needed(arena)) },
+            None => Needs { ram: self.fixed() + pages(arena), vram: None },
+        }
     }
 
     /// The mean of a number over the programs of gradients, by the share of steps that each has.

@@ -2,10 +2,11 @@
 
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
+use plimsoll_plan::DeviceMemory;
 use plimsoll_run::{RunConfig, WayOut};
 
 use crate::TrainError;
-use crate::candidate::Site;
+use crate::candidate::{Needs, Site};
 use crate::fit::{first_that_fits, least};
 
 /// A kind of change.
@@ -114,22 +115,29 @@ pub(crate) fn ways_out(
     config: &RunConfig,
     micro_batch_is_set: bool,
     site: Site<'_>,
-    minimum: Bytes,
+    minimum: Needs,
 ) -> Result<Vec<WayOut>, TrainError> {
-    let line = site.machine.line;
     let least = |config: &RunConfig| least(config, micro_batch_is_set, site);
-    let raised = |needed: Bytes| format!("--ram {}MiB", needed.0.div_ceil(1 << 20));
-    let with_line = |flags: String, needed: Bytes| match needed > line {
-        true => format!("{flags} {}", raised(needed)),
-        false => flags,
+    let way = |change: Option<String>, needs: Needs| {
+        let raised = |flag: &str, needed: Bytes, line: Bytes| {
+            (needed > line).then(|| format!("{flag} {}MiB", needed.0.div_ceil(1 << 20)))
+        };
+        let device = needs.vram.zip(site.nominal.device_memory().map(DeviceMemory::line));
+        let vram = device.and_then(|(needed, line)| raised("--vram", needed, line));
+        let flags = [change, raised("--ram", needs.ram, site.machine.line), vram];
+        WayOut {
+            flags: flags.into_iter().flatten().collect::<Vec<_>>().join(" "),
+            minimum_ram_bytes: needs.ram,
+            minimum_vram_bytes: needs.vram,
+        }
     };
-    let mut ways = vec![WayOut { flags: raised(minimum), minimum_ram_bytes: minimum }];
+    let mut ways = vec![way(None, minimum)];
     let (mut fits_by_one, mut furthest) = (false, config.clone());
     for concession in ALL {
         let steps = concession.steps(config);
         let Some(last) = steps.last() else { continue };
         furthest = concession.steps(&furthest).pop().unwrap_or(furthest);
-        let found = first_that_fits(steps.len(), |step| Ok(least(&steps[step])? <= line))?;
+        let found = first_that_fits(steps.len(), |step| Ok(site.fits(least(&steps[step])?)))?;
         fits_by_one |= found.is_some();
         let chosen = match found {
             Some(step) => &steps[step],
@@ -137,14 +145,11 @@ pub(crate) fn ways_out(
             None if concession == Concession::Precision => last,
             None => continue,
         };
-        let needed = least(chosen)?;
-        let flags = with_line(concession.flags(chosen), needed);
-        ways.push(WayOut { flags, minimum_ram_bytes: needed });
+        ways.push(way(Some(concession.flags(chosen)), least(chosen)?));
     }
     if !fits_by_one {
-        let needed = least(&furthest)?;
-        let flags = with_line("--allow precision,loss-scale,patch,features".into(), needed);
-        ways.push(WayOut { flags, minimum_ram_bytes: needed });
+        let all = "--allow precision,loss-scale,patch,features".to_string();
+        ways.push(way(Some(all), least(&furthest)?));
     }
     Ok(ways)
 }

@@ -5,7 +5,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, RunConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::candidate::{Candidate, Site, micro_batches, pages};
+use crate::candidate::{Candidate, Site, micro_batches};
 use crate::rates::measured;
 use crate::{DataFacts, TrainError};
 
@@ -14,6 +14,8 @@ use crate::{DataFacts, TrainError};
 pub struct RunPoint {
     /// The least line at this point: without a cache.
     pub ram_bytes: Bytes,
+    /// The least line of the device's memory at this point; none where the run is on the processor.
+    pub vram_bytes: Option<Bytes>,
     /// The arena.
     pub arena_bytes: Bytes,
     /// What no placement of the same schedule could do without.
@@ -69,9 +71,10 @@ pub fn run_curve(
         let known = points.len();
         let found = planner.watched_curve(&mut |share| told(known, share))?;
         points.extend(found.into_iter().map(|point| RunPoint {
-            ram_bytes: candidate.fixed() + pages(point.arena_bytes),
-            arena_bytes: pages(point.arena_bytes),
-            arena_lower_bound_bytes: pages(point.lower_bound_bytes),
+            ram_bytes: candidate.needs(point.arena_bytes).ram,
+            vram_bytes: candidate.needs(point.arena_bytes).vram,
+            arena_bytes: candidate.arena(point.arena_bytes),
+            arena_lower_bound_bytes: candidate.arena(point.lower_bound_bytes),
             micro_batch,
             recompute_flops_fraction: point.recompute_flops_fraction,
             predicted_seconds_per_step: candidate.seconds(&kept)
@@ -82,8 +85,9 @@ pub fn run_curve(
     points.sort_by(|a, b| a.predicted_seconds_per_step.total_cmp(&b.predicted_seconds_per_step));
     let mut least = Bytes(u64::MAX);
     points.retain(|point| {
-        let is_smaller = point.ram_bytes < least;
-        least = least.min(point.ram_bytes);
+        let bytes = point.vram_bytes.unwrap_or(point.ram_bytes);
+        let is_smaller = bytes < least;
+        least = least.min(bytes);
         is_smaller
     });
     Ok(points)

@@ -69,8 +69,9 @@ impl TrainError {
                     .into(),
             ),
             TrainError::Splits(error) => error.hint(),
+            TrainError::Engine(error) => error.hint(),
+            TrainError::Plan(error) => error.hint(),
             TrainError::OverBudget(_) | TrainError::Memory(_) => Some("raise --ram".into()),
-            _ => None,
         }
     }
 

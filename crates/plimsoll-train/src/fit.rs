@@ -1,22 +1,21 @@
-//! The least line that a configuration needs, and which of several configurations is the first to fit.
+//! The least lines that a configuration needs, and which of several configurations is the first to fit.
 
-use plimsoll_memory::Bytes;
 use plimsoll_run::RunConfig;
 
 use crate::TrainError;
-use crate::candidate::{Candidate, Site, micro_batches};
+use crate::candidate::{Candidate, Needs, Site, micro_batches};
 
-/// The least line that would do for a configuration, by schedules that are found with nominal rates.
+/// The least lines that would do for a configuration, by schedules that are found with nominal rates.
 pub(crate) fn least(
     config: &RunConfig,
     micro_batch_is_set: bool,
     site: Site<'_>,
-) -> Result<Bytes, TrainError> {
+) -> Result<Needs, TrainError> {
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
     let plan = candidate.planner(site.nominal)?.plan(Some(0))?;
-    Ok(candidate.needs(&plan))
+    Ok(candidate.needs(plan.arena_bytes))
 }
 
 /// The first of `count` that fits, by bisection: what they need falls from one to the next.

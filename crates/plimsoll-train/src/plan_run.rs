@@ -1,4 +1,4 @@
-//! How a run is made to fit its line.
+//! How a run is made to fit its line; on a device with memory of its own, both lines.
 //!
 //! Three things can be given for memory, and none of them changes what is computed but for rounding: values are recomputed
 //! instead of held, a batch goes through the network in smaller parts, and the cache shrinks. Of all that fit, the fastest by
@@ -9,11 +9,10 @@ use std::sync::Arc;
 
 use plimsoll_data::{LoaderConfig, Targets};
 use plimsoll_graph::Role;
-use plimsoll_memory::Bytes;
 use plimsoll_plan::{Backend, VerifiedPlan};
-use plimsoll_run::{Machine, RunConfig, RunPlan};
+use plimsoll_run::{DevicePlan, Machine, RunConfig, RunPlan};
 
-use crate::candidate::{Candidate, Site, micro_batches, pages};
+use crate::candidate::{Candidate, Needs, Site, micro_batches};
 use crate::concessions::ways_out;
 use crate::fit::{first_that_fits, least};
 use crate::rates::measured;
@@ -58,13 +57,13 @@ pub fn plan_run_allowing(
 ) -> Result<PlannedRun, TrainError> {
     let nominal = backend.with_rates(None);
     let site = Site::new(machine, &*nominal, data);
-    if allowed.is_empty() || least(config, micro_batch_is_set, site)? <= machine.line {
+    if allowed.is_empty() || site.fits(least(config, micro_batch_is_set, site)?) {
         return plan_run(config, micro_batch_is_set, site);
     }
     let mut changed = config.clone();
     for concession in allowed {
         let steps = concession.steps(&changed);
-        let fits = |step: usize| Ok(least(&steps[step], micro_batch_is_set, site)? <= machine.line);
+        let fits = |step: usize| Ok(site.fits(least(&steps[step], micro_batch_is_set, site)?));
         if let Some(step) = first_that_fits(steps.len(), fits)? {
             changed = steps[step].clone();
             break;
@@ -91,7 +90,7 @@ fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Res
         let plan = candidate.planner(nominal)?.plan(Some(candidate.room(machine)))?;
         let seconds = candidate.seconds(&plan);
         let is_best = chosen.as_ref().is_none_or(|(_, best)| seconds < *best);
-        if candidate.needs(&plan) <= machine.line && is_best {
+        if site.fits(candidate.needs(plan.arena_bytes)) && is_best {
             let is_free = plan.schedules.iter().all(|schedule| schedule.copies.is_empty());
             chosen = Some((candidate.clone(), seconds));
             smallest = Some(candidate);
@@ -117,8 +116,8 @@ fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Res
     }
     // By nominal rates: a line that is said to do must do whatever the machine is measured to be next time. With other times of
     // nodes the search finds other schedules, so this one may need a little less.
-    let (nominally, needed) = (least(config, micro_batch_is_set, site)?, candidate.needs(&plan));
-    let minimum = if needed <= machine.line { nominally.min(needed) } else { nominally };
+    let (nominally, needed) = (least(config, micro_batch_is_set, site)?, candidate.needs(plan.arena_bytes));
+    let minimum = if site.fits(needed) { nominally.min(needed) } else { nominally };
     let mut planned = finish(candidate, plan, backend, site, minimum);
     if !planned.numbers.feasible {
         planned.numbers.ways_out = ways_out(config, micro_batch_is_set, site, minimum)?;
@@ -131,12 +130,21 @@ fn finish(
     candidate: Candidate,
     plan: VerifiedPlan,
     backend: Arc<dyn Backend>,
-    Site { machine, data, .. }: Site<'_>,
-    minimum_ram_bytes: Bytes,
+    site: Site<'_>,
+    minimum: Needs,
 ) -> PlannedRun {
+    let Site { machine, data, .. } = site;
     let training = &candidate.config.training;
-    let needed = candidate.needs(&plan);
-    let cache_bytes = data.decoded.min(machine.line - needed);
+    let needed = candidate.needs(plan.arena_bytes);
+    let cache_bytes = data.decoded.min(machine.line - needed.ram);
+    let device = candidate.device.as_ref().map(|(memory, staging)| DevicePlan {
+        name: backend.identity(),
+        vram_budget_bytes: memory.line(),
+        driver: memory.driver(),
+        staging_bytes: *staging,
+        total_bytes: memory.needed(plan.arena_bytes),
+        minimum_vram_bytes: minimum.vram.unwrap_or_default(),
+    });
     let (programs, fullest) = (&candidate.programs, candidate.programs.fullest());
     let is_trained = |name: &str| training.net.is_trained(name);
     let parameters = programs[fullest]
@@ -148,16 +156,17 @@ fn finish(
     let numbers = RunPlan {
         ram_budget_bytes: machine.line,
         overhead: candidate.overhead,
-        arena_bytes: pages(plan.arena_bytes),
-        arena_lower_bound_bytes: pages(plan.lower_bound_bytes),
+        device,
+        arena_bytes: candidate.arena(plan.arena_bytes),
+        arena_lower_bound_bytes: candidate.arena(plan.lower_bound_bytes),
         loader_bytes: candidate.loader_bytes,
         index_bytes: candidate.index_bytes,
         decoding_bytes: candidate.decoding_bytes,
         checkpoint_bytes: candidate.checkpoint_bytes,
         cache_bytes,
-        total_bytes: needed + cache_bytes,
-        feasible: needed <= machine.line,
-        minimum_ram_bytes,
+        total_bytes: needed.ram + cache_bytes,
+        feasible: site.fits(needed),
+        minimum_ram_bytes: minimum.ram,
         changes: Vec::new(),
         ways_out: Vec::new(),
         dimensions: if training.patch[0] == 1 { 2 } else { 3 },

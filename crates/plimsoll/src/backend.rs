@@ -1,47 +1,206 @@
-//! The backends that there are: the one place that names them.
+//! The devices that programs run on, and their backends: the one place that names them.
 
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use plimsoll_cpu::{CpuBackend, CpuOptions, Level, fma_peak};
-pub use plimsoll_cuda::Architecture as CardArchitecture;
-use plimsoll_cuda::{CudaBackend, DeviceSource, Driver, Nowhere};
-use plimsoll_memory::Bytes;
-use plimsoll_plan::{Backend, EngineError};
+use plimsoll_cuda::{Architecture, CudaBackend, DeviceError, DeviceSource, Driver, Footprint, Nowhere};
+use plimsoll_memory::{Bytes, resident};
+use plimsoll_plan::{Backend, DeviceMemory, DriverUse, EngineError};
 use plimsoll_reference::ReferenceBackend;
+use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, one_line};
+
+/// What of a card's free memory is left to others where no line is drawn: as of the machine's.
+const MARGIN: u64 = 16;
 
 /// What runs programs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum BackendName {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceName {
     /// The processor, with kernels for its instruction set.
     #[default]
     Cpu,
+    /// An NVIDIA GPU, by its number.
+    Cuda(usize),
+    /// A kind of NVIDIA GPU, to plan for whether there is one or not.
+    Kind(Architecture),
     /// The definitions of all ops in f64: slow, to check other backends against.
     Reference,
 }
 
-impl BackendName {
-    /// The backend of this name with so many threads, where it has any.
-    pub fn open(self, threads: usize) -> Outcome<Arc<dyn Backend>> {
-        Ok(match self {
-            BackendName::Cpu => Arc::new(CpuBackend::new(CpuOptions::new(threads))?),
-            BackendName::Reference => Arc::new(ReferenceBackend::new()),
-        })
+impl FromStr for DeviceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DeviceName, String> {
+        let number =
+            |text: &str| text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+        match text {
+            "cpu" => Ok(DeviceName::Cpu),
+            "cuda" => Ok(DeviceName::Cuda(0)),
+            "reference" => Ok(DeviceName::Reference),
+            _ if text.starts_with("sm_") => {
+                text.parse().map(DeviceName::Kind).map_err(|error: DeviceError| error.to_string())
+            }
+            _ => match text.strip_prefix("cuda:").and_then(number) {
+                Some(ordinal) => Ok(DeviceName::Cuda(ordinal)),
+                None => {
+                    Err("cpu, cuda:0 (cuda for short), cuda:1, …; to plan without a card a kind like sm_80"
+                        .into())
+                }
+            },
+        }
     }
 }
 
-/// A kind of NVIDIA GPU to plan for, whether there is one or not.
-pub fn card(architecture: CardArchitecture) -> Arc<dyn Backend> {
-    Arc::new(CudaBackend::new(Arc::new(Nowhere(architecture))))
+impl fmt::Display for DeviceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DeviceName::Cpu => f.write_str("cpu"),
+            DeviceName::Cuda(ordinal) => write!(f, "cuda:{ordinal}"),
+            DeviceName::Kind(architecture) => architecture.fmt(f),
+            DeviceName::Reference => f.write_str("reference"),
+        }
+    }
 }
 
-/// The first GPU, or why there is none.
-pub fn first_gpu() -> Result<String, String> {
-    let driver = Driver::find(0).map_err(|error| error.to_string())?;
-    let (name, architecture, bytes) = (driver.name(), driver.architecture(), Bytes::of(driver.bytes()));
-    Ok(format!("{name}, {architecture}, {bytes}"))
+impl DeviceName {
+    /// The backend of this device: on the processor with so many threads, on a card below a line of its memory.
+    pub fn open(self, threads: usize, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
+        match self {
+            DeviceName::Cuda(ordinal) => Card::find(ordinal)?.below(vram),
+            DeviceName::Kind(architecture) => Err(DeviceError::Nowhere { architecture }.into()),
+            DeviceName::Cpu | DeviceName::Reference if vram.is_some() => Err(Failure::new(
+                format!("--vram has no effect: --device {self} has no memory of its own"),
+                "leave it out, or name a GPU, like --device cuda:0",
+            )),
+            DeviceName::Cpu => Ok(Arc::new(CpuBackend::new(CpuOptions::new(threads))?)),
+            DeviceName::Reference => Ok(Arc::new(ReferenceBackend::new())),
+        }
+    }
+
+    /// The same, to plan with alone: of a kind of card, which must have a line, too.
+    pub fn open_to_plan(self, threads: usize, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
+        let DeviceName::Kind(architecture) = self else { return self.open(threads, vram) };
+        let Some(line) = vram else {
+            let message = format!("{self} is a kind of card: how much memory it has is not known");
+            return Err(Failure::new(message, "draw a line there with --vram, like --vram 12GiB"));
+        };
+        within(CudaBackend::new(Arc::new(Nowhere(architecture))), line, DriverUse::USUAL)
+    }
+
+    /// The same device for one of several engines at once: with so many threads, or an equal part of the `whole` one's memory.
+    pub fn open_part(self, whole: &dyn Backend, engines: usize, threads: usize) -> Outcome<Arc<dyn Backend>> {
+        match whole.shared_by(engines) {
+            Some(part) => Ok(part),
+            None => self.open(threads, None),
+        }
+    }
+}
+
+impl From<DeviceError> for Failure {
+    fn from(error: DeviceError) -> Failure {
+        Failure::new(one_line(&error), error.hint())
+    }
+}
+
+/// The backend of a card, below a line of its memory.
+fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<dyn Backend>> {
+    let memory = DeviceMemory::new(line, driver).map_err(|_| {
+        let message =
+            format!("the driver holds {} of the card, but the line there is {line}", driver.context);
+        Failure::new(message, "raise --vram")
+    })?;
+    Ok(Arc::new(backend.within(memory)))
+}
+
+/// A GPU that the driver has found, and what this process takes of it before it has an arena.
+pub struct Card {
+    ordinal: usize,
+    driver: Driver,
+    footprint: Footprint,
+    /// By what resident memory grew as the driver was started.
+    grown: Bytes,
+}
+
+/// A GPU, for people and as JSON.
+#[derive(Clone, Debug, Serialize)]
+pub struct CardReport {
+    /// As --device takes it.
+    pub device: String,
+    /// What the driver calls it.
+    pub name: String,
+    /// Its compute capability.
+    pub architecture: String,
+    /// All of its memory.
+    pub memory_bytes: Bytes,
+    /// What this process may take of it, its context included.
+    pub free_bytes: Bytes,
+    /// What the context of a process takes, where it could be measured: with another one, made and destroyed.
+    pub context_bytes: Option<Bytes>,
+    /// What the kernels take once they are loaded.
+    pub kernel_bytes: Bytes,
+    /// By what the process's own resident memory grew as the driver was started.
+    pub driver_resident_bytes: Bytes,
+}
+
+impl Card {
+    /// The card of a number, from 0.
+    pub fn find(ordinal: usize) -> Result<Card, DeviceError> {
+        let own = || resident().map(|resident| resident.now).unwrap_or_default();
+        let before = own();
+        let driver = Driver::find(ordinal)?;
+        let footprint = driver.footprint()?;
+        Ok(Card { ordinal, driver, footprint, grown: own() - before })
+    }
+
+    /// What this process may take at most: what is free, and what its own context holds already.
+    fn free(&self) -> Bytes {
+        Bytes::of(self.footprint.memory.free + self.footprint.context.unwrap_or(0))
+    }
+
+    fn driver_use(&self) -> DriverUse {
+        let kernels = Bytes::of(self.footprint.kernels);
+        let (usual, measured) = (DriverUse::USUAL, self.footprint.context.map(Bytes::of));
+        DriverUse {
+            context: measured.unwrap_or(usual.context) + kernels,
+            // What is loaded later is not resident yet.
+            host: usual.host.max(self.grown),
+            is_measured: measured.is_some(),
+        }
+    }
+
+    /// Its backend, below the line that was asked for, or what is free less a margin.
+    fn below(self, vram: Option<Bytes>) -> Outcome<Arc<dyn Backend>> {
+        let free = self.free();
+        if let Some(asked) = vram.filter(|asked| *asked > free) {
+            let total = Bytes::of(self.footprint.memory.total);
+            let message = format!(
+                "--vram {asked} is more than the {free} of cuda:{} that are free; {} has {total}",
+                self.ordinal,
+                self.driver.name()
+            );
+            return Err(Failure::new(message, format!("draw the line there at or below {free}")));
+        }
+        let line = vram.unwrap_or(free - Bytes(free.0 / MARGIN));
+        let driver = self.driver_use();
+        within(CudaBackend::new(Arc::new(self.driver)), line, driver)
+    }
+
+    /// What is told of it.
+    pub fn report(&self) -> CardReport {
+        CardReport {
+            device: DeviceName::Cuda(self.ordinal).to_string(),
+            name: self.driver.name().into(),
+            architecture: self.driver.architecture().to_string(),
+            memory_bytes: Bytes::of(self.footprint.memory.total),
+            free_bytes: self.free(),
+            context_bytes: self.footprint.context.map(Bytes::of),
+            kernel_bytes: Bytes::of(self.footprint.kernels),
+            driver_resident_bytes: self.grown,
+        }
+    }
 }
 
 /// The instruction set that kernels are chosen for on this machine.
@@ -62,6 +221,22 @@ pub fn check_environment() -> Outcome {
         Some(name) => {
             let message = format!("{} is `{name}`, which is no instruction set", Level::VARIABLE);
             Err(Failure::new(message, "avx512, avx2 or portable; the machine's best if it is not set"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_they_are_written_and_others_are_refused() {
+        for name in ["cpu", "cuda:0", "cuda:13", "sm_86", "reference"] {
+            assert_eq!(name.parse::<DeviceName>().unwrap().to_string(), name);
+        }
+        assert_eq!("cuda".parse(), Ok(DeviceName::Cuda(0)));
+        for name in ["", "gpu", "cuda:", "cuda:-1", "cuda:+1", "cuda:x", "cuda0", "sm_", "sm_61", "CPU"] {
+            assert!(name.parse::<DeviceName>().is_err(), "{name}");
         }
     }
 }

@@ -133,13 +133,13 @@ with_hint!(
     plimsoll_run::RunError,
     plimsoll_train::TrainError,
     plimsoll_volume::VolumeError,
+    plimsoll_plan::EngineError,
+    plimsoll_plan::PlanError,
 );
 without_hint!(
     std::io::Error,
     serde_json::Error,
     plimsoll_graph::GraphError,
-    plimsoll_plan::PlanError,
     plimsoll_memory::MapError,
     plimsoll_memory::OverBudget,
-    plimsoll_plan::EngineError,
 );

@@ -23,7 +23,7 @@ fn a_run_on_the_definitions_of_ops_comes_to_the_same_numbers() {
     let mut dice = Vec::new();
     for backend in ["cpu", "reference"] {
         let (run, predictions) = (path(&format!("{backend} run")), path(&format!("{backend} predictions")));
-        let mut train = vec!["train", data.to_str().unwrap(), "--out", &run, "--backend", backend];
+        let mut train = vec!["train", data.to_str().unwrap(), "--out", &run, "--device", backend];
         train.extend(["--fold", "all", "--ram", "512MiB", "--net", "dynunet", "--features", "4,6"]);
         train.extend([
             "--patch-size",
@@ -42,7 +42,7 @@ fn a_run_on_the_definitions_of_ops_comes_to_the_same_numbers() {
         let images = data.join("imagesTs");
         let predict =
             ["predict", &run, "-i", images.to_str().unwrap(), "-o", &predictions, "--ram", "512MiB"];
-        let report = run_json(&[&predict[..], &["--overlap", "0", "--backend", backend]].concat());
+        let report = run_json(&[&predict[..], &["--overlap", "0", "--device", backend]].concat());
         assert!(report["engine"].as_str().unwrap().to_lowercase().starts_with(backend), "{report}");
         let references = data.join("labelsTs");
         let scores = run_json(&["evaluate", &predictions, references.to_str().unwrap(), "--ram", "512MiB"]);
@@ -60,6 +60,6 @@ fn a_run_on_the_definitions_of_ops_comes_to_the_same_numbers() {
 
 #[test]
 fn a_backend_that_does_not_exist_is_refused() {
-    let error = run_error(&["predict", "run", "-i", "in", "-o", "out", "--backend", "abacus"]);
+    let error = run_error(&["predict", "run", "-i", "in", "-o", "out", "--device", "abacus"]);
     assert!(error.contains("abacus"), "{error}");
 }

@@ -2,12 +2,12 @@
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::ops::{
-    Accumulate, Add, DownsampleLabels, Dropout, Fill, Join, LeakyRelu, LeakyReluGrad, SampleDrop, Sigmoid,
-    SigmoidGrad, WeightedSum, ZeroClass, ZeroClassGrad,
+    Accumulate, Add, DownsampleLabels, Dropout, Fill, Gelu, GeluGrad, Join, LeakyRelu, LeakyReluGrad,
+    SampleDrop, Sigmoid, SigmoidGrad, WeightedSum, ZeroClass, ZeroClassGrad,
 };
 use plimsoll_plan::Unsupported;
 
-use crate::lower::{Context, Lower, Operand, Work, stretches};
+use crate::lower::{Context, Lower, Operand, Stretch, Work, stretches};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -19,19 +19,26 @@ struct PointwiseParameters {
     slope: f32,
 }
 
-/// A function of the first operand, or of the first and the last, with a thread for each of `count` elements.
-fn pointwise(cx: &Context<'_>, kernel: &str, count: u32, slope: f32) -> Result<Work, Unsupported> {
-    let (a, b, y) = (cx.input(0), cx.input(cx.inputs.len() - 1), cx.output(0));
+/// Of the first operand, or of the first and the last, and so many elements.
+fn parameters(cx: &Context<'_>, count: u32, slope: f32) -> PointwiseParameters {
+    let [a, b, y] = [cx.input(0), cx.input(cx.inputs.len() - 1), cx.output(0)].map(Operand::address);
+    PointwiseParameters { a, b, y, count, slope }
+}
+
+/// A function of them with a thread for each pack of elements, which may be stored in several ways.
+fn of_floats(cx: &Context<'_>, kernel: &str, slope: f32) -> Result<Work, Unsupported> {
+    let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
     let mut work = Work::new(cx);
-    let parameters = PointwiseParameters { a: a.address(), b: b.address(), y: y.address(), count, slope };
-    work.each(kernel, count, &parameters, &[a.at, b.at], &[y.at]);
+    let kernel = cx.kernel(kernel, &[y])?;
+    work.packs(kernel, (y, count), &parameters(cx, count, slope), &stretches(&cx.inputs), &[y.at]);
     Ok(work)
 }
 
-/// The same for elements that may be stored in several ways.
-fn of_floats(cx: &Context<'_>, kernel: &str, slope: f32) -> Result<Work, Unsupported> {
-    let kernel = cx.kernel(kernel, &[cx.output(0)])?;
-    pointwise(cx, &kernel, cx.elements(cx.output(0))?, slope)
+/// A function of them with a thread for each of so many elements or voxels.
+fn pointwise(cx: &Context<'_>, kernel: impl Into<String>, count: u32) -> Result<Work, Unsupported> {
+    let mut work = Work::new(cx);
+    work.each(kernel, count, &parameters(cx, count, 0.0), &stretches(&cx.inputs), &[cx.output(0).at]);
+    Ok(work)
 }
 
 impl Lower for Add {
@@ -70,18 +77,32 @@ impl Lower for SigmoidGrad {
     }
 }
 
+impl Lower for Gelu {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(pointwise(cx, cx.kernel("gelu", &[cx.output(0)])?, cx.elements(cx.output(0))?)?
+            .in_place(&[(0, 0)]))
+    }
+}
+
+impl Lower for GeluGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        Ok(pointwise(cx, cx.kernel("gelu_grad", &[cx.output(0)])?, cx.elements(cx.output(0))?)?
+            .in_place(&[(0, 0), (0, 1)]))
+    }
+}
+
 impl Lower for ZeroClass {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         // Indices go to twice the voxels.
         cx.elements(cx.output(0))?;
-        pointwise(cx, "zero_class", cx.elements(cx.input(0))?, 0.0)
+        pointwise(cx, "zero_class", cx.elements(cx.input(0))?)
     }
 }
 
 impl Lower for ZeroClassGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         cx.elements(cx.input(0))?;
-        pointwise(cx, "zero_class_grad", cx.elements(cx.output(0))?, 0.0)
+        pointwise(cx, "zero_class_grad", cx.elements(cx.output(0))?)
     }
 }
 
@@ -93,11 +114,15 @@ struct FillParameters {
     value: f32,
 }
 
+/// Writes one value to so many places.
+pub(super) fn fill(work: &mut Work, y: Stretch, count: u32, value: f32) {
+    work.each("fill", count, &FillParameters { y: y.address, count, value }, &[], &[y]);
+}
+
 impl Lower for Fill {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        let (y, count) = (cx.output(0), cx.elements(cx.output(0))?);
         let mut work = Work::new(cx);
-        work.each("fill", count, &FillParameters { y: y.address(), count, value: self.value }, &[], &[y.at]);
+        fill(&mut work, cx.output(0).at, cx.elements(cx.output(0))?, self.value);
         Ok(work)
     }
 }

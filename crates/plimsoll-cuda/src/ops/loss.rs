@@ -59,7 +59,8 @@ fn voxel_sums(
     Ok((all, cx.count(&[sums.len()])?))
 }
 
-fn ignored(ignore: Option<u8>) -> u32 {
+/// A label that is left out, as kernels take it.
+pub(super) fn ignored(ignore: Option<u8>) -> u32 {
     ignore.map_or(NO_LABEL, u32::from)
 }
 

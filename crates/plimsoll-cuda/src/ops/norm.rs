@@ -2,11 +2,13 @@
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_graph::Shape;
-use plimsoll_graph::ops::{NormFromRunning, NormStats, Normalise, NormaliseGrad, Over, RunningUpdate};
+use plimsoll_graph::ops::{
+    NormFromRunning, NormStats, Normalise, NormaliseGrad, Over, RunningFactors, RunningUpdate,
+};
 use plimsoll_plan::Unsupported;
 
 use super::sums::MOST_PARTS;
-use crate::lower::{Context, Lower, Operand, Work, address_or_null, parts, stretches};
+use crate::lower::{Context, Lower, Operand, Stretch, Work, address_or_null, parts, stretches};
 
 /// How a volume is cut into parts, and its planes into sets.
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -96,6 +98,24 @@ impl Lower for NormStats {
     }
 }
 
+/// Launches a kernel over all elements of a volume: in packs, where they fill the channels of a voxel.
+fn by_element<P: Pod>(
+    cx: &Context<'_>,
+    work: &mut Work,
+    (kernel, volume): (&str, &Operand<'_>),
+    parameters: &P,
+    (reads, write): (&[Stretch], Stretch),
+) -> Result<(), Unsupported> {
+    let count = cx.elements(volume)?;
+    if volume.info.shape.channels().is_multiple_of(volume.pack()) {
+        let kernel = cx.kernel(&format!("{kernel}_packs"), &[volume])?;
+        work.packs(kernel, (volume, count), parameters, reads, &[write]);
+    } else {
+        work.each(cx.kernel(kernel, &[volume])?, count, parameters, reads, &[write]);
+    }
+    Ok(())
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct NormaliseParameters {
@@ -107,10 +127,38 @@ struct NormaliseParameters {
     voxels: u32,
     channels: u32,
     count: u32,
-    unused: u32,
+    slope: f32,
+}
+
+/// Normalise and leaky ReLU in one: z = lrelu(γ · (y − μ) · r + β); slope 1 is no activation. Operands: those of [`Normalise`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NormAct {
+    pub(crate) slope: f32,
+    pub(crate) affine: bool,
+}
+
+/// The gradients of leaky ReLU and of [`Normalise`] in one. Operands: the gradient of z, then those of [`Normalise`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct NormActGrad {
+    pub(crate) norm: NormAct,
+    /// Which values share their statistics.
+    pub(crate) over: Over,
+}
+
+impl NormAct {
+    /// How many operands it has.
+    pub(crate) fn operands(self) -> usize {
+        if self.affine { 4 } else { 2 }
+    }
 }
 
 impl Lower for Normalise {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        NormAct { slope: 1.0, affine: self.affine }.lower(cx)
+    }
+}
+
+impl Lower for NormAct {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
         let (y, u) = (cx.input(0), cx.output(0));
         let (count, shape) = (cx.elements(y)?, &y.info.shape);
@@ -123,10 +171,10 @@ impl Lower for Normalise {
             voxels: cx.count(&[shape.voxels()])?,
             channels: cx.count(&[shape.channels()])?,
             count,
-            unused: 0,
+            slope: self.slope,
         };
         let mut work = Work::new(cx);
-        work.each(cx.kernel("normalise", &[y])?, count, &parameters, &stretches(&cx.inputs), &[u.at]);
+        by_element(cx, &mut work, ("normalise", y), &parameters, (&stretches(&cx.inputs), u.at))?;
         Ok(work.in_place(&[(0, 0)]))
     }
 }
@@ -137,8 +185,12 @@ struct GradPartsParameters {
     g: u64,
     y: u64,
     statistics: u64,
+    scale: u64,
+    shift: u64,
     parts: u64,
     planes: Planes,
+    slope: f32,
+    unused: u32,
 }
 
 #[derive(Clone, Copy, Pod, Zeroable)]
@@ -167,17 +219,25 @@ struct GradParameters {
     y: u64,
     statistics: u64,
     scale: u64,
+    shift: u64,
     means: u64,
     dy: u64,
     voxels: u32,
     channels: u32,
     count: u32,
-    unused: u32,
+    slope: f32,
 }
 
 impl Lower for NormaliseGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        let (g, y, statistics, scale) = (cx.input(0), cx.input(1), cx.input(2), cx.inputs.get(3));
+        NormActGrad { norm: NormAct { slope: 1.0, affine: self.affine }, over: self.over }.lower(cx)
+    }
+}
+
+impl Lower for NormActGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (g, y, statistics) = (cx.input(0), cx.input(1), cx.input(2));
+        let (scale, shift) = (cx.inputs.get(3), cx.inputs.get(4));
         let (dy, dscale, dshift) = (cx.output(0), cx.outputs.get(1), cx.outputs.get(2));
         let planes = Planes::of(cx, &y.info.shape, self.over)?;
         let threads = planes.count() * planes.parts;
@@ -189,11 +249,15 @@ impl Lower for NormaliseGrad {
             g: g.address(),
             y: y.address(),
             statistics: statistics.address(),
+            scale: address_or_null(scale),
+            shift: address_or_null(shift),
             parts: of_parts.address,
             planes,
+            slope: self.norm.slope,
+            unused: 0,
         };
         let kernel = cx.kernel("normalise_grad_parts", &[y])?;
-        work.each(kernel, threads, &parameters, &[g.at, y.at, statistics.at], &[of_parts]);
+        work.each(kernel, threads, &parameters, &stretches(&cx.inputs), &[of_parts]);
         let parameters = GradSumsParameters { parts: of_parts.address, sums: sums.address, planes };
         work.blocks("normalise_grad_sums", [planes.count(), 1], &parameters, &[of_parts], &[sums])?;
         let parameters = GradMeansParameters {
@@ -215,16 +279,17 @@ impl Lower for NormaliseGrad {
             y: y.address(),
             statistics: statistics.address(),
             scale: address_or_null(scale),
+            shift: address_or_null(shift),
             means: means.address,
             dy: dy.address(),
             voxels: planes.voxels,
             channels: planes.channels,
             count,
-            unused: 0,
+            slope: self.norm.slope,
         };
-        let mut reads = vec![g.at, y.at, statistics.at, means];
-        reads.extend(of_scale(scale));
-        work.each(cx.kernel("normalise_grad", &[y])?, count, &parameters, &reads, &[dy.at]);
+        let mut reads = stretches(&cx.inputs);
+        reads.push(means);
+        by_element(cx, &mut work, ("normalise_grad", y), &parameters, (&reads, dy.at))?;
         Ok(work.in_place(&[(0, 0), (0, 1)]))
     }
 }
@@ -258,6 +323,37 @@ impl Lower for NormFromRunning {
         };
         let mut work = Work::new(cx);
         work.each("norm_from_running", count, &parameters, &[mean.at, variance.at], &[statistics.at]);
+        Ok(work)
+    }
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct RunningFactorsParameters {
+    variance: u64,
+    scale: u64,
+    factors: u64,
+    channels: u32,
+    count: u32,
+    epsilon: f32,
+    unused: u32,
+}
+
+impl Lower for RunningFactors {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let (variance, scale, factors) = (cx.input(0), cx.input(1), cx.output(0));
+        let count = cx.elements(factors)?;
+        let parameters = RunningFactorsParameters {
+            variance: variance.address(),
+            scale: scale.address(),
+            factors: factors.address(),
+            channels: cx.elements(variance)?,
+            count,
+            epsilon: self.epsilon,
+            unused: 0,
+        };
+        let mut work = Work::new(cx);
+        work.each("running_factors", count, &parameters, &[variance.at, scale.at], &[factors.at]);
         Ok(work)
     }
 }

@@ -35,25 +35,38 @@ struct ChannelSumParameters {
     count: u32,
 }
 
+/// The sum over voxels of each channel: of `[voxels][channels]`, as the kernel takes it.
+pub(super) fn channel_sum(
+    cx: &Context<'_>,
+    work: &mut Work,
+    kernel: impl Into<String>,
+    x: Stretch,
+    [voxels, channels]: [usize; 2],
+    y: Stretch,
+) -> Result<(), Unsupported> {
+    let (length, parts) = parts(voxels, MOST_PARTS);
+    let scratch = work.take::<f32>(parts.saturating_mul(channels))?;
+    let count = cx.count(&[parts, channels])?;
+    let parameters = ChannelSumParameters {
+        x: x.address,
+        parts: scratch.address,
+        voxels: cx.count(&[voxels])?,
+        channels: cx.count(&[channels])?,
+        length: cx.count(&[length])?,
+        count,
+    };
+    work.each(kernel, count, &parameters, &[x], &[scratch]);
+    sum_few_parts(work, scratch, y, [cx.count(&[parts])?, parameters.channels]);
+    Ok(())
+}
+
 impl Lower for ChannelSum {
     fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
-        let (x, y) = (cx.input(0), cx.output(0));
+        let (x, shape) = (cx.input(0), &cx.input(0).info.shape);
         cx.elements(x)?;
-        let (channels, voxels) = (x.info.shape.channels(), x.info.shape.batch() * x.info.shape.voxels());
-        let (length, parts) = parts(voxels, MOST_PARTS);
         let mut work = Work::new(cx);
-        let scratch = work.take::<f32>(parts.saturating_mul(channels))?;
-        let count = cx.count(&[parts, channels])?;
-        let parameters = ChannelSumParameters {
-            x: x.address(),
-            parts: scratch.address,
-            voxels: cx.count(&[voxels])?,
-            channels: cx.count(&[channels])?,
-            length: cx.count(&[length])?,
-            count,
-        };
-        work.each(cx.kernel("channel_sum", &[x])?, count, &parameters, &[x.at], &[scratch]);
-        sum_few_parts(&mut work, scratch, y.at, [cx.count(&[parts])?, parameters.channels]);
+        let size = [shape.batch() * shape.voxels(), shape.channels()];
+        channel_sum(cx, &mut work, cx.kernel("channel_sum", &[x])?, x.at, size, cx.output(0).at)?;
         Ok(work)
     }
 }

@@ -18,8 +18,9 @@ use plimsoll_memory::{
 };
 use plimsoll_plan::Engine;
 use plimsoll_run::{
-    Asked, CheckpointKind, Checkpoints, EpochCost, EpochRecord, Event, EventLog, FoldFolder, Journal, Lock,
-    PartSums, Progress, RunConfig, RunError, RunRecord, Specification, StopReason, one_line, write_json,
+    Asked, CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog, FoldFolder,
+    Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Specification, StopReason, one_line,
+    write_json,
 };
 
 use crate::rates::doubt;
@@ -326,6 +327,12 @@ impl Run {
             planned_bytes: numbers.total_bytes,
             peak_rss_bytes: resident().ok().filter(|_| self.company.is_none()).map(|resident| resident.peak),
             planning_peak_rss_bytes: self.planning_peak,
+            device: numbers.device.as_ref().map(|device| DeviceRecord {
+                vram_budget_bytes: device.vram_budget_bytes,
+                planned_bytes: device.total_bytes,
+                used_bytes: self.engine.device_bytes().map(|bytes| device.driver.context + bytes),
+                planned: numbers.device_parts(),
+            }),
             arena_bytes: Bytes::of(self.planned.plan.arena_bytes),
             arena_used_bytes: Bytes::of(self.engine.used_bytes()),
             heap_allocations_in_steps: self.allocations,

@@ -7,7 +7,7 @@ use plimsoll_data::{BatchReader, Loader, LoaderConfig, LoaderError, Mode};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_graph::Role;
 use plimsoll_memory::{Budget, Bytes, Digest, forget_heap_peak, forget_resident_peak, resident};
-use plimsoll_plan::{Engine, EngineError, HostSlice};
+use plimsoll_plan::{Engine, EngineError, HostSlice, open_engine};
 use plimsoll_run::{
     CheckpointKind, Checkpoints, Event, EventLog, FoldFolder, Holder, InitialWeights, Journal, LoadOptions,
     LoadReport, Lock, Progress, RunError, Specification, each_event, start_averages,
@@ -58,8 +58,7 @@ impl Run {
         }
         warnings.extend(lock.abandoned().map(told_of));
         let known = if folder.is_begun() { Some(Specification::read(&folder)?) } else { None };
-        let arena = budget.reserve("arena", planned.numbers.arena_bytes)?;
-        let mut engine = planned.backend.engine(planned.plan.clone(), arena)?;
+        let mut engine = open_engine(&*planned.backend, planned.plan.clone(), budget)?;
         let updating = planned.programs.updating();
         let net = planned.config.training.net.as_architecture();
         let mut checkpoints = Checkpoints::new(&folder, &planned.programs[updating], net, budget)?;
@@ -130,6 +129,7 @@ impl Run {
         events.say(Event::Plan {
             line: numbers.ram_budget_bytes,
             planned: numbers.total_bytes,
+            device: numbers.device.as_ref().map(|device| [device.vram_budget_bytes, device.total_bytes]),
             seconds_per_step: numbers.predicted_seconds_per_step,
         })?;
         // Room for as many times as there can be steps, as long as that is not much.

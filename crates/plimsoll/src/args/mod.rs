@@ -19,7 +19,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::CheckpointKind;
 pub use run::{Plan, Train};
 
-use crate::backend::BackendName;
+use crate::backend::DeviceName;
 use crate::failure::Outcome;
 use crate::jobs::predict::PredictRequest;
 
@@ -150,15 +150,23 @@ pub struct Threads {
 pub struct Compute {
     #[command(flatten)]
     pub threads: Threads,
-    /// What runs programs. All but the default are for checking it.
-    #[arg(long, value_enum, default_value_t, hide = true)]
-    pub backend: BackendName,
+    /// What runs programs: cpu, or an NVIDIA GPU by its number, like cuda:0; a kind of GPU, like sm_80, to plan for without one.
+    #[arg(long, value_name = "DEVICE", default_value_t)]
+    pub device: DeviceName,
+    /// The line of the GPU's memory, like 12GiB [default: what is free there, less a sixteenth].
+    #[arg(long, value_name = "BYTES", value_parser = device_line)]
+    pub vram: Option<Bytes>,
 }
 
 impl Compute {
     /// The backend.
     pub fn open(self) -> Outcome<Arc<dyn Backend>> {
-        self.backend.open(self.threads.count())
+        self.device.open(self.threads.count(), self.vram)
+    }
+
+    /// The same, to plan with alone.
+    pub fn open_to_plan(self) -> Outcome<Arc<dyn Backend>> {
+        self.device.open_to_plan(self.threads.count(), self.vram)
     }
 }
 
@@ -530,8 +538,11 @@ pub struct BenchStep {
     /// Steps that are timed, after one that is not.
     #[arg(long, default_value_t = 6)]
     pub steps: usize,
-    /// Time predictions instead: logits alone, without labels, gradients and updates.
+    /// The forward pass alone: logits, without labels, gradients and updates.
     #[arg(long)]
+    pub forward: bool,
+    /// Print what the steps are predicted to take, by kind of kernel, instead of measuring them: with --device sm_90, without a card.
+    #[arg(long, conflicts_with_all = ["steps", "profile"])]
     pub predict: bool,
     /// Print the time of each node: its best of the steps.
     #[arg(long)]

@@ -1,35 +1,26 @@
 //! Arguments of runs: what shapes them, and which are begun or gone on with.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_data::TargetSpacing;
 use plimsoll_graph::DType;
-use plimsoll_memory::Bytes;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
+use plimsoll_plan::Backend;
 use plimsoll_run::{FoldName, Model, RunFolder, Settings};
 use plimsoll_train::Concession;
 
-use super::{Compute, Precision, Ram, device_line, network, target_spacing, thread_count, triple};
-use crate::backend::CardArchitecture;
+use super::{Compute, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::{PlanRequest, settings};
 use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
-
-/// What has no effect on a plan for a device.
-const NOT_ON_DEVICES: [&str; 6] = ["pareto", "draw", "explain", "allow", "backend", "loader_threads"];
 
 /// A run that is planned.
 #[derive(Debug, ClapArgs)]
 pub struct Plan {
     #[command(flatten)]
     pub run: RunArgs,
-    /// Plan what the run would hold of an NVIDIA GPU of this architecture, like sm_80, whether there is one or not.
-    #[arg(long, value_name = "ARCH", requires = "vram", conflicts_with_all = NOT_ON_DEVICES)]
-    pub device: Option<CardArchitecture>,
-    /// With --device: the memory line there, like 12GiB.
-    #[arg(long, value_name = "BYTES", value_parser = device_line, requires = "device")]
-    pub vram: Option<Bytes>,
     /// Print the curve of memory against time: what less memory would cost.
     #[arg(long, conflicts_with = "explain")]
     pub pareto: bool,
@@ -112,9 +103,9 @@ impl Train {
             return Err(Failure::new(message, format!("--parallel {threads} at most, or more --threads")));
         }
         Ok(TrainRequest {
-            plan: self.run.request()?,
+            plan: self.run.request(self.run.compute.open()?)?,
             parallel: self.parallel,
-            backend: self.run.compute.backend,
+            device: self.run.compute.device,
             run: RunFolder::new(run),
             folds,
             resume: self.resume,
@@ -251,8 +242,8 @@ impl From<Allowed> for Concession {
 }
 
 impl RunArgs {
-    /// What is asked for.
-    pub fn request(&self) -> Outcome<PlanRequest> {
+    /// What is asked for, with what runs it.
+    pub fn request(&self, backend: Arc<dyn Backend>) -> Outcome<PlanRequest> {
         let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
         let mut settings = settings(self.config.as_deref(), self.settings())?;
         if let Some(model) = &plans_from {
@@ -264,7 +255,7 @@ impl RunArgs {
             ram: self.ram.ram,
             threads: self.compute.threads.count(),
             loader_threads: self.loader_threads,
-            backend: self.compute.open()?,
+            backend,
             allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
             plans_from,
         })

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use plimsoll_graph::Program;
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, VerifiedPlan, plan};
+use plimsoll_plan::{Backend, Options, Plan, PlanError, Planner, VerifiedPlan, open_engine, plan};
 use serde::Serialize;
 
 use super::bench_step::{ONLY, backend, fill};
@@ -40,9 +40,7 @@ pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
     let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];
     for _ in 0..args.rounds {
         for ((_, plan), seconds) in plans.iter().zip(&mut seconds) {
-            let budget = Budget::new(line);
-            let arena = budget.reserve("arena", Bytes::of(plan.arena_bytes.next_multiple_of(4096)))?;
-            let mut engine = backend.engine(plan.clone(), arena)?;
+            let mut engine = open_engine(&*backend, plan.clone(), &Budget::new(line))?;
             fill(&mut *engine, &program, &training)?;
             // The first run finds pages that were never touched.
             engine.run(ONLY)?;

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::bench_step::ONLY;
 use crate::args::BenchKernels;
-use crate::backend::{BackendName, multiply_add_peak};
+use crate::backend::{DeviceName, multiply_add_peak};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 
@@ -125,7 +125,7 @@ const WEIGHT_GRADIENT: &str = "weight gradient";
 /// Measures the passes of all layers: the best of some runs, as the peak is.
 pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let threads = args.threads.count();
-    let backend = BackendName::Cpu.open(threads)?;
+    let backend = DeviceName::Cpu.open(threads, None)?;
     let budget = Budget::new(limits(&System::default(), None).line);
     let peak = multiply_add_peak(threads)?;
     let mut rows = Vec::new();

@@ -7,15 +7,18 @@ use plimsoll_graph::ops::Noise;
 use plimsoll_graph::{DType, Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Network, Objective, Optimizer, Training, names, predict};
-use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, Options, ProgramId, plan};
+use plimsoll_plan::{
+    Backend, DeviceMemory, Engine, EngineError, HostSlice, Options, ProgramId, open_engine, plan,
+};
 use plimsoll_run::Machine;
 use plimsoll_train::measured;
 use serde::Serialize;
 
-use crate::args::{BenchStep, BenchedStep};
-use crate::backend::multiply_add_peak;
+use super::predicted_step::PredictedStep;
+use crate::args::{BenchStep, BenchedStep, Compute};
+use crate::backend::{DeviceName, multiply_add_peak};
 use crate::failure::{Failure, Outcome};
-use crate::report::json;
+use crate::report::{json, or_dash};
 
 /// The program of a plan that has one.
 pub(super) const ONLY: ProgramId = ProgramId::new(0);
@@ -29,12 +32,16 @@ struct StepReport {
     engine: String,
     seconds_per_step: f64,
     gflops: f64,
-    fma_peak_gflops: f64,
-    fraction_of_peak: f64,
+    /// Of the processor, where the step ran on it.
+    fma_peak_gflops: Option<f64>,
+    fraction_of_peak: Option<f64>,
     arena_bytes: usize,
     arena_lower_bound_bytes: usize,
     recompute_flops_fraction: f64,
     predicted_seconds: f64,
+    /// Of a device with memory of its own: planned with the driver's context, and used as the device says.
+    vram_planned_bytes: Option<Bytes>,
+    vram_used_bytes: Option<Bytes>,
     peak_rss_bytes: Bytes,
     heap_allocations_in_steps: u64,
 }
@@ -70,30 +77,61 @@ pub(super) fn backend(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn 
     Ok(measured(step.machine(), &*step.compute.open()?, std::slice::from_ref(program)))
 }
 
-/// Measures steps, and prints their median.
+/// More than any card has: a kind of card has as much memory as a step takes.
+const UNBOUNDED: Bytes = Bytes::gib(1 << 20);
+
+/// The same, to plan with alone.
+fn backend_to_plan(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn Backend>> {
+    match step.compute {
+        Compute { device: DeviceName::Kind(_), vram: None, threads } => {
+            DeviceName::open_to_plan(step.compute.device, threads.count(), Some(UNBOUNDED))
+        }
+        Compute { device: DeviceName::Kind(_), .. } => step.compute.open_to_plan(),
+        _ => backend(step, program),
+    }
+}
+
+/// Measures steps, and prints their median; or what they are predicted to take.
 pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     let training = args.step.training(1)?;
-    let program = match args.predict {
+    let program = match args.forward {
         true => predict(training.net.as_architecture(), training.patch, training.batch, training.precision)?,
         false => training.programs()?.gradients.swap_remove(0),
     };
     let machine = args.step.machine();
-    let backend = backend(&args.step, &program)?;
-    let arena = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
-    let options = Options { budget: arena, ..Options::default() };
+    let backend = match args.predict {
+        true => backend_to_plan(&args.step, &program)?,
+        false => backend(&args.step, &program)?,
+    };
+    let asked = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
+    let room = backend.device_memory().map(DeviceMemory::room);
+    let options = Options { budget: asked.or(room), ..Options::default() };
     let plan = plan(std::slice::from_ref(&program), &*backend, options)?;
-    let budget = Budget::new(machine.line);
     let arena_bytes = plan.arena_bytes;
     if let Some(asked) = args.arena.filter(|asked| Bytes::of(arena_bytes) > *asked) {
         let needed = Bytes::of(arena_bytes);
         let message = format!("an arena of {asked} is not enough: the least that was found is {needed}");
         return Err(Failure::new(message, format!("--arena {arena_bytes}")));
     }
+    if let Some(device) = backend.device_memory().filter(|device| device.needed(arena_bytes) > device.line())
+    {
+        let (needed, line) = (device.needed(arena_bytes), device.line());
+        let message = format!("the step needs {needed} of the device's memory, but the line there is {line}");
+        return Err(Failure::new(message, format!("--vram {}MiB", needed.0.div_ceil(1 << 20))));
+    }
+    if args.predict {
+        let predicted = PredictedStep::of(&args.step, &training, (&program, &plan), &*backend);
+        if as_json {
+            return json(&predicted);
+        }
+        predicted.print();
+        return Ok(());
+    }
     let recompute_flops_fraction = plan.schedules[0].recompute_flops_fraction;
     let predicted_seconds = plan.schedules[0].predicted_seconds;
     let arena_lower_bound_bytes = plan.lower_bound_bytes;
-    let reservation = budget.reserve("arena", Bytes::of(arena_bytes.next_multiple_of(4096)))?;
-    let mut engine = backend.engine(plan, reservation)?;
+    let budget = Budget::new(machine.line);
+    let mut engine = open_engine(&*backend, plan, &budget)?;
     fill(&mut *engine, &program, &training)?;
     let mut seconds = Vec::with_capacity(args.steps);
     engine.run(ONLY)?;
@@ -107,7 +145,12 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     seconds.sort_by(f64::total_cmp);
     let median = seconds[seconds.len() / 2];
     let gflops = program.flops() as f64 / median / 1e9;
-    let fma_peak_gflops = multiply_add_peak(machine.threads)? / 1e9;
+    let device = backend.device_memory();
+    let fma_peak_gflops = match device {
+        Some(_) => None,
+        None => Some(multiply_add_peak(machine.threads)? / 1e9),
+    };
+    let context = device.map_or(Bytes::ZERO, |device| device.driver().context);
     let report = StepReport {
         net: args.step.net.to_string(),
         patch_size: training.patch,
@@ -117,11 +160,13 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
         seconds_per_step: median,
         gflops,
         fma_peak_gflops,
-        fraction_of_peak: gflops / fma_peak_gflops,
+        fraction_of_peak: fma_peak_gflops.map(|peak| gflops / peak),
         arena_bytes,
         arena_lower_bound_bytes,
         recompute_flops_fraction,
         predicted_seconds,
+        vram_planned_bytes: device.map(|device| device.needed(arena_bytes)),
+        vram_used_bytes: engine.device_bytes().map(|bytes| context + bytes),
         peak_rss_bytes: resident()?.peak,
         heap_allocations_in_steps,
     };
@@ -134,14 +179,19 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     if as_json {
         return json(&report);
     }
+    let of_peak = report
+        .fraction_of_peak
+        .map_or(String::new(), |fraction| format!(" ({:.0} % of the multiply-add peak)", 100.0 * fraction));
+    let of_device = report.vram_planned_bytes.map_or(String::new(), |planned| {
+        format!(", of the device's memory {planned} planned and {} used", or_dash(report.vram_used_bytes))
+    });
     println!(
-        "{} {:?} × {}: {median:.3} s per step ({predicted_seconds:.3} predicted), {:.0} GFLOP/s ({:.0} % of the multiply-add \
-         peak), {}; arena {} (lower bound {}, {:+.1} % operations for recomputation), peak RSS {}",
+        "{} {:?} × {}: {median:.3} s per step ({predicted_seconds:.3} predicted), {:.0} GFLOP/s{of_peak}, {}; arena {} (lower bound \
+         {}, {:+.1} % operations for recomputation){of_device}, peak RSS {}",
         report.net,
         report.patch_size,
         report.batch_size,
         report.gflops,
-        100.0 * report.fraction_of_peak,
         report.engine,
         Bytes::of(arena_bytes),
         Bytes::of(arena_lower_bound_bytes),

@@ -172,7 +172,7 @@ pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> 
         run: RunFolder::new(run),
         folds: FoldChoice::Named(vec![FoldName::Number(0)]),
         parallel: 1,
-        backend: args.compute.backend,
+        device: args.compute.device,
         resume: false,
         accept_changed_data: false,
         weights: None,

@@ -4,7 +4,7 @@ use plimsoll_memory::{Limits, System, host, limits};
 use serde::Serialize;
 
 use crate::args::Ram;
-use crate::backend::{first_gpu, instruction_set};
+use crate::backend::{Card, CardReport, instruction_set};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 
@@ -15,7 +15,7 @@ struct Machine {
     processor: Option<String>,
     simd: String,
     /// The first one that the driver finds.
-    gpu: Option<String>,
+    gpu: Option<CardReport>,
     /// Why there is none.
     no_gpu: Option<String>,
     limits: Limits,
@@ -23,7 +23,7 @@ struct Machine {
 
 /// Describes the machine.
 pub fn run(ram: &Ram, as_json: bool) -> Outcome {
-    let gpu = first_gpu();
+    let gpu = Card::find(0).map(|card| card.report()).map_err(|error| format!("{error}; {}", error.hint()));
     let machine = Machine {
         version: env!("CARGO_PKG_VERSION"),
         cores: std::thread::available_parallelism().map_or(1, usize::from),
@@ -40,7 +40,18 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
     let processor = machine.processor.as_deref().unwrap_or("unknown processor");
     println!("processor  {processor}, {} cores, kernels for {}", machine.cores, machine.simd);
     match (&machine.gpu, &machine.no_gpu) {
-        (Some(gpu), _) => println!("GPU  {gpu}; runs do not use it yet"),
+        (Some(gpu), _) => {
+            let CardReport { device, name, architecture, memory_bytes, free_bytes, .. } = gpu;
+            println!("GPU  {device}: {name}, {architecture}, {memory_bytes}, of which {free_bytes} are free");
+            let context = match gpu.context_bytes {
+                Some(bytes) => format!("{bytes}"),
+                None => "what could not be measured".into(),
+            };
+            println!(
+                "     a process's context takes {context}, the kernels {}, the driver {} of the process's own memory",
+                gpu.kernel_bytes, gpu.driver_resident_bytes
+            );
+        }
         (None, why) => println!("GPU  none: {}", why.as_deref().unwrap_or("unknown")),
     }
     println!("memory line  {}", machine.limits.line);

@@ -6,10 +6,9 @@ use plimsoll_data::{TargetSpacing, is_picture_ending};
 use plimsoll_disk::atomic;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
-use plimsoll_run::RunPlan;
+use plimsoll_run::{DevicePlan, RunPlan};
 use plimsoll_train::{CurveProgress, PlannedRun, RunPoint, run_curve};
 
-use super::plan_on_device::on_device;
 use crate::args::Plan;
 use crate::drawing::draw;
 use crate::duration::{duration, grouped};
@@ -19,10 +18,7 @@ use crate::report::{Table, json};
 
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
-    let request = args.run.request()?;
-    if let (Some(device), Some(vram)) = (args.device, args.vram) {
-        return on_device(&request, (device, vram), as_json);
-    }
+    let request = args.run.request(args.run.compute.open_to_plan()?)?;
     let (opened, planned, fold) = request.prepare(as_json)?;
     let numbers = &planned.numbers;
     if let Some(file) = &args.draw {
@@ -43,7 +39,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
         );
         progress.finish();
         let curve = curve?;
-        return if as_json { json(&curve) } else { print_curve(&curve, numbers.ram_budget_bytes) };
+        return if as_json { json(&curve) } else { print_curve(&curve, numbers) };
     }
     if let Some(name) = &args.explain {
         let explanations = explanations(&planned, name)?;
@@ -84,11 +80,9 @@ pub fn print(planned: &PlannedRun) {
             "code" => "the program and its libraries".into(),
             "heap" => "programs, plans, settings, file buffers".into(),
             "stacks" => "of threads that run kernels".into(),
-            "arena" => format!(
-                "parameters, moments, features, scratch; {} values recomputed; no placement needs less than {}",
-                numbers.recomputed.len(),
-                numbers.arena_lower_bound_bytes
-            ),
+            "driver" => "what the driver of the device holds in this process; a reserve".into(),
+            "staging" => "on its way to the device and back".into(),
+            "arena" => arena(numbers),
             "loader" => "batches being made and waiting".into(),
             "index" => "of the cases: their names, and where their classes are".into(),
             "decoding" => "pictures being decoded, those of one case at a time".into(),
@@ -105,7 +99,36 @@ pub fn print(planned: &PlannedRun) {
     ]);
     table.print();
     println!("the least line for this run is {}", numbers.minimum_ram_bytes);
+    if let Some(device) = &numbers.device {
+        print_device(numbers, device);
+    }
     println!("{}", times(numbers));
+}
+
+fn arena(numbers: &RunPlan) -> String {
+    format!(
+        "parameters, moments, features, scratch; {} values recomputed; no placement needs less than {}",
+        numbers.recomputed.len(),
+        numbers.arena_lower_bound_bytes
+    )
+}
+
+/// Prints what is held of a device.
+fn print_device(numbers: &RunPlan, device: &DevicePlan) {
+    println!("of the memory of {}:", device.name);
+    let mut table = Table::new(["part", "bytes", "what it is"]);
+    for part in numbers.device_parts() {
+        let what = match (part.name.as_str(), device.driver.is_measured) {
+            ("arena", _) => arena(numbers),
+            (_, true) => "the driver's context and the kernels, as measured now".into(),
+            (_, false) => "a reserve for the driver's context and the kernels; not measured".into(),
+        };
+        table.row([part.name, part.bytes.to_string(), what]);
+    }
+    let line = format!("the line there is {}", device.vram_budget_bytes);
+    table.row(["total".into(), device.total_bytes.to_string(), line]);
+    table.print();
+    println!("the least line there for this run is {}", device.minimum_vram_bytes);
 }
 
 /// What is said of a segmentation in two dimensions.
@@ -160,22 +183,28 @@ fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
         .map_err(|error| Failure::of_path(file, &error))
 }
 
-fn print_curve(curve: &[RunPoint], line: Bytes) -> Outcome {
+fn print_curve(curve: &[RunPoint], numbers: &RunPlan) -> Outcome {
+    let device = numbers.device.as_ref();
+    let line = device.map_or(numbers.ram_budget_bytes, |device| device.vram_budget_bytes);
     let mut table =
         Table::new(["line", "arena", "micro-batch", "operations", "predicted step", "values recomputed", ""]);
     for point in curve {
+        let needed = point.vram_bytes.unwrap_or(point.ram_bytes);
         table.row([
-            point.ram_bytes.to_string(),
+            needed.to_string(),
             point.arena_bytes.to_string(),
             point.micro_batch.to_string(),
             format!("{:+.1} %", 100.0 * point.recompute_flops_fraction),
             format!("{:.3} s", point.predicted_seconds_per_step),
             point.recomputed.len().to_string(),
-            if point.ram_bytes <= line { "fits".into() } else { String::new() },
+            if needed <= line { "fits".into() } else { String::new() },
         ]);
     }
     table.print();
-    println!("the line is {line}; lines are without a cache of decoded volumes");
+    match device {
+        Some(device) => println!("the line is {line}, of the memory of {}", device.name),
+        None => println!("the line is {line}; lines are without a cache of decoded volumes"),
+    }
     Ok(())
 }
 
@@ -243,6 +272,7 @@ mod tests {
         RunPlan {
             ram_budget_bytes: bytes,
             overhead: Overhead { code: bytes, heap: bytes, stacks: bytes },
+            device: None,
             arena_bytes: bytes,
             arena_lower_bound_bytes: bytes,
             loader_bytes: bytes,

@@ -57,6 +57,9 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     if let Some(planned) = report.planned_bytes {
         println!("planned {planned}, peak resident {}", report.peak_rss_bytes);
     }
+    if let Some(held) = report.cases.iter().filter_map(|case| case.plan.device_bytes).max() {
+        println!("planned {held} of the memory of {}", report.engine);
+    }
     report.check()
 }
 

@@ -96,6 +96,17 @@ pub fn summary(record: &RunRecord) {
     let line = record.ram_budget_bytes;
     table.row(["all, as resident".into(), record.planned_bytes.to_string(), or_dash(record.peak_rss_bytes)]);
     table.print();
+    if let Some(device) = &record.device {
+        let arena = device.planned.iter().find(|part| part.name == "arena").map(|part| part.bytes);
+        println!(
+            "of the device's memory {} planned and {} used, of the line's {}; of its arena's {}, kernels were given {}",
+            device.planned_bytes,
+            or_dash(device.used_bytes),
+            device.vram_budget_bytes,
+            or_dash(arena),
+            record.arena_used_bytes
+        );
+    }
     let each = record.seconds_per_step.map_or(String::new(), |seconds| format!(", {seconds:.3} s each"));
     println!(
         "{} steps{}; peak resident {} of the line's {line}, {} while planning; {} heap allocations in steps",

@@ -12,9 +12,9 @@ use plimsoll_run::{Machine, RunPlan, RunRecord};
 use plimsoll_train::{Company, Job, Observer, PlannedRun, train};
 use serde::Serialize;
 
-use super::line::Line;
+use super::line::{Line, driver_bytes};
 use super::plan::{Opened, PlanRequest};
-use crate::backend::BackendName;
+use crate::backend::DeviceName;
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
 use crate::watcher::Watcher;
@@ -43,7 +43,7 @@ pub struct AtOnce {
 #[derive(Clone, Copy, Debug)]
 struct Share {
     folds: usize,
-    /// Code and the index of the data set.
+    /// Code, the index of the data set, and what the driver of a device holds of this process.
     common: Bytes,
 }
 
@@ -61,14 +61,14 @@ impl Share {
 /// What plans runs of folds that train at once: `plan(folds)`, with the machine that each has and what runs it.
 pub struct Sharing<'a> {
     request: &'a PlanRequest,
-    backend: BackendName,
+    device: DeviceName,
     whole: Machine,
 }
 
 impl<'a> Sharing<'a> {
     /// Of a machine that has been opened whole.
-    pub fn new(request: &'a PlanRequest, backend: BackendName, opened: &Opened) -> Sharing<'a> {
-        Sharing { request, backend, whole: opened.machine }
+    pub fn new(request: &'a PlanRequest, device: DeviceName, opened: &Opened) -> Sharing<'a> {
+        Sharing { request, device, whole: opened.machine }
     }
 
     /// Plans one of so many folds with `plan`, which is given a request and a data set for its part of the machine.
@@ -87,9 +87,9 @@ impl<'a> Sharing<'a> {
             Some(asked) => (asked / folds).max(1),
             None => 1 + threads / 8,
         };
-        let line = share(folds, opened).each(self.whole.line);
+        let line = share(folds, opened, driver_bytes(&*self.request.backend)).each(self.whole.line);
         opened.machine = Machine { line, threads, loader_threads };
-        let backend: Arc<dyn Backend> = self.backend.open(threads)?;
+        let backend: Arc<dyn Backend> = self.device.open_part(&*self.request.backend, folds, threads)?;
         plan(&PlanRequest { threads, backend, ..self.request.clone() }, opened)
     }
 
@@ -107,16 +107,24 @@ impl<'a> Sharing<'a> {
         if folds == 1 || planned.numbers.feasible {
             return Ok(planned);
         }
-        let RunPlan { minimum_ram_bytes, ram_budget_bytes, .. } = planned.numbers;
+        let RunPlan { minimum_ram_bytes, ram_budget_bytes, ref device, .. } = planned.numbers;
         for fewer in (1..folds).rev() {
             let other = self.planned(fewer, opened, &plan)?;
             if other.numbers.feasible {
+                let of_device =
+                    device.as_ref().map(|device| (device.minimum_vram_bytes, device.vram_budget_bytes));
+                let (which, flag, needed, part) = match of_device.filter(|(needed, part)| needed > part) {
+                    Some((needed, part)) => ("the device's line".into(), "--vram", needed, part),
+                    None => {
+                        let line = format!("the line of {}", self.whole.line);
+                        (line, "--ram", minimum_ram_bytes, ram_budget_bytes)
+                    }
+                };
                 let message = format!(
-                    "{folds} folds at once do not fit the line of {}: each needs {minimum_ram_bytes}, and its part is \
-                     {ram_budget_bytes}, with what they have in common",
-                    self.whole.line
+                    "{folds} folds at once do not fit {which}: each needs {needed}, and its part is {part}, with what they have in \
+                     common"
                 );
-                return Err(Failure::new(message, format!("--parallel {fewer} fits, or raise --ram")));
+                return Err(Failure::new(message, format!("--parallel {fewer} fits, or raise {flag}")));
             }
             if fewer == 1 {
                 // Not even one alone: it says why.
@@ -127,9 +135,9 @@ impl<'a> Sharing<'a> {
     }
 }
 
-fn share(folds: usize, opened: &Opened) -> Share {
+fn share(folds: usize, opened: &Opened, driver: Bytes) -> Share {
     let code = Overhead::new(opened.machine.threads).code;
-    Share { folds, common: code + opened.data.index_bytes() }
+    Share { folds, common: code + opened.data.index_bytes() + driver }
 }
 
 impl AtOnce {
@@ -140,7 +148,7 @@ impl AtOnce {
             folds,
             threads_each: opened.machine.threads,
             planned_bytes_each: each,
-            planned_bytes: share(folds, opened).together(each),
+            planned_bytes: share(folds, opened, driver_bytes(&*planned.backend)).together(each),
             ram_budget_bytes: opened.line.limits.line,
             peak_rss_bytes: None,
         }
@@ -179,9 +187,10 @@ impl AtOnce {
                 return Ok(Vec::new());
             };
             let overhead = numbers.overhead;
+            let driver = numbers.device.as_ref().map_or(Bytes::ZERO, |device| device.driver.host);
             let own = overhead.heap + overhead.stacks + STACK;
-            let _overhead = budget.reserve("overhead", overhead.code + Bytes(own.0 * folds))?;
-            let each = numbers.ram_budget_bytes - overhead.total() - numbers.index_bytes;
+            let _overhead = budget.reserve("overhead", overhead.code + driver + Bytes(own.0 * folds))?;
+            let each = numbers.ram_budget_bytes - overhead.total() - numbers.index_bytes - driver;
             let mut parts = Vec::new();
             for job in jobs {
                 parts.push((budget.part(&format!("fold {}", job.folder.name()), each)?, job));

@@ -1,6 +1,7 @@
 //! The memory line, and who holds what under it.
 
 use plimsoll_memory::{Budget, Bytes, Limits, Overhead, Reservation, System, limits};
+use plimsoll_plan::Backend;
 
 use crate::failure::{Failure, Outcome};
 
@@ -11,11 +12,23 @@ pub struct Line {
     /// Code, heap and stacks; given back while a part of the job reserves its own.
     overhead: Option<Reservation>,
     threads: usize,
+    /// What the driver of a device holds of this process's memory.
+    driver: Bytes,
+}
+
+/// What the driver of a backend's device holds of this process's memory.
+pub fn driver_bytes(backend: &dyn Backend) -> Bytes {
+    backend.device_memory().map_or(Bytes::ZERO, |memory| memory.driver().host)
 }
 
 impl Line {
     /// Draws the line, and reserves what the process itself takes with so many threads of kernels.
     pub fn draw(asked: Option<Bytes>, threads: usize) -> Outcome<Line> {
+        Line::draw_beside(asked, threads, Bytes::ZERO)
+    }
+
+    /// The same, and what the driver of a device takes.
+    pub fn draw_beside(asked: Option<Bytes>, threads: usize, driver: Bytes) -> Outcome<Line> {
         let limits = limits(&System::default(), asked);
         if let Some(asked) = asked
             && asked > limits.line
@@ -27,7 +40,7 @@ impl Line {
             return Err(Failure::new(message, hint));
         }
         let budget = Budget::new(limits.line);
-        let mut line = Line { limits, budget, overhead: None, threads };
+        let mut line = Line { limits, budget, overhead: None, threads, driver };
         line.hold_overhead()?;
         Ok(line)
     }
@@ -41,9 +54,14 @@ impl Line {
     }
 
     fn hold_overhead(&mut self) -> Outcome {
-        let needed = Overhead::new(self.threads).total();
+        let needed = Overhead::new(self.threads).total() + self.driver;
         let held = self.budget.reserve("overhead", needed).map_err(|_| {
-            let message = format!("the process itself needs {needed}, but the line is {}", self.limits.line);
+            let driver = match self.driver {
+                Bytes::ZERO => String::new(),
+                bytes => format!(", {bytes} of it for the driver of the device"),
+            };
+            let message =
+                format!("the process itself needs {needed}{driver}, but the line is {}", self.limits.line);
             Failure::new(message, "raise --ram")
         })?;
         self.overhead = Some(held);

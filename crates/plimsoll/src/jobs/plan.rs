@@ -9,7 +9,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, RunConfig, Settings, Task};
 use plimsoll_train::{Concession, PlannedRun, RunData, plan_run_allowing};
 
-use super::line::Line;
+use super::line::{Line, driver_bytes};
 use super::listed::Listed;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -61,7 +61,7 @@ impl PlanRequest {
 
     /// Draws the line.
     pub fn draw_line(&self) -> Outcome<Line> {
-        Line::draw(self.ram, self.threads)
+        Line::draw_beside(self.ram, self.threads, driver_bytes(&*self.backend))
     }
 
     /// Opens the data set, whose description alone is read.

@@ -45,6 +45,7 @@ pub struct PredictRequest {
 pub struct Predicted {
     pub case: String,
     pub file: PathBuf,
+    pub windows: usize,
     pub seconds: f64,
     pub plan: PredictPlan,
 }
@@ -120,8 +121,8 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let (mut cases, mut kept, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for CaseReport { case, file, outcome } in found.cases {
         match outcome {
-            CaseOutcome::Predicted { seconds, plan, .. } => {
-                cases.push(Predicted { case, file, seconds, plan });
+            CaseOutcome::Predicted { windows, seconds, plan } => {
+                cases.push(Predicted { case, file, windows, seconds, plan });
             }
             CaseOutcome::Kept => kept.push(Kept { case, file }),
             CaseOutcome::Failed(error) => {

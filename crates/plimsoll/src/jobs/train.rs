@@ -16,7 +16,7 @@ use super::at_once::{AtOnce, Sharing};
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::validate::{ValidateRequest, cross_validate};
-use crate::backend::BackendName;
+use crate::backend::DeviceName;
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
 use crate::watcher::Watcher;
@@ -33,7 +33,7 @@ pub struct TrainRequest {
     /// How many of them train at once, at most.
     pub parallel: usize,
     /// What runs their programs.
-    pub backend: BackendName,
+    pub device: DeviceName,
     /// Whether to go on with what is there.
     pub resume: bool,
     /// Whether data that has changed since the run began is taken as it is.
@@ -366,7 +366,7 @@ fn prepare(
     }
     let fold = opened.data.used(&config.task, &fold);
     let group = request.parallel.min(folds.len()).max(1);
-    let sharing = Sharing::new(&request.plan, request.backend, opened);
+    let sharing = Sharing::new(&request.plan, request.device, opened);
     let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, quiet);
     let planned = sharing.plan(group, opened, plan)?;
     let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));

@@ -1,0 +1,172 @@
+//! Kernels that are broken on purpose, in their PTX or in how they are launched, are found out.
+
+use conformance::{Case, engine_for, expected, read, values, write};
+use plimsoll_cuda::{Architecture, CudaBackend};
+use plimsoll_graph::{DType, Window};
+use plimsoll_plan::{EngineError, Options, ProgramId};
+
+use crate::layers::{Direction, layer};
+use crate::{BF16, emulator};
+use conformance::emulator::Blocks;
+
+/// Runs a case that is broken somewhere: how far the worst result is off, relative to the largest; or why it did not run to its end.
+fn broken(case: &Case, backend: &CudaBackend) -> Result<f64, String> {
+    let program = &case.program;
+    let mut engine = engine_for(backend, std::slice::from_ref(program), Options::default()).unwrap();
+    let id = ProgramId::new(0);
+    for (name, array) in values(case) {
+        write(&mut *engine, id, program.find(&name).unwrap(), &array.data);
+    }
+    engine.run(id).map_err(|error: EngineError| {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(cause) = source {
+            text = format!("{text}: {cause}");
+            source = cause.source();
+        }
+        text
+    })?;
+    let mut worst = 0.0_f64;
+    for (name, expected) in expected(case) {
+        let found = read(&*engine, id, program.find(&name).unwrap());
+        let scale = expected.iter().fold(0.0_f64, |scale, x| scale.max(x.abs()));
+        let errors = found.iter().zip(&expected).map(|(a, b)| (a - b).abs() / scale);
+        worst =
+            errors.fold(worst, |worst, error| if error.is_nan() { f64::INFINITY } else { worst.max(error) });
+    }
+    Ok(worst)
+}
+
+/// The PTX with tensor cores, edited within the kernels whose names begin so.
+fn edited(kernels: &str, edit: impl Fn(&str) -> String) -> String {
+    let pieces = plimsoll_cuda::ptx(Architecture::new(8, 0).unwrap());
+    let marker = ".visible .entry ";
+    let mut parts = pieces[1].split(marker);
+    let mut text = parts.next().unwrap().to_string();
+    let mut changed = false;
+    for part in parts {
+        let part = if part.starts_with(kernels) {
+            let new = edit(part);
+            changed |= new != part;
+            new
+        } else {
+            part.to_string()
+        };
+        text += marker;
+        text += &part;
+    }
+    assert!(changed, "nothing of {kernels} was edited");
+    // The kernels that add parts up are needed, too.
+    let plain = pieces[0].find(".visible .entry sum_few_parts(").unwrap();
+    let end = plain + pieces[0][plain..].find("\n}").unwrap() + 3;
+    text + &pieces[0][plain..end]
+}
+
+/// The cases that broken kernels are tried on: several chunks and tiles.
+fn victims() -> [(&'static str, Case); 2] {
+    let same = Window::same([3; 3], [1; 3]);
+    let layer = layer(same, (2, [5, 9, 9]), &[40], 16);
+    [
+        ("tensor_conv_", layer.case(&[Direction::Forward], DType::Bf16)),
+        (
+            "tensor_weight_grad",
+            self::layer(same, (2, [13, 33, 17]), &[40], 64).case(&[Direction::Weights], DType::Bf16),
+        ),
+    ]
+}
+
+fn try_edit(kernels: &str, case: &Case, edit: impl Fn(&str) -> String) -> Result<f64, String> {
+    let text = edited(kernels, edit);
+    broken(case, &emulator(Blocks::Shuffled(3)).with_ptx(&text).backend())
+}
+
+#[test]
+fn the_cases_that_broken_kernels_are_tried_on_are_right_with_whole_ones() {
+    for (kernels, case) in victims() {
+        let error = try_edit(kernels, &case, |text| format!("{text}\n")).unwrap();
+        assert!(error < BF16, "{kernels}: {error}");
+    }
+}
+
+#[test]
+fn a_removed_barrier_is_found() {
+    for (kernels, case) in victims() {
+        let fault = try_edit(kernels, &case, |text| text.replace("bar.sync \t0;", "")).unwrap_err();
+        assert!(fault.contains("shared memory"), "{kernels}: {fault}");
+    }
+}
+
+#[test]
+fn a_wait_for_one_group_too_few_is_found() {
+    for (kernels, case) in victims() {
+        let edit = |text: &str| text.replace("cp.async.wait_group 0;", "cp.async.wait_group 1;");
+        let fault = try_edit(kernels, &case, edit).unwrap_err();
+        assert!(fault.contains("cp.async"), "{kernels}: {fault}");
+    }
+}
+
+#[test]
+fn a_swizzle_that_differs_gives_wrong_numbers() {
+    for (kernels, case) in victims() {
+        // Only where it is written: behind a copy's address stands no other exclusive or.
+        let edit = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
+            let register = |line: &str| line.split(['[', ']']).nth(1).map(str::to_string);
+            let matrices: Vec<String> = lines
+                .iter()
+                .filter(|line| line.contains("ldmatrix"))
+                .filter_map(|line| register(line))
+                .collect();
+            for line in &mut lines {
+                let Some(rest) = line.trim().strip_prefix("xor.b32") else { continue };
+                let mut operands = rest.trim().trim_end_matches(';').split(", ");
+                let (to, from) = (operands.next().unwrap().trim(), operands.nth(1).unwrap());
+                if matrices.iter().any(|matrix| matrix == to) {
+                    *line = format!("mov.b32 {to}, {from};");
+                }
+            }
+            lines.join("\n") + "\n"
+        };
+        let error = try_edit(kernels, &case, edit).unwrap();
+        assert!(error > 0.05, "{kernels}: {error}");
+    }
+}
+
+#[test]
+fn a_block_too_far_is_found() {
+    for (kernels, case) in victims() {
+        let too_far = |launch: &mut plimsoll_cuda::Launch| {
+            if launch.kernel.starts_with("tensor_") {
+                launch.grid[0] += 1;
+            }
+        };
+        let fault = broken(&case, &emulator(Blocks::Ascending).altered(too_far).backend()).unwrap_err();
+        assert!(fault.contains("does not declare"), "{kernels}: {fault}");
+    }
+}
+
+#[test]
+fn a_read_beyond_what_is_declared_is_found() {
+    for (kernels, case) in victims() {
+        let smaller = |launch: &mut plimsoll_cuda::Launch| {
+            if launch.kernel.starts_with("tensor_") {
+                launch.reads[0].end -= 2;
+            }
+        };
+        let fault = broken(&case, &emulator(Blocks::Ascending).altered(smaller).backend()).unwrap_err();
+        assert!(fault.contains("does not declare"), "{kernels}: {fault}");
+    }
+}
+
+#[test]
+fn a_lane_that_stores_nothing_is_found() {
+    for (kernels, case) in victims() {
+        // The first of the stores of several numbers at once.
+        let edit = |text: &str| text.replacen("st.global.v", "//", 1);
+        // The poisoned results are NaN where nothing was stored, or the sum over parts reads what was never written.
+        match try_edit(kernels, &case, edit) {
+            Ok(error) => assert!(error.is_infinite(), "{kernels}: {error}"),
+            Err(fault) => assert!(fault.contains("ever written"), "{kernels}: {fault}"),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+// Tiles of the results of a convolution, and the boxes of voxels that they are made of.
+//
+// A tile is `rows` times 8 places along the width: eight places side by side are eight rows of a matrix. The box is staged sixteen
+// channels at a time, 32 bytes a voxel. Its voxels lie in their order, except that along the width those under the places of one tap
+// come side by side also where places are several voxels apart: first all that are a multiple of the stride, then those one
+// further, and so on. So one voxel after the other is read whatever the stride, and the banks do not collide.
+#pragma once
+#include "tensor_core.cuh"
+
+#define MOST_SOURCES 4
+#define CHUNK 16u        // channels that are staged at once
+#define VOXEL_BYTES 32u
+
+struct Tiling {
+    u32 places[3];    // results along each axis
+    u32 tiles[3];     // along each axis
+    u32 taps[3];
+    u32 input[3];     // extent of the sources
+    int first[3];     // the voxel of the sources under the first tap of the first place
+    u32 stride[3];    // voxels of the sources from a place to the next
+    u32 box[3];       // extent of a box
+    u32 phase;        // box[2] / stride[2]
+    u32 longer;       // box[2] % stride[2]
+    u32 rows;         // of a tile
+    u32 height;       // rows of a tile side by side along the height, as a power of two
+};
+
+// The first place of a tile.
+struct Tile {
+    u32 sample, d, h, w;
+    __device__ __forceinline__ Tile(const Tiling& t, u32 number) {
+        w = number % t.tiles[2] * 8;
+        number /= t.tiles[2];
+        h = (number % t.tiles[1]) << t.height;
+        number /= t.tiles[1];
+        d = number % t.tiles[0] * (t.rows >> t.height);
+        sample = number / t.tiles[0];
+    }
+};
+
+// Where the voxels begin, along the width of a box, that are so many further than a multiple of the stride.
+__device__ __forceinline__ u32 phase_start(const Tiling& t, u32 further) {
+    return further * t.phase + min(further, t.longer);
+}
+
+// The voxel along the width of a box that lies at a place.
+__device__ __forceinline__ u32 voxel_at(const Tiling& t, u32 place) {
+    if (t.stride[2] == 1) return place;
+    // The phases of one voxel more come first. Where there are others they are not empty.
+    const u32 long_ones = t.longer * (t.phase + 1);
+    if (place < long_ones) return place % (t.phase + 1) * t.stride[2] + place / (t.phase + 1);
+    const u32 rest = place - long_ones;
+    return rest % t.phase * t.stride[2] + t.longer + rest / t.phase;
+}
+
+// How far the voxel under a tap lies from the one under the first.
+__device__ __forceinline__ u32 tap_shift(const Tiling& t, u32 tap) {
+    const u32 w = tap % t.taps[2], h = tap / t.taps[2] % t.taps[1], d = tap / t.taps[2] / t.taps[1];
+    return (d * t.box[1] + h) * t.box[2] + phase_start(t, w % t.stride[2]) + w / t.stride[2];
+}
+
+// The voxel of a box under the first tap of a place of a tile.
+__device__ __forceinline__ u32 under_place(const Tiling& t, u32 row, u32 w) {
+    const u32 d = row >> t.height, h = row & ((1u << t.height) - 1);
+    return (d * t.stride[0] * t.box[1] + h * t.stride[1]) * t.box[2] + w;
+}
+
+// Volumes that are read as if they stood one behind the other along the channels. One that has statistics is normalised and activated when it
+// is staged.
+struct Sources {
+    const Bf16* maps[MOST_SOURCES];
+    const float* statistics[MOST_SOURCES];    // [sample][channel][2]: mean and 1 / deviation; none: null
+    const float* scale[MOST_SOURCES];         // none: null
+    const float* shift[MOST_SOURCES];
+    float slope[MOST_SOURCES];                // of a leaky ReLU
+    u32 channels[MOST_SOURCES];
+};
+
+// Calls `of` with the address, the voxel, and whether there is such a voxel, for each piece of a box that this thread stages. All threads of
+// a block of four warps take part, a warp for each row of voxels; a thread has the same eight channels of all its voxels.
+template <class F>
+__device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const Tile& tile, F of) {
+    const u32 lane = threadIdx.x % 32, half = lane % 2;
+    const u32 first_d = tile.d * t.stride[0] + t.first[0], first_h = tile.h * t.stride[1] + t.first[1];
+    const u32 first_w = tile.w * t.stride[2] + t.first[2];
+    u32 d = 0, h = threadIdx.x / 32;
+#pragma unroll 1
+    for (;; h += BLOCK / 32) {
+        while (h >= t.box[1]) {
+            h -= t.box[1];
+            d++;
+        }
+        if (d >= t.box[0]) return;
+        // What is before the first voxel wraps around to large numbers.
+        const u32 from_d = first_d + d, from_h = first_h + h;
+        const bool row_there = from_d < t.input[0] && from_h < t.input[1];
+        const u32 row = ((tile.sample * t.input[0] + from_d) * t.input[1] + from_h) * t.input[2];
+        const u32 place = (d * t.box[1] + h) * t.box[2];
+#pragma unroll 1
+        for (u32 i = lane; i < t.box[2] * 2; i += 32) {
+            const u32 from_w = first_w + voxel_at(t, i / 2);
+            const u32 at = swizzled_32(box + (place + i / 2) * VOXEL_BYTES + half * 16);
+            of(at, row + from_w, row_there && from_w < t.input[2]);
+        }
+    }
+}
+
+// Stages sixteen channels of the box of a tile.
+__device__ __forceinline__ void stage_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
+    const Bf16* x = from.maps[source];
+    const u32 channels = from.channels[source], own = channel + threadIdx.x % 2 * 8;
+    for_each_piece(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_piece(at, x, voxel, channels, own, there); });
+}
+
+// Eight channels of a voxel that are normalised and activated where they are staged.
+struct Activation {
+    const float4* statistics;    // none: null
+    const float4* scale;         // none: null
+    const float4* shift;
+    const float& slope;    // left where the parameters are: registers are scarce
+
+    // Of the channels from `channel` on, a multiple of eight.
+    __device__ __forceinline__ Activation(const Sources& from, u32 source, u32 sample, u32 channel) : slope(from.slope[source]) {
+        const u32 channels = from.channels[source];
+        const bool there = from.statistics[source] && channel < channels;
+        statistics = there ? (const float4*)(from.statistics[source] + 2 * (sample * channels + channel)) : nullptr;
+        scale = from.scale[source] ? (const float4*)(from.scale[source] + channel) : nullptr;
+        shift = (const float4*)(from.shift[source] + channel);
+    }
+
+    // What this thread has staged at an address, when its copy has arrived.
+    __device__ __forceinline__ void apply(u32 at) const {
+        u32 pairs[4];
+        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
+                     : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+                     : "r"(at)
+                     : "memory");
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            // As the kernel that stores normalised maps.
+            const float4 of = statistics[k];
+            float first = (__uint_as_float(pairs[k] << 16) - of.x) * of.y;
+            float second = (__uint_as_float(pairs[k] & 0xffff0000u) - of.z) * of.w;
+            if (scale) {
+                const float4 a = scale[k / 2], b = shift[k / 2];
+                first = fmaf(first, k % 2 ? a.z : a.x, k % 2 ? b.z : b.x);
+                second = fmaf(second, k % 2 ? a.w : a.y, k % 2 ? b.w : b.y);
+            }
+            pairs[k] = pair_of(first > 0.0f ? first : first * slope, second > 0.0f ? second : second * slope);
+        }
+        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+                     : "memory");
+    }
+};
+
+// Normalises and activates what this thread has staged of a box; the zeros around the volume remain.
+__device__ __forceinline__ void activate_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
+    const Activation activation(from, source, tile.sample, channel + threadIdx.x % 2 * 8);
+    if (!activation.statistics) return;
+    for_each_piece(box, t, tile, [&](u32 at, u32, bool there) {
+        if (there) activation.apply(at);
+    });
+}

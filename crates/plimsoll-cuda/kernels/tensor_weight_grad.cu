@@ -1,0 +1,161 @@
+// The gradient of weights on tensor cores: for each tap a product of matrices whose rows are channels of the sources, whose columns are
+// channels of the result, and whose sum goes over all places.
+//
+// A block has sixteen rows, 32 columns, up to 28 taps and a part of the tiles. Warps share the taps; where taps are few, some warps share
+// the rows of places instead, and each of those has a part of its own. All parts are added up afterwards, in their order.
+#include "tensor_tile.cuh"
+
+
+#define TAPS_OF_WARP 7
+#define COLUMNS 32u
+#define STAGE_BYTES 24576u
+
+struct TensorWeightGrad {
+    Sources sources;
+    Sources result;        // one: the gradient of the result
+    float* parts;          // [parts][tap][input][output]
+    u32 width;             // channels of all sources
+    u32 weights;           // how many
+    u32 all_taps;
+    u32 tap_warps;         // warps that share the taps: 1, 2 or 4
+    u32 column_blocks;
+    u32 chunks;
+    u32 tiles;             // of all samples
+    u32 length;            // tiles of a part
+    u32 dy_at;             // bytes of a stage before dy
+    Tiling t;
+};
+
+// Calls `of` with the address, the voxel, and whether there is such a voxel, for each piece of the places of a tile that this thread stages:
+// a warp for each row, and eight of 32 channels for a thread.
+template <class F>
+__device__ __forceinline__ void for_each_place(u32 to, const Tiling& t, const Tile& tile, F of) {
+    const u32 w = threadIdx.x % 32 / 4, piece = threadIdx.x % 4, at_w = tile.w + w;
+#pragma unroll 1
+    for (u32 row = threadIdx.x / 32; row < t.rows; row += BLOCK / 32) {
+        const u32 d = tile.d + (row >> t.height), h = tile.h + (row & ((1u << t.height) - 1));
+        const bool there = d < t.places[0] && h < t.places[1] && at_w < t.places[2];
+        const u32 voxel = ((tile.sample * t.places[0] + d) * t.places[1] + h) * t.places[2] + at_w;
+        of(swizzled_64(to + (row * 8 + w) * COLUMNS * 2 + piece * 16), voxel, there);
+    }
+}
+
+// Stages 32 channels of the places of a tile.
+__device__ __forceinline__ void stage_places(u32 to, const Tiling& t, const Tile& tile, const Sources& from, u32 output) {
+    const u32 own = output + threadIdx.x % 4 * 8;
+    for_each_place(to, t, tile, [&](u32 at, u32 voxel, bool there) {
+        stage_piece(at, from.maps[0], voxel, from.channels[0], own, there);
+    });
+}
+
+// Normalises and activates what this thread has staged of them.
+__device__ __forceinline__ void activate_places(u32 to, const Tiling& t, const Tile& tile, const Sources& from, u32 output) {
+    const Activation activation(from, 0, tile.sample, output + threadIdx.x % 4 * 8);
+    if (!activation.statistics) return;
+    for_each_place(to, t, tile, [&](u32 at, u32, bool there) {
+        if (there) activation.apply(at);
+    });
+}
+
+KERNEL(tensor_weight_grad, TensorWeightGrad) {
+    __shared__ __align__(256) unsigned char stages[2][STAGE_BYTES];
+    const Tiling& t = p.t;
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 which = blockIdx.y;
+    const u32 first_output = which % p.column_blocks * COLUMNS;
+    which /= p.column_blocks;
+    u32 chunk = which % p.chunks;
+    const u32 block_taps = which / p.chunks * (4 * TAPS_OF_WARP);
+    u32 source = 0, start = 0;
+    while (chunk * CHUNK >= p.sources.channels[source]) {
+        chunk -= (p.sources.channels[source] + CHUNK - 1) / CHUNK;
+        start += p.sources.channels[source];
+        source++;
+    }
+    const u32 channels = p.sources.channels[source], channel = chunk * CHUNK, outputs = p.result.channels[0];
+
+    // This warp's taps, and its share of the rows of places.
+    const u32 taps = min(p.all_taps - block_taps, 4u * TAPS_OF_WARP);
+    const u32 each = (taps + p.tap_warps - 1) / p.tap_warps;
+    const u32 first_tap = min(warp % p.tap_warps * each, taps);
+    const u32 own = min(each, taps - first_tap);
+    const u32 share = warp / p.tap_warps, shares = 4 / p.tap_warps;
+    u32 shifts[TAPS_OF_WARP];
+#pragma unroll
+    for (u32 k = 0; k < TAPS_OF_WARP; k++) shifts[k] = tap_shift(t, block_taps + first_tap + k) * VOXEL_BYTES;
+    float sums[TAPS_OF_WARP][4][4];
+#pragma unroll
+    for (int k = 0; k < TAPS_OF_WARP; k++) {
+#pragma unroll
+        for (int j = 0; j < 16; j++) sums[k][j / 4][j % 4] = 0.0f;
+    }
+
+    const u32 first = blockIdx.x * p.length, end = min(first + p.length, p.tiles);
+    if (first < end) {
+        const Tile tile(t, first);
+        stage_box(shared_address(stages[0]), t, tile, p.sources, source, channel);
+        stage_places(shared_address(stages[0]) + p.dy_at, t, tile, p.result, first_output);
+    }
+    commit_copies();
+#pragma unroll 1
+    for (u32 i = first; i < end; i++) {
+        // All of this tile is there for everyone, and no one still reads the tile before, whose place the next one takes.
+        const u32 box = shared_address(stages[(i - first) % 2]), dy = box + p.dy_at;
+        await_copies();
+        const Tile staged(t, i);
+        activate_box(box, t, staged, p.sources, source, channel);
+        activate_places(dy, t, staged, p.result, first_output);
+        __syncthreads();
+        if (i + 1 < end) {
+            const Tile tile(t, i + 1);
+            const u32 to = shared_address(stages[(i + 1 - first) % 2]);
+            stage_box(to, t, tile, p.sources, source, channel);
+            stage_places(to + p.dy_at, t, tile, p.result, first_output);
+        }
+        commit_copies();
+#pragma unroll 1
+        for (u32 step = share; step < t.rows / 2; step += shares) {
+            // Lanes give the rows of matrices, which are voxels: columns 0 to 7 of 8 places and of the 8 after them, then the next columns.
+            u32 b[2][4];
+#pragma unroll
+            for (u32 j = 0; j < 2; j++) {
+                load_transposed(b[j], swizzled_64(dy + (step * 16 + lane % 16) * COLUMNS * 2 + (j * 2 + lane / 16) * 16));
+            }
+            // Here the other way around: rows 0 to 7 and 8 to 15 of 8 places, then of the 8 after them.
+            const u32 under = box + under_place(t, step * 2 + lane / 16, lane % 8) * VOXEL_BYTES + lane / 8 % 2 * 16;
+#pragma unroll
+            for (u32 k = 0; k < TAPS_OF_WARP; k++) {
+                if (k < own) {
+                    u32 a[4];
+                    load_transposed(a, swizzled_32(under + shifts[k]));
+#pragma unroll
+                    for (int j = 0; j < 4; j++) multiply(sums[k][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+                }
+            }
+        }
+    }
+
+    float* part = p.parts + (u64)(blockIdx.x * shares + share) * p.weights;
+#pragma unroll
+    for (u32 k = 0; k < TAPS_OF_WARP; k++) {
+        if (k >= own) break;
+        const u32 tap = block_taps + first_tap + k;
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            const u32 output = first_output + j * 8 + lane % 4 * 2;
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+                const u32 input = channel + lane / 4 + half * 8;
+                if (input >= channels) continue;
+                float* to = part + ((tap * p.width + start + input) * outputs + output);
+                const float* sum = sums[k][j] + half * 2;
+                if (outputs % 2 == 0) {
+                    if (output < outputs) *(float2*)to = make_float2(sum[0], sum[1]);
+                } else {
+                    if (output < outputs) to[0] = sum[0];
+                    if (output + 1 < outputs) to[1] = sum[1];
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Convolutions, transposed convolutions and the gradients of weights: which kernels they take.
+//!
+//! On cards that have tensor cores for bf16, convolutions of all channels with all whose operands are stored as bf16 go to them, where
+//! a tile of their results fits into shared memory with all voxels that it sees; see [`tiling`]. All others take the plain kernels: of f32, within groups of
+//! channels, with kernels or strides so large that nothing is to be reused. That decision depends on shapes, types and the
+//! architecture alone, and is made here.
+
+mod packing;
+mod plain;
+mod source;
+mod tensor;
+mod tensor_weight_grad;
+mod tiling;
+
+use plimsoll_graph::DType;
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
+use plimsoll_plan::Unsupported;
+
+use self::source::Source;
+pub(crate) use self::source::normalises_channels;
+use super::NormAct;
+use crate::lower::{Context, Lower, Operand, Work};
+
+/// Sources of a convolution, `MOST_SOURCES` of the kernels.
+const MOST_SOURCES: usize = 4;
+
+/// The addresses and channels of sources.
+fn sources(
+    cx: &Context<'_>,
+    sources: &[Operand<'_>],
+) -> Result<([u64; MOST_SOURCES], [u32; MOST_SOURCES]), Unsupported> {
+    if sources.len() > MOST_SOURCES {
+        return Err(cx.unsupported(format!("{} sources, of at most {MOST_SOURCES}", sources.len())));
+    }
+    let (mut addresses, mut channels) = ([0; MOST_SOURCES], [0; MOST_SOURCES]);
+    for (i, source) in sources.iter().enumerate() {
+        cx.elements(source)?;
+        addresses[i] = source.address();
+        channels[i] = cx.count(&[source.info.shape.channels()])?;
+    }
+    Ok((addresses, channels))
+}
+
+/// A convolution, some of whose sources are computed when they are staged. Operands: those of the sources, one after the other, then the
+/// convolution's others.
+#[derive(Clone, Debug)]
+pub(crate) struct FusedConv<'a> {
+    pub(crate) conv: &'a Conv,
+    pub(crate) loads: Vec<Option<NormAct>>,
+}
+
+/// A transposed convolution whose source is computed when it is staged. Operands: those of the source, then the convolution's others.
+#[derive(Clone, Debug)]
+pub(crate) struct FusedTranspose<'a> {
+    pub(crate) conv: &'a ConvTranspose,
+    pub(crate) load: Option<NormAct>,
+}
+
+/// A gradient by weights, some of whose operands are computed when they are staged: the last load is that of the gradient of the result, which
+/// is a map where the convolution is a transposed one. Operands: those of the sources, then of the result.
+#[derive(Clone, Debug)]
+pub(crate) struct FusedWeightGrad<'a> {
+    pub(crate) grad: &'a ConvWeightGrad,
+    pub(crate) loads: Vec<Option<NormAct>>,
+}
+
+/// Whether tensor cores can multiply what some operands hold, without loss.
+fn for_tensor_cores<'a>(
+    cx: &Context<'_>,
+    groups: usize,
+    mut operands: impl Iterator<Item = &'a Operand<'a>>,
+) -> bool {
+    let bf16 = operands.all(|operand| operand.info.dtype == DType::Bf16);
+    cx.architecture.multiplies_bf16() && groups == 1 && bf16
+}
+
+/// A convolution on tensor cores, if they can take it.
+fn conv(op: &Conv, loads: &[Option<NormAct>], cx: &Context<'_>) -> Result<Option<Work>, Unsupported> {
+    let (sources, rest) = Source::all(&cx.inputs, loads);
+    if !for_tensor_cores(cx, op.groups, sources.iter().map(|source| &source.map)) {
+        return Ok(None);
+    }
+    tensor::conv(op, &sources, rest, cx)
+}
+
+/// The same of a transposed convolution.
+fn transpose(
+    op: &ConvTranspose,
+    load: Option<NormAct>,
+    cx: &Context<'_>,
+) -> Result<Option<Work>, Unsupported> {
+    let (sources, rest) = Source::all(&cx.inputs, &[load]);
+    if !for_tensor_cores(cx, op.groups, sources.iter().map(|source| &source.map)) {
+        return Ok(None);
+    }
+    tensor::conv_transpose(op, &sources, rest, cx)
+}
+
+/// The same of a gradient by weights.
+fn weight_grad(
+    op: &ConvWeightGrad,
+    loads: &[Option<NormAct>],
+    cx: &Context<'_>,
+) -> Result<Option<Work>, Unsupported> {
+    let (operands, _) = Source::all(&cx.inputs, loads);
+    if !for_tensor_cores(cx, op.groups, operands.iter().map(|operand| &operand.map)) {
+        return Ok(None);
+    }
+    let Some((result, sources)) = operands.split_last() else { return Ok(None) };
+    tensor_weight_grad::conv_weight_grad(op, sources, result, cx)
+}
+
+/// The plain kernels where tensor cores cannot take it for whatever reason: what is beyond both is refused by the latter.
+fn or_plain(
+    work: Result<Option<Work>, Unsupported>,
+    plain: impl FnOnce() -> Result<Work, Unsupported>,
+) -> Result<Work, Unsupported> {
+    work.ok().flatten().map_or_else(plain, Ok)
+}
+
+impl Lower for Conv {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let loads = vec![None; self.sources(cx.inputs.len())];
+        let work = conv(self, &loads, cx);
+        or_plain(work, || plain::conv(self, cx))
+    }
+}
+
+impl Lower for ConvTranspose {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let work = transpose(self, None, cx);
+        or_plain(work, || plain::conv_transpose(self, cx))
+    }
+}
+
+impl Lower for ConvWeightGrad {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        let loads = vec![None; cx.inputs.len()];
+        let work = weight_grad(self, &loads, cx);
+        or_plain(work, || plain::conv_weight_grad(self, cx))
+    }
+}
+
+/// Nothing is fused into what plain kernels compute.
+fn not_fused(cx: &Context<'_>) -> Unsupported {
+    cx.unsupported("internal error: its sources are computed on the way in, which needs tensor cores")
+}
+
+impl Lower for FusedConv<'_> {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        conv(self.conv, &self.loads, cx)?.ok_or_else(|| not_fused(cx))
+    }
+}
+
+impl Lower for FusedTranspose<'_> {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        transpose(self.conv, self.load, cx)?.ok_or_else(|| not_fused(cx))
+    }
+}
+
+impl Lower for FusedWeightGrad<'_> {
+    fn lower(&self, cx: &Context<'_>) -> Result<Work, Unsupported> {
+        weight_grad(self.grad, &self.loads, cx)?.ok_or_else(|| not_fused(cx))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use plimsoll_graph::{Kind, Role, Shape, TensorInfo, Window};
+
+    use super::*;
+    use crate::Architecture;
+
+    fn info(shape: Shape, kind: Kind, dtype: DType) -> TensorInfo {
+        TensorInfo { name: "tensor".into(), shape, dtype, role: Role::Input, kind }
+    }
+
+    /// The last kernel of a convolution of a map, and bytes of scratch.
+    fn kernel(
+        architecture: &str,
+        window: Window,
+        extent: usize,
+        [inputs, outputs]: [usize; 2],
+        dtype: DType,
+    ) -> (String, usize) {
+        let result = window.output([extent; 3]).unwrap();
+        let x = info(Shape::volume(2, inputs, [extent; 3]), Kind::Volume, dtype);
+        let [kd, kh, kw] = window.kernel;
+        let weights = info(Shape(vec![outputs, inputs, kd, kh, kw]), Kind::Weights, DType::F32);
+        let y = info(Shape::volume(2, outputs, result), Kind::Volume, DType::Bf16);
+        let cx = Context {
+            name: "conv",
+            architecture: architecture.parse::<Architecture>().unwrap(),
+            inputs: vec![Operand::new(&x, 0), Operand::new(&weights, 0)],
+            outputs: vec![Operand::new(&y, 0)],
+            scratch: 0,
+        };
+        let work = Conv::new(window, false, DType::Bf16).lower(&cx).unwrap();
+        (work.launches.last().unwrap().kernel.clone(), work.scratch)
+    }
+
+    #[test]
+    fn tiles_are_wide_where_there_are_places_enough_and_small_where_not() {
+        let same = Window::same([3; 3], [1; 3]);
+        let bf16 = |window, extent, channels| kernel("sm_80", window, extent, channels, DType::Bf16).0;
+        assert_eq!(bf16(same, 128, [32, 32]), "tensor_conv_256x32_bf16");
+        assert_eq!(bf16(same, 64, [64, 64]), "tensor_conv_128x64_bf16");
+        assert_eq!(bf16(same, 8, [320, 320]), "tensor_conv_64x32_bf16");
+        assert_eq!(bf16(Window::same([3; 3], [2; 3]), 128, [32, 64]), "tensor_conv_64x64_bf16");
+    }
+
+    #[test]
+    fn kernels_without_tensor_cores_remain_for_what_these_cannot_take() {
+        let same = Window::same([3; 3], [1; 3]);
+        let plain = ("conv_bf16_bf16".to_string(), 0);
+        assert_eq!(kernel("sm_75", same, 16, [32, 32], DType::Bf16), plain);
+        assert_eq!(kernel("sm_80", Window::same([9; 3], [1; 3]), 16, [32, 32], DType::Bf16), plain);
+        assert_eq!(kernel("sm_80", same, 16, [32, 32], DType::F32).0, "conv_f32_bf16");
+        // Weights of 27 taps, 32 by 32, as bf16.
+        assert_eq!(kernel("sm_80", same, 64, [32, 32], DType::Bf16).1, 27 * 32 * 32 * 2);
+    }
+}

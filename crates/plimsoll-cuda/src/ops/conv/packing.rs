@@ -1,0 +1,88 @@
+//! Weights for tensor cores: rounded to bf16 and in the order in which lanes take them.
+
+use bytemuck::{Pod, Zeroable};
+use plimsoll_plan::Unsupported;
+
+use super::MOST_SOURCES;
+use super::tiling::chunks;
+use crate::lower::{Context, Stretch, Work};
+
+/// Which weights a convolution multiplies, and how it names them. They lie as `[tap][input][output]`.
+#[derive(Clone, Copy)]
+pub(super) struct Weights {
+    pub(super) at: Stretch,
+    /// Of each source.
+    pub(super) channels: [u32; MOST_SOURCES],
+    /// Channels of the result.
+    pub(super) columns: u32,
+    /// Extent of the kernel.
+    pub(super) kernel: [u32; 3],
+    /// The tap that is multiplied with the first voxel of a sum, and the taps from one voxel to the next.
+    pub(super) first_tap: [u32; 3],
+    pub(super) tap_step: [i32; 3],
+    /// Taps of the sum.
+    pub(super) taps: [u32; 3],
+    /// Weights from a tap to the next, a channel of the sources to the next, and one of the result.
+    pub(super) tap_stride: u32,
+    pub(super) row_stride: u32,
+    pub(super) column_stride: u32,
+    /// The first weight.
+    pub(super) first: u32,
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct PackParameters {
+    weights: u64,
+    packed: u64,
+    channels: [u32; MOST_SOURCES],
+    chunks: u32,
+    columns: u32,
+    pairs: u32,
+    taps: [u32; 3],
+    kernel: [u32; 3],
+    first_tap: [u32; 3],
+    tap_step: [i32; 3],
+    tap_stride: u32,
+    row_stride: u32,
+    column_stride: u32,
+    first: u32,
+    count: u32,
+}
+
+/// Packs weights into scratch, for blocks of so many channels of the result.
+///
+/// # Errors
+/// If they are more than kernels can index.
+pub(super) fn pack(
+    work: &mut Work,
+    cx: &Context<'_>,
+    of: &Weights,
+    block_columns: usize,
+) -> Result<Stretch, Unsupported> {
+    let blocks = (of.columns as usize).div_ceil(block_columns);
+    let taps = of.taps.map(|taps| taps as usize);
+    // A thread for each two weights: sixteen rows by sixteen columns are 128 of those.
+    let each = [blocks, chunks(&of.channels), taps[0], taps[1], taps[2], block_columns / 16, 128];
+    let count = cx.count(&each)?;
+    let packed = work.take::<u32>(count as usize)?;
+    let parameters = PackParameters {
+        weights: of.at.address,
+        packed: packed.address,
+        channels: of.channels,
+        chunks: cx.count(&[chunks(&of.channels)])?,
+        columns: of.columns,
+        pairs: cx.count(&[block_columns / 16])?,
+        taps: of.taps,
+        kernel: of.kernel,
+        first_tap: of.first_tap,
+        tap_step: of.tap_step,
+        tap_stride: of.tap_stride,
+        row_stride: of.row_stride,
+        column_stride: of.column_stride,
+        first: of.first,
+        count,
+    };
+    work.each("tensor_pack", count, &parameters, &[of.at], &[packed]);
+    Ok(packed)
+}

@@ -1,0 +1,176 @@
+//! Convolutions without tensor cores: a thread for each element of the result, on every card and of every kind of convolution.
+
+use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
+use plimsoll_graph::{Shape, Window};
+use plimsoll_plan::Unsupported;
+
+use super::{MOST_SOURCES, sources};
+use crate::lower::{Context, Work, address_or_null, parts, stretches};
+use crate::ops::sums::sum_few_parts;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct Geometry {
+    batch: u32,
+    input: [u32; 3],
+    output: [u32; 3],
+    kernel: [u32; 3],
+    stride: [u32; 3],
+    padding: [u32; 3],
+    outputs: u32,
+    width: u32,
+    groups: u32,
+    unused: u32,
+}
+
+/// The geometry of a convolution between the side that the kernel slides over and the strided one, with weights of a shape.
+fn geometry(
+    cx: &Context<'_>,
+    window: &Window,
+    groups: usize,
+    [input, output, weights]: [&Shape; 3],
+) -> Result<Geometry, Unsupported> {
+    // A kernel never reaches further than that.
+    for axis in 0..3 {
+        cx.count(&[input.spatial()[axis] + 2 * window.padding[axis] + window.stride[axis]])?;
+    }
+    Ok(Geometry {
+        batch: cx.count(&[output.batch()])?,
+        input: cx.axes(input.spatial())?,
+        output: cx.axes(output.spatial())?,
+        kernel: cx.axes(window.kernel)?,
+        stride: cx.axes(window.stride)?,
+        padding: cx.axes(window.padding)?,
+        outputs: cx.count(&[weights.dim(0)])?,
+        width: cx.count(&[weights.dim(1)])?,
+        groups: cx.count(&[groups])?,
+        unused: 0,
+    })
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ConvParameters {
+    sources: [u64; MOST_SOURCES],
+    channels: [u32; MOST_SOURCES],
+    weights: u64,
+    bias: u64,
+    y: u64,
+    source_count: u32,
+    count: u32,
+    geometry: Geometry,
+}
+
+pub(super) fn conv(op: &Conv, cx: &Context<'_>) -> Result<Work, Unsupported> {
+    let (from, rest) = cx.inputs.split_at(op.sources(cx.inputs.len()));
+    let (weights, bias, y) = (&rest[0], rest.get(1), cx.output(0));
+    cx.elements(weights)?;
+    let (addresses, channels) = sources(cx, from)?;
+    let shapes = [&from[0].info.shape, &y.info.shape, &weights.info.shape];
+    let count = cx.elements(y)?;
+    let parameters = ConvParameters {
+        sources: addresses,
+        channels,
+        weights: weights.address(),
+        bias: address_or_null(bias),
+        y: y.address(),
+        source_count: cx.count(&[from.len()])?,
+        count,
+        geometry: geometry(cx, &op.window, op.groups, shapes)?,
+    };
+    let mut work = Work::new(cx);
+    let kernel = cx.kernel("conv", &[&from[0], y])?;
+    work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[y.at]);
+    Ok(work)
+}
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ConvTransposeParameters {
+    source: u64,
+    weights: u64,
+    bias: u64,
+    x: u64,
+    first_channel: u32,
+    channels: u32,
+    count: u32,
+    unused: u32,
+    geometry: Geometry,
+}
+
+pub(super) fn conv_transpose(op: &ConvTranspose, cx: &Context<'_>) -> Result<Work, Unsupported> {
+    let (source, weights, bias, x) = (cx.input(0), cx.input(1), cx.inputs.get(2), cx.output(0));
+    cx.elements(source)?;
+    cx.elements(weights)?;
+    let count = cx.elements(x)?;
+    let shapes = [&x.info.shape, &source.info.shape, &weights.info.shape];
+    let parameters = ConvTransposeParameters {
+        source: source.address(),
+        weights: weights.address(),
+        bias: address_or_null(bias),
+        x: x.address(),
+        first_channel: cx.count(&[op.first_channel])?,
+        channels: cx.count(&[op.channels])?,
+        count,
+        unused: 0,
+        geometry: geometry(cx, &op.window, op.groups, shapes)?,
+    };
+    let mut work = Work::new(cx);
+    let kernel = cx.kernel("conv_transpose", &[source, x])?;
+    work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[x.at]);
+    Ok(work)
+}
+
+/// Threads that are worth having for the gradient of weights: the places are cut into parts until there are so many.
+const THREADS: usize = 1 << 18;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct ConvWeightGradParameters {
+    sources: [u64; MOST_SOURCES],
+    channels: [u32; MOST_SOURCES],
+    dy: u64,
+    parts: u64,
+    source_count: u32,
+    weights: u32,
+    places: u32,
+    length: u32,
+    count: u32,
+    unused: u32,
+    geometry: Geometry,
+}
+
+pub(super) fn conv_weight_grad(op: &ConvWeightGrad, cx: &Context<'_>) -> Result<Work, Unsupported> {
+    let (from, last) = cx.inputs.split_at(cx.inputs.len() - 1);
+    let (dy, dw) = (&last[0], cx.output(0));
+    cx.elements(dy)?;
+    let (addresses, channels) = sources(cx, from)?;
+    let weights = cx.elements(dw)?;
+    let places = dy.info.shape.batch() * dy.info.shape.voxels();
+    let (length, parts) = parts(places, THREADS / weights as usize);
+    let mut work = Work::new(cx);
+    // One part is the whole.
+    let sums = if parts > 1 { work.take::<f32>(parts.saturating_mul(weights as usize))? } else { dw.at };
+    let shapes = [&from[0].info.shape, &dy.info.shape, &dw.info.shape];
+    let count = cx.count(&[parts, weights as usize])?;
+    let parameters = ConvWeightGradParameters {
+        sources: addresses,
+        channels,
+        dy: dy.address(),
+        parts: sums.address,
+        source_count: cx.count(&[from.len()])?,
+        weights,
+        places: cx.count(&[places])?,
+        length: cx.count(&[length])?,
+        count,
+        unused: 0,
+        geometry: geometry(cx, &op.window, op.groups, shapes)?,
+    };
+    let kernel = cx.kernel("conv_weight_grad", &[&from[0], dy])?;
+    work.each(kernel, count, &parameters, &stretches(&cx.inputs), &[sums]);
+    if parts > 1 {
+        sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights]);
+    }
+    Ok(work)
+}

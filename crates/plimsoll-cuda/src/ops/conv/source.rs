@@ -1,0 +1,78 @@
+//! Sources of convolutions on tensor cores: as they are stored, or normalised and activated when they are staged.
+
+use bytemuck::{Pod, Zeroable};
+use plimsoll_plan::Unsupported;
+
+use super::MOST_SOURCES;
+use crate::lower::{Context, Operand, Stretch};
+use crate::ops::NormAct;
+
+/// Channels of a piece that a thread stages and normalises at once.
+const PIECE: usize = 8;
+
+/// Whether a map of so many channels can be normalised when it is staged: all its pieces are whole.
+pub(crate) fn normalises_channels(channels: usize) -> bool {
+    channels.is_multiple_of(PIECE)
+}
+
+/// A source among the operands of a node.
+pub(super) struct Source<'a> {
+    pub(super) map: Operand<'a>,
+    norm: Option<(NormAct, Vec<Operand<'a>>)>,
+}
+
+impl<'a> Source<'a> {
+    /// The first operands of a node, each as it is stored or as [`NormAct`] would make it of its own operands; and the operands behind them.
+    pub(super) fn all<'o>(
+        operands: &'o [Operand<'a>],
+        loads: &[Option<NormAct>],
+    ) -> (Vec<Source<'a>>, &'o [Operand<'a>]) {
+        let mut rest = operands;
+        let sources = loads.iter().map(|load| {
+            let (own, after) = rest.split_at(load.map_or(1, NormAct::operands));
+            rest = after;
+            Source { map: own[0], norm: load.map(|norm| (norm, own[1..].to_vec())) }
+        });
+        (sources.collect(), rest)
+    }
+}
+
+/// `Sources` of the kernels.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct SourceParameters {
+    maps: [u64; MOST_SOURCES],
+    statistics: [u64; MOST_SOURCES],
+    scale: [u64; MOST_SOURCES],
+    shift: [u64; MOST_SOURCES],
+    slope: [f32; MOST_SOURCES],
+    pub(super) channels: [u32; MOST_SOURCES],
+}
+
+/// What kernels are told of sources, and what they read of them.
+///
+/// # Errors
+/// If they are too many or too large.
+pub(super) fn parameters(
+    cx: &Context<'_>,
+    sources: &[Source<'_>],
+) -> Result<(SourceParameters, Vec<Stretch>), Unsupported> {
+    let maps: Vec<Operand<'_>> = sources.iter().map(|source| source.map).collect();
+    let (addresses, channels) = super::sources(cx, &maps)?;
+    let none = [0; MOST_SOURCES];
+    let slope = [1.0; MOST_SOURCES];
+    let mut parameters =
+        SourceParameters { maps: addresses, statistics: none, scale: none, shift: none, slope, channels };
+    let mut reads = Vec::new();
+    for (i, source) in sources.iter().enumerate() {
+        reads.push(source.map.at);
+        let Some((norm, operands)) = &source.norm else { continue };
+        let address = |place: usize| operands.get(place).map_or(0, Operand::address);
+        parameters.statistics[i] = address(0);
+        parameters.scale[i] = address(1);
+        parameters.shift[i] = address(2);
+        parameters.slope[i] = norm.slope;
+        reads.extend(operands.iter().map(|operand| operand.at));
+    }
+    Ok((parameters, reads))
+}

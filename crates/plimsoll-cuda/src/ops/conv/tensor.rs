@@ -1,0 +1,258 @@
+//! Convolutions and transposed convolutions on tensor cores.
+
+use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::ops::{Conv, ConvTranspose};
+use plimsoll_plan::Unsupported;
+
+use super::packing::{Weights, pack};
+use super::source::{Source, SourceParameters, parameters};
+use super::tiling::{Axis, CHUNK, MULTIPROCESSORS, ROW, Tiling, chunks};
+use crate::lower::{Context, Operand, Work, address_or_null};
+
+/// Places and channels of a tile, and the voxels of its box, for each of which there is a kernel.
+struct Tile {
+    kernel: &'static str,
+    rows: usize,
+    columns: usize,
+    most_voxels: usize,
+}
+
+/// The kernels. Wide tiles take the least from memory; smaller ones are for few places, few of which would be in use, and for strides, whose
+/// boxes are large.
+const TILES: [Tile; 4] = [
+    Tile { kernel: "tensor_conv_256x32", rows: 32, columns: 32, most_voxels: 640 },
+    Tile { kernel: "tensor_conv_128x64", rows: 16, columns: 64, most_voxels: 640 },
+    Tile { kernel: "tensor_conv_64x64", rows: 8, columns: 64, most_voxels: 768 },
+    Tile { kernel: "tensor_conv_64x32", rows: 8, columns: 32, most_voxels: 768 },
+];
+
+/// Blocks for which a large card has room enough that each multiprocessor copies for one while it multiplies for another: fewer take as long
+/// as these.
+const BLOCKS_AT_ONCE: usize = 2 * MULTIPROCESSORS;
+
+/// Multiply-adds that a multiprocessor does in the time in which 32 bytes come from the second-level cache, about: an A100 does 1024 in
+/// a cycle, in which its cache gives each 48 bytes.
+const PRODUCTS_PER_VOXEL: usize = 680;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct TensorConvParameters {
+    sources: SourceParameters,
+    weights: u64,
+    bias: u64,
+    y: u64,
+    chunks: u32,
+    outputs: u32,
+    result: [u32; 3],
+    spread: [u32; 3],
+    offset: [u32; 3],
+    tiling: Tiling,
+}
+
+/// Which of the results a launch computes: those of an offset and a step along each axis.
+#[derive(Clone, Copy)]
+struct Results {
+    offset: [usize; 3],
+    step: [usize; 3],
+}
+
+/// One launch: some results of a convolution, with the weights that these see.
+struct Part {
+    axes: [Axis; 3],
+    weights: Weights,
+    results: Results,
+}
+
+/// The kernel and the tiles that are likely the fastest, none if none fit.
+fn choose(cx: &Context<'_>, part: &Part, batch: usize) -> Option<(&'static Tile, Tiling)> {
+    let time = |tile: &Tile, tiling: &Tiling| {
+        let blocks = tiling.tiles().saturating_mul(batch);
+        let blocks = blocks.saturating_mul((part.weights.columns as usize).div_ceil(tile.columns));
+        let products = tile.rows * ROW * tile.columns * CHUNK * tiling.taps();
+        let block = products.saturating_add(tiling.voxels() * PRODUCTS_PER_VOXEL);
+        blocks.max(BLOCKS_AT_ONCE).saturating_mul(block)
+    };
+    let ways = TILES.iter().flat_map(|tile| {
+        let tilings = Tiling::all(cx, &part.axes, tile.rows, tile.most_voxels);
+        tilings.into_iter().map(move |tiling| (tile, tiling))
+    });
+    ways.min_by_key(|(tile, tiling)| time(tile, tiling))
+}
+
+/// The operands of a convolution.
+struct Operands<'a> {
+    sources: &'a [Source<'a>],
+    bias: Option<&'a Operand<'a>>,
+    y: &'a Operand<'a>,
+}
+
+/// Launches the parts of a convolution; nothing if there is one that tiles do not fit.
+fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<Work>, Unsupported> {
+    let (sources, of_sources) = parameters(cx, of.sources)?;
+    let shape = &of.y.info.shape;
+    cx.elements(of.y)?;
+    let mut work = Work::new(cx);
+    for part in parts {
+        let Some((tile, tiling)) = choose(cx, part, shape.batch()) else { return Ok(None) };
+        // Where no tap meets a place there is nothing but the bias.
+        let empty = tiling.taps() == 0;
+        let packed = if empty { None } else { Some(pack(&mut work, cx, &part.weights, tile.columns)?) };
+        let chunks = if empty { 0 } else { chunks(&sources.channels) };
+        let parameters = TensorConvParameters {
+            sources,
+            weights: packed.map_or(0, |packed| packed.address),
+            bias: address_or_null(of.bias),
+            y: of.y.address(),
+            chunks: cx.count(&[chunks])?,
+            outputs: part.weights.columns,
+            result: cx.axes(shape.spatial())?,
+            spread: cx.axes(part.results.step)?,
+            offset: cx.axes(part.results.offset)?,
+            tiling,
+        };
+        let mut reads = of_sources.clone();
+        reads.extend(packed);
+        reads.extend(of.bias.map(|bias| bias.at));
+        let columns = (part.weights.columns as usize).div_ceil(tile.columns);
+        let blocks = tiling.tiles().saturating_mul(shape.batch());
+        let grid = [cx.count(&[blocks])?, cx.count(&[columns])?];
+        work.blocks(cx.kernel(tile.kernel, &[of.y])?, grid, &parameters, &reads, &[of.y.at])?;
+        let products = [tile.rows * ROW, tile.columns, CHUNK * chunks, tiling.taps()];
+        work.on_tensor_cores(&[
+            blocks.saturating_mul(columns).max(MULTIPROCESSORS),
+            products.iter().product(),
+        ]);
+    }
+    Ok(Some(work))
+}
+
+/// A convolution; nothing if no tiles fit.
+///
+/// # Errors
+/// As of the plain kernels.
+pub(super) fn conv<'a>(
+    op: &Conv,
+    from: &[Source<'a>],
+    rest: &[Operand<'a>],
+    cx: &Context<'a>,
+) -> Result<Option<Work>, Unsupported> {
+    let (weights, y) = (&rest[0], cx.output(0));
+    cx.elements(weights)?;
+    let channels = parameters(cx, from)?.0.channels;
+    let (window, shape) = (&op.window, &weights.info.shape);
+    let (input, output) = (from[0].map.info.shape.spatial(), y.info.shape.spatial());
+    let mut axes = [0, 1, 2].map(|axis| Axis {
+        places: output[axis],
+        taps: window.kernel[axis],
+        input: input[axis],
+        first: 0,
+        stride: window.stride[axis],
+    });
+    for (axis, padding) in axes.iter_mut().zip(window.padding) {
+        axis.first = -i64::from(cx.count(&[padding])?);
+    }
+    let columns = cx.count(&[shape.dim(0)])?;
+    let kernel = cx.axes(window.kernel)?;
+    let weights = Weights {
+        at: weights.at,
+        channels,
+        columns,
+        kernel,
+        first_tap: [0; 3],
+        tap_step: [1; 3],
+        taps: kernel,
+        tap_stride: cx.count(&[shape.dim(0), shape.dim(1)])?,
+        row_stride: columns,
+        column_stride: 1,
+        first: 0,
+    };
+    let results = Results { offset: [0; 3], step: [1; 3] };
+    let operands = Operands { sources: from, bias: rest.get(1), y };
+    launch(cx, &operands, &[Part { axes, weights, results }])
+}
+
+/// What the results of one remainder by the stride are along an axis, and the taps that meet them: results x of x = s·i + r see, under the
+/// taps k for which s divides r + p − k, the places i + (r + p − k)/s. These are in succession where k falls, by s.
+struct Remainder {
+    axis: Axis,
+    first_tap: usize,
+}
+
+fn remainder(
+    (result, source): (usize, usize),
+    (kernel, stride, padding): (usize, usize, usize),
+    r: usize,
+) -> Remainder {
+    let least = (r + padding) % stride;
+    let taps = kernel.saturating_sub(least).div_ceil(stride);
+    let last = ((r + padding) / stride) as i64;
+    Remainder {
+        axis: Axis {
+            places: (result - r).div_ceil(stride),
+            taps,
+            input: source,
+            first: last - taps.saturating_sub(1) as i64,
+            stride: 1,
+        },
+        first_tap: least + taps.saturating_sub(1) * stride,
+    }
+}
+
+/// Launches that a transposed convolution is worth: one for each remainder by the stride.
+const MOST_REMAINDERS: usize = 27;
+
+/// A transposed convolution; nothing if no tiles fit.
+///
+/// # Errors
+/// As of the plain kernels.
+pub(super) fn conv_transpose<'a>(
+    op: &ConvTranspose,
+    from: &[Source<'a>],
+    rest: &[Operand<'a>],
+    cx: &Context<'a>,
+) -> Result<Option<Work>, Unsupported> {
+    let (source, weights, x) = (&from[0].map, &rest[0], cx.output(0));
+    cx.elements(weights)?;
+    let channels = parameters(cx, from)?.0.channels;
+    let (window, shape) = (&op.window, &weights.info.shape);
+    let (result, places) = (x.info.shape.spatial(), source.info.shape.spatial());
+    for axis in 0..3 {
+        cx.count(&[window.padding[axis].saturating_add(window.stride[axis])])?;
+    }
+    // Results that are fewer than the stride have no more remainders than results.
+    let remainders = [0, 1, 2].map(|axis| window.stride[axis].min(result[axis]));
+    if remainders.iter().fold(1usize, |all, some| all.saturating_mul(*some)) > MOST_REMAINDERS {
+        return Ok(None);
+    }
+    let kernel = cx.axes(window.kernel)?;
+    let mut steps = [0; 3];
+    for (step, stride) in steps.iter_mut().zip(cx.axes(window.stride)?) {
+        *step = -i32::try_from(stride).unwrap_or(i32::MAX);
+    }
+    let outputs = cx.count(&[shape.dim(0)])?;
+    let mut parts = Vec::new();
+    for number in 0..remainders.iter().product() {
+        let [d, h, w] = remainders;
+        let offset = [number / w / h % d, number / w % h, number % w];
+        let along = [0, 1, 2].map(|axis| {
+            let window = (window.kernel[axis], window.stride[axis], window.padding[axis]);
+            remainder((result[axis], places[axis]), window, offset[axis])
+        });
+        let axes = [along[0].axis, along[1].axis, along[2].axis];
+        let weights = Weights {
+            at: weights.at,
+            channels,
+            columns: cx.count(&[op.channels])?,
+            kernel,
+            first_tap: cx.axes([along[0].first_tap, along[1].first_tap, along[2].first_tap])?,
+            tap_step: steps,
+            taps: cx.axes([axes[0].taps, axes[1].taps, axes[2].taps])?,
+            tap_stride: cx.count(&[shape.dim(0), shape.dim(1)])?,
+            row_stride: 1,
+            column_stride: outputs,
+            first: cx.count(&[op.first_channel, shape.dim(0)])?,
+        };
+        parts.push(Part { axes, weights, results: Results { offset, step: window.stride } });
+    }
+    launch(cx, &Operands { sources: from, bias: rest.get(1), y: x }, &parts)
+}

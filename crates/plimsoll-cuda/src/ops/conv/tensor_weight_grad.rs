@@ -1,0 +1,127 @@
+//! The gradient of weights on tensor cores.
+
+use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::ops::ConvWeightGrad;
+use plimsoll_plan::Unsupported;
+
+use super::source::{Source, SourceParameters, parameters};
+use super::tiling::{Axis, CHUNK, MULTIPROCESSORS, ROW, Tiling, VOXEL_BYTES, chunks};
+use crate::lower::{Context, Work};
+use crate::ops::sums::sum_few_parts;
+
+/// Columns of a block, `COLUMNS` of the kernel.
+const COLUMNS: usize = 32;
+
+/// Taps that the sums of a warp are for, `TAPS_OF_WARP` of the kernel.
+const TAPS_OF_WARP: usize = 7;
+
+/// Warps of a block.
+const WARPS: usize = 4;
+
+/// Bytes of a box and its places, `STAGE_BYTES` of the kernel.
+const STAGE_BYTES: usize = 24_576;
+
+/// Rows of tiles, the best first.
+const ROWS: [usize; 3] = [16, 8, 4];
+
+/// Blocks that are worth having: tiles are cut into parts until there are so many. Each has sums of its own, of 56 KiB at most.
+const BLOCKS: usize = 4 * MULTIPROCESSORS;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+struct TensorWeightGradParameters {
+    sources: SourceParameters,
+    result: SourceParameters,
+    parts: u64,
+    width: u32,
+    weights: u32,
+    all_taps: u32,
+    tap_warps: u32,
+    column_blocks: u32,
+    chunks: u32,
+    tiles: u32,
+    length: u32,
+    dy_at: u32,
+    tiling: Tiling,
+}
+
+/// Bytes of a stage before the places.
+fn box_bytes(tiling: &Tiling) -> usize {
+    (tiling.voxels() * VOXEL_BYTES).next_multiple_of(128)
+}
+
+/// Tiles of the most rows that fit, whose boxes are the smallest for the places that are in use.
+fn choose(cx: &Context<'_>, axes: &[Axis; 3]) -> Option<Tiling> {
+    let of_rows = |rows: usize| {
+        let places = rows * ROW * COLUMNS * 2;
+        let ways = Tiling::all(cx, axes, rows, STAGE_BYTES / VOXEL_BYTES);
+        let fit = ways.into_iter().filter(|tiling| box_bytes(tiling) + places <= STAGE_BYTES);
+        fit.min_by_key(|tiling| tiling.tiles().saturating_mul(box_bytes(tiling) + places))
+    };
+    ROWS.into_iter().find_map(of_rows)
+}
+
+/// Nothing if no tiles fit.
+///
+/// # Errors
+/// As of the plain kernels.
+pub(super) fn conv_weight_grad(
+    op: &ConvWeightGrad,
+    from: &[Source<'_>],
+    result: &Source<'_>,
+    cx: &Context<'_>,
+) -> Result<Option<Work>, Unsupported> {
+    let (dw, dy) = (cx.output(0), &result.map);
+    let (sources, mut reads) = parameters(cx, from)?;
+    let (result, of_result) = parameters(cx, std::slice::from_ref(result))?;
+    reads.extend(of_result);
+    let weights = cx.elements(dw)?;
+    let (input, places) = (from[0].map.info.shape.spatial(), dy.info.shape.spatial());
+    let mut axes = [0, 1, 2].map(|axis| Axis {
+        places: places[axis],
+        taps: op.window.kernel[axis],
+        input: input[axis],
+        first: 0,
+        stride: op.window.stride[axis],
+    });
+    for (axis, padding) in axes.iter_mut().zip(op.window.padding) {
+        axis.first = -i64::from(cx.count(&[padding])?);
+    }
+    let Some(tiling) = choose(cx, &axes) else { return Ok(None) };
+    let taps = tiling.taps();
+    let tap_blocks = taps.div_ceil(WARPS * TAPS_OF_WARP);
+    let tap_warps = taps.div_ceil(TAPS_OF_WARP).next_power_of_two().min(WARPS);
+    let (chunks, column_blocks) = (chunks(&sources.channels), dw.info.shape.dim(0).div_ceil(COLUMNS));
+    let rows = cx.count(&[chunks, column_blocks, tap_blocks])?;
+    let tiles = tiling.tiles().saturating_mul(dy.info.shape.batch());
+    let length = tiles.div_ceil((BLOCKS / rows as usize).max(1));
+    let blocks = tiles.div_ceil(length);
+    let parts = blocks * (WARPS / tap_warps);
+    let mut work = Work::new(cx);
+    // One part is the whole.
+    let sums = if parts > 1 { work.take::<f32>(parts.saturating_mul(weights as usize))? } else { dw.at };
+    let parameters = TensorWeightGradParameters {
+        sources,
+        result,
+        parts: sums.address,
+        width: cx.count(&[dw.info.shape.dim(1)])?,
+        weights,
+        all_taps: cx.count(&[taps])?,
+        tap_warps: cx.count(&[tap_warps])?,
+        column_blocks: cx.count(&[column_blocks])?,
+        chunks: cx.count(&[chunks])?,
+        tiles: cx.count(&[tiles])?,
+        length: cx.count(&[length])?,
+        dy_at: cx.count(&[box_bytes(&tiling)])?,
+        tiling,
+    };
+    let grid = [cx.count(&[blocks])?, rows];
+    work.blocks("tensor_weight_grad", grid, &parameters, &reads, &[sums])?;
+    let products = [length, tiling.rows() * ROW, CHUNK * COLUMNS, taps.div_ceil(tap_blocks)];
+    let blocks = blocks.saturating_mul(rows as usize).max(MULTIPROCESSORS);
+    work.on_tensor_cores(&[blocks, products.iter().product()]);
+    if parts > 1 {
+        sum_few_parts(&mut work, sums, dw.at, [cx.count(&[parts])?, weights]);
+    }
+    Ok(Some(work))
+}

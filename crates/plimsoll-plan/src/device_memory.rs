@@ -1,0 +1,147 @@
+//! Arenas that lie in memory of a device: a second line beside that of this process.
+
+use std::sync::Arc;
+
+use plimsoll_graph::{Program, Role};
+use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
+use serde::{Deserialize, Serialize};
+
+use crate::{Backend, Engine, EngineError, Plan, VerifiedPlan};
+
+/// Devices map memory in pieces of this size, so arenas are reserved in multiples of it: CUDA's granularity since Volta.
+const PIECE: usize = 2 << 20;
+
+/// Copies to and from a device go through at most so much memory of this process, in pieces: at 25 GB/s, what PCIe 4.0 carries, one
+/// takes two thirds of a millisecond, against which starting it is nothing.
+const MOST_STAGED: usize = 16 << 20;
+
+/// What a driver holds for this process before there is an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverUse {
+    /// Of the device's memory: its context and the kernels.
+    pub context: Bytes,
+    /// Of this process's memory, beside its libraries.
+    pub host: Bytes,
+    /// Whether both were measured on this device, or are what is usual.
+    pub is_measured: bool,
+}
+
+impl DriverUse {
+    /// What is reserved where no device can be asked: more than the 300 to 450 MiB of device memory and the 100 to 150 MiB of the
+    /// process that CUDA's contexts are known to take.
+    pub const USUAL: DriverUse =
+        DriverUse { context: Bytes::mib(512), host: Bytes::mib(192), is_measured: false };
+}
+
+/// The memory of a device under a line, in which arenas lie.
+#[derive(Clone, Debug)]
+pub struct DeviceMemory {
+    budget: Budget,
+    driver: DriverUse,
+    /// How many arenas share what the context leaves.
+    arenas: usize,
+    _context: Arc<Reservation>,
+}
+
+impl DeviceMemory {
+    /// Draws a line, below which a driver holds its context already.
+    ///
+    /// # Errors
+    /// If the context alone is above the line.
+    pub fn new(line: Bytes, driver: DriverUse) -> Result<DeviceMemory, OverBudget> {
+        let budget = Budget::new(line);
+        let context = Arc::new(budget.reserve("context", driver.context)?);
+        Ok(DeviceMemory { budget, driver, arenas: 1, _context: context })
+    }
+
+    /// The same memory for one of several engines at once, each with an equal part of what the context leaves.
+    #[must_use]
+    pub fn shared_by(self, arenas: usize) -> DeviceMemory {
+        DeviceMemory { arenas: arenas.max(1), ..self }
+    }
+
+    /// What may be held there, whoever holds it. Of several engines at once, for one of them: what it would be if it were alone with its
+    /// part.
+    pub fn line(&self) -> Bytes {
+        self.driver.context + Bytes((self.budget.line() - self.driver.context).0 / self.arenas as u64)
+    }
+
+    /// What the driver holds.
+    pub fn driver(&self) -> DriverUse {
+        self.driver
+    }
+
+    /// Bytes that an arena may have, in whole pieces.
+    pub fn room(&self) -> usize {
+        let room = usize::try_from((self.line() - self.driver.context).0).unwrap_or(usize::MAX);
+        room / PIECE * PIECE
+    }
+
+    /// What an arena of so many bytes takes.
+    pub fn arena_bytes(bytes: usize) -> Bytes {
+        Bytes::of(bytes.saturating_add(PIECE - 1) / PIECE * PIECE)
+    }
+
+    /// What all of the device takes with an arena of so many bytes.
+    pub fn needed(&self, arena: usize) -> Bytes {
+        self.driver.context + DeviceMemory::arena_bytes(arena)
+    }
+
+    /// The memory of this process through which programs' values are copied to the device and back: that of the largest tensor which is
+    /// read or written from outside, up to 16 MiB.
+    pub fn staging_bytes(programs: &[Program]) -> Bytes {
+        let tensors = programs.iter().flat_map(|program| &program.tensors);
+        let outside = tensors.filter(|tensor| tensor.role != Role::Intermediate);
+        let bytes = outside.map(|tensor| tensor.shape.count().saturating_mul(tensor.dtype.bytes()));
+        let largest = bytes.max().unwrap_or(0).min(MOST_STAGED);
+        Bytes::of(largest.next_multiple_of(4096))
+    }
+}
+
+/// What an engine of a plan takes of this process's line: the arena, or what is staged on its way to a device.
+pub fn engine_bytes(backend: &dyn Backend, plan: &Plan) -> Bytes {
+    match backend.device_memory() {
+        Some(_) => DeviceMemory::staging_bytes(&plan.programs),
+        None => Bytes::of(plan.arena_bytes.next_multiple_of(4096)),
+    }
+}
+
+/// An engine of a plan, all of whose memory is reserved: from the line of the backend's device, and from the `host`'s.
+///
+/// # Errors
+/// As [`Backend::engine`], and if a line has no room.
+pub fn open_engine(
+    backend: &dyn Backend,
+    plan: VerifiedPlan,
+    host: &Budget,
+) -> Result<Box<dyn Engine>, EngineError> {
+    let of_line = |holder| host.reserve(holder, engine_bytes(backend, &plan)).map_err(MapError::from);
+    let Some(device) = backend.device_memory() else {
+        let arena = of_line("arena")?;
+        return backend.engine(plan, arena);
+    };
+    let staging = of_line("staging")?;
+    let arena = DeviceMemory::arena_bytes(plan.arena_bytes);
+    let arena = device.budget.reserve("arena", arena).map_err(EngineError::DeviceLine)?;
+    backend.staged_engine(plan, arena, staging)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_is_part_of_the_line_and_arenas_share_the_rest() {
+        let driver = DriverUse { context: Bytes::mib(100), ..DriverUse::USUAL };
+        let memory = DeviceMemory::new(Bytes::mib(511), driver).unwrap();
+        assert_eq!(memory.room(), 410 << 20, "whole pieces of 2 MiB");
+        assert_eq!(memory.needed(1), Bytes::mib(102));
+        let half = memory.clone().shared_by(2);
+        assert_eq!(half.room(), 204 << 20);
+        assert!(half.needed(half.room()) <= half.line());
+        // Both arenas and the one context are within the line.
+        assert!(half.needed(half.room()) + Bytes::of(half.room()) <= memory.line());
+        let refused = DeviceMemory::new(Bytes::mib(99), driver).unwrap_err();
+        assert!(refused.to_string().contains("context needs 100.0 MiB"), "{refused}");
+    }
+}
