@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# All that a machine with an NVIDIA GPU is to say of this program, in less than ten minutes: what the card is, whether its kernels are
-# right, how fast steps are and what of its memory they take, whether runs come to the same bytes, and what PyTorch needs for the same.
+# For a machine with an NVIDIA GPU that is at hand for a short time: all that it is to say of this program, in less than ten minutes.
+# What the card is, whether its kernels are right, how fast steps are and what of its memory they take, whether runs come to the same
+# bytes, and what PyTorch needs for the same.
 #
 #   cargo build --release -p plimsoll && cargo test --release -p conformance --test card --no-run
 #   PLIMSOLL=target/release/plimsoll CARD_TEST=target/release/deps/card-… benches/gpu/lease.sh [FOLDER]
 #
 # Nothing but the two binaries is needed there: no Rust, no CUDA toolkit. Where python3 has torch (and monai, for the same network) or
-# compute-sanitizer is installed, they are used. FOLDER (default gpu-report) gets report.json and report.txt. The status is 3 where there
-# is no card, 1 where something failed, else 0.
+# compute-sanitizer is installed, they are used. FOLDER (default gpu-report) gets report.json and report.txt. What there was no time for,
+# and what did not end in time, is null in the JSON, and no failure; `failed` names what went wrong. The status is 3 where there is no
+# card, 1 where something failed, else 0. DEVICE is the card (cuda:0), LIMIT_SECONDS the time for all of it (570).
 set -u -o pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -16,7 +18,7 @@ card_test=${CARD_TEST:-}
 device=${DEVICE:-cuda:0}
 limit=${LIMIT_SECONDS:-570}
 out=${1:-gpu-report}
-failures=0
+failed=()
 
 if [[ ! -x $plimsoll ]]; then
     echo "lease.sh: no program at $plimsoll: PLIMSOLL names the plimsoll binary" >&2
@@ -28,6 +30,10 @@ work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 # Rates and inspections of earlier commands are no part of this report.
 export XDG_CACHE_HOME=$work/cache
+# The card of the tests, by its number.
+number=${device#cuda}
+number=${number#:}
+export PLIMSOLL_TEST_DEVICE=${number:-0}
 : >"$out/report.txt"
 json=$out/report.json
 first=1
@@ -41,7 +47,24 @@ seconds_of() {
     ((left > 0)) && printf '%s' "$left" || printf '0'
 }
 
-# Adds a key with the JSON of a file, or with null where the file is empty.
+# Runs a command within so many seconds of what is left of the limit; 124 where nothing is left, or where it does not end in time.
+# usage: within SECONDS COMMAND…
+within() {
+    local seconds
+    seconds=$(seconds_of "$1")
+    shift
+    ((seconds > 0)) || return 124
+    timeout -k 10 "$seconds" "$@"
+}
+
+# Says and notes that something went wrong.
+# usage: fail KEY WHAT
+fail() {
+    failed+=("\"$1\"")
+    say "$1: FAILED, $2"
+}
+
+# Adds a key with the JSON of a file, or with null where the file is empty or was not written.
 add() {
     ((first)) || printf ',\n' >>"$json"
     first=0
@@ -49,24 +72,17 @@ add() {
     if [[ -s $2 ]]; then cat "$2" >>"$json"; else printf 'null' >>"$json"; fi
 }
 
-# Runs a command within so many seconds, its JSON into a file; a failure is said, with its last line, and counted.
+# Runs a command within so many seconds, its JSON into a file, which stays empty where it does not end well. A failure is said, with its
+# last lines, and noted. The status is that of the command, and 124 where it was left out or cut off.
 # usage: measure KEY SECONDS COMMAND…
 measure() {
-    local key=$1 seconds status
-    seconds=$(seconds_of "$2")
-    shift 2
-    : >"$work/$key.json"
-    if ((seconds == 0)); then
-        say "$key: left out, the time is up"
-        return 0
-    fi
-    timeout "$seconds" "$@" >"$work/$key.json" 2>"$work/$key.err"
+    local key=$1 status
+    within "$2" "${@:3}" >"$work/$key.json" 2>"$work/$key.err"
     status=$?
     if ((status == 124)); then
-        say "$key: left out, it did not end in $seconds s"
+        say "$key: left out, there was not time enough"
     elif ((status != 0)); then
-        say "$key: FAILED ($status): $(tail -n 2 "$work/$key.err" | tr '\n' ' ')"
-        failures=$((failures + 1))
+        fail "$key" "status $status: $(tail -n 2 "$work/$key.err" | tr '\n' ' ')"
     fi
     ((status == 0)) || : >"$work/$key.json"
     return "$status"
@@ -79,34 +95,48 @@ mebibytes() { [[ $1 =~ ^[0-9]+$ ]] && printf '%s MiB' $(($1 >> 20)) || printf '�
 
 printf '{\n' >"$json"
 finish() {
-    printf ',\n"failures": %d, "seconds": %d\n}\n' "$failures" "$SECONDS" >>"$json"
-    say "$failures failure(s), $SECONDS s; $json"
-    ((failures == 0))
+    local keys
+    keys=$(IFS=,; printf '%s' "${failed[*]-}")
+    printf ',\n"failed": [%s], "seconds": %d\n}\n' "$keys" "$SECONDS" >>"$json"
+    say "${#failed[@]} failure(s), $SECONDS s; $json"
+    ((${#failed[@]} == 0))
 }
 
 # ---- the card
-measure doctor 60 "$plimsoll" doctor --json || exit 1
+measure doctor 60 "$plimsoll" doctor --json
+doctor=$?
 add doctor "$work/doctor.json"
+if ((doctor != 0)); then
+    finish
+    exit 1
+fi
 if grep -q '"gpu": null' "$work/doctor.json"; then
-    printf '\n}\n' >>"$json"
+    finish
     say "no card: $(value "$work/doctor.json" no_gpu)"
     exit 3
 fi
-"$plimsoll" doctor 2>&1 | tee -a "$out/report.txt"
+within 60 "$plimsoll" doctor 2>&1 | tee -a "$out/report.txt"
 
 # ---- the kernels, against their definitions
 : >"$work/conformance.json"
 if [[ -x $card_test ]]; then
     start=$SECONDS
-    timeout "$(seconds_of 200)" "$card_test" --nocapture >"$work/conformance.txt" 2>&1
+    within 200 "$card_test" --nocapture >"$work/conformance.txt" 2>&1
     status=$?
-    printf '{"status": %d, "seconds": %d}' "$status" $((SECONDS - start)) >"$work/conformance.json"
+    took=$((SECONDS - start))
     tail -n 25 "$work/conformance.txt" >>"$out/report.txt"
-    case $status in
-    0) say "conformance: all cases agree, $((SECONDS - start)) s" ;;
-    124) say "conformance: cut off after $((SECONDS - start)) s" ;;
-    *) say "conformance: FAILED ($status)" && failures=$((failures + 1)) ;;
-    esac
+    if ((status == 124)); then
+        say "conformance: left out, there was not time enough ($took s)"
+    else
+        printf '{"status": %d, "seconds": %d}' "$status" "$took" >"$work/conformance.json"
+        if ((status != 0)); then
+            fail conformance "status $status"
+        elif grep -q 'skipped:' "$work/conformance.txt"; then
+            fail conformance "the tests found no card: $(grep -m 1 -o 'skipped:.*' "$work/conformance.txt")"
+        else
+            say "conformance: all cases agree, $took s"
+        fi
+    fi
 else
     say "conformance: left out, CARD_TEST names no test binary"
 fi
@@ -135,7 +165,18 @@ done
 printf ']' >>"$work/steps.json"
 add steps "$work/steps.json"
 measure profile 25 "$plimsoll" bench step --json --device "$device" --size 96 --precision bf16 --steps 3 --profile
-{ echo 'nodes of dynunet 96³ bf16, the slowest:'; sort -t '.' -k 1 "$work/profile.err" | awk '{print $(NF-1), $0}' | sort -rn | head -n 20 | cut -d ' ' -f 2-; } >>"$out/report.txt"
+# Its nodes are lines of a name and its milliseconds, beside the JSON.
+: >"$work/nodes.json"
+if [[ -s $work/profile.json ]]; then
+    grep ' ms$' "$work/profile.err" | awk '{print $(NF-1) "\t" $0}' | sort -rn | cut -f 2- >"$work/nodes.txt"
+    { echo 'nodes of dynunet 96³ bf16, the slowest:'; head -n 20 "$work/nodes.txt"; } >>"$out/report.txt"
+    awk 'BEGIN {printf "["} {
+        ms = $(NF-1); sub(/ +[0-9.]+ ms$/, ""); gsub(/[\\"]/, "\\\\&")
+        printf "%s{\"node\": \"%s\", \"milliseconds\": %s}", (NR > 1 ? ",\n" : ""), $0, ms
+    } END {printf "]"}' "$work/nodes.txt" >"$work/nodes.json"
+fi
+add profile "$work/profile.json"
+add profile_nodes "$work/nodes.json"
 
 # ---- the whole job, and the same bytes whatever happens
 measure demo 120 "$plimsoll" demo --json --device "$device" --out "$work/demo"
@@ -147,38 +188,70 @@ training_into() {
         --patch-size 48,48,48 --batch-size 2 --epochs 3 --iterations 25 --validation-iterations 2 --dropout 0.1 --seed 5
         --skip-validation --config /dev/null "${@:2}")
 }
+# Trains to the end; fails where there is no checkpoint then.
 trained() {
     training_into "$work/$1" "${@:2}"
-    measure "$1" 60 "${run[@]}"
+    measure "$1" 60 "${run[@]}" || return
+    [[ -f $work/$1/$checkpoint ]] || { fail "$1" "it has ended without $checkpoint"; return 1; }
+}
+# Trains, kills that as soon as there is a checkpoint to go on from, and goes on to the end. Sets `cut` to whether it was killed before its
+# end. Where there was no time for a checkpoint the status is 124.
+trained_with_a_kill() {
+    local seconds pid status latest=$work/killed/fold_0/checkpoint_latest.safetensors
+    seconds=$(seconds_of 60)
+    training_into "$work/killed"
+    if ((seconds > 0)); then
+        "${run[@]}" >/dev/null 2>"$work/killed.err" &
+        pid=$!
+        for ((i = 0; i < 10 * seconds; i++)); do
+            [[ -f $latest ]] && break
+            kill -0 "$pid" 2>/dev/null || break
+            sleep 0.1
+        done
+        kill -9 "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+        status=$?
+        if ((status != 0 && status != 137)); then
+            fail killed "status $status: $(tail -n 2 "$work/killed.err" | tr '\n' ' ')"
+            return 1
+        fi
+    fi
+    # Where it had ended before, there is nothing to go on with, and the bytes are there.
+    [[ -f $work/killed/$checkpoint ]] && cut=false && return
+    if [[ ! -f $latest ]]; then
+        say "killed: left out, there was not time enough for a checkpoint"
+        return 124
+    fi
+    cut=true
+    trained killed --resume
+}
+# Sets `same` to whether the checkpoints of two runs are the same; that they are not is a failure.
+compare() {
+    same=true
+    cmp -s "$work/once/$checkpoint" "$work/$1/$checkpoint" && return
+    same=false
+    fail "$1" "other bytes than those of the first run"
 }
 checkpoint=fold_0/checkpoint_final.safetensors
-: >"$work/same.json"
-if [[ -d $data ]] && trained once && trained twice; then
-    cmp -s "$work/once/$checkpoint" "$work/twice/$checkpoint" && twice=true || twice=false
-    # Killed as soon as there is a checkpoint to go on from.
-    training_into "$work/killed"
-    "${run[@]}" >/dev/null 2>&1 &
-    pid=$!
-    for ((i = 0; i < 600; i++)); do
-        [[ -f $work/killed/fold_0/checkpoint_latest.safetensors ]] && break
-        kill -0 "$pid" 2>/dev/null || break
-        sleep 0.1
-    done
-    kill -9 "$pid" 2>/dev/null
-    wait "$pid" 2>/dev/null
-    [[ -f $work/killed/$checkpoint ]] && cut=false || cut=true
-    # Where it had ended before, there is nothing to go on with, and the bytes are there.
-    trained killed --resume
-    cmp -s "$work/once/$checkpoint" "$work/killed/$checkpoint" && resumed=true || resumed=false
-    printf '{"same_twice": %s, "was_cut_off": %s, "same_after_kill": %s}' "$twice" "$cut" "$resumed" >"$work/same.json"
+same=null twice=null cut=null resumed=null
+if [[ -f $data/dataset.json ]] && trained once; then
+    trained twice && compare twice
+    twice=$same
+    same=null
+    trained_with_a_kill && compare killed
+    resumed=$same
     say "the same bytes: twice $twice, after kill -9 (before its end: $cut) and --resume $resumed"
-    [[ $twice == true && $resumed == true ]] || failures=$((failures + 1))
-    add training "$work/once.json"
 fi
+printf '{"same_twice": %s, "was_cut_off": %s, "same_after_kill": %s}' "$twice" "$cut" "$resumed" >"$work/same.json"
+add training "$work/once.json"
 add same_bytes "$work/same.json"
 
 # ---- predictions
-measure predict 60 "$plimsoll" predict "$work/once" -i "$data/imagesTs" -o "$work/labels" --json --device "$device"
+if [[ -f $work/once/$checkpoint ]]; then
+    measure predict 60 "$plimsoll" predict "$work/once" -i "$data/imagesTs" -o "$work/labels" --json --device "$device"
+else
+    say "predict: left out, there is no trained run"
+fi
 add predict "$work/predict.json"
 if [[ -s $work/predict.json ]]; then
     say "predictions: $(awk -F'[:,]' '/"windows":/ {w += $2} /"seconds":/ {s += $2} END {if (s > 0) printf "%d windows in %.2f s, %.1f a second", w, s, w / s}' "$work/predict.json")"
@@ -187,7 +260,7 @@ fi
 # ---- PyTorch beside it
 printf '[' >"$work/torch.json"
 comma=''
-if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+if within 60 python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     for size in 64 96 128; do
         for how in "" "--channels-last" "--bf16" "--bf16 --channels-last" "--bf16 --channels-last --compile"; do
             # Compiling takes longer than all the rest, so it is done for one size.
@@ -203,7 +276,7 @@ if python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/de
         done
     done
 else
-    say "PyTorch: left out, python3 has no torch that finds a GPU"
+    say "PyTorch: left out, python3 has no torch that finds a GPU, or there was not time enough"
 fi
 printf ']' >>"$work/torch.json"
 add pytorch "$work/torch.json"
@@ -214,13 +287,16 @@ if command -v compute-sanitizer >/dev/null; then
     found='{'
     comma=''
     for tool in memcheck racecheck initcheck; do
-        timeout "$(seconds_of 60)" compute-sanitizer --tool "$tool" --error-exitcode 9 "$plimsoll" bench step --device "$device" \
+        within 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$plimsoll" bench step --device "$device" \
             --size 32 --features 8,16,32 --steps 1 >"$work/$tool.txt" 2>&1
         status=$?
+        case $status in
+        0) say "compute-sanitizer $tool: $(tail -n 1 "$work/$tool.txt")" ;;
+        124) say "compute-sanitizer $tool: left out, there was not time enough" && status=null ;;
+        *) fail "sanitizer-$tool" "status $status: $(tail -n 1 "$work/$tool.txt")" ;;
+        esac
         found+="$comma\"$tool\": $status"
         comma=', '
-        say "compute-sanitizer $tool: status $status, $(tail -n 1 "$work/$tool.txt")"
-        ((status == 9)) && failures=$((failures + 1))
     done
     printf '%s}' "$found" >"$work/sanitizer.json"
 else

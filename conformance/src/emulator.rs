@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plimsoll_cuda::{
-    Architecture, CardMemory, CudaBackend, Device, DeviceError, DeviceSource, Launch, Sizes, ptx,
+    Architecture, CardMemory, CudaBackend, Device, DeviceError, DeviceSource, Launch, Opened, Sizes, ptx,
 };
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{DeviceMemory, DriverUse};
@@ -28,8 +27,50 @@ const CARD: usize = 1 << 30;
 /// Memory is mapped in pieces of this size, as the driver's.
 const PIECE: usize = 2 << 20;
 
+/// Bytes of an emulated card that its kernels take, from when the first device is opened until the card is dropped.
+pub const KERNELS: Bytes = Bytes::mib(6);
+
+/// A launch that was asked for, to be altered before it runs.
+pub struct Altered {
+    /// As [`Launch::kernel`].
+    pub kernel: String,
+    /// As [`Launch::grid`].
+    pub grid: [u32; 3],
+    /// As [`Launch::block`].
+    pub block: [u32; 3],
+    /// As [`Launch::parameters`].
+    pub parameters: Vec<u8>,
+    /// As [`Launch::reads`].
+    pub reads: Vec<Range<u64>>,
+    /// As [`Launch::writes`].
+    pub writes: Vec<Range<u64>>,
+}
+
+impl From<&Launch> for Altered {
+    fn from(launch: &Launch) -> Altered {
+        Altered {
+            kernel: launch.kernel().into(),
+            grid: launch.grid(),
+            block: launch.block(),
+            parameters: launch.parameters().into(),
+            reads: launch.reads().into(),
+            writes: launch.writes().into(),
+        }
+    }
+}
+
 /// What kernels did, by their names.
 pub type Tally = Arc<Mutex<BTreeMap<String, Counts>>>;
+
+/// The bytes of a card that are held now, by its devices and for its kernels.
+#[derive(Clone, Default)]
+struct Held(Arc<Mutex<usize>>);
+
+impl Held {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// An emulated card.
 pub struct Emulator {
@@ -37,10 +78,9 @@ pub struct Emulator {
     blocks: Blocks,
     kernels: Arc<Kernels>,
     /// What is done to launches before they run.
-    altered: fn(&mut Launch),
+    altered: fn(&mut Altered),
     tally: Tally,
-    /// What devices hold of it now.
-    held: Arc<AtomicUsize>,
+    held: Held,
 }
 
 impl Emulator {
@@ -60,7 +100,7 @@ impl Emulator {
             kernels,
             altered: |_| (),
             tally: Tally::default(),
-            held: Arc::default(),
+            held: Held::default(),
         }
     }
 
@@ -70,7 +110,7 @@ impl Emulator {
     }
 
     /// With launches that are not those that were asked for.
-    pub fn altered(self, altered: fn(&mut Launch)) -> Emulator {
+    pub fn altered(self, altered: fn(&mut Altered)) -> Emulator {
         Emulator { altered, ..self }
     }
 
@@ -90,12 +130,12 @@ pub fn backend(blocks: Blocks) -> CudaBackend {
     Emulator::new(Architecture::new(8, 0).unwrap(), blocks).backend()
 }
 
-/// The same with a line of the card's memory, of which a context takes 4 MiB.
+/// The same with a line of the card's memory, of which a context takes 4 MiB and the kernels [`KERNELS`].
 ///
 /// # Panics
 /// If the line is below that.
 pub fn backend_within(line: Bytes) -> CudaBackend {
-    let driver = DriverUse { context: Bytes::mib(4), host: Bytes::ZERO, is_measured: true };
+    let driver = DriverUse { context: Bytes::mib(4) + KERNELS, host: Bytes::ZERO, is_measured: true };
     backend(Blocks::Ascending).within(DeviceMemory::new(line, driver).unwrap())
 }
 
@@ -128,14 +168,17 @@ impl DeviceSource for Emulator {
     }
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {
-        Ok(CardMemory { total: CARD, free: CARD - self.held.load(Ordering::SeqCst) })
+        Ok(CardMemory { total: CARD, free: CARD - *self.held.lock() })
     }
 
-    fn open(&self, sizes: Sizes) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
         let Sizes { bytes, staging, marks } = sizes;
-        let held = bytes.next_multiple_of(PIECE);
-        self.held.fetch_add(held, Ordering::SeqCst);
-        Ok(Box::new(EmulatedDevice {
+        let taken = bytes.next_multiple_of(PIECE);
+        let mut held = self.held.lock();
+        // Nothing is held before the first device is opened, and the kernels from then on.
+        *held = taken + (*held).max(KERNELS.0 as usize);
+        drop(held);
+        let device = Box::new(EmulatedDevice {
             memory: Memory::new(bytes),
             staging: vec![0; staging],
             architecture: self.architecture,
@@ -145,8 +188,10 @@ impl DeviceSource for Emulator {
             tally: self.tally.clone(),
             launches: 0,
             marks: vec![Instant::now(); marks],
-            held: (held, Arc::clone(&self.held)),
-        }))
+            taken,
+            held: self.held.clone(),
+        });
+        Ok(Opened { device, taken })
     }
 }
 
@@ -170,17 +215,18 @@ struct EmulatedDevice {
     architecture: Architecture,
     blocks: Blocks,
     kernels: Arc<Kernels>,
-    altered: fn(&mut Launch),
+    altered: fn(&mut Altered),
     tally: Tally,
     launches: u64,
     marks: Vec<Instant>,
-    /// Of its card.
-    held: (usize, Arc<AtomicUsize>),
+    /// Bytes that it holds of its card.
+    taken: usize,
+    held: Held,
 }
 
 impl Drop for EmulatedDevice {
     fn drop(&mut self) {
-        self.held.1.fetch_sub(self.held.0, Ordering::SeqCst);
+        *self.held.lock() -= self.taken;
     }
 }
 
@@ -231,7 +277,7 @@ impl Device for EmulatedDevice {
             Blocks::Ascending => Order::Ascending,
             Blocks::Shuffled(seed) => Order::Shuffled(seed.wrapping_add(self.launches)),
         };
-        let mut launch = launch.clone();
+        let mut launch = Altered::from(launch);
         (self.altered)(&mut launch);
         let emulated = Emulated {
             kernel: &launch.kernel,

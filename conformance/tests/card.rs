@@ -1,12 +1,13 @@
-//! The kernels on the first GPU, where there is one: every case, whatever it costs. Elsewhere these tests say why they
+//! The kernels on a GPU, where there is one: every case, whatever it costs. Where there is no driver or no GPU these tests say so and
 //! are skipped: `cargo test --release -p conformance --test card -- --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::sync::Arc;
 
 use conformance::{Case, cases, expected, run};
-use plimsoll_cuda::{CudaBackend, Driver};
+use plimsoll_cuda::{CudaBackend, DeviceError, Driver};
 use plimsoll_graph::DType;
 use plimsoll_plan::Options;
 
@@ -14,17 +15,24 @@ use plimsoll_plan::Options;
 const F32: f64 = 5e-6;
 const BF16: f64 = 1.5e-2;
 
-/// The first GPU, with NaN in what is not written yet.
+/// The number of the GPU to use, the first one where it is not set.
+const DEVICE: &str = "PLIMSOLL_TEST_DEVICE";
+
+/// The GPU, with NaN in what is not written yet. None where there is no driver or no GPU; whatever else is wrong fails the test.
 fn card() -> Option<CudaBackend> {
-    match Driver::find(0) {
+    let ordinal = std::env::var(DEVICE).map_or(0, |number| {
+        number.parse().unwrap_or_else(|_| panic!("{DEVICE} is `{number}`, which is no number of a GPU"))
+    });
+    match Driver::find(ordinal) {
         Ok(driver) => {
             println!("on {}", driver.name());
             Some(CudaBackend::new(Arc::new(driver)).poisoned())
         }
-        Err(why) => {
+        Err(why @ (DeviceError::NoDriver | DeviceError::NoDevice { found: 0, .. })) => {
             println!("skipped: {why}");
             None
         }
+        Err(why) => panic!("{why}: {:?}; {}", why.source(), why.hint()),
     }
 }
 

@@ -6,14 +6,18 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use conformance::emulator::{Blocks, Emulator, backend};
+use conformance::emulator::{Blocks, Emulator, KERNELS, backend};
 use conformance::random::{self, Random, changed, options, valid};
 use conformance::{Case, cases, engine_for, expected, read, run, write};
-use plimsoll_cuda::Architecture;
+use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource};
 use plimsoll_graph::ops::{Add, Join, PredictedDistance};
 use plimsoll_graph::{DType, Kind, Op, Program, Shape};
-use plimsoll_plan::{HostSliceMut, Options, PlanError, ProgramId, plan};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_plan::{
+    Backend, DeviceMemory, DriverUse, HostSliceMut, Options, PlanError, ProgramId, open_engine, plan,
+};
 
 /// As of the CPU, `tests/cpu.rs`.
 const F32: f64 = 5e-6;
@@ -192,6 +196,36 @@ fn parts_of_a_tensor_are_those_of_the_whole_however_much_is_copied_at_once() {
         assert!(part(first, count) == expected(first, count), "{count} from {first} on");
     }
     assert!(engine.read_from(only, y, count, HostSliceMut::F32(&mut [0.0])).is_err());
+}
+
+/// What several runs at once hold of a card: its kernels are there once, and each engine counts its own arena.
+#[test]
+fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
+    let mut program = Program::new("sum");
+    let [a, b] = ["a", "b"].map(|name| program.input(name, Shape::volume(1, 1, [64; 3]), Kind::Volume));
+    let y = program.push_one(Add, &[a, b]).unwrap();
+    program.mark_output(y, "y");
+    let card = Arc::new(Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending));
+    let free = || card.memory().unwrap().free;
+    let all = free();
+    // Room for two arenas of three tensors of 1 MiB, each in pieces of 2 MiB.
+    let driver = DriverUse { context: KERNELS, host: Bytes::ZERO, is_measured: true };
+    let line = KERNELS + Bytes::mib(8);
+    let whole = CudaBackend::new(card.clone()).within(DeviceMemory::new(line, driver).unwrap());
+    let part = whole.shared_by(2).unwrap();
+    let open = || {
+        let plan = plan(std::slice::from_ref(&program), &*part, Options::default()).unwrap();
+        open_engine(&*part, plan, &Budget::new(Bytes::mib(64))).unwrap()
+    };
+    let engines =
+        std::thread::scope(|scope| [scope.spawn(open), scope.spawn(open)].map(|one| one.join().unwrap()));
+    for engine in &engines {
+        assert_eq!(engine.device_bytes(), Some(Bytes::mib(4)));
+    }
+    assert_eq!(Bytes::of(all - free()), line);
+    drop(engines);
+    assert_eq!(Bytes::of(all - free()), KERNELS);
+    assert_eq!(open().device_bytes(), Some(Bytes::mib(4)));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 mod data;
 mod folder;
 mod images;
+mod probabilities;
 mod runs;
 mod volumes;
 mod weights;
@@ -18,6 +19,7 @@ use plimsoll_memory::{Bytes, forget_heap_peak, heap_use};
 
 pub use data::{dataset, fingerprint, splits};
 pub use images::{image, image_table};
+pub use probabilities::npz;
 pub use runs::{events, lock, metrics, settings, specification};
 pub use volumes::{nifti, nifti_gz, nifti_pair};
 pub use weights::{pytorch, safetensors};
@@ -26,7 +28,7 @@ pub use weights::{pytorch, safetensors};
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
-pub const TARGETS: [(&str, Body); 15] = [
+pub const TARGETS: [(&str, Body); 16] = [
     ("dataset", dataset),
     ("events", events),
     ("fingerprint", fingerprint),
@@ -37,6 +39,7 @@ pub const TARGETS: [(&str, Body); 15] = [
     ("nifti", nifti),
     ("nifti_gz", nifti_gz),
     ("nifti_pair", nifti_pair),
+    ("npz", npz),
     ("pytorch", pytorch),
     ("safetensors", safetensors),
     ("settings", settings),

@@ -135,7 +135,7 @@ fn a_swizzle_that_differs_gives_wrong_numbers() {
 #[test]
 fn a_block_too_far_is_found() {
     for (kernels, case) in victims() {
-        let too_far = |launch: &mut plimsoll_cuda::Launch| {
+        let too_far = |launch: &mut conformance::emulator::Altered| {
             if launch.kernel.starts_with("tensor_") {
                 launch.grid[0] += 1;
             }
@@ -148,7 +148,7 @@ fn a_block_too_far_is_found() {
 #[test]
 fn a_read_beyond_what_is_declared_is_found() {
     for (kernels, case) in victims() {
-        let smaller = |launch: &mut plimsoll_cuda::Launch| {
+        let smaller = |launch: &mut conformance::emulator::Altered| {
             if launch.kernel.starts_with("tensor_") {
                 launch.reads[0].end -= 2;
             }

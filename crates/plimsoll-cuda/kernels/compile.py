@@ -5,8 +5,9 @@
 
 Writes kernels.ptx for compute capability 7.0, tensor.ptx of the sources tensor_*.cu for 8.0, and kernels.key, by which a test knows
 whether they are those of the sources; and resources.csv, see resources.py. PTX runs on every later card, too: the driver compiles it for the one it finds. NVRTC names its own
-version of PTX, which only drivers of its age read. The instructions here are all older, so the version is set back to one that
-drivers since 450 (2020) read, and hints that are newer (which bytes of a load are used) are left out.
+version of PTX, which only drivers of its age read. The instructions here are all older, so the version is set back to one that each driver
+reads which the rest of this crate runs with, 460 (CUDA 11.2, 2020) and later, and hints that are newer (which bytes of a load are used) are
+left out.
 """
 import ctypes
 import importlib.metadata

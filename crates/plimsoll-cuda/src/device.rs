@@ -1,6 +1,7 @@
 //! The seam to what runs kernels: a GPU behind its driver, or an emulator.
 
 use std::error::Error;
+use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -36,6 +37,14 @@ pub enum DeviceError {
         /// Its architecture.
         found: String,
     },
+    /// The driver is older than what is called of it.
+    #[error("the NVIDIA driver is too old: it is one of CUDA {found}: CUDA {needed} is the oldest that does")]
+    TooOldDriver {
+        /// What it is of.
+        found: CudaVersion,
+        /// The oldest that does.
+        needed: CudaVersion,
+    },
     /// What is said to be an architecture is none.
     #[error("`{found}` is no architecture: it must be like sm_80")]
     NoArchitecture {
@@ -51,6 +60,16 @@ pub enum DeviceError {
         end: usize,
         /// Bytes that there are.
         arena: usize,
+    },
+    /// A launch does not give a kernel what it takes.
+    #[error("internal error: {kernel} takes {taken} bytes of parameters, and {given} were given")]
+    Parameters {
+        /// The kernel.
+        kernel: String,
+        /// Bytes that it takes.
+        taken: usize,
+        /// Bytes that there are.
+        given: usize,
     },
     /// The device refuses or fails.
     #[error("{device} has failed to {doing}")]
@@ -84,18 +103,38 @@ impl DeviceError {
             }
             DeviceError::Nowhere { .. } => "--device cuda:0 is the first card of this machine".into(),
             DeviceError::TooOld { .. } => "--device cpu runs on the processor".into(),
+            DeviceError::TooOldDriver { .. } => {
+                "install driver 460 or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
+                                         --device cpu needs none"
+                    .into()
+            }
             DeviceError::NoArchitecture { .. } => {
                 "sm_80 is that of an A100: `nvidia-smi --query-gpu=compute_cap --format=csv` \
                                                    shows that of a card, 8.0"
                     .into()
             }
-            DeviceError::Outside { .. } => "report it with the command and this line".into(),
+            DeviceError::Outside { .. } | DeviceError::Parameters { .. } => "report it with the command and this line".into(),
             DeviceError::Failed { .. } => {
                 "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; --resume goes on from \
                                            the last checkpoint"
                     .into()
             }
         }
+    }
+}
+
+/// The version of CUDA that came with a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CudaVersion {
+    /// 11 of 11.2.
+    pub major: u32,
+    /// 2 of 11.2.
+    pub minor: u32,
+}
+
+impl fmt::Display for CudaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
     }
 }
 
@@ -106,20 +145,70 @@ impl From<DeviceError> for EngineError {
 }
 
 /// One launch of a kernel, bound to the arena.
+///
+/// This crate alone makes them, and nobody changes one, so that a kernel uses the addresses which its launch declares and no others. A
+/// device has to check no more than that these are its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {
+    pub(crate) kernel: String,
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) parameters: Vec<u8>,
+    pub(crate) reads: Vec<Range<u64>>,
+    pub(crate) writes: Vec<Range<u64>>,
+}
+
+impl Launch {
     /// The name of the kernel in the [PTX](crate::ptx()).
-    pub kernel: String,
+    pub fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
     /// Blocks.
-    pub grid: [u32; 3],
+    pub fn grid(&self) -> [u32; 3] {
+        self.grid
+    }
+
     /// Threads of a block.
-    pub block: [u32; 3],
+    pub fn block(&self) -> [u32; 3] {
+        self.block
+    }
+
     /// The kernel's one parameter, a struct, as its bytes.
-    pub parameters: Vec<u8>,
+    pub fn parameters(&self) -> &[u8] {
+        &self.parameters
+    }
+
     /// Addresses that it reads.
-    pub reads: Vec<Range<u64>>,
+    pub fn reads(&self) -> &[Range<u64>] {
+        &self.reads
+    }
+
     /// Addresses that it writes, and may read.
-    pub writes: Vec<Range<u64>>,
+    pub fn writes(&self) -> &[Range<u64>] {
+        &self.writes
+    }
+
+    /// That it stays within an arena, by addresses, and gives its kernel so many bytes of parameters as that takes.
+    ///
+    /// # Errors
+    /// If it does not.
+    pub(crate) fn check(&self, arena: Range<u64>, taken: usize) -> Result<(), DeviceError> {
+        let inside = |range: &Range<u64>| {
+            arena.start <= range.start && range.start <= range.end && range.end <= arena.end
+        };
+        if let Some(range) = self.reads.iter().chain(&self.writes).find(|range| !inside(range)) {
+            let [start, end] =
+                [range.start, range.end].map(|address| address.wrapping_sub(arena.start) as usize);
+            let arena = arena.end.saturating_sub(arena.start) as usize;
+            return Err(DeviceError::Outside { start, end, arena });
+        }
+        let given = self.parameters.len();
+        if given != taken {
+            return Err(DeviceError::Parameters { kernel: self.kernel.clone(), taken, given });
+        }
+        Ok(())
+    }
 }
 
 /// Memory of one size on a device, memory of this process to copy through, and the kernels of this crate.
@@ -199,6 +288,15 @@ pub struct Sizes {
     pub marks: usize,
 }
 
+/// A device that was opened.
+pub struct Opened {
+    /// The device.
+    pub device: Box<dyn Device>,
+    /// Bytes by which the free memory became less for it, whatever else of this process is opened and freed at once. What is loaded for all
+    /// devices is not counted.
+    pub taken: usize,
+}
+
 /// Where devices come from.
 pub trait DeviceSource: Send + Sync {
     /// What its devices are.
@@ -210,11 +308,11 @@ pub trait DeviceSource: Send + Sync {
     /// If there is no device, or it does not say.
     fn memory(&self) -> Result<CardMemory, DeviceError>;
 
-    /// A device.
+    /// A device. What is loaded for all devices is loaded with the first one, and stays.
     ///
     /// # Errors
     /// If there is none, or not so much memory.
-    fn open(&self, sizes: Sizes) -> Result<Box<dyn Device>, DeviceError>;
+    fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError>;
 }
 
 /// A kind of card without one: for planning.
@@ -230,7 +328,34 @@ impl DeviceSource for Nowhere {
         Err(DeviceError::Nowhere { architecture: self.0 })
     }
 
-    fn open(&self, _sizes: Sizes) -> Result<Box<dyn Device>, DeviceError> {
+    fn open(&self, _sizes: Sizes) -> Result<Opened, DeviceError> {
         Err(DeviceError::Nowhere { architecture: self.0 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(reads: Range<u64>, writes: Range<u64>) -> Launch {
+        let (reads, writes) = (vec![256..300, reads], vec![writes]);
+        Launch { kernel: "add".into(), grid: [1; 3], block: [1; 3], parameters: vec![0; 24], reads, writes }
+    }
+
+    #[test]
+    fn launches_that_leave_the_arena_or_give_a_kernel_other_parameters_are_refused() {
+        let arena = 256..1024;
+        assert!(launch(256..1024, 1024..1024).check(arena.clone(), 24).is_ok());
+        // The reversed one would pass where its end alone is compared.
+        for other in [255..256, 1024..1025, 0..64, 0..u64::MAX, Range { start: 512, end: 0 }] {
+            for launch in [launch(other.clone(), 256..512), launch(256..512, other.clone())] {
+                let refused = launch.check(arena.clone(), 24);
+                assert!(matches!(refused, Err(DeviceError::Outside { arena: 768, .. })), "{other:?}");
+            }
+        }
+        for taken in [0, 16, 32] {
+            let refused = launch(256..512, 512..768).check(arena.clone(), taken);
+            assert!(matches!(refused, Err(DeviceError::Parameters { given: 24, .. })), "{taken}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use plimsoll_memory::{Bytes, MapError, Reservation};
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
 
 use crate::Architecture;
-use crate::device::{Device, DeviceSource, Launch, Sizes};
+use crate::device::{Device, DeviceSource, Launch, Opened, Sizes};
 use crate::fuse::fuse;
 use crate::layout::{Run, runs, stored_span};
 use crate::lower::{Context, Operand};
@@ -23,8 +23,8 @@ pub(crate) struct CudaEngine {
     timings: Timings,
     poison: bool,
     used: usize,
-    /// What the device's free memory became less by.
-    taken: Option<Bytes>,
+    /// What the device's free memory became less by for the arena, and for it alone.
+    taken: Bytes,
     /// Of the device's memory.
     _arena: Reservation,
     /// Of this process's.
@@ -58,10 +58,7 @@ impl CudaEngine {
             staging.as_ref().map_or(0, |staging| usize::try_from(staging.bytes().0).unwrap_or(STAGE));
         let sizes =
             Sizes { bytes: plan.arena_bytes, staging: staged.max(STAGE), marks: 1 + most.unwrap_or(0) };
-        let free = || source.memory().ok().map(|memory| memory.free);
-        let before = free();
-        let mut device = source.open(sizes)?;
-        let taken = before.zip(free()).map(|(before, after)| Bytes::of(before.saturating_sub(after)));
+        let Opened { mut device, taken } = source.open(sizes)?;
         let persistent = plan.persistent_bytes();
         device.clear(0..if poison { persistent } else { plan.arena_bytes })?;
         if poison {
@@ -77,7 +74,7 @@ impl CudaEngine {
             timings,
             poison,
             used: 0,
-            taken,
+            taken: Bytes::of(taken),
             _arena: arena,
             _staging: staging,
         })
@@ -302,7 +299,7 @@ impl Engine for CudaEngine {
     }
 
     fn device_bytes(&self) -> Option<Bytes> {
-        self.taken
+        Some(self.taken)
     }
 
     fn timings(&self) -> &Timings {

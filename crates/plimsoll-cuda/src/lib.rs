@@ -20,7 +20,9 @@ mod ops;
 
 pub use architecture::Architecture;
 pub use backend::CudaBackend;
-pub use device::{CardMemory, Device, DeviceError, DeviceSource, Launch, Nowhere, Sizes};
+pub use device::{
+    CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Launch, Nowhere, Opened, Sizes,
+};
 pub use driver::{Driver, Footprint};
 
 /// The kernels of an architecture, as drivers take them, in as many pieces as there are kinds of it that they are made for. A name is in

@@ -14,6 +14,7 @@
 //!    regions.
 //! 7. A [`Loader`] prefetches the batches of consecutive steps on threads, within memory that is reserved before the
 //!    first of them starts.
+//! 8. A [`PreparedCase`] pulls windows as nnU-Net's own models see images: transposed, cropped, normalised in a mask, resized by splines.
 //!
 //! The patches of a step are bitwise independent of the number of threads and of the size of cache and scratch. A run
 //! that is resumed at a step therefore continues as if it had never stopped.
@@ -31,6 +32,8 @@ mod normalisation;
 mod patch;
 mod percentile;
 pub mod phantom;
+mod preparation;
+mod prepare;
 mod splits;
 mod statistics;
 
@@ -53,6 +56,10 @@ pub use patch::{
     Augmentation, AugmentationError, CaseSource, ChannelChange, IntensityChange, Mode, PatchError, PatchGrid,
     Range, Recipe, Sampler, SamplerConfig, SamplerError, Scratch, SpatialChange, TargetGrid, TargetSpacing,
     pull, resampled_shape,
+};
+pub use preparation::{Interpolation, MaskedNormalisation, NnUnetSteps, Preparation, Resizing, ZoomSteps};
+pub use prepare::{
+    PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, ZoomedCase, ZoomedGrid, Zooming,
 };
 pub use splits::{Fold, Splits, SplitsError};
 pub use statistics::{ChannelStatistics, IntensityProperties};

@@ -42,6 +42,11 @@ impl Normalisation {
         }
     }
 
+    /// Whether it depends on statistics of the case's own.
+    pub fn is_of_case(self) -> bool {
+        matches!(self, Normalisation::ZScore | Normalisation::RescaleTo01)
+    }
+
     /// The normalisation of a channel of a case, from the case's own statistics and from those of the data set's
     /// foreground. `None` if the method needs the latter and there are none.
     pub fn intensity(

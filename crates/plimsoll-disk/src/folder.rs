@@ -81,6 +81,17 @@ pub fn read_dir(folder: impl AsRef<Path>) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
+/// The paths of all that is in a folder, one after the other as the system has them, so that a folder of many files need not be held
+/// in memory at once.
+///
+/// # Errors
+/// If there is no such folder, or it cannot be read.
+pub fn entries(folder: impl AsRef<Path>) -> io::Result<impl Iterator<Item = io::Result<PathBuf>>> {
+    let folder = folder.as_ref();
+    gate::pass(Kind::ReadFolder, folder)?;
+    Ok(fs::read_dir(folder)?.map(|entry| Ok(entry?.path())))
+}
+
 /// What the system knows of the file or folder that a path leads to.
 ///
 /// # Errors

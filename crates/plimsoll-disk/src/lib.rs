@@ -22,6 +22,6 @@ mod read;
 pub use appender::Appender;
 pub use file::File;
 pub use folder::{
-    create_dir_all, exists, metadata, read_dir, remove_file, remove_folder, rename, sync_folder,
+    create_dir_all, entries, exists, metadata, read_dir, remove_file, remove_folder, rename, sync_folder,
 };
 pub use read::{TooLong, read, read_to_string};

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use plimsoll_data::Case;
-use plimsoll_volume::{Geometry, Spacing};
+use plimsoll_volume::Spacing;
 
 use crate::InferError;
 
@@ -28,7 +28,7 @@ const LEAST_EXTENT: f64 = 1.0 / 1024.0;
 pub struct GridFault {
     /// The image.
     pub file: PathBuf,
-    /// Its spacing in millimetres (depth, height, width), in the canonical orientation.
+    /// Its spacing in millimetres (depth, height, width), along the axes of the network.
     pub spacing: String,
     /// The spacing of training.
     pub target: String,
@@ -38,10 +38,12 @@ pub struct GridFault {
     pub limit: &'static str,
 }
 
-/// Refuses a case whose image, stored as `stored`, cannot be meant to be resampled to `target`.
-pub(crate) fn check(case: &Case, stored: &Geometry, target: Spacing) -> Result<(), InferError> {
-    let (canonical, _) = stored.canonical();
-    let (spacing, shape) = (canonical.spacing(), canonical.shape());
+/// Refuses a case whose image, of a shape and spacing along the axes of its network, cannot be meant to be resampled to `target`.
+pub(crate) fn check(
+    case: &Case,
+    (shape, spacing): ([usize; 3], Spacing),
+    target: Spacing,
+) -> Result<(), InferError> {
     let factors = [0, 1, 2].map(|axis| spacing.0[axis] / target.0[axis]);
     let extents = [0, 1, 2].map(|axis| factors[axis] * shape[axis] as f64);
     // What is not a number breaks the first limit.
@@ -84,13 +86,11 @@ fn number(value: f64) -> String {
 mod tests {
     use super::*;
     use plimsoll_data::ChannelFile;
-    use plimsoll_volume::Affine;
 
     fn checked(shape: [usize; 3], spacing: [f64; 3], target: [f64; 3]) -> Result<(), InferError> {
         let images = vec![ChannelFile { path: "images/a_0000.nii".into(), index: 0 }];
         let case = Case { id: "a".into(), images, label: None };
-        let stored = Geometry::new(shape, Affine::from_spacing(Spacing(spacing))).unwrap();
-        check(&case, &stored, Spacing(target))
+        check(&case, (shape, Spacing(spacing)), Spacing(target))
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use plimsoll_data::{InspectError, NoForeground, PatchError, Problem};
+use plimsoll_data::{InspectError, NoForeground, PatchError, PrepareError, Problem};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
@@ -20,6 +20,20 @@ pub enum InferError {
     /// The configuration is impossible.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// What is known of a model contradicts its network.
+    #[error(
+        "the network takes {} channels and has {} outputs, but its data have {} channels and its labels ask for {} outputs",
+        found.0,
+        found.1,
+        expected.0,
+        expected.1
+    )]
+    OtherNetwork {
+        /// Channels and outputs that follow from the data and the labels.
+        expected: (usize, usize),
+        /// Those of the network.
+        found: (usize, usize),
+    },
     /// The program cannot be planned.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -55,6 +69,16 @@ pub enum InferError {
         /// The case.
         case: String,
     },
+    /// Label maps of one image have other shapes than it.
+    #[error("{}: the labels have shape {found:?}, but the image has {expected:?}", path.display())]
+    OtherShape {
+        /// The file.
+        path: PathBuf,
+        /// Its shape (depth, height, width) as stored.
+        found: [usize; 3],
+        /// That of the image.
+        expected: [usize; 3],
+    },
     /// A channel cannot be normalised.
     #[error("{case}: {source}")]
     Normalisation {
@@ -62,6 +86,22 @@ pub enum InferError {
         case: String,
         /// Why.
         source: NoForeground,
+    },
+    /// A case cannot be prepared as its model was trained to see it.
+    #[error("{case}: {source}")]
+    Prepare {
+        /// The case.
+        case: String,
+        /// Why.
+        source: Box<PrepareError>,
+    },
+    /// Probabilities cannot be written, or cannot be read back.
+    #[error("the probabilities in {}: {source}", path.display())]
+    Probabilities {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
     },
     /// A window cannot be pulled.
     #[error(transparent)]
@@ -77,7 +117,7 @@ pub enum InferError {
         case: String,
         /// The weights that were applied.
         weights: PathBuf,
-        /// Where the window begins (depth, height, width), in the canonical orientation.
+        /// Where the window begins along the axes of the network.
         start: [usize; 3],
     },
     /// Labels cannot be written.
@@ -135,9 +175,15 @@ impl InferError {
         match self {
             InferError::Inspect(error) => !matches!(error, InspectError::Stopped),
             InferError::Write(error) => !matches!(error, VolumeError::Io { .. }),
+            InferError::Prepare { source, .. } => {
+                let of_model =
+                    matches!(**source, PrepareError::Transposed { .. } | PrepareError::Cubic { .. });
+                !of_model
+            }
             InferError::Grid { .. }
             | InferError::Unsound { .. }
             | InferError::Unreadable { .. }
+            | InferError::OtherShape { .. }
             | InferError::Normalisation { .. }
             | InferError::NotFinite { .. }
             | InferError::Image(_)
@@ -147,7 +193,9 @@ impl InferError {
             | InferError::OverBudget(_)
             | InferError::Infeasible { .. } => true,
             InferError::Run(_)
+            | InferError::Probabilities { .. }
             | InferError::Config(_)
+            | InferError::OtherNetwork { .. }
             | InferError::Images(_)
             | InferError::Plan(_)
             | InferError::Engine(_)
@@ -167,6 +215,13 @@ impl InferError {
             InferError::Inspect(error) => error.hint(),
             InferError::Unsound { problem } => problem.hint.clone(),
             InferError::Normalisation { source, .. } => source.hint(),
+            InferError::Prepare { source, .. } => source.hint(),
+            InferError::Probabilities { source, .. } => Some(match source.kind() {
+                std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof => {
+                    "predict the case again with probabilities, from the same images".into()
+                }
+                _ => "look whether the file is there, and whether the disk has room".into(),
+            }),
             InferError::Patch(error) => error.hint(),
             InferError::Volume(error) | InferError::Write(error) => error.hint(),
             InferError::Grid { .. } => Some(
@@ -180,11 +235,13 @@ impl InferError {
             InferError::Infeasible { needed, .. } => {
                 Some(format!("raise the line to --ram {}MiB", needed.0.div_ceil(1 << 20)))
             }
+            InferError::OtherShape { .. } => Some("give it labels that were predicted from this image".into()),
             InferError::ReplacesImage { .. } => Some("write the labels to another folder".into()),
             InferError::Memory(_) | InferError::OverBudget(_) => Some("raise --ram".into()),
             InferError::Interrupted { .. } => {
                 Some("do it again: cases that are done are kept, unless --overwrite is said".into())
             }
+            InferError::OtherNetwork { .. } => Some("the weights and the description of the data are of different models".into()),
             InferError::InfeasibleOnDevice { needed, .. } => {
                 Some(format!("raise the line to --vram {}MiB, or predict with --device cpu", needed.0.div_ceil(1 << 20)))
             }

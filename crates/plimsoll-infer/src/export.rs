@@ -1,14 +1,58 @@
 //! From finished planes of logits to labels on the image's own grid.
 //!
 //! The windows' grid and the stored grid differ by a permutation and mirroring of axes and by a scale along each, so a stored
-//! voxel's place in the windows' grid is found axis by axis. Logits are interpolated linearly, and the class with the largest
-//! one is written: the first of equals.
+//! voxel's place in the windows' grid is found axis by axis. Logits are interpolated linearly, or along an axis that keeps whole
+//! slices taken from the nearest, and decided where they have come. What the windows' grid does not cover is background.
 
+use bytemuck::Pod;
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, OverBudget, Reservation};
+use plimsoll_run::Answers;
+use plimsoll_volume::VoxelBox;
 
 use crate::ring::{Ring, RingShape};
 use crate::workers::share;
+
+/// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
+const WIDE: u16 = 255;
+
+/// What is made of the logits of a case.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// What they say.
+    pub(crate) answers: &'a Answers,
+    /// Whether probabilities are wanted beside labels.
+    pub(crate) probabilities: bool,
+}
+
+impl Wanted<'_> {
+    /// Bytes of a label.
+    pub(crate) fn label_bytes(&self) -> usize {
+        if self.answers.largest() < WIDE { 1 } else { 2 }
+    }
+
+    /// The probabilities of a voxel that are made.
+    fn probabilities(&self) -> usize {
+        if self.probabilities { self.answers.outputs() } else { 0 }
+    }
+}
+
+/// A number that labels are written as.
+trait Label: Pod + Send {
+    fn of(value: u16) -> Self;
+}
+
+impl Label for u8 {
+    fn of(value: u16) -> u8 {
+        value as u8
+    }
+}
+
+impl Label for u16 {
+    fn of(value: u16) -> u16 {
+        value
+    }
+}
 
 /// Where a voxel of the stored grid lies along an axis of the windows' grid.
 #[derive(Clone, Copy)]
@@ -21,27 +65,20 @@ struct Place {
     share: f32,
 }
 
-/// The places of `count` stored voxels, at `factor` · i + `offset`, within the places from `first` to `last`.
-fn places(count: usize, factor: f64, offset: f64, (first, last): (usize, usize)) -> Vec<Place> {
-    let place = |i: usize| {
-        let at = (factor * i as f64 + offset).clamp(first as f64, last as f64);
-        let lower = at.floor() as usize;
-        Place { lower, upper: (lower + 1).min(last), share: (at - lower as f64) as f32 }
-    };
-    (0..count).map(place).collect()
-}
-
 /// The way from the windows' grid to the planes of the stored one.
 pub(crate) struct Export {
     shape: RingShape,
-    /// Of the stored planes along depth, in the order in which planes of logits are finished.
+    answers: Answers,
+    /// Of the covered stored planes along depth, in the order in which planes of logits are finished.
     depth: Vec<Place>,
-    /// Of rows and columns of a stored plane.
+    /// Of the covered rows and columns of a stored plane.
     rows: Vec<Place>,
     columns: Vec<Place>,
     /// Whether rows of a stored plane run along the first axis of a plane of the ring.
     rows_are_first: bool,
     stored: [usize; 3],
+    /// What of the stored grid the windows' grid covers.
+    covered: VoxelBox,
     /// Of the places.
     _reservation: Reservation,
 }
@@ -49,8 +86,7 @@ pub(crate) struct Export {
 /// The order in which planes of logits have to be finished for stored planes to be written one after the other: along which
 /// axis of the windows' grid, and whether backwards.
 pub(crate) fn order(grid: &TargetGrid) -> (usize, bool) {
-    let along = axis_of(grid, 0);
-    (along.axis, along.factor < 0.0)
+    grid.axis_of(0)
 }
 
 /// Voxels of the ring before the image along each axis: an image that is smaller than a window stands in its middle.
@@ -58,20 +94,14 @@ pub(crate) fn lead(grid: &TargetGrid, shape: &RingShape) -> [usize; 3] {
     [0, 1, 2].map(|axis| (shape.grid[axis] - grid.shape()[axis]) / 2)
 }
 
-/// How an axis of the stored grid lies in the windows' grid.
-struct Along {
-    axis: usize,
-    factor: f64,
-    offset: f64,
-}
-
-fn axis_of(grid: &TargetGrid, stored_axis: usize) -> Along {
-    // Every row of the map has one entry that is not zero; it is the stored index along the row's axis.
-    let rows = grid.to_stored().rows();
-    let row = rows[stored_axis];
-    let axis = (0..3).max_by(|a, b| row[*a].abs().total_cmp(&row[*b].abs())).unwrap_or(stored_axis);
-    // stored = a · place + b, so place = (stored − b) / a.
-    Along { axis, factor: 1.0 / row[axis], offset: -row[3] / row[axis] }
+/// The stored voxels that have a place in the windows' grid, which is not all of the box that the grid is of: of zoomed images, windows are
+/// of the part that is not zero.
+fn covered(grid: &TargetGrid) -> VoxelBox {
+    let stored = grid.stored_shape();
+    let has_place = |axis: usize| (0..stored[axis]).filter(move |index| grid.place(axis, *index).is_some());
+    // Places follow each other, so those in between are covered too.
+    let first = |axis: usize| has_place(axis).next().unwrap_or(stored[axis]);
+    VoxelBox { start: [0, 1, 2].map(first), shape: [0, 1, 2].map(|axis| has_place(axis).count()) }
 }
 
 impl Export {
@@ -85,28 +115,38 @@ impl Export {
     ///
     /// # Errors
     /// If the budget has no room for the places of voxels.
-    pub(crate) fn new(grid: &TargetGrid, shape: RingShape, budget: &Budget) -> Result<Export, OverBudget> {
+    pub(crate) fn new(
+        grid: &TargetGrid,
+        shape: RingShape,
+        answers: &Answers,
+        budget: &Budget,
+    ) -> Result<Export, OverBudget> {
         let reservation = budget.reserve("places of voxels", Export::bytes(grid))?;
         let stored = grid.stored_shape();
-        let along = |stored_axis: usize, turned: bool| {
-            let Along { axis, factor, offset } = axis_of(grid, stored_axis);
+        let along = |stored_axis: usize, turned: bool| -> Vec<Place> {
+            let (axis, _) = grid.axis_of(stored_axis);
             // The image stands in the middle of a ring that is larger.
             let lead = lead(grid, &shape)[axis];
             let (first, last) = (lead, lead + grid.shape()[axis] - 1);
-            let offset = offset + lead as f64;
             // In a ring that is passed backwards, place p comes at turn end − p.
             let end = shape.grid[axis] - 1;
-            match turned {
-                true => places(stored[stored_axis], -factor, end as f64 - offset, (end - last, end - first)),
-                false => places(stored[stored_axis], factor, offset, (first, last)),
-            }
+            let last = if turned { end - first } else { last };
+            let place = |at: f64| {
+                let at = at + lead as f64;
+                let at = if turned { end as f64 - at } else { at };
+                let lower = at.floor() as usize;
+                Place { lower, upper: (lower + 1).min(last), share: (at - lower as f64) as f32 }
+            };
+            (0..stored[stored_axis]).filter_map(|index| grid.place(stored_axis, index)).map(place).collect()
         };
         Ok(Export {
             depth: along(0, shape.reversed),
             rows: along(1, false),
             columns: along(2, false),
-            rows_are_first: axis_of(grid, 1).axis == shape.plane_axes()[0],
+            rows_are_first: grid.axis_of(1).0 == shape.plane_axes()[0],
+            answers: answers.clone(),
             stored,
+            covered: covered(grid),
             shape,
             _reservation: reservation,
         })
@@ -122,75 +162,367 @@ impl Export {
         self.stored[0]
     }
 
+    /// The place of stored plane `d`; `None` if the windows' grid does not cover it.
+    fn place(&self, d: usize) -> Option<&Place> {
+        self.depth.get(d.checked_sub(self.covered.start[0])?)
+    }
+
     /// The first plane of logits that stored plane `d` and those after it still need.
     pub(crate) fn first_needed(&self, d: usize) -> usize {
-        self.depth.get(d).map_or(self.shape.grid[self.shape.axis], |place| place.lower)
+        let d = d.max(self.covered.start[0]);
+        self.place(d).map_or(self.shape.grid[self.shape.axis], |place| place.lower)
     }
 
     /// Whether stored plane `d` can be made when the planes of logits before `finished` are.
     pub(crate) fn is_ready(&self, d: usize, finished: usize) -> bool {
-        self.depth[d].upper < finished
+        self.place(d).is_none_or(|place| place.upper < finished)
     }
 
-    /// What a thread that makes labels has: the largest logit so far of each voxel of a row.
+    /// What a thread has: the largest logit so far of each voxel of a row, or all of them where probabilities are wanted.
     ///
     /// # Errors
     /// If the budget has no room for it.
-    pub(crate) fn room(&self, budget: &Budget) -> Result<Mapped<f32>, MapError> {
-        Mapped::zeroed(budget, "labels", self.stored[2])
+    pub(crate) fn room(&self, wanted: Wanted<'_>, budget: &Budget) -> Result<Mapped<f32>, MapError> {
+        Mapped::zeroed(budget, "labels", self.stored[2].saturating_mul(wanted.probabilities().max(1)))
     }
 
     /// Bytes that it reserves.
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub(crate) fn room_bytes(grid: &TargetGrid) -> Result<Bytes, MapError> {
-        Mapped::<f32>::bytes(grid.stored_shape()[2])
+    pub(crate) fn room_bytes(grid: &TargetGrid, wanted: Wanted<'_>) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(grid.stored_shape()[2].saturating_mul(wanted.probabilities().max(1)))
     }
 
-    /// Makes the labels of stored plane `d`.
+    /// Probabilities of a plane that are made.
+    pub(crate) fn probabilities_of_plane(grid: &TargetGrid, wanted: Wanted<'_>) -> usize {
+        let [_, height, width] = grid.stored_shape();
+        height.saturating_mul(width).saturating_mul(wanted.probabilities())
+    }
+
+    /// Makes the labels of stored plane `d`, of [`Wanted::label_bytes`] each.
     pub(crate) fn labels(&self, ring: &Ring, d: usize, labels: &mut [u8], rooms: &mut [Mapped<f32>]) {
-        let planes = (ring.plane(self.depth[d].lower), ring.plane(self.depth[d].upper), self.depth[d].share);
-        let lines = self.rows.iter().zip(labels.chunks_exact_mut(self.stored[2]));
-        share(lines, rooms, |(row, line), largest| self.line(planes, *row, line, largest));
+        match labels.len() == self.plane() {
+            true => self.plane_of_labels::<u8>(ring, d, labels, rooms),
+            false => self.plane_of_labels::<u16>(ring, d, bytemuck::cast_slice_mut(labels), rooms),
+        }
     }
 
-    /// Makes the labels of a row, class by class, so that what is next to each other is read one after the other. Where a voxel lies on
-    /// a plane or a row of logits, what is beside it counts nothing and is not read.
-    fn line(&self, planes: (&[f32], &[f32], f32), row: Place, line: &mut [u8], largest: &mut [f32]) {
-        let (before, after, share) = planes;
+    fn plane_of_labels<L: Label>(&self, ring: &Ring, d: usize, labels: &mut [L], rooms: &mut [Mapped<f32>]) {
+        labels.fill(L::of(0));
+        let Some(planes) = self.planes_around(ring, d) else { return };
+        share(self.covered_rows(labels, self.stored[2]), rooms, |(row, line), largest| {
+            self.line(planes, row, line, largest);
+        });
+    }
+
+    /// Makes the probabilities of stored plane `d`, `[row][output][column]`: the softmax of classes, or the sigmoid of each region. What
+    /// is not covered is background: of classes the first has all of it, of regions none has any.
+    pub(crate) fn probabilities(
+        &self,
+        ring: &Ring,
+        d: usize,
+        probabilities: &mut [f32],
+        rooms: &mut [Mapped<f32>],
+    ) {
+        let (outputs, width) = (self.answers.outputs(), self.stored[2]);
+        probabilities.fill(0.0);
+        if let Answers::Classes(_) = self.answers {
+            probabilities.chunks_exact_mut(outputs * width).for_each(|row| row[..width].fill(1.0));
+        }
+        let Some(planes) = self.planes_around(ring, d) else { return };
+        share(self.covered_rows(probabilities, outputs * width), rooms, |(row, line), logits| {
+            let (start, count) = (self.covered.start[2], self.columns.len());
+            for (class, logits) in logits.chunks_exact_mut(width).take(outputs).enumerate() {
+                self.each_logit(planes, row, class, |column, logit| logits[column] = logit);
+            }
+            for column in 0..count {
+                let logit = |class: usize| logits[class * width + column];
+                let place = |class: usize| class * width + start + column;
+                match self.answers {
+                    Answers::Classes(classes) => {
+                        let largest = (0..classes).map(logit).fold(f32::NEG_INFINITY, f32::max);
+                        let sum: f32 = (0..classes).map(|class| (logit(class) - largest).exp()).sum();
+                        for class in 0..classes {
+                            line[place(class)] = (logit(class) - largest).exp() / sum;
+                        }
+                    }
+                    Answers::Regions(_) => {
+                        for region in 0..outputs {
+                            line[place(region)] = 1.0 / (1.0 + (-logit(region)).exp());
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// The planes of logits on both sides of stored plane `d`, and the share of the later one; `None` if it is not covered.
+    fn planes_around<'a>(&self, ring: &'a Ring, d: usize) -> Option<(&'a [f32], &'a [f32], f32)> {
+        let place = self.place(d)?;
+        Some((ring.plane(place.lower), ring.plane(place.upper), place.share))
+    }
+
+    /// The covered rows of a plane, of `length` numbers each, with their places.
+    fn covered_rows<'a, T: Send>(
+        &'a self,
+        plane: &'a mut [T],
+        length: usize,
+    ) -> impl Iterator<Item = (Place, &'a mut [T])> + Send {
+        let lines = plane.chunks_exact_mut(length).skip(self.covered.start[1]);
+        self.rows.iter().copied().zip(lines)
+    }
+
+    /// Makes the labels of a row, class by class, so that what is next to each other is read one after the other.
+    fn line<L: Label>(&self, planes: (&[f32], &[f32], f32), row: Place, line: &mut [L], largest: &mut [f32]) {
+        let line = &mut line[self.covered.start[2]..];
+        match &self.answers {
+            Answers::Classes(classes) => {
+                largest.fill(f32::NEG_INFINITY);
+                for class in 0..*classes {
+                    let value = L::of(class as u16);
+                    let mut voxels = line.iter_mut().zip(largest.iter_mut());
+                    self.each_logit(planes, row, class, |_, logit| {
+                        if let Some((label, largest)) = voxels.next()
+                            && logit > *largest
+                        {
+                            (*label, *largest) = (value, logit);
+                        }
+                    });
+                }
+            }
+            Answers::Regions(values) => {
+                for (region, value) in values.iter().enumerate() {
+                    let value = L::of(*value);
+                    let mut voxels = line.iter_mut();
+                    self.each_logit(planes, row, region, |_, logit| {
+                        if let Some(label) = voxels.next()
+                            && logit > 0.0
+                        {
+                            *label = value;
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Interpolates the logits of an output along a covered row. Where a voxel lies on a plane or a row of logits, what is beside it
+    /// counts nothing and is not read.
+    #[inline(always)]
+    fn each_logit(
+        &self,
+        (before, after, share): (&[f32], &[f32], f32),
+        row: Place,
+        output: usize,
+        mut take: impl FnMut(usize, f32),
+    ) {
         let voxels = self.shape.plane();
         let second = self.shape.grid[self.shape.plane_axes()[1]];
         let place = |row: usize, column: usize| match self.rows_are_first {
             true => row * second + column,
             false => column * second + row,
         };
-        line.fill(0);
-        largest.fill(f32::NEG_INFINITY);
-        for class in 0..self.shape.classes {
-            let (before, after) = (&before[class * voxels..][..voxels], &after[class * voxels..][..voxels]);
-            let of_row = |plane: &[f32], row: usize, column: &Place| {
-                let (lower, upper) = (plane[place(row, column.lower)], plane[place(row, column.upper)]);
-                lower + column.share * (upper - lower)
+        let (before, after) = (&before[output * voxels..][..voxels], &after[output * voxels..][..voxels]);
+        let of_row = |plane: &[f32], row: usize, column: &Place| {
+            let (lower, upper) = (plane[place(row, column.lower)], plane[place(row, column.upper)]);
+            lower + column.share * (upper - lower)
+        };
+        let of_plane = |plane: &[f32], column: &Place| {
+            let lower = of_row(plane, row.lower, column);
+            match row.share == 0.0 {
+                true => lower,
+                false => lower + row.share * (of_row(plane, row.upper, column) - lower),
+            }
+        };
+        for (number, column) in self.columns.iter().enumerate() {
+            let first = of_plane(before, column);
+            let logit = match share == 0.0 {
+                true => first,
+                false => first + share * (of_plane(after, column) - first),
             };
-            let of_plane = |plane: &[f32], column: &Place| {
-                let lower = of_row(plane, row.lower, column);
-                match row.share == 0.0 {
-                    true => lower,
-                    false => lower + row.share * (of_row(plane, row.upper, column) - lower),
-                }
-            };
-            for (column, (label, largest)) in self.columns.iter().zip(line.iter_mut().zip(largest.iter_mut()))
-            {
-                let first = of_plane(before, column);
-                let logit = match share == 0.0 {
-                    true => first,
-                    false => first + share * (of_plane(after, column) - first),
+            take(number, logit);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    use plimsoll_data::{Interpolation, NnUnetSteps, PreparedGrid, Resizing, TargetSpacing};
+    use plimsoll_volume::{Affine, Geometry, Spacing};
+    use serde_json::Value;
+
+    use crate::npz::ProbabilityWriter;
+    use crate::ring::{Room, WindowLogits};
+    use crate::stream::{Rows, Stream};
+    use crate::windows::gaussian;
+
+    fn numbers(value: &Value) -> Vec<f64> {
+        value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
+    }
+
+    fn three(value: &Value) -> [usize; 3] {
+        numbers(value).into_iter().map(|number| number as usize).collect::<Vec<_>>().try_into().unwrap()
+    }
+
+    fn examples() -> Value {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet_voxels.json");
+        serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+    }
+
+    /// The grid of an example.
+    fn place(example: &Value) -> (Geometry, PreparedGrid) {
+        let (spacing, flipped) = (numbers(&example["spacing"]), numbers(&example["flipped"]));
+        let mut rows = [[0.0; 4]; 3];
+        for (stored, canonical) in three(&example["order"]).into_iter().enumerate() {
+            rows[2 - canonical][stored] =
+                if flipped[stored] == 1.0 { -spacing[stored] } else { spacing[stored] };
+        }
+        let geometry = Geometry::new(three(&example["shape"]), Affine(rows)).unwrap();
+        let resizing = |order| Resizing { order, order_across: Interpolation::Nearest, slices: None };
+        let steps = NnUnetSteps {
+            transposed: three(&example["transposed"]),
+            reorients: example["reorients"].as_bool().unwrap(),
+            spacing: TargetSpacing::try_from(numbers(&example["target"])).unwrap(),
+            channels: Vec::new(),
+            images: resizing(Interpolation::Cubic),
+            logits: resizing(Interpolation::Linear),
+            labels: resizing(Interpolation::Linear),
+        };
+        let ends = |axis: usize| {
+            let ends = example["boxes"].as_array().unwrap().iter().map(move |bounds| numbers(&bounds[axis]));
+            let ends: Vec<Vec<f64>> = ends.collect();
+            let first = ends.iter().map(|end| end[0] as usize).min().unwrap();
+            (first, ends.iter().map(|end| end[1] as usize).max().unwrap())
+        };
+        let ends = [ends(0), ends(1), ends(2)];
+        let nonzero = VoxelBox::between(ends.map(|(first, _)| first), ends.map(|(_, end)| end));
+        let stated = Spacing(spacing.try_into().unwrap());
+        let place = PreparedGrid::new(&geometry, stated, nonzero, &steps).unwrap();
+        (geometry, place)
+    }
+
+    fn hash(index: u64) -> f32 {
+        ((((index + 1) * 2_654_435_761) as u32) >> 12) as f32
+    }
+
+    /// All planes of an example, whose logits are the hashes of their places less `shift`, through windows of a shape.
+    fn exported(
+        example: &Value,
+        window: [usize; 3],
+        (answers, shift): (&Answers, f32),
+        threads: usize,
+        mut visit: impl FnMut(&[u8], &[f32]),
+    ) {
+        let (_, place) = place(example);
+        let (grid, budget) = (*place.grid(), Budget::new(Bytes::mib(64)));
+        let wanted = Wanted { answers, probabilities: true };
+        let rows = Rows::new(&grid, window, 3, 0.5);
+        let mut stream = Stream::new(&grid, &rows, wanted, threads, &budget).unwrap();
+        assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, threads).unwrap());
+        let mut rooms: Vec<Room<()>> = (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
+        let weights = gaussian(window);
+        let shape = grid.shape();
+        for row in 0..rows.count() {
+            for start in rows.row(row) {
+                let logit = |number: usize| {
+                    let voxels: usize = window.iter().product();
+                    let (class, at) = (number / voxels, number % voxels);
+                    let at = [at / (window[1] * window[2]), at / window[2] % window[1], at % window[2]];
+                    let place = [0, 1, 2].map(|axis| (start[axis] + at[axis]).wrapping_sub(rows.lead[axis]));
+                    match (0..3).all(|axis| place[axis] < shape[axis]) {
+                        true => {
+                            let voxel = (place[0] * shape[1] + place[1]) * shape[2] + place[2];
+                            hash((class * shape.iter().product::<usize>() + voxel) as u64) / 1e5 - shift
+                        }
+                        // Around an image that is smaller than a window: nothing of it may come out.
+                        false => 1e6,
+                    }
                 };
-                if logit > *largest {
-                    (*label, *largest) = (class as u8, logit);
+                let read = |from: usize, to: &mut [f32]| {
+                    to.iter_mut().enumerate().for_each(|(number, to)| *to = logit(from + number));
+                    Ok(())
+                };
+                let logits = WindowLogits { start, mirrored: [false; 3], weights: &weights };
+                assert_eq!(stream.ring.add(&logits, &mut rooms, read), Ok(true));
+            }
+            let visited = stream.finish_row(&rows, row, |labels, probabilities| {
+                visit(labels, probabilities);
+                Ok::<(), std::convert::Infallible>(())
+            });
+            visited.unwrap();
+        }
+    }
+
+    #[test]
+    fn labels_are_decided_where_nnunet_resizes_logits_to() {
+        let (classes, regions) = (Answers::Classes(3), Answers::Regions(vec![7, 2, 5]));
+        for example in examples().as_array().unwrap() {
+            let name = &example["name"];
+            for (answers, shift, key) in [(&classes, 0.0, "decided"), (&regions, 5.0, "regions")] {
+                let expected = example[key].as_str().unwrap();
+                assert!(
+                    expected.chars().filter(|label| *label == '.').count() * 50 < expected.len(),
+                    "{name}"
+                );
+                for (window, threads) in [([4, 5, 6], 1), ([30, 3, 7], 2), ([30; 3], 3)] {
+                    let mut labels = String::new();
+                    exported(example, window, (answers, shift), threads, |plane, _| {
+                        labels.extend(plane.iter().map(|label| char::from(b'0' + label)));
+                    });
+                    assert_eq!(labels.len(), expected.len(), "{name}");
+                    let wrong = labels
+                        .chars()
+                        .zip(expected.chars())
+                        .filter(|(found, expected)| *expected != '.' && found != expected);
+                    assert_eq!(wrong.count(), 0, "{name}, {key}: {labels}\n{expected}");
                 }
             }
         }
+    }
+
+    #[test]
+    fn probabilities_are_those_of_nnunet_and_can_be_read_back() {
+        let (classes, regions) = (Answers::Classes(3), Answers::Regions(vec![7, 2, 5]));
+        let mut compared = 0;
+        for example in examples().as_array().unwrap() {
+            for (answers, shift, key) in [(&classes, 0.0, "probabilities"), (&regions, 5.0, "sigmoids")] {
+                let expected: Vec<f64> = example[key].as_array().unwrap().iter().flat_map(numbers).collect();
+                if expected.is_empty() {
+                    continue;
+                }
+                let (geometry, _) = place(example);
+                let folder = tempfile::tempdir().unwrap();
+                let path = folder.path().join("a.npz");
+                let mut writer = ProbabilityWriter::create(&path, 3, geometry.shape()).unwrap();
+                exported(example, [4, 5, 6], (answers, shift), 2, |_, plane| {
+                    writer.write_plane(plane).unwrap()
+                });
+                writer.finish().unwrap();
+                let bytes = std::fs::read(&path).unwrap();
+                // The array is as long as its shape says, and is followed by the directory, which names it.
+                let array = expected.len() * size_of::<f32>();
+                let header = bytes.windows(6).position(|six| six == b"\x93NUMPY").unwrap();
+                let text = usize::from(u16::from_le_bytes([bytes[header + 8], bytes[header + 9]]));
+                let first = header + 10 + text;
+                assert_eq!(first - header, 128);
+                let shape = geometry.shape();
+                let said = format!("'shape': (3, {}, {}, {})", shape[0], shape[1], shape[2]);
+                assert!(String::from_utf8_lossy(&bytes[header..first]).contains(&said));
+                let mut sum = crc32fast::Hasher::new();
+                sum.update(&bytes[header..first + array]);
+                assert_eq!(bytes[14..18], sum.finalize().to_le_bytes());
+                assert_eq!(bytes[first + array..][..4], *b"PK\x01\x02");
+                for (found, expected) in bytes[first..][..array].as_chunks::<4>().0.iter().zip(expected) {
+                    let found = f64::from(f32::from_le_bytes(*found));
+                    assert!((found - expected).abs() < 1e-5, "{found} is not {expected}");
+                    compared += 1;
+                }
+            }
+        }
+        assert!(compared > 1000, "{compared}");
     }
 }

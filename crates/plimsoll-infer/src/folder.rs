@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use plimsoll_data::Case;
 
-use crate::{InferError, PredictPlan, Predictor, Progress};
+use crate::{CaseRequest, InferError, PredictPlan, Predictor, Progress};
 
 /// Where labels are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +18,11 @@ pub struct Destination {
     /// Whether predictions that are there are replaced; else they are kept. A file appears under its name only when it is
     /// complete, so one that is there is whole.
     pub overwrite: bool,
+    /// Whether probabilities are written beside labels: `.npz` in place of the ending.
+    pub probabilities: bool,
+    /// Where an earlier network's labels of each case are, under the names that labels get here; none where the model is not a later
+    /// stage of a cascade.
+    pub earlier: Option<PathBuf>,
 }
 
 impl Destination {
@@ -26,13 +31,30 @@ impl Destination {
         self.folder.join(format!("{}{}", case.id, self.ending))
     }
 
+    /// The file of a case's probabilities, if they are written.
+    pub fn probabilities(&self, case: &Case) -> Option<PathBuf> {
+        self.probabilities.then(|| self.folder.join(format!("{}.npz", case.id)))
+    }
+
+    /// The file of an earlier network's labels of a case.
+    pub fn earlier(&self, case: &Case) -> Option<PathBuf> {
+        Some(self.earlier.as_ref()?.join(format!("{}{}", case.id, self.ending)))
+    }
+
+    /// Whether all files of a case are there.
+    fn has(&self, case: &Case) -> bool {
+        self.file(case).exists() && self.probabilities(case).is_none_or(|file| file.exists())
+    }
+
     /// Refuses to write labels over an image that any of the cases is predicted from, under whatever name it is reached.
     ///
     /// # Errors
     /// If a file of a case is an image of one.
     pub fn check(&self, cases: &[Case]) -> Result<(), InferError> {
+        let earlier: Vec<PathBuf> = cases.iter().filter_map(|case| self.earlier(case)).collect();
+        let images = cases.iter().flat_map(Case::image_files).chain(earlier.iter().map(PathBuf::as_path));
         let images: std::collections::HashSet<PathBuf> =
-            cases.iter().flat_map(Case::image_files).filter_map(|image| image.canonicalize().ok()).collect();
+            images.filter_map(|image| image.canonicalize().ok()).collect();
         // What is not there yet is no image.
         let replaced = |case: &Case| self.file(case).canonicalize().ok().filter(|file| images.contains(file));
         match cases.iter().find_map(|case| Some((case, replaced(case)?))) {
@@ -122,7 +144,7 @@ pub enum FolderProgress<'a> {
 /// report. Called again after an interruption it goes on: predictions that are there are kept, unless they are to be replaced.
 ///
 /// # Errors
-/// If labels would replace an image, before anything is read. If `stop` is set, at once. If a fault is not that of one case:
+/// If labels would replace an image or earlier labels, before anything is read. If `stop` is set, at once. If a fault is not that of one case:
 /// the weights cannot be read, the backend fails, the disk has no room for labels.
 pub fn predict_cases(
     predictor: &mut Predictor,
@@ -131,7 +153,17 @@ pub fn predict_cases(
     stop: &AtomicBool,
     observe: &mut dyn FnMut(FolderProgress<'_>),
 ) -> Result<FolderReport, InferError> {
-    predict_each(cases, to, observe, &mut |case, file, observe| predictor.predict(case, file, stop, observe))
+    predict_each(cases, to, observe, &mut |case, labels, observe| {
+        let (earlier, probabilities) = (to.earlier(case), to.probabilities(case));
+        let request = CaseRequest {
+            case,
+            earlier: earlier.as_deref(),
+            within: None,
+            labels,
+            probabilities: probabilities.as_deref(),
+        };
+        predictor.predict(&request, stop, observe)
+    })
 }
 
 /// Predicts one case into a file.
@@ -146,7 +178,7 @@ fn predict_each(
 ) -> Result<FolderReport, InferError> {
     to.check(cases)?;
     // Looked at once, so that what is counted as work does not change meanwhile.
-    let kept: Vec<bool> = cases.iter().map(|case| !to.overwrite && to.file(case).exists()).collect();
+    let kept: Vec<bool> = cases.iter().map(|case| !to.overwrite && to.has(case)).collect();
     let of = kept.iter().filter(|kept| !**kept).count();
     let mut number = 0;
     let mut report = FolderReport { cases: Vec::with_capacity(cases.len()) };
@@ -192,6 +224,7 @@ mod tests {
             device_bytes: None,
             window_bytes: Bytes(1),
             logits_bytes: Bytes(1),
+            preparation_bytes: Bytes(0),
             decoding_bytes: Bytes(1),
             cache_bytes: Bytes(1),
             total_bytes: Bytes(1),
@@ -218,7 +251,14 @@ mod tests {
             fs::create_dir(folder).unwrap();
         }
         let cases = ids.iter().map(|id| case(&images, id)).collect();
-        Folders { dir, cases, to: Destination { folder: labels, ending: ".nii".into(), overwrite: false } }
+        let to = Destination {
+            folder: labels,
+            ending: ".nii".into(),
+            overwrite: false,
+            probabilities: false,
+            earlier: None,
+        };
+        Folders { dir, cases, to }
     }
 
     /// Writes a file for each case but one, which fails, and two of which end everything.

@@ -1,9 +1,9 @@
 //! Mirrored windows: what test-time augmentation looks at beside the window itself.
 
-/// All ways to mirror a window: each axis or not, the plain one first. An axis of one voxel is the same mirrored.
-pub(crate) fn all_mirrors(window: [usize; 3]) -> impl Iterator<Item = [bool; 3]> {
+/// All ways to mirror a window along some axes: each of them or not, the plain one first. An axis of one voxel is the same mirrored.
+pub(crate) fn all_mirrors(window: [usize; 3], along: [bool; 3]) -> impl Iterator<Item = [bool; 3]> {
     let ways = (0..8).map(|bits| [bits & 4 != 0, bits & 2 != 0, bits & 1 != 0]);
-    ways.filter(move |axes| (0..3).all(|axis| !axes[axis] || window[axis] > 1))
+    ways.filter(move |axes| (0..3).all(|axis| !axes[axis] || (along[axis] && window[axis] > 1)))
 }
 
 /// Copies volumes `[channel][d][h][w]`, mirrored. Mirroring twice is the identity.
@@ -36,12 +36,15 @@ mod tests {
         mirror(&volume, &mut once, [2, 3, 4], [false, true, true]);
         assert_eq!(once[..4], [11.0, 10.0, 9.0, 8.0]);
         assert_eq!(once[24], 24.0 + 11.0);
-        for axes in all_mirrors([2, 3, 4]) {
+        for axes in all_mirrors([2, 3, 4], [true; 3]) {
             mirror(&volume, &mut once, [2, 3, 4], axes);
             mirror(&once, &mut twice, [2, 3, 4], axes);
             assert_eq!(volume, twice);
         }
-        assert_eq!(all_mirrors([2, 3, 4]).next(), Some([false; 3]));
-        assert_eq!((all_mirrors([2, 3, 4]).count(), all_mirrors([1, 3, 4]).count()), (8, 4));
+        let ways = |window, along| all_mirrors(window, along).collect::<Vec<_>>();
+        assert_eq!(ways([2, 3, 4], [true; 3]).first(), Some(&[false; 3]));
+        assert_eq!((ways([2, 3, 4], [true; 3]).len(), ways([1, 3, 4], [true; 3]).len()), (8, 4));
+        assert_eq!(ways([2, 3, 4], [false, true, false]), [[false; 3], [false, true, false]]);
+        assert_eq!(ways([2, 3, 4], [false; 3]), [[false; 3]]);
     }
 }

@@ -5,24 +5,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_data::{
-    Case, CaseFingerprint, CaseSource, Recipe, Scratch, Severity, TargetGrid, VolumeCache, inspect_images,
-    pull,
+    Case, PREPARED_SCRATCH, Preparation, Scratch, Severity, TargetGrid, VolumeCache, inspect_images,
 };
 use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
-use plimsoll_nn::{Training, names, predict};
+use plimsoll_nn::{names, predict};
 use plimsoll_plan::{
     Backend, DeviceMemory, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, VerifiedPlan,
     engine_bytes, open_engine, plan,
 };
-use plimsoll_run::{LoadOptions, Model, SegmentationTask, read_parameters};
-use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter};
+use plimsoll_run::{LoadOptions, SegmentationModel, read_parameters};
+use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter, VoxelBox};
 use serde::Serialize;
 
 use crate::InferError;
-use crate::believable;
+use crate::case_windows::{CaseImages, CasePlace, CaseWindows};
+use crate::export::Wanted;
 use crate::image_network::overhead;
 use crate::mirror::{all_mirrors, mirror};
+use crate::npz::ProbabilityWriter;
 use crate::ring::{Room, WindowLogits};
 use crate::stream::{Rows, Stream};
 use crate::windows::gaussian;
@@ -31,12 +32,29 @@ use crate::workers::stacks;
 /// How to predict.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PredictOptions {
-    /// The share of a window that the next one covers too.
-    pub overlap: f64,
-    /// Whether each window is also looked at mirrored, in all eight ways; those of slices in all four.
+    /// The share of a window from one to the next at most, above 0 and at most 1.
+    pub step: f64,
+    /// Whether each window is also looked at mirrored, along all axes that its model may be mirrored along, alone and together.
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
     pub threads: usize,
+}
+
+/// A case that is to be predicted.
+#[derive(Clone, Copy, Debug)]
+pub struct CaseRequest<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// The labels of an earlier network, on the grid of the case's images; none where the model is not a later stage of a cascade.
+    pub earlier: Option<&'a Path>,
+    /// The box of the stored image that is looked at, of models whose images are zoomed; beyond it is background. None where all of the image
+    /// is looked at.
+    pub within: Option<VoxelBox>,
+    /// Where labels are written, in place of a file that is there.
+    pub labels: &'a Path,
+    /// Where probabilities are written, in NumPy's `.npz`: `probabilities`, `[output][depth][height][width]` in f32 on the stored grid,
+    /// the softmax of classes or the sigmoid of each region.
+    pub probabilities: Option<&'a Path>,
 }
 
 /// What predicting a case holds.
@@ -52,8 +70,10 @@ pub struct PredictPlan {
     pub device_bytes: Option<Bytes>,
     /// Windows on their way in and out, and what they are read through.
     pub window_bytes: Bytes,
-    /// Logits being summed, and a plane of labels.
+    /// Logits being summed, and a plane of labels; of probabilities, where they are wanted.
     pub logits_bytes: Bytes,
+    /// What has to be known of all of a case before any window: its mask, and the ranges of its slices. 0 of models of our own runs.
+    pub preparation_bytes: Bytes,
     /// What decoding the pictures of the case takes; 0 of volumes.
     pub decoding_bytes: Bytes,
     /// Decoded images: the whole case, or what is left of the line.
@@ -75,8 +95,7 @@ pub struct Progress {
 
 /// A model ready to predict.
 pub struct Predictor {
-    model: Model,
-    task: SegmentationTask,
+    model: Arc<SegmentationModel>,
     options: PredictOptions,
     budget: Budget,
     backend: Arc<dyn Backend>,
@@ -105,8 +124,16 @@ struct Running {
 }
 
 impl Forward {
-    fn new(training: &Training) -> Result<Forward, InferError> {
-        let program = predict(training.net.as_architecture(), training.patch, 1, training.precision)?;
+    fn new(model: &SegmentationModel) -> Result<Forward, InferError> {
+        let net = model.net.as_architecture();
+        let (outputs, channels) = (model.answers.outputs(), model.channels.len() + model.earlier_labels);
+        if (outputs, channels) != (net.classes(), net.in_channels()) {
+            return Err(InferError::OtherNetwork {
+                expected: (channels, outputs),
+                found: (net.in_channels(), net.classes()),
+            });
+        }
+        let program = predict(net, model.patch, 1, model.precision)?;
         let find = |name: &str| {
             program.find(name).ok_or_else(|| {
                 let (program, tensor) = (program.name.clone(), name.to_string());
@@ -137,15 +164,14 @@ impl Predictor {
     /// # Errors
     /// If the budget has no room, or the model's files are not sound.
     pub fn new(
-        model: Model,
+        model: SegmentationModel,
         options: PredictOptions,
         backend: Arc<dyn Backend>,
         budget: &Budget,
     ) -> Result<Predictor, InferError> {
-        let training = &model.config.training;
         // The caller's thread is always one.
         let options = PredictOptions { threads: options.threads.max(1), ..options };
-        let forward = Forward::new(training)?;
+        let forward = Forward::new(&model)?;
         let overhead = overhead(options.threads, &*backend);
         let held = budget.reserve("overhead", overhead)?;
         let program = &forward.program;
@@ -153,7 +179,7 @@ impl Predictor {
         let image_count = count(forward.image);
         let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
-        let room = |_| Room::new(training.patch, budget);
+        let room = |_| Room::new(model.patch, budget);
         let copied = backend.device_memory().map_or(0, |_| count(forward.logits));
         let buffers = Buffers {
             image: buffer(image_count)?,
@@ -162,92 +188,110 @@ impl Predictor {
             rooms: (0..options.threads).map(room).collect::<Result<_, _>>()?,
             _stacks: budget.reserve("windows", stacks(options.threads))?,
         };
+        let scratch = match model.preparation {
+            Preparation::Canonical { .. } => Scratch::for_patches(model.patch, usize::MAX),
+            Preparation::NnUnet(_) | Preparation::Zoomed(_) => PREPARED_SCRATCH,
+        };
         Ok(Predictor {
-            weights: gaussian(training.patch),
-            scratch: Scratch::new(budget, Scratch::for_patches(training.patch, usize::MAX))?,
+            weights: gaussian(model.patch),
+            scratch: Scratch::new(budget, scratch)?,
             budget: budget.clone(),
             backend,
             forward,
             buffers,
             running: None,
             overhead: held,
-            task: model.config.task.segmentation()?.clone(),
-            model,
+            model: Arc::new(model),
             options,
         })
     }
 
     /// The model.
-    pub fn model(&self) -> &Model {
+    pub fn model(&self) -> &SegmentationModel {
         &self.model
     }
 
-    /// Predicts a case and writes its labels to `path`, with the geometry and header of its first image, in place of a file
-    /// that is there. Returns what that held. [`predict_cases`](crate::predict_cases) keeps files that are there, and refuses
-    /// to replace images.
+    /// Predicts a case and writes its labels, with the geometry and header of its first image. Returns what that held.
+    /// [`predict_cases`](crate::predict_cases) keeps files that are there, and refuses to replace images.
     ///
     /// # Errors
     /// If an image is not sound, its spacing cannot be meant, the network's output is not finite, memory or disk are refused,
     /// or `stop` is set; then nothing is written.
     pub fn predict(
         &mut self,
-        case: &Case,
-        path: &Path,
+        request: &CaseRequest<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
     ) -> Result<PredictPlan, InferError> {
+        let case = request.case;
         let going = || match stop.load(Ordering::Relaxed) {
             true => Err(InferError::Interrupted { case: case.id.clone() }),
             false => Ok(()),
         };
-        let channels = &self.task.dataset.channels;
-        let inspected = inspect_images(case, channels, &self.budget, stop);
+        let inspected = inspect_images(case, &self.model.channels, &self.budget, stop);
         going()?;
         let (problems, fingerprint) = inspected?;
         if let Some(problem) = problems.into_iter().find(|problem| problem.severity == Severity::Error) {
             return Err(InferError::Unsound { problem: Box::new(problem) });
         }
-        let Some(fingerprint) = fingerprint else {
+        let (Some(fingerprint), Some(first)) = (fingerprint, case.images.first()) else {
             return Err(InferError::Unreadable { case: case.id.clone() });
         };
-        let intensities = fingerprint
-            .intensities(channels, &self.task.dataset.foreground_intensity_properties_per_channel)
-            .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
-        believable::check(case, &fingerprint.geometry, self.task.spacing.of(fingerprint.spacing()))?;
-        let grid = TargetGrid::new(&fingerprint.geometry, self.task.spacing);
-        let training = &self.model.config.training;
-        let rows = Rows::new(&grid, training.patch, training.net.classes(), self.options.overlap);
-        let plan = self.plan_case(case, &fingerprint, Stream::bytes(&grid, &rows, self.options.threads)?)?;
+        let template = VolumeFile::open(&first.path)?;
+        let images =
+            CaseImages { case, fingerprint: &fingerprint, earlier: request.earlier, within: request.within };
+        // Shared, so that the engine can be replaced while the model's answers and steps are in use.
+        let model = Arc::clone(&self.model);
+        let place = CasePlace::new(&model, images, &template)?;
+        let wanted = Wanted { answers: &model.answers, probabilities: request.probabilities.is_some() };
+        let threads = self.options.threads;
+        let outputs = model.answers.outputs();
+        let step = self.options.step;
+        let rows_of = |grid: &TargetGrid| Rows::new(grid, model.patch, outputs, step);
+        let largest = place.largest_grid();
+        let logits_bytes = Stream::bytes(largest, &rows_of(largest), wanted, threads)?;
+        let plan = self.plan_case(images, logits_bytes, place.bytes(images)?)?;
         let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
         let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?).decoding_within(decoding);
-        let source = CaseSource::open_unless(case, &intensities, false, &cache, stop);
+        let preparation = self.budget.part("preparation", plan.preparation_bytes)?;
+        let opened = place.open(&model, images, &cache, (&mut self.scratch, &preparation), stop);
         going()?;
-        let mut source = source?;
-        let mut stream = Stream::new(&grid, &rows, self.options.threads, &self.budget)?;
-        let template = VolumeFile::open(&case.images[0].path)?;
+        let mut windows = opened?;
+        let grid = *windows.grid();
+        let rows = rows_of(&grid);
+        let mut stream = Stream::new(&grid, &rows, wanted, threads, &self.budget)?;
         let geometry = &fingerprint.geometry;
-        let writer = VolumeWriter::create(path, geometry, 1, ElementType::U8, template.header());
+        let element = if wanted.label_bytes() == 1 { ElementType::U8 } else { ElementType::U16 };
+        let writer = VolumeWriter::create(request.labels, geometry, 1, element, template.header());
         let mut writer = writer.map_err(InferError::Write)?;
+        let mut probabilities = match request.probabilities {
+            Some(path) => Some(ProbabilityWriter::create(path, outputs, geometry.shape())?),
+            None => None,
+        };
         drop(template);
-        let of = rows.windows().saturating_mul(self.model.weights.len());
+        let of = rows.windows().saturating_mul(model.weights.len());
         let mut progress = Progress { windows: 0, of };
         observe(progress);
         for row in 0..rows.count() {
-            for fold in 0..self.model.weights.len() {
+            for (fold, weights) in model.weights.iter().enumerate() {
                 self.load_fold(fold)?;
                 for start in rows.row(row) {
                     going()?;
-                    if !self.window(&grid, start, &mut source, &mut stream, &rows)? {
-                        let (case, weights) = (case.id.clone(), self.model.weights[fold].clone());
+                    if !self.window(start, &mut windows, &mut stream, &rows)? {
+                        let (case, weights) = (case.id.clone(), weights.clone());
                         return Err(InferError::NotFinite { case, weights, start });
                     }
                     progress.windows += 1;
                     observe(progress);
                 }
             }
-            stream.finish_row(&rows, row, |plane| writer.write_planes(plane)).map_err(InferError::Write)?;
+            stream.finish_row(&rows, row, |labels, of_plane| {
+                writer.write_planes(labels).map_err(InferError::Write)?;
+                probabilities.as_mut().map_or(Ok(()), |writer| writer.write_plane(of_plane))
+            })?;
         }
         going()?;
+        probabilities.map_or(Ok(()), ProbabilityWriter::finish)?;
         writer.finish().map_err(InferError::Write)?;
         Ok(plan)
     }
@@ -256,10 +300,11 @@ impl Predictor {
     /// it fits, else there is a new one, which recomputes more.
     fn plan_case(
         &mut self,
-        case: &Case,
-        fingerprint: &CaseFingerprint,
+        images: CaseImages<'_>,
         logits_bytes: Bytes,
+        preparation_bytes: Bytes,
     ) -> Result<PredictPlan, InferError> {
+        let CaseImages { case, fingerprint, .. } = images;
         let line = self.budget.line();
         let device = self.backend.device_memory();
         let arena = |plan: &VerifiedPlan| engine_bytes(&*self.backend, plan);
@@ -268,7 +313,8 @@ impl Predictor {
         let overhead_bytes = self.overhead.bytes();
         let window_bytes = fixed - overhead_bytes;
         let decoding_bytes = fingerprint.decoding_bytes;
-        let room = line - (fixed + logits_bytes + decoding_bytes);
+        let of_case = logits_bytes + preparation_bytes + decoding_bytes;
+        let room = line - (fixed + of_case);
         let is_kept = self.running.is_some() && running <= room;
         let mut arena_bytes = running;
         let mut next = None;
@@ -280,15 +326,15 @@ impl Predictor {
             arena_bytes = arena(&planned);
             next = Some(planned);
         }
-        let minimum_ram_bytes = fixed + arena_bytes + logits_bytes + decoding_bytes;
+        let minimum_ram_bytes = fixed + arena_bytes + of_case;
         if minimum_ram_bytes > line {
             return Err(InferError::Infeasible {
                 case: case.id.clone(),
                 needed: minimum_ram_bytes,
                 line,
                 parts: format!(
-                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, decoding {decoding_bytes}, overhead \
-                     {overhead_bytes}"
+                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, preparation {preparation_bytes}, \
+                     decoding {decoding_bytes}, overhead {overhead_bytes}"
                 ),
             });
         }
@@ -315,6 +361,7 @@ impl Predictor {
             device_bytes: on_device.map(|(needed, _)| needed),
             window_bytes,
             logits_bytes,
+            preparation_bytes,
             decoding_bytes,
             cache_bytes,
             total_bytes: minimum_ram_bytes + cache_bytes,
@@ -326,7 +373,7 @@ impl Predictor {
         let running = planned(&mut self.running)?;
         if running.fold != Some(fold) {
             let weights = &self.model.weights[fold];
-            let net = self.model.config.training.net.as_architecture();
+            let net = self.model.net.as_architecture();
             let program = (running.forward, &self.forward.program);
             let (engine, buffer) = (&mut *running.engine, &mut self.buffers.other);
             let options = LoadOptions { averaged: true, ..LoadOptions::default() };
@@ -339,20 +386,18 @@ impl Predictor {
     /// Adds the logits of one window to the ring. Returns whether they can be summed; if not, some are missing in the ring.
     fn window(
         &mut self,
-        grid: &TargetGrid,
         start: [usize; 3],
-        source: &mut CaseSource,
+        windows: &mut CaseWindows,
         stream: &mut Stream,
         rows: &Rows,
     ) -> Result<bool, InferError> {
         let window = rows.shape.window;
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
-        let recipe = Recipe::window(0, grid, from, window);
         let Buffers { image, other, rooms, logits: copied, .. } = &mut self.buffers;
-        pull(&recipe, source, image, None, &mut self.scratch)?;
+        windows.pull(from, window, image, &mut self.scratch)?;
         let Running { engine, forward, .. } = planned(&mut self.running)?;
-        let mirrors = if self.options.mirror { usize::MAX } else { 1 };
-        for mirrored in all_mirrors(window).take(mirrors) {
+        let along = if self.options.mirror { self.model.mirror_axes } else { [false; 3] };
+        for mirrored in all_mirrors(window, along) {
             let input = &mut other[..image.len()];
             mirror(image, input, window, mirrored);
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;

@@ -6,7 +6,7 @@
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
-use crate::export::{Export, lead, order};
+use crate::export::{Export, Wanted, lead, order};
 use crate::ring::{Ring, RingShape};
 use crate::windows::Starts;
 
@@ -22,12 +22,12 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    /// Of windows over a case. An image smaller than a window is looked at through one that reaches beyond it.
-    pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], classes: usize, overlap: f64) -> Rows {
+    /// Of windows over a case, the share `step` of a window apart at most. An image smaller than a window is looked at through one that reaches beyond it.
+    pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], classes: usize, step: f64) -> Rows {
         let (axis, reversed) = order(grid);
         let extent = [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]));
         let shape = RingShape { classes, grid: extent, axis, reversed, window };
-        let starts = |axis: usize| Starts::new(extent[axis], window[axis], overlap);
+        let starts = |axis: usize| Starts::new(extent[axis], window[axis], step);
         let across = shape.plane_axes().map(starts);
         Rows { shape, lead: lead(grid, &shape), along: starts(axis), across }
     }
@@ -76,7 +76,9 @@ impl Rows {
 pub(crate) struct Stream {
     pub(crate) ring: Ring,
     export: Export,
-    plane: Mapped<u8>,
+    labels: Mapped<u8>,
+    /// `[row][output][column]` of a plane; nothing if none are wanted.
+    probabilities: Mapped<f32>,
     /// Of each thread.
     rooms: Vec<Mapped<f32>>,
     written: usize,
@@ -85,42 +87,62 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// Bytes that the stream of a case reserves, on so many threads.
-    pub(crate) fn bytes(grid: &TargetGrid, rows: &Rows, threads: usize) -> Result<Bytes, MapError> {
+    pub(crate) fn bytes(
+        grid: &TargetGrid,
+        rows: &Rows,
+        wanted: Wanted<'_>,
+        threads: usize,
+    ) -> Result<Bytes, MapError> {
+        let rooms = Bytes(Export::room_bytes(grid, wanted)?.0.saturating_mul(threads as u64));
+        let probabilities = Mapped::<f32>::bytes(Export::probabilities_of_plane(grid, wanted))?;
+        let labels = Mapped::<u8>::bytes(Stream::label_plane(grid, wanted))?;
+        Ok(rows.shape.bytes()? + labels + probabilities + Export::bytes(grid) + rooms)
+    }
+
+    /// Bytes of a plane of labels.
+    fn label_plane(grid: &TargetGrid, wanted: Wanted<'_>) -> usize {
         let [_, height, width] = grid.stored_shape();
-        let rooms = Bytes(Export::room_bytes(grid)?.0.saturating_mul(threads as u64));
-        Ok(rows.shape.bytes()? + Mapped::<u8>::bytes(height * width)? + Export::bytes(grid) + rooms)
+        height.saturating_mul(width).saturating_mul(wanted.label_bytes())
     }
 
     /// Reserves what a case needs.
     pub(crate) fn new(
         grid: &TargetGrid,
         rows: &Rows,
+        wanted: Wanted<'_>,
         threads: usize,
         budget: &Budget,
     ) -> Result<Stream, MapError> {
-        let export = Export::new(grid, rows.shape, budget)?;
+        let export = Export::new(grid, rows.shape, wanted.answers, budget)?;
+        let probabilities = Export::probabilities_of_plane(grid, wanted);
         Ok(Stream {
             ring: Ring::new(rows.shape, budget)?,
-            plane: Mapped::zeroed(budget, "labels", export.plane())?,
-            rooms: (0..threads).map(|_| export.room(budget)).collect::<Result<_, _>>()?,
+            labels: Mapped::zeroed(budget, "labels", Stream::label_plane(grid, wanted))?,
+            probabilities: Mapped::zeroed(budget, "probabilities", probabilities)?,
+            rooms: (0..threads).map(|_| export.room(wanted, budget)).collect::<Result<_, _>>()?,
             export,
             written: 0,
             cleared: 0,
         })
     }
 
-    /// Says that all windows of a row have been added; passes the planes of labels that this decides to a function, in their order.
+    /// Says that all windows of a row have been added; passes the planes of labels that this decides to a function, in their order, with
+    /// the plane's probabilities `[row][output][column]` if they are wanted.
     pub(crate) fn finish_row<E>(
         &mut self,
         rows: &Rows,
         row: usize,
-        mut write: impl FnMut(&[u8]) -> Result<(), E>,
+        mut write: impl FnMut(&[u8], &[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let finished = rows.finished_after(row);
         self.ring.finish_before(finished, &mut self.rooms);
         while self.written < self.export.planes() && self.export.is_ready(self.written, finished) {
-            self.export.labels(&self.ring, self.written, &mut self.plane, &mut self.rooms);
-            write(&self.plane)?;
+            self.export.labels(&self.ring, self.written, &mut self.labels, &mut self.rooms);
+            if !self.probabilities.is_empty() {
+                let to = &mut self.probabilities;
+                self.export.probabilities(&self.ring, self.written, to, &mut self.rooms);
+            }
+            write(&self.labels, &self.probabilities)?;
             self.written += 1;
         }
         let needed = self.export.first_needed(self.written).min(finished);
@@ -136,6 +158,7 @@ mod tests {
     use crate::mirror::mirror;
     use crate::ring::{Room, WindowLogits};
     use crate::windows::gaussian;
+    use plimsoll_run::Answers;
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
     use proptest::prelude::*;
 
@@ -179,18 +202,20 @@ mod tests {
             order in Just([0usize, 1, 2]).prop_shuffle(),
             flip: [bool; 3],
             spacing in prop::array::uniform3(0.6..2.0f64),
-            overlap in 0.0..0.8f64,
+            step in 0.2..=1.0f64,
             mirrored: [bool; 3],
             threads in 1usize..4,
         ) {
             let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
             let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
             let grid = TargetGrid::new(&stored, Spacing(spacing));
-            let rows = Rows::new(&grid, window, 2, overlap);
+            let rows = Rows::new(&grid, window, 2, step);
             let weights = gaussian(window);
             let budget = Budget::new(Bytes(1 << 26));
-            let mut stream = Stream::new(&grid, &rows, threads, &budget).unwrap();
-            prop_assert_eq!(budget.used(), Stream::bytes(&grid, &rows, threads).unwrap());
+            let answers = Answers::Classes(2);
+            let wanted = Wanted { answers: &answers, probabilities: false };
+            let mut stream = Stream::new(&grid, &rows, wanted, threads, &budget).unwrap();
+            prop_assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, threads).unwrap());
             let mut rooms: Vec<Room<()>> =
                 (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
             let mut labels: Vec<u8> = Vec::new();
@@ -210,7 +235,7 @@ mod tests {
                     let all = WindowLogits { start, mirrored, weights: &weights };
                     prop_assert_eq!(stream.ring.add(&all, &mut rooms, read), Ok(true));
                 }
-                stream.finish_row(&rows, row, |plane| {
+                stream.finish_row(&rows, row, |plane, _| {
                     labels.extend(plane);
                     Ok::<(), std::convert::Infallible>(())
                 }).unwrap();

@@ -10,13 +10,13 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// Of windows over an axis of `image` voxels, which is at least as long as a window: as far apart as `1 − overlap` of a
+    /// Of windows over an axis of `image` voxels, which is at least as long as a window: as far apart as the share `step` of a
     /// window at most, but a voxel at least, evenly, the last one ending with the image. As nnU-Net's
     /// `compute_steps_for_sliding_window`.
-    pub fn new(image: usize, window: usize, overlap: f64) -> Starts {
+    pub fn new(image: usize, window: usize, step: f64) -> Starts {
         let room = image.saturating_sub(window);
         // Windows less than a voxel apart would stand in the same place.
-        let step = (window as f64 * (1.0 - overlap)).max(1.0);
+        let step = (window as f64 * step).max(1.0);
         // The cast saturates, and so does the sum.
         let count = ((room as f64 / step).ceil() as usize).saturating_add(1);
         let stride = if count > 1 { room as f64 / (count - 1) as f64 } else { 0.0 };
@@ -53,8 +53,8 @@ pub fn gaussian(window: [usize; 3]) -> [Vec<f32>; 3] {
 mod tests {
     use super::*;
 
-    fn starts(image: usize, window: usize, overlap: f64) -> Vec<usize> {
-        Starts::new(image, window, overlap).iter().collect()
+    fn starts(image: usize, window: usize, step: f64) -> Vec<usize> {
+        Starts::new(image, window, step).iter().collect()
     }
 
     #[test]
@@ -63,6 +63,9 @@ mod tests {
         assert_eq!(starts(110, 64, 0.5), [0, 23, 46]);
         assert_eq!(starts(64, 64, 0.5), [0]);
         assert_eq!(starts(200, 64, 0.5), [0, 27, 54, 82, 109, 136]);
+        // From ((224,), (160,), 0.2): two whole steps, as 0.2 itself is rounded up and 1 − 0.8 would be rounded down.
+        assert_eq!(starts(224, 160, 0.2), [0, 32, 64]);
+        assert_eq!(starts(110, 64, 1.0), [0, 46]);
     }
 
     #[test]
@@ -81,10 +84,10 @@ mod tests {
     }
 
     #[test]
-    fn no_two_windows_stand_in_the_same_place_however_large_the_overlap() {
-        for overlap in [0.9, 0.99, 1.0 - f64::EPSILON] {
-            let starts = starts(40, 8, overlap);
-            assert!(starts.windows(2).all(|pair| pair[1] > pair[0]), "{overlap}: {starts:?}");
+    fn no_two_windows_stand_in_the_same_place_however_small_the_step() {
+        for step in [0.1, 0.01, f64::EPSILON] {
+            let starts = starts(40, 8, step);
+            assert!(starts.windows(2).all(|pair| pair[1] > pair[0]), "{step}: {starts:?}");
             assert_eq!(starts.last(), Some(&32));
         }
     }

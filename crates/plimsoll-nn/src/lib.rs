@@ -23,7 +23,7 @@ pub use groups::ParameterGroup;
 pub use networks::{
     Architecture, Classifies, Constant, Design, DynUNet, Extents, ForwardMode, Head, Merging, Network,
     NetworkName, NetworkSettings, PlainConvUNet, ResidualEncoderUNet, SEResNeXt50, SegResNet, SegResNetDS,
-    StemPool, SwinUnetr, UNet, UnknownNetwork, UpsampleMode, bounds,
+    StemPool, SwinUnetr, UNet, UNetNorm, UnknownNetwork, UpsampleMode, bounds,
 };
 pub use objective::{
     AppliesTo, Boundary, ClDice, HausdorffDt, MorphSkeleton, Objective, Otherwise, SkeletonRecall,

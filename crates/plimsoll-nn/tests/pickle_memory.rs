@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod archive;
+
 use std::path::{Path, PathBuf};
+
+use archive::{TENSOR, archive, string};
 
 use plimsoll_memory::{Budget, Bytes, CountingAllocator, forget_heap_peak, heap_use};
 use plimsoll_nn::weights::{PytorchFile, WeightError};
@@ -12,54 +16,6 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// What no reservation speaks of: paths, messages, what the weighing itself needs before its first opcode.
 const BESIDE: Bytes = Bytes(96 << 10);
-
-/// An archive whose pickle these bytes are.
-fn archive(pickle: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let checksum = crc32(pickle);
-    let name = b"a/data.pkl";
-    let common = |bytes: &mut Vec<u8>| {
-        bytes.extend([20, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        bytes.extend(checksum.to_le_bytes());
-        bytes.extend((pickle.len() as u32).to_le_bytes());
-        bytes.extend((pickle.len() as u32).to_le_bytes());
-        bytes.extend((name.len() as u16).to_le_bytes());
-        bytes.extend([0, 0]);
-    };
-    bytes.extend(b"PK\x03\x04");
-    common(&mut bytes);
-    bytes.extend(name);
-    bytes.extend(pickle);
-    let start = bytes.len() as u32;
-    bytes.extend(b"PK\x01\x02\x14\x00");
-    common(&mut bytes);
-    bytes.extend([0; 14]);
-    bytes.extend(name);
-    let size = bytes.len() as u32 - start;
-    bytes.extend(b"PK\x05\x06\x00\x00\x00\x00\x01\x00\x01\x00");
-    bytes.extend(size.to_le_bytes());
-    bytes.extend(start.to_le_bytes());
-    bytes.extend([0, 0]);
-    bytes
-}
-
-/// The checksum of archives: ISO 3309, bit by bit.
-fn crc32(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(u32::MAX, |sum, byte| {
-        (0..8).fold(sum ^ u32::from(*byte), |sum, _| (sum >> 1) ^ (0xedb8_8320 * (sum & 1)))
-    })
-}
-
-/// A string of so many bytes.
-fn string(length: usize) -> Vec<u8> {
-    let mut bytes = b"X".to_vec();
-    bytes.extend((length as u32).to_le_bytes());
-    bytes.extend(vec![b'k'; length]);
-    bytes
-}
-
-/// A tensor of one element on storage `0`.
-const TENSOR: &[u8] = b"ctorch._utils\n_rebuild_tensor_v2\n((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x01tQK\x00K\x01\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR";
 
 /// Pickles that come to more than they look like.
 fn hostile() -> Vec<(&'static str, Vec<u8>)> {
@@ -99,6 +55,9 @@ fn hostile() -> Vec<(&'static str, Vec<u8>)> {
     }
     deep.extend([b"](", TENSOR, b"q\x00", &b"h\x00".repeat(300), b"e", &b"s".repeat(20), b"."].concat());
     cases.push(("tensors under long names", deep));
+    // One long text as the key of dicts that are in each other: it is kept once.
+    let long = [b"}", &string(4 << 20)[..], b"q\x00", &b"}h\x00".repeat(62), b"N", &b"s".repeat(63)].concat();
+    cases.push(("dicts under one long name", [b"\x80\x02", &long[..], b"."].concat()));
     let many = [b"](", &TENSOR.repeat(300)[..], b"e"].concat();
     cases.push(("tensors", whole(&many)));
     let offset = TENSOR.windows(4).position(|bytes| bytes == b"tQK\x00").unwrap() + 4;

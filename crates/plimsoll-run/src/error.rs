@@ -9,6 +9,7 @@ use plimsoll_nn::weights::WeightError;
 use plimsoll_plan::EngineError;
 
 use crate::WayOut;
+use crate::nnunet::NnUnetError;
 
 /// Why a run cannot be described, found or gone on with.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,9 @@ pub enum RunError {
     /// A weight file cannot be used.
     #[error(transparent)]
     Weights(#[from] WeightError),
+    /// A model of nnU-Net cannot be used.
+    #[error(transparent)]
+    NnUnet(Box<NnUnetError>),
     /// A weight file holds tensors that the network has no place for.
     #[error("{}: {count} tensors have no place in {network}: {names}", path.display())]
     Extra {
@@ -224,6 +228,31 @@ pub enum RunError {
         /// The folder.
         folder: PathBuf,
     },
+    /// TotalSegmentator has no such task, or not one that can be run here.
+    #[error("`{found}` is no task of TotalSegmentator's that can be run")]
+    NoTask {
+        /// The name.
+        found: String,
+    },
+    /// A task has no models that coarse.
+    #[error("{task} has no faster models")]
+    NoMode {
+        /// The task.
+        task: String,
+    },
+    /// The user has no home where weights could be.
+    #[error("it is not known where TotalSegmentator's weights are: HOME is not set")]
+    NoHome,
+    /// The weights of a task are not there.
+    #[error("the weights of data set {dataset} are not in {}: there is no Dataset{dataset:03}_*/{model}", folder.display())]
+    NoTaskWeights {
+        /// The number of the data set.
+        dataset: u32,
+        /// Where they were looked for.
+        folder: PathBuf,
+        /// The folder of the model.
+        model: String,
+    },
     /// A folder holds no model.
     #[error("{} holds no model: there is no {file} in it or in folders fold_0, fold_1, …", folder.display())]
     NoModel {
@@ -232,6 +261,12 @@ pub enum RunError {
         /// What was looked for.
         file: &'static str,
     },
+}
+
+impl From<NnUnetError> for RunError {
+    fn from(error: NnUnetError) -> RunError {
+        RunError::NnUnet(Box::new(error))
+    }
 }
 
 impl RunError {
@@ -244,6 +279,7 @@ impl RunError {
         match self {
             RunError::Config(error) => error.hint(),
             RunError::Weights(error) => error.hint(),
+            RunError::NnUnet(error) => Some(error.hint()),
             RunError::Extra { .. } => Some(
                 "set the network that the weights are of (features, convolutions of each stage), or leave these tensors out \
                  with --allow-extra"
@@ -301,6 +337,18 @@ impl RunError {
             RunError::NoModel { .. } | RunError::NoRun { .. } => {
                 Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
             }
+            RunError::NoTask { .. } => Some(
+                "`plimsoll segment --list` names the tasks; those with licensed weights, or whose labels are changed afterwards, are not \
+                 among them"
+                    .into(),
+            ),
+            RunError::NoMode { .. } => Some("leave --fast and --fastest out".into()),
+            RunError::NoHome => Some("set TOTALSEG_HOME_DIR, or name the folder with --weights".into()),
+            RunError::NoTaskWeights { .. } => Some(
+                "download them with TotalSegmentator's own `totalseg_download_weights`, or from its releases, or name the folder that \
+                 has them with --weights"
+                    .into(),
+            ),
             RunError::Memory(_) => Some("raise --ram".into()),
             RunError::Unwritable { .. } | RunError::Io { .. } => None,
         }
@@ -323,5 +371,16 @@ pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
         }
         cause = error.source();
     }
-    line.replace('\n', " ")
+    printable(&line).replace(['\n', '\t'], " ")
+}
+
+/// A text of a file from elsewhere as it is shown: all control characters but ends of lines and tabs are replaced (U+FFFD), since a
+/// terminal would do what they say.
+pub fn printable(text: &str) -> String {
+    let replaced = |character: char| match character {
+        '\n' | '\t' => character,
+        control if control.is_control() => char::REPLACEMENT_CHARACTER,
+        other => other,
+    };
+    text.chars().map(replaced).collect()
 }

@@ -10,7 +10,7 @@ use conformance::emulator::backend_within;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
-use plimsoll_infer::{PredictOptions, Predictor};
+use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
@@ -133,12 +133,14 @@ impl Site {
         let images = self.dir.path().join("dataset/imagesTs");
         let task = model.config.task.segmentation().unwrap().dataset.clone();
         let cases = Dataset::images(&images, &task.channels, &task.file_ending).unwrap();
-        let options = PredictOptions { overlap: 0.25, mirror: false, threads: 1 };
+        let options = PredictOptions { step: 0.75, mirror: false, threads: 1 };
         let on_device = backend.device_memory().is_some();
         let budget = Budget::new(RAM);
-        let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
+        let mut predictor = Predictor::new(model.try_into().unwrap(), options, backend, &budget).unwrap();
         let to = self.dir.path().join("labels.nii");
-        let plan = predictor.predict(&cases[0], &to, &AtomicBool::new(false), &mut |_| ()).unwrap();
+        let request =
+            CaseRequest { case: &cases[0], earlier: None, within: None, labels: &to, probabilities: None };
+        let plan = predictor.predict(&request, &AtomicBool::new(false), &mut |_| ()).unwrap();
         assert_eq!(plan.device_bytes.is_some(), on_device);
         // Behind the header, a byte for each voxel.
         fs::read(&to).unwrap()[352..].to_vec()

@@ -10,7 +10,9 @@ use crate::nifti::{HeaderError, Layout, NiftiHeader, NiftiVersion, names};
 use crate::picture::{Content, Picture, is_picture};
 use crate::region::runs;
 use crate::stream::ByteStream;
-use crate::{DecodeError, ElementType, Geometry, Scaling, VolumeError, VoxelBox, decode_f32, decode_labels};
+use crate::{
+    DecodeError, ElementType, Geometry, Scaling, Spacing, VolumeError, VoxelBox, decode_f32, decode_labels,
+};
 
 /// Stored bytes that are decoded in one step.
 const SCRATCH: usize = 64 << 10;
@@ -132,6 +134,18 @@ impl VolumeFile {
     /// The grid.
     pub fn geometry(&self) -> &Geometry {
         &self.layout.geometry
+    }
+
+    /// Millimetres between voxels along (depth, height, width) as the file states them, where its affine says the same: the columns of
+    /// an oblique affine have these lengths up to rounding alone. Else those of the affine.
+    pub fn stated_spacing(&self) -> Spacing {
+        const ROUNDING: f64 = 1e-3;
+        let of_grid = self.geometry().spacing();
+        let stated = self.header().and_then(NiftiHeader::stated_spacing);
+        let agrees = |stated: &Spacing| {
+            stated.0.iter().zip(of_grid.0).all(|(stated, found)| (stated - found).abs() <= ROUNDING * found)
+        };
+        stated.filter(agrees).unwrap_or(of_grid)
     }
 
     /// The number of channels: the product of the dimensions beyond the third. Voxels are stored as

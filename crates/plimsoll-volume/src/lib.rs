@@ -39,7 +39,7 @@ pub use element::{ByteOrder, ElementType, Scaling};
 pub use error::VolumeError;
 pub use file::VolumeFile;
 pub use geometry::{Geometry, GeometryDifference, GeometryError};
-pub use nifti::{HeaderError, NiftiHeader, NiftiVersion};
+pub use nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion};
 pub use orientation::{Direction, Orientation, Reorientation};
 pub use picture::{Content, ENDINGS as PICTURE_ENDINGS, is_picture};
 pub use pull::{Outside, PullError, SourceBlock, pull_linear, pull_nearest};

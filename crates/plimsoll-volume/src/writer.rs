@@ -9,7 +9,7 @@ use flate2::write::GzEncoder;
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_image::{Extent, write_label_png};
 
-use crate::nifti::{NiftiHeader, names};
+use crate::nifti::{LabelTable, NiftiHeader, names};
 use crate::picture::is_picture;
 use crate::{ByteOrder, ElementType, Geometry, VolumeError};
 
@@ -78,7 +78,31 @@ impl VolumeWriter {
         element_type: ElementType,
         template: Option<&NiftiHeader>,
     ) -> Result<VolumeWriter, VolumeError> {
-        let path = path.as_ref();
+        VolumeWriter::start(path.as_ref(), geometry, (channels, element_type), template, None)
+    }
+
+    /// Starts a label map of one channel in the same way, with the names of its labels in an extension of its header; a picture has no
+    /// place for them.
+    ///
+    /// # Errors
+    /// As [`VolumeWriter::create`].
+    pub fn create_named(
+        path: impl AsRef<Path>,
+        geometry: &Geometry,
+        element_type: ElementType,
+        template: Option<&NiftiHeader>,
+        labels: &LabelTable,
+    ) -> Result<VolumeWriter, VolumeError> {
+        VolumeWriter::start(path.as_ref(), geometry, (1, element_type), template, Some(labels))
+    }
+
+    fn start(
+        path: &Path,
+        geometry: &Geometry,
+        (channels, element_type): (usize, ElementType),
+        template: Option<&NiftiHeader>,
+        labels: Option<&LabelTable>,
+    ) -> Result<VolumeWriter, VolumeError> {
         let [depth, height, width] = geometry.shape();
         let picture = is_picture(path);
         let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
@@ -125,7 +149,7 @@ impl VolumeWriter {
             written: 0,
         };
         if !picture {
-            writer.write(&header.encode())?;
+            writer.write(&header.encode(labels))?;
         }
         Ok(writer)
     }

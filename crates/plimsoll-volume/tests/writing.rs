@@ -11,7 +11,8 @@ use std::process::Command;
 use flate2::read::GzDecoder;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{
-    Affine, ElementType, Geometry, NiftiVersion, StoredVolume, VolumeError, VolumeFile, VolumeWriter,
+    Affine, ElementType, Geometry, LabelTable, NiftiVersion, StoredVolume, VolumeError, VolumeFile,
+    VolumeWriter,
 };
 use support::{Raw, data};
 
@@ -327,4 +328,31 @@ fn a_failing_disk_is_an_error_and_the_older_file_is_kept() {
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("all writes failed"), "{output:?}");
+}
+
+#[test]
+fn names_of_labels_stand_in_an_extension_and_the_voxels_behind_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let geometry = grid([2, 2, 3]);
+    let labels = LabelTable { labels: vec![(1, "aorta".into()), (2, "left ]]> right".into())] };
+    for (name, width) in [("one.nii", 3), ("two.nii.gz", 40_000)] {
+        let path = folder.path().join(name);
+        // An axis that the first version cannot have.
+        let header = if width > 32_767 { 540 } else { 348 };
+        let grid = Geometry::new([2, 2, width], *geometry.affine()).unwrap();
+        let voxels: Vec<u8> = (0..4 * width).map(|i| (i % 3) as u8).collect();
+        let mut writer = VolumeWriter::create_named(&path, &grid, ElementType::U8, None, &labels).unwrap();
+        writer.write_planes(&voxels).unwrap();
+        writer.finish().unwrap();
+        let bytes = content(&path);
+        assert_eq!(bytes[header..header + 4], [1, 0, 0, 0]);
+        let size = i32::from_le_bytes(bytes[header + 4..header + 8].try_into().unwrap()) as usize;
+        assert!(size.is_multiple_of(16) && bytes.len() == header + 4 + size + voxels.len());
+        let text = String::from_utf8_lossy(&bytes[header + 12..header + 4 + size]);
+        let text = text.trim_end_matches('\0');
+        assert!(text.contains("<Label Key=\"1\"") && text.contains("<![CDATA[aorta]]>"), "{text}");
+        assert!(text.contains("left ]]]]><![CDATA[> right"), "{text}");
+        assert!(text.starts_with("<?xml") && text.trim_end().ends_with("</CaretExtension>"), "{text}");
+        assert_eq!(read(&path).bytes(), voxels);
+    }
 }

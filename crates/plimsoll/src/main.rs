@@ -32,7 +32,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 fn main() -> ExitCode {
     keep_resident_small();
     end_with_the_pipe();
-    let args = match args::Args::try_parse() {
+    let args = match args::Args::try_parse_from(args::with_own_names(std::env::args_os())) {
         Ok(args) => args,
         // Help and version are not errors, and whoever names no command is helped too.
         Err(told) if !told.use_stderr() || told.kind() == NO_COMMAND => told.exit(),

@@ -151,10 +151,10 @@ fn a_line_that_is_too_low() {
     let run_folder = data.dir.path().join("run");
     let mut args = small_run(data.folder.to_str().unwrap(), run_folder.to_str().unwrap());
     let ram = args.iter().position(|arg| *arg == "--ram").unwrap();
-    args[ram + 1] = "28MiB";
+    args[ram + 1] = "31MiB";
     let error = run_error(&args);
     assert!(
-        error.contains("the run needs") && error.contains("28.0 MiB") && error.contains("--ram"),
+        error.contains("the run needs") && error.contains("31.0 MiB") && error.contains("--ram"),
         "{error}"
     );
     assert!(!run_folder.join("fold_all").exists());

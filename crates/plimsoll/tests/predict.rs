@@ -324,11 +324,17 @@ fn an_interruption_ends_at_once_writes_nothing_for_its_case_and_what_was_done_is
     let summary = &model.config.task.segmentation().unwrap().dataset;
     let cases = Dataset::images(folders.images(), &summary.channels, &summary.file_ending).unwrap();
     let ending = summary.file_ending.clone();
-    let to = Destination { folder: folders.labels(), ending, overwrite: false };
+    let to = Destination {
+        folder: folders.labels(),
+        ending,
+        overwrite: false,
+        probabilities: false,
+        earlier: None,
+    };
     let budget = Budget::new(Bytes::mib(256));
-    let options = PredictOptions { overlap: 0.5, mirror: false, threads: 2 };
+    let options = PredictOptions { step: 0.5, mirror: false, threads: 2 };
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(2)).unwrap());
-    let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
+    let mut predictor = Predictor::new(model.try_into().unwrap(), options, backend, &budget).unwrap();
     // Stopped in the midst of the second case, and before anything is read.
     for (stop_at, left) in [(Some(2), vec!["a.nii.gz"]), (None, vec!["a.nii.gz"])] {
         let stop = AtomicBool::new(stop_at.is_none());
@@ -352,4 +358,40 @@ fn an_interruption_ends_at_once_writes_nothing_for_its_case_and_what_was_done_is
     assert_eq!(ends(&report), (3, 1, 0));
     let of = |case: &str| fs::read(folders.labels().join(format!("{case}.nii.gz"))).unwrap();
     assert!(of("a") == of("b") && of("b") == of("c"), "the same image has the same labels");
+}
+
+#[test]
+fn of_two_models_a_bad_case_does_not_end_the_others_and_means_of_the_same_are_the_same() {
+    let folders = Folders::new();
+    folders.add_sound("a");
+    fs::write(folders.images().join("b_0000.nii.gz"), "no image").unwrap();
+    folders.add_sound("c");
+    let (succeeded, ..) = outcome(&folders.args(&model(), &[]));
+    assert!(!succeeded);
+    let alone = fs::read(folders.labels().join("a.nii.gz")).unwrap();
+    fs::remove_dir_all(folders.labels()).unwrap();
+    // The run and its only fold are the same model in two folders.
+    let (images, labels, run) = (folders.images(), folders.labels(), shared().join("run"));
+    let fold = run.join("fold_all");
+    let paths = [&run, &fold, &images, &labels].map(|path| path.to_str().unwrap().to_string());
+    let [run, fold, images, labels] = &paths;
+    let args: Vec<String> =
+        ["predict", "-m", run, "-m", fold, "-i", images, "-o", labels].map(String::from).into();
+    let (succeeded, report, errors) = outcome(&args);
+    assert!(!succeeded && errors.contains("1 of 3 cases could not be predicted"), "{errors}");
+    assert_eq!(
+        (names(&report, "cases"), names(&report, "failed")),
+        (vec!["a".into(), "c".into()], vec!["b".into()])
+    );
+    assert_eq!(fs::read(folders.labels().join("a.nii.gz")).unwrap(), alone);
+    let files = folders.written().into_iter().filter(|name| name.ends_with(".nii.gz"));
+    assert_eq!(files.collect::<Vec<_>>(), ["a.nii.gz", "c.nii.gz"]);
+    // Again, with the case mended: it alone is predicted.
+    folders.add_sound("b");
+    let (succeeded, report, errors) = outcome(&args);
+    assert!(succeeded && errors.contains("2 predictions are there already"), "{errors}");
+    assert_eq!(
+        (names(&report, "cases"), names(&report, "kept")),
+        (vec!["b".into()], vec!["a".into(), "c".into()])
+    );
 }

@@ -26,6 +26,7 @@ use plimsoll_volume::Spacing;
 
 pub use error::InspectError;
 pub use foreground::{ForegroundIndex, Positions};
+pub(crate) use moments::Moments;
 pub use problem::{Problem, Severity};
 
 use crate::PatchGrid;

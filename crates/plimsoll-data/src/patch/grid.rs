@@ -5,6 +5,7 @@ use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox, VoxelMap};
 use serde::{Deserialize, Serialize};
 
 use crate::TargetSpacing;
+use crate::prepare::zoom::Zoom;
 
 /// The shape of an image at another spacing: rounded to the nearest integer (ties to even), as nnU-Net's
 /// `compute_new_shape`, but at least one voxel.
@@ -46,13 +47,27 @@ impl PatchGrid {
     }
 }
 
-/// The grid of an image at the target spacing in the canonical orientation, and its map to the stored voxels.
+/// The grid that a network sees of an image, with its axes permuted and mirrored, at the target spacing, and its map to the stored
+/// voxels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TargetGrid {
     stored_shape: [usize; 3],
     shape: [usize; 3],
     reorientation: Reorientation,
     to_stored: VoxelMap,
+    /// The part of the stored image that the grid covers.
+    covered: VoxelBox,
+    way_back: WayBack,
+}
+
+/// Where a stored voxel lies in a grid.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum WayBack {
+    /// The grid covers the same box as the stored image, or a part of it. Along which axes of the grid what was computed on it belongs to
+    /// whole voxels: of these, the nearest is taken.
+    Resized { steps: [bool; 3] },
+    /// The grid begins at a voxel of a zoomed image, of whose voxels the nearest are taken.
+    Zoomed { zoom: Zoom, first: [usize; 3] },
 }
 
 impl TargetGrid {
@@ -65,7 +80,48 @@ impl TargetGrid {
         let shape = resampled_shape(canonical.shape(), canonical.spacing(), target);
         let to_stored =
             VoxelMap::resize(shape, canonical.shape()).then(&reorientation.voxel_map(stored.shape()));
-        TargetGrid { stored_shape: stored.shape(), shape, reorientation, to_stored }
+        let covered = VoxelBox::whole(stored.shape());
+        TargetGrid {
+            stored_shape: stored.shape(),
+            shape,
+            reorientation,
+            to_stored,
+            covered,
+            way_back: WayBack::Resized { steps: [false; 3] },
+        }
+    }
+
+    /// The grid of `shape` voxels over the box `covered` of an image stored with `stored_shape`, reoriented; along the axes that
+    /// `steps` says, the way back takes the nearest voxel.
+    pub(crate) fn over(
+        (stored_shape, covered): ([usize; 3], VoxelBox),
+        reorientation: Reorientation,
+        shape: [usize; 3],
+        steps: [bool; 3],
+    ) -> TargetGrid {
+        let cropped = reorientation.shape(covered.shape);
+        let to_stored = VoxelMap::resize(shape, cropped)
+            .then(&reorientation.voxel_map(covered.shape))
+            .then(&VoxelMap::translation(covered.start.map(|start| start as f64)));
+        TargetGrid {
+            stored_shape,
+            shape,
+            reorientation,
+            to_stored,
+            covered,
+            way_back: WayBack::Resized { steps },
+        }
+    }
+
+    /// The part `of` a zoomed image.
+    pub(crate) fn zoomed(stored_shape: [usize; 3], zoom: Zoom, of: VoxelBox) -> TargetGrid {
+        let (covered, reorientation) = (zoom.covered(), zoom.reorientation());
+        let way_back = WayBack::Zoomed { zoom, first: of.start };
+        TargetGrid {
+            shape: of.shape,
+            way_back,
+            ..TargetGrid::over((stored_shape, covered), reorientation, of.shape, [true; 3])
+        }
     }
 
     /// The number of voxels along each axis.
@@ -76,6 +132,42 @@ impl TargetGrid {
     /// The number of voxels of the stored image, in its own order of axes.
     pub fn stored_shape(&self) -> [usize; 3] {
         self.stored_shape
+    }
+
+    /// The part of the stored image that this grid covers, which is never empty.
+    pub fn covered(&self) -> VoxelBox {
+        self.covered
+    }
+
+    /// How the stored axes became those of this grid.
+    pub(crate) fn reorientation(&self) -> Reorientation {
+        self.reorientation
+    }
+
+    /// The axis of this grid along which a stored axis lies, and whether it is mirrored.
+    pub fn axis_of(&self, stored_axis: usize) -> (usize, bool) {
+        let back = self.reorientation.inverse();
+        (back.source_axis()[stored_axis], back.flip()[stored_axis])
+    }
+
+    /// The (continuous) index along [`axis_of`](Self::axis_of) of the voxel with an index along a stored axis, within this grid;
+    /// `None` if the grid does not cover it. It is a whole number where the way back takes the nearest voxel.
+    pub fn place(&self, stored_axis: usize, index: usize) -> Option<f64> {
+        let (axis, mirrored) = self.axis_of(stored_axis);
+        let count = self.covered.shape[stored_axis];
+        let at = index.checked_sub(self.covered.start[stored_axis]).filter(|at| *at < count)?;
+        let at = if mirrored { count - 1 - at } else { at };
+        let steps = match self.way_back {
+            WayBack::Resized { steps } => steps,
+            WayBack::Zoomed { zoom, first } => {
+                let place = zoom.axes[axis].nearest(at).checked_sub(first[axis]);
+                return place.filter(|place| *place < self.shape[axis]).map(|place| place as f64);
+            }
+        };
+        // In this order of operations, which decides where two voxels are as near: that of nnU-Net.
+        let scale = self.shape[axis] as f64 / count as f64;
+        let place = (scale * (at as f64 + 0.5) - 0.5).clamp(0.0, (self.shape[axis] - 1) as f64);
+        Some(if steps[axis] { (place + 0.5).floor() } else { place })
     }
 
     /// The map from voxels of this grid to stored voxels.

@@ -21,4 +21,5 @@ pub use pull::{PatchError, Scratch, pull};
 pub use recipe::Recipe;
 pub use sampler::{Mode, Sampler, SamplerConfig, SamplerError};
 pub use source::CaseSource;
+pub(crate) use source::Image;
 pub use spacing::TargetSpacing;

@@ -47,6 +47,11 @@ impl Scratch {
         Mapped::<f32>::bytes(Scratch::elements(bytes))
     }
 
+    /// The memory itself.
+    pub(crate) fn memory(&mut self) -> &mut [f32] {
+        &mut self.voxels
+    }
+
     fn elements(bytes: Bytes) -> usize {
         usize::try_from(bytes.0).unwrap_or(usize::MAX).div_ceil(size_of::<f32>())
     }

@@ -4,7 +4,7 @@ use plimsoll_graph::ops::{NormFromRunning, NormStats, Normalise, Over, RunningUp
 use plimsoll_graph::{GraphError, Kind, Program, Shape, TensorId};
 
 /// Added to the variance, PyTorch's default.
-const EPSILON: f32 = 1e-5;
+pub(crate) const EPSILON: f32 = 1e-5;
 /// The share of a new batch in running statistics, PyTorch's default.
 const MOMENTUM: f32 = 0.1;
 
@@ -22,6 +22,7 @@ pub(crate) fn batch_norm(
     program: &mut Program,
     name: &str,
     map: TensorId,
+    epsilon: f32,
     training: bool,
 ) -> Result<TensorId, GraphError> {
     let (batch, channels) = (program.shape(map).batch(), program.shape(map).channels());
@@ -33,7 +34,7 @@ pub(crate) fn batch_norm(
     let statistics = match training {
         true => {
             let batches = parameter(RUNNING[2], 1, Kind::Table);
-            let stats = NormStats { over: Over::Batch, epsilon: EPSILON };
+            let stats = NormStats { over: Over::Batch, epsilon };
             let [statistics, of_batch] = program.push(stats, &[map])?[..] else {
                 return Err(GraphError::OperandCount {
                     op: "norm_stats",
@@ -45,7 +46,7 @@ pub(crate) fn batch_norm(
             program.push(update, &[mean, variance, batches, statistics, of_batch])?;
             statistics
         }
-        false => program.push_one(NormFromRunning { batch, epsilon: EPSILON }, &[mean, variance])?,
+        false => program.push_one(NormFromRunning { batch, epsilon }, &[mean, variance])?,
     };
     let normalised = program.push_one(Normalise { affine: true }, &[map, statistics, scale, shift])?;
     program.rename(normalised, format!("{name} normalised"));

@@ -6,6 +6,7 @@ use plimsoll_graph::ops::{
 };
 use plimsoll_graph::{DType, GraphError, Kind, Op, Program, Shape, TensorId, Window};
 
+use super::batch_norm::batch_norm;
 use crate::names;
 
 /// A program to which a network is being appended.
@@ -18,6 +19,8 @@ pub(crate) struct NetBuilder<'p> {
     /// Whether dropout is of whole channels.
     whole_channels: bool,
     noise: Option<NoiseSource>,
+    /// Whether it is a training pass, in which batches are normalised with their own statistics.
+    training: bool,
 }
 
 /// What dropout layers are made from. They are numbered in the order in which they are built, so that each draws for itself.
@@ -54,24 +57,36 @@ pub(crate) struct ConvShape {
     pub(crate) stride: [usize; 3],
 }
 
+/// Which statistics a map is normalised with.
+#[derive(Clone, Copy)]
+pub(crate) enum Statistics {
+    /// Its own, of the values that share them.
+    Own(Over),
+    /// Of its batch while training, which running statistics follow; else running statistics.
+    Batch,
+}
+
 /// Normalisation and leaky ReLU.
 #[derive(Clone, Copy)]
 pub(crate) struct NormActOptions {
-    /// Which values share their statistics.
-    pub(crate) over: Over,
+    /// Which statistics.
+    pub(crate) statistics: Statistics,
     /// Added to the variance.
     pub(crate) epsilon: f32,
     /// Of the leaky ReLU.
     pub(crate) slope: f32,
     /// Whether the normalisation has a scale and a shift.
     pub(crate) affine: bool,
+    /// Whether the convolution before it has a bias. Statistics of a map itself cancel it, running statistics do not.
+    pub(crate) conv_bias: bool,
 }
 
 impl<'p> NetBuilder<'p> {
     /// Appends to `program` a network whose feature maps are stored as `precision`; with a probability of `dropout` above 0 after
     /// an input for its noise.
     pub(crate) fn new(program: &'p mut Program, precision: DType, dropout: f32) -> NetBuilder<'p> {
-        let mut builder = NetBuilder { program, precision, dropout, whole_channels: false, noise: None };
+        let mut builder =
+            NetBuilder { program, precision, dropout, whole_channels: false, noise: None, training: false };
         if dropout > 0.0 {
             builder.add_noise();
         }
@@ -115,6 +130,12 @@ impl<'p> NetBuilder<'p> {
         self.program.parameter(name, Shape(shape.to_vec()), Kind::Table)
     }
 
+    /// The same, for a training pass.
+    pub(crate) fn for_training(mut self, training: bool) -> NetBuilder<'p> {
+        self.training = training;
+        self
+    }
+
     /// The same, with dropout of whole channels.
     pub(crate) fn dropping_channels(mut self) -> NetBuilder<'p> {
         self.whole_channels = true;
@@ -139,14 +160,15 @@ impl<'p> NetBuilder<'p> {
         self.program.parameter(name, Shape(vec![channels]), Kind::Channels)
     }
 
-    /// A convolution over concatenated sources, without bias, and dropout where there is any.
+    /// A convolution over concatenated sources, with a bias or without, and dropout where there is any.
     pub(crate) fn conv(
         &mut self,
         name: &str,
         sources: &[TensorId],
         shape: ConvShape,
+        bias: bool,
     ) -> Result<TensorId, GraphError> {
-        let y = self.bare_conv(name, sources, shape, false)?;
+        let y = self.bare_conv(name, sources, shape, bias)?;
         self.dropout(y, self.dropout)
     }
 
@@ -226,7 +248,11 @@ impl<'p> NetBuilder<'p> {
         map: TensorId,
         options: NormActOptions,
     ) -> Result<TensorId, GraphError> {
-        let NormActOptions { over, epsilon, affine, .. } = options;
+        let NormActOptions { statistics, epsilon, affine, .. } = options;
+        let over = match statistics {
+            Statistics::Own(over) => over,
+            Statistics::Batch => return batch_norm(self.program, name, map, epsilon, self.training),
+        };
         let statistics = self.program.push_one(NormStats { over, epsilon }, &[map])?;
         let mut operands = vec![map, statistics];
         if affine {
@@ -297,7 +323,7 @@ impl<'p> NetBuilder<'p> {
         self.program.push_one(spread, &[parts])
     }
 
-    /// A convolution over concatenated sources, dropout where there is any, normalisation and leaky ReLU.
+    /// A convolution over concatenated sources, with a bias or without, dropout where there is any, normalisation and leaky ReLU.
     pub(crate) fn conv_norm_act(
         &mut self,
         names: &ConvNames,
@@ -305,7 +331,7 @@ impl<'p> NetBuilder<'p> {
         shape: ConvShape,
         options: NormActOptions,
     ) -> Result<TensorId, GraphError> {
-        let y = self.conv(&names.conv, sources, shape)?;
+        let y = self.conv(&names.conv, sources, shape, options.conv_bias)?;
         let z = self.norm_act(&names.norm, y, options)?;
         self.program.rename(y, format!("{} raw", names.conv));
         Ok(z)

@@ -37,7 +37,7 @@ pub use se_resnext::{Head, SEResNeXt50, StemPool};
 pub use segresnet::SegResNet;
 pub use segresnet_ds::SegResNetDS;
 pub use swinunetr::{Merging, SwinUnetr};
-pub use unet::UNet;
+pub use unet::{UNet, UNetNorm};
 
 /// What a forward pass is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::builder::{ConvNames, ConvShape, NetBuilder};
 use super::unet::UNetStyle;
-use super::{Design, Network, NetworkSettings, UNet};
+use super::{Design, Network, NetworkSettings, UNet, UNetNorm};
 use crate::ConfigError;
 
 /// nnU-Net's U-Net with a residual encoder.
@@ -37,6 +37,8 @@ struct Stored {
     affine: bool,
     epsilon: f32,
     slope: f32,
+    #[serde(default)]
+    norm: UNetNorm,
     deep_supervision: usize,
 }
 
@@ -53,6 +55,7 @@ impl From<Stored> for ResidualEncoderUNet {
             affine: stored.affine,
             epsilon: stored.epsilon,
             slope: stored.slope,
+            norm: stored.norm,
             transposed_bias: true,
             deep_supervision: stored.deep_supervision,
             dropout: 0.0,
@@ -74,6 +77,7 @@ impl From<ResidualEncoderUNet> for Stored {
             affine: shape.affine,
             epsilon: shape.epsilon,
             slope: shape.slope,
+            norm: shape.norm,
             deep_supervision: shape.deep_supervision,
         }
     }
@@ -143,7 +147,8 @@ impl ResidualEncoderUNet {
         let options = self.shape.norm_act();
         let first = builder.conv_norm_act(&conv_names(&format!("{name}.conv1")), &[x], shape, options)?;
         let names = conv_names(&format!("{name}.conv2"));
-        let y = builder.conv(&names.conv, &[first], ConvShape { stride: [1; 3], ..shape })?;
+        let second = ConvShape { stride: [1; 3], ..shape };
+        let y = builder.conv(&names.conv, &[first], second, options.conv_bias)?;
         let main = builder.norm(&names.norm, y, options)?;
         let mut shortcut = x;
         let pools = shape.stride != [1; 3];
@@ -153,7 +158,7 @@ impl ResidualEncoderUNet {
         if from != shape.features {
             let names = conv_names(&format!("{name}.skip.{}", usize::from(pools)));
             let point = ConvShape { kernel: [1; 3], stride: [1; 3], ..shape };
-            let r = builder.conv(&names.conv, &[shortcut], point)?;
+            let r = builder.conv(&names.conv, &[shortcut], point, false)?;
             shortcut = builder.norm(&names.norm, r, options)?;
         }
         Ok(builder.add_act(name, main, shortcut, self.shape.slope)?)
@@ -227,7 +232,8 @@ impl UNetStyle for ResidualEncoderUNet {
 
     /// The last normalisation of a block begins as zero, so that the block begins as its shortcut.
     fn begins_as_zero(&self, parameter: &str) -> bool {
-        parameter.starts_with("encoder.stages.") && parameter.contains(".conv2.norm.")
+        parameter.starts_with("encoder.stages.")
+            && [".conv2.norm.weight", ".conv2.norm.bias"].iter().any(|last| parameter.ends_with(last))
     }
 
     fn idle_conv_biases(&self) -> Vec<(String, usize)> {

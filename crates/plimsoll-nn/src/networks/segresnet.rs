@@ -8,7 +8,7 @@ use plimsoll_graph::{Program, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{Lists, MOST_FEATURES, MOST_STAGES, check_count, check_probability};
-use super::builder::{ConvShape, NetBuilder, NormActOptions};
+use super::builder::{ConvShape, NetBuilder, NormActOptions, Statistics};
 use super::design::UpsampleMode;
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::{alike, uniform};
@@ -68,7 +68,13 @@ pub(super) fn block(
 
 /// Normalisation with scale and shift, and ReLU.
 pub(super) fn relu(over: Over) -> NormActOptions {
-    NormActOptions { over, epsilon: EPSILON, slope: 0.0, affine: true }
+    NormActOptions {
+        statistics: Statistics::Own(over),
+        epsilon: EPSILON,
+        slope: 0.0,
+        affine: true,
+        conv_bias: false,
+    }
 }
 
 /// Checks what networks of such stages have in common.

@@ -11,8 +11,9 @@ use plimsoll_graph::ops::Over;
 use plimsoll_graph::{Program, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
+use super::batch_norm::is_running;
 use super::bounds::{Lists, MOST_FEATURES, check_count, check_probability};
-use super::builder::{ConvNames, ConvShape, NetBuilder, NormActOptions};
+use super::builder::{ConvNames, ConvShape, NetBuilder, NormActOptions, Statistics};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::kaiming_normal;
 use crate::weights::NamingScheme;
@@ -42,6 +43,9 @@ pub struct UNet {
     pub epsilon: f32,
     /// Of the leaky ReLU.
     pub slope: f32,
+    /// Which statistics maps are normalised with.
+    #[serde(default)]
+    pub norm: UNetNorm,
     /// Whether transposed convolutions have a bias.
     pub transposed_bias: bool,
     /// How many coarser maps get a head of their own while training.
@@ -49,6 +53,20 @@ pub struct UNet {
     /// The probability with which an element of a convolution's result is dropped while training.
     #[serde(default)]
     pub dropout: f32,
+}
+
+/// Which statistics the maps of a U-Net are normalised with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UNetNorm {
+    /// Of each map of each sample. They cancel biases of the convolution before, which there are none of.
+    #[default]
+    Instance,
+    /// Of a batch while training, else the running ones, which do not cancel a bias.
+    Batch {
+        /// Whether convolutions before a normalisation have biases.
+        conv_bias: bool,
+    },
 }
 
 /// What tells one U-Net from another: the names of its parameters, and what goes with them. Stages are counted from the finest.
@@ -141,6 +159,7 @@ impl UNet {
             affine: true,
             epsilon: 1e-5,
             slope: 0.01,
+            norm: UNetNorm::Instance,
             transposed_bias: false,
             deep_supervision: 0,
             dropout: 0.0,
@@ -230,8 +249,9 @@ impl UNet {
             return value("kernels", format!("{kernel:?}"), "extents must be odd");
         }
         check_count("in_channels", self.in_channels, 1, MOST_FEATURES)?;
-        if !(2..=255).contains(&self.classes) {
-            return value("classes", self.classes.to_string(), "2 to 255 are possible, with the background");
+        check_count("classes", self.classes, 1, MOST_FEATURES)?;
+        if !self.affine && self.norm != UNetNorm::Instance {
+            return value("affine", "false".into(), "batch normalisation has a scale and a shift");
         }
         check_probability("dropout", self.dropout)?;
         for (setting, number, least) in
@@ -267,7 +287,17 @@ impl UNet {
     }
 
     pub(super) fn norm_act(&self) -> NormActOptions {
-        NormActOptions { over: Over::Instance, epsilon: self.epsilon, slope: self.slope, affine: self.affine }
+        let (statistics, conv_bias) = match self.norm {
+            UNetNorm::Instance => (Statistics::Own(Over::Instance), false),
+            UNetNorm::Batch { conv_bias } => (Statistics::Batch, conv_bias),
+        };
+        NormActOptions {
+            statistics,
+            epsilon: self.epsilon,
+            slope: self.slope,
+            affine: self.affine,
+            conv_bias,
+        }
     }
 
     /// The way down: the last map of each stage.
@@ -376,7 +406,8 @@ impl<T: UNetStyle> Architecture for T {
         self.check_patch(program.shape(image).spatial())?;
         let shape = self.shape();
         let mut builder =
-            NetBuilder::new(program, mode.precision, if mode.training { shape.dropout } else { 0.0 });
+            NetBuilder::new(program, mode.precision, if mode.training { shape.dropout } else { 0.0 })
+                .for_training(mode.training);
         let skips = self.encode(&mut builder, image)?;
         shape.decode(&mut builder, self, &skips, mode)
     }
@@ -390,7 +421,18 @@ impl<T: UNetStyle> Architecture for T {
     }
 
     fn idle_biases(&self) -> Vec<(String, usize)> {
-        self.idle_conv_biases()
+        match self.shape().norm {
+            UNetNorm::Instance => self.idle_conv_biases(),
+            UNetNorm::Batch { .. } => Vec::new(),
+        }
+    }
+
+    fn is_trained(&self, parameter: &str) -> bool {
+        !is_running(parameter)
+    }
+
+    fn couples_samples(&self) -> Option<&'static str> {
+        matches!(self.shape().norm, UNetNorm::Batch { .. }).then_some("batch normalisation")
     }
 
     fn other_names(&self, tensor: &str) -> Vec<String> {
@@ -401,6 +443,9 @@ impl<T: UNetStyle> Architecture for T {
         kaiming_normal(parameter, self.shape().slope, seed, values);
         if self.begins_as_zero(&parameter.name) {
             values.fill(0.0);
+        }
+        if parameter.name.ends_with(".running_var") {
+            values.fill(1.0);
         }
     }
 

@@ -3,7 +3,10 @@
 //! PyTorch stores what is in it as it is. A compressed pickle of a few kilobytes would be hundreds of megabytes before anything
 //! is known of it, so such archives are refused before they are read.
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+
+use super::pickle::{Refusal, Room};
 
 /// What an archive begins with.
 pub(super) const BEGIN: &[u8] = b"PK\x03\x04";
@@ -20,30 +23,68 @@ const LARGE_END: (&[u8], usize) = (b"PK\x06\x06", 56);
 /// The longest comment of an archive.
 const MOST_COMMENT: usize = u16::MAX as usize;
 
-/// The member that says what the tensors are.
-const PICKLE: &[u8] = b"data.pkl";
+/// The member that says what the tensors are, in the one folder that all members are in.
+pub(super) const PICKLE: &str = "data.pkl";
 /// The extra field that gives a member another name.
 const UNICODE_PATH: u64 = 0x7075;
-/// What the reader of archives takes for a member, and for a byte of the directory: names as bytes and, decoded, as text.
-const MEMBER: u64 = 640;
+/// The extra field of members beyond 4 GiB.
+const LARGE_MEMBER: u64 = 1;
+/// What a byte of the directory comes to at most: an entry of 46 bytes and a name is kept under that name.
 const DIRECTORY_BYTE: u64 = 8;
+
+/// A member of an archive.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    /// Where its own header begins.
+    header: u64,
+    /// Its bytes.
+    pub(super) length: u64,
+    /// Its checksum.
+    pub(super) checksum: u32,
+}
+
+impl Member {
+    /// Where its bytes begin.
+    pub(super) fn start(&self, file: &mut (impl Read + Seek)) -> io::Result<u64> {
+        let local = at(file, self.header, LOCAL.1)?;
+        let local = begins(&local, LOCAL.0)?;
+        let named = number(local, 26, 2)? + number(local, 28, 2)?;
+        Ok(self.header.saturating_add(LOCAL.1 as u64 + named))
+    }
+}
 
 /// What the directory of an archive says.
 pub(super) struct Directory {
     /// Whether all members are stored as they are.
     pub(super) stored: bool,
-    /// Where the bytes of the pickle begin, and how many there are.
-    pub(super) pickle: Option<(u64, u64)>,
-    /// Bytes that reading the directory takes, at most.
-    pub(super) held: u64,
+    /// The members of the pickle's folder, by their names within it.
+    pub(super) members: BTreeMap<String, Member>,
 }
 
-/// The directory of an archive. It is only accepted in the one form that all readers of archives agree about: it ends where
-/// its own end begins, and that is the last there is.
+/// The directory of an archive, for which there is room. It is only accepted in the one form that all readers of archives agree
+/// about: it ends where its own end begins, and that is the last there is.
 ///
 /// # Errors
-/// `InvalidData` if it is none, or the system's error.
-pub(super) fn directory(file: &mut (impl Read + Seek)) -> io::Result<Directory> {
+/// `InvalidData` if it is none, the system's error, or that there is no room.
+pub(super) fn directory(file: &mut (impl Read + Seek), room: &mut Room) -> Result<Directory, Refusal> {
+    let (place, count) = find(file)?;
+    room.add(place.1.saturating_mul(DIRECTORY_BYTE))?;
+    let directory = members(file, place, count)?;
+    Ok(directory)
+}
+
+/// How many bytes the directory of an archive has: what reading it takes follows from that.
+///
+/// # Errors
+/// `InvalidData` if it is no archive, or one of which readers disagree where its directory is; or the system's error.
+pub fn archive_directory_bytes(file: &mut (impl Read + Seek)) -> io::Result<u64> {
+    let ((_, size), _) = find(file)?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(size)
+}
+
+/// Where the entries of the directory are and how many bytes they have, and how many entries there are.
+fn find(file: &mut (impl Read + Seek)) -> io::Result<((u64, u64), u64)> {
     let length = file.seek(SeekFrom::End(0))?;
     let tail_length = length.min((LARGE_END.1 + LOCATOR.1 + END.1 + MOST_COMMENT) as u64);
     let tail = at(file, length - tail_length, tail_length as usize)?;
@@ -82,62 +123,74 @@ pub(super) fn directory(file: &mut (impl Read + Seek)) -> io::Result<Directory> 
     } else if ends != over {
         return Err(none());
     }
-    let members = members(file, start, size)?;
-    if counts != (members.count, members.count) {
-        return Err(none());
+    match counts.0 == counts.1 {
+        true => Ok(((start, size), counts.1)),
+        false => Err(none()),
     }
-    let held = members.count.saturating_mul(MEMBER).saturating_add(size.saturating_mul(DIRECTORY_BYTE));
-    let pickle = match members.pickle {
-        Some((header, bytes)) => {
-            let local = at(file, header, LOCAL.1)?;
-            let local = begins(&local, LOCAL.0)?;
-            let named = number(local, 26, 2)? + number(local, 28, 2)?;
-            Some((header + LOCAL.1 as u64 + named, bytes))
-        }
-        None => None,
-    };
-    Ok(Directory { stored: members.stored, pickle, held })
 }
 
-struct Members {
-    count: u64,
-    stored: bool,
-    /// Where the pickle's own header is, and how many bytes it has.
-    pickle: Option<(u64, u64)>,
-}
-
-fn members(file: &mut (impl Read + Seek), start: u64, size: u64) -> io::Result<Members> {
+fn members(file: &mut (impl Read + Seek), (start, size): (u64, u64), count: u64) -> io::Result<Directory> {
     file.seek(SeekFrom::Start(start))?;
     let mut directory = BufReader::new(file.take(size));
-    let mut members = Members { count: 0, stored: true, pickle: None };
+    let (mut found, mut stored) = (0, true);
+    let (mut members, mut folder) = (BTreeMap::new(), None);
     let mut entry = [0; ENTRY.1];
     while !directory.fill_buf()?.is_empty() {
         directory.read_exact(&mut entry).map_err(|_| none())?;
         let entry = begins(&entry, ENTRY.0)?;
-        members.count += 1;
-        members.stored &= number(entry, 10, 2)? == 0;
+        found += 1;
+        stored &= number(entry, 10, 2)? == 0;
         let name = read(&mut directory, number(entry, 28, 2)?)?;
         let extra = read(&mut directory, number(entry, 30, 2)?)?;
         read(&mut directory, number(entry, 32, 2)?)?;
+        // Of members beyond 4 GiB, what does not fit stands in a field of its own, in this order.
+        let mut large = &[][..];
         let mut fields = extra.as_slice();
         while fields.len() >= 4 {
-            if number(fields, 0, 2)? == UNICODE_PATH {
-                return Err(none());
+            let length = number(fields, 2, 2)? as usize;
+            match number(fields, 0, 2)? {
+                UNICODE_PATH => return Err(none()),
+                LARGE_MEMBER => large = fields.get(4..4 + length).ok_or_else(none)?,
+                _ => {}
             }
-            fields = fields.get(4 + number(fields, 2, 2)? as usize..).ok_or_else(none)?;
+            fields = fields.get(4 + length..).ok_or_else(none)?;
         }
-        if name.ends_with(PICKLE) {
-            let (packed, bytes, header) =
-                (number(entry, 20, 4)?, number(entry, 24, 4)?, number(entry, 42, 4)?);
-            // One that is beyond 4 GiB, is packed, or is there twice, is not what PyTorch writes.
-            let unusual = bytes == u64::from(u32::MAX) || header == u64::from(u32::MAX);
-            if unusual || (members.stored && packed != bytes) || members.pickle.is_some() {
+        let mut field = |place: usize| -> io::Result<u64> {
+            let short = number(entry, place, 4)?;
+            if short != u64::from(u32::MAX) {
+                return Ok(short);
+            }
+            let long = number(large, 0, 8)?;
+            large = large.get(8..).unwrap_or_default();
+            Ok(long)
+        };
+        let (length, packed, header) = (field(24)?, field(20)?, field(42)?);
+        if stored && packed != length {
+            return Err(none());
+        }
+        let checksum = number(entry, 16, 4)? as u32;
+        let Ok(name) = String::from_utf8(name) else { continue };
+        let (within, own) = name.split_once('/').unwrap_or(("", &name));
+        if own == PICKLE {
+            // One that is there twice is not what PyTorch writes.
+            if folder.replace(within.to_string()).is_some() {
                 return Err(none());
             }
-            members.pickle = Some((header, bytes));
+        }
+        if members.insert(name, Member { header, length, checksum }).is_some() {
+            return Err(none());
         }
     }
-    Ok(members)
+    if found != count {
+        return Err(none());
+    }
+    let prefix = match folder.as_deref() {
+        Some("") | None => String::new(),
+        Some(folder) => format!("{folder}/"),
+    };
+    let of_folder =
+        members.into_iter().filter_map(|(name, member)| Some((name.strip_prefix(&prefix)?.into(), member)));
+    Ok(Directory { stored, members: of_folder.collect() })
 }
 
 fn read(directory: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {

@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use plimsoll_graph::{Shape, TensorInfo};
 use plimsoll_memory::{Budget, OverBudget};
 
+pub use archive::archive_directory_bytes;
 pub use naming::NamingScheme;
-pub use pytorch::PytorchFile;
+pub use pytorch::{PytorchFile, Said};
 pub use safetensors::SafetensorsFile;
 
 /// What can be wrong with a weight file.
@@ -60,6 +61,14 @@ pub enum WeightError {
         found: Shape,
         /// In the network.
         expected: Shape,
+    },
+    /// It calls a function that no file of weights needs.
+    #[error("{}: it calls `{function}`, which no file of weights needs; nothing was executed", path.display())]
+    Calls {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        function: String,
     },
     /// Its bytes are not those that were written.
     #[error("{} is damaged: {} does not have the checksum that it was written with", path.display(), part(tensor))]
@@ -104,6 +113,9 @@ impl WeightError {
             WeightError::Format { .. } => {
                 Some("weights are read from .safetensors, .pt and .pth files".into())
             }
+            WeightError::Calls { .. } => {
+                Some("it was made to harm who opens it: do not open it with PyTorch, and tell who gave it to you".into())
+            }
             WeightError::Missing { .. } | WeightError::Shape { .. } => Some(
                 "the file must hold the state dict of the same network: its kind, features, kernels and deep supervision \
                  decide names and shapes"
@@ -118,7 +130,7 @@ impl WeightError {
                 Some("the network diverged before these weights were saved: take an earlier checkpoint".into())
             }
             WeightError::OverBudget { .. } => {
-                Some("raise --ram, or convert the weights to .safetensors, which are read in pieces".into())
+                Some("raise --ram, or convert the weights to .safetensors, which say less beside them".into())
             }
         }
     }

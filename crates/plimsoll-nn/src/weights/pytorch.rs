@@ -1,30 +1,40 @@
-//! PyTorch state dicts.
+//! PyTorch state dicts and checkpoints.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
 use plimsoll_graph::Shape;
 use plimsoll_memory::{Budget, Bytes, Reservation};
-use pytorch_reader::{PytorchReader, Tensor};
 
-use super::archive::{self, directory};
-use super::pickle::{Refusal, Room, weigh};
+use super::archive::{self, Member, directory};
+use super::pickle::{Id, Refusal, Room, Tensor, Value, Values, load};
 use super::prefix::by_bare_name;
 use super::{WeightError, element_bytes, fits, widen};
 
-/// An open `.pt` or `.pth` file. Nothing in it is executed: tensors are found by walking its pickle.
+/// An open `.pt` or `.pth` file. Nothing in it is executed: tensors are found by reading its pickle as data.
 pub struct PytorchFile {
     path: PathBuf,
+    file: File,
     /// Bytes of the file.
     length: u64,
     /// By their names without what wrappers put before them.
     tensors: BTreeMap<String, Tensor>,
+    /// All that its pickle says.
+    values: Values,
+    places: Places,
     budget: Budget,
-    /// What names, shapes and places of the tensors take.
+    /// What all of these take.
     _held: Option<Reservation>,
+}
+
+/// Where the elements of storages are.
+enum Places {
+    /// Members of an archive, by their names in it.
+    Archive(BTreeMap<String, Member>),
+    /// After the pickles of a file of PyTorch before 1.6: where each begins, by its name.
+    Legacy(BTreeMap<String, u64>),
 }
 
 /// Keys under which training scripts nest the state dict.
@@ -33,11 +43,18 @@ const NESTED: [&str; 4] = ["state_dict", "network_weights", "model_state_dict", 
 /// Where archives of PyTorch before 0.1.10 say what they are.
 const TAR_MAGIC: (usize, &[u8]) = (257, b"ustar");
 
-/// What holds the objects of a pickle.
+/// What holds the values of a pickle.
 const OBJECTS: &str = "objects of a .pth file";
 
-/// Beside what is counted: buffers of the readers, and small members of an archive.
+/// Beside what is counted: buffers of readers.
 const BUFFERS: u64 = 64 << 10;
+
+/// Elements are read in pieces of so many bytes, a multiple of the bytes of an element of any type.
+const PIECE: usize = 32 << 10;
+
+/// A tensor under its name, beside that name and its extents.
+const NAMED: u64 = 512;
+const AXIS: u64 = 32;
 
 /// Files of PyTorch before 1.6 have this number in their first bytes, or the same in decimal; how many bytes.
 const LEGACY_MAGIC: [&[u8]; 2] =
@@ -47,52 +64,43 @@ const LEGACY_START: usize = 64;
 /// The pickles before that of the tensors in such files: the number, a version, what the machine was.
 const LEGACY_HEADERS: usize = 3;
 
-/// More than any of these takes.
-const MOST_HEADER: u64 = 64 << 10;
+/// Why a file without tensors is refused.
+const NO_TENSORS: &str = "there are no tensors in it";
 
 impl PytorchFile {
     /// Opens a file; a state dict nested under a customary key (`state_dict`, nnU-Net's `network_weights`) is found. Tensors
-    /// are found without the `module.` and `_orig_mod.` that wrappers of a network put before their names. They are read later,
-    /// inside the budget.
+    /// are found without the `module.` and `_orig_mod.` that wrappers of a network put before their names. They are read later.
     ///
-    /// What the objects of its pickle take at most is weighed first, and held in the budget while they are walked; what its
-    /// tensors are, but for their values, as long as the file is open.
+    /// What its pickle says is held in the budget as long as the file is open.
     ///
     /// # Errors
-    /// If it cannot be read, holds no tensors, or the budget has no room for what its pickle builds.
+    /// If it cannot be read, holds no tensors, calls what no file of weights needs, or the budget has no room for what it says.
     pub fn open(path: &Path, budget: &Budget) -> Result<PytorchFile, WeightError> {
         let failed = |error| WeightError::io(path, error);
-        let mut file = File::open(path).map_err(failed)?;
-        let length = file.len().map_err(failed)?;
-        let (mut held, kept) = weigh_file(&mut file, budget).map_err(|refusal| match refusal {
+        let refused = |refusal| match refusal {
             Refusal::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
                 WeightError::format(path, error.to_string())
             }
             Refusal::Io(error) => failed(error),
             Refusal::NoPickle(why) => WeightError::format(path, why),
+            Refusal::Calls(function) => WeightError::Calls { path: path.into(), function: function.into() },
             Refusal::OverBudget(source) => WeightError::OverBudget { path: path.into(), source },
-        })?;
-        let reader = guarded(path, || PytorchReader::new(path).map_err(|error| error.to_string()))?;
-        let all = reader.into_tensors();
-        if all.is_empty() {
+        };
+        let mut file = File::open(path).map_err(failed)?;
+        let length = file.len().map_err(failed)?;
+        let mut room = Room::new(budget, OBJECTS);
+        let (values, places) = read_values(&mut file, length, &mut room).map_err(refused)?;
+        let found = state_dict(&values, &mut room).map_err(refused)?;
+        if found.is_empty() {
             return Err(WeightError::format(path, NO_TENSORS));
         }
-        let nested = NESTED.iter().map(|key| format!("{key}."));
-        let key = nested.into_iter().find(|key| all.keys().any(|name| name.starts_with(key)));
-        // Tensors that are under no such key are at the top.
-        let key = key.unwrap_or_default();
-        let chosen = all
-            .into_iter()
-            .filter_map(|(name, tensor)| name.strip_prefix(&key).map(|name| (name.to_string(), tensor)));
         let twice = |name| {
             let why = format!("`{name}` is there more than once, with and without a prefix");
             WeightError::format(path, why)
         };
-        let tensors = by_bare_name(chosen).map_err(twice)?;
-        if let Some(held) = &mut held {
-            held.shrink_to(held.bytes().min(Bytes(kept)));
-        }
-        Ok(PytorchFile { path: path.into(), length, tensors, budget: budget.clone(), _held: held })
+        let tensors = by_bare_name(found).map_err(twice)?;
+        let (path, budget, _held) = (path.into(), budget.clone(), room.into_held());
+        Ok(PytorchFile { path, file, length, tensors, values, places, budget, _held })
     }
 
     /// The names of all tensors, in order.
@@ -102,7 +110,7 @@ impl PytorchFile {
 
     /// The shape of a tensor, if it is there.
     pub fn shape(&self, name: &str) -> Option<Shape> {
-        self.tensors.get(name).map(|tensor| Shape(tensor.shape().to_vec()))
+        self.tensors.get(name).map(shape_of)
     }
 
     /// Whether a tensor of this name is there.
@@ -110,12 +118,39 @@ impl PytorchFile {
         self.tensors.contains_key(name)
     }
 
-    /// Reads a tensor as f32. Twice its bytes are taken from the budget meanwhile: what is stored, and what is gathered of it
-    /// where it lies there in another order.
+    /// What a checkpoint says beside its tensors, as far as that is data: the value that a path of names leads to.
+    pub fn said(&self, path: &[&str]) -> Option<Said<'_>> {
+        let id = path.iter().try_fold(self.values.root(), |dict, name| self.values.entry(dict, name))?;
+        Some(self.said_by(id))
+    }
+
+    fn said_by(&self, id: Id) -> Said<'_> {
+        match self.values.get(id) {
+            Value::None => Said::Nothing,
+            Value::Text(text) => Said::Text(text),
+            Value::Int(number) => Said::Number(*number),
+            Value::List(items) | Value::Tuple(items) => {
+                let number = |item: &Id| match self.values.get(*item) {
+                    Value::Int(number) => Some(*number),
+                    _ => None,
+                };
+                items
+                    .iter()
+                    .take(MOST_SAID)
+                    .map(number)
+                    .collect::<Option<_>>()
+                    .map_or(Said::Else, Said::Numbers)
+            }
+            _ => Said::Else,
+        }
+    }
+
+    /// Reads a tensor as f32, in pieces. One whose elements do not follow each other in the file takes what lies between its first
+    /// and its last from the budget meanwhile.
     ///
     /// # Errors
-    /// If it is not there, has another shape, is not of real numbers, claims more bytes than the file has, cannot be read, or
-    /// the budget has no room.
+    /// If it is not there, has another shape, is not of real numbers, claims more bytes than the file has, cannot be read, is
+    /// damaged, or the budget has no room.
     ///
     /// # Panics
     /// If there is not room for just as many values as the shape has.
@@ -125,38 +160,140 @@ impl PytorchFile {
         let Some(tensor) = self.tensors.get(name) else {
             return Err(WeightError::Missing { path: path.into(), name: name.into(), shape: shape.clone() });
         };
-        let found = Shape(tensor.shape().to_vec());
+        let found = shape_of(tensor);
         if !fits(&found, shape) {
             let (path, name) = (path.into(), name.into());
             return Err(WeightError::Shape { path, name, found, expected: shape.clone() });
         }
-        let dtype = format!("{:?}", tensor.dtype()).to_uppercase();
-        let Some(size) = element_bytes(&dtype) else {
+        let dtype = tensor.storage.dtype;
+        let Some(size) = element_bytes(dtype) else {
             let why = format!("`{name}` is {dtype}, which is no type of real numbers");
             return Err(WeightError::format(path, why));
         };
-        let claimed = (values.len() as u64).saturating_mul(size as u64);
-        if claimed > self.length {
-            let why = format!("`{name}` claims {claimed} bytes, but the file has {}", self.length);
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                WeightError::format(path, format!("`{name}`: {error}"))
+            }
+            _ => WeightError::io(path, error),
+        };
+        // The elements from the first to behind the last.
+        let span =
+            tensor.shape.iter().zip(&tensor.strides).try_fold(1u64, |span, (extent, stride)| match extent {
+                0 => Some(0),
+                _ => span.checked_add((extent - 1).checked_mul(*stride)?),
+            });
+        let span = if values.is_empty() { Some(0) } else { span };
+        let end =
+            span.and_then(|span| tensor.offset.checked_add(span)).filter(|end| *end <= tensor.storage.count);
+        let bytes = end.and_then(|end| end.checked_mul(size as u64)).filter(|bytes| *bytes <= self.length);
+        let (Some(span), Some(_)) = (span, bytes) else {
+            let why = format!(
+                "`{name}` claims {} elements behind {}, but its storage has {} and the file {} bytes",
+                values.len(),
+                tensor.offset,
+                tensor.storage.count,
+                self.length
+            );
             return Err(WeightError::format(path, why));
+        };
+        let key = self.values.text(tensor.storage.key).unwrap_or_default();
+        let (start, checksum) = match &self.places {
+            Places::Archive(members) => {
+                let member = members.get(&format!("data/{key}"));
+                let expected = tensor.storage.count.checked_mul(size as u64);
+                let Some(member) = member.filter(|member| Some(member.length) == expected) else {
+                    let why = format!(
+                        "`{name}` has {} elements of {dtype} in `{key}`, which has not",
+                        tensor.storage.count
+                    );
+                    return Err(WeightError::format(path, why));
+                };
+                // A checksum is of the whole member. Where none is asked for, PyTorch writes none.
+                let is_whole = tensor.offset == 0 && span == tensor.storage.count && tensor.is_contiguous();
+                let checksum = Some(member.checksum).filter(|checksum| is_whole && *checksum != 0);
+                (member.start(&mut self.file).map_err(failed)?, checksum)
+            }
+            Places::Legacy(storages) => match storages.get(key) {
+                Some(start) => (*start, None),
+                None => {
+                    return Err(WeightError::format(
+                        path,
+                        format!("`{name}` is in `{key}`, which is not there"),
+                    ));
+                }
+            },
+        };
+        let start = start.saturating_add(tensor.offset * size as u64);
+        if tensor.is_contiguous() {
+            let found = read_elements(&mut self.file, start, (dtype, size), values).map_err(failed)?;
+            if checksum.is_some_and(|checksum| checksum != found) {
+                return Err(WeightError::Damaged { path: path.into(), tensor: Some(name.into()) });
+            }
+            return Ok(());
         }
-        let held = self.budget.reserve("weights of a .pth file", Bytes(claimed.saturating_mul(2)));
+        let held = self.budget.reserve("weights of a .pth file", Bytes(span.saturating_mul(4)));
         let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
-        let bytes = guarded(path, || tensor.read().map_err(|error| error.to_string()))?;
-        if bytes.len() as u64 != claimed {
-            let why = format!("`{name}` has {} bytes, but {shape} of {dtype} are {claimed}", bytes.len());
-            return Err(WeightError::format(path, why));
+        let mut all = vec![0.0; usize::try_from(span).unwrap_or(0)];
+        read_elements(&mut self.file, start, (dtype, size), &mut all).map_err(failed)?;
+        let mut index = vec![0; tensor.shape.len()];
+        for value in values {
+            let place: u64 = index.iter().zip(&tensor.strides).map(|(index, stride)| index * stride).sum();
+            *value = all.get(place as usize).copied().unwrap_or(f32::NAN);
+            for (index, extent) in index.iter_mut().zip(&tensor.shape).rev() {
+                *index += 1;
+                if *index < *extent {
+                    break;
+                }
+                *index = 0;
+            }
         }
-        widen(&dtype, &bytes, values);
         Ok(())
     }
 }
 
-/// Why a file without tensors is refused.
-const NO_TENSORS: &str = "there are no tensors in it";
+/// What a checkpoint says beside its tensors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said<'a> {
+    /// Python's `None`.
+    Nothing,
+    /// A text.
+    Text(&'a str),
+    /// A whole number.
+    Number(i64),
+    /// A list or tuple of whole numbers, of a long one the first.
+    Numbers(Vec<i64>),
+    /// Something else.
+    Else,
+}
 
-/// Reserves what walking a file takes, and tells how many bytes of it stay while its tensors are read.
-fn weigh_file(file: &mut File, budget: &Budget) -> Result<(Option<Reservation>, u64), Refusal> {
+/// More numbers than are asked for at a time.
+const MOST_SAID: usize = 16;
+
+fn shape_of(tensor: &Tensor) -> Shape {
+    Shape(tensor.shape.iter().map(|extent| usize::try_from(*extent).unwrap_or(usize::MAX)).collect())
+}
+
+/// Reads elements that follow each other, and tells the checksum of their bytes.
+fn read_elements(
+    file: &mut File,
+    start: u64,
+    (dtype, size): (&str, usize),
+    values: &mut [f32],
+) -> io::Result<u32> {
+    file.seek(SeekFrom::Start(start))?;
+    let mut piece = [0; PIECE];
+    let mut checksum = crc32fast::Hasher::new();
+    for values in values.chunks_mut(PIECE / size) {
+        let Some(bytes) = piece.get_mut(..values.len() * size) else { continue };
+        file.read_exact(bytes)?;
+        checksum.update(bytes);
+        widen(dtype, bytes, values);
+    }
+    Ok(checksum.finalize())
+}
+
+/// All that a file says, and where its storages are.
+fn read_values(file: &mut File, length: u64, room: &mut Room) -> Result<(Values, Places), Refusal> {
     let (place, magic) = TAR_MAGIC;
     let mut start = Vec::new();
     file.by_ref().take((place + magic.len()) as u64).read_to_end(&mut start)?;
@@ -166,64 +303,92 @@ fn weigh_file(file: &mut File, budget: &Budget) -> Result<(Option<Reservation>, 
             "it is an archive of PyTorch before 0.1.10; save the weights again with a later one",
         ));
     }
-    let mut room = Room::new(budget, OBJECTS);
     room.add(BUFFERS)?;
-    let kept = if start.starts_with(archive::BEGIN) {
-        weigh_archive(file, &mut room)?
-    } else if LEGACY_MAGIC
-        .iter()
-        .any(|magic| start[..start.len().min(LEGACY_START)].windows(magic.len()).any(|at| at == *magic))
-    {
-        weigh_legacy(file, &mut room)?
-    } else {
-        // A pickle alone has no place for tensors.
-        return Err(Refusal::NoPickle(NO_TENSORS));
-    };
-    Ok((room.into_held(), kept.saturating_add(BUFFERS)))
+    if start.starts_with(archive::BEGIN) {
+        return read_archive(file, room);
+    }
+    let begin = start.get(..start.len().min(LEGACY_START)).unwrap_or_default();
+    if LEGACY_MAGIC.iter().any(|magic| begin.windows(magic.len()).any(|at| at == *magic)) {
+        return read_legacy(file, length, room);
+    }
+    // A pickle alone has no place for tensors.
+    Err(Refusal::NoPickle(NO_TENSORS))
 }
 
-fn weigh_archive(file: &mut File, room: &mut Room) -> Result<u64, Refusal> {
-    let directory = directory(file)?;
+fn read_archive(file: &mut File, room: &mut Room) -> Result<(Values, Places), Refusal> {
+    let directory = directory(file, room)?;
     if !directory.stored {
         return Err(Refusal::NoPickle("it is compressed; save the weights again with `torch.save`"));
     }
-    let Some((start, length)) = directory.pickle else { return Err(Refusal::NoPickle(NO_TENSORS)) };
-    // The reader holds the pickle as it is, and checks it while it grows.
-    room.add(directory.held.saturating_add(length.saturating_mul(2)))?;
-    file.seek(SeekFrom::Start(start))?;
-    let weight = weigh(&mut BufReader::new(file.take(length)), room)?;
-    Ok(weight.kept.saturating_add(directory.held))
-}
-
-fn weigh_legacy(file: &mut File, room: &mut Room) -> Result<u64, Refusal> {
-    file.seek(SeekFrom::Start(0))?;
-    let mut pickles = BufReader::new(file);
-    for _ in 0..LEGACY_HEADERS {
-        let header = weigh(&mut pickles, room)?;
-        if header.peak > MOST_HEADER {
-            return Err(Refusal::NoPickle("its beginning is none that PyTorch writes"));
+    let members = directory.members;
+    let Some(pickle) = members.get(archive::PICKLE) else { return Err(Refusal::NoPickle(NO_TENSORS)) };
+    let order = members.get("byteorder").map(|order| order.start(file).map(|start| (start, order.length)));
+    if let Some((start, length)) = order.transpose()? {
+        let mut order = Vec::new();
+        file.seek(SeekFrom::Start(start))?;
+        file.by_ref().take(length.min(PIECE as u64)).read_to_end(&mut order)?;
+        if order != b"little" {
+            return Err(Refusal::NoPickle(
+                "its numbers are not little-endian; save the weights again on another machine",
+            ));
         }
-        // One that is of another type is shown in a message, escaped.
-        room.add(header.text.saturating_mul(32).saturating_add(header.peak))?;
     }
-    let tensors = weigh(&mut pickles, room)?;
-    let keys = weigh(&mut pickles, room)?;
-    if !keys.is_list {
-        return Err(Refusal::NoPickle("it does not list its storages"));
-    }
-    Ok(tensors.kept.saturating_add(keys.peak))
+    let start = pickle.start(file)?;
+    file.seek(SeekFrom::Start(start))?;
+    let values = load(&mut BufReader::new(file.take(pickle.length)), pickle.length, room)?;
+    Ok((values, Places::Archive(members)))
 }
 
-/// What the reader of pickles makes of a file. It is not ours: should it panic over a file that was made to harm, that is a fault
-/// of the file.
-fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, String>) -> Result<T, WeightError> {
-    match catch_unwind(AssertUnwindSafe(read)) {
-        Ok(result) => result.map_err(|why| WeightError::format(path, why)),
-        Err(_) => Err(WeightError::format(
-            path,
-            "it is no state dict: reading it failed beyond what it may contain",
-        )),
+/// A file of PyTorch before 1.6: pickles one after the other, the last of which lists the storages behind it. Each begins with the
+/// number of its elements.
+fn read_legacy(file: &mut File, length: u64, room: &mut Room) -> Result<(Values, Places), Refusal> {
+    const NO_LIST: Refusal = Refusal::NoPickle("it does not list its storages");
+    file.seek(SeekFrom::Start(0))?;
+    let mut pickles = BufReader::new(&mut *file);
+    for _ in 0..LEGACY_HEADERS {
+        load(&mut pickles, length, room)?;
     }
+    let values = load(&mut pickles, length, room)?;
+    let keys = load(&mut pickles, length, room)?;
+    let mut place = pickles.stream_position()?;
+    let sizes = values.storages().map(|storage| {
+        let key = values.text(storage.key).unwrap_or_default();
+        (key, element_bytes(storage.dtype))
+    });
+    let mut places = BTreeMap::new();
+    let count = keys.items(keys.root()).ok_or(NO_LIST)?.len() as u64;
+    room.add(count.saturating_mul(NAMED))?;
+    let sizes: BTreeMap<&str, Option<usize>> = {
+        room.add(values.storages().count() as u64 * AXIS * 4)?;
+        sizes.collect()
+    };
+    for key in keys.items(keys.root()).ok_or(NO_LIST)? {
+        let key = keys.text(*key).ok_or(NO_LIST)?;
+        room.add(2 * key.len() as u64)?;
+        file.seek(SeekFrom::Start(place))?;
+        let mut count = [0; 8];
+        file.read_exact(&mut count)?;
+        place = place.saturating_add(8);
+        places.insert(key.to_string(), place);
+        // Behind a storage of unknown elements nothing can be found.
+        let Some(Some(size)) = sizes.get(key) else { break };
+        place = place.saturating_add(u64::from_le_bytes(count).saturating_mul(*size as u64));
+    }
+    Ok((values, Places::Legacy(places)))
+}
+
+/// The tensors of a state dict, which may be nested under a customary key.
+fn state_dict(values: &Values, room: &mut Room) -> Result<Vec<(String, Tensor)>, Refusal> {
+    let root = values.root();
+    let nested = NESTED.iter().filter_map(|key| values.entry(root, key));
+    for from in nested.chain([root]) {
+        let found =
+            values.tensors(from, |name, axes| room.add(NAMED + 4 * name as u64 + axes as u64 * AXIS))?;
+        if !found.is_empty() {
+            return Ok(found.into_iter().collect());
+        }
+    }
+    Ok(Vec::new())
 }
 
 #[cfg(test)]
@@ -262,12 +427,6 @@ mod tests {
             error.to_string().ends_with("it is compressed; save the weights again with `torch.save`"),
             "{error}"
         );
-    }
-
-    #[test]
-    fn a_panic_of_the_reader_is_an_error_of_the_file() {
-        let error = guarded(Path::new("weights.pth"), || -> Result<(), String> { panic!("deep inside") });
-        assert!(error.unwrap_err().to_string().starts_with("weights.pth: it is no state dict"));
     }
 
     /// A state dict that PyTorch wrote.
@@ -329,11 +488,11 @@ mod tests {
         let name = "encoder.stages.0.0.convs.0.conv.weight";
         let shape = file.shape(name).unwrap();
         let mut values = vec![0.0; shape.count()];
-        let needed = Bytes::of(2 * 4 * shape.count());
-        let rest = budget.free() - needed;
-        let _others = budget.reserve("others", rest).unwrap();
+        // Elements that follow each other are read in pieces.
+        let _others = budget.reserve("others", budget.free()).unwrap();
         file.read(name, &shape, &mut values).unwrap();
-        let _one_byte = budget.reserve("one byte", Bytes(1)).unwrap();
+        // Those that do not, are gathered from what lies between them.
+        file.tensors.get_mut(name).unwrap().strides.reverse();
         let error = file.read(name, &shape, &mut values).unwrap_err();
         assert!(matches!(error, WeightError::OverBudget { .. }), "{error}");
     }

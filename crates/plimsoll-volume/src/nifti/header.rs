@@ -2,7 +2,7 @@
 
 use crate::nifti::datatype::datatype_code;
 use crate::nifti::fields::{Decoder, Encoder, Fields};
-use crate::nifti::{HeaderError, NiftiVersion};
+use crate::nifti::{HeaderError, LabelTable, NiftiVersion};
 use crate::{ByteOrder, ElementType, Geometry};
 
 /// A NIfTI header, with its fields as stored in the file. It can serve as the template of files that are written on the
@@ -47,18 +47,22 @@ impl NiftiHeader {
         Ok(NiftiHeader { version, byte_order, pair, fields })
     }
 
-    /// The bytes of a single file up to the first voxel, little-endian.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    /// The bytes of a single file up to the first voxel, little-endian; with a table of labels as its extension.
+    pub(crate) fn encode(&self, labels: Option<&LabelTable>) -> Vec<u8> {
         let mut encoder = Encoder::default();
         let mut fields = self.fields.clone();
+        // Without one, the four bytes behind the header say that there is no extension.
+        let extension = labels.map_or(vec![0; 4], LabelTable::encode);
+        let offset = self.version.header_size() + extension.len();
+        fields.vox_offset = offset as f64;
         fields.visit(self.version, &mut encoder);
         let mut bytes = encoder.bytes;
         bytes[..4].copy_from_slice(&(self.version.header_size() as i32).to_le_bytes());
         let magic = self.version.magic(false);
         let at = self.version.magic_offset();
         bytes[at..at + magic.len()].copy_from_slice(magic);
-        // No extensions.
-        bytes.resize(self.version.single_file_offset(), 0);
+        bytes.resize(self.version.header_size(), 0);
+        bytes.extend(extension);
         bytes
     }
 
@@ -104,7 +108,6 @@ impl NiftiHeader {
         fields.dim = [dimensions, width, height, depth, channels as i64, 1, 1, 1];
         fields.datatype = datatype_code(element_type);
         fields.bitpix = element_type.size() as i64 * 8;
-        fields.vox_offset = header.version.single_file_offset() as f64;
         (fields.scl_slope, fields.scl_inter) = (1.0, 0.0);
         (fields.cal_max, fields.cal_min) = (0.0, 0.0);
         fields.intent_code = 0;

@@ -8,6 +8,7 @@ mod datatype;
 mod error;
 mod fields;
 mod header;
+mod label_table;
 mod layout;
 pub(crate) mod names;
 mod position;
@@ -15,5 +16,6 @@ mod version;
 
 pub use error::HeaderError;
 pub use header::NiftiHeader;
+pub use label_table::LabelTable;
 pub(crate) use layout::Layout;
 pub use version::NiftiVersion;

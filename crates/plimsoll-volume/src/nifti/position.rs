@@ -6,7 +6,7 @@
 //! along +x, +y, +z, as method 1 of the standard defines; some programs flip the x axis there, as ANALYZE did.
 
 use crate::nifti::{HeaderError, NiftiHeader};
-use crate::{Affine, Geometry};
+use crate::{Affine, Geometry, Spacing};
 
 /// The tolerance of the squared length of a unit quaternion's vector part above 1, as it was stored as f32.
 const QUATERNION_SLACK: f64 = 1e-5;
@@ -26,6 +26,12 @@ impl NiftiHeader {
         let unit = self.millimetres_per_unit()?;
         let rows = rows.map(|[i, j, k, shift]| [k, j, i, shift].map(|value| value * unit));
         Geometry::new(shape, Affine(rows)).map_err(|problem| HeaderError::Geometry { problem, source_field })
+    }
+
+    /// The distance between voxels in millimetres as pixdim states it, whatever the affine; `None` where it or its unit is not usable.
+    pub fn stated_spacing(&self) -> Option<Spacing> {
+        let ([width, height, depth], unit) = (self.voxel_size().ok()?, self.millimetres_per_unit().ok()?);
+        Some(Spacing([depth * unit, height * unit, width * unit]))
     }
 
     /// pixdim[1..=3]: the distance between voxels along (i, j, k). Axes that the file does not have get 1.

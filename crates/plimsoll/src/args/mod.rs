@@ -1,14 +1,17 @@
 //! Arguments.
 
+mod nnunet;
 mod run;
+mod segment;
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+pub use nnunet::{NnUnetFlags, with_own_names};
 use plimsoll_data::TargetSpacing;
 use plimsoll_graph::DType;
 use plimsoll_infer::PredictOptions;
@@ -17,11 +20,13 @@ use plimsoll_metrics::votes::Rule;
 use plimsoll_nn::NetworkName;
 use plimsoll_plan::Backend;
 use plimsoll_run::CheckpointKind;
+use plimsoll_run::nnunet::is_nnunet;
 pub use run::{Plan, Train};
+pub use segment::Segment;
 
 use crate::backend::DeviceName;
-use crate::failure::Outcome;
-use crate::jobs::predict::PredictRequest;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::predict::{PredictRequest, VolumeOptions};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -54,6 +59,11 @@ pub enum Command {
     Status(Status),
     /// Segment images with a trained network.
     Predict(Predict),
+    /// Segment CT or MR images as TotalSegmentator does, with the weights that you have of it.
+    Segment(Segment),
+    /// Import models of nnU-Net, and say what models are.
+    #[command(subcommand)]
+    Models(Models),
     /// Compare predictions with references.
     Evaluate(Evaluate),
     /// Write a model's weights as PyTorch's networks load them.
@@ -240,17 +250,21 @@ pub struct Status {
 /// Images to segment.
 #[derive(Debug, ClapArgs)]
 pub struct Predict {
-    /// The folder of a run (all its folds are averaged), of one fold, or of one-vs-one classifiers.
-    pub model: PathBuf,
+    /// The folder of a run (all its folds are averaged), of one fold, or of one-vs-one classifiers; or of a model of nnU-Net.
+    #[arg(value_name = "MODEL", required_unless_present_any = ["model_named", "dataset"], conflicts_with = "dataset")]
+    model: Option<PathBuf>,
+    /// The same; given several times, models that label voxels by the mean of their probabilities.
+    #[arg(id = "model_named", short = 'm', long = "model", value_name = "MODEL", conflicts_with_all = ["model", "dataset"])]
+    model_named: Vec<PathBuf>,
     /// A folder of images named as in imagesTr, or one image. Of classifiers: images, folders of classes, or a .csv file.
     #[arg(short, long, value_name = "IN")]
     pub input: PathBuf,
     /// The folder that label maps are written to, not that of the images; of classifiers the .csv file of probabilities.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
-    /// The checkpoint.
-    #[arg(long, value_enum, default_value_t)]
-    pub checkpoint: WhichCheckpoint,
+    /// The checkpoint; of models of nnU-Net, -chk names its file [default: final].
+    #[arg(long, value_enum)]
+    pub checkpoint: Option<WhichCheckpoint>,
     /// Of volumes: the share of a window that the next one covers too, from 0 to less than 1 [default: 0.5].
     #[arg(long, value_name = "SHARE")]
     pub overlap: Option<f64>,
@@ -274,30 +288,109 @@ pub struct Predict {
     pub ram: Ram,
     #[command(flatten)]
     pub compute: Compute,
+    #[command(flatten)]
+    pub nnunet: NnUnetFlags,
 }
 
-/// nnU-Net's share of a window that the next one covers too.
-const USUAL_OVERLAP: f64 = 0.5;
+/// nnU-Net's share of a window from one to the next.
+const USUAL_STEP: f64 = 0.5;
 
 impl Predict {
-    /// What is asked for.
-    pub fn request(&self) -> Outcome<PredictRequest> {
+    /// The folder of the model, and those of others whose probabilities are averaged with its.
+    pub fn models(&self) -> Outcome<(PathBuf, Vec<PathBuf>)> {
+        let mut named = self.model.iter().chain(&self.model_named).cloned();
+        let first = match named.next() {
+            Some(model) => Some(model),
+            None => self.nnunet.folder()?,
+        };
+        let first = first.ok_or_else(|| Failure::new("no model is named", "name its folder"))?;
+        let others: Vec<PathBuf> = named.collect();
+        let is_archive = |path: &Path| {
+            path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zip")) && path.is_file()
+        };
+        match std::iter::once(&first).chain(&others).find(|path| is_archive(path)) {
+            None => Ok((first, others)),
+            Some(archive) => {
+                let message = format!("{} is an archive, not the folder of a model", archive.display());
+                let hint = format!("unpack it with `plimsoll models import {}`", archive.display());
+                Err(Failure::new(message, hint))
+            }
+        }
+    }
+
+    /// The share of a window from one to the next, whichever way it is said. A step is taken as it is said: 1 − (1 − 0.2) is less than
+    /// 0.2, and would be one window more.
+    fn step(&self) -> Outcome<f64> {
+        let (said, step) = match (self.nnunet.step_size, self.overlap) {
+            (Some(step), _) => (format!("-step_size {step} is not more than 0 and at most 1"), step),
+            (None, Some(overlap)) => {
+                (format!("--overlap {overlap} is not at least 0 and less than 1"), 1.0 - overlap)
+            }
+            (None, None) => return Ok(USUAL_STEP),
+        };
+        match step > 0.0 && step <= 1.0 {
+            true => Ok(step),
+            false => Err(Failure::new(said, "half of a window, --overlap 0.5, is what most take")),
+        }
+    }
+
+    /// What is asked of a model.
+    pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
         let threads = self.compute.threads.count();
+        let is_nnunet = is_nnunet(&model);
         Ok(PredictRequest {
-            model: self.model.clone(),
-            checkpoint: self.checkpoint.into(),
+            volumes: VolumeOptions {
+                nnunet: is_nnunet.then(|| self.nnunet.choice()),
+                earlier: self.nnunet.prev_stage_predictions.clone(),
+                probabilities: self.nnunet.save_probabilities,
+                postprocessing: self.nnunet.postprocessing.clone(),
+                verbose: self.nnunet.verbose,
+            },
+            model,
+            checkpoint: self.checkpoint.unwrap_or_default().into(),
             input: self.input.clone(),
             output: self.output.clone(),
             overwrite: self.overwrite,
             options: PredictOptions {
-                overlap: self.overlap.unwrap_or(USUAL_OVERLAP),
-                mirror: self.mirror,
+                step: self.step()?,
+                // As both programs do it where nothing is said.
+                mirror: self.mirror || (is_nnunet && !self.nnunet.disable_tta),
                 threads,
             },
             ram: self.ram.ram,
-            backend: self.compute.open()?,
+            backend,
         })
     }
+}
+
+/// What to do with models.
+#[derive(Debug, Subcommand)]
+pub enum Models {
+    /// Unpack what nnUNetv2_export_model_to_zip wrote, or copy models of a folder.
+    Import(ImportModels),
+    /// Say what a model is: its network, channels, labels, folds.
+    Show(ShowModels),
+}
+
+/// Models to import.
+#[derive(Debug, ClapArgs)]
+pub struct ImportModels {
+    /// A .zip file of nnU-Net, or a folder with models in it.
+    pub from: PathBuf,
+    /// The folder that they are put into [default: that of the variable nnUNet_results, or the current one].
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub ram: Ram,
+}
+
+/// Models to show.
+#[derive(Debug, ClapArgs)]
+pub struct ShowModels {
+    /// The folder of a model, or one with several in it.
+    pub folder: PathBuf,
+    #[command(flatten)]
+    pub ram: Ram,
 }
 
 /// How classifiers of pairs of classes vote.

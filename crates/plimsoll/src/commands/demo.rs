@@ -16,7 +16,7 @@ use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::evaluate::{self, EvaluateRequest};
 use crate::jobs::plan::PlanRequest;
-use crate::jobs::predict::{PredictRequest, predict_all};
+use crate::jobs::predict::{PredictRequest, VolumeOptions, predict_all};
 use crate::jobs::train::{FoldChoice, TrainRequest, train_folds};
 use crate::report::{Table, json, or_dash, write, write_json};
 use crate::signals::Stop;
@@ -100,10 +100,11 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     let request = PredictRequest {
         model: run,
         checkpoint: CheckpointKind::Final,
+        volumes: VolumeOptions::default(),
         input: data.join("imagesTs"),
         output: predictions.clone(),
         overwrite: false,
-        options: PredictOptions { overlap: 0.5, mirror: false, threads },
+        options: PredictOptions { step: 0.5, mirror: false, threads },
         ram: Some(args.ram),
         backend: args.compute.open()?,
     };

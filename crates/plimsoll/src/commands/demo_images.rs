@@ -18,7 +18,7 @@ use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify};
 use crate::jobs::line::Line;
 use crate::jobs::pairs::train_pairs;
-use crate::jobs::predict::PredictRequest;
+use crate::jobs::predict::{PredictRequest, VolumeOptions};
 use crate::jobs::train::train_folds;
 use crate::report::{Table, json, write, write_json};
 use crate::signals::Stop;
@@ -75,10 +75,11 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         let request = PredictRequest {
             model: run.clone(),
             checkpoint: CheckpointKind::Final,
+            volumes: VolumeOptions::default(),
             input: data.join("test"),
             output: run.join("predictions.csv"),
             overwrite: false,
-            options: PredictOptions { overlap: 0.5, mirror: false, threads: args.compute.threads.count() },
+            options: PredictOptions { step: 0.5, mirror: false, threads: args.compute.threads.count() },
             ram: Some(args.ram),
             backend: args.compute.open()?,
         };

@@ -11,9 +11,11 @@ mod doctor;
 mod evaluate;
 mod export;
 mod inspect;
+mod models;
 mod plan;
 mod predict;
 mod predicted_step;
+mod segment;
 mod settings;
 mod status;
 mod train;
@@ -35,6 +37,8 @@ pub fn run(args: &Args) -> Outcome {
         Command::Settings => settings::run(args.json),
         Command::Train(train) => train::run(train, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
+        Command::Segment(segment) => segment::run(segment, args.json),
+        Command::Models(models) => models::run(models, args.json),
         Command::Evaluate(evaluate) => evaluate::run(evaluate, args.json),
         Command::Export(export) => export::run(export, args.json),
         Command::Status(status) => status::run(status, args.json),

@@ -1,10 +1,16 @@
 //! `plimsoll predict`
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_run::nnunet::is_nnunet;
+
 use crate::args::Predict;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
+use crate::jobs::ensemble::predict_ensemble;
 use crate::jobs::pairs::pairs_of;
-use crate::jobs::predict::predict_all;
+use crate::jobs::predict::{PredictRequest, predict_all};
 use crate::report::json;
 use crate::signals::Stop;
 
@@ -12,15 +18,19 @@ use crate::signals::Stop;
 pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let stop = Stop::listen()?;
     stop.end_in_order();
-    let is_classifier = is_classifier(&args.model)?;
-    expect_effect(args, is_classifier)?;
+    let (model, others) = args.models()?;
+    let is_classifier = is_classifier(&model)?;
+    expect_averaged(&model, &others)?;
+    expect_effect(args, (&model, &others), is_classifier)?;
+    let backend = args.compute.open()?;
+    let request = args.request(model, Arc::clone(&backend))?;
     if is_classifier {
         let options = ClassifyOptions {
             rule: args.votes.unwrap_or_default().into(),
             pair_columns: args.pair_columns,
             mistakes: args.mistakes,
         };
-        let classified = classify(&args.request()?, options, stop.flag(), as_json);
+        let classified = classify(&request, options, stop.flag(), as_json);
         let classified = classified.map_err(|failure| stop.cause_of(failure))?;
         if as_json {
             return json(&classified);
@@ -45,30 +55,65 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             }
         };
     }
-    let report =
-        predict_all(&args.request()?, stop.flag(), as_json).map_err(|failure| stop.cause_of(failure))?;
+    let report = match others.is_empty() {
+        true => predict_all(&request, stop.flag(), as_json),
+        false => {
+            let others = others.into_iter().map(|model| args.request(model, Arc::clone(&backend)));
+            let requests: Outcome<Vec<PredictRequest>> = std::iter::once(Ok(request)).chain(others).collect();
+            let requests = requests?;
+            predict_ensemble(&requests, stop.flag(), as_json)
+        }
+    };
+    let report = report.map_err(|failure| stop.cause_of(failure))?;
     if as_json {
         json(&report)?;
         return report.check();
     }
     for case in &report.cases {
-        println!("{} in {:.1} s, holding {}", case.file.display(), case.seconds, case.plan.total_bytes);
+        let held = case.plan.as_ref().map(|plan| format!(", holding {}", plan.total_bytes));
+        println!("{} in {:.1} s{}", case.file.display(), case.seconds, held.unwrap_or_default());
     }
     if let Some(planned) = report.planned_bytes {
         println!("planned {planned}, peak resident {}", report.peak_rss_bytes);
     }
-    if let Some(held) = report.cases.iter().filter_map(|case| case.plan.device_bytes).max() {
+    if let Some(held) = report.cases.iter().filter_map(|case| case.plan.as_ref()?.device_bytes).max() {
         println!("planned {held} of the memory of {}", report.engine);
     }
     report.check()
 }
 
-/// Refuses flags that would have no effect with the model.
-fn expect_effect(args: &Predict, is_classifier: bool) -> Outcome {
-    let has_pairs = !pairs_of(&args.model)?.is_empty();
+/// Refuses several models of which one has no probabilities of voxels.
+fn expect_averaged(model: &Path, others: &[PathBuf]) -> Outcome {
+    if others.is_empty() {
+        return Ok(());
+    }
+    for model in std::iter::once(model).chain(others.iter().map(PathBuf::as_path)) {
+        if is_classifier(model)? {
+            let message = format!("{} gives each image a class as a whole", model.display());
+            return Err(Failure::new(
+                message,
+                "of several models all must label voxels: predict with it alone",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses flags that would have no effect with the models.
+fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classifier: bool) -> Outcome {
+    let has_pairs = !pairs_of(model)?.is_empty();
     let of_volumes = "the model gives each image a class as a whole";
+    let of_nnunet = "the model is none of nnU-Net";
+    let is_any_nnunet = is_nnunet(model) || others.iter().any(|other| is_nnunet(other));
+    let only_nnunet = args.nnunet.first_given().filter(|_| !is_any_nnunet);
     let of_pairs = "the model has no classifiers of pairs, which `train --one-vs-one` trains";
+    let named_by_chk = "the model is one of nnU-Net, of which -chk names the file of weights";
     let refused = [
+        ("--checkpoint", args.checkpoint.is_some() && is_nnunet(model), named_by_chk),
+        (only_nnunet.unwrap_or_default(), only_nnunet.is_some(), of_nnunet),
+        ("-step_size", args.nnunet.step_size.is_some() && is_classifier, of_volumes),
+        ("--save_probabilities", args.nnunet.save_probabilities && is_classifier, "a table has them always"),
+        ("--postprocessing", args.nnunet.postprocessing.is_some() && is_classifier, of_volumes),
         ("--overlap", args.overlap.is_some() && is_classifier, of_volumes),
         ("--votes", args.votes.is_some() && !has_pairs, of_pairs),
         ("--pair-columns", args.pair_columns && !has_pairs, of_pairs),

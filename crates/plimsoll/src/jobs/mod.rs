@@ -2,8 +2,10 @@
 
 pub mod at_once;
 pub mod classify;
+pub mod ensemble;
 pub mod evaluate;
 pub mod inspect;
+pub mod keep_largest;
 pub mod line;
 pub mod listed;
 pub mod mistakes;
@@ -11,5 +13,6 @@ pub mod pairs;
 pub mod plan;
 pub mod predict;
 pub mod prediction_table;
+pub mod segment;
 pub mod train;
 pub mod validate;

@@ -25,7 +25,7 @@ use crate::signals::Stop;
 const LONGEST: u64 = 256 << 20;
 
 /// As nnU-Net validates.
-const OVERLAP: f64 = 0.5;
+const STEP: f64 = 0.5;
 
 /// Which checkpoint predictions are of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -57,7 +57,13 @@ impl ValidateRequest<'_> {
         let io = |error| Failure::of_path(&folder, &error);
         let cases = self.cases()?;
         let ending = prediction_ending(&self.dataset.file_ending).to_string();
-        let to = Destination { folder: folder.clone(), ending, overwrite: false };
+        let to = Destination {
+            folder: folder.clone(),
+            ending,
+            overwrite: false,
+            probabilities: false,
+            earlier: None,
+        };
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
         sweep(&folder).map_err(io)?;
         let origin = Origin { specification: self.record.identity, steps: self.record.steps };
@@ -74,9 +80,9 @@ impl ValidateRequest<'_> {
         if self.summary().is_file() {
             return Ok(Some(read_json(&self.summary(), LONGEST)?));
         }
-        let options = PredictOptions { overlap: OVERLAP, mirror: false, threads: self.threads };
+        let options = PredictOptions { step: STEP, mirror: false, threads: self.threads };
         let predicted = line.lend_overhead(|budget| {
-            let model = Model::open(self.folder.path(), CheckpointKind::Final)?;
+            let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
             let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
             let mut watcher = Watcher::new(quiet);
             let see = &mut |progress: plimsoll_infer::FolderProgress<'_>| watcher.see(progress);

@@ -3,7 +3,7 @@
 use plimsoll_graph::ops::{Add, Conv, Dropout, Gate, GlobalMean, LeakyRelu, MaxPool, Sigmoid, ZeroClass};
 use plimsoll_graph::{DType, GraphError, Kind, Program, Shape, TensorId, Window};
 
-use super::super::batch_norm::batch_norm;
+use super::super::batch_norm::{EPSILON, batch_norm};
 use super::super::builder::NoiseSource;
 use super::names::{HEAD, Names};
 use super::{Head, SEResNeXt50, StemPool};
@@ -59,7 +59,7 @@ impl<'p> Layers<'p> {
         let conv = Conv::new(of.window, false, self.mode.precision).grouped(of.groups);
         let raw = self.program.push_one(conv, &[map, weights])?;
         self.program.rename(raw, format!("{} raw", of.conv));
-        batch_norm(self.program, of.norm, raw, self.mode.training)
+        batch_norm(self.program, of.norm, raw, EPSILON, self.mode.training)
     }
 
     fn relu(&mut self, map: TensorId) -> Result<TensorId, GraphError> {
@@ -149,7 +149,7 @@ impl<'p> Layers<'p> {
                     x = self.linear(&format!("{HEAD}{}", 4 * place + 1), x, features)?;
                     x = self.relu(x)?;
                     let norm = format!("{HEAD}{}", 4 * place + 3);
-                    x = batch_norm(self.program, &norm, x, self.mode.training)?;
+                    x = batch_norm(self.program, &norm, x, EPSILON, self.mode.training)?;
                     x = self.dropout(x, net.dropout / 2.0)?;
                 }
                 self.linear(&format!("{HEAD}9"), x, logits)?

@@ -4,7 +4,7 @@ use plimsoll_graph::ops::Over;
 use plimsoll_graph::{GraphError, TensorId};
 
 use super::{EPSILON, PATCH, STAGES, SwinUnetr, names};
-use crate::networks::builder::{ConvShape, NetBuilder, NormActOptions};
+use crate::networks::builder::{ConvShape, NetBuilder, NormActOptions, Statistics};
 
 /// Of the leaky ReLUs.
 const SLOPE: f32 = 0.01;
@@ -50,15 +50,21 @@ impl SwinUnetr {
         let channels: usize = sources.iter().map(|id| builder.program().shape(*id).channels()).sum();
         let shape = |kernel| ConvShape { features, kernel, stride: [1; 3] };
         let wide = self.along_axes(3);
-        let options = NormActOptions { over: Over::Instance, epsilon: EPSILON, slope: SLOPE, affine: false };
-        let first = builder.conv(&format!("{name}.conv1.conv"), sources, shape(wide))?;
+        let options = NormActOptions {
+            statistics: Statistics::Own(Over::Instance),
+            epsilon: EPSILON,
+            slope: SLOPE,
+            affine: false,
+            conv_bias: false,
+        };
+        let first = builder.conv(&format!("{name}.conv1.conv"), sources, shape(wide), false)?;
         let first = builder.norm_act(&format!("{name}.conv1"), first, options)?;
-        let second = builder.conv(&format!("{name}.conv2.conv"), &[first], shape(wide))?;
+        let second = builder.conv(&format!("{name}.conv2.conv"), &[first], shape(wide), false)?;
         let second = builder.norm(&format!("{name}.conv2"), second, options)?;
         let skip = match sources {
             [source] if channels == features => *source,
             _ => {
-                let skip = builder.conv(&format!("{name}.conv3.conv"), sources, shape([1; 3]))?;
+                let skip = builder.conv(&format!("{name}.conv3.conv"), sources, shape([1; 3]), false)?;
                 builder.norm(&format!("{name}.conv3"), skip, options)?
             }
         };

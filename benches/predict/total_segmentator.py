@@ -1,0 +1,110 @@
+"""A scan segmented here and by TotalSegmentator 2.18 on the CPU, with models of its sizes.
+
+    python benches/predict/total_segmentator.py [--shape 255,178,256] [--spacing 1.5] [--fast] [--ram 2GiB] [--peer] [--keep DIR]
+
+Makes weights of the sizes that TotalSegmentator's have (five models of six stages at 1.5 mm; with --fast one of five stages at 3 mm), at
+random, and a scan of ellipsoids. Needs cargo, and torch and nnunetv2 in the Python that runs this; with --peer, which takes hours without
+--fast, TotalSegmentator itself, whose labels are compared. Memory is the most that a process and its children held.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import nibabel
+import numpy
+
+ROOT = Path(__file__).parents[2]
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--shape", default="255,178,256")
+parser.add_argument("--spacing", type=float, default=1.5)
+parser.add_argument("--fast", action="store_true")
+parser.add_argument("--ram", default="2GiB")
+parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--peer", action="store_true")
+parser.add_argument("--keep", help="a folder for weights and scan, made again only if it is not there")
+args = parser.parse_args()
+
+
+def oracle():
+    spec = importlib.util.spec_from_file_location("total_segmentator_oracle", ROOT / "oracles" / "total_segmentator.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_weights(folder):
+    """The small models of the oracle, with the features and windows of the real ones."""
+    made = oracle()
+    wanted = [297] if args.fast else [291, 292, 293, 294, 295]
+    stages, made.PATCH = (5, [112, 112, 128]) if args.fast else (6, [128, 128, 128])
+    made.FEATURES = [min(32 * 2**stage, 320) for stage in range(stages)]
+    made.CONVOLUTIONS = 2
+    made.MODELS = {number: of for number, of in made.MODELS.items() if number in wanted}
+    made.WEIGHTS = folder
+    made.write_models()
+
+
+def make_scan(path):
+    shape = [int(voxels) for voxels in args.shape.split(",")]
+    rng = numpy.random.default_rng(3)
+    grid = numpy.stack(numpy.meshgrid(*[numpy.linspace(-1, 1, n, dtype="f4") for n in shape], indexing="ij"))
+    scan = numpy.full(shape, -1000, "f4")
+    scan[(grid**2).sum(0) < 0.9] = 20
+    for _ in range(60):
+        middle, radius = rng.uniform(-0.7, 0.7, 3), rng.uniform(0.05, 0.3, 3)
+        inside = (((grid - middle[:, None, None, None].astype("f4")) / radius[:, None, None, None].astype("f4")) ** 2).sum(0) < 1
+        scan[inside] = rng.uniform(-800, 1200)
+    scan += rng.normal(0, 15, shape)
+    nibabel.save(nibabel.Nifti1Image(scan.astype(numpy.int16), numpy.diag([-args.spacing, -args.spacing, args.spacing, 1])), path)
+
+
+def timed(command, **environment):
+    """Seconds, and the most bytes that one of the processes held."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    out, err = process.communicate()
+    if process.returncode:
+        sys.exit(f"{command[0]} has failed: {err or out}")
+    return time.perf_counter() - start, out
+
+
+def main():
+    subprocess.run(["cargo", "build", "--release", "-p", "plimsoll"], cwd=ROOT, check=True)
+    binary = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "plimsoll"
+    folder = Path(args.keep or tempfile.mkdtemp())
+    weights, scan = folder / ("fast" if args.fast else "full"), folder / "ct.nii.gz"
+    if not weights.exists():
+        make_weights(weights)
+    if not scan.exists():
+        make_scan(scan)
+    command = [binary, "segment", "total", "-i", scan, "-o", folder / "ours.nii.gz", "--ml", "--overwrite", "--json"]
+    command += ["--weights", weights, "--ram", args.ram, "--threads", str(args.threads)] + (["--fast"] if args.fast else [])
+    seconds, out = timed(command)
+    report = json.loads(out)
+    planned = report["images"][0]["planned_bytes"] / 2**20
+    print(f"plimsoll: {seconds:.1f} s, planned {planned:.0f} MiB, resident {report['peak_rss_bytes'] / 2**20:.0f} MiB")
+    if not args.peer:
+        return
+    call = (
+        "from totalsegmentator.python_api import totalsegmentator; "
+        f"totalsegmentator({str(scan)!r}, {str(folder / 'theirs.nii.gz')!r}, ml=True, fast={args.fast}, device='cpu', quiet=True, nr_thr_saving=1)"
+    )
+    home = tempfile.mkdtemp()
+    names = {"TOTALSEG_WEIGHTS_PATH": str(weights), "TOTALSEG_HOME_DIR": home, "OMP_NUM_THREADS": str(args.threads)}
+    seconds, _ = timed([sys.executable, "-c", call], **names)
+    held = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+    ours, theirs = [numpy.asarray(nibabel.load(folder / f"{name}.nii.gz").dataobj) for name in ("ours", "theirs")]
+    print(f"TotalSegmentator: {seconds:.1f} s, its largest process {held:.0f} MiB; labels equal in {100 * (ours == theirs).mean():.4f} % of voxels")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+//! The kernels of a card, loaded once for all devices on it.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{CUfunction, CUmodule, CUresult};
+
+use super::Card;
+use crate::device::DeviceError;
+use crate::ptx;
+
+/// Modules, and the kernels in them.
+pub(super) struct Kernels {
+    context: Arc<CudaContext>,
+    modules: Vec<CUmodule>,
+    by_name: BTreeMap<String, Kernel>,
+    /// By what the card's free memory became less as they were loaded.
+    pub(super) bytes: usize,
+}
+
+/// A kernel of a module that is loaded.
+#[derive(Clone, Copy)]
+pub(super) struct Kernel {
+    pub(super) function: CUfunction,
+    /// Bytes of its parameter.
+    pub(super) parameters: usize,
+}
+
+// SAFETY: handles of modules and functions belong to a context, not to a thread; every call binds the context to its thread first.
+unsafe impl Send for Kernels {}
+// SAFETY: as of `Send`; nothing changes once they are loaded, and launches of a function from several threads are the driver's to order.
+unsafe impl Sync for Kernels {}
+
+impl Drop for Kernels {
+    fn drop(&mut self) {
+        // What fails while things are freed cannot be told to anyone, and ends with the process.
+        let _ = self.context.bind_to_thread();
+        for module in self.modules.drain(..) {
+            // SAFETY: it was loaded in this context, is unloaded nowhere else, and nothing uses it afterwards: each device shares `self`,
+            // and waits for its stream before it is dropped.
+            let _ = unsafe { result::module::unload(module) };
+        }
+    }
+}
+
+impl Kernels {
+    /// Loads all kernels for a card.
+    ///
+    /// # Errors
+    /// If the driver does not take them, or the card does not say what is free.
+    pub(super) fn load(card: &Card) -> Result<Kernels, DeviceError> {
+        // Binds the context to this thread.
+        let before = card.memory()?.free;
+        let mut kernels = Kernels {
+            context: card.context.clone(),
+            modules: Vec::new(),
+            by_name: BTreeMap::new(),
+            bytes: 0,
+        };
+        for piece in ptx(card.architecture) {
+            kernels.add(piece).map_err(|(doing, error)| card.failed(&doing, error))?;
+        }
+        // What the driver allocates with a first stream stays allocated: it is no part of any device.
+        drop(card.context.new_stream().map_err(|error| card.failed("make a stream", error))?);
+        kernels.bytes = before.saturating_sub(card.memory()?.free);
+        Ok(kernels)
+    }
+
+    /// Loads a piece of PTX and finds its kernels, in the context that is bound to this thread.
+    ///
+    /// # Errors
+    /// What the driver was to do, and what it says.
+    fn add(&mut self, piece: &str) -> Result<(), (String, DriverError)> {
+        let invalid = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
+        let compiling = |error| ("compile the kernels".to_string(), error);
+        let text = CString::new(piece).map_err(|_| compiling(invalid))?;
+        // SAFETY: the context is bound to this thread; the PTX is text that ends with zero.
+        let module = unsafe { result::module::load_data(text.as_ptr().cast::<c_void>()) };
+        let module = module.map_err(compiling)?;
+        self.modules.push(module);
+        for (name, parameters) in entries(piece) {
+            let finding = |error| (format!("find the kernel {name}"), error);
+            let parameters = parameters.ok_or_else(|| finding(invalid))?;
+            let given = CString::new(name).map_err(|_| finding(invalid))?;
+            // SAFETY: the module is loaded.
+            let function = unsafe { result::module::get_function(module, given) }.map_err(finding)?;
+            self.by_name.insert(name.to_string(), Kernel { function, parameters });
+        }
+        Ok(())
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<Kernel> {
+        self.by_name.get(name).copied()
+    }
+}
+
+/// All kernels of a piece of PTX, each with the bytes of its one parameter, a struct; none where it has not just one.
+fn entries(piece: &str) -> impl Iterator<Item = (&str, Option<usize>)> {
+    let mut lines = piece.lines();
+    std::iter::from_fn(move || {
+        let name =
+            lines.by_ref().find_map(|line| line.strip_prefix(".visible .entry ")?.strip_suffix('('))?;
+        let parameter = lines.next().and_then(|line| parameter_bytes(line, name));
+        let ends = lines.next().is_some_and(|line| line.trim() == ")");
+        Some((name, parameter.filter(|_| ends)))
+    })
+}
+
+/// The bytes of a kernel's last parameter, where it is the first, too: 72 of `.param .align 8 .b8 pool_param_0[72]`.
+fn parameter_bytes(line: &str, kernel: &str) -> Option<usize> {
+    let (_, declared) = line.trim().strip_prefix(".param .align ")?.split_once(" .b8 ")?;
+    declared.strip_prefix(kernel)?.strip_prefix("_param_0[")?.strip_suffix(']')?.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::Architecture;
+
+    #[test]
+    fn kernels_are_found_in_the_ptx_with_the_bytes_that_they_take_and_their_names_differ() {
+        let pieces = ptx(Architecture::new(8, 0).unwrap());
+        assert_eq!(ptx(Architecture::new(7, 5).unwrap()), pieces[..1]);
+        let found: Vec<_> = pieces.iter().flat_map(|piece| entries(piece)).collect();
+        assert_eq!(found.len(), pieces.iter().map(|piece| piece.matches(".entry ").count()).sum::<usize>());
+        assert_eq!(found.iter().map(|(name, _)| name).collect::<BTreeSet<_>>().len(), found.len());
+        let bytes = |kernel: &str| found.iter().find(|(name, _)| *name == kernel).unwrap().1;
+        assert!(["conv_f32_bf16", "tensor_pack"].iter().all(|kernel| bytes(kernel).is_some()));
+        // As they are declared: nine and seventeen numbers of eight bytes.
+        assert_eq!((bytes("window_tokens"), bytes("attention_f32")), (Some(72), Some(136)));
+        assert!(found.iter().all(|(_, bytes)| bytes.is_some_and(|bytes| bytes > 0)));
+    }
+
+    #[test]
+    fn a_kernel_that_does_not_take_one_struct_is_none_to_launch() {
+        let declared = |parameters: &str| format!(".visible .entry k(\n{parameters}\n{{\n");
+        let bytes = |parameters: &str| entries(&declared(parameters)).next().unwrap().1;
+        assert_eq!(bytes("\t.param .align 4 .b8 k_param_0[12]\n)"), Some(12));
+        for other in [
+            "\t.param .u64 k_param_0\n)",
+            "\t.param .align 4 .b8 k_param_0[12],\n\t.param .u32 k_param_1\n)",
+            "\t.param .align 4 .b8 l_param_0[12]\n)",
+        ] {
+            assert_eq!(bytes(other), None, "{other}");
+        }
+    }
+}

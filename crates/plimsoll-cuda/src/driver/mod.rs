@@ -1,0 +1,235 @@
+//! The real device: NVIDIA's driver, loaded when it is asked for.
+#![allow(unsafe_code, reason = "calls of the driver's C interface")]
+
+mod arena;
+mod kernels;
+
+use std::error::Error;
+use std::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cudarc::driver::CudaContext;
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+
+use self::arena::DriverDevice;
+use self::kernels::Kernels;
+use crate::Architecture;
+use crate::device::{CardMemory, CudaVersion, DeviceError, DeviceSource, Opened, Sizes};
+
+/// The oldest driver with all that is called here: without `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`, which came with CUDA 11.2,
+/// cudarc opens no context. It is younger than the PTX, which drivers of CUDA 11.0 read.
+const OLDEST: CudaVersion = CudaVersion { major: 11, minor: 2 };
+
+/// A card that the driver has found.
+pub struct Driver {
+    card: Arc<Card>,
+    architecture: Architecture,
+    bytes: usize,
+}
+
+/// What all devices on a card share.
+struct Card {
+    name: String,
+    context: Arc<CudaContext>,
+    architecture: Architecture,
+    /// None before the first device is opened. Locked while memory of the card is allocated or freed, so that what its free memory
+    /// becomes less by meanwhile is due to one device of this process alone.
+    kernels: Mutex<Option<Arc<Kernels>>>,
+}
+
+impl Card {
+    fn failed(&self, doing: &str, error: DriverError) -> DeviceError {
+        failed(&self.name, doing, error)
+    }
+
+    fn memory(&self) -> Result<CardMemory, DeviceError> {
+        let asked = self.context.bind_to_thread().and_then(|()| result::mem_get_info());
+        let (free, total) = asked.map_err(|error| self.failed("say what is free", error))?;
+        Ok(CardMemory { total, free })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Kernels>>> {
+        self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kernels, which are loaded by the first call.
+    fn kernels(&self, loaded: &mut Option<Arc<Kernels>>) -> Result<Arc<Kernels>, DeviceError> {
+        if let Some(kernels) = loaded {
+            return Ok(kernels.clone());
+        }
+        let kernels = Arc::new(Kernels::load(self)?);
+        *loaded = Some(kernels.clone());
+        Ok(kernels)
+    }
+}
+
+/// A device that fails.
+fn failed(device: &str, doing: &str, error: impl Error + Send + Sync + 'static) -> DeviceError {
+    DeviceError::Failed { device: device.into(), doing: doing.into(), source: Box::new(error) }
+}
+
+/// That a driver is as new as it must be, by the number that it gives: 11020 for CUDA 11.2.
+fn check_version(number: i32) -> Result<(), DeviceError> {
+    let number = number.unsigned_abs();
+    let found = CudaVersion { major: number / 1000, minor: number % 1000 / 10 };
+    if found < OLDEST { Err(DeviceError::TooOldDriver { found, needed: OLDEST }) } else { Ok(()) }
+}
+
+impl Driver {
+    /// The card of a number, from 0.
+    ///
+    /// # Errors
+    /// If there is no driver, no such card, or one of them is too old.
+    pub fn find(ordinal: usize) -> Result<Driver, DeviceError> {
+        // SAFETY: loads a library by its name, whose initialisers are those of the driver that the system has.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(DeviceError::NoDriver);
+        }
+        let failed = |doing: &str, error| failed("the NVIDIA driver", doing, error);
+        let mut version = 0;
+        // SAFETY: the call writes a number where it is told to. It needs no start of the driver, and every driver for these cards has it.
+        let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
+        asked.map_err(|error| failed("tell its version", error))?;
+        check_version(version)?;
+        match result::init() {
+            Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => {
+                return Err(DeviceError::NoDevice { ordinal, found: 0 });
+            }
+            started => started.map_err(|error| failed("start", error))?,
+        }
+        let count = result::device::get_count().map_err(|error| failed("count GPUs", error))?;
+        let found = usize::try_from(count).unwrap_or(0);
+        if ordinal >= found {
+            return Err(DeviceError::NoDevice { ordinal, found });
+        }
+        let open = || -> Result<_, DriverError> {
+            let context = CudaContext::new(ordinal)?;
+            let major =
+                context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
+            let minor =
+                context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+            let (name, bytes) = (context.name()?, context.total_mem()?);
+            Ok((context, name, bytes, [major, minor].map(i32::unsigned_abs)))
+        };
+        let (context, name, bytes, [major, minor]) = open().map_err(|error| failed("open the GPU", error))?;
+        let architecture = Architecture::new(major, minor)?;
+        let card = Arc::new(Card { name, context, architecture, kernels: Mutex::default() });
+        Ok(Driver { card, architecture, bytes })
+    }
+
+    /// What the driver calls the card.
+    pub fn name(&self) -> &str {
+        &self.card.name
+    }
+
+    /// Bytes of its memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Measures what this process takes of the card before it has an arena. The kernels stay loaded.
+    ///
+    /// # Errors
+    /// If the card does not say what is free, or the kernels cannot be loaded.
+    pub fn footprint(&self) -> Result<Footprint, DeviceError> {
+        let mut loaded = self.card.lock();
+        let kernels = self.card.kernels(&mut loaded)?.bytes;
+        let CardMemory { total, free } = self.card.memory()?;
+        let memory = CardMemory { total, free: free.saturating_add(kernels) };
+        Ok(Footprint { memory, context: self.another_context(), kernels })
+    }
+
+    /// What another context of this process takes of the card. The first one cannot be measured: without a context the driver does not
+    /// say what is free. None where the card allows one alone.
+    fn another_context(&self) -> Option<usize> {
+        let before = self.card.memory().ok()?.free;
+        let mut second = ptr::null_mut();
+        // SAFETY: the device is that of a context, so it is one; the call writes a handle where it is told to.
+        unsafe { sys::cuCtxCreate_v2(&mut second, 0, self.card.context.cu_device()) }.result().ok()?;
+        // The new context is this thread's now.
+        let with_it = result::mem_get_info();
+        // SAFETY: it was just made, and nothing uses it.
+        let destroyed = unsafe { sys::cuCtxDestroy_v2(second) }.result();
+        self.card.context.bind_to_thread().and(destroyed).ok()?;
+        let (free, _) = with_it.ok()?;
+        before.checked_sub(free).filter(|taken| *taken > 0)
+    }
+}
+
+/// What a process takes of a card before it has an arena.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// What is free and in all, while the process has its context and no kernels.
+    pub memory: CardMemory,
+    /// Bytes of a context, where they could be measured.
+    pub context: Option<usize>,
+    /// Bytes of the kernels, which are loaded once for all arenas, and of what the driver allocates with the first stream.
+    pub kernels: usize,
+}
+
+impl DeviceSource for Driver {
+    fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    fn memory(&self) -> Result<CardMemory, DeviceError> {
+        self.card.memory()
+    }
+
+    fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
+        let mut loaded = self.card.lock();
+        let kernels = self.card.kernels(&mut loaded)?;
+        let before = self.card.memory()?.free;
+        let device = DriverDevice::new(&self.card, kernels, sizes)?;
+        let after = self.card.memory();
+        // A device locks this as it is dropped, which an error from here on would do.
+        drop(loaded);
+        let taken = before.saturating_sub(after?.free);
+        Ok(Opened { device: Box::new(device), taken })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::panic, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    /// The errors that a machine may come to where nothing is broken, each with a part of what it says and of its way out.
+    fn expected(error: &DeviceError) -> Option<(&'static str, &'static str)> {
+        match error {
+            DeviceError::NoDriver => Some(("`libcuda.so.1` cannot be loaded", "install the driver")),
+            DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
+            DeviceError::TooOld { .. } => Some(("sm_70 (Volta, 2017) is the oldest", "--device cpu")),
+            DeviceError::TooOldDriver { .. } => Some(("CUDA 11.2 is the oldest", "460 or later")),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn without_a_driver_the_error_says_what_to_do() {
+        match Driver::find(0) {
+            Ok(driver) => assert!(driver.bytes() > 0, "{}", driver.name()),
+            Err(error) => {
+                let Some((said, hint)) = expected(&error) else {
+                    panic!("{error}: {:?}", error.source());
+                };
+                assert!(error.to_string().contains(said), "{error}");
+                assert!(error.hint().contains(hint), "{}", error.hint());
+            }
+        }
+    }
+
+    #[test]
+    fn drivers_before_cuda_11_2_are_refused_with_the_one_that_does() {
+        for number in [11020, 11080, 12000, 13010] {
+            assert!(check_version(number).is_ok(), "{number}");
+        }
+        for (number, found) in [(11010, "11.1"), (10020, "10.2"), (9000, "9.0")] {
+            let error = check_version(number).err().unwrap_or_else(|| panic!("{number} is taken"));
+            assert!(error.to_string().contains(&format!("one of CUDA {found}:")), "{error}");
+            let (said, hint) = expected(&error).unwrap_or_else(|| panic!("{error}"));
+            assert!(error.to_string().contains(said) && error.hint().contains(hint), "{error}");
+        }
+    }
+}

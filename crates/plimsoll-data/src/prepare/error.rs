@@ -1,0 +1,103 @@
+//! Why a case cannot be prepared.
+
+use std::path::PathBuf;
+
+use plimsoll_memory::MapError;
+use plimsoll_volume::VolumeError;
+
+use crate::{NoForeground, PatchError};
+
+/// Why a case cannot be prepared as its model was trained to see it.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    /// The axes of the network are no permutation of the stored ones.
+    #[error(
+        "the network's axes are said to be the stored axes {found:?}, but that must name each of 0, 1 and 2 once"
+    )]
+    Transposed {
+        /// What is said.
+        found: [usize; 3],
+    },
+    /// There are more or fewer channels than are said to be normalised.
+    #[error("the case has {found} channels, but the model says of {expected} how they are normalised")]
+    Channels {
+        /// Of the case.
+        found: usize,
+        /// Of the model.
+        expected: usize,
+    },
+    /// Logits or labels would be resized by a spline.
+    #[error("{what} would be resized by a cubic spline, which is only done with images")]
+    Cubic {
+        /// Logits or labels.
+        what: &'static str,
+    },
+    /// A cascade's earlier labels are missing, or there are some that nothing is made of.
+    #[error("the model {}, but {}", if *expected { "needs the labels of an earlier one" } else { "is no stage of a cascade" }, if *expected { "there are none" } else { "it is given earlier labels" })]
+    Earlier {
+        /// Whether the model needs them.
+        expected: bool,
+    },
+    /// An earlier network's labels are of another grid.
+    #[error("{}: the earlier labels have shape {found:?}, but the image has {expected:?}", path.display())]
+    EarlierShape {
+        /// The file.
+        path: PathBuf,
+        /// Its shape (depth, height, width) as stored.
+        found: [usize; 3],
+        /// That of the image.
+        expected: [usize; 3],
+    },
+    /// A part of an image is looked at by a model that sees whole ones.
+    #[error("a part of the image is to be looked at, but the model sees whole images")]
+    Within,
+    /// A model that sees zoomed images would change them in a way that is not done here.
+    #[error("the model sees images that are zoomed, but {why}")]
+    AfterZoom {
+        /// How.
+        why: &'static str,
+    },
+    /// There is no room for what one zoomed voxel is made of.
+    #[error("there is scratch for {room} voxels, but one zoomed voxel is made of eight")]
+    Zoom {
+        /// Voxels that there is room for.
+        room: usize,
+    },
+    /// A channel cannot be normalised.
+    #[error(transparent)]
+    Normalisation(#[from] NoForeground),
+    /// A part of an image cannot be pulled.
+    #[error(transparent)]
+    Patch(#[from] PatchError),
+    /// An image cannot be read.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// Memory is refused.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// It was interrupted.
+    #[error("interrupted")]
+    Stopped,
+}
+
+impl PrepareError {
+    /// A remedy to suggest to the user.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            PrepareError::Transposed { .. } | PrepareError::Cubic { .. } | PrepareError::AfterZoom { .. } | PrepareError::Within => {
+                Some("the model's description is damaged, or of a program that is not supported: check its plans.json".into())
+            }
+            PrepareError::Channels { .. } => Some("give the case the channels that the model's dataset.json names".into()),
+            PrepareError::Earlier { expected: true } => {
+                Some("predict the cases with the cascade's first stage, and give this one the folder of its labels".into())
+            }
+            PrepareError::Earlier { expected: false } => Some("leave the earlier labels out".into()),
+            PrepareError::EarlierShape { .. } => Some("predict the earlier stage from the same images".into()),
+            PrepareError::Normalisation(problem) => problem.hint(),
+            PrepareError::Patch(problem) => problem.hint(),
+            PrepareError::Volume(problem) => problem.hint(),
+            PrepareError::Zoom { .. } | PrepareError::Memory(_) => Some("raise --ram".into()),
+            PrepareError::Stopped => None,
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Cases as nnU-Net's networks see them, window by window.
+//!
+//! nnU-Net transposes an image, cuts it to the box that is not zero, normalises it, and resizes it as a whole by a cubic spline. Here
+//! none of that is done to a whole image: a [`PreparedCase`] reads what a window is made of with a margin, from which the spline's
+//! coefficients follow to the last bits of f32 whatever lies beyond, and holds scratch of a fixed size. What does depend on all of
+//! the image is found in one pass over it before: the mask, statistics inside the mask, and the ranges that results are clipped to.
+
+mod earlier;
+mod error;
+mod lines;
+mod mask;
+mod rule;
+mod survey;
+mod window;
+pub(crate) mod zoom;
+mod zoomed_case;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
+
+pub use error::PrepareError;
+pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
+
+use crate::prepare::earlier::Earlier;
+use crate::prepare::mask::Mask;
+use crate::prepare::rule::ResizeRule;
+use crate::prepare::survey::{Ranges, Survey};
+use crate::prepare::window::{Channel, Part};
+use crate::{
+    Case, CaseFingerprint, CaseSource, Intensity, IntensityProperties, Interpolation, NnUnetSteps,
+    NoForeground, Normalisation, Scratch, TargetGrid, VolumeCache, resampled_shape,
+};
+
+/// The scratch of a [`PreparedCase`]: a cube of a hundred voxels twice, as one axis after the other is resized.
+pub const PREPARED_SCRATCH: Bytes = Scratch::DEFAULT;
+
+/// Where the windows of a case are, and how voxels get there and logits back: all that follows from its grid alone.
+#[derive(Clone, Debug)]
+pub struct PreparedGrid {
+    grid: TargetGrid,
+    spacing: Spacing,
+    target: Spacing,
+    images: ResizeRule,
+    labels: ResizeRule,
+}
+
+impl PreparedGrid {
+    /// Of a case with a stored grid, whose channels are zero outside of the box `nonzero` of it. `stated` is the stored spacing
+    /// (depth, height, width) as the file says it, which an oblique affine has only nearly.
+    ///
+    /// # Errors
+    /// If the steps are impossible.
+    pub fn new(
+        stored: &Geometry,
+        stated: Spacing,
+        nonzero: VoxelBox,
+        steps: &NnUnetSteps,
+    ) -> Result<PreparedGrid, PrepareError> {
+        let first = if steps.reorients { stored.canonical().1 } else { Reorientation::IDENTITY };
+        let refused = PrepareError::Transposed { found: steps.transposed };
+        if steps.transposed.iter().any(|axis| *axis > 2) {
+            return Err(refused);
+        }
+        let axes = steps.transposed.map(|axis| first.source_axis()[axis]);
+        let flip = steps.transposed.map(|axis| first.flip()[axis]);
+        let Some(reorientation) = Reorientation::new(axes, flip) else { return Err(refused) };
+        for (what, resizing) in [("logits", steps.logits), ("labels", steps.labels)] {
+            if [resizing.order, resizing.order_across].contains(&Interpolation::Cubic) {
+                return Err(PrepareError::Cubic { what });
+            }
+        }
+        let from = reorientation.shape(nonzero.shape);
+        let spacing = Spacing(axes.map(|axis| stated.0[axis]));
+        let target = steps.spacing.of(spacing);
+        let to = resampled_shape(from, spacing, target);
+        let back = ResizeRule::new(steps.logits, (to, target), (from, spacing));
+        let takes_nearest = |axis: usize| back.along[axis] == Some(Interpolation::Nearest);
+        let rule = |resizing| ResizeRule::new(resizing, (from, spacing), (to, target));
+        Ok(PreparedGrid {
+            grid: TargetGrid::over(
+                (stored.shape(), nonzero),
+                reorientation,
+                to,
+                [0, 1, 2].map(takes_nearest),
+            ),
+            spacing,
+            target,
+            images: rule(steps.images),
+            labels: rule(steps.labels),
+        })
+    }
+
+    /// The grid of windows.
+    pub fn grid(&self) -> &TargetGrid {
+        &self.grid
+    }
+
+    /// The shape of the box that is not zero, and its spacing, along the network's axes.
+    pub fn cropped(&self) -> ([usize; 3], Spacing) {
+        (self.images.from, self.spacing)
+    }
+
+    /// The spacing that it is brought to.
+    pub fn target(&self) -> Spacing {
+        self.target
+    }
+
+    /// Bytes that a prepared case reserves while it is made and for as long as it lives, beside its cache.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub fn bytes(&self, steps: &NnUnetSteps, has_earlier: bool) -> Result<Bytes, PrepareError> {
+        let covered = self.grid.covered();
+        let mut bytes = Bytes::ZERO;
+        if has_earlier || steps.channels.iter().any(inside_mask) {
+            // Holes are filled with a second bit for each voxel.
+            bytes = bytes + Mask::bytes(covered)? + Mask::bytes(covered)?;
+        }
+        let slices = self.images.across.map_or(1, |axis| self.images.from[axis]);
+        // Of each channel, and of what is outside of the mask beside the last.
+        let ranges = Ranges::bytes(slices)?.0.saturating_mul(steps.channels.len() as u64 + 1);
+        Ok(bytes + Survey::bytes(covered)? + Bytes(ranges))
+    }
+}
+
+/// Whether a channel's statistics are those of the mask. nnU-Net's other normalisations do not look at it.
+fn inside_mask(channel: &crate::MaskedNormalisation) -> bool {
+    channel.inside_mask && channel.normalisation == Normalisation::ZScore
+}
+
+/// What is to be prepared.
+pub struct Preparing<'a> {
+    /// The images.
+    pub case: &'a Case,
+    /// What an inspection found of them.
+    pub fingerprint: &'a CaseFingerprint,
+    /// How.
+    pub steps: &'a NnUnetSteps,
+    /// Intensities of the foreground of the data set that the model was trained on, by channel.
+    pub foreground: &'a BTreeMap<usize, IntensityProperties>,
+    /// The labels of an earlier network, on the stored grid, and how many labels above 0 there are.
+    pub earlier: Option<(&'a Path, usize)>,
+}
+
+/// A channel, once it is known how it is normalised.
+struct PreparedChannel {
+    intensity: Intensity,
+    is_masked: bool,
+    ranges: Option<Ranges>,
+}
+
+/// A case whose windows can be pulled as nnU-Net's networks see them.
+pub struct PreparedCase {
+    place: PreparedGrid,
+    source: CaseSource,
+    channels: Vec<PreparedChannel>,
+    mask: Option<Mask>,
+    earlier_labels: usize,
+}
+
+impl PreparedCase {
+    /// Opens the images of a case, and reads from all of them what no window has alone. Reserves no more than
+    /// [`PreparedGrid::bytes`] from `budget`.
+    ///
+    /// # Errors
+    /// If a file cannot be read, a channel cannot be normalised, the budget has no room, or `stop` is set.
+    pub fn open(
+        what: &Preparing<'_>,
+        place: PreparedGrid,
+        cache: &VolumeCache,
+        budget: &Budget,
+        stop: &AtomicBool,
+    ) -> Result<PreparedCase, PrepareError> {
+        let steps = what.steps;
+        let (found, expected) = (what.case.images.len(), steps.channels.len());
+        if found != expected || what.fingerprint.channels.len() != expected {
+            return Err(PrepareError::Channels { found, expected });
+        }
+        let mut case = what.case.clone();
+        case.label = what.earlier.map(|(path, _)| path.into());
+        let unchanged = vec![Intensity::UNCHANGED; expected];
+        let mut source = CaseSource::open_unless(&case, &unchanged, case.label.is_some(), cache, stop)?;
+        check_shapes(&source, place.grid.stored_shape(), case.label.as_deref())?;
+        let covered = place.grid.covered();
+        let stored_axis = place.grid.reorientation().source_axis();
+        let mut survey = Survey::new(covered, &place.images, stored_axis, budget)?;
+        let is_normalised_inside = steps.channels.iter().any(inside_mask);
+        let mut mask = match what.earlier.is_some() || is_normalised_inside {
+            true => Some(survey.mask(&mut source, budget, stop)?),
+            false => None,
+        };
+        // nnU-Net 2.8.1 keeps the mask as a label of its own among those of the earlier network, `crop_to_nonzero` only where there is no
+        // other: what has a label counts as inside of it. To the channels of labels that makes no difference.
+        if let (Some(mask), Some(labels)) =
+            (mask.as_mut().filter(|_| is_normalised_inside), source.label_map())
+        {
+            survey.add_labels(mask, labels, stop)?;
+        }
+        let mut channels = Vec::with_capacity(expected);
+        for (index, (channel, own)) in steps.channels.iter().zip(&what.fingerprint.channels).enumerate() {
+            let normalisation = channel.normalisation;
+            let is_masked = inside_mask(channel);
+            let intensity = |own: &crate::ChannelStatistics| {
+                let found = normalisation.intensity(own, what.foreground.get(&index));
+                found.ok_or(NoForeground { channel: index, normalisation })
+            };
+            let overshoots = place.images.overshoots();
+            let (intensity, ranges) = if is_masked || (overshoots && survey.across.is_some()) {
+                let of_channel = mask.as_ref().filter(|_| is_masked);
+                let surveyed = survey.channel(&mut source, index, of_channel, budget, stop)?;
+                let intensity = intensity(if is_masked { &surveyed.statistics } else { own })?;
+                (intensity, Some(surveyed.normalised(intensity)))
+            } else {
+                let intensity = intensity(own)?;
+                let mut range = [own.min as f32, own.max as f32];
+                intensity.apply(&mut range);
+                (intensity, Some(Ranges::of_volume(range, budget)?))
+            };
+            channels.push(PreparedChannel { intensity, is_masked, ranges: ranges.filter(|_| overshoots) });
+        }
+        let earlier_labels = what.earlier.map_or(0, |(_, labels)| labels);
+        Ok(PreparedCase { place, source, channels, mask, earlier_labels })
+    }
+
+    /// The grid of windows.
+    pub fn grid(&self) -> &TargetGrid {
+        self.place.grid()
+    }
+
+    /// The channels of a window: those of the image, then those of earlier labels.
+    pub fn channels(&self) -> usize {
+        self.channels.len() + self.earlier_labels
+    }
+
+    /// Fills `out`, `[channel][depth][height][width]`, with the window of `window` voxels that begins at voxel `from` of the grid, which
+    /// may be out of bounds: what is outside is 0. The bits of a voxel depend on the window and the size of the scratch alone.
+    ///
+    /// # Errors
+    /// If a file cannot be read, `out` has another length, or the scratch is smaller than [`PREPARED_SCRATCH`] and too small.
+    pub fn window(
+        &mut self,
+        from: [i64; 3],
+        window: [usize; 3],
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), PrepareError> {
+        let voxels: usize = window.iter().product();
+        let (expected, found) = (voxels * self.channels(), out.len());
+        if expected != found {
+            return Err(PrepareError::Patch(crate::PatchError::BufferLength { expected, found }));
+        }
+        out.fill(0.0);
+        let Some(part) = Part::of_window(self.place.grid.shape(), from, window) else { return Ok(()) };
+        let (images, earlier) = out.split_at_mut(voxels * self.channels.len());
+        for (index, out) in images.chunks_exact_mut(voxels.max(1)).enumerate() {
+            let channel = &self.channels[index];
+            let (image, found) = self.source.channel(index);
+            let path = image.path().to_path_buf();
+            let pulling = Channel {
+                grid: &self.place.grid,
+                rule: &self.place.images,
+                ranges: channel.ranges.as_ref(),
+                mask: self.mask.as_ref().filter(|_| channel.is_masked),
+                path: &path,
+            };
+            pulling.pull(part, (out, window), scratch.memory(), &mut |region, values| {
+                image.read_f32(found.index, region, values)?;
+                channel.intensity.apply(values);
+                Ok(())
+            })?;
+        }
+        if let (Some(mask), Some(image)) = (&self.mask, self.source.label_map()) {
+            let labels = Earlier {
+                grid: &self.place.grid,
+                rule: &self.place.labels,
+                mask,
+                labels: self.earlier_labels,
+            };
+            let memory = bytemuck::cast_slice_mut(scratch.memory());
+            labels.pull(part, (earlier, window), memory, image)?;
+        }
+        Ok(())
+    }
+}
+
+/// That all files have the shape that was inspected.
+fn check_shapes(
+    source: &CaseSource,
+    expected: [usize; 3],
+    earlier: Option<&Path>,
+) -> Result<(), PrepareError> {
+    let files = source.shapes().count();
+    for (number, (path, found)) in source.shapes().enumerate() {
+        if found != expected && earlier.is_some() && number + 1 == files {
+            return Err(PrepareError::EarlierShape { path: path.into(), found, expected });
+        }
+        if found != expected {
+            return Err(PrepareError::Patch(crate::PatchError::Changed {
+                path: path.into(),
+                found,
+                expected,
+            }));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,302 @@
+//! Cases as TotalSegmentator's networks see them, window by window: zoomed to a spacing, cut to whole numbers, then prepared as nnU-Net
+//! prepares an image of that spacing, which leaves nothing to resize.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_volume::{Geometry, VoxelBox};
+
+use crate::inspect::Moments;
+use crate::prepare::window::Part;
+use crate::prepare::zoom::Zoom;
+use crate::prepare::{PrepareError, check_shapes};
+use crate::{
+    Case, CaseSource, ChannelStatistics, Intensity, IntensityProperties, NoForeground, PatchError, Scratch,
+    TargetGrid, VolumeCache, ZoomSteps,
+};
+
+/// The share of the network's spacing by which that of the zoomed image may differ from it.
+const SAME_SPACING: f64 = 1e-3;
+
+/// Voxels of an edge of the blocks that a zoomed image is looked through in.
+const BLOCK: usize = 48;
+
+/// Where windows of a zoomed case may be, before it is known which part of it is not zero.
+#[derive(Clone, Copy, Debug)]
+pub struct ZoomedGrid {
+    zoom: Zoom,
+    stored_shape: [usize; 3],
+    is_cut: bool,
+}
+
+impl ZoomedGrid {
+    /// Of a stored image, or of a box that its labels are to be in: TotalSegmentator cuts the values of such a box to whole numbers before it
+    /// zooms it.
+    ///
+    /// # Errors
+    /// If the steps are impossible, or none that this is for.
+    pub fn new(
+        stored: &Geometry,
+        within: Option<VoxelBox>,
+        steps: &ZoomSteps,
+    ) -> Result<ZoomedGrid, PrepareError> {
+        let then = &steps.then;
+        let refused = |why| Err(PrepareError::AfterZoom { why });
+        if then.transposed != [0, 1, 2] {
+            return refused("its axes are exchanged");
+        }
+        if then.channels.iter().any(super::inside_mask) {
+            return refused("it is normalised inside a mask");
+        }
+        let target = then.spacing.of(steps.spacing);
+        let differs = |axis: usize| (target.0[axis] / steps.spacing.0[axis] - 1.0).abs() > SAME_SPACING;
+        if (0..3).any(differs) {
+            return refused("it is resized once more, to another spacing");
+        }
+        let (canonical, reorientation) = stored.canonical();
+        let covered = within.unwrap_or(VoxelBox::whole(stored.shape()));
+        let zoom = Zoom::new(covered, reorientation, canonical.spacing(), steps.spacing);
+        Ok(ZoomedGrid { zoom, stored_shape: stored.shape(), is_cut: within.is_some() })
+    }
+
+    /// The grid of the whole zoomed image. That of a case has no more voxels along any axis.
+    pub fn largest(&self) -> TargetGrid {
+        TargetGrid::zoomed(self.stored_shape, self.zoom, VoxelBox::whole(self.zoom.shape()))
+    }
+
+    /// The spacing that is brought to another, and its shape.
+    pub fn cropped(&self) -> [usize; 3] {
+        self.zoom.axes.map(|axis| axis.from)
+    }
+
+    /// Bytes that a case reserves while it is opened.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub fn bytes(&self) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(BLOCK.pow(3))
+    }
+}
+
+/// What is to be opened.
+pub struct Zooming<'a> {
+    /// The images.
+    pub case: &'a Case,
+    /// How they are prepared.
+    pub steps: &'a ZoomSteps,
+    /// Intensities of the foreground of the data set that the model was trained on, by channel.
+    pub foreground: &'a BTreeMap<usize, IntensityProperties>,
+}
+
+/// A case whose windows can be pulled as TotalSegmentator's networks see them.
+pub struct ZoomedCase {
+    zoom: Zoom,
+    grid: TargetGrid,
+    /// Where the grid begins in the zoomed image.
+    first: [usize; 3],
+    source: CaseSource,
+    /// Whether stored values are cut to whole numbers.
+    is_cut: bool,
+    intensities: Vec<Intensity>,
+}
+
+impl ZoomedCase {
+    /// Opens the images of a case, and looks through all of them once: for the box that is not zero, which is what windows are cut from,
+    /// and for the statistics of it that a normalisation needs. Reserves [`ZoomedGrid::bytes`] from `budget` meanwhile.
+    ///
+    /// # Errors
+    /// If a file cannot be read, a channel cannot be normalised, the budget has no room, or `stop` is set.
+    pub fn open(
+        what: &Zooming<'_>,
+        place: ZoomedGrid,
+        cache: &VolumeCache,
+        (scratch, budget): (&mut Scratch, &Budget),
+        stop: &AtomicBool,
+    ) -> Result<ZoomedCase, PrepareError> {
+        let steps = &what.steps.then;
+        let (found, expected) = (what.case.images.len(), steps.channels.len());
+        if found != expected {
+            return Err(PrepareError::Channels { found, expected });
+        }
+        let unchanged = vec![Intensity::UNCHANGED; expected];
+        let source = CaseSource::open_unless(what.case, &unchanged, false, cache, stop)?;
+        check_shapes(&source, place.stored_shape, None)?;
+        let zoom = place.zoom;
+        let whole = VoxelBox::whole(zoom.shape());
+        let mut case = ZoomedCase {
+            zoom,
+            grid: place.largest(),
+            first: [0; 3],
+            source,
+            is_cut: place.is_cut,
+            intensities: unchanged,
+        };
+        let mut block = Mapped::zeroed(budget, "a block of an image", BLOCK.pow(3))?;
+        let mut look = |case: &mut ZoomedCase,
+                        channel: usize,
+                        within: VoxelBox,
+                        see: &mut dyn FnMut(VoxelBox, &[f32])| {
+            for part in blocks(within) {
+                if stop.load(Ordering::Relaxed) {
+                    return Err(PrepareError::Stopped);
+                }
+                let voxels = &mut block[..part.shape.iter().product()];
+                let part = Part { of_grid: part, in_window: [0; 3] };
+                case.pull(channel, part, (voxels, part.of_grid.shape), scratch)?;
+                see(part.of_grid, voxels);
+            }
+            Ok(())
+        };
+        let mut nonzero: Option<([usize; 3], [usize; 3])> = None;
+        for channel in 0..expected {
+            look(&mut case, channel, whole, &mut |part, voxels| include(&mut nonzero, part, voxels))?;
+        }
+        // An image of zeros is taken as it is.
+        let nonzero =
+            nonzero.map_or(whole, |(first, last)| VoxelBox::between(first, last.map(|last| last + 1)));
+        let mut intensities = Vec::with_capacity(expected);
+        for (channel, normalised) in steps.channels.iter().enumerate() {
+            let mut moments = Moments::NONE;
+            if normalised.normalisation.is_of_case() {
+                look(&mut case, channel, nonzero, &mut |_, voxels| {
+                    let zeros = voxels.iter().filter(|value| **value == 0.0).count() as u64;
+                    moments = moments.and(Moments::of_nonzero(voxels)).and(Moments::of_zeros(zeros));
+                })?;
+            }
+            let own = ChannelStatistics {
+                mean: moments.mean,
+                std: moments.deviation(),
+                min: moments.min,
+                max: moments.max,
+            };
+            let found = normalised.normalisation.intensity(&own, what.foreground.get(&channel));
+            let none = NoForeground { channel, normalisation: normalised.normalisation };
+            intensities.push(found.ok_or(none)?);
+        }
+        case.intensities = intensities;
+        case.first = nonzero.start;
+        case.grid = TargetGrid::zoomed(place.stored_shape, zoom, nonzero);
+        Ok(case)
+    }
+
+    /// The grid of windows.
+    pub fn grid(&self) -> &TargetGrid {
+        &self.grid
+    }
+
+    /// As [`PreparedCase::window`](crate::PreparedCase::window).
+    ///
+    /// # Errors
+    /// If a file cannot be read, `out` has another length, or the scratch has no room for eight voxels.
+    pub fn window(
+        &mut self,
+        from: [i64; 3],
+        window: [usize; 3],
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), PrepareError> {
+        let voxels: usize = window.iter().product();
+        let (expected, found) = (voxels * self.intensities.len(), out.len());
+        if expected != found {
+            return Err(PrepareError::Patch(PatchError::BufferLength { expected, found }));
+        }
+        out.fill(0.0);
+        let Some(mut part) = Part::of_window(self.grid.shape(), from, window) else { return Ok(()) };
+        for axis in 0..3 {
+            part.of_grid.start[axis] += self.first[axis];
+        }
+        for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
+            self.pull(channel, part, (&mut *out, window), scratch)?;
+            let intensity = self.intensities[channel];
+            // What is beyond the image stays zero.
+            let [depth, height, width] = part.of_grid.shape;
+            let [d, h, w] = part.in_window;
+            for row in 0..depth * height {
+                let at = ((d + row / height) * window[1] + h + row % height) * window[2] + w;
+                intensity.apply(&mut out[at..at + width]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills a part of a window with zoomed voxels of a channel.
+    fn pull(
+        &mut self,
+        channel: usize,
+        part: Part,
+        to: (&mut [f32], [usize; 3]),
+        scratch: &mut Scratch,
+    ) -> Result<(), PrepareError> {
+        let is_cut = self.is_cut;
+        let (image, found) = self.source.channel(channel);
+        self.zoom.pull(part, to, scratch.memory(), &mut |region, values| {
+            image.read_f32(found.index, region, values)?;
+            if is_cut {
+                values.iter_mut().for_each(|value| *value = value.trunc());
+            }
+            Ok(())
+        })
+    }
+}
+
+/// The blocks of a box, one after the other.
+fn blocks(within: VoxelBox) -> impl Iterator<Item = VoxelBox> {
+    let counts = within.shape.map(|voxels| voxels.div_ceil(BLOCK));
+    (0..counts.iter().product()).map(move |number: usize| {
+        let at = [number / (counts[1] * counts[2]), number / counts[2] % counts[1], number % counts[2]];
+        let start = [0, 1, 2].map(|axis| within.start[axis] + at[axis] * BLOCK);
+        let end =
+            [0, 1, 2].map(|axis| within.start[axis] + (at[axis] * BLOCK + BLOCK).min(within.shape[axis]));
+        VoxelBox::between(start, end)
+    })
+}
+
+/// Widens a box, of the first and the last voxel, by the voxels of a block that are not zero.
+fn include(found: &mut Option<([usize; 3], [usize; 3])>, block: VoxelBox, voxels: &[f32]) {
+    let [_, height, width] = block.shape;
+    for (index, _) in voxels.iter().enumerate().filter(|(_, value)| **value != 0.0) {
+        let at = [index / (height * width), index / width % height, index % width];
+        let at = [0, 1, 2].map(|axis| block.start[axis] + at[axis]);
+        let (first, last) = found.get_or_insert((at, at));
+        for axis in 0..3 {
+            first[axis] = first[axis].min(at[axis]);
+            last[axis] = last[axis].max(at[axis]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_a_box_once() {
+        let within = VoxelBox { start: [3, 0, 10], shape: [50, 48, 97] };
+        let mut seen = vec![0; within.voxel_count().unwrap()];
+        for block in blocks(within) {
+            assert!(block.voxel_count().unwrap() <= BLOCK.pow(3));
+            for index in 0..block.voxel_count().unwrap() {
+                let [_, height, width] = block.shape;
+                let at = [index / (height * width), index / width % height, index % width];
+                let [d, h, w] = [0, 1, 2].map(|axis| block.start[axis] - within.start[axis] + at[axis]);
+                seen[(d * 48 + h) * 97 + w] += 1;
+            }
+        }
+        assert!(seen.iter().all(|times| *times == 1));
+    }
+
+    #[test]
+    fn the_box_of_what_is_not_zero_is_found_over_blocks() {
+        let mut found = None;
+        let block = VoxelBox { start: [4, 5, 6], shape: [2, 2, 3] };
+        include(&mut found, block, &[0.0; 12]);
+        assert_eq!(found, None);
+        let mut voxels = [0.0; 12];
+        (voxels[1], voxels[9]) = (1.0, -2.0);
+        include(&mut found, block, &voxels);
+        assert_eq!(found, Some(([4, 5, 6], [5, 6, 7])));
+        include(&mut found, VoxelBox { start: [0, 9, 9], shape: [1, 1, 1] }, &[3.0]);
+        assert_eq!(found, Some(([0, 5, 6], [5, 9, 9])));
+    }
+}

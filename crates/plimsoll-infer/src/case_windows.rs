@@ -1,0 +1,198 @@
+//! Where the windows of a case are, and what stands in them, whichever way its model prepares images.
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_data::{
+    Case, CaseFingerprint, CaseSource, Intensity, NnUnetSteps, Preparation, PrepareError, PreparedCase,
+    PreparedGrid, Preparing, Recipe, Scratch, TargetGrid, VolumeCache, ZoomSteps, ZoomedCase, ZoomedGrid,
+    Zooming, pull,
+};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_run::SegmentationModel;
+use plimsoll_volume::{VolumeFile, VoxelBox};
+
+use crate::{InferError, believable};
+
+/// What follows for a case from its grid and its model, before any window is pulled.
+pub(crate) enum CasePlace<'a> {
+    Canonical { grid: TargetGrid, intensities: Vec<Intensity> },
+    Prepared { place: PreparedGrid, steps: &'a NnUnetSteps },
+    Zoomed { place: ZoomedGrid, largest: TargetGrid, steps: &'a ZoomSteps },
+}
+
+/// What a case is prepared from.
+#[derive(Clone, Copy)]
+pub(crate) struct CaseImages<'a> {
+    pub(crate) case: &'a Case,
+    /// What an inspection found.
+    pub(crate) fingerprint: &'a CaseFingerprint,
+    /// The labels of an earlier network.
+    pub(crate) earlier: Option<&'a Path>,
+    /// The box of the stored image that is looked at; none where all of it is.
+    pub(crate) within: Option<VoxelBox>,
+}
+
+impl<'a> CasePlace<'a> {
+    /// Of a case, whose first image is open.
+    ///
+    /// # Errors
+    /// If its spacing cannot be meant, or a channel cannot be normalised.
+    pub(crate) fn new(
+        model: &'a SegmentationModel,
+        images: CaseImages<'_>,
+        first: &VolumeFile,
+    ) -> Result<CasePlace<'a>, InferError> {
+        let CaseImages { case, fingerprint, earlier, within } = images;
+        let expected = model.earlier_labels > 0;
+        if expected != earlier.is_some() {
+            return Err(refused(case, PrepareError::Earlier { expected }));
+        }
+        let geometry = &fingerprint.geometry;
+        let whole = VoxelBox::whole(geometry.shape());
+        if within.is_some_and(|within| within != whole)
+            && !matches!(model.preparation, Preparation::Zoomed(_))
+        {
+            return Err(refused(case, PrepareError::Within));
+        }
+        match &model.preparation {
+            Preparation::Canonical { spacing } => {
+                let intensities = fingerprint
+                    .intensities(&model.channels, &model.foreground)
+                    .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
+                let (canonical, _) = geometry.canonical();
+                let of_image = (canonical.shape(), canonical.spacing());
+                believable::check(case, of_image, spacing.of(canonical.spacing()))?;
+                Ok(CasePlace::Canonical { grid: TargetGrid::new(geometry, *spacing), intensities })
+            }
+            Preparation::NnUnet(steps) => {
+                let stated = first.stated_spacing();
+                let place = PreparedGrid::new(geometry, stated, fingerprint.nonzero_box, steps)
+                    .map_err(|problem| refused(case, problem))?;
+                believable::check(case, place.cropped(), place.target())?;
+                Ok(CasePlace::Prepared { place, steps })
+            }
+            Preparation::Zoomed(steps) => {
+                let place = ZoomedGrid::new(geometry, within, steps);
+                let place = place.map_err(|problem| refused(case, problem))?;
+                let (canonical, _) = geometry.canonical();
+                believable::check(case, (place.cropped(), canonical.spacing()), steps.spacing)?;
+                Ok(CasePlace::Zoomed { place, largest: place.largest(), steps })
+            }
+        }
+    }
+
+    /// The grid that windows are of, or one that it is a part of, as far as is known before all of the case is looked at.
+    pub(crate) fn largest_grid(&self) -> &TargetGrid {
+        match self {
+            CasePlace::Canonical { grid, .. } => grid,
+            CasePlace::Zoomed { largest, .. } => largest,
+            CasePlace::Prepared { place, .. } => place.grid(),
+        }
+    }
+
+    /// Bytes that [`open`](Self::open) reserves beside the cache.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub(crate) fn bytes(&self, images: CaseImages<'_>) -> Result<Bytes, InferError> {
+        match self {
+            CasePlace::Canonical { .. } => Ok(Bytes::ZERO),
+            CasePlace::Zoomed { place, .. } => Ok(place.bytes()?),
+            CasePlace::Prepared { place, steps } => {
+                let bytes = place.bytes(steps, images.earlier.is_some());
+                bytes.map_err(|problem| refused(images.case, problem))
+            }
+        }
+    }
+
+    /// Opens the images.
+    ///
+    /// # Errors
+    /// If a file cannot be read, memory is refused, or `stop` is set.
+    pub(crate) fn open(
+        self,
+        model: &SegmentationModel,
+        images: CaseImages<'_>,
+        cache: &VolumeCache,
+        (scratch, budget): (&mut Scratch, &Budget),
+        stop: &AtomicBool,
+    ) -> Result<CaseWindows, InferError> {
+        let CaseImages { case, fingerprint, earlier, .. } = images;
+        match self {
+            CasePlace::Canonical { grid, intensities } => {
+                let source = CaseSource::open_unless(case, &intensities, false, cache, stop)?;
+                Ok(CaseWindows::Canonical { grid: Box::new(grid), source })
+            }
+            CasePlace::Prepared { place, steps } => {
+                let earlier = earlier.map(|path| (path, model.earlier_labels));
+                let what = Preparing { case, fingerprint, steps, foreground: &model.foreground, earlier };
+                let prepared = PreparedCase::open(&what, place, cache, budget, stop);
+                Ok(CaseWindows::Prepared {
+                    case: Box::new(prepared.map_err(|problem| refused(case, problem))?),
+                    name: case.id.clone(),
+                })
+            }
+            CasePlace::Zoomed { place, steps, .. } => {
+                let what = Zooming { case, steps, foreground: &model.foreground };
+                let zoomed = ZoomedCase::open(&what, place, cache, (scratch, budget), stop);
+                Ok(CaseWindows::Zoomed {
+                    case: Box::new(zoomed.map_err(|problem| refused(case, problem))?),
+                    name: case.id.clone(),
+                })
+            }
+        }
+    }
+}
+
+fn refused(case: &Case, source: PrepareError) -> InferError {
+    let case = case.id.clone();
+    match source {
+        PrepareError::Stopped => InferError::Interrupted { case },
+        source => InferError::Prepare { case, source: Box::new(source) },
+    }
+}
+
+/// A case whose windows can be pulled.
+pub(crate) enum CaseWindows {
+    Canonical { grid: Box<TargetGrid>, source: CaseSource },
+    Prepared { case: Box<PreparedCase>, name: String },
+    Zoomed { case: Box<ZoomedCase>, name: String },
+}
+
+impl CaseWindows {
+    /// The grid that windows are of.
+    pub(crate) fn grid(&self) -> &TargetGrid {
+        match self {
+            CaseWindows::Canonical { grid, .. } => grid,
+            CaseWindows::Prepared { case, .. } => case.grid(),
+            CaseWindows::Zoomed { case, .. } => case.grid(),
+        }
+    }
+
+    /// Fills `image`, `[channel][d][h][w]`, with the window that begins at voxel `from` of the grid.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub(crate) fn pull(
+        &mut self,
+        from: [i64; 3],
+        window: [usize; 3],
+        image: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), InferError> {
+        match self {
+            CaseWindows::Canonical { grid, source } => {
+                Ok(pull(&Recipe::window(0, grid, from, window), source, image, None, scratch)?)
+            }
+            CaseWindows::Prepared { case, name } => {
+                let pulled = case.window(from, window, image, scratch);
+                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
+            }
+            CaseWindows::Zoomed { case, name } => {
+                let pulled = case.window(from, window, image, scratch);
+                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Models that nnU-Net trained, against what it predicts with them itself.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_data::{Dataset, prediction_ending};
+use plimsoll_infer::{
+    CaseRequest, Destination, EnsembleRequest, InferError, Outcome, PredictOptions, Predictor, label_by_mean,
+    predict_cases,
+};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_run::Answers;
+use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
+use plimsoll_volume::{VolumeError, VolumeFile};
+
+fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet").join(name)
+}
+
+/// The folder of a configuration of a model.
+fn trained(name: &str, configuration: &str) -> PathBuf {
+    let results = oracle(name).join("results");
+    let inside =
+        |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let folders = inside(&results).into_iter().flat_map(|dataset| inside(&dataset));
+    folders
+        .into_iter()
+        .find(|folder| folder.to_string_lossy().ends_with(&format!("__{configuration}")))
+        .unwrap()
+}
+
+fn labels(path: &Path) -> Vec<u16> {
+    let mut labels = Vec::new();
+    let mut file = VolumeFile::open(path).unwrap();
+    let (size, budget) = (file.element_type().size(), Budget::new(Bytes::mib(4)));
+    file.for_each_plane(0, &budget, |_, plane| {
+        match size {
+            1 => labels.extend(plane.iter().map(|label| u16::from(*label))),
+            _ => labels.extend(plane.as_chunks::<2>().0.iter().map(|label| u16::from_ne_bytes(*label))),
+        }
+        Ok::<(), VolumeError>(())
+    })
+    .unwrap();
+    labels
+}
+
+/// Predicts the images of an oracle within a line, and returns the folder of labels.
+fn predict(
+    name: &str,
+    configuration: &str,
+    (line, threads): (Bytes, usize),
+    (probabilities, earlier): (bool, Option<&Path>),
+) -> tempfile::TempDir {
+    let budget = Budget::new(line);
+    let choice = NnUnetChoice::default();
+    let model = NnUnetModel::open(&trained(name, configuration), &choice, &budget).unwrap().model;
+    let cases = Dataset::images(oracle(name).join("images"), &model.channels, &model.file_ending).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let to = Destination {
+        folder: folder.path().into(),
+        ending: prediction_ending(&model.file_ending).into(),
+        overwrite: false,
+        probabilities,
+        earlier: earlier.map(PathBuf::from),
+    };
+    let options = PredictOptions { step: 0.5, mirror: true, threads };
+    let backend = Arc::new(CpuBackend::new(CpuOptions::new(threads)).unwrap());
+    let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
+    let report = predict_cases(&mut predictor, &cases, &to, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    assert!(!report.cases.is_empty());
+    for case in &report.cases {
+        match &case.outcome {
+            Outcome::Predicted { plan, .. } => assert!(budget.peak() <= plan.ram_budget_bytes),
+            other => panic!("{name}, {}: {other:?}", case.case),
+        }
+    }
+    folder
+}
+
+/// The share of voxels that are as nnU-Net's, of the worst case.
+fn agreement(name: &str, expected: &str, found: &Path) -> f64 {
+    let mut worst = 1.0f64;
+    let mut foreground = 0;
+    for entry in fs::read_dir(oracle(name).join("expected").join(expected)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|ending| ending == "npz") {
+            continue;
+        }
+        let (expected, found) = (labels(&path), labels(&found.join(path.file_name().unwrap())));
+        assert_eq!(expected.len(), found.len());
+        let same = expected.iter().zip(&found).filter(|(one, other)| one == other).count();
+        foreground += expected.iter().filter(|label| **label > 0).count();
+        println!("{name}, {}: {same} of {} voxels", path.display(), expected.len());
+        worst = worst.min(same as f64 / expected.len() as f64);
+    }
+    assert!(foreground > 100, "{name}: labels that are all background would prove nothing");
+    worst
+}
+
+const LINE: Bytes = Bytes::mib(512);
+
+#[test]
+fn labels_are_those_that_nnunet_writes() {
+    for (name, configuration) in [
+        ("fullres", "3d_fullres"),
+        ("resenc_regions", "3d_fullres"),
+        ("flat", "2d"),
+        ("anisotropic", "3d_fullres"),
+        ("batch_norm", "3d_fullres"),
+        ("old_plans", "3d_fullres"),
+        ("cascade", "3d_lowres"),
+        ("cascade", "3d_fullres"),
+    ] {
+        let found = predict(name, configuration, (LINE, 2), (false, None));
+        let agreement = agreement(name, &format!("{configuration}_f32"), found.path());
+        assert!(agreement >= 0.9999, "{name}, {configuration}: {agreement}");
+    }
+}
+
+#[test]
+fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
+    let earlier = oracle("cascade").join("expected/3d_lowres_f32");
+    let found = predict("cascade", "3d_cascade_fullres", (LINE, 2), (false, Some(&earlier)));
+    let agreement = agreement("cascade", "3d_cascade_fullres_f32", found.path());
+    assert!(agreement >= 0.9999, "{agreement}");
+    // Without them nothing is predicted.
+    let budget = Budget::new(LINE);
+    let folder = trained("cascade", "3d_cascade_fullres");
+    let model = NnUnetModel::open(&folder, &NnUnetChoice::default(), &budget).unwrap().model;
+    let cases =
+        Dataset::images(oracle("cascade").join("images"), &model.channels, &model.file_ending).unwrap();
+    let options = PredictOptions { step: 0.5, mirror: true, threads: 1 };
+    let backend = Arc::new(CpuBackend::new(CpuOptions::new(1)).unwrap());
+    let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let request = CaseRequest {
+        case: &cases[0],
+        earlier: None,
+        within: None,
+        labels: &out.path().join("first.nii.gz"),
+        probabilities: None,
+    };
+    let refused = predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    assert!(matches!(refused, InferError::Prepare { .. }), "{refused}");
+    assert!(refused.to_string().contains("needs the labels"), "{refused}");
+    assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn labels_are_the_same_in_a_lower_line_and_on_more_threads() {
+    let of = |line: Bytes, threads: usize| {
+        let found = predict("fullres", "3d_fullres", (line, threads), (false, None));
+        labels(&found.path().join("first.nii.gz"))
+    };
+    let roomy = of(LINE, 1);
+    // No room for a cache: all is read from the files.
+    assert!(roomy == of(Bytes::mib(96), 3));
+}
+
+/// The array of an `.npz` with one, as f32.
+fn array(path: &Path) -> Vec<f32> {
+    let bytes = fs::read(path).unwrap();
+    let number = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let (method, from) = (number(8), 30 + number(26) + number(28));
+    let mut data = Vec::new();
+    match method {
+        0 => data.extend(&bytes[from..]),
+        _ => {
+            flate2::read::DeflateDecoder::new(&bytes[from..]).read_to_end(&mut data).unwrap();
+        }
+    }
+    let text = usize::from(u16::from_le_bytes([data[8], data[9]]));
+    let header = String::from_utf8_lossy(&data[10..10 + text]).into_owned();
+    assert!(header.contains("'<f4'") && header.contains("False"), "{header}");
+    let shape = header.split_once("'shape': (").unwrap().1.split_once(')').unwrap().0;
+    let count: usize = shape.split(',').filter_map(|extent| extent.trim().parse::<usize>().ok()).product();
+    let values = data[10 + text..].as_chunks::<4>().0;
+    values[..count].iter().map(|value| f32::from_le_bytes(*value)).collect()
+}
+
+/// The probabilities of three classes that nnU-Net writes for a case in two dimensions, on the stored grid: its reader reorients images, and
+/// it writes probabilities as it read them.
+fn theirs_as_stored(case: &str) -> (Vec<f32>, [usize; 3]) {
+    let read = array(&oracle("flat").join("expected/2d").join(format!("{case}.npz")));
+    let image = VolumeFile::open(oracle("flat").join("images").join(format!("{case}_0000.nii.gz"))).unwrap();
+    let shape = image.geometry().shape();
+    let reorientation = image.geometry().canonical().1;
+    let [depth, height, width] = reorientation.shape(shape);
+    let voxels = depth * height * width;
+    let mut stored = vec![f32::NAN; read.len()];
+    for (number, value) in read.iter().enumerate() {
+        let (class, at) = (number / voxels, number % voxels);
+        let canonical = [at / (height * width), at / width % height, at % width];
+        let [d, h, w] = reorientation.source_index(canonical, shape).unwrap();
+        stored[class * voxels + (d * shape[1] + h) * shape[2] + w] = *value;
+    }
+    (stored, shape)
+}
+
+#[test]
+fn probabilities_are_those_that_nnunet_writes() {
+    let found = predict("flat", "2d", (LINE, 2), (true, None));
+    for case in ["first", "second"] {
+        let (expected, _) = theirs_as_stored(case);
+        let found = array(&found.path().join(format!("{case}.npz")));
+        assert_eq!(found.len(), expected.len());
+        let worst =
+            found.iter().zip(&expected).fold(0.0f32, |worst, (one, other)| worst.max((one - other).abs()));
+        println!("{case}: {worst} at most, of {} probabilities", found.len());
+        // It sums logits in half precision.
+        assert!(worst < 5e-3, "{case}: {worst}");
+    }
+}
+
+/// Writes an `.npz` as NumPy compresses it, without the directory at its end.
+fn compress(path: &Path, values: &[f32], [depth, height, width]: [usize; 3]) {
+    let classes = values.len() / (depth * height * width);
+    let mut text = format!(
+        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({classes}, {depth}, {height}, {width}), }}"
+    );
+    text.push('\n');
+    let mut array = b"\x93NUMPY\x01\x00".to_vec();
+    array.extend((text.len() as u16).to_le_bytes());
+    array.extend(text.as_bytes());
+    array.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::new(6));
+    encoder.write_all(&array).unwrap();
+    let name = b"probabilities.npy";
+    let mut header = [0; 30];
+    header[..4].copy_from_slice(b"PK\x03\x04");
+    header[8] = 8;
+    header[14..18].copy_from_slice(&crc32fast::hash(&array).to_le_bytes());
+    header[26] = name.len() as u8;
+    fs::write(path, [&header[..], name, &encoder.finish().unwrap()].concat()).unwrap();
+}
+
+/// The labels of a case by the mean of several files.
+fn averaged(name: &str, probabilities: &[PathBuf], case: &str) -> Result<tempfile::TempDir, InferError> {
+    let folder = tempfile::tempdir().unwrap();
+    let request = EnsembleRequest {
+        case,
+        probabilities,
+        answers: &Answers::Classes(3),
+        image: &oracle(name).join("images").join(format!("{case}_0000.nii.gz")),
+        labels: &folder.path().join(format!("{case}.nii.gz")),
+    };
+    label_by_mean(&request, &Budget::new(Bytes::mib(8)), &AtomicBool::new(false))?;
+    Ok(folder)
+}
+
+#[test]
+fn the_mean_of_several_models_says_what_nnunet_makes_of_it() {
+    let of = |configuration: &str| predict("cascade", configuration, (LINE, 2), (true, None));
+    let members = [of("3d_lowres"), of("3d_fullres")];
+    let files = members.each_ref().map(|folder| folder.path().join("first.npz"));
+    let found = averaged("cascade", &files, "first").unwrap();
+    let agreement = agreement("cascade", "ensemble", found.path());
+    assert!(agreement >= 0.9999, "{agreement}");
+}
+
+#[test]
+fn probabilities_that_nnunet_compressed_are_averaged_with_those_that_are_not() {
+    let own = predict("flat", "2d", (LINE, 2), (true, None));
+    for case in ["first", "second"] {
+        let theirs = own.path().join(format!("theirs_{case}.npz"));
+        let (values, shape) = theirs_as_stored(case);
+        compress(&theirs, &values, shape);
+        let files = [own.path().join(format!("{case}.npz")), theirs];
+        let found = averaged("flat", &files, case).unwrap();
+        let expected = labels(&oracle("flat").join("expected/2d").join(format!("{case}.nii.gz")));
+        let found = labels(&found.path().join(format!("{case}.nii.gz")));
+        let same = expected.iter().zip(&found).filter(|(one, other)| one == other).count();
+        assert!(same as f64 / expected.len() as f64 >= 0.9999, "{case}: {same} of {}", expected.len());
+    }
+    // Of another image, cut off, and none at all.
+    let theirs = oracle("flat").join("expected/2d/second.npz");
+    let refused = averaged("flat", std::slice::from_ref(&theirs), "first").unwrap_err();
+    assert!(refused.to_string().contains("voxels, but 3 of"), "{refused}");
+    for file in [own.path().join("theirs_second.npz"), own.path().join("second.npz")] {
+        let bytes = fs::read(file).unwrap();
+        let cut = own.path().join("cut.npz");
+        for length in [0, 20, 100, bytes.len() / 2] {
+            fs::write(&cut, &bytes[..length]).unwrap();
+            let refused = averaged("flat", std::slice::from_ref(&cut), "second").unwrap_err();
+            assert!(matches!(refused, InferError::Probabilities { .. }), "{length}: {refused}");
+            assert!(refused.hint().is_some());
+        }
+    }
+    assert!(matches!(averaged("flat", &[], "first"), Err(InferError::Unreadable { .. })));
+}

@@ -1,0 +1,628 @@
+//! Pickles, read as data.
+//!
+//! A pickle is a program for a stack machine that builds objects, and may call anything on the way. Here the machine runs on plain
+//! [`Value`]s and calls nothing: of calls, those that make tensors and dicts are understood by their names, all others are values
+//! of which no more is known, and those that no file of weights needs, such as `os.system`, are refused by name.
+//!
+//! Values are kept once, however often they are fetched from the memo, so that all together take no more than a multiple of the
+//! pickle's own length. Each is reserved before it is made.
+
+mod value;
+
+use std::collections::HashMap;
+use std::io::{self, BufRead};
+
+use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
+
+pub(crate) use value::{Endless, Id, Storage, Tensor, Value, Values};
+
+/// A value among all, in a list that doubles: the old one and the new live together.
+const VALUE: u64 = 3 * size_of::<Value>() as u64;
+/// A part of a list or tuple, likewise, and the least room of a list.
+const ITEM: u64 = 3 * size_of::<Id>() as u64;
+const ITEMS: u64 = 4 * size_of::<Id>() as u64;
+/// A pair of a dict.
+const PAIR: u64 = 2 * ITEM;
+/// An entry of the memo, in a table that is less than half full and doubles.
+const ENTRY: u64 = 64;
+/// A place of the stack, or a mark in it.
+const PLACE: u64 = 3 * size_of::<usize>() as u64;
+/// A tensor or storage, beside its extents.
+const TENSOR: u64 = size_of::<Tensor>() as u64 + 32;
+/// An axis of a tensor: extent and stride.
+const AXIS: u64 = 2 * 3 * size_of::<u64>() as u64;
+/// Texts are read in pieces of this length.
+const PIECE: u64 = 16 << 10;
+
+/// What is reserved at a time.
+const STEP: u64 = 64 << 10;
+
+/// The call of another call, for tensors of a class of their own.
+const REBUILD_FROM_TYPE: &str = "torch._tensor._rebuild_from_type_v2";
+
+/// What a file is that takes from the stack what is not on it.
+const NOT_THERE: Refusal = Refusal::NoPickle("its pickle takes what is not there");
+const CUT_OFF: Refusal = Refusal::NoPickle("its pickle is cut off");
+const NO_STATE_DICT: Refusal = Refusal::NoPickle("its pickle is none that a state dict has");
+
+/// Why a pickle is not read.
+pub(crate) enum Refusal {
+    /// The file cannot be read.
+    Io(io::Error),
+    /// It is no pickle.
+    NoPickle(&'static str),
+    /// It calls what no file of weights needs.
+    Calls(Box<str>),
+    /// There is no room for its values.
+    OverBudget(OverBudget),
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Refusal {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => CUT_OFF,
+            _ => Refusal::Io(error),
+        }
+    }
+}
+
+impl From<Endless> for Refusal {
+    fn from(_: Endless) -> Refusal {
+        Refusal::NoPickle("its parts refer to each other too often to be named")
+    }
+}
+
+/// Bytes of a budget that are taken as they turn out to be needed.
+pub(crate) struct Room<'a> {
+    budget: &'a Budget,
+    holder: &'static str,
+    needed: u64,
+    held: Option<Reservation>,
+}
+
+impl<'a> Room<'a> {
+    /// Nothing yet.
+    pub(crate) fn new(budget: &'a Budget, holder: &'static str) -> Room<'a> {
+        Room { budget, holder, needed: 0, held: None }
+    }
+
+    /// More, beside what is held.
+    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), Refusal> {
+        self.needed = self.needed.saturating_add(bytes);
+        if self.held.as_ref().is_none_or(|held| held.bytes() < Bytes(self.needed)) {
+            self.held = None;
+            let bytes = Bytes(self.needed.saturating_add(STEP - 1) / STEP * STEP);
+            self.held = Some(self.budget.reserve(self.holder, bytes).map_err(Refusal::OverBudget)?);
+        }
+        Ok(())
+    }
+
+    /// What is held.
+    pub(crate) fn into_held(self) -> Option<Reservation> {
+        self.held
+    }
+}
+
+/// Modules whose functions do something to the machine.
+const HARMFUL: [&str; 18] = [
+    "os",
+    "posix",
+    "nt",
+    "ntpath",
+    "posixpath",
+    "subprocess",
+    "sys",
+    "shutil",
+    "socket",
+    "runpy",
+    "ctypes",
+    "importlib",
+    "pty",
+    "commands",
+    "code",
+    "webbrowser",
+    "multiprocessing",
+    "asyncio",
+];
+/// Functions of Python itself that do, or that reach others.
+const HARMFUL_BUILTINS: [&str; 14] = [
+    "eval",
+    "exec",
+    "execfile",
+    "compile",
+    "open",
+    "getattr",
+    "setattr",
+    "delattr",
+    "__import__",
+    "input",
+    "globals",
+    "locals",
+    "vars",
+    "breakpoint",
+];
+
+/// Whether a name is one of a function that a file which only has weights does not call.
+fn is_harmful(global: &str) -> bool {
+    let module = global.split('.').next().unwrap_or_default();
+    let name = global.rsplit('.').next().unwrap_or_default();
+    let of_python = matches!(module, "builtins" | "__builtin__");
+    HARMFUL.contains(&module) || (of_python && HARMFUL_BUILTINS.contains(&name))
+}
+
+/// Reads the pickle that comes next, which has at most so many bytes, and leaves what follows it.
+pub(crate) fn load(pickle: &mut impl BufRead, length: u64, room: &mut Room) -> Result<Values, Refusal> {
+    let (values, stack, marks, memo) = (Vec::new(), Vec::new(), Vec::new(), HashMap::new());
+    let mut machine = Machine { pickle, length, room, values, stack, marks, memo, highest: 0 };
+    loop {
+        let opcode = machine.byte()?;
+        if opcode == b'.' {
+            let root = machine.pop()?;
+            return Ok(Values { values: machine.values, root });
+        }
+        machine.step(opcode)?;
+    }
+}
+
+struct Machine<'a, 'b, R> {
+    pickle: &'a mut R,
+    /// Bytes that it has at most: a text that claims more is cut off.
+    length: u64,
+    room: &'a mut Room<'b>,
+    values: Vec<Value>,
+    stack: Vec<Id>,
+    marks: Vec<usize>,
+    memo: HashMap<u32, Id>,
+    /// The most places and marks of the stack so far.
+    highest: usize,
+}
+
+impl<R: BufRead> Machine<'_, '_, R> {
+    fn step(&mut self, opcode: u8) -> Result<(), Refusal> {
+        match opcode {
+            0x80 => self.skip(1)?,
+            0x95 => self.skip(8)?,
+            b'N' => self.push(Value::None)?,
+            0x88 | 0x89 => self.push(Value::Opaque)?,
+            b')' => self.push(Value::Tuple(Vec::new()))?,
+            b']' | 0x8f => self.push(Value::List(Vec::new()))?,
+            b'}' => self.push(Value::Dict(Vec::new()))?,
+            b'K' => self.whole(1)?,
+            b'M' => self.whole(2)?,
+            b'J' => {
+                let number = self.number(4)? as u32 as i32;
+                self.push(Value::Int(number.into()))?;
+            }
+            b'G' => {
+                self.skip(8)?;
+                self.push(Value::Opaque)?;
+            }
+            0x8a => self.long(1)?,
+            0x8b => self.long(4)?,
+            0x8c | b'U' => self.text(1)?,
+            b'X' | b'T' => self.text(4)?,
+            0x8d => self.text(8)?,
+            b'C' => self.bytes(1)?,
+            b'B' => self.bytes(4)?,
+            0x8e | 0x96 => self.bytes(8)?,
+            b'I' | b'L' => self.decimal()?,
+            b'F' => {
+                self.line()?;
+                self.push(Value::Opaque)?;
+            }
+            b'V' => {
+                let line = self.line()?;
+                self.push(Value::Text(line.into()))?;
+            }
+            b'Q' => self.storage()?,
+            b'c' => {
+                let (module, name) = (self.line()?, self.line()?);
+                self.room.add(2 * (module.len() + name.len() + 1) as u64)?;
+                self.push(Value::Global(format!("{module}.{name}").into()))?;
+            }
+            0x93 => {
+                let (name, module) = (self.pop()?, self.pop()?);
+                let length = |id| self.text_of(id).map_or(0, str::len);
+                self.room.add(2 * (length(name) + length(module) + 1) as u64)?;
+                let (name, module) = (self.text_of(name), self.text_of(module));
+                let (Some(name), Some(module)) = (name, module) else { return Err(NO_STATE_DICT) };
+                let global = format!("{module}.{name}");
+                self.push(Value::Global(global.into()))?;
+            }
+            b'(' => {
+                self.marks.push(self.stack.len());
+                self.pay_for_height()?;
+            }
+            b't' => self.gather(None, Value::Tuple)?,
+            0x85..=0x87 => self.gather(Some(usize::from(opcode - 0x84)), Value::Tuple)?,
+            b'l' | 0x91 => self.gather(None, Value::List)?,
+            b'a' => self.append(Some(1))?,
+            b'e' | 0x90 => self.append(None)?,
+            b'd' => {
+                let items = self.above_mark()?;
+                self.push(Value::Dict(Vec::new()))?;
+                self.fill(&items)?;
+            }
+            b's' => self.set_items(Some(2))?,
+            b'u' => self.set_items(None)?,
+            b'0' if self.marks.last() == Some(&self.stack.len()) => drop(self.marks.pop()),
+            b'0' => drop(self.pop()?),
+            b'1' => drop(self.above_mark()?),
+            b'2' => {
+                let top = self.top()?;
+                self.put_on_stack(top)?;
+            }
+            b'g' => {
+                let index = self.index()?;
+                self.fetch(index)?;
+            }
+            b'h' => {
+                let index = self.number(1)?;
+                self.fetch(index as u32)?;
+            }
+            b'j' => {
+                let index = self.number(4)?;
+                self.fetch(index as u32)?;
+            }
+            b'p' => {
+                let index = self.index()?;
+                self.keep(index)?;
+            }
+            b'q' => {
+                let index = self.number(1)?;
+                self.keep(index as u32)?;
+            }
+            b'r' => {
+                let index = self.number(4)?;
+                self.keep(index as u32)?;
+            }
+            0x94 => self.keep(self.memo.len() as u32)?,
+            b'R' | 0x81 => {
+                let (arguments, function) = (self.pop()?, self.pop()?);
+                self.call(function, arguments)?;
+            }
+            0x92 => {
+                let (_, arguments, function) = (self.pop()?, self.pop()?, self.pop()?);
+                self.call(function, arguments)?;
+            }
+            // The attributes of an object are no weights.
+            b'b' => drop(self.pop()?),
+            _ => return Err(NO_STATE_DICT),
+        }
+        Ok(())
+    }
+
+    /// A call, as far as it makes a tensor or a dict.
+    fn call(&mut self, function: Id, arguments: Id) -> Result<(), Refusal> {
+        let (function, arguments) = self.unwrapped(function, arguments)?;
+        let Some(Value::Global(global)) = self.values.get(function as usize) else {
+            return self.push(Value::Opaque);
+        };
+        if is_harmful(global) {
+            return Err(Refusal::Calls(global.clone()));
+        }
+        let parts = self.items_of(arguments);
+        match &**global {
+            "torch._utils._rebuild_tensor_v2" | "torch._utils._rebuild_tensor" => {
+                let axes = parts.get(2).map_or(0, |shape| self.items_of(*shape).len());
+                self.room.add(TENSOR + axes as u64 * AXIS)?;
+                let tensor = self.tensor(self.items_of(arguments)).ok_or(NO_STATE_DICT)?;
+                self.push(Value::Tensor(Box::new(tensor)))
+            }
+            "torch._utils._rebuild_parameter"
+            | "torch._utils._rebuild_parameter_with_state"
+            | "torch.Size" => {
+                let first = parts.first().copied().ok_or(NO_STATE_DICT)?;
+                self.put_on_stack(first)
+            }
+            // In itself, which PyTorch never writes: the arguments may be a list of itself, which would have no end.
+            REBUILD_FROM_TYPE => Err(NO_STATE_DICT),
+            "collections.OrderedDict" | "collections.defaultdict" | "builtins.dict" | "__builtin__.dict" => {
+                self.dict_of(arguments)
+            }
+            _ => self.push(Value::Opaque),
+        }
+    }
+
+    /// A function and its arguments, which a call may have as its own arguments: a function, a type, and the arguments of the
+    /// function.
+    fn unwrapped(&self, function: Id, arguments: Id) -> Result<(Id, Id), Refusal> {
+        match self.values.get(function as usize) {
+            Some(Value::Global(global)) if **global == *REBUILD_FROM_TYPE => {
+                match *self.items_of(arguments) {
+                    [function, _, arguments, ..] => Ok((function, arguments)),
+                    _ => Err(NO_STATE_DICT),
+                }
+            }
+            _ => Ok((function, arguments)),
+        }
+    }
+
+    /// A dict that is called with a list of its pairs, or without.
+    fn dict_of(&mut self, arguments: Id) -> Result<(), Refusal> {
+        let pairs = self.items_of(arguments).iter().flat_map(|list| self.items_of(*list));
+        let pairs = pairs.filter(|pair| self.items_of(**pair).len() == 2);
+        let count = pairs.clone().count();
+        self.room.add(PAIR * count as u64)?;
+        let pairs = self.items_of(arguments).iter().flat_map(|list| self.items_of(*list));
+        let pairs = pairs.filter_map(|pair| match self.items_of(*pair) {
+            [key, value] => Some((*key, *value)),
+            _ => None,
+        });
+        let pairs = pairs.collect();
+        self.push(Value::Dict(pairs))
+    }
+
+    /// The tensor that PyTorch makes of these: a storage, the first element, extents, strides.
+    fn tensor(&self, parts: &[Id]) -> Option<Tensor> {
+        let [storage, offset, shape, strides, ..] = *parts else { return None };
+        let Some(Value::Storage(storage)) = self.values.get(storage as usize) else { return None };
+        let number = |id: Id| match self.values.get(id as usize) {
+            Some(Value::Int(number)) => u64::try_from(*number).ok(),
+            _ => None,
+        };
+        let list = |id: Id| -> Option<Vec<u64>> {
+            match self.values.get(id as usize) {
+                Some(Value::Tuple(items) | Value::List(items)) => {
+                    items.iter().map(|item| number(*item)).collect()
+                }
+                _ => None,
+            }
+        };
+        let (offset, shape, strides) = (number(offset)?, list(shape)?, list(strides)?);
+        let storage = (**storage).clone();
+        (shape.len() == strides.len()).then_some(Tensor { storage, offset, shape, strides })
+    }
+
+    /// What is kept outside of the pickle: a storage, by the kind of its elements, its name and their number.
+    fn storage(&mut self) -> Result<(), Refusal> {
+        let id = self.pop()?;
+        let [what, kind, key, _, count, view @ ..] = self.items_of(id) else {
+            return self.push(Value::Opaque);
+        };
+        let is_view =
+            view.first().is_some_and(|view| !matches!(self.values.get(*view as usize), Some(Value::None)));
+        let (Some("storage"), false) = (self.text_of(*what), is_view) else {
+            return self.push(Value::Opaque);
+        };
+        let dtype = match self.values.get(*kind as usize) {
+            Some(Value::Global(kind)) => dtype_of(kind),
+            _ => "unknown",
+        };
+        let count = match self.values.get(*count as usize) {
+            Some(Value::Int(count)) => u64::try_from(*count).map_err(|_| NO_STATE_DICT)?,
+            _ => return Err(NO_STATE_DICT),
+        };
+        let storage = Storage { dtype, key: *key, count };
+        self.room.add(TENSOR)?;
+        self.push(Value::Storage(Box::new(storage)))
+    }
+
+    fn text_of(&self, id: Id) -> Option<&str> {
+        match self.values.get(id as usize) {
+            Some(Value::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    fn items_of(&self, id: Id) -> &[Id] {
+        match self.values.get(id as usize) {
+            Some(Value::List(items) | Value::Tuple(items)) => items,
+            _ => &[],
+        }
+    }
+
+    /// Makes a value and puts it on the stack.
+    fn push(&mut self, value: Value) -> Result<(), Refusal> {
+        self.room.add(VALUE)?;
+        let id = Id::try_from(self.values.len()).map_err(|_| NO_STATE_DICT)?;
+        self.values.push(value);
+        self.put_on_stack(id)
+    }
+
+    fn put_on_stack(&mut self, id: Id) -> Result<(), Refusal> {
+        self.stack.push(id);
+        self.pay_for_height()
+    }
+
+    fn pay_for_height(&mut self) -> Result<(), Refusal> {
+        let height = self.stack.len() + self.marks.len();
+        if height > self.highest {
+            self.room.add(PLACE)?;
+            self.highest = height;
+        }
+        Ok(())
+    }
+
+    fn top(&self) -> Result<Id, Refusal> {
+        match self.stack.last() {
+            Some(top) if self.marks.last() != Some(&self.stack.len()) => Ok(*top),
+            _ => Err(NOT_THERE),
+        }
+    }
+
+    fn pop(&mut self) -> Result<Id, Refusal> {
+        let top = self.top()?;
+        self.stack.pop();
+        Ok(top)
+    }
+
+    /// Takes what is above the innermost mark, and the mark.
+    fn above_mark(&mut self) -> Result<Vec<Id>, Refusal> {
+        let mark = self.marks.pop().ok_or(NOT_THERE)?.min(self.stack.len());
+        self.room.add((self.stack.len() - mark) as u64 * size_of::<Id>() as u64)?;
+        // Not `split_off`, which hands over all the room that the stack has.
+        Ok(self.stack.drain(mark..).collect())
+    }
+
+    /// Takes the last few, or what is above the innermost mark.
+    fn last(&mut self, count: Option<usize>) -> Result<Vec<Id>, Refusal> {
+        let Some(count) = count else { return self.above_mark() };
+        let floor = self.marks.last().copied().unwrap_or(0);
+        let from = self.stack.len().checked_sub(count).filter(|from| *from >= floor).ok_or(NOT_THERE)?;
+        self.room.add(count as u64 * size_of::<Id>() as u64)?;
+        Ok(self.stack.drain(from..).collect())
+    }
+
+    fn gather(&mut self, count: Option<usize>, make: fn(Vec<Id>) -> Value) -> Result<(), Refusal> {
+        let items = self.last(count)?;
+        self.push(make(items))
+    }
+
+    fn append(&mut self, count: Option<usize>) -> Result<(), Refusal> {
+        let items = self.last(count)?;
+        let list = self.top()?;
+        self.room.add(ITEMS + ITEM * items.len() as u64)?;
+        match self.values.get_mut(list as usize) {
+            Some(Value::List(list)) => list.extend(items),
+            // An object of which nothing is known is not looked into.
+            Some(Value::Opaque) => {}
+            _ => return Err(NOT_THERE),
+        }
+        Ok(())
+    }
+
+    fn set_items(&mut self, count: Option<usize>) -> Result<(), Refusal> {
+        let items = self.last(count)?;
+        self.fill(&items)
+    }
+
+    /// Puts keys and values, one after the other, into the dict on top.
+    fn fill(&mut self, items: &[Id]) -> Result<(), Refusal> {
+        let dict = self.top()?;
+        self.room.add(ITEMS * 2 + PAIR * items.len() as u64 / 2)?;
+        let pairs = items.as_chunks::<2>().0.iter().map(|[key, value]| (*key, *value));
+        match self.values.get_mut(dict as usize) {
+            Some(Value::Dict(dict)) => dict.extend(pairs),
+            Some(Value::Opaque) => {}
+            _ => return Err(NOT_THERE),
+        }
+        Ok(())
+    }
+
+    fn fetch(&mut self, index: u32) -> Result<(), Refusal> {
+        let found = self.memo.get(&index).copied().ok_or(NOT_THERE)?;
+        self.put_on_stack(found)
+    }
+
+    fn keep(&mut self, index: u32) -> Result<(), Refusal> {
+        let top = self.top()?;
+        self.room.add(ENTRY)?;
+        self.memo.insert(index, top);
+        Ok(())
+    }
+
+    fn whole(&mut self, digits: u64) -> Result<(), Refusal> {
+        let number = self.number(digits)?;
+        self.push(Value::Int(number as i64))
+    }
+
+    /// A whole number of as many bytes as it says, little-endian with a sign.
+    fn long(&mut self, digits: u64) -> Result<(), Refusal> {
+        let length = self.number(digits)?;
+        if length > 8 {
+            self.skip(length)?;
+            return self.push(Value::Opaque);
+        }
+        let number = self.number(length)?;
+        let unused = 64 - 8 * length as u32;
+        let signed = if length == 0 { 0 } else { ((number << unused) as i64) >> unused };
+        self.push(Value::Int(signed))
+    }
+
+    /// A whole number or a truth, in decimal.
+    fn decimal(&mut self) -> Result<(), Refusal> {
+        let line = self.line()?;
+        self.push(match line.trim() {
+            // Truths.
+            "00" | "01" => Value::Opaque,
+            digits => digits.trim_end_matches('L').parse().map_or(Value::Opaque, Value::Int),
+        })
+    }
+
+    fn text(&mut self, digits: u64) -> Result<(), Refusal> {
+        let length = self.number(digits)?;
+        if length > self.length {
+            return Err(CUT_OFF);
+        }
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < length {
+            let piece = (length - bytes.len() as u64).min(PIECE) as usize;
+            let from = bytes.len();
+            // Twice: what it was, and what it grows to; the text that it becomes is it.
+            self.room.add(2 * piece as u64)?;
+            bytes.reserve_exact(piece);
+            bytes.resize(from + piece, 0);
+            if let Some(piece) = bytes.get_mut(from..) {
+                self.pickle.read_exact(piece)?;
+            }
+        }
+        // A text of Python 2 may be any bytes.
+        self.push(String::from_utf8(bytes).map_or(Value::Opaque, |text| Value::Text(text.into())))
+    }
+
+    fn bytes(&mut self, digits: u64) -> Result<(), Refusal> {
+        let length = self.number(digits)?;
+        self.skip(length)?;
+        self.push(Value::Opaque)
+    }
+
+    fn skip(&mut self, length: u64) -> Result<(), Refusal> {
+        let skipped = io::copy(&mut io::Read::take(&mut *self.pickle, length), &mut io::sink())?;
+        if skipped == length { Ok(()) } else { Err(CUT_OFF) }
+    }
+
+    fn byte(&mut self) -> Result<u8, Refusal> {
+        let mut byte = [0];
+        self.pickle.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    /// A little-endian number of up to eight bytes.
+    fn number(&mut self, digits: u64) -> Result<u64, Refusal> {
+        let mut number = 0;
+        for place in 0..digits {
+            number |= u64::from(self.byte()?) << (8 * place);
+        }
+        Ok(number)
+    }
+
+    /// A line without its end; what is no text in it is replaced.
+    fn line(&mut self) -> Result<String, Refusal> {
+        let mut bytes = Vec::new();
+        loop {
+            match self.byte()? {
+                b'\n' => break,
+                byte => {
+                    // Grown by doubling, and three bytes for one that is replaced.
+                    self.room.add(6)?;
+                    bytes.push(byte);
+                }
+            }
+        }
+        Ok(String::from_utf8(bytes)
+            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+    }
+
+    /// The number of an entry of the memo, in decimal.
+    fn index(&mut self) -> Result<u32, Refusal> {
+        self.line()?.trim().parse().map_err(|_| NO_STATE_DICT)
+    }
+}
+
+/// What an element of a storage is, by the name of its class.
+fn dtype_of(global: &str) -> &'static str {
+    match global.strip_prefix("torch.").and_then(|name| name.strip_suffix("Storage")) {
+        Some("Double") => "F64",
+        Some("Float") => "F32",
+        Some("Half") => "F16",
+        Some("BFloat16") => "BF16",
+        Some("Long") => "I64",
+        Some("Int") => "I32",
+        Some("Short") => "I16",
+        Some("Char") => "I8",
+        Some("Byte") => "U8",
+        Some("Bool") => "BOOL",
+        _ => "unknown",
+    }
+}

@@ -1,0 +1,128 @@
+//! Why a model of nnU-Net cannot be used.
+
+use std::path::PathBuf;
+
+use plimsoll_memory::OverBudget;
+use plimsoll_nn::ConfigError;
+
+/// Why a model of nnU-Net cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum NnUnetError {
+    /// An entry of a file is not what it can be.
+    #[error("{}: `{key}` is {found}, but {expected}", path.display())]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The entry, with those that it stands in before it.
+        key: String,
+        /// What it is.
+        found: String,
+        /// What it can be.
+        expected: String,
+    },
+    /// An entry is not there.
+    #[error("{}: there is no `{key}`", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+        /// The entry.
+        key: String,
+    },
+    /// Something has a name that nothing is known of.
+    #[error("{}: the {what} `{name}` is not known; known are {known}", path.display())]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// What is named.
+        what: &'static str,
+        /// Its name.
+        name: String,
+        /// Names that are known.
+        known: String,
+    },
+    /// The network that a file describes is impossible here.
+    #[error("{}: `{key}`: {source}", path.display())]
+    Network {
+        /// The file.
+        path: PathBuf,
+        /// The entry that describes it.
+        key: String,
+        /// Why.
+        source: Box<ConfigError>,
+    },
+    /// No fold has the checkpoint, or one that is asked for has not.
+    #[error("{} has no {checkpoint} in {folds}", folder.display())]
+    NoFold {
+        /// The folder of the model.
+        folder: PathBuf,
+        /// The name of the file.
+        checkpoint: String,
+        /// Where it was looked for.
+        folds: String,
+    },
+    /// A folder is one of nnU-Net 1.
+    #[error("{} is a model of nnU-Net 1: it has plans.pkl instead of plans.json", folder.display())]
+    FirstVersion {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Several models are in a folder, or none.
+    #[error("{} has {} models of nnU-Net in it{}", folder.display(), found.len(), of(found))]
+    NotOne {
+        /// The folder.
+        folder: PathBuf,
+        /// Their folders.
+        found: Vec<PathBuf>,
+    },
+    /// What is to be imported cannot be.
+    #[error("{}: {why}", path.display())]
+    Import {
+        /// The archive or folder.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// There is no room to read a file.
+    #[error("{}: {source}", path.display())]
+    OverBudget {
+        /// The file.
+        path: PathBuf,
+        /// Who holds what.
+        source: OverBudget,
+    },
+}
+
+fn of(found: &[PathBuf]) -> String {
+    match found.first() {
+        None => String::new(),
+        Some(first) => format!(", the first {}", first.display()),
+    }
+}
+
+impl NnUnetError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            NnUnetError::Value { .. } | NnUnetError::Missing { .. } | NnUnetError::Network { .. } => {
+                "docs/models.md says what is read of nnU-Net's files, and what is not supported".into()
+            }
+            NnUnetError::Unknown { what: "trainer", .. } => {
+                "if it only trains otherwise and its network is that of the plans, add --trainer-as nnUNetTrainer; its weights must \
+                 then fit that network"
+                    .into()
+            }
+            NnUnetError::Unknown { .. } => {
+                "predict with nnU-Net itself, or train again with plans that have one of these".into()
+            }
+            NnUnetError::NoFold { .. } => "choose folds with -f and the name of the checkpoint with -chk".into(),
+            NnUnetError::FirstVersion { .. } => "only models of nnU-Net 2 can be read; train it again with that".into(),
+            NnUnetError::NotOne { .. } => {
+                "name the folder of one of them with -m, or choose with -d, -tr, -p and -c".into()
+            }
+            NnUnetError::Import { .. } => {
+                "import what nnUNetv2_export_model_to_zip wrote, or a folder of nnUNet_results, to a place with -o".into()
+            }
+            NnUnetError::OverBudget { .. } => "raise --ram".into(),
+        }
+    }
+}

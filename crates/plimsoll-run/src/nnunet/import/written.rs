@@ -1,0 +1,86 @@
+//! What an import has written so far, so that it can be taken away again.
+
+use std::io;
+use std::path::Path;
+
+use super::Listed;
+
+/// Files and folders that were made, in the order of a list of files. Of folders only the numbers are kept: those that are made for a file
+/// are the last ones on the way to it.
+pub(super) struct Written<'a> {
+    to: &'a Path,
+    listed: &'a [Listed],
+    /// How many files are written.
+    files: usize,
+    /// How many folders were made for the folder that all files are in.
+    for_target: usize,
+    /// How many folders were made for each file, up to the one that is being written.
+    for_files: Vec<u16>,
+}
+
+impl<'a> Written<'a> {
+    /// Nothing yet of files that are to be below a folder.
+    pub(super) fn new(to: &'a Path, listed: &'a [Listed]) -> Written<'a> {
+        Written { to, listed, files: 0, for_target: 0, for_files: Vec::new() }
+    }
+
+    /// Makes the folder that all files are in, where it is not there.
+    pub(super) fn make_target(&mut self) -> io::Result<()> {
+        self.for_target = missing(self.to)?;
+        plimsoll_disk::create_dir_all(self.to)
+    }
+
+    /// Makes the folder of the next file, where it is not there.
+    pub(super) fn make_folder(&mut self, folder: &Path) -> io::Result<()> {
+        // Paths of systems are far shorter than so many folders.
+        let missing = u16::try_from(missing(folder)?).map_err(|_| io::ErrorKind::InvalidFilename)?;
+        self.for_files.push(missing);
+        plimsoll_disk::create_dir_all(folder)
+    }
+
+    /// The next file is written.
+    pub(super) fn file(&mut self) {
+        self.files += 1;
+    }
+
+    /// Takes away files and folders that were made, the last ones first. Folders that others have put something into stay.
+    pub(super) fn take_away(&self) {
+        for (place, made) in self.for_files.iter().enumerate().rev() {
+            let Some(file) = self.listed.get(place) else { continue };
+            let path = self.to.join(&file.name);
+            // The error that led here is the one that counts, so that none of these does.
+            if place < self.files {
+                let _ = plimsoll_disk::remove_file(&path);
+            }
+            for folder in path.ancestors().skip(1).take(usize::from(*made)) {
+                let _ = plimsoll_disk::remove_folder(folder);
+            }
+        }
+        for folder in self.to.ancestors().take(self.for_target) {
+            let _ = plimsoll_disk::remove_folder(folder);
+        }
+    }
+}
+
+/// Whether a path is taken: also a link that leads nowhere is there.
+pub(super) fn is_there(path: &Path) -> io::Result<bool> {
+    match path.symlink_metadata() {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// How many folders of a path are not there: the last ones. The empty path is the current folder.
+fn missing(folder: &Path) -> io::Result<usize> {
+    let mut missing = 0;
+    for folder in folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
+        if is_there(folder)? {
+            break;
+        }
+        missing += 1;
+    }
+    Ok(missing)
+}

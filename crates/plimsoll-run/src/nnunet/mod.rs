@@ -1,0 +1,30 @@
+//! Models that nnU-Net 2 trained, as it leaves them: read without Python, and without executing anything.
+//!
+//! ```text
+//! DATASET/TRAINER__PLANS__CONFIGURATION/
+//!     plans.json                         networks, spacings and how images are prepared, for each configuration
+//!     dataset.json                       channels and labels
+//!     fold_0/checkpoint_final.pth        weights, and which trainer and configuration they are of
+//! ```
+//!
+//! [`NnUnetModel::open`] makes a [`SegmentationModel`](crate::SegmentationModel) of such a folder. What it cannot do exactly as nnU-Net
+//! does is refused, with the name of the file and of what stands there. The meaning of each entry is that of nnU-Net 2.8.1
+//! (Isensee et al. 2021, doi:10.1038/s41592-020-01008-z).
+
+mod dataset;
+mod entry;
+mod error;
+mod find;
+mod import;
+mod model;
+mod network;
+mod plans;
+mod postprocessing;
+mod preparation;
+mod trainers;
+
+pub use error::NnUnetError;
+pub use find::{find_model, is_nnunet, models_below};
+pub use import::{Imported, import};
+pub use model::{NnUnetChoice, NnUnetModel};
+pub use postprocessing::{KeepLargest, read_postprocessing};

@@ -1,0 +1,241 @@
+//! TotalSegmentator's tasks: which of nnU-Net's models each of them runs, on which grid, and what their labels mean.
+//!
+//! The table, `tasks.json`, is that of [TotalSegmentator](https://github.com/wasserth/TotalSegmentator) 2.18, of the tasks whose weights
+//! everybody may download, which resample images, and whose labels are not changed after networks have decided. No weights are part of
+//! this program.
+
+mod weights;
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use plimsoll_volume::Spacing;
+use serde::Deserialize;
+
+use crate::RunError;
+
+pub use weights::weights_folder;
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Task {
+    /// Of its weights.
+    pub license: String,
+    /// The names of its labels, from value 1 on.
+    pub classes: Vec<String>,
+    /// Names of labels behind these, which a network is trained with but which are not written.
+    #[serde(default)]
+    pub auxiliary: Vec<String>,
+    modes: BTreeMap<Mode, TaskModels>,
+}
+
+/// How finely a task looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// As finely as it can.
+    #[default]
+    Default,
+    /// At 3 mm, or 6 mm where there is nothing else that is coarser.
+    Fast,
+    /// At 6 mm.
+    Fastest,
+}
+
+/// The models of a task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskModels {
+    /// The spacing that images are brought to before a network's own steps, along depth, height and width of the canonical orientation.
+    spacing: [f64; 3],
+    /// The class of nnU-Net's that trained them, which is part of the folder's name.
+    pub trainer: String,
+    /// Their configuration, likewise.
+    pub configuration: String,
+    /// Their folds; all that are there if none is said.
+    pub folds: Option<Vec<u32>>,
+    /// What images are cut to before.
+    pub crop: Option<Crop>,
+    /// Each model, in the order in which labels are put over those of the one before.
+    pub parts: Vec<PartModel>,
+}
+
+/// What images are cut to: a box around what a coarser model finds.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crop {
+    /// The labels that the box is around.
+    pub to: Vec<String>,
+    /// How far it reaches beyond them.
+    pub margin_mm: f64,
+    /// Whether they are looked for at 3 mm, not 6.
+    pub robust: bool,
+    /// The task that has these labels; `total`, or `total_mr` for tasks of MR images, where nothing is said.
+    pub task: Option<String>,
+}
+
+/// A model of a task.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartModel {
+    /// The number of its data set, with which its folder's name begins.
+    pub dataset: u32,
+    /// The names of its labels, from value 1 on, where they are not the task's.
+    classes: Option<Vec<String>>,
+}
+
+impl TaskModels {
+    /// The spacing that images are brought to.
+    pub fn spacing(&self) -> Spacing {
+        Spacing(self.spacing)
+    }
+}
+
+impl Task {
+    /// All tasks by name.
+    ///
+    /// # Errors
+    /// If the table is not sound: a fault of this program.
+    pub fn all() -> Result<&'static BTreeMap<String, Task>, RunError> {
+        static TASKS: OnceLock<Result<BTreeMap<String, Task>, String>> = OnceLock::new();
+        let parse = || serde_json::from_str(include_str!("tasks.json")).map_err(|error| error.to_string());
+        let tasks = TASKS.get_or_init(parse).as_ref();
+        tasks.map_err(|why| RunError::Json { path: "tasks.json".into(), why: why.clone() })
+    }
+
+    /// The task of a name.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn named(name: &str) -> Result<&'static Task, RunError> {
+        let all = Task::all()?;
+        all.get(name).ok_or_else(|| RunError::NoTask { found: name.into() })
+    }
+
+    /// Its models when it looks so finely; where a task has nothing that coarse, as TotalSegmentator does, the next coarser that it has.
+    ///
+    /// # Errors
+    /// If it looks in one way alone, and this is another.
+    pub fn models(&self, name: &str, mode: Mode) -> Result<&TaskModels, RunError> {
+        let found = match mode {
+            Mode::Fastest => self.modes.get(&Mode::Fastest).or_else(|| self.modes.get(&Mode::Fast)),
+            mode => self.modes.get(&mode),
+        };
+        found.ok_or_else(|| RunError::NoMode { task: name.into() })
+    }
+
+    /// Its models, looking as finely as it can first.
+    pub fn all_models(&self) -> impl Iterator<Item = &TaskModels> {
+        self.modes.values()
+    }
+
+    /// The value of a label.
+    pub fn value(&self, class: &str) -> Option<u16> {
+        let place = self.classes.iter().position(|name| name == class)?;
+        u16::try_from(place + 1).ok()
+    }
+
+    /// For each value that a model of this task writes, the task's value: 0 for what is not to be written.
+    ///
+    /// # Errors
+    /// If a model's label is none of the task's: a fault of the table.
+    pub fn lookup(&self, part: &PartModel) -> Result<Vec<u16>, RunError> {
+        let values = match &part.classes {
+            Some(classes) => {
+                let value = |class: &String| self.value(class).ok_or_else(|| no_class(part, class));
+                classes.iter().map(value).collect::<Result<Vec<_>, _>>()?
+            }
+            None => {
+                let own =
+                    self.classes.iter().map(|class| self.value(class).ok_or_else(|| no_class(part, class)));
+                own.chain(self.auxiliary.iter().map(|_| Ok(0))).collect::<Result<Vec<_>, _>>()?
+            }
+        };
+        Ok(std::iter::once(0).chain(values).collect())
+    }
+
+    /// Whether a model has one of some of the task's labels.
+    pub fn has_any(&self, part: &PartModel, classes: &[String]) -> bool {
+        part.classes.as_ref().unwrap_or(&self.classes).iter().any(|class| classes.contains(class))
+    }
+}
+
+fn no_class(part: &PartModel, class: &str) -> RunError {
+    RunError::Json {
+        path: "tasks.json".into(),
+        why: format!("{}: `{class}` is no label of the task", part.dataset),
+    }
+}
+
+impl Crop {
+    /// Around labels of the task itself, as far as TotalSegmentator does it.
+    pub fn around(labels: Vec<String>) -> Crop {
+        Crop { to: labels, margin_mm: 20.0, robust: false, task: None }
+    }
+
+    /// The task and the mode that look for its labels, for a task of this name.
+    pub fn of(&self, name: &str) -> (String, Mode) {
+        let is_mr = name.ends_with("_mr");
+        match &self.task {
+            Some(task) => (task.clone(), Mode::Default),
+            None if is_mr => ("total_mr".into(), Mode::Fast),
+            None if self.robust => ("total".into(), Mode::Fast),
+            None => ("total".into(), Mode::Fastest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_label_of_every_model_is_one_of_its_task() {
+        let all = Task::all().unwrap();
+        assert!(all.len() >= 20, "{}", all.len());
+        for (name, task) in all {
+            for models in task.modes.values() {
+                let mut found = vec![false; task.classes.len() + 1];
+                for part in &models.parts {
+                    let lookup = task.lookup(part).unwrap();
+                    assert_eq!(lookup[0], 0);
+                    lookup.iter().for_each(|value| found[usize::from(*value)] = true);
+                }
+                assert!(found.iter().all(|found| *found), "{name}: a label that no model has");
+                if let Some(crop) = &models.crop {
+                    let (task, mode) = crop.of(name);
+                    let other = Task::named(&task).unwrap();
+                    other.models(&task, mode).unwrap();
+                    assert!(
+                        crop.to.iter().all(|class| other.value(class).is_some()),
+                        "{name}: {:?}",
+                        crop.to
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_whole_body_takes_five_models_or_one() {
+        let total = Task::named("total").unwrap();
+        let parts = |mode| {
+            total.models("total", mode).unwrap().parts.iter().map(|part| part.dataset).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(Mode::Default), [291, 292, 293, 294, 295]);
+        assert_eq!((parts(Mode::Fast), parts(Mode::Fastest)), (vec![297], vec![298]));
+        assert_eq!(total.classes.len(), 117);
+        assert_eq!(
+            (total.value("spleen"), total.value("costal_cartilages"), total.value("x")),
+            (Some(1), Some(117), None)
+        );
+        let ribs = &total.models("total", Mode::Default).unwrap().parts[4];
+        assert!(total.has_any(ribs, &["sternum".into()]) && !total.has_any(ribs, &["spleen".into()]));
+        let cysts = Task::named("kidney_cysts").unwrap();
+        let models = cysts.models("kidney_cysts", Mode::Default).unwrap();
+        assert_eq!(cysts.lookup(&models.parts[0]).unwrap(), [0, 1, 2, 0, 0]);
+        assert!(cysts.models("kidney_cysts", Mode::Fast).is_err());
+        assert!(matches!(Task::named("heartchambers_highres"), Err(RunError::NoTask { .. })));
+    }
+}

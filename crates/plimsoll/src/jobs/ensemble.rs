@@ -1,0 +1,274 @@
+//! Segmenting images with several models, by the mean of their probabilities.
+//!
+//! Each model predicts all cases, into a folder of its own below that of the labels, before the next one begins: no two are in memory at
+//! once. The mean is made last, and a case's probabilities are then removed, unless they are to be kept.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_infer::{
+    CaseReport, Destination, EnsembleRequest, InferError, Outcome as CaseOutcome, PredictPlan, label_by_mean,
+};
+use plimsoll_memory::{Budget, Digest, System, limits};
+use plimsoll_run::Answers;
+
+use super::predict::{
+    Cases, Failed, Kept, LabelFolder, Opened, PredictRequest, Predicted, Report, earlier_labels,
+    expect_earlier_used, expect_sound, open, predict_into,
+};
+use crate::failure::{Failure, Outcome};
+
+/// A model of several.
+struct Member {
+    opened: Opened,
+    /// What is asked of it alone: its labels and probabilities go into its own folder.
+    request: PredictRequest,
+}
+
+/// How far a case is.
+struct CaseState<'a> {
+    case: &'a Case,
+    /// Windows of all models so far, and what they took.
+    windows: usize,
+    seconds: f64,
+    /// That of the model that held most.
+    plan: Option<PredictPlan>,
+    /// Why a model could not predict it.
+    error: Option<InferError>,
+}
+
+/// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
+pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
+    let no_model = || Failure::new("no model is named", "name its folder");
+    let request = requests.first().ok_or_else(no_model)?;
+    expect_sound(request)?;
+    let budget = Budget::new(limits(&System::default(), request.ram).line);
+    let labels = LabelFolder::of(request, &budget)?;
+    let members = open_all(requests, &budget)?;
+    let model = &members.first().ok_or_else(no_model)?.opened.model;
+    let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+    let to = Destination {
+        folder: labels.folder.clone(),
+        ending: prediction_ending(&model.file_ending).into(),
+        overwrite: request.overwrite,
+        probabilities: false,
+        earlier: None,
+    };
+    to.check(&cases)?;
+    Destination { folder: request.output.clone(), ..to.clone() }.check(&cases)?;
+    labels.make()?;
+    let keeps = request.volumes.probabilities;
+    let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
+    let (done, missing): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| mean.is_done(case));
+    let mut states: Vec<CaseState> = missing.into_iter().map(CaseState::new).collect();
+    for (number, member) in (1..).zip(&members) {
+        if !quiet && !states.is_empty() {
+            eprintln!("model {number} of {}: {}", members.len(), member.opened.folder.display());
+        }
+        member.predict(&mut states, &budget, stop, quiet)?;
+    }
+    let kept = |case: &Case| Kept { case: case.id.clone(), file: to.file(case) };
+    let mut found = Cases { kept: done.into_iter().map(kept).collect(), ..Cases::default() };
+    for state in states {
+        mean.label(state, &mut found, &budget, stop)?;
+    }
+    labels.process(&mut found, &budget, stop)?;
+    let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
+    Report::of(found, folds, request.backend.identity())
+}
+
+/// Opens all models, and refuses those whose probabilities are not of the same.
+fn open_all(requests: &[PredictRequest], budget: &Budget) -> Outcome<Vec<Member>> {
+    let mut members: Vec<Member> = Vec::with_capacity(requests.len());
+    for request in requests {
+        let opened = open(request, budget)?;
+        let mut own = request.clone();
+        own.output = request.output.join(own_folder(&opened));
+        if let Some(same) = members.iter().find(|member| member.request.output == own.output) {
+            let message = format!("{} is named twice", same.opened.folder.display());
+            return Err(Failure::new(message, "name each model of an ensemble once"));
+        }
+        if let Some(first) = members.first() {
+            expect_same(&first.opened, &opened)?;
+        }
+        members.push(Member { opened, request: own });
+    }
+    if let Some(request) = requests.first() {
+        let opened: Vec<&Opened> = members.iter().map(|member| &member.opened).collect();
+        expect_earlier_used(request, &opened)?;
+    }
+    Ok(members)
+}
+
+/// The most letters of a model's name in that of a folder.
+const MOST_LETTERS: usize = 80;
+
+/// The name of a model's folder below that of the labels: its own, for people, and a number of its path, by which models of the same
+/// name are told apart and one that is named in another place the next time finds its own predictions.
+fn own_folder(opened: &Opened) -> String {
+    let path = opened.folder.canonicalize().unwrap_or_else(|_| opened.folder.clone());
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let name: String = name.chars().take(MOST_LETTERS).collect();
+    let number = Digest::of(path.as_os_str().as_encoded_bytes()).0 as u32;
+    format!("{name}.{number:08x}")
+}
+
+/// Refuses two models that do not answer the same about the same images.
+fn expect_same(one: &Opened, other: &Opened) -> Outcome {
+    let channels = |opened: &Opened| {
+        let names: Vec<&str> = opened.model.channels.iter().map(|channel| channel.name.as_str()).collect();
+        names.join(", ")
+    };
+    let answers = |opened: &Opened| match &opened.model.answers {
+        Answers::Classes(_) => opened.model.outputs.join(", "),
+        Answers::Regions(values) => {
+            format!("{}, written as {values:?}", opened.model.outputs.join(", "))
+        }
+    };
+    let ending = |opened: &Opened| opened.model.file_ending.clone();
+    let compared = [
+        ("channels", channels(one), channels(other)),
+        ("labels", answers(one), answers(other)),
+        ("endings of images", ending(one), ending(other)),
+    ];
+    match compared.into_iter().find(|(_, own, others)| own != others) {
+        None => Ok(()),
+        Some((what, own, others)) => {
+            let message = format!(
+                "{} and {} cannot be averaged: the {what} of the one are {own}, those of the other {others}",
+                one.folder.display(),
+                other.folder.display()
+            );
+            Err(Failure::new(message, "average models of the same channels and labels"))
+        }
+    }
+}
+
+impl Member {
+    /// The file of its probabilities of a case.
+    fn probabilities(&self, case: &Case) -> PathBuf {
+        self.request.output.join(format!("{}.npz", case.id))
+    }
+
+    /// Predicts the cases that no model before it failed at, with probabilities.
+    fn predict(
+        &self,
+        states: &mut [CaseState<'_>],
+        budget: &Budget,
+        stop: &AtomicBool,
+        quiet: bool,
+    ) -> Outcome {
+        let Member { opened, request } = self;
+        let mut states: Vec<&mut CaseState> = states.iter_mut().filter(|s| s.error.is_none()).collect();
+        if states.is_empty() {
+            return Ok(());
+        }
+        let to = Destination {
+            folder: request.output.clone(),
+            ending: prediction_ending(&opened.model.file_ending).into(),
+            overwrite: request.overwrite,
+            probabilities: true,
+            earlier: earlier_labels(request, opened, stop, quiet)?,
+        };
+        let cases: Vec<Case> = states.iter().map(|state| state.case.clone()).collect();
+        let found = predict_into(&to, (&cases, opened.model.clone()), request, budget, stop, quiet)?;
+        for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(found.cases) {
+            state.add(outcome);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> CaseState<'a> {
+    fn new(case: &'a Case) -> CaseState<'a> {
+        CaseState { case, windows: 0, seconds: 0.0, plan: None, error: None }
+    }
+
+    /// Adds what came of it with another model.
+    fn add(&mut self, outcome: CaseOutcome) {
+        match outcome {
+            CaseOutcome::Kept => {}
+            CaseOutcome::Failed(error) => self.error = Some(error),
+            CaseOutcome::Predicted { windows, seconds, plan } => {
+                self.windows += windows;
+                self.seconds += seconds;
+                let held = self.plan.as_ref().map(|plan| plan.total_bytes);
+                if held.is_none_or(|held| plan.total_bytes > held) {
+                    self.plan = Some(plan);
+                }
+            }
+        }
+    }
+}
+
+/// Labels by the mean of the models' probabilities.
+struct Mean<'a> {
+    members: &'a [Member],
+    answers: &'a Answers,
+    to: &'a Destination,
+    /// Whether probabilities stay when a case is labelled.
+    keeps: bool,
+}
+
+impl Mean<'_> {
+    fn probabilities(&self, case: &Case) -> Vec<PathBuf> {
+        self.members.iter().map(|member| member.probabilities(case)).collect()
+    }
+
+    /// Whether nothing of a case is missing.
+    fn is_done(&self, case: &Case) -> bool {
+        let has_probabilities = || self.probabilities(case).iter().all(|file| file.exists());
+        !self.to.overwrite && self.to.file(case).exists() && (!self.keeps || has_probabilities())
+    }
+
+    /// Labels a case that all models have predicted, and says what came of it.
+    fn label(&self, state: CaseState<'_>, found: &mut Cases, budget: &Budget, stop: &AtomicBool) -> Outcome {
+        let CaseState { case, windows, seconds, plan, error } = state;
+        let start = Instant::now();
+        match error.map_or_else(|| self.write(case, budget, stop), Err) {
+            Ok(()) => {
+                if !self.keeps {
+                    remove(&self.probabilities(case))?;
+                }
+                let seconds = seconds + start.elapsed().as_secs_f64();
+                let file = self.to.file(case);
+                found.predicted.push(Predicted { case: case.id.clone(), file, windows, seconds, plan });
+            }
+            Err(error) => {
+                // Here it is the file of one case that cannot be read.
+                let is_unreadable = matches!(error, InferError::Probabilities { .. });
+                if !is_unreadable && !error.is_of_one_case() {
+                    return Err(error.into());
+                }
+                let mut failed = Failed::new(case.id.clone(), error);
+                if is_unreadable {
+                    failed.hint = "remove this file: the same command then predicts the case again".into();
+                }
+                found.failed.push(failed);
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, case: &Case, budget: &Budget, stop: &AtomicBool) -> Result<(), InferError> {
+        let Some(image) = case.image_files().next() else {
+            return Err(InferError::Unreadable { case: case.id.clone() });
+        };
+        let request = EnsembleRequest {
+            case: &case.id,
+            probabilities: &self.probabilities(case),
+            answers: self.answers,
+            image,
+            labels: &self.to.file(case),
+        };
+        label_by_mean(&request, budget, stop)
+    }
+}
+
+fn remove(files: &[PathBuf]) -> Outcome {
+    let remove =
+        |file: &PathBuf| plimsoll_disk::remove_file(file).map_err(|error| Failure::of_path(file, &error));
+    files.iter().try_for_each(remove)
+}
