@@ -12,7 +12,7 @@ use plimsoll_plan::{
 use crate::architecture::{Architecture, seconds};
 use crate::device::DeviceSource;
 use crate::engine::CudaEngine;
-use crate::fuse::{FusedNode, fuse};
+use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
 use crate::lower::ALIGNMENT;
 
@@ -48,7 +48,7 @@ impl CudaBackend {
 
     fn node(&self, program: &Program, node: &FusedNode<'_>) -> Result<LoweredNode, Unsupported> {
         // Where operands will lie is not known yet, and changes nothing but addresses.
-        let cx = node.context(program, self.architecture);
+        let cx = context(node, program, self.architecture);
         let work = node.op.kernels().lower(&cx)?;
         let covered = || node.covers.iter().map(|covered| &program.nodes[*covered]);
         let cost = match &node.covers[..] {

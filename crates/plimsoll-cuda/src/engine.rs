@@ -54,8 +54,11 @@ impl CudaEngine {
         arena.check_covers(Bytes::of(plan.arena_bytes)).map_err(MapError::from)?;
         // One before the first node of a program, and one after each.
         let most = plan.schedules.iter().map(|schedule| schedule.launches.len()).max();
-        let staged =
-            staging.as_ref().map_or(0, |staging| usize::try_from(staging.bytes().0).unwrap_or(STAGE));
+        let staged = match &staging {
+            Some(staging) => usize::try_from(staging.bytes().0)
+                .map_err(|_| EngineError::Internal(format!("{} cannot be staged", staging.bytes())))?,
+            None => STAGE,
+        };
         let sizes =
             Sizes { bytes: plan.arena_bytes, staging: staged.max(STAGE), marks: 1 + most.unwrap_or(0) };
         let Opened { mut device, taken } = source.open(sizes)?;

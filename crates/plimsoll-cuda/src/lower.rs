@@ -92,8 +92,16 @@ impl<'a> Operand<'a> {
 
 /// The address of a tensor that need not be there; null if it is not.
 pub(crate) fn address_or_null(operand: Option<&Operand<'_>>) -> u64 {
-    operand.map_or(0, Operand::address)
+    operand.map_or(NULL, Operand::address)
 }
+
+/// The address of a stretch of memory that need not be there; null if it is not.
+pub(crate) fn start_or_null(stretch: Option<Stretch>) -> u64 {
+    stretch.map_or(NULL, |stretch| stretch.address)
+}
+
+/// The address of an operand that a kernel is to do without.
+const NULL: u64 = 0;
 
 /// There are no kernels for an op.
 pub(crate) fn unsupported(op: &'static str, why: impl Into<String>) -> Unsupported {

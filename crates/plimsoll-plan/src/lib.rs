@@ -10,6 +10,8 @@
 //! 5. [`verify`]: independently of all this, that the launches compute what the programs say, and that every read sees the
 //!    value it should. What passes is a [`VerifiedPlan`], which cannot be made otherwise, and nothing else is run.
 //!
+//! What backends share that run several nodes as one is in [`fusing`].
+//!
 //! The planner knows lowered nodes and no op. An [`Engine`] is what a backend makes of a verified plan.
 
 mod agree;
@@ -18,6 +20,7 @@ mod device_memory;
 mod engine;
 mod error;
 pub mod explain;
+pub mod fusing;
 pub mod liveness;
 mod lowered;
 pub mod place;

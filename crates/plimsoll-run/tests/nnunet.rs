@@ -447,14 +447,14 @@ fn trainers_that_are_not_known_are_refused_unless_one_is_named_instead() {
 fn a_model_is_found_by_its_content() {
     let model = folder("fullres", "3d_fullres");
     let dataset = model.parent().unwrap();
-    assert!(is_nnunet(&model) && is_nnunet(dataset));
+    assert!(is_nnunet(&model).unwrap() && is_nnunet(dataset).unwrap());
     assert_eq!(find_model(&model).unwrap(), model);
     assert_eq!(find_model(dataset).unwrap(), model);
     let several = folder("cascade", "3d_lowres");
     let error = find_model(several.parent().unwrap()).unwrap_err();
     assert!(error.to_string().contains("has 3 models of nnU-Net"), "{error}");
     let empty = tempfile::tempdir().unwrap();
-    assert!(!is_nnunet(empty.path()));
+    assert!(!is_nnunet(empty.path()).unwrap());
     fs::write(empty.path().join("plans.pkl"), b"").unwrap();
     assert!(find_model(empty.path()).unwrap_err().to_string().contains("nnU-Net 1"));
 }

@@ -137,13 +137,14 @@ fn finish(
     let training = &candidate.config.training;
     let needed = candidate.needs(plan.arena_bytes);
     let cache_bytes = data.decoded.min(machine.line - needed.ram);
-    let device = candidate.device.as_ref().map(|(memory, staging)| DevicePlan {
+    let device = candidate.device.as_ref().zip(minimum.vram);
+    let device = device.map(|((memory, staging), minimum_vram_bytes)| DevicePlan {
         name: backend.identity(),
         vram_budget_bytes: memory.line(),
         driver: memory.driver(),
         staging_bytes: *staging,
         total_bytes: memory.needed(plan.arena_bytes),
-        minimum_vram_bytes: minimum.vram.unwrap_or_default(),
+        minimum_vram_bytes,
     });
     let (programs, fullest) = (&candidate.programs, candidate.programs.fullest());
     let is_trained = |name: &str| training.net.is_trained(name);

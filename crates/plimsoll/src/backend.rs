@@ -120,8 +120,8 @@ pub struct Card {
     ordinal: usize,
     driver: Driver,
     footprint: Footprint,
-    /// By what resident memory grew as the driver was started.
-    grown: Bytes,
+    /// By what resident memory grew as the driver was started, where that can be read.
+    grown: Option<Bytes>,
 }
 
 /// A GPU, for people and as JSON.
@@ -141,18 +141,19 @@ pub struct CardReport {
     pub context_bytes: Option<Bytes>,
     /// What the kernels take once they are loaded.
     pub kernel_bytes: Bytes,
-    /// By what the process's own resident memory grew as the driver was started.
-    pub driver_resident_bytes: Bytes,
+    /// By what the process's own resident memory grew as the driver was started, where that can be read.
+    pub driver_resident_bytes: Option<Bytes>,
 }
 
 impl Card {
     /// The card of a number, from 0.
     pub fn find(ordinal: usize) -> Result<Card, DeviceError> {
-        let own = || resident().map(|resident| resident.now).unwrap_or_default();
+        let own = || resident().ok().map(|resident| resident.now);
         let before = own();
         let driver = Driver::find(ordinal)?;
         let footprint = driver.footprint()?;
-        Ok(Card { ordinal, driver, footprint, grown: own() - before })
+        let grown = own().zip(before).map(|(now, before)| now - before);
+        Ok(Card { ordinal, driver, footprint, grown })
     }
 
     /// What this process may take at most: what is free, and what its own context holds already.
@@ -166,7 +167,7 @@ impl Card {
         DriverUse {
             context: measured.unwrap_or(usual.context) + kernels,
             // What is loaded later is not resident yet.
-            host: usual.host.max(self.grown),
+            host: self.grown.map_or(usual.host, |grown| usual.host.max(grown)),
             is_measured: measured.is_some(),
         }
     }

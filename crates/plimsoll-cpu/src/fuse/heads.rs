@@ -5,8 +5,9 @@
 
 use plimsoll_graph::ops::{ConvTranspose, Loss};
 use plimsoll_graph::{Op, Program, Role, TensorId, Window};
+use plimsoll_plan::fusing::{Readers, Updates, union};
 
-use super::{FusedNode, FusedOp, Readers, Updates, union};
+use super::{FusedNode, FusedOp};
 use crate::layout::rule::VolumeRule;
 use crate::lower::{Lower, NodeOperands};
 use crate::ops::head::{Head, HeadCounts, HeadGrad, HeadStats};

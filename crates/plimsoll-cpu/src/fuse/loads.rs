@@ -8,8 +8,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use plimsoll_graph::{DType, Program, Role, TensorId};
+use plimsoll_plan::fusing::{Updates, union};
 
-use super::{FusedNode, FusedOp, Updates, union};
+use super::{FusedNode, FusedOp};
 use crate::ops::{Load, NormAct, ResidualAct};
 
 /// Fuses every [`NormAct`] whose result only such ops read into them.

@@ -11,7 +11,8 @@ mod pairs;
 mod residual;
 
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
-use plimsoll_graph::{NodeId, Op, Program, Role, TensorId};
+use plimsoll_graph::{Op, Program};
+use plimsoll_plan::fusing::{self, Updates};
 
 use crate::lower::Lower;
 use crate::ops::head::{HeadCounts, HeadGrad, HeadStats};
@@ -58,18 +59,7 @@ pub(crate) enum FusedOp {
 }
 
 /// Nodes of a program that are run as one.
-#[derive(Clone, Debug)]
-pub(crate) struct FusedNode {
-    pub(crate) op: FusedOp,
-    /// The node in whose place it is run.
-    at: NodeId,
-    /// The nodes that it stands for, in ascending order.
-    pub(crate) covers: Vec<NodeId>,
-    /// What it reads, in the order that the op says.
-    pub(crate) inputs: Vec<TensorId>,
-    /// What it writes.
-    pub(crate) outputs: Vec<TensorId>,
-}
+pub(crate) type FusedNode = fusing::FusedNode<FusedOp>;
 
 impl FusedOp {
     /// A node by itself.
@@ -163,64 +153,4 @@ pub(crate) fn fuse(program: &Program, inline: bool) -> Vec<FusedNode> {
         true => heads::fuse(program, &updates, loads::fuse(program, &updates, nodes)),
         false => nodes,
     }
-}
-
-/// The places of the nodes that read each tensor, once for each operand.
-struct Readers {
-    of: Vec<Vec<usize>>,
-}
-
-impl Readers {
-    fn of(program: &Program, nodes: &[FusedNode]) -> Readers {
-        let mut of = vec![Vec::new(); program.tensors.len()];
-        for (at, node) in nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|id| of[id.index()].push(at));
-        }
-        Readers { of }
-    }
-
-    fn get(&self, tensor: TensorId) -> &[usize] {
-        &self.of[tensor.index()]
-    }
-
-    /// The only reader of a value that nobody outside the program sees.
-    fn only(&self, program: &Program, tensor: TensorId) -> Option<usize> {
-        match (program.tensor(tensor).role, self.get(tensor)) {
-            (Role::Intermediate, [reader]) => Some(*reader),
-            _ => None,
-        }
-    }
-}
-
-/// Where a program changes parameters and states.
-struct Updates {
-    of: Vec<(NodeId, TensorId)>,
-}
-
-impl Updates {
-    fn of(program: &Program) -> Updates {
-        let updates = program.nodes.iter().enumerate().flat_map(|(at, node)| {
-            let updated = node.op.rule().updates();
-            node.outputs.iter().take(updated.len()).map(move |id| (at, *id))
-        });
-        Updates { of: updates.collect() }
-    }
-
-    /// Whether some nodes may be run as one in the place of the node `at`: nothing that one of them reads changes between its own
-    /// place and that.
-    fn allow(&self, program: &Program, covers: &[NodeId], at: NodeId) -> bool {
-        covers.iter().all(|covered| {
-            let between = at.min(*covered)..at.max(*covered);
-            let mut changed = self.of.iter().filter(|(update, _)| between.contains(update));
-            changed.all(|(_, id)| !program.nodes[*covered].inputs.contains(id))
-        })
-    }
-}
-
-/// The nodes that several fused ones cover together.
-fn union<'a>(nodes: impl IntoIterator<Item = &'a FusedNode>) -> Vec<NodeId> {
-    let mut covers: Vec<NodeId> = nodes.into_iter().flat_map(|node| node.covers.iter().copied()).collect();
-    covers.sort_unstable();
-    covers.dedup();
-    covers
 }

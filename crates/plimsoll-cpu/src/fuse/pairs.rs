@@ -2,8 +2,9 @@
 
 use plimsoll_graph::ops::{LeakyRelu, LeakyReluGrad, Normalise, NormaliseGrad, Over};
 use plimsoll_graph::{DType, Op, Program, TensorId};
+use plimsoll_plan::fusing::{Readers, Updates, union};
 
-use super::{FusedNode, FusedOp, Readers, Updates, union};
+use super::{FusedNode, FusedOp};
 use crate::ops::{AddedBoxGrad, AddedCrossGrad, AddedPoolGrad, AddedUpsample, NormAct, NormActGrad};
 
 /// Fuses normalisations with activations, forward and backward, and sums with what is summed.

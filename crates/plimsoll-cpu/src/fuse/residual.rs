@@ -5,8 +5,9 @@
 
 use plimsoll_graph::ops::{LeakyRelu, LeakyReluGrad, Normalise, NormaliseGrad, Over};
 use plimsoll_graph::{Op, Program, Role, TensorId};
+use plimsoll_plan::fusing::{Readers, Updates, union};
 
-use super::{FusedNode, FusedOp, Readers, Updates, union};
+use super::{FusedNode, FusedOp};
 use crate::ops::{Load, NormAct, ResidualAct, ResidualActGrad};
 
 /// A normalisation of which nothing but the sum reads the result.

@@ -6,8 +6,9 @@
 use std::collections::HashMap;
 
 use plimsoll_graph::{Op, Program, Role, TensorId};
+use plimsoll_plan::fusing::{Updates, union};
 
-use super::{FusedNode, FusedOp, Updates, union};
+use super::{FusedNode, FusedOp, context};
 use crate::Architecture;
 use crate::ops::{FusedConv, FusedTranspose, FusedWeightGrad, NormAct, normalises_channels};
 
@@ -62,7 +63,7 @@ fn sources(program: &Program, architecture: Architecture, node: &FusedNode<'_>) 
     if sources == 0 {
         return 0;
     }
-    let work = node.op.kernels().lower(&node.context(program, architecture));
+    let work = node.op.kernels().lower(&context(node, program, architecture));
     if work.is_ok_and(|work| work.tensor_flops > 0) { sources } else { 0 }
 }
 

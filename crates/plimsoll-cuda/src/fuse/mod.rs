@@ -8,7 +8,8 @@
 mod loads;
 mod pairs;
 
-use plimsoll_graph::{NodeId, Op, Program, Role, TensorId};
+use plimsoll_graph::{Op, Program, TensorId};
+use plimsoll_plan::fusing::{self, Updates};
 
 use crate::Architecture;
 use crate::lower::{Context, Lower, Operand};
@@ -32,18 +33,7 @@ pub(crate) enum FusedOp<'a> {
 }
 
 /// Nodes of a program that are run as one.
-#[derive(Clone, Debug)]
-pub(crate) struct FusedNode<'a> {
-    pub(crate) op: FusedOp<'a>,
-    /// The node in whose place it is run.
-    at: NodeId,
-    /// The nodes that it stands for, in ascending order.
-    pub(crate) covers: Vec<NodeId>,
-    /// What it reads, in the order that the op says.
-    pub(crate) inputs: Vec<TensorId>,
-    /// What it writes.
-    pub(crate) outputs: Vec<TensorId>,
-}
+pub(crate) type FusedNode<'a> = fusing::FusedNode<FusedOp<'a>>;
 
 impl FusedOp<'_> {
     /// The kind of kernel, as it stands in reports.
@@ -71,19 +61,21 @@ impl FusedOp<'_> {
     }
 }
 
-impl FusedNode<'_> {
-    /// Its operands, wherever they will lie.
-    pub(crate) fn context<'p>(&self, program: &'p Program, architecture: Architecture) -> Context<'p> {
-        let operands = |ids: &[TensorId]| -> Vec<Operand<'p>> {
-            ids.iter().map(|id| Operand::new(program.tensor(*id), 0)).collect()
-        };
-        Context {
-            name: self.op.name(),
-            architecture,
-            inputs: operands(&self.inputs),
-            outputs: operands(&self.outputs),
-            scratch: 0,
-        }
+/// The operands of a fused node, wherever they will lie.
+pub(crate) fn context<'p>(
+    node: &FusedNode<'_>,
+    program: &'p Program,
+    architecture: Architecture,
+) -> Context<'p> {
+    let operands = |ids: &[TensorId]| -> Vec<Operand<'p>> {
+        ids.iter().map(|id| Operand::new(program.tensor(*id), 0)).collect()
+    };
+    Context {
+        name: node.op.name(),
+        architecture,
+        inputs: operands(&node.inputs),
+        outputs: operands(&node.outputs),
+        scratch: 0,
     }
 }
 
@@ -100,57 +92,4 @@ pub(crate) fn fuse(program: &Program, architecture: Architecture, inline: bool) 
     let updates = Updates::of(program);
     let nodes = pairs::fuse(program, &updates, nodes.collect());
     if inline { loads::fuse(program, architecture, &updates, nodes) } else { nodes }
-}
-
-/// The places of the nodes that read each tensor, once for each operand.
-struct Readers {
-    of: Vec<Vec<usize>>,
-}
-
-impl Readers {
-    fn of(program: &Program, nodes: &[FusedNode<'_>]) -> Readers {
-        let mut of = vec![Vec::new(); program.tensors.len()];
-        for (at, node) in nodes.iter().enumerate() {
-            node.inputs.iter().for_each(|id| of[id.index()].push(at));
-        }
-        Readers { of }
-    }
-
-    /// Those of a value that nobody outside the program sees.
-    fn inside(&self, program: &Program, tensor: TensorId) -> Option<&[usize]> {
-        (program.tensor(tensor).role == Role::Intermediate).then(|| &self.of[tensor.index()][..])
-    }
-}
-
-/// Where a program changes parameters and states.
-struct Updates {
-    of: Vec<(NodeId, TensorId)>,
-}
-
-impl Updates {
-    fn of(program: &Program) -> Updates {
-        let updates = program.nodes.iter().enumerate().flat_map(|(at, node)| {
-            let updated = node.op.rule().updates();
-            node.outputs.iter().take(updated.len()).map(move |id| (at, *id))
-        });
-        Updates { of: updates.collect() }
-    }
-
-    /// Whether some nodes may be run as one in the place of the node `at`: nothing that one of them reads changes between its own
-    /// place and that.
-    fn allow(&self, program: &Program, covers: &[NodeId], at: NodeId) -> bool {
-        covers.iter().all(|covered| {
-            let between = at.min(*covered)..at.max(*covered);
-            let mut changed = self.of.iter().filter(|(update, _)| between.contains(update));
-            changed.all(|(_, id)| !program.nodes[*covered].inputs.contains(id))
-        })
-    }
-}
-
-/// The nodes that several fused ones cover together.
-fn union<'n, 'p: 'n>(nodes: impl IntoIterator<Item = &'n FusedNode<'p>>) -> Vec<NodeId> {
-    let mut covers: Vec<NodeId> = nodes.into_iter().flat_map(|node| node.covers.iter().copied()).collect();
-    covers.sort_unstable();
-    covers.dedup();
-    covers
 }

@@ -2,8 +2,9 @@
 
 use plimsoll_graph::ops::{LeakyRelu, LeakyReluGrad, Normalise, NormaliseGrad, Over};
 use plimsoll_graph::{Op, Program};
+use plimsoll_plan::fusing::{Readers, Updates, union};
 
-use super::{FusedNode, FusedOp, Readers, Updates, union};
+use super::{FusedNode, FusedOp};
 use crate::ops::{NormAct, NormActGrad};
 
 /// A normalisation u = normalise(y), its activation z, and the gradients that go through both.
@@ -44,7 +45,7 @@ impl Pair {
         let (act, slope) = act?;
         let through = |(of_act, of_slope): (usize, f32)| {
             let du = nodes[of_act].outputs[0];
-            let [of_norm] = *readers.inside(program, du)? else { return None };
+            let of_norm = readers.only(program, du)?;
             let FusedOp::Plain(Op::NormaliseGrad(NormaliseGrad { over, affine: of_affine })) =
                 nodes[of_norm].op
             else {

@@ -6,7 +6,7 @@ use plimsoll_plan::Unsupported;
 
 use super::elementwise::fill;
 use super::sums::{channel_sum, sum_few_parts};
-use crate::lower::{Context, Lower, Stretch, Work, address_or_null, stretches};
+use crate::lower::{Context, Lower, Stretch, Work, address_or_null, start_or_null, stretches};
 
 /// Channels of a result that a thread makes, `CHANNEL_CHUNK` of the kernels.
 const CHUNK: usize = 16;
@@ -193,7 +193,7 @@ impl Lower for WindowAttentionGrad {
             logs: logs.address(),
             deltas: deltas.address,
             result: dqkv.address(),
-            padding: padding.map_or(0, |padding| padding.address),
+            padding: start_or_null(padding),
             ..all.parameters
         };
         let read = [upstream.at, logs.at, deltas];

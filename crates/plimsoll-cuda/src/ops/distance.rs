@@ -5,7 +5,7 @@ use plimsoll_graph::ops::PredictedDistance;
 use plimsoll_plan::Unsupported;
 
 use super::loss::ignored;
-use crate::lower::{Context, Lower, Work};
+use crate::lower::{Context, Lower, Work, start_or_null};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -55,7 +55,7 @@ impl Lower for PredictedDistance {
         // Along the width into the result, along the height into scratch, along the depth back.
         for (axis, from, to) in [(2, None, y.at), (1, Some(y.at), scratch), (0, Some(scratch), y.at)] {
             let parameters = DistanceParameters {
-                from: from.map_or(0, |from| from.address),
+                from: start_or_null(from),
                 to: to.address,
                 axis: axis as u32,
                 spacing: self.spacing[axis] as f32,

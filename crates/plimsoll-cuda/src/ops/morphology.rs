@@ -7,7 +7,7 @@ use plimsoll_graph::ops::{
 };
 use plimsoll_plan::Unsupported;
 
-use crate::lower::{Context, Lower, Operand, Stretch, Work, address_or_null, stretches};
+use crate::lower::{Context, Lower, Operand, Stretch, Work, address_or_null, start_or_null, stretches};
 
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
@@ -47,9 +47,13 @@ impl WindowParameters {
         axis: u32,
         (from, to, codes): (Stretch, Option<Stretch>, Option<Stretch>),
     ) {
-        let address = |stretch: Option<Stretch>| stretch.map_or(0, |stretch| stretch.address);
-        let parameters =
-            WindowParameters { from: from.address, to: address(to), codes: address(codes), axis, ..self };
+        let parameters = WindowParameters {
+            from: from.address,
+            to: start_or_null(to),
+            codes: start_or_null(codes),
+            axis,
+            ..self
+        };
         let (reads, writes): (Vec<Stretch>, Vec<Stretch>) = match kernel {
             GATHER => ([from].into_iter().chain(codes).collect(), to.into_iter().collect()),
             _ => (vec![from], to.into_iter().chain(codes).collect()),

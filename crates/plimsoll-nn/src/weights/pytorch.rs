@@ -196,7 +196,9 @@ impl PytorchFile {
             );
             return Err(WeightError::format(path, why));
         };
-        let key = self.values.text(tensor.storage.key).unwrap_or_default();
+        let Some(key) = self.values.text(tensor.storage.key) else {
+            return Err(WeightError::format(path, format!("the storage of `{name}` has no name")));
+        };
         let (start, checksum) = match &self.places {
             Places::Archive(members) => {
                 let member = members.get(&format!("data/{key}"));
@@ -352,16 +354,14 @@ fn read_legacy(file: &mut File, length: u64, room: &mut Room) -> Result<(Values,
     let keys = load(&mut pickles, length, room)?;
     let mut place = pickles.stream_position()?;
     let sizes = values.storages().map(|storage| {
-        let key = values.text(storage.key).unwrap_or_default();
-        (key, element_bytes(storage.dtype))
+        let key = values.text(storage.key).ok_or(NO_LIST)?;
+        Ok((key, element_bytes(storage.dtype)))
     });
     let mut places = BTreeMap::new();
     let count = keys.items(keys.root()).ok_or(NO_LIST)?.len() as u64;
     room.add(count.saturating_mul(NAMED))?;
-    let sizes: BTreeMap<&str, Option<usize>> = {
-        room.add(values.storages().count() as u64 * AXIS * 4)?;
-        sizes.collect()
-    };
+    room.add(values.storages().count() as u64 * AXIS * 4)?;
+    let sizes = sizes.collect::<Result<BTreeMap<&str, Option<usize>>, Refusal>>()?;
     for key in keys.items(keys.root()).ok_or(NO_LIST)? {
         let key = keys.text(*key).ok_or(NO_LIST)?;
         room.add(2 * key.len() as u64)?;

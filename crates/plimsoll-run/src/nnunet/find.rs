@@ -8,10 +8,11 @@ use super::plans::Plans;
 use crate::RunError;
 
 /// Whether a folder is one of a trained configuration of nnU-Net, or has such in it.
-pub fn is_nnunet(folder: &Path) -> bool {
-    holds_model(folder)
-        || folder.join("plans.pkl").is_file()
-        || !models_below(folder, 1).unwrap_or_default().is_empty()
+///
+/// # Errors
+/// If it, or a folder in it, cannot be read.
+pub fn is_nnunet(folder: &Path) -> Result<bool, RunError> {
+    Ok(holds_model(folder) || folder.join("plans.pkl").is_file() || !models_below(folder, 1)?.is_empty())
 }
 
 pub(super) fn holds_model(folder: &Path) -> bool {

@@ -37,8 +37,8 @@ impl Default for NnUnetChoice {
 pub struct NnUnetModel {
     /// What there is to predict with.
     pub model: SegmentationModel,
-    /// The data set that it was trained on.
-    pub dataset: String,
+    /// The data set that it was trained on, where the plans name it.
+    pub dataset: Option<String>,
     /// The configuration: `2d`, `3d_fullres`, …
     pub configuration: String,
     /// The configuration whose labels it takes beside the image, if it is of a cascade.
@@ -78,9 +78,9 @@ impl NnUnetModel {
         let net = network(&configuration, ends, (patch, dimensions), trainer)?;
         let Images { steps, channels, foreground } = images(&plans, &configuration, &dataset, dimensions)?;
         let mirror_axes = mirror_axes(first, &mirror, dimensions)?;
-        let name = plans.root().get("dataset_name")?.map(|name| name.text()).transpose()?.unwrap_or_default();
+        let name = plans.root().get("dataset_name")?.map(|name| name.text()).transpose()?;
         Ok(NnUnetModel {
-            dataset: name.into(),
+            dataset: name.map(Into::into),
             configuration: configuration.name.clone(),
             previous,
             trainer: trainer_name,
@@ -229,8 +229,9 @@ impl NnUnetModel {
             Answers::Classes(classes) => format!("{classes} classes"),
             Answers::Regions(values) => format!("{} regions, written as {values:?}", values.len()),
         };
+        let dataset = self.dataset.as_ref().map_or_else(String::new, |name| format!("{name} "));
         let mut lines = vec![
-            format!("{} {}, trained by {}", self.dataset, self.configuration, self.trainer),
+            format!("{dataset}{}, trained by {}", self.configuration, self.trainer),
             format!("network   {}", net.describe()),
             format!("windows   {depth} × {height} × {width}"),
             format!("channels  {}", names.join(", ")),

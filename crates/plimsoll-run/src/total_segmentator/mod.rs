@@ -99,7 +99,15 @@ impl Task {
     /// If the table is not sound: a fault of this program.
     pub fn all() -> Result<&'static BTreeMap<String, Task>, RunError> {
         static TASKS: OnceLock<Result<BTreeMap<String, Task>, String>> = OnceLock::new();
-        let parse = || serde_json::from_str(include_str!("tasks.json")).map_err(|error| error.to_string());
+        let parse = || {
+            let tasks: BTreeMap<String, Task> =
+                serde_json::from_str(include_str!("tasks.json")).map_err(|error| error.to_string())?;
+            let too_many = tasks.iter().find(|(_, task)| task.classes.len() > usize::from(u8::MAX));
+            match too_many {
+                Some((name, task)) => Err(format!("{name} has {} labels; 255 fit", task.classes.len())),
+                None => Ok(tasks),
+            }
+        };
         let tasks = TASKS.get_or_init(parse).as_ref();
         tasks.map_err(|why| RunError::Json { path: "tasks.json".into(), why: why.clone() })
     }
@@ -131,16 +139,16 @@ impl Task {
     }
 
     /// The value of a label.
-    pub fn value(&self, class: &str) -> Option<u16> {
-        let place = self.classes.iter().position(|name| name == class)?;
-        u16::try_from(place + 1).ok()
+    pub fn value(&self, class: &str) -> Option<u8> {
+        // Tables with more labels than values are refused as they are read.
+        (1..=u8::MAX).zip(&self.classes).find_map(|(value, name)| (name == class).then_some(value))
     }
 
     /// For each value that a model of this task writes, the task's value: 0 for what is not to be written.
     ///
     /// # Errors
     /// If a model's label is none of the task's: a fault of the table.
-    pub fn lookup(&self, part: &PartModel) -> Result<Vec<u16>, RunError> {
+    pub fn lookup(&self, part: &PartModel) -> Result<Vec<u8>, RunError> {
         let values = match &part.classes {
             Some(classes) => {
                 let value = |class: &String| self.value(class).ok_or_else(|| no_class(part, class));

@@ -47,9 +47,13 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
                 Some(bytes) => format!("{bytes}"),
                 None => "what could not be measured".into(),
             };
+            let driver = match gpu.driver_resident_bytes {
+                Some(bytes) => format!("{bytes}"),
+                None => "what could not be measured".into(),
+            };
             println!(
-                "     a process's context takes {context}, the kernels {}, the driver {} of the process's own memory",
-                gpu.kernel_bytes, gpu.driver_resident_bytes
+                "     a process's context takes {context}, the kernels {}, the driver {driver} of the process's own memory",
+                gpu.kernel_bytes
             );
         }
         (None, why) => println!("GPU  none: {}", why.as_deref().unwrap_or("unknown")),

@@ -103,14 +103,18 @@ fn expect_averaged(model: &Path, others: &[PathBuf]) -> Outcome {
 fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classifier: bool) -> Outcome {
     let has_pairs = !pairs_of(model)?.is_empty();
     let of_volumes = "the model gives each image a class as a whole";
-    let of_nnunet = "the model is none of nnU-Net";
-    let is_any_nnunet = is_nnunet(model) || others.iter().any(|other| is_nnunet(other));
-    let only_nnunet = args.nnunet.first_given().filter(|_| !is_any_nnunet);
+    let of_others = others.iter().map(|other| is_nnunet(other)).collect::<Result<Vec<bool>, _>>()?;
+    let is_first_nnunet = is_nnunet(model)?;
+    let is_any_nnunet = is_first_nnunet || of_others.contains(&true);
+    let without_effect =
+        |flag: &str, why: &str| Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out"));
+    if let Some(flag) = args.nnunet.first_given().filter(|_| !is_any_nnunet) {
+        return without_effect(flag, "the model is none of nnU-Net");
+    }
     let of_pairs = "the model has no classifiers of pairs, which `train --one-vs-one` trains";
     let named_by_chk = "the model is one of nnU-Net, of which -chk names the file of weights";
     let refused = [
-        ("--checkpoint", args.checkpoint.is_some() && is_nnunet(model), named_by_chk),
-        (only_nnunet.unwrap_or_default(), only_nnunet.is_some(), of_nnunet),
+        ("--checkpoint", args.checkpoint.is_some() && is_first_nnunet, named_by_chk),
         ("-step_size", args.nnunet.step_size.is_some() && is_classifier, of_volumes),
         ("--save_probabilities", args.nnunet.save_probabilities && is_classifier, "a table has them always"),
         ("--postprocessing", args.nnunet.postprocessing.is_some() && is_classifier, of_volumes),
@@ -121,7 +125,7 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         ("--mistakes", args.mistakes.is_some() && has_pairs, "each pair of classes has a network of its own"),
     ];
     match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {
-        Some((flag, _, why)) => Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out")),
+        Some((flag, _, why)) => without_effect(flag, why),
         None => Ok(()),
     }
 }

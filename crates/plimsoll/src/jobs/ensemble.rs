@@ -109,10 +109,15 @@ const MOST_LETTERS: usize = 80;
 /// name are told apart and one that is named in another place the next time finds its own predictions.
 fn own_folder(opened: &Opened) -> String {
     let path = opened.folder.canonicalize().unwrap_or_else(|_| opened.folder.clone());
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name: String = name.chars().take(MOST_LETTERS).collect();
     let number = Digest::of(path.as_os_str().as_encoded_bytes()).0 as u32;
-    format!("{name}.{number:08x}")
+    match path.file_name() {
+        Some(name) => {
+            let name: String = name.to_string_lossy().chars().take(MOST_LETTERS).collect();
+            format!("{name}.{number:08x}")
+        }
+        // The root of a file system.
+        None => format!("{number:08x}"),
+    }
 }
 
 /// Refuses two models that do not answer the same about the same images.

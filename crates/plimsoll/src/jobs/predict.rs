@@ -132,7 +132,7 @@ fn predict_earlier(
         return Err(Failure::new(message, hint));
     };
     let model = folder.with_file_name(format!("{trained}__{previous}"));
-    if !is_nnunet(&model) {
+    if !is_nnunet(&model)? {
         let message =
             format!("{} takes labels of {previous}, but {} is no model", folder.display(), model.display());
         return Err(Failure::new(message, hint));

@@ -242,7 +242,9 @@ impl Job<'_> {
             |class: &String| self.request.subset.is_empty() || self.request.subset.contains(class);
         let wanted = self.task.classes.iter().filter(|class| is_wanted(class));
         LabelTable {
-            labels: wanted.filter_map(|class| Some((self.task.value(class)?, class.clone()))).collect(),
+            labels: wanted
+                .filter_map(|class| Some((self.task.value(class)?.into(), class.clone())))
+                .collect(),
         }
     }
 
@@ -340,9 +342,7 @@ impl Job<'_> {
                 bar.finish();
             }
             *most = (*most).max(plan.total_bytes);
-            let lookup = stage.task.lookup(part)?;
-            let lookup = lookup.into_iter().map(|value| u8::try_from(value).unwrap_or(0)).collect();
-            found.push(PartLabels { file, lookup });
+            found.push(PartLabels { file, lookup: stage.task.lookup(part)? });
         }
         Ok(found)
     }
@@ -357,10 +357,9 @@ impl Job<'_> {
         let geometry = *VolumeFile::open(image)?.geometry();
         let mut found: Option<VoxelBox> = None;
         for part in rough {
-            let wanted: Vec<u8> =
-                crop.to.iter().filter_map(|class| u8::try_from(task.value(class)?).ok()).collect();
-            let values = part.lookup.iter().enumerate().filter(|(_, value)| wanted.contains(value));
-            let values: Vec<u16> = values.filter_map(|(value, _)| u16::try_from(value).ok()).collect();
+            let wanted: Vec<u8> = crop.to.iter().filter_map(|class| task.value(class)).collect();
+            let values = (0..).zip(&part.lookup).filter(|(_, value)| wanted.contains(value));
+            let values: Vec<u16> = values.map(|(value, _)| value).collect();
             let of_part = box_of_labels(&part.file, &values, &self.budget, self.stop)?;
             found = match (found, of_part) {
                 (Some(one), Some(other)) => Some(around_both(one, other)),

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use plimsoll_plan::Unsupported;
 
 use super::MOST_SOURCES;
-use crate::lower::{Context, Operand, Stretch};
+use crate::lower::{Context, Operand, Stretch, address_or_null};
 use crate::ops::NormAct;
 
 /// Channels of a piece that a thread stages and normalises at once.
@@ -67,7 +67,7 @@ pub(super) fn parameters(
     for (i, source) in sources.iter().enumerate() {
         reads.push(source.map.at);
         let Some((norm, operands)) = &source.norm else { continue };
-        let address = |place: usize| operands.get(place).map_or(0, Operand::address);
+        let address = |place: usize| address_or_null(operands.get(place));
         parameters.statistics[i] = address(0);
         parameters.scale[i] = address(1);
         parameters.shift[i] = address(2);

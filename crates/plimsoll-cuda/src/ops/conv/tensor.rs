@@ -7,7 +7,7 @@ use plimsoll_plan::Unsupported;
 use super::packing::{Weights, pack};
 use super::source::{Source, SourceParameters, parameters};
 use super::tiling::{Axis, CHUNK, MULTIPROCESSORS, ROW, Tiling, chunks};
-use crate::lower::{Context, Operand, Work, address_or_null};
+use crate::lower::{Context, Operand, Work, address_or_null, start_or_null};
 
 /// Places and channels of a tile, and the voxels of its box, for each of which there is a kernel.
 struct Tile {
@@ -100,7 +100,7 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         let chunks = if empty { 0 } else { chunks(&sources.channels) };
         let parameters = TensorConvParameters {
             sources,
-            weights: packed.map_or(0, |packed| packed.address),
+            weights: start_or_null(packed),
             bias: address_or_null(of.bias),
             y: of.y.address(),
             chunks: cx.count(&[chunks])?,

@@ -7,13 +7,18 @@
 //! Values are kept once, however often they are fetched from the memo, so that all together take no more than a multiple of the
 //! pickle's own length. Each is reserved before it is made.
 
+mod harmful;
+mod read;
+mod room;
 mod value;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead};
 
-use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
+use plimsoll_memory::OverBudget;
 
+use harmful::is_harmful;
+pub(crate) use room::Room;
 pub(crate) use value::{Endless, Id, Storage, Tensor, Value, Values};
 
 /// A value among all, in a list that doubles: the old one and the new live together.
@@ -31,11 +36,6 @@ const PLACE: u64 = 3 * size_of::<usize>() as u64;
 const TENSOR: u64 = size_of::<Tensor>() as u64 + 32;
 /// An axis of a tensor: extent and stride.
 const AXIS: u64 = 2 * 3 * size_of::<u64>() as u64;
-/// Texts are read in pieces of this length.
-const PIECE: u64 = 16 << 10;
-
-/// What is reserved at a time.
-const STEP: u64 = 64 << 10;
 
 /// The call of another call, for tensors of a class of their own.
 const REBUILD_FROM_TYPE: &str = "torch._tensor._rebuild_from_type_v2";
@@ -70,84 +70,6 @@ impl From<Endless> for Refusal {
     fn from(_: Endless) -> Refusal {
         Refusal::NoPickle("its parts refer to each other too often to be named")
     }
-}
-
-/// Bytes of a budget that are taken as they turn out to be needed.
-pub(crate) struct Room<'a> {
-    budget: &'a Budget,
-    holder: &'static str,
-    needed: u64,
-    held: Option<Reservation>,
-}
-
-impl<'a> Room<'a> {
-    /// Nothing yet.
-    pub(crate) fn new(budget: &'a Budget, holder: &'static str) -> Room<'a> {
-        Room { budget, holder, needed: 0, held: None }
-    }
-
-    /// More, beside what is held.
-    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), Refusal> {
-        self.needed = self.needed.saturating_add(bytes);
-        if self.held.as_ref().is_none_or(|held| held.bytes() < Bytes(self.needed)) {
-            self.held = None;
-            let bytes = Bytes(self.needed.saturating_add(STEP - 1) / STEP * STEP);
-            self.held = Some(self.budget.reserve(self.holder, bytes).map_err(Refusal::OverBudget)?);
-        }
-        Ok(())
-    }
-
-    /// What is held.
-    pub(crate) fn into_held(self) -> Option<Reservation> {
-        self.held
-    }
-}
-
-/// Modules whose functions do something to the machine.
-const HARMFUL: [&str; 18] = [
-    "os",
-    "posix",
-    "nt",
-    "ntpath",
-    "posixpath",
-    "subprocess",
-    "sys",
-    "shutil",
-    "socket",
-    "runpy",
-    "ctypes",
-    "importlib",
-    "pty",
-    "commands",
-    "code",
-    "webbrowser",
-    "multiprocessing",
-    "asyncio",
-];
-/// Functions of Python itself that do, or that reach others.
-const HARMFUL_BUILTINS: [&str; 14] = [
-    "eval",
-    "exec",
-    "execfile",
-    "compile",
-    "open",
-    "getattr",
-    "setattr",
-    "delattr",
-    "__import__",
-    "input",
-    "globals",
-    "locals",
-    "vars",
-    "breakpoint",
-];
-
-/// Whether a name is one of a function that a file which only has weights does not call.
-fn is_harmful(global: &str) -> bool {
-    let module = global.split('.').next().unwrap_or_default();
-    let name = global.rsplit('.').next().unwrap_or_default();
-    let of_python = matches!(module, "builtins" | "__builtin__");
-    HARMFUL.contains(&module) || (of_python && HARMFUL_BUILTINS.contains(&name))
 }
 
 /// Reads the pickle that comes next, which has at most so many bytes, and leaves what follows it.
@@ -393,6 +315,9 @@ impl<R: BufRead> Machine<'_, '_, R> {
             Some(Value::Int(count)) => u64::try_from(*count).map_err(|_| NO_STATE_DICT)?,
             _ => return Err(NO_STATE_DICT),
         };
+        if self.text_of(*key).is_none() {
+            return Err(NO_STATE_DICT);
+        }
         let storage = Storage { dtype, key: *key, count };
         self.room.add(TENSOR)?;
         self.push(Value::Storage(Box::new(storage)))
@@ -510,103 +435,6 @@ impl<R: BufRead> Machine<'_, '_, R> {
         self.room.add(ENTRY)?;
         self.memo.insert(index, top);
         Ok(())
-    }
-
-    fn whole(&mut self, digits: u64) -> Result<(), Refusal> {
-        let number = self.number(digits)?;
-        self.push(Value::Int(number as i64))
-    }
-
-    /// A whole number of as many bytes as it says, little-endian with a sign.
-    fn long(&mut self, digits: u64) -> Result<(), Refusal> {
-        let length = self.number(digits)?;
-        if length > 8 {
-            self.skip(length)?;
-            return self.push(Value::Opaque);
-        }
-        let number = self.number(length)?;
-        let unused = 64 - 8 * length as u32;
-        let signed = if length == 0 { 0 } else { ((number << unused) as i64) >> unused };
-        self.push(Value::Int(signed))
-    }
-
-    /// A whole number or a truth, in decimal.
-    fn decimal(&mut self) -> Result<(), Refusal> {
-        let line = self.line()?;
-        self.push(match line.trim() {
-            // Truths.
-            "00" | "01" => Value::Opaque,
-            digits => digits.trim_end_matches('L').parse().map_or(Value::Opaque, Value::Int),
-        })
-    }
-
-    fn text(&mut self, digits: u64) -> Result<(), Refusal> {
-        let length = self.number(digits)?;
-        if length > self.length {
-            return Err(CUT_OFF);
-        }
-        let mut bytes = Vec::new();
-        while (bytes.len() as u64) < length {
-            let piece = (length - bytes.len() as u64).min(PIECE) as usize;
-            let from = bytes.len();
-            // Twice: what it was, and what it grows to; the text that it becomes is it.
-            self.room.add(2 * piece as u64)?;
-            bytes.reserve_exact(piece);
-            bytes.resize(from + piece, 0);
-            if let Some(piece) = bytes.get_mut(from..) {
-                self.pickle.read_exact(piece)?;
-            }
-        }
-        // A text of Python 2 may be any bytes.
-        self.push(String::from_utf8(bytes).map_or(Value::Opaque, |text| Value::Text(text.into())))
-    }
-
-    fn bytes(&mut self, digits: u64) -> Result<(), Refusal> {
-        let length = self.number(digits)?;
-        self.skip(length)?;
-        self.push(Value::Opaque)
-    }
-
-    fn skip(&mut self, length: u64) -> Result<(), Refusal> {
-        let skipped = io::copy(&mut io::Read::take(&mut *self.pickle, length), &mut io::sink())?;
-        if skipped == length { Ok(()) } else { Err(CUT_OFF) }
-    }
-
-    fn byte(&mut self) -> Result<u8, Refusal> {
-        let mut byte = [0];
-        self.pickle.read_exact(&mut byte)?;
-        Ok(byte[0])
-    }
-
-    /// A little-endian number of up to eight bytes.
-    fn number(&mut self, digits: u64) -> Result<u64, Refusal> {
-        let mut number = 0;
-        for place in 0..digits {
-            number |= u64::from(self.byte()?) << (8 * place);
-        }
-        Ok(number)
-    }
-
-    /// A line without its end; what is no text in it is replaced.
-    fn line(&mut self) -> Result<String, Refusal> {
-        let mut bytes = Vec::new();
-        loop {
-            match self.byte()? {
-                b'\n' => break,
-                byte => {
-                    // Grown by doubling, and three bytes for one that is replaced.
-                    self.room.add(6)?;
-                    bytes.push(byte);
-                }
-            }
-        }
-        Ok(String::from_utf8(bytes)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
-    }
-
-    /// The number of an entry of the memo, in decimal.
-    fn index(&mut self) -> Result<u32, Refusal> {
-        self.line()?.trim().parse().map_err(|_| NO_STATE_DICT)
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum Value {
 pub(crate) struct Storage {
     /// What an element is: `F32`, …
     pub(crate) dtype: &'static str,
-    /// Under which name it is in the file.
+    /// The text that it has as its name in the file.
     pub(crate) key: Id,
     /// How many elements.
     pub(crate) count: u64,

@@ -1,0 +1,117 @@
+//! Arguments of `evaluate`.
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, ValueEnum};
+
+use super::{Ram, Threads};
+
+/// Predictions to compare.
+#[derive(Debug, ClapArgs)]
+pub struct Evaluate {
+    /// The folder of predictions, or one label map.
+    #[arg(required_unless_present = "classification")]
+    pub predictions: Option<PathBuf>,
+    /// The folder of references, or one label map.
+    #[arg(required_unless_present = "classification")]
+    pub references: Option<PathBuf>,
+    /// Classes to score [default: those of the dataset.json beside the folder of references].
+    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
+    pub labels: Option<Vec<u8>>,
+    /// Score only references that have a prediction, instead of asking for all.
+    #[arg(long)]
+    pub partial: bool,
+    #[command(flatten)]
+    pub scores: Scores,
+    /// The folder of the images, for pictures: named as in imagesTr, of which the first channel is shown.
+    #[arg(long, value_name = "DIR", requires = "pictures")]
+    pub images: Option<PathBuf>,
+    /// Write a picture of each case here: three slices with the outlines of reference (green) and prediction (red).
+    #[arg(long, value_name = "DIR", requires = "images")]
+    pub pictures: Option<PathBuf>,
+    #[command(flatten)]
+    pub classification: Classification,
+    /// Where the scores are written [default: summary.json, scores.csv and scores.svg in the folder of predictions; of a
+    /// classification scores.json, scores.csv and scores.svg]; tables and plots stand beside it under the same name.
+    #[arg(short, long, value_name = "FILE.json")]
+    pub output: Option<PathBuf>,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub threads: Threads,
+}
+
+/// Which scores of a segmentation, and how.
+#[derive(Debug, Default, ClapArgs)]
+pub struct Scores {
+    /// Groups of scores; all but overlap take memory by the voxel of the box around a class.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "GROUP,GROUP,…", default_value = "overlap")]
+    pub metrics: Vec<Metrics>,
+    /// What a surface is.
+    #[arg(long, value_enum, default_value_t)]
+    pub surface: SurfaceKind,
+    /// The distance up to which surfaces agree for the NSD, in mm [default: 1].
+    #[arg(long, value_name = "MM")]
+    pub tolerance: Option<f64>,
+    /// The share of a lesion that must be covered for it to be found [default: 0, any voxel].
+    #[arg(long, value_name = "SHARE")]
+    pub lesion_overlap: Option<f64>,
+}
+
+/// Groups of scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Metrics {
+    /// All groups.
+    All,
+    /// Dice, IoU, sensitivity, precision, volume similarity, counts.
+    Overlap,
+    /// Hausdorff distances, ASSD, NSD (surface Dice).
+    Surface,
+    /// clDice, Betti errors.
+    Topology,
+    /// Lesion-wise F1, panoptic quality, variation of information.
+    Lesion,
+}
+
+/// Definitions of surfaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SurfaceKind {
+    /// Marching-cubes elements weighted by area, as DeepMind's surface-distance.
+    #[default]
+    Elements,
+    /// Voxels at the rim, unweighted, as MONAI.
+    Voxels,
+}
+
+/// A classification instead of segmentations.
+#[derive(Debug, Default, ClapArgs)]
+pub struct Classification {
+    /// Score a classification instead: a table with a header `case,label,` and the names of the classes, and in each
+    /// line a case, its class, and the probability of each class.
+    #[arg(
+        id = "classification",
+        long = "classification",
+        value_name = "FILE.csv",
+        conflicts_with_all = ["predictions", "references", "labels", "partial", "metrics", "surface", "tolerance",
+            "lesion_overlap", "images", "pictures"]
+    )]
+    pub table: Option<PathBuf>,
+    /// Cases have any number of the classes, each by itself: names with `|` between them, or none; probabilities do not sum to 1.
+    #[arg(long, requires = "classification")]
+    pub several_labels: bool,
+    /// How often cases are drawn anew for confidence intervals [default: 1000].
+    #[arg(long, value_name = "N", requires = "classification")]
+    pub resamples: Option<usize>,
+    /// Of these draws [default: 0].
+    #[arg(long, requires = "classification")]
+    pub seed: Option<u64>,
+    /// Find the threshold of each class that has at least these sensitivities, like 0.9 or 0.9,0.95.
+    #[arg(long, value_name = "SHARE,…", value_delimiter = ',', value_parser = sensitivity, requires = "classification")]
+    pub sensitivity: Vec<f64>,
+}
+
+/// Reads a sensitivity that thresholds are to have.
+fn sensitivity(text: &str) -> Result<f64, String> {
+    let share = text.trim().parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| "a sensitivity is above 0 and at most 1".into())
+}

@@ -1,0 +1,156 @@
+//! Arguments of `predict`.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll_infer::PredictOptions;
+use plimsoll_metrics::votes::Rule;
+use plimsoll_plan::Backend;
+use plimsoll_run::nnunet::is_nnunet;
+
+use super::{Compute, NnUnetFlags, Ram, WhichCheckpoint};
+use crate::failure::{Failure, Outcome};
+use crate::jobs::predict::{PredictRequest, VolumeOptions};
+
+/// Images to segment.
+#[derive(Debug, ClapArgs)]
+pub struct Predict {
+    /// The folder of a run (all its folds are averaged), of one fold, or of one-vs-one classifiers; or of a model of nnU-Net.
+    #[arg(value_name = "MODEL", required_unless_present_any = ["model_named", "dataset"], conflicts_with = "dataset")]
+    model: Option<PathBuf>,
+    /// The same; given several times, models that label voxels by the mean of their probabilities.
+    #[arg(id = "model_named", short = 'm', long = "model", value_name = "MODEL", conflicts_with_all = ["model", "dataset"])]
+    model_named: Vec<PathBuf>,
+    /// A folder of images named as in imagesTr, or one image. Of classifiers: images, folders of classes, or a .csv file.
+    #[arg(short, long, value_name = "IN")]
+    pub input: PathBuf,
+    /// The folder that label maps are written to, not that of the images; of classifiers the .csv file of probabilities.
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+    /// The checkpoint; of models of nnU-Net, -chk names its file [default: final].
+    #[arg(long, value_enum)]
+    pub checkpoint: Option<WhichCheckpoint>,
+    /// Of volumes: the share of a window that the next one covers too, from 0 to less than 1 [default: 0.5].
+    #[arg(long, value_name = "SHARE")]
+    pub overlap: Option<f64>,
+    /// Look at each window mirrored, too, in all eight ways, or the four of slices.
+    #[arg(long)]
+    pub mirror: bool,
+    /// How classifiers of pairs vote [default: sum].
+    #[arg(long, value_enum)]
+    pub votes: Option<WhichVotes>,
+    /// Of classifiers of pairs: write the probabilities of each pair, too, in columns behind `predicted`.
+    #[arg(long)]
+    pub pair_columns: bool,
+    /// Of classifiers, with images whose labels are known: draw the N that are most wrong, and where in them the network finds what it
+    /// says (Grad-CAM), into an .svg beside the table.
+    #[arg(long, value_name = "N")]
+    pub mistakes: Option<NonZeroUsize>,
+    /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub compute: Compute,
+    #[command(flatten)]
+    pub nnunet: NnUnetFlags,
+}
+
+/// nnU-Net's share of a window from one to the next.
+const USUAL_STEP: f64 = 0.5;
+
+impl Predict {
+    /// The folder of the model, and those of others whose probabilities are averaged with its.
+    pub fn models(&self) -> Outcome<(PathBuf, Vec<PathBuf>)> {
+        let mut named = self.model.iter().chain(&self.model_named).cloned();
+        let first = match named.next() {
+            Some(model) => Some(model),
+            None => self.nnunet.folder()?,
+        };
+        let first = first.ok_or_else(|| Failure::new("no model is named", "name its folder"))?;
+        let others: Vec<PathBuf> = named.collect();
+        let is_archive = |path: &Path| {
+            path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("zip")) && path.is_file()
+        };
+        match std::iter::once(&first).chain(&others).find(|path| is_archive(path)) {
+            None => Ok((first, others)),
+            Some(archive) => {
+                let message = format!("{} is an archive, not the folder of a model", archive.display());
+                let hint = format!("unpack it with `plimsoll models import {}`", archive.display());
+                Err(Failure::new(message, hint))
+            }
+        }
+    }
+
+    /// The share of a window from one to the next, whichever way it is said. A step is taken as it is said: 1 − (1 − 0.2) is less than
+    /// 0.2, and would be one window more.
+    fn step(&self) -> Outcome<f64> {
+        let (said, step) = match (self.nnunet.step_size, self.overlap) {
+            (Some(step), _) => (format!("-step_size {step} is not more than 0 and at most 1"), step),
+            (None, Some(overlap)) => {
+                (format!("--overlap {overlap} is not at least 0 and less than 1"), 1.0 - overlap)
+            }
+            (None, None) => return Ok(USUAL_STEP),
+        };
+        match step > 0.0 && step <= 1.0 {
+            true => Ok(step),
+            false => Err(Failure::new(said, "half of a window, --overlap 0.5, is what most take")),
+        }
+    }
+
+    /// What is asked of a model.
+    pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
+        let threads = self.compute.threads.count();
+        let is_nnunet = is_nnunet(&model)?;
+        Ok(PredictRequest {
+            volumes: VolumeOptions {
+                nnunet: is_nnunet.then(|| self.nnunet.choice()),
+                earlier: self.nnunet.prev_stage_predictions.clone(),
+                probabilities: self.nnunet.save_probabilities,
+                postprocessing: self.nnunet.postprocessing.clone(),
+                verbose: self.nnunet.verbose,
+            },
+            model,
+            checkpoint: self.checkpoint.unwrap_or_default().into(),
+            input: self.input.clone(),
+            output: self.output.clone(),
+            overwrite: self.overwrite,
+            options: PredictOptions {
+                step: self.step()?,
+                // As both programs do it where nothing is said.
+                mirror: self.mirror || (is_nnunet && !self.nnunet.disable_tta),
+                threads,
+            },
+            ram: self.ram.ram,
+            backend,
+        })
+    }
+}
+
+/// How classifiers of pairs of classes vote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichVotes {
+    /// The mean probability of a class over its pairs.
+    #[default]
+    Sum,
+    /// The most pairs that are won.
+    Majority,
+    /// Probabilities that fit those of all pairs best (Wu, Lin and Weng 2004).
+    Coupling,
+    /// Means weighted by accuracy and confidence, as published for retinopathy.
+    Weighted,
+}
+
+impl From<WhichVotes> for Rule {
+    fn from(votes: WhichVotes) -> Rule {
+        match votes {
+            WhichVotes::Sum => Rule::ProbabilitySum,
+            WhichVotes::Majority => Rule::Majority,
+            WhichVotes::Coupling => Rule::Coupling,
+            WhichVotes::Weighted => Rule::Weighted,
+        }
+    }
+}
