@@ -1,6 +1,6 @@
 """A scan segmented here and by TotalSegmentator 2.18 on the CPU, with models of its sizes.
 
-    python benches/predict/total_segmentator.py [--shape 255,178,256] [--spacing 1.5] [--fast] [--ram 2GiB] [--peer] [--keep DIR]
+    python benches/predict/total_segmentator.py [--shape 255,178,256] [--spacing 1.5] [--fast] [--ram 2GiB] [--precision bf16] [--peer] [--keep DIR]
 
 Makes weights of the sizes that TotalSegmentator's have (five models of six stages at 1.5 mm; with --fast one of five stages at 3 mm), at
 random, and a scan of ellipsoids. Needs cargo, and torch and nnunetv2 in the Python that runs this; with --peer, which takes hours without
@@ -28,6 +28,7 @@ parser.add_argument("--shape", default="255,178,256")
 parser.add_argument("--spacing", type=float, default=1.5)
 parser.add_argument("--fast", action="store_true")
 parser.add_argument("--ram", default="2GiB")
+parser.add_argument("--precision", help="of features: f32 or bf16")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--peer", action="store_true")
 parser.add_argument("--keep", help="a folder for weights and scan, made again only if it is not there")
@@ -88,6 +89,7 @@ def main():
         make_scan(scan)
     command = [binary, "segment", "total", "-i", scan, "-o", folder / "ours.nii.gz", "--ml", "--overwrite", "--json"]
     command += ["--weights", weights, "--ram", args.ram, "--threads", str(args.threads)] + (["--fast"] if args.fast else [])
+    command += ["--precision", args.precision] if args.precision else []
     seconds, out = timed(command)
     report = json.loads(out)
     planned = report["images"][0]["planned_bytes"] / 2**20

@@ -282,7 +282,7 @@ pub fn rest() -> Vec<Case> {
             _ => w.push(GradNorm { loss: true }, &[&[loss], &gradients[..]].concat())[0],
         };
         w.program.mark_output(norm, "norm");
-        let rates = w.program.input("rates", Shape(vec![3]), Kind::Table);
+        let rates = w.program.input("rates", Shape(vec![4]), Kind::Table);
         let mut state = |name: &str| w.program.state(name, shape.clone(), Kind::Channels);
         let (p0, m0, v0) = (state("p0"), state("m0"), state("v0"));
         let (p1, b1, held) = (state("p1"), state("b1"), state("held"));

@@ -90,7 +90,7 @@ impl Emulator {
         let mut known = KERNELS.lock().unwrap();
         let found = known.iter().find(|(of, _)| *of == architecture).map(|(_, kernels)| kernels.clone());
         let kernels = found.unwrap_or_else(|| {
-            let kernels = Arc::new(Kernels::new(&ptx(architecture)));
+            let kernels = Arc::new(Kernels::new(&ptx(architecture).collect::<Result<Vec<_>, _>>().unwrap()));
             known.push((architecture, kernels.clone()));
             kernels
         });
@@ -106,7 +106,7 @@ impl Emulator {
 
     /// With other PTX, of which there is one piece.
     pub fn with_ptx(self, piece: &str) -> Emulator {
-        Emulator { kernels: Arc::new(Kernels::new(&[piece])), ..self }
+        Emulator { kernels: Arc::new(Kernels::new(&[piece.to_string()])), ..self }
     }
 
     /// With launches that are not those that were asked for.
@@ -146,8 +146,8 @@ struct Kernels {
 }
 
 impl Kernels {
-    fn new(pieces: &[&str]) -> Kernels {
-        let parsed = |piece: &&str| Module::parse(piece).unwrap_or_else(|error| panic!("{error}"));
+    fn new(pieces: &[String]) -> Kernels {
+        let parsed = |piece: &String| Module::parse(piece).unwrap_or_else(|error| panic!("{error}"));
         let mut by_name = BTreeMap::new();
         for (number, piece) in pieces.iter().enumerate() {
             let names =

@@ -66,7 +66,7 @@ fn check_guard(backend: &dyn Backend, norm_use: NormUse) {
         write(&mut *engine, ONLY, id("kept gradient"), &gradients[0]);
         write(&mut *engine, ONLY, id("gradient"), &gradients[1]);
         write(&mut *engine, ONLY, id("loss"), &[step.loss]);
-        write(&mut *engine, ONLY, id("rates"), &[0.1, 0.5, 0.5]);
+        write(&mut *engine, ONLY, id("rates"), &[0.1, 0.5, 0.5, 1.0]);
         let bits = |engine: &dyn plimsoll_plan::Engine, tensor: TensorId| -> Vec<u64> {
             read(engine, ONLY, tensor).into_iter().map(f64::to_bits).collect()
         };
@@ -91,7 +91,7 @@ fn check_guard(backend: &dyn Backend, norm_use: NormUse) {
     write(&mut *engine, ONLY, id("loss"), &[1.0]);
     write(&mut *engine, ONLY, id("statistics"), &vec![0.25; 2 * COUNT]);
     write(&mut *engine, ONLY, id("variance"), &vec![0.25; COUNT]);
-    write(&mut *engine, ONLY, id("rates"), &[0.1, 0.5, 0.5]);
+    write(&mut *engine, ONLY, id("rates"), &[0.1, 0.5, 0.5, 1.0]);
     let states = || persistent.iter().filter(|tensor| !program.tensor(**tensor).name.ends_with("gradient"));
     let before: Vec<Vec<f64>> = states().map(|tensor| read(&*engine, ONLY, *tensor)).collect();
     engine.run(ONLY).unwrap();

@@ -44,7 +44,7 @@ fn dtype(engine: &dyn Engine, program: ProgramId, tensor: TensorId) -> DType {
 /// If there are more or fewer than it has elements.
 pub fn write(engine: &mut dyn Engine, program: ProgramId, tensor: TensorId, numbers: &[f64]) {
     let written = match dtype(engine, program, tensor) {
-        DType::F32 | DType::Bf16 => {
+        DType::F32 | DType::Bf16 | DType::F16 => {
             let numbers: Vec<f32> = numbers.iter().map(|x| *x as f32).collect();
             engine.write(program, tensor, HostSlice::F32(&numbers))
         }
@@ -64,7 +64,7 @@ pub fn write(engine: &mut dyn Engine, program: ProgramId, tensor: TensorId, numb
 pub fn read(engine: &dyn Engine, program: ProgramId, tensor: TensorId) -> Vec<f64> {
     let count = engine.plan().program(program).shape(tensor).count();
     let (numbers, read) = match dtype(engine, program, tensor) {
-        DType::F32 | DType::Bf16 => {
+        DType::F32 | DType::Bf16 | DType::F16 => {
             let mut numbers = vec![0.0; count];
             let read = engine.read(program, tensor, HostSliceMut::F32(&mut numbers));
             (numbers.into_iter().map(f64::from).collect(), read)

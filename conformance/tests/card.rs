@@ -14,6 +14,7 @@ use plimsoll_plan::Options;
 /// As of the CPU, `tests/cpu.rs`.
 const F32: f64 = 5e-6;
 const BF16: f64 = 1.5e-2;
+const F16: f64 = 3e-3;
 
 /// The number of the GPU to use, the first one where it is not set.
 const DEVICE: &str = "PLIMSOLL_TEST_DEVICE";
@@ -52,7 +53,7 @@ fn check(backend: &CudaBackend, case: &Case, expected: &BTreeMap<String, Vec<f64
 
 fn check_all(of: fn(DType) -> Vec<Case>) {
     let Some(backend) = card() else { return };
-    for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16)] {
+    for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16), (DType::F16, F16)] {
         for case in &of(precision) {
             check(&backend, case, &expected(case), tolerance);
         }

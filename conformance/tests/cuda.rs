@@ -11,9 +11,10 @@ use std::sync::Arc;
 use conformance::emulator::{Blocks, Emulator, KERNELS, backend};
 use conformance::random::{self, Random, changed, options, valid};
 use conformance::{Case, cases, engine_for, expected, read, run, write};
+use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource};
-use plimsoll_graph::ops::{Add, Join, PredictedDistance};
-use plimsoll_graph::{DType, Kind, Op, Program, Shape};
+use plimsoll_graph::ops::{Add, ConvWeightGrad, Join, PredictedDistance};
+use plimsoll_graph::{DType, Kind, Op, Program, Shape, Window};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{
     Backend, DeviceMemory, DriverUse, HostSliceMut, Options, PlanError, ProgramId, open_engine, plan,
@@ -22,6 +23,9 @@ use plimsoll_plan::{
 /// As of the CPU, `tests/cpu.rs`.
 const F32: f64 = 5e-6;
 const BF16: f64 = 1.5e-2;
+
+/// Three bits more than bf16 has, and about six roundings of 2⁻¹¹: some results are close to zero but for those.
+const F16: f64 = 3e-3;
 
 /// Cases with no more floating-point operations than this are all taken.
 const FEW_FLOPS: u64 = 3_000_000;
@@ -91,17 +95,23 @@ fn check(case: &Case, expected: &BTreeMap<String, Vec<f64>>, tolerance: f64) {
 }
 
 fn check_all(of: fn(DType) -> Vec<Case>, few_flops: u64) {
-    let (single, half) = (of(DType::F32), of(DType::Bf16));
+    let single = of(DType::F32);
+    let halves = [(of(DType::Bf16), BF16, &[(7, 0)][..]), (of(DType::F16), F16, &[(7, 0), (7, 5)])];
     for place in chosen(&single, few_flops) {
-        let (single, half) = (&single[place], half.get(place));
+        let single = &single[place];
         let expected = expected(single);
         check(single, &expected, F32);
-        if let Some(half) = half {
-            check(half, &expected, BF16);
-            // Without tensor cores.
+        for (all, tolerance, others) in &halves {
+            let Some(half) = all.get(place) else { continue };
+            check(half, &expected, *tolerance);
+            // Without tensor cores, and with those of Turing.
             if half.program.nodes.iter().any(|node| node.op.variant().starts_with("Conv")) {
-                let plain = Emulator::new(Architecture::new(7, 0).unwrap(), Blocks::Shuffled(5)).backend();
-                conformance::compare(half, &expected, &run(&plain, half, Options::default()), BF16);
+                for (major, minor) in *others {
+                    let architecture = Architecture::new(*major, *minor).unwrap();
+                    let other = Emulator::new(architecture, Blocks::Shuffled(5)).backend();
+                    let found = run(&other, half, Options::default());
+                    conformance::compare(half, &expected, &found, *tolerance);
+                }
             }
         }
         if let Some(large) = single.large().filter(|large| large.program.flops() <= few_flops) {
@@ -112,12 +122,12 @@ fn check_all(of: fn(DType) -> Vec<Case>, few_flops: u64) {
 }
 
 #[test]
-fn convolutions_agree_with_the_definitions_in_f32_and_bf16() {
+fn convolutions_agree_with_the_definitions_however_features_are_stored() {
     check_all(cases::all_convolutions, FEW_FLOPS);
 }
 
 #[test]
-fn maps_and_losses_agree_with_the_definitions_in_f32_and_bf16() {
+fn maps_and_losses_agree_with_the_definitions_however_features_are_stored() {
     check_all(cases::all_of_maps, FEW_FLOPS);
 }
 
@@ -152,7 +162,7 @@ fn a_step_whose_numbers_went_wrong_leaves_everything_as_it_was() {
 
 #[test]
 fn the_bits_depend_on_neither_places_nor_recomputation() {
-    for precision in [DType::F32, DType::Bf16] {
+    for precision in [DType::F32, DType::Bf16, DType::F16] {
         let all = cases::networks(precision);
         for place in chosen(&all, FEW_FLOPS) {
             let case = &all[place];
@@ -228,26 +238,12 @@ fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
     assert_eq!(open().device_bytes(), Some(Bytes::mib(4)));
 }
 
-#[test]
-fn bf16_is_rounded_to_the_nearest_and_ties_to_even() {
-    // A step of bf16 at 1 is 2⁻⁷; its largest number is (2 − 2⁻⁷) · 2¹²⁷.
-    let step = |of: f32| of / 128.0;
-    let largest = f32::from_bits(0x7f7f_0000);
-    let sums = [
-        (1.0, step(0.5), 1.0),
-        (1.0 + step(1.0), step(0.5), 1.0 + step(2.0)),
-        (-1.0, -step(0.5), -1.0),
-        (1.0, step(0.5) * (1.0 + step(1.0)), 1.0 + step(1.0)),
-        (1.0, step(0.25), 1.0),
-        (largest, largest, f32::INFINITY),
-        (f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY),
-        (f32::NAN, 1.0, f32::NAN),
-        (f32::INFINITY, f32::NEG_INFINITY, f32::NAN),
-    ];
+/// Checks sums of numbers that are stored as some type.
+fn check_sums<const N: usize>(dtype: DType, sums: [(f32, f32, f32); N]) {
     let mut program = Program::new("sums");
     let [a, b] = ["a", "b"].map(|name| {
         let id = program.input(name, Shape::volume(1, sums.len(), [1; 3]), Kind::Volume);
-        program.tensors[id.index()].dtype = DType::Bf16;
+        program.tensors[id.index()].dtype = dtype;
         id
     });
     let y = program.push_one(Add, &[a, b]).unwrap();
@@ -259,8 +255,70 @@ fn bf16_is_rounded_to_the_nearest_and_ties_to_even() {
     engine.run(ProgramId::new(0)).unwrap();
     for (found, (a, b, expected)) in read(&*engine, ProgramId::new(0), y).into_iter().zip(sums) {
         let expected = f64::from(expected);
-        assert!(found == expected || (found.is_nan() && expected.is_nan()), "{a} + {b} is {found}");
+        assert!(
+            found == expected || (found.is_nan() && expected.is_nan()),
+            "{a} + {b} is {found} as {dtype}"
+        );
     }
+}
+
+#[test]
+fn halves_are_rounded_to_the_nearest_and_ties_to_even() {
+    // A step of bf16 at 1 is 2⁻⁷, one of f16 2⁻¹⁰.
+    for (dtype, step) in [(DType::Bf16, 1.0 / 128.0), (DType::F16, 1.0 / 1024.0)] {
+        let step = |of: f32| of * step;
+        let sums = [
+            (1.0, step(0.5), 1.0),
+            (1.0 + step(1.0), step(0.5), 1.0 + step(2.0)),
+            (-1.0, -step(0.5), -1.0),
+            (1.0, step(0.5) * (1.0 + step(1.0)), 1.0 + step(1.0)),
+            (1.0, step(0.25), 1.0),
+            (f32::NEG_INFINITY, 1.0, f32::NEG_INFINITY),
+            (f32::NAN, 1.0, f32::NAN),
+            (f32::INFINITY, f32::NEG_INFINITY, f32::NAN),
+        ];
+        check_sums(dtype, sums);
+    }
+    // The largest numbers are (2 − 2⁻⁷) · 2¹²⁷ and (2 − 2⁻¹⁰) · 2¹⁵, half a step of which is 16.
+    let largest = f32::from_bits(0x7f7f_0000);
+    check_sums(DType::Bf16, [(largest, largest, f32::INFINITY)]);
+    let least = 2.0_f32.powi(-24);
+    let sums = [
+        (65504.0, 15.0, 65504.0),
+        (65504.0, 16.0, f32::INFINITY),
+        (-65504.0, -65504.0, f32::NEG_INFINITY),
+        // Numbers below 2⁻¹⁴, whose step is 2⁻²⁴.
+        (least, least, 2.0 * least),
+        (2.0_f32.powi(-14), -least, 1023.0 * least),
+    ];
+    check_sums(DType::F16, sums);
+}
+
+#[test]
+fn bf16_and_f16_at_once_are_refused_by_name() {
+    let mut program = Program::new("mixed");
+    let [x, dy] = [("x", DType::Bf16), ("dy", DType::F16)].map(|(name, dtype)| {
+        let id = program.input(name, Shape::volume(1, 8, [4; 3]), Kind::Volume);
+        program.tensors[id.index()].dtype = dtype;
+        id
+    });
+    let dw = ConvWeightGrad { window: Window::same([3; 3], [1; 3]), groups: 1 };
+    let dw = program.push_one(dw, &[x, dy]).unwrap();
+    program.mark_output(dw, "dw");
+    let refused = plan(&[program], &backend(Blocks::Ascending), Options::default()).err().unwrap();
+    assert!(
+        refused.to_string().contains("conv_weight_grad: elements of bf16 and of f16 at once"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn features_stored_as_f16_are_refused_by_processors_with_a_way_out() {
+    let cpu = CpuBackend::new(CpuOptions::new(1)).unwrap();
+    let case = &cases::networks(DType::F16)[0];
+    let refused = plan(std::slice::from_ref(&case.program), &cpu, Options::default()).err().unwrap();
+    assert!(refused.to_string().contains("has no kernels for features that are stored as f16"), "{refused}");
+    assert!(refused.hint().unwrap().contains("--precision bf16"), "{refused}");
 }
 
 /// Of a class with a few voxels, one with none, and one that is everywhere; by brute force in whole numbers.

@@ -45,8 +45,22 @@ fn small() -> DynUNet {
     net
 }
 
+/// What the losses of steps are multiplied by whose features are stored in halves: as at the beginning of runs.
+const LOSS_SCALE: f32 = 65536.0;
+
 /// Losses of some steps, and the bits of all parameters and states after them.
 fn train(backend: &dyn Backend, training: &Training) -> (Vec<f64>, Vec<Vec<u32>>) {
+    let scale = if training.precision.needs_loss_scale() { LOSS_SCALE } else { 1.0 };
+    let (losses, _, bits) = train_scaled(backend, training, [scale; STEPS]);
+    (losses, bits)
+}
+
+/// The same with the scales of the losses, with the norms of the scaled gradients.
+fn train_scaled(
+    backend: &dyn Backend,
+    training: &Training,
+    scales: [f32; STEPS],
+) -> (Vec<f64>, Vec<f32>, Vec<Vec<u32>>) {
     let programs = training.programs().unwrap();
     let step = &programs.gradients[0];
     let mut engine = engine_for(backend, std::slice::from_ref(step), Options::default()).unwrap();
@@ -67,8 +81,8 @@ fn train(backend: &dyn Backend, training: &Training) -> (Vec<f64>, Vec<Vec<u32>>
         engine.read(STEP, id, HostSliceMut::F32(&mut values)).unwrap();
         values
     };
-    let mut losses = Vec::new();
-    for number in 0..STEPS {
+    let (mut losses, mut norms) = (Vec::new(), Vec::new());
+    for (number, scale) in scales.into_iter().enumerate() {
         for id in step.with_role(Role::Input) {
             let (tensor, seed) = (step.tensor(id), 100 * number + id.index());
             let count = tensor.shape.count();
@@ -78,7 +92,8 @@ fn train(backend: &dyn Backend, training: &Training) -> (Vec<f64>, Vec<Vec<u32>>
                 continue;
             }
             let values: Vec<f32> = match tensor.name.as_str() {
-                names::RATES => training.optimizer.rates(1e-2, number as u64 + 1).to_vec(),
+                names::RATES => training.optimizer.rates(1e-2, number as u64 + 1, scale).to_vec(),
+                names::LOSS_SCALE => vec![scale],
                 names::NOISE => Noise::of_step(5, number as u64, 0).to_table().to_vec(),
                 _ => (0..count).map(|i| noise(seed, i) as f32).collect(),
             };
@@ -86,17 +101,22 @@ fn train(backend: &dyn Backend, training: &Training) -> (Vec<f64>, Vec<Vec<u32>>
         }
         engine.run(STEP).unwrap();
         losses.push(f64::from(read(&*engine, step.find(names::LOSS).unwrap())[0]));
+        norms.push(read(&*engine, step.find(names::GRAD_NORM).unwrap())[0]);
     }
     let bits = persistent.iter().map(|id| read(&*engine, *id).into_iter().map(f32::to_bits).collect());
-    (losses, bits.collect())
+    (losses, norms, bits.collect())
 }
 
 #[test]
 fn a_small_unet_trains_as_on_the_cpu_with_the_same_bits_whatever_the_order_of_blocks() {
     let cpu = CpuBackend::new(CpuOptions::new(2)).unwrap();
-    for (precision, tolerance) in [(DType::F32, 1e-4), (DType::Bf16, 2e-2)] {
+    for (precision, tolerance) in [(DType::F32, 1e-4), (DType::Bf16, 2e-2), (DType::F16, 2e-3)] {
         let training = training(small(), [4, 8, 8], precision);
-        let (expected, _) = train(&cpu, &training);
+        let (expected, _) = match precision {
+            // For which the processor has no kernels.
+            DType::F16 => train(&cpu, &Training { precision: DType::F32, ..training.clone() }),
+            _ => train(&cpu, &training),
+        };
         let (losses, bits) = train(&backend(Blocks::Ascending), &training);
         let off = losses.iter().zip(&expected).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
         eprintln!("{precision:?}: losses {losses:.6?}, off the CPU's by {off:.1e}");
@@ -107,36 +127,69 @@ fn a_small_unet_trains_as_on_the_cpu_with_the_same_bits_whatever_the_order_of_bl
     }
 }
 
+#[test]
+fn a_scale_of_the_loss_that_fits_scales_the_norm_and_one_that_is_too_large_refuses_the_step_without_a_trace()
+{
+    let card = backend(Blocks::Ascending);
+    let halves = training(small(), [4, 8, 8], DType::F16);
+    let (_, norms, trained) = train_scaled(&card, &halves, [LOSS_SCALE; STEPS]);
+    let (_, other_norms, other) = train_scaled(&card, &halves, [LOSS_SCALE / 4.0; STEPS]);
+    // Nothing overflows or is lost with either: norms differ by the factor, and rounding of numbers below 2⁻¹⁴ alone.
+    for (norm, quarter) in norms.iter().zip(&other_norms) {
+        assert!((norm / quarter / 4.0 - 1.0).abs() < 1e-2, "{norms:?}, {other_norms:?}");
+    }
+    assert_eq!(trained.len(), other.len());
+    // The step after two that were refused is the first, but for its number: with the same number of refused steps before it, the bits are
+    // those of any other scale that is too large.
+    let too_large = [2.0_f32.powi(60), 2.0_f32.powi(70)];
+    let after = too_large.map(|scale| {
+        let (losses, norms, bits) = train_scaled(&card, &halves, [scale, scale, LOSS_SCALE, LOSS_SCALE]);
+        assert!(names::was_refused(norms[0]) && names::was_refused(norms[1]), "{norms:?}");
+        assert!(norms[2].is_finite() && losses.iter().all(|loss| loss.is_finite()), "{norms:?}, {losses:?}");
+        bits
+    });
+    assert!(after[0] == after[1], "refused steps leave something behind");
+    let (_, norms, nothing) = train_scaled(&card, &halves, [2.0_f32.powi(60); STEPS]);
+    assert!(norms.iter().all(|norm| names::was_refused(*norm)), "{norms:?}");
+    let (_, _, again) = train_scaled(&card, &halves, [2.0_f32.powi(70); STEPS]);
+    assert!(nothing == again && nothing != after[0]);
+}
+
 /// All programs of a run, of every network that there is.
 #[test]
 fn networks_of_full_size_can_be_planned_without_a_card() {
-    let card = CudaBackend::new(Arc::new(Nowhere(Architecture::new(8, 0).unwrap())));
-    for name in NetworkName::ALL {
+    let card = |name: &str| CudaBackend::new(Arc::new(Nowhere(name.parse().unwrap())));
+    let cards = [(card("sm_80"), DType::Bf16), (card("sm_75"), DType::F16)];
+    let all = NetworkName::ALL.iter().flat_map(|name| cards.iter().map(move |card| (name, card)));
+    for (name, (card, precision)) in all {
         let net = Network::reference(*name, None).unwrap();
+        if net.untrainable().is_some() {
+            continue;
+        }
         let patch = if net.classifies() == Classifies::Images { [1, 224, 224] } else { [64; 3] };
-        let training = training(net, patch, DType::Bf16);
+        let training = training(net, patch, *precision);
         let written = training.programs().unwrap();
-        let predict = predict(&*training.net, patch, 1, DType::Bf16).unwrap();
+        let predict = predict(&*training.net, patch, 1, *precision).unwrap();
         let mut programs: Vec<Program> = written.gradients;
         programs.extend(written.update);
         programs.extend([written.validate, predict]);
-        let plan = plan(&programs, &card, Options::default());
+        let plan = plan(&programs, card, Options::default());
         let arena_bytes = plan.unwrap_or_else(|error| panic!("{name}: {error}")).arena_bytes;
         assert!(arena_bytes > 1 << 27, "{name}: {arena_bytes}");
     }
 }
 
-/// The convolutions of bf16 features of a step: their operations, and the seconds that are predicted for them.
-fn convolutions(architecture: &str) -> (f64, f64) {
+/// The convolutions of features in two bytes of a step: their operations, and the seconds that are predicted for them.
+fn convolutions(architecture: &str, stored: DType) -> (f64, f64) {
     let card = CudaBackend::new(Arc::new(Nowhere(architecture.parse().unwrap())));
     let net = Network::reference(NetworkName::ALL[0], None).unwrap();
-    let step = training(net, [128; 3], DType::Bf16).programs().unwrap().gradients;
+    let step = training(net, [128; 3], stored).programs().unwrap().gradients;
     let plan = plan(&step, &card, Options::default()).unwrap();
     let mut sums = (0.0, 0.0);
     for (program, lowered) in step.iter().zip(&plan.lowered) {
-        let bf16 = |id: &plimsoll_graph::TensorId| program.tensor(*id).dtype == DType::Bf16;
+        let halves = |id: &plimsoll_graph::TensorId| program.tensor(*id).dtype == stored;
         let nodes = lowered.nodes.iter().filter(|node| node.name.starts_with("conv"));
-        for node in nodes.filter(|node| node.inputs.iter().filter(|id| bf16(id)).count() > 0) {
+        for node in nodes.filter(|node| node.inputs.iter().filter(|id| halves(id)).count() > 0) {
             sums = (sums.0 + node.cost.flops as f64, sums.1 + node.seconds);
         }
     }
@@ -146,10 +199,14 @@ fn convolutions(architecture: &str) -> (f64, f64) {
 /// Nothing is predicted to be faster than the card can be, nor is much lost to tiles that are not filled.
 #[test]
 fn convolutions_are_predicted_at_the_pace_of_what_they_run_on() {
-    for (architecture, peak, least, most) in
-        [("sm_70", 15.7e12, 0.05, 0.2), ("sm_80", 312e12, 0.25, 0.45), ("sm_90", 989e12, 0.15, 0.3)]
-    {
-        let (flops, seconds) = convolutions(architecture);
+    for (architecture, stored, peak, least, most) in [
+        ("sm_70", DType::Bf16, 15.7e12, 0.05, 0.2),
+        ("sm_75", DType::F16, 65e12, 0.15, 0.3),
+        ("sm_80", DType::Bf16, 312e12, 0.25, 0.45),
+        ("sm_80", DType::F16, 312e12, 0.25, 0.45),
+        ("sm_90", DType::Bf16, 989e12, 0.15, 0.3),
+    ] {
+        let (flops, seconds) = convolutions(architecture, stored);
         let reached = flops / seconds / peak;
         println!(
             "{architecture}: {:.3e} operations in {:.1} ms, {reached:.3} of the peak",

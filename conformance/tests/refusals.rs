@@ -9,7 +9,7 @@ use plimsoll_graph::{DType, Kind, Node, Op, Program, Shape, TensorInfo};
 
 const KINDS: [Kind; 6] =
     [Kind::Volume, Kind::Labels, Kind::Weights, Kind::Channels, Kind::Statistics, Kind::Table];
-const DTYPES: [DType; 4] = [DType::F32, DType::Bf16, DType::F64, DType::U8];
+const DTYPES: [DType; 5] = [DType::F32, DType::Bf16, DType::F16, DType::F64, DType::U8];
 
 /// What is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -38,7 +38,7 @@ pub fn specification(bytes: &[u8]) {
     }
     place.write("fold_0/checkpoint_final.safetensors", b"");
     if let Ok(model) = Model::open(place.path(), CheckpointKind::Final) {
-        assert!(model.weights.iter().all(|weights| weights.starts_with(place.path())));
+        assert!(model.weights.iter().all(|weights| weights.path.starts_with(place.path())));
         assert!(model.config.task.segmentation().is_ok_and(|task| task.dataset.labels.classes() > 1));
     }
     if let Ok(read) = Specification::read(&fold)

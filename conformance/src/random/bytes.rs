@@ -24,6 +24,7 @@ const WORDS: &[&str] = &[
     "u8",
     "f64",
     "bf16",
+    "f16",
     "input",
     "parameter",
     "state",

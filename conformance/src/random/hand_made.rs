@@ -271,7 +271,7 @@ fn give(engine: &mut dyn Engine, id: ProgramId, random: &mut Random) -> Result<(
                 engine.write(id, tensor, HostSlice::U8(&labels))?;
             }
             DType::F64 => engine.write(id, tensor, HostSlice::F64(&values))?,
-            DType::F32 | DType::Bf16 => {
+            DType::F32 | DType::Bf16 | DType::F16 => {
                 let values: Vec<f32> = values.iter().map(|x| *x as f32).collect();
                 engine.write(id, tensor, HostSlice::F32(&values))?;
             }
@@ -289,7 +289,7 @@ fn take(engine: &dyn Engine, id: ProgramId) -> Result<(), EngineError> {
         match info.dtype {
             DType::U8 => engine.read(id, tensor, HostSliceMut::U8(&mut vec![0; count]))?,
             DType::F64 => engine.read(id, tensor, HostSliceMut::F64(&mut vec![0.0; count]))?,
-            DType::F32 | DType::Bf16 => {
+            DType::F32 | DType::Bf16 | DType::F16 => {
                 engine.read(id, tensor, HostSliceMut::F32(&mut vec![0.0; count]))?;
             }
         }

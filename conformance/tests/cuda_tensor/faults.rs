@@ -1,12 +1,12 @@
 //! Kernels that are broken on purpose, in their PTX or in how they are launched, are found out.
 
 use conformance::{Case, engine_for, expected, read, values, write};
-use plimsoll_cuda::{Architecture, CudaBackend};
-use plimsoll_graph::{DType, Window};
+use plimsoll_cuda::CudaBackend;
+use plimsoll_graph::Window;
 use plimsoll_plan::{EngineError, Options, ProgramId};
 
 use crate::layers::{Direction, layer};
-use crate::{BF16, emulator};
+use crate::{AMPERE, Cores, TURING};
 use conformance::emulator::Blocks;
 
 /// Runs a case that is broken somewhere: how far the worst result is off, relative to the largest; or why it did not run to its end.
@@ -38,8 +38,8 @@ fn broken(case: &Case, backend: &CudaBackend) -> Result<f64, String> {
 }
 
 /// The PTX with tensor cores, edited within the kernels whose names begin so.
-fn edited(kernels: &str, edit: impl Fn(&str) -> String) -> String {
-    let pieces = plimsoll_cuda::ptx(Architecture::new(8, 0).unwrap());
+fn edited(cores: Cores, kernels: &str, edit: impl Fn(&str) -> String) -> String {
+    let pieces: Vec<String> = plimsoll_cuda::ptx(cores.architecture()).map(Result::unwrap).collect();
     let marker = ".visible .entry ";
     let mut parts = pieces[1].split(marker);
     let mut text = parts.next().unwrap().to_string();
@@ -63,51 +63,76 @@ fn edited(kernels: &str, edit: impl Fn(&str) -> String) -> String {
 }
 
 /// The cases that broken kernels are tried on: several chunks and tiles.
-fn victims() -> [(&'static str, Case); 2] {
+fn victims() -> impl Iterator<Item = (Cores, &'static str, Case)> {
     let same = Window::same([3; 3], [1; 3]);
-    let layer = layer(same, (2, [5, 9, 9]), &[40], 16);
-    [
-        ("tensor_conv_", layer.case(&[Direction::Forward], DType::Bf16)),
-        (
-            "tensor_weight_grad",
-            self::layer(same, (2, [13, 33, 17]), &[40], 64).case(&[Direction::Weights], DType::Bf16),
-        ),
-    ]
+    let forward = layer(same, (2, [5, 9, 9]), &[40], 16);
+    let weights = layer(same, (2, [13, 33, 17]), &[40], 64);
+    // Kernels of one piece of PTX differ in the type that they multiply alone.
+    [AMPERE, TURING].into_iter().flat_map(move |cores| {
+        let stored = cores.stored;
+        [
+            (cores, "tensor_conv_", forward.case(&[Direction::Forward], stored, stored)),
+            (cores, "tensor_weight_grad", weights.case(&[Direction::Weights], stored, stored)),
+        ]
+    })
 }
 
-fn try_edit(kernels: &str, case: &Case, edit: impl Fn(&str) -> String) -> Result<f64, String> {
-    let text = edited(kernels, edit);
-    broken(case, &emulator(Blocks::Shuffled(3)).with_ptx(&text).backend())
+fn try_edit(cores: Cores, kernels: &str, case: &Case, edit: impl Fn(&str) -> String) -> Result<f64, String> {
+    let text = edited(cores, kernels, edit);
+    broken(case, &cores.emulator(Blocks::Shuffled(3)).with_ptx(&text).backend())
 }
 
 #[test]
 fn the_cases_that_broken_kernels_are_tried_on_are_right_with_whole_ones() {
-    for (kernels, case) in victims() {
-        let error = try_edit(kernels, &case, |text| format!("{text}\n")).unwrap();
-        assert!(error < BF16, "{kernels}: {error}");
+    for (cores, kernels, case) in victims() {
+        let error = try_edit(cores, kernels, &case, |text| format!("{text}\n")).unwrap();
+        assert!(error < cores.tolerance(), "{}, {kernels}: {error}", cores.architecture());
     }
 }
 
 #[test]
 fn a_removed_barrier_is_found() {
-    for (kernels, case) in victims() {
-        let fault = try_edit(kernels, &case, |text| text.replace("bar.sync \t0;", "")).unwrap_err();
-        assert!(fault.contains("shared memory"), "{kernels}: {fault}");
+    for (cores, kernels, case) in victims() {
+        let fault = try_edit(cores, kernels, &case, |text| text.replace("bar.sync \t0;", "")).unwrap_err();
+        assert!(fault.contains("shared memory"), "{}, {kernels}: {fault}", cores.architecture());
+    }
+}
+
+/// Where a block has one stage, what is removed is what keeps it from being filled too early, or from being read too early.
+#[test]
+fn each_of_the_barriers_of_a_single_stage_is_needed() {
+    for (cores, kernels, case) in victims().filter(|(cores, ..)| cores.capability == TURING.capability) {
+        let barrier = "bar.sync \t0;";
+        let most = edited(cores, kernels, |text| format!("{text}\n")).matches(barrier).count();
+        assert!(most > 0, "{kernels}");
+        for removed in 0..2 {
+            let edit = |text: &str| {
+                let pieces: Vec<&str> = text.split(barrier).collect();
+                let joined = pieces.iter().enumerate().map(|(at, piece)| match at {
+                    0 => piece.to_string(),
+                    at if (at - 1) % 2 == removed => format!("\n{piece}"),
+                    _ => format!("{barrier}{piece}"),
+                });
+                joined.collect()
+            };
+            let fault = try_edit(cores, kernels, &case, edit).unwrap_err();
+            assert!(fault.contains("shared memory"), "{kernels}, {removed}: {fault}");
+        }
     }
 }
 
 #[test]
 fn a_wait_for_one_group_too_few_is_found() {
-    for (kernels, case) in victims() {
+    for (cores, kernels, case) in victims().filter(|(cores, ..)| cores.capability == AMPERE.capability) {
         let edit = |text: &str| text.replace("cp.async.wait_group 0;", "cp.async.wait_group 1;");
-        let fault = try_edit(kernels, &case, edit).unwrap_err();
-        assert!(fault.contains("cp.async"), "{kernels}: {fault}");
+        let fault = try_edit(cores, kernels, &case, edit).unwrap_err();
+        assert!(fault.contains("cp.async"), "{}, {kernels}: {fault}", cores.architecture());
     }
 }
 
 #[test]
 fn a_swizzle_that_differs_gives_wrong_numbers() {
-    for (kernels, case) in victims() {
+    for (cores, kernels, case) in victims() {
         // Only where it is written: behind a copy's address stands no other exclusive or.
         let edit = |text: &str| {
             let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
@@ -127,46 +152,48 @@ fn a_swizzle_that_differs_gives_wrong_numbers() {
             }
             lines.join("\n") + "\n"
         };
-        let error = try_edit(kernels, &case, edit).unwrap();
-        assert!(error > 0.05, "{kernels}: {error}");
+        let error = try_edit(cores, kernels, &case, edit).unwrap();
+        assert!(error > 0.05, "{}, {kernels}: {error}", cores.architecture());
     }
 }
 
 #[test]
 fn a_block_too_far_is_found() {
-    for (kernels, case) in victims() {
+    for (cores, kernels, case) in victims() {
         let too_far = |launch: &mut conformance::emulator::Altered| {
             if launch.kernel.starts_with("tensor_") {
                 launch.grid[0] += 1;
             }
         };
-        let fault = broken(&case, &emulator(Blocks::Ascending).altered(too_far).backend()).unwrap_err();
-        assert!(fault.contains("does not declare"), "{kernels}: {fault}");
+        let fault = broken(&case, &cores.emulator(Blocks::Ascending).altered(too_far).backend()).unwrap_err();
+        assert!(fault.contains("does not declare"), "{}, {kernels}: {fault}", cores.architecture());
     }
 }
 
 #[test]
 fn a_read_beyond_what_is_declared_is_found() {
-    for (kernels, case) in victims() {
+    for (cores, kernels, case) in victims() {
         let smaller = |launch: &mut conformance::emulator::Altered| {
             if launch.kernel.starts_with("tensor_") {
                 launch.reads[0].end -= 2;
             }
         };
-        let fault = broken(&case, &emulator(Blocks::Ascending).altered(smaller).backend()).unwrap_err();
-        assert!(fault.contains("does not declare"), "{kernels}: {fault}");
+        let fault = broken(&case, &cores.emulator(Blocks::Ascending).altered(smaller).backend()).unwrap_err();
+        assert!(fault.contains("does not declare"), "{}, {kernels}: {fault}", cores.architecture());
     }
 }
 
 #[test]
 fn a_lane_that_stores_nothing_is_found() {
-    for (kernels, case) in victims() {
+    for (cores, kernels, case) in victims() {
         // The first of the stores of several numbers at once.
         let edit = |text: &str| text.replacen("st.global.v", "//", 1);
         // The poisoned results are NaN where nothing was stored, or the sum over parts reads what was never written.
-        match try_edit(kernels, &case, edit) {
-            Ok(error) => assert!(error.is_infinite(), "{kernels}: {error}"),
-            Err(fault) => assert!(fault.contains("ever written"), "{kernels}: {fault}"),
+        match try_edit(cores, kernels, &case, edit) {
+            Ok(error) => assert!(error.is_infinite(), "{}, {kernels}: {error}", cores.architecture()),
+            Err(fault) => {
+                assert!(fault.contains("ever written"), "{}, {kernels}: {fault}", cores.architecture())
+            }
         }
     }
 }

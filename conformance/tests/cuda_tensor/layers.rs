@@ -14,9 +14,9 @@ pub(crate) struct Layer {
     outputs: usize,
 }
 
-pub(crate) fn volume(program: &mut Program, name: &str, shape: Shape) -> TensorId {
+pub(crate) fn volume(program: &mut Program, name: &str, shape: Shape, stored: DType) -> TensorId {
     let id = program.input(name, shape, Kind::Volume);
-    program.tensors[id.index()].dtype = DType::Bf16;
+    program.tensors[id.index()].dtype = stored;
     id
 }
 
@@ -31,19 +31,24 @@ pub(crate) enum Direction {
 pub(crate) const ALL: [Direction; 3] = [Direction::Forward, Direction::Source, Direction::Weights];
 
 impl Layer {
-    /// `dtype` is that of the results that are volumes.
-    pub(crate) fn case(&self, directions: &[Direction], dtype: DType) -> Case {
+    /// `stored` is the type of the operands that are volumes, `dtype` that of the results.
+    pub(crate) fn case(&self, directions: &[Direction], stored: DType, dtype: DType) -> Case {
         let &Layer { window, batch, extent, channels, outputs } = self;
         let mut program = Program::new("layer");
         let mut sources: Vec<TensorId> = Vec::new();
         for (i, channels) in channels.iter().enumerate() {
-            sources.push(volume(&mut program, &format!("x{i}"), Shape::volume(batch, *channels, extent)));
+            sources.push(volume(
+                &mut program,
+                &format!("x{i}"),
+                Shape::volume(batch, *channels, extent),
+                stored,
+            ));
         }
         let [kd, kh, kw] = window.kernel;
         let shape = Shape(vec![outputs, channels.iter().sum(), kd, kh, kw]);
         let weights = program.input("weights", shape, Kind::Weights);
         let output = window.output(extent).unwrap();
-        let dy = volume(&mut program, "dy", Shape::volume(batch, outputs, output));
+        let dy = volume(&mut program, "dy", Shape::volume(batch, outputs, output), stored);
         if directions.contains(&Direction::Forward) {
             let bias = program.input("bias", Shape(vec![outputs]), Kind::Channels);
             let operands: Vec<TensorId> = sources.iter().copied().chain([weights, bias]).collect();
@@ -72,7 +77,7 @@ impl Layer {
             let dw = program.push_one(ConvWeightGrad { window, groups: 1 }, &sources).unwrap();
             program.mark_output(dw, "dw");
         }
-        let name = format!("{channels:?}→{outputs} of {batch}×{extent:?}, {window:?}, {dtype:?}");
+        let name = format!("{channels:?}→{outputs} of {batch}×{extent:?}, {window:?}, {stored} → {dtype}");
         Case::new(name, program, 1)
     }
 }

@@ -19,48 +19,86 @@ use plimsoll_ptx::Counts;
 /// As of all ops, `tests/cuda.rs`.
 const BF16: f64 = 1.5e-2;
 
-fn emulator(blocks: Blocks) -> Emulator {
-    Emulator::new(Architecture::new(8, 0).unwrap(), blocks)
+/// Tensor cores of a generation, by the first compute capability that has them, with a type that they multiply.
+#[derive(Clone, Copy)]
+struct Cores {
+    capability: (u32, u32),
+    stored: DType,
 }
 
-/// Runs a case; also what its kernels did.
-fn tally(case: &Case) -> (BTreeMap<String, Vec<f64>>, BTreeMap<String, Counts>) {
-    let emulator = emulator(Blocks::Ascending);
-    let tally: Tally = emulator.tally();
-    let found = run(&emulator.backend(), case, Options::default());
-    let counts = tally.lock().unwrap().clone();
-    (found, counts)
+const AMPERE: Cores = Cores { capability: (8, 0), stored: DType::Bf16 };
+const AMPERE_F16: Cores = Cores { stored: DType::F16, ..AMPERE };
+const TURING: Cores = Cores { capability: (7, 5), ..AMPERE_F16 };
+
+/// All that there are kernels for.
+const EVERY: [Cores; 3] = [AMPERE, AMPERE_F16, TURING];
+
+impl Cores {
+    fn architecture(self) -> Architecture {
+        let (major, minor) = self.capability;
+        Architecture::new(major, minor).unwrap()
+    }
+
+    fn emulator(self, blocks: Blocks) -> Emulator {
+        Emulator::new(self.architecture(), blocks)
+    }
+
+    /// f16 has three bits more than bf16.
+    fn tolerance(self) -> f64 {
+        if self.stored == DType::Bf16 { BF16 } else { BF16 / 8.0 }
+    }
+
+    /// Runs a case; also what its kernels did.
+    fn tally(self, case: &Case) -> (BTreeMap<String, Vec<f64>>, BTreeMap<String, Counts>) {
+        let emulator = self.emulator(Blocks::Ascending);
+        let tally: Tally = emulator.tally();
+        let found = run(&emulator.backend(), case, Options::default());
+        let counts = tally.lock().unwrap().clone();
+        (found, counts)
+    }
+}
+
+/// How the results of a layer are stored.
+#[derive(Clone, Copy, PartialEq)]
+enum Results {
+    /// As its operands.
+    Alike,
+    /// As f32.
+    Single,
 }
 
 /// Checks the numbers of a layer, that they come from tensor cores alone, and that they are the same with blocks and warps in another
 /// order.
-fn check(layer: &Layer, directions: &[Direction], dtype: DType) {
-    let case = layer.case(directions, dtype);
-    let (found, counts) = tally(&case);
-    compare(&case, &expected(&case), &found, BF16);
-    let plain: Vec<&String> = counts.keys().filter(|name| name.starts_with("conv")).collect();
-    assert!(plain.is_empty(), "{}: {plain:?}", case.name);
-    let shuffled = run(&emulator(Blocks::Shuffled(11)).backend(), &case, Options::default());
-    assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);
+fn check(layer: &Layer, directions: &[Direction], results: Results) {
+    for cores in EVERY {
+        let dtype = if results == Results::Alike { cores.stored } else { DType::F32 };
+        let case = layer.case(directions, cores.stored, dtype);
+        let (found, counts) = cores.tally(&case);
+        compare(&case, &expected(&case), &found, cores.tolerance());
+        let plain: Vec<&String> = counts.keys().filter(|name| name.starts_with("conv")).collect();
+        assert!(plain.is_empty() && counts.values().any(|counts| counts.mma > 0), "{}: {plain:?}", case.name);
+        let shuffled = run(&cores.emulator(Blocks::Shuffled(11)).backend(), &case, Options::default());
+        assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);
+    }
 }
 
 #[test]
 fn tiles_that_are_not_filled_and_channels_that_are_no_multiples_are_right() {
     let same = Window::same([3; 3], [1; 3]);
     // Smaller than a tile along every axis, and with something left over.
-    check(&layer(same, (2, [3, 5, 6]), &[3], 16), &ALL, DType::Bf16);
-    check(&layer(same, (1, [5, 9, 11]), &[17], 40), &ALL, DType::Bf16);
-    check(&layer(same, (1, [2, 7, 17]), &[40], 3), &ALL, DType::Bf16);
+    check(&layer(same, (2, [3, 5, 6]), &[3], 16), &ALL, Results::Alike);
+    check(&layer(same, (1, [5, 9, 11]), &[17], 40), &ALL, Results::Alike);
+    check(&layer(same, (1, [2, 7, 17]), &[40], 3), &ALL, Results::Alike);
     // Results that are stored as f32: logits.
-    check(&layer(same, (1, [4, 9, 8]), &[16], 17), &[Direction::Forward, Direction::Source], DType::F32);
-    check(&layer(Window::point(), (2, [3, 5, 9]), &[24], 5), &ALL, DType::F32);
+    check(&layer(same, (1, [4, 9, 8]), &[16], 17), &[Direction::Forward, Direction::Source], Results::Single);
+    check(&layer(Window::point(), (2, [3, 5, 9]), &[24], 5), &ALL, Results::Single);
 }
 
 #[test]
 fn sources_that_are_concatenated_are_right() {
     let same = Window::same([3; 3], [1; 3]);
-    check(&layer(same, (2, [3, 6, 9]), &[16, 3, 24], 16), &ALL, DType::Bf16);
-    check(&layer(Window::same([1, 3, 3], [1; 3]), (1, [2, 9, 9]), &[17, 40], 8), &ALL, DType::Bf16);
+    check(&layer(same, (2, [3, 6, 9]), &[16, 3, 24], 16), &ALL, Results::Alike);
+    check(&layer(Window::same([1, 3, 3], [1; 3]), (1, [2, 9, 9]), &[17, 40], 8), &ALL, Results::Alike);
 }
 
 #[test]
@@ -78,15 +116,15 @@ fn every_kind_of_window_is_right() {
     ];
     for (i, window) in windows.into_iter().enumerate() {
         let channels: &[usize] = if i % 2 == 0 { &[16] } else { &[20] };
-        check(&layer(window, (2, [5, 7, 9]), channels, 18), &ALL, DType::Bf16);
+        check(&layer(window, (2, [5, 7, 9]), channels, 18), &ALL, Results::Alike);
     }
 }
 
 #[test]
 fn sums_over_many_tiles_in_parts_are_right() {
     let same = Window::same([3; 3], [1; 3]);
-    check(&layer(same, (2, [9, 20, 18]), &[16], 16), &[Direction::Weights], DType::Bf16);
-    check(&layer(Window::point(), (2, [8, 16, 16]), &[16], 16), &[Direction::Weights], DType::Bf16);
+    check(&layer(same, (2, [9, 20, 18]), &[16], 16), &[Direction::Weights], Results::Alike);
+    check(&layer(Window::point(), (2, [8, 16, 16]), &[16], 16), &[Direction::Weights], Results::Alike);
 }
 
 /// Where a tile and its chunks are filled, nothing but what is needed is read, and banks do not collide.
@@ -98,13 +136,16 @@ fn matrices_are_loaded_without_bank_conflicts_and_boxes_are_read_once() {
         (Window::blocks([2; 3]), [8, 16, 16], 4 * 8 * 8),
         (Window::point(), [8, 8, 8], 8 * 8 * 8),
     ];
-    for (window, extent, places) in windows {
-        let case = layer(window, (1, extent), &[32], 32).case(&ALL, DType::Bf16);
-        let (_, counts) = tally(&case);
+    let all = EVERY.iter().flat_map(|cores| windows.iter().map(move |window| (cores, *window)));
+    for (cores, (window, extent, places)) in all {
+        let stored = cores.stored;
+        let case = layer(window, (1, extent), &[32], 32).case(&ALL, stored, stored);
+        let (_, counts) = cores.tally(&case);
         for (kernel, counts) in counts.iter().filter(|(kernel, _)| kernel.starts_with("tensor_")) {
             println!(
-                "{:?} by {:?}, {places} places, {kernel}: {} mma, {} instructions, {} bytes from global memory, {} stored, \
+                "{}, {:?} by {:?}, {places} places, {kernel}: {} mma, {} instructions, {} bytes from global memory, {} stored, \
                  {} from shared, {} to shared, {} conflicts",
+                cores.architecture(),
                 window.kernel,
                 window.stride,
                 counts.mma,
@@ -115,8 +156,8 @@ fn matrices_are_loaded_without_bank_conflicts_and_boxes_are_read_once() {
                 counts.shared_bytes_stored,
                 counts.bank_conflicts,
             );
-            assert_eq!(counts.bank_conflicts, 0, "{kernel}, {window:?}");
-            assert_eq!(counts.local_bytes, 0, "{kernel}, {window:?}");
+            assert_eq!(counts.bank_conflicts, 0, "{}, {kernel}, {window:?}", cores.architecture());
+            assert_eq!(counts.local_bytes, 0, "{}, {kernel}, {window:?}", cores.architecture());
         }
     }
 }

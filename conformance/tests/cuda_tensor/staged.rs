@@ -7,8 +7,8 @@ use plimsoll_graph::ops::{
 use plimsoll_graph::{DType, Kind, Program, Shape, TensorId, Window};
 use plimsoll_plan::Options;
 
+use crate::EVERY;
 use crate::layers::volume;
-use crate::{BF16, emulator, tally};
 use conformance::emulator::Blocks;
 
 /// A convolution of maps that are normalised and activated first, some with scale and shift, with all gradients.
@@ -17,12 +17,13 @@ fn normalised(
     (batch, extent): (usize, [usize; 3]),
     channels: &[usize],
     outputs: usize,
+    stored: DType,
 ) -> Case {
     let mut program = Program::new("normalised");
     let mut of_norms = Vec::new();
     let mut sources = Vec::new();
     for (i, channels) in channels.iter().copied().enumerate() {
-        let y = volume(&mut program, &format!("y{i}"), Shape::volume(batch, channels, extent));
+        let y = volume(&mut program, &format!("y{i}"), Shape::volume(batch, channels, extent), stored);
         let over = if i == 0 { Over::Instance } else { Over::Group(2) };
         let mut operands = vec![y, program.push_one(NormStats { over, epsilon: 1e-5 }, &[y]).unwrap()];
         if i == 0 {
@@ -38,17 +39,17 @@ fn normalised(
     let shape = Shape(vec![outputs, channels.iter().sum(), kd, kh, kw]);
     let weights = program.input("weights", shape, Kind::Weights);
     let operands: Vec<TensorId> = sources.iter().copied().chain([weights]).collect();
-    let y = program.push_one(Conv::new(window, false, DType::Bf16), &operands).unwrap();
+    let y = program.push_one(Conv::new(window, false, stored), &operands).unwrap();
     program.mark_output(y, "y");
     let output = window.output(extent).unwrap();
-    let dy = volume(&mut program, "dy", Shape::volume(batch, outputs, output));
+    let dy = volume(&mut program, "dy", Shape::volume(batch, outputs, output), stored);
     let operands: Vec<TensorId> = sources.iter().copied().chain([dy]).collect();
     let dw = program.push_one(ConvWeightGrad { window, groups: 1 }, &operands).unwrap();
     program.mark_output(dw, "dw");
     let mut first_channel = 0;
     for (i, (over, u, operands)) in of_norms.into_iter().enumerate() {
         let channels = channels[i];
-        let (output, dtype) = (extent, DType::Bf16);
+        let (output, dtype) = (extent, stored);
         let back = ConvTranspose { window, groups: 1, first_channel, channels, output, bias: false, dtype };
         let dz = program.push_one(back, &[dy, weights]).unwrap();
         let du = program.push_one(LeakyReluGrad { slope: 0.1 }, &[dz, u]).unwrap();
@@ -61,9 +62,9 @@ fn normalised(
 }
 
 /// A transposed convolution of a map that is normalised and activated first, and the gradient of its weights, of which the map is the "result".
-fn upsampled(window: Window, extent: [usize; 3], channels: usize, outputs: usize) -> Case {
+fn upsampled(window: Window, extent: [usize; 3], [channels, outputs]: [usize; 2], stored: DType) -> Case {
     let mut program = Program::new("upsampled");
-    let y = volume(&mut program, "y", Shape::volume(2, channels, extent));
+    let y = volume(&mut program, "y", Shape::volume(2, channels, extent), stored);
     let statistics = program.push_one(NormStats { over: Over::Instance, epsilon: 1e-5 }, &[y]).unwrap();
     let [scale, shift] =
         ["scale", "shift"].map(|name| program.input(name, Shape(vec![channels]), Kind::Channels));
@@ -73,11 +74,11 @@ fn upsampled(window: Window, extent: [usize; 3], channels: usize, outputs: usize
     let weights = program.input("weights", Shape(vec![channels, outputs, kd, kh, kw]), Kind::Weights);
     let bias = program.input("bias", Shape(vec![outputs]), Kind::Channels);
     let output = window.transposed_output(extent).unwrap();
-    let (first_channel, dtype) = (0, DType::Bf16);
+    let (first_channel, dtype) = (0, stored);
     let up = ConvTranspose { window, groups: 1, first_channel, channels: outputs, output, bias: true, dtype };
     let x = program.push_one(up, &[z, weights, bias]).unwrap();
     program.mark_output(x, "x");
-    let dx = volume(&mut program, "dx", Shape::volume(2, outputs, output));
+    let dx = volume(&mut program, "dx", Shape::volume(2, outputs, output), stored);
     let dw = program.push_one(ConvWeightGrad { window, groups: 1 }, &[dx, z]).unwrap();
     program.mark_output(dw, "dw");
     Case { depth: 2.0, ..Case::new(format!("upsampled {channels}→{outputs}, {window:?}"), program, 1) }
@@ -85,29 +86,40 @@ fn upsampled(window: Window, extent: [usize; 3], channels: usize, outputs: usize
 
 #[test]
 fn maps_are_normalised_and_activated_where_they_are_staged_with_the_same_bits() {
-    let cases = [
-        normalised(Window::same([3; 3], [1; 3]), (2, [5, 9, 11]), &[24], 20),
-        normalised(Window::same([1, 3, 3], [1, 2, 2]), (2, [2, 9, 9]), &[16, 8], 8),
-        normalised(Window::point(), (1, [3, 4, 9]), &[40, 16], 17),
-        upsampled(Window::blocks([2; 3]), [3, 5, 6], 24, 16),
-        upsampled(Window { kernel: [3; 3], stride: [1, 2, 2], padding: [1; 3] }, [3, 4, 5], 40, 9),
-    ];
-    for case in &cases {
-        let (found, counts) = tally(case);
-        compare(case, &expected(case), &found, BF16);
-        assert!(!counts.contains_key("normalise_bf16"), "{}: {counts:?}", case.name);
-        let shuffled = run(&emulator(Blocks::Shuffled(2)).backend(), case, Options::default());
-        assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);
-        let stored = Options { inline: false, ..Options::default() };
-        assert!(found == run(&emulator(Blocks::Ascending).backend(), case, stored), "{}: stored", case.name);
+    for cores in EVERY {
+        let stored = cores.stored;
+        let cases = [
+            normalised(Window::same([3; 3], [1; 3]), (2, [5, 9, 11]), &[24], 20, stored),
+            normalised(Window::same([1, 3, 3], [1, 2, 2]), (2, [2, 9, 9]), &[16, 8], 8, stored),
+            normalised(Window::point(), (1, [3, 4, 9]), &[40, 16], 17, stored),
+            upsampled(Window::blocks([2; 3]), [3, 5, 6], [24, 16], stored),
+            upsampled(
+                Window { kernel: [3; 3], stride: [1, 2, 2], padding: [1; 3] },
+                [3, 4, 5],
+                [40, 9],
+                stored,
+            ),
+        ];
+        for case in &cases {
+            let (found, counts) = cores.tally(case);
+            compare(case, &expected(case), &found, cores.tolerance());
+            assert!(!counts.contains_key(&format!("normalise_{stored}")), "{}: {counts:?}", case.name);
+            let shuffled = run(&cores.emulator(Blocks::Shuffled(2)).backend(), case, Options::default());
+            assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);
+            let options = Options { inline: false, ..Options::default() };
+            let separate = run(&cores.emulator(Blocks::Ascending).backend(), case, options);
+            assert!(found == separate, "{}: stored", case.name);
+        }
     }
 }
 
 /// Where a map's channels are no whole pieces it is stored.
 #[test]
 fn maps_of_odd_channels_are_normalised_first() {
-    let case = normalised(Window::same([3; 3], [1; 3]), (1, [3, 5, 6]), &[17], 8);
-    let (found, counts) = tally(&case);
-    compare(&case, &expected(&case), &found, BF16);
-    assert!(counts.contains_key("normalise_bf16"), "{counts:?}");
+    for cores in EVERY {
+        let case = normalised(Window::same([3; 3], [1; 3]), (1, [3, 5, 6]), &[17], 8, cores.stored);
+        let (found, counts) = cores.tally(&case);
+        compare(&case, &expected(&case), &found, cores.tolerance());
+        assert!(counts.contains_key(&format!("normalise_{}", cores.stored)), "{counts:?}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_graph::Program;
+use plimsoll_graph::{DType, Program};
 use plimsoll_memory::Reservation;
 use plimsoll_plan::{
     Backend, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported, VerifiedPlan,
@@ -59,7 +59,8 @@ impl CpuBackend {
     }
 
     /// Lowers programs that are known to be sound.
-    fn kernels(&self, programs: &[Program], inline: bool) -> Result<Vec<CpuProgram>, Unsupported> {
+    fn kernels(&self, programs: &[Program], inline: bool) -> Result<Vec<CpuProgram>, PlanError> {
+        programs.iter().try_for_each(|program| self.check_storage(program))?;
         let layouts = assign(programs, self.pinned.as_deref())?;
         let lowered = programs.iter().zip(layouts).map(|(program, layouts)| {
             let nodes = fuse(program, inline).into_iter().map(|node| {
@@ -77,7 +78,15 @@ impl CpuBackend {
             let nodes = nodes.collect::<Result<_, _>>()?;
             Ok(CpuProgram { layouts, nodes })
         });
-        lowered.collect()
+        lowered.collect::<Result<_, Unsupported>>().map_err(PlanError::from)
+    }
+
+    /// That all volumes of a program are of a type that kernels load and store.
+    fn check_storage(&self, program: &Program) -> Result<(), PlanError> {
+        match program.tensors.iter().any(|tensor| tensor.dtype == DType::F16) {
+            true => Err(PlanError::Storage { backend: self.identity(), dtype: DType::F16 }),
+            false => Ok(()),
+        }
     }
 
     fn node(&self, cx: &Context<'_>, node: &FusedNode, kernels: Kernels) -> Result<CpuNode, Unsupported> {
@@ -121,6 +130,11 @@ impl Backend for CpuBackend {
     fn arithmetic(&self) -> String {
         let pinned = if self.pinned.is_some() { ", one kernel" } else { "" };
         format!("CPU, {}{pinned}", self.options.level)
+    }
+
+    fn storage(&self, precision: DType) -> DType {
+        // Every f16 is an f32.
+        if precision == DType::F16 { DType::F32 } else { precision }
     }
 
     fn alignment(&self) -> usize {

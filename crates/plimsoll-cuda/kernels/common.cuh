@@ -34,14 +34,51 @@ __device__ inline void store(float* x, u32 i, float value) {
 }
 
 // To the nearest, ties to even; a NaN stays one.
-__device__ inline u32 bf16_bits(float value) {
+__device__ inline u32 rounded_bits(const Bf16*, float value) {
     const u32 bits = __float_as_uint(value);
     const u32 nearest = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
     return value == value ? nearest : (bits >> 16) | 0x40u;
 }
 
 __device__ inline void store(Bf16* x, u32 i, float value) {
-    x[i].bits = (u16)bf16_bits(value);
+    x[i].bits = (u16)rounded_bits(x, value);
+}
+
+// IEEE 754 half precision by its bits. Arithmetic is f32.
+struct F16 {
+    u16 bits;
+};
+
+__device__ inline float half_value(u16 bits) {
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+
+__device__ inline float load(const F16* x, u32 i) {
+    return half_value(x[i].bits);
+}
+
+// To the nearest, ties to even; infinite beyond 65504, as the training's scale of the loss counts on.
+__device__ inline u32 rounded_bits(const F16*, float value) {
+    u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+
+__device__ inline void store(F16* x, u32 i, float value) {
+    x[i].bits = (u16)rounded_bits(x, value);
+}
+
+// The numbers of a pair of 16 bits each, that of the lower half first.
+__device__ inline void numbers_of(const Bf16*, u32 pair, float& first, float& second) {
+    first = __uint_as_float(pair << 16);
+    second = __uint_as_float(pair & 0xffff0000u);
+}
+
+__device__ inline void numbers_of(const F16*, u32 pair, float& first, float& second) {
+    first = half_value((u16)pair);
+    second = half_value((u16)(pair >> 16));
 }
 
 // The element of this thread, where there is one for each.
@@ -81,11 +118,15 @@ __device__ inline T block_sum(T value) {
 // A kernel for each way in which its volumes may be stored.
 #define BY_STORAGE(name, Parameters)              \
     KERNEL(name##_f32, Parameters) { name<float>(p); } \
-    KERNEL(name##_bf16, Parameters) { name<Bf16>(p); }
+    KERNEL(name##_bf16, Parameters) { name<Bf16>(p); } \
+    KERNEL(name##_f16, Parameters) { name<F16>(p); }
 
-// The same where operands and result may be stored differently.
+// The same where operands and result may be stored differently; bf16 and f16 never meet.
 #define BY_TWO_STORAGES(name, Parameters)                          \
     KERNEL(name##_f32_f32, Parameters) { name<float, float>(p); }  \
     KERNEL(name##_f32_bf16, Parameters) { name<float, Bf16>(p); }  \
     KERNEL(name##_bf16_f32, Parameters) { name<Bf16, float>(p); }  \
-    KERNEL(name##_bf16_bf16, Parameters) { name<Bf16, Bf16>(p); }
+    KERNEL(name##_bf16_bf16, Parameters) { name<Bf16, Bf16>(p); }  \
+    KERNEL(name##_f32_f16, Parameters) { name<float, F16>(p); }    \
+    KERNEL(name##_f16_f32, Parameters) { name<F16, float>(p); }    \
+    KERNEL(name##_f16_f16, Parameters) { name<F16, F16>(p); }

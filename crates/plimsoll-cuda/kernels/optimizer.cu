@@ -7,7 +7,7 @@ struct Update {
     float* gradient;
     float* first;         // the first moment, or the momentum
     float* second;        // the second moment, of AdamW
-    const float* rates;
+    const float* rates;   // learning rate; 1 - beta1^t; 1 - beta2^t; 1 / the scale of the loss
     const float* norm;    // none: null
     u32 count;
     float beta1;          // or the momentum's decay
@@ -23,10 +23,10 @@ struct Update {
 
 // What gradients are multiplied by; false if the step is refused.
 __device__ inline bool gradient_scale(const Update& p, float* scale) {
-    *scale = 1.0f;
+    *scale = p.rates[3];
     if (!p.norm) return true;
     if (!is_finite(p.norm[0])) return false;
-    if (p.largest_norm > 0.0f) *scale = fminf(p.largest_norm / (p.norm[0] + 1e-6f), 1.0f);
+    if (p.largest_norm > 0.0f) *scale *= fminf(p.largest_norm / (p.norm[0] * p.rates[3] + 1e-6f), 1.0f);
     return true;
 }
 

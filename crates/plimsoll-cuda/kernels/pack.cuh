@@ -22,25 +22,29 @@ struct Pack<float> {
     }
 };
 
-template <>
-struct Pack<Bf16> {
+// Of numbers of 16 bits, two of them in a word.
+template <class H>
+struct PackOfPairs {
     static const u32 SIZE = 8;
-    __device__ static inline void load(const Bf16* x, float* values) {
+    __device__ static inline void load(const H* x, float* values) {
         const uint4 pairs = *(const uint4*)x;
         const u32 words[4] = {pairs.x, pairs.y, pairs.z, pairs.w};
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            values[2 * k] = __uint_as_float(words[k] << 16);
-            values[2 * k + 1] = __uint_as_float(words[k] & 0xffff0000u);
-        }
+        for (u32 k = 0; k < 4; k++) numbers_of(x, words[k], values[2 * k], values[2 * k + 1]);
     }
-    __device__ static inline void store(Bf16* x, const float* values) {
+    __device__ static inline void store(H* x, const float* values) {
         u32 words[4];
 #pragma unroll
-        for (u32 k = 0; k < 4; k++) words[k] = bf16_bits(values[2 * k]) | bf16_bits(values[2 * k + 1]) << 16;
+        for (u32 k = 0; k < 4; k++) words[k] = rounded_bits(x, values[2 * k]) | rounded_bits(x, values[2 * k + 1]) << 16;
         *(uint4*)x = make_uint4(words[0], words[1], words[2], words[3]);
     }
 };
+
+template <>
+struct Pack<Bf16> : PackOfPairs<Bf16> {};
+
+template <>
+struct Pack<F16> : PackOfPairs<F16> {};
 
 // A pack of the elements from one on, of `count`; beyond the last they are zero, and not stored.
 template <class T>

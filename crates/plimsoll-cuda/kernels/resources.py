@@ -13,9 +13,14 @@ import sys
 NVCC = "12.9.86"
 
 # Of a multiprocessor (CUDA programming guide, "Technical specifications per compute capability"): bytes of shared memory, and what of it the
-# system takes for each block. All have 65,536 registers, 64 warps and 32 blocks.
-SHARED = {70: (96 * 1024, 0), 80: (164 * 1024, 1024), 90: (228 * 1024, 1024)}
-REGISTERS, WARPS, BLOCKS = 65_536, 64, 32
+# system takes for each block; warps and blocks. All have 65,536 registers.
+CARDS = {
+    70: (96 * 1024, 0, 64, 32),
+    75: (64 * 1024, 0, 32, 16),
+    80: (164 * 1024, 1024, 64, 32),
+    90: (228 * 1024, 1024, 64, 32),
+}
+REGISTERS = 65_536
 
 
 def fnv1a(files):
@@ -27,14 +32,14 @@ def fnv1a(files):
 
 
 def resident(architecture, threads, registers, shared):
-    """Blocks of a multiprocessor at once. Registers are given to warps, in units of 256."""
-    all_shared, reserved = SHARED[architecture]
+    """Blocks of a multiprocessor at once, warps of a block and of a multiprocessor. Registers are given to warps, in units of 256."""
+    all_shared, reserved, most_warps, most_blocks = CARDS[architecture]
     warps = -(-threads // 32)
     registers_of_warp = -(-registers * 32 // 256) * 256
-    limits = [BLOCKS, WARPS // warps, REGISTERS // registers_of_warp // warps]
+    limits = [most_blocks, most_warps // warps, REGISTERS // registers_of_warp // warps]
     if shared + reserved > 0:
         limits.append(all_shared // (shared + reserved))
-    return min(limits), warps
+    return min(limits), warps, most_warps
 
 
 def assembled(ptxas, path, architecture):
@@ -48,8 +53,8 @@ def assembled(ptxas, path, architecture):
         number = lambda pattern: sum(map(int, re.findall(pattern, text)))
         registers, shared = number(r"Used (\d+) registers"), number(r"(\d+) bytes smem")
         spilled = number(r"(\d+) bytes spill (?:stores|loads)")
-        blocks, warps = resident(architecture, int(threads[name]), registers, shared)
-        yield f"sm_{architecture},{name},{registers},{spilled},{shared},{blocks},{100 * blocks * warps // WARPS}"
+        blocks, warps, most = resident(architecture, int(threads[name]), registers, shared)
+        yield f"sm_{architecture},{name},{registers},{spilled},{shared},{blocks},{100 * blocks * warps // most}"
 
 
 def write(folder):
@@ -57,10 +62,12 @@ def write(folder):
     ptxas = root / "cuda_nvcc" / "bin" / "ptxas"
     if not ptxas.exists() or importlib.metadata.version("nvidia-cuda-nvcc-cu12") != NVCC:
         sys.exit(f"resources.csv needs the assembler: pip install nvidia-cuda-nvcc-cu12=={NVCC}")
-    plain, tensor = folder / "kernels.ptx", folder / "tensor.ptx"
-    lines = [f"# {fnv1a([plain, tensor]):016x}", "architecture,kernel,registers,spilled bytes,shared bytes,blocks,occupancy %"]
-    for architecture in SHARED:
-        for path in [plain, tensor] if architecture >= 80 else [plain]:
+    pieces = [folder / name for name in ["kernels.ptx", "tensor75.ptx", "tensor80.ptx"]]
+    plain, tensor75, tensor80 = pieces
+    lines = [f"# {fnv1a(pieces):016x}", "architecture,kernel,registers,spilled bytes,shared bytes,blocks,occupancy %"]
+    for architecture in CARDS:
+        tensor = tensor80 if architecture >= 80 else tensor75
+        for path in [plain, tensor] if architecture >= 75 else [plain]:
             lines += sorted(assembled(ptxas, path, architecture))
     (folder / "resources.csv").write_text("\n".join(lines) + "\n")
     print(f"{len(lines) - 2} lines of resources.csv")

@@ -6,11 +6,9 @@
 // the taps of its own remainder), and is launched so.
 #include "tensor_tile.cuh"
 
-
-
 struct TensorPack {
     const float* weights;
-    u32* packed;           // [block of columns][chunk][tap][pair of eight columns][lane][4], two bf16 each
+    u32* packed;           // [block of columns][chunk][tap][pair of eight columns][lane][4], two numbers each
     u32 channels[MOST_SOURCES];
     u32 chunks;
     u32 columns;           // channels of the result
@@ -33,7 +31,8 @@ __device__ __forceinline__ u32 channel_of_column(u32 eight, u32 column) {
 }
 
 // A thread for each two weights.
-KERNEL(tensor_pack, TensorPack) {
+template <class H>
+__device__ __forceinline__ void tensor_pack(const TensorPack& p) {
     const u32 i = element();
     if (i >= p.count) return;
     const u32 lane = i / 4 % 32, eight = i / 128 % p.pairs * 2 + i / 2 % 2;
@@ -62,8 +61,11 @@ KERNEL(tensor_pack, TensorPack) {
         const bool there = row + k < p.channels[s] && column < p.columns;
         weights[k] = there ? p.weights[p.first + at * p.tap_stride + (start + row + k) * p.row_stride + column * p.column_stride] : 0.0f;
     }
-    p.packed[i] = pair_of(weights[0], weights[1]);
+    p.packed[i] = pair_of((const H*)nullptr, weights[0], weights[1]);
 }
+#define TENSOR_PACK(name, H) \
+    KERNEL(tensor_pack_##name, TensorPack) { tensor_pack<H>(p); }
+BY_MULTIPLIED(TENSOR_PACK)
 
 struct TensorConv {
     Sources sources;
@@ -93,11 +95,12 @@ __device__ __forceinline__ void store_eight(float* y, u32 voxel, u32 channels, u
     }
 }
 
-__device__ __forceinline__ void store_eight(Bf16* y, u32 voxel, u32 channels, u32 channel, const float* values) {
-    Bf16* to = y + ((u64)voxel * channels + channel);
+template <class H>
+__device__ __forceinline__ void store_eight(H* y, u32 voxel, u32 channels, u32 channel, const float* values) {
+    H* to = y + ((u64)voxel * channels + channel);
     u32 pairs[4];
 #pragma unroll
-    for (u32 k = 0; k < 4; k++) pairs[k] = pair_of(values[2 * k], values[2 * k + 1]);
+    for (u32 k = 0; k < 4; k++) pairs[k] = pair_of(y, values[2 * k], values[2 * k + 1]);
     if (channels % 8 == 0) {
         if (channel < channels) *(uint4*)to = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
         return;
@@ -110,9 +113,9 @@ __device__ __forceinline__ void store_eight(Bf16* y, u32 voxel, u32 channels, u3
 
 // A block of four warps has a tile of 64 * SIXTEENS places and 8 * EIGHTS channels; each warp 16 * SIXTEENS of the places. A box has at
 // most VOXELS voxels.
-template <int SIXTEENS, int EIGHTS, int VOXELS, class U>
+template <int SIXTEENS, int EIGHTS, int VOXELS, class H, class U>
 __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
-    __shared__ __align__(256) unsigned char boxes[2][VOXELS * VOXEL_BYTES];
+    __shared__ __align__(256) unsigned char boxes[STAGES][VOXELS * VOXEL_BYTES];
     const Tiling& t = p.t;
     const Tile tile(t, blockIdx.x);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -143,24 +146,26 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
         for (int j = 0; j < EIGHTS / 2; j++) next[j] = weights[j * 32];
     }
     u32 source = 0, channel = 0;
-    if (p.chunks > 0) stage_box(shared_address(boxes[0]), t, tile, p.sources, 0, 0);
+    if (p.chunks > 0) stage_box<H>(shared_address(boxes[0]), t, tile, p.sources, 0, 0);
     commit_copies();
 #pragma unroll 1
     for (u32 chunk = 0; chunk < p.chunks; chunk++) {
         // All of this chunk is there for everyone, and no one still reads the chunk before, whose place the next one takes.
-        u32 at = shared_address(boxes[chunk % 2]);
+        u32 at = shared_address(boxes[chunk % STAGES]);
         await_copies();
-        activate_box(at, t, tile, p.sources, source, channel);
+        activate_box<H>(at, t, tile, p.sources, source, channel);
         __syncthreads();
         channel += CHUNK;
         if (channel >= p.sources.channels[source]) {
             source++;
             channel = 0;
         }
-        if (chunk + 1 < p.chunks) {
-            stage_box(shared_address(boxes[(chunk + 1) % 2]), t, tile, p.sources, source, channel);
+        if (STAGES > 1) {
+            if (chunk + 1 < p.chunks) {
+                stage_box<H>(shared_address(boxes[(chunk + 1) % STAGES]), t, tile, p.sources, source, channel);
+            }
+            commit_copies();
         }
-        commit_copies();
 #pragma unroll 1
         for (u32 d = 0; d < t.taps[0]; d++) {
 #pragma unroll 1
@@ -184,8 +189,8 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
                         load_matrices(a, swizzled_32(tap + under[i]));
 #pragma unroll
                         for (int j = 0; j < EIGHTS / 2; j++) {
-                            multiply(sums[i][2 * j], a, b[j].x, b[j].y);
-                            multiply(sums[i][2 * j + 1], a, b[j].z, b[j].w);
+                            multiply((const H*)nullptr, sums[i][2 * j], a, b[j].x, b[j].y);
+                            multiply((const H*)nullptr, sums[i][2 * j + 1], a, b[j].z, b[j].w);
                         }
                     }
                     // As `tap_shift`, without a division.
@@ -197,6 +202,11 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
                     }
                 }
             }
+        }
+        if (STAGES == 1 && chunk + 1 < p.chunks) {
+            // No one still reads the chunk, whose place the next one takes.
+            __syncthreads();
+            stage_box<H>(at, t, tile, p.sources, source, channel);
         }
     }
 #pragma unroll
@@ -219,12 +229,13 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
     }
 }
 
-#define TENSOR_CONV(name, sixteens, eights, voxels)                                               \
-    KERNEL(name##_f32, TensorConv) { tensor_conv<sixteens, eights, voxels, float>(p); }           \
-    KERNEL(name##_bf16, TensorConv) { tensor_conv<sixteens, eights, voxels, Bf16>(p); }
-
 // The numbers are those of `TILES` in `ops/conv/tensor.rs`.
-TENSOR_CONV(tensor_conv_256x32, 4, 4, 640)
-TENSOR_CONV(tensor_conv_128x64, 2, 8, 640)
-TENSOR_CONV(tensor_conv_64x64, 1, 8, 768)
-TENSOR_CONV(tensor_conv_64x32, 1, 4, 768)
+#define TENSOR_CONV(tile, sixteens, eights, voxels, name, H)                                                            \
+    KERNEL(tensor_conv_##tile##_##name##_f32, TensorConv) { tensor_conv<sixteens, eights, voxels, H, float>(p); }       \
+    KERNEL(tensor_conv_##tile##_##name##_##name, TensorConv) { tensor_conv<sixteens, eights, voxels, H, H>(p); }
+#define TENSOR_CONVS(name, H)                     \
+    TENSOR_CONV(256x32, 4, 4, 640, name, H)       \
+    TENSOR_CONV(128x64, 2, 8, 640, name, H)       \
+    TENSOR_CONV(64x64, 1, 8, 768, name, H)        \
+    TENSOR_CONV(64x32, 1, 4, 768, name, H)
+BY_MULTIPLIED(TENSOR_CONVS)

@@ -68,7 +68,7 @@ __device__ __forceinline__ u32 under_place(const Tiling& t, u32 row, u32 w) {
 // Volumes that are read as if they stood one behind the other along the channels. One that has statistics is normalised and activated when it
 // is staged.
 struct Sources {
-    const Bf16* maps[MOST_SOURCES];
+    const void* maps[MOST_SOURCES];
     const float* statistics[MOST_SOURCES];    // [sample][channel][2]: mean and 1 / deviation; none: null
     const float* scale[MOST_SOURCES];         // none: null
     const float* shift[MOST_SOURCES];
@@ -106,13 +106,15 @@ __device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const T
 }
 
 // Stages sixteen channels of the box of a tile.
+template <class H>
 __device__ __forceinline__ void stage_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
-    const Bf16* x = from.maps[source];
+    const H* x = (const H*)from.maps[source];
     const u32 channels = from.channels[source], own = channel + threadIdx.x % 2 * 8;
     for_each_piece(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_piece(at, x, voxel, channels, own, there); });
 }
 
 // Eight channels of a voxel that are normalised and activated where they are staged.
+template <class H>
 struct Activation {
     const float4* statistics;    // none: null
     const float4* scale;         // none: null
@@ -139,23 +141,27 @@ struct Activation {
         for (u32 k = 0; k < 4; k++) {
             // As the kernel that stores normalised maps.
             const float4 of = statistics[k];
-            float first = (__uint_as_float(pairs[k] << 16) - of.x) * of.y;
-            float second = (__uint_as_float(pairs[k] & 0xffff0000u) - of.z) * of.w;
+            float first, second;
+            numbers_of((const H*)nullptr, pairs[k], first, second);
+            first = (first - of.x) * of.y;
+            second = (second - of.z) * of.w;
             if (scale) {
                 const float4 a = scale[k / 2], b = shift[k / 2];
                 first = fmaf(first, k % 2 ? a.z : a.x, k % 2 ? b.z : b.x);
                 second = fmaf(second, k % 2 ? a.w : a.y, k % 2 ? b.w : b.y);
             }
-            pairs[k] = pair_of(first > 0.0f ? first : first * slope, second > 0.0f ? second : second * slope);
+            first = first > 0.0f ? first : first * slope;
+            second = second > 0.0f ? second : second * slope;
+            pairs[k] = pair_of((const H*)nullptr, first, second);
         }
-        asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(at), "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
-                     : "memory");
+        store_piece(at, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
     }
 };
 
 // Normalises and activates what this thread has staged of a box; the zeros around the volume remain.
+template <class H>
 __device__ __forceinline__ void activate_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
-    const Activation activation(from, source, tile.sample, channel + threadIdx.x % 2 * 8);
+    const Activation<H> activation(from, source, tile.sample, channel + threadIdx.x % 2 * 8);
     if (!activation.statistics) return;
     for_each_piece(box, t, tile, [&](u32 at, u32, bool there) {
         if (there) activation.apply(at);

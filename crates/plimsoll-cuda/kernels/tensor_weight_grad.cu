@@ -5,7 +5,6 @@
 // the rows of places instead, and each of those has a part of its own. All parts are added up afterwards, in their order.
 #include "tensor_tile.cuh"
 
-
 #define TAPS_OF_WARP 7
 #define COLUMNS 32u
 #define STAGE_BYTES 24576u
@@ -41,24 +40,27 @@ __device__ __forceinline__ void for_each_place(u32 to, const Tiling& t, const Ti
 }
 
 // Stages 32 channels of the places of a tile.
+template <class H>
 __device__ __forceinline__ void stage_places(u32 to, const Tiling& t, const Tile& tile, const Sources& from, u32 output) {
     const u32 own = output + threadIdx.x % 4 * 8;
     for_each_place(to, t, tile, [&](u32 at, u32 voxel, bool there) {
-        stage_piece(at, from.maps[0], voxel, from.channels[0], own, there);
+        stage_piece(at, (const H*)from.maps[0], voxel, from.channels[0], own, there);
     });
 }
 
 // Normalises and activates what this thread has staged of them.
+template <class H>
 __device__ __forceinline__ void activate_places(u32 to, const Tiling& t, const Tile& tile, const Sources& from, u32 output) {
-    const Activation activation(from, 0, tile.sample, output + threadIdx.x % 4 * 8);
+    const Activation<H> activation(from, 0, tile.sample, output + threadIdx.x % 4 * 8);
     if (!activation.statistics) return;
     for_each_place(to, t, tile, [&](u32 at, u32, bool there) {
         if (there) activation.apply(at);
     });
 }
 
-KERNEL(tensor_weight_grad, TensorWeightGrad) {
-    __shared__ __align__(256) unsigned char stages[2][STAGE_BYTES];
+template <class H>
+__device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
+    __shared__ __align__(256) unsigned char stages[STAGES][STAGE_BYTES];
     const Tiling& t = p.t;
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 which = blockIdx.y;
@@ -93,26 +95,28 @@ KERNEL(tensor_weight_grad, TensorWeightGrad) {
     const u32 first = blockIdx.x * p.length, end = min(first + p.length, p.tiles);
     if (first < end) {
         const Tile tile(t, first);
-        stage_box(shared_address(stages[0]), t, tile, p.sources, source, channel);
-        stage_places(shared_address(stages[0]) + p.dy_at, t, tile, p.result, first_output);
+        stage_box<H>(shared_address(stages[0]), t, tile, p.sources, source, channel);
+        stage_places<H>(shared_address(stages[0]) + p.dy_at, t, tile, p.result, first_output);
     }
     commit_copies();
 #pragma unroll 1
     for (u32 i = first; i < end; i++) {
         // All of this tile is there for everyone, and no one still reads the tile before, whose place the next one takes.
-        const u32 box = shared_address(stages[(i - first) % 2]), dy = box + p.dy_at;
+        const u32 box = shared_address(stages[(i - first) % STAGES]), dy = box + p.dy_at;
         await_copies();
         const Tile staged(t, i);
-        activate_box(box, t, staged, p.sources, source, channel);
-        activate_places(dy, t, staged, p.result, first_output);
+        activate_box<H>(box, t, staged, p.sources, source, channel);
+        activate_places<H>(dy, t, staged, p.result, first_output);
         __syncthreads();
-        if (i + 1 < end) {
-            const Tile tile(t, i + 1);
-            const u32 to = shared_address(stages[(i + 1 - first) % 2]);
-            stage_box(to, t, tile, p.sources, source, channel);
-            stage_places(to + p.dy_at, t, tile, p.result, first_output);
+        if (STAGES > 1) {
+            if (i + 1 < end) {
+                const Tile tile(t, i + 1);
+                const u32 to = shared_address(stages[(i + 1 - first) % STAGES]);
+                stage_box<H>(to, t, tile, p.sources, source, channel);
+                stage_places<H>(to + p.dy_at, t, tile, p.result, first_output);
+            }
+            commit_copies();
         }
-        commit_copies();
 #pragma unroll 1
         for (u32 step = share; step < t.rows / 2; step += shares) {
             // Lanes give the rows of matrices, which are voxels: columns 0 to 7 of 8 places and of the 8 after them, then the next columns.
@@ -129,9 +133,16 @@ KERNEL(tensor_weight_grad, TensorWeightGrad) {
                     u32 a[4];
                     load_transposed(a, swizzled_32(under + shifts[k]));
 #pragma unroll
-                    for (int j = 0; j < 4; j++) multiply(sums[k][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+                    for (int j = 0; j < 4; j++) multiply((const H*)nullptr, sums[k][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
                 }
             }
+        }
+        if (STAGES == 1 && i + 1 < end) {
+            // No one still reads this tile, whose place the next one takes.
+            __syncthreads();
+            const Tile tile(t, i + 1);
+            stage_box<H>(box, t, tile, p.sources, source, channel);
+            stage_places<H>(dy, t, tile, p.result, first_output);
         }
     }
 
@@ -159,3 +170,6 @@ KERNEL(tensor_weight_grad, TensorWeightGrad) {
         }
     }
 }
+#define TENSOR_WEIGHT_GRAD(name, H) \
+    KERNEL(tensor_weight_grad_##name, TensorWeightGrad) { tensor_weight_grad<H>(p); }
+BY_MULTIPLIED(TENSOR_WEIGHT_GRAD)

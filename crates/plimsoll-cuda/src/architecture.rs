@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use plimsoll_graph::Cost;
+use plimsoll_graph::{Cost, DType};
 use plimsoll_plan::Rates;
 
 use crate::DeviceError;
@@ -27,7 +27,8 @@ struct Card {
     multiprocessors: f64,
     clock: f64,
     bandwidth: f64,
-    /// Operations a second of tensor cores on bf16 with sums of f32, without sparsity, from the same papers; none before Ampere.
+    /// Operations a second of tensor cores on bf16 or f16 with sums of f32, without sparsity, from the same papers; none where they are not
+    /// used.
     tensor: Option<f64>,
 }
 
@@ -45,7 +46,7 @@ const CARDS: &[Card] = &[
     // V100 SXM2
     card((7, 0), 64.0, (80.0, 1.53e9, 0.90e12), None),
     // T4
-    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12), None),
+    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12), Some(65e12)),
     // A100 SXM4, 40 GB
     card((8, 0), 64.0, (108.0, 1.41e9, 1.555e12), Some(312e12)),
     // RTX 3090
@@ -61,6 +62,10 @@ const CARDS: &[Card] = &[
 /// The least that the PTX is made for.
 const LEAST: (u32, u32) = (7, 0);
 
+/// What the two pieces of PTX with tensor cores are made for.
+const TURING: (u32, u32) = (7, 5);
+const AMPERE: (u32, u32) = (8, 0);
+
 impl Architecture {
     /// That of a compute capability.
     ///
@@ -73,9 +78,19 @@ impl Architecture {
         Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
     }
 
-    /// Whether it has tensor cores for bf16, the copies to shared memory in the background that feed them, and PTX for both.
-    pub(crate) fn multiplies_bf16(self) -> bool {
-        (self.major, self.minor) >= (8, 0)
+    /// Whether it has tensor cores for numbers of a type, and PTX for them: for f16 since Turing, where Volta's are others; for bf16 since
+    /// Ampere.
+    pub(crate) fn multiplies(self, dtype: DType) -> bool {
+        match dtype {
+            DType::F16 => (self.major, self.minor) >= TURING,
+            DType::Bf16 => self.copies_in_the_background(),
+            DType::F32 | DType::F64 | DType::U8 => false,
+        }
+    }
+
+    /// Whether it copies to shared memory in the background, as the faster kernels with tensor cores do.
+    pub(crate) fn copies_in_the_background(self) -> bool {
+        (self.major, self.minor) >= AMPERE
     }
 
     fn card(self) -> &'static Card {
@@ -87,19 +102,26 @@ impl Architecture {
     pub(crate) fn rates(self) -> Rates {
         let card = self.card();
         let peak = 2.0 * card.lanes * card.multiprocessors * card.clock;
-        let reached = if (self.major, self.minor) >= (9, 0) { TENSOR_HOPPER } else { TENSOR };
+        let reached = match (self.major, self.minor) {
+            (9.., _) => TENSOR_HOPPER,
+            _ if self.copies_in_the_background() => TENSOR,
+            _ => TENSOR_TURING,
+        };
         let tensor = card.tensor.map(|peak| (TENSOR_RATE.to_string(), reached * peak));
         Rates { flops: PLAIN * peak, bytes: MEMORY * card.bandwidth, kernels: tensor.into_iter().collect() }
     }
 }
 
 /// What is reached of a card's peak in f32 by a thread for each result, which loads two numbers for each multiply-add: loads go at a
-/// quarter to an eighth of the pace of multiply-adds. Like the other three an estimate that no card has confirmed.
+/// quarter to an eighth of the pace of multiply-adds. Like the other four an estimate that no card has confirmed.
 const PLAIN: f64 = 0.125;
 
 /// What is reached of the peak of tensor cores. Products of matrices by the same instructions reach more; convolutions stage their boxes
 /// with the same threads.
 const TENSOR: f64 = 0.4;
+
+/// The same where the copies wait for each other: a block multiplies only while it does not copy, and two or three share the cores.
+const TENSOR_TURING: f64 = 0.25;
 
 /// The same where the peak is that of instructions of warp groups, which are not used here. Others come to about two thirds of it.
 const TENSOR_HOPPER: f64 = 0.25;

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-use half::bf16;
+use half::{bf16, f16};
 use plimsoll_graph::{DType, TensorId, TensorInfo};
 use plimsoll_memory::{Bytes, MapError, Reservation};
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
@@ -95,7 +95,8 @@ impl CudaEngine {
         (count, dtype): (usize, DType),
     ) -> Result<(&TensorInfo, usize), EngineError> {
         let (info, place) = self.plan.stored(program, tensor)?;
-        let fits = dtype == info.dtype || (dtype, info.dtype) == (DType::F32, DType::Bf16);
+        let fits =
+            dtype == info.dtype || dtype == DType::F32 && matches!(info.dtype, DType::Bf16 | DType::F16);
         if !fits || first.saturating_add(count) > info.shape.count() {
             return Err(EngineError::values(self.plan.program(program), info, (count, dtype)));
         }
@@ -173,6 +174,7 @@ macro_rules! stored {
 stored! {
     StoredU8 1 u8: |x: u8| [x], |[x]: [u8; 1]| x;
     StoredBf16 2 f32: |x| bf16::from_f32(x).to_le_bytes(), |bytes| bf16::from_le_bytes(bytes).to_f32();
+    StoredF16 2 f32: |x| f16::from_f32(x).to_le_bytes(), |bytes| f16::from_le_bytes(bytes).to_f32();
     StoredF32 4 f32: f32::to_le_bytes, f32::from_le_bytes;
     StoredF64 8 f64: f64::to_le_bytes, f64::from_le_bytes;
 }
@@ -254,6 +256,7 @@ impl Engine for CudaEngine {
             HostSlice::U8(values) => upload(device, to, values, StoredU8),
             HostSlice::F64(values) => upload(device, to, values, StoredF64),
             HostSlice::F32(values) if info.dtype == DType::Bf16 => upload(device, to, values, StoredBf16),
+            HostSlice::F32(values) if info.dtype == DType::F16 => upload(device, to, values, StoredF16),
             HostSlice::F32(values) => upload(device, to, values, StoredF32),
         }
     }
@@ -272,6 +275,9 @@ impl Engine for CudaEngine {
             HostSliceMut::F64(values) => download(device, from, (first, values), StoredF64),
             HostSliceMut::F32(values) if from.0.dtype == DType::Bf16 => {
                 download(device, from, (first, values), StoredBf16)
+            }
+            HostSliceMut::F32(values) if from.0.dtype == DType::F16 => {
+                download(device, from, (first, values), StoredF16)
             }
             HostSliceMut::F32(values) => download(device, from, (first, values), StoredF32),
         }

@@ -17,6 +17,7 @@ mod fuse;
 mod layout;
 mod lower;
 mod ops;
+mod pieces;
 
 pub use architecture::Architecture;
 pub use backend::CudaBackend;
@@ -24,13 +25,4 @@ pub use device::{
     CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Launch, Nowhere, Opened, Sizes,
 };
 pub use driver::{Driver, Footprint};
-
-/// The kernels of an architecture, as drivers take them, in as many pieces as there are kinds of it that they are made for. A name is in
-/// one of them only.
-pub fn ptx(architecture: Architecture) -> Vec<&'static str> {
-    let mut pieces = vec![include_str!("../kernels/kernels.ptx")];
-    if architecture.multiplies_bf16() {
-        pieces.push(include_str!("../kernels/tensor.ptx"));
-    }
-    pieces
-}
+pub use pieces::ptx;

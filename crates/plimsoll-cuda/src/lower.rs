@@ -85,6 +85,7 @@ impl<'a> Operand<'a> {
         match self.info.dtype {
             DType::F32 => Some("f32"),
             DType::Bf16 => Some("bf16"),
+            DType::F16 => Some("f16"),
             DType::F64 | DType::U8 => None,
         }
     }
@@ -164,8 +165,12 @@ impl<'a> Context<'a> {
     /// The name of a kernel that is compiled for each way in which some operands may be stored.
     ///
     /// # Errors
-    /// If one is stored otherwise.
+    /// If one is stored otherwise, or some as bf16 and others as f16.
     pub(crate) fn kernel(&self, name: &str, operands: &[&Operand<'_>]) -> Result<String, Unsupported> {
+        let has = |dtype: DType| operands.iter().any(|operand| operand.info.dtype == dtype);
+        if has(DType::Bf16) && has(DType::F16) {
+            return Err(self.unsupported("elements of bf16 and of f16 at once"));
+        }
         operands.iter().try_fold(name.to_string(), |name, operand| match operand.storage() {
             Some(storage) => Ok(format!("{name}_{storage}")),
             None => Err(self.unsupported(format!("elements of {}", operand.info.dtype))),

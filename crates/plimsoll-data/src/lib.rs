@@ -45,6 +45,7 @@ pub use dataset::{
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoForeground};
 pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, Positions, Problem, Severity, inspect_images,
+    inspection_bytes,
 };
 pub use loader::{
     Answer, Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig,
@@ -57,9 +58,13 @@ pub use patch::{
     Range, Recipe, Sampler, SamplerConfig, SamplerError, Scratch, SpatialChange, TargetGrid, TargetSpacing,
     pull, resampled_shape,
 };
-pub use preparation::{Interpolation, MaskedNormalisation, NnUnetSteps, Preparation, Resizing, ZoomSteps};
+pub use preparation::{
+    Interpolation, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps, Preparation, Resizing,
+    ZoomSteps,
+};
 pub use prepare::{
-    PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, ZoomedCase, ZoomedGrid, Zooming,
+    PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase, SpacedGrid,
+    ZoomedCase, ZoomedGrid, Zooming,
 };
 pub use splits::{Fold, Splits, SplitsError};
 pub use statistics::{ChannelStatistics, IntensityProperties};

@@ -19,6 +19,89 @@ pub enum Preparation {
     NnUnet(NnUnetSteps),
     /// TotalSegmentator's steps.
     Zoomed(ZoomSteps),
+    /// Transforms of MONAI.
+    Monai(MonaiSteps),
+}
+
+/// What `Orientationd("RAS")`, `Spacingd` and a transform of intensities of MONAI do, one after the other. The network's axes are MONAI's:
+/// from left to right, from back to front, from bottom to top.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MonaiSteps {
+    /// `pixdim`: the spacing along these axes, in millimetres; none where images keep their own.
+    pub spacing: Option<[f64; 3]>,
+    /// What is done with intensities then.
+    pub intensity: MonaiIntensity,
+}
+
+/// A transform of intensities of MONAI, under its names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "name", deny_unknown_fields)]
+pub enum MonaiIntensity {
+    /// None.
+    #[serde(rename = "none")]
+    None {},
+    /// From one range to another: (x − a_min) / (a_max − a_min) · (b_max − b_min) + b_min.
+    ScaleIntensityRange {
+        /// What becomes `b_min`.
+        a_min: f64,
+        /// What becomes `b_max`.
+        a_max: f64,
+        /// See there; without it, and `b_max`, from 0 to 1.
+        #[serde(default)]
+        b_min: Option<f64>,
+        /// See there.
+        #[serde(default)]
+        b_max: Option<f64>,
+        /// Whether what is beyond `b_min` and `b_max` becomes these.
+        #[serde(default)]
+        clip: bool,
+    },
+    /// The mean is subtracted, and what remains divided by the standard deviation, unless that is 0.
+    NormalizeIntensity {
+        /// Whether only voxels that are not 0 count, and change.
+        #[serde(default)]
+        nonzero: bool,
+        /// Whether each channel has statistics of its own.
+        #[serde(default)]
+        channel_wise: bool,
+        /// What is subtracted instead of the mean.
+        #[serde(default)]
+        subtrahend: Option<f64>,
+        /// What is divided by instead of the deviation.
+        #[serde(default)]
+        divisor: Option<f64>,
+    },
+}
+
+impl MonaiIntensity {
+    /// What is wrong with its numbers, if anything: the entry, and what it must be.
+    pub fn fault(&self) -> Option<(&'static str, &'static str)> {
+        let is_far = |value: f64| !value.is_finite() || value.abs() > f64::from(f32::MAX);
+        match *self {
+            MonaiIntensity::None {} => None,
+            MonaiIntensity::ScaleIntensityRange { a_min, a_max, b_min, b_max, clip } => {
+                let ends = [Some(a_min), Some(a_max), b_min, b_max];
+                if ends.into_iter().flatten().any(is_far) {
+                    return Some(("ScaleIntensityRange", "its ends must be numbers of single precision"));
+                }
+                // As they are computed with, in single precision, in which two ends may be one, or infinitely far apart.
+                let is_range = |width: f32| width.is_finite() && width >= f32::MIN_POSITIVE;
+                let to = b_min.zip(b_max).map(|(low, high)| high as f32 - low as f32);
+                if !is_range((a_max - a_min) as f32) || to.is_some_and(|width| !is_range(width)) {
+                    return Some(("ScaleIntensityRange", "a range must end above where it begins"));
+                }
+                match (b_min.is_some(), b_max.is_some()) {
+                    (false, false) if clip => Some(("clip", "it needs b_min and b_max")),
+                    (true, true) | (false, false) => None,
+                    _ => Some(("b_min and b_max", "one needs the other")),
+                }
+            }
+            MonaiIntensity::NormalizeIntensity { subtrahend, divisor, .. } => {
+                let given = [subtrahend, divisor].into_iter().flatten().any(is_far);
+                given.then_some(("NormalizeIntensity", "its numbers must be those of single precision"))
+            }
+        }
+    }
 }
 
 /// What TotalSegmentator does with an image before nnU-Net does, and with labels after: the image is brought to the canonical orientation

@@ -166,26 +166,22 @@ fn expect_dtype(
 
 /// Checks that the dtype of a result that an op's attribute names can be that of a volume.
 pub(crate) fn expect_volume_dtype(op: &'static str, dtype: DType) -> Result<(), GraphError> {
-    match dtype {
-        DType::F32 | DType::Bf16 => Ok(()),
-        DType::F64 | DType::U8 => Err(GraphError::Attribute {
-            op,
-            attribute: "dtype",
-            found: dtype.to_string(),
-            expected: "volumes are stored as f32 or bf16".into(),
-        }),
+    if dtype.stores_volumes() {
+        return Ok(());
     }
+    let expected = "volumes are stored as f32, bf16 or f16".into();
+    Err(GraphError::Attribute { op, attribute: "dtype", found: dtype.to_string(), expected })
 }
 
-/// Checks that an operand is a volume `[N, C, D, H, W]` of f32 or bf16.
+/// Checks that an operand is a volume `[N, C, D, H, W]` of f32, bf16 or f16.
 pub(crate) fn expect_volume(
     op: &'static str,
     operand: &'static str,
     tensor: &TensorInfo,
 ) -> Result<(), GraphError> {
     expect_kind(op, operand, tensor, Kind::Volume)?;
-    if !matches!(tensor.dtype, DType::F32 | DType::Bf16) {
-        return Err(GraphError::DType { op, operand, found: tensor.dtype, expected: "f32 or bf16" });
+    if !tensor.dtype.stores_volumes() {
+        return Err(GraphError::DType { op, operand, found: tensor.dtype, expected: "f32, bf16 or f16" });
     }
     expect_five_axes(op, operand, &tensor.shape)
 }

@@ -153,7 +153,7 @@ impl Program {
             return fault(tensor.name.clone(), why);
         }
         let fits = match tensor.kind {
-            Kind::Volume => matches!(tensor.dtype, DType::F32 | DType::Bf16),
+            Kind::Volume => tensor.dtype.stores_volumes(),
             Kind::Labels => tensor.dtype == DType::U8,
             Kind::Weights | Kind::Channels | Kind::Statistics => tensor.dtype == DType::F32,
             Kind::Table => matches!(tensor.dtype, DType::F32 | DType::F64),

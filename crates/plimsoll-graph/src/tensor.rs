@@ -29,6 +29,8 @@ pub enum DType {
     F32,
     /// The upper half of an f32.
     Bf16,
+    /// IEEE 754 half precision: 11 bits of mantissa, and nothing beyond 65504, so that gradients are scaled while training.
+    F16,
     /// IEEE 754 double precision: counts of voxels, which f32 holds exactly only up to 2²⁴.
     F64,
     /// Class numbers.
@@ -36,12 +38,25 @@ pub enum DType {
 }
 
 impl DType {
+    /// Whether volumes may be stored so.
+    pub fn stores_volumes(self) -> bool {
+        match self {
+            DType::F32 | DType::Bf16 | DType::F16 => true,
+            DType::F64 | DType::U8 => false,
+        }
+    }
+
+    /// Whether gradients may be too large or too small for it, so that the loss is scaled while training.
+    pub fn needs_loss_scale(self) -> bool {
+        self == DType::F16
+    }
+
     /// Bytes of one element.
     pub fn bytes(self) -> usize {
         match self {
             DType::F64 => 8,
             DType::F32 => 4,
-            DType::Bf16 => 2,
+            DType::Bf16 | DType::F16 => 2,
             DType::U8 => 1,
         }
     }
@@ -52,6 +67,7 @@ impl fmt::Display for DType {
         f.write_str(match self {
             DType::F32 => "f32",
             DType::Bf16 => "bf16",
+            DType::F16 => "f16",
             DType::F64 => "f64",
             DType::U8 => "u8",
         })

@@ -4,29 +4,34 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, CaseSource, Intensity, NnUnetSteps, Preparation, PrepareError, PreparedCase,
-    PreparedGrid, Preparing, Recipe, Scratch, TargetGrid, VolumeCache, ZoomSteps, ZoomedCase, ZoomedGrid,
-    Zooming, pull,
+    Case, CaseFingerprint, CaseSource, MonaiSteps, NnUnetSteps, Preparation, PrepareError, PreparedCase,
+    PreparedGrid, Preparing, Recipe, Scratch, SpacedCase, SpacedGrid, TargetGrid, VolumeCache, ZoomSteps,
+    ZoomedCase, ZoomedGrid, Zooming, pull,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::SegmentationModel;
-use plimsoll_volume::{VolumeFile, VoxelBox};
+use plimsoll_volume::{Geometry, Spacing, VoxelBox};
 
 use crate::{InferError, believable};
 
 /// What follows for a case from its grid and its model, before any window is pulled.
 pub(crate) enum CasePlace<'a> {
-    Canonical { grid: TargetGrid, intensities: Vec<Intensity> },
+    Canonical { grid: TargetGrid },
     Prepared { place: PreparedGrid, steps: &'a NnUnetSteps },
     Zoomed { place: ZoomedGrid, largest: TargetGrid, steps: &'a ZoomSteps },
+    Spaced { place: SpacedGrid, steps: &'a MonaiSteps },
 }
 
 /// What a case is prepared from.
 #[derive(Clone, Copy)]
 pub(crate) struct CaseImages<'a> {
     pub(crate) case: &'a Case,
-    /// What an inspection found.
-    pub(crate) fingerprint: &'a CaseFingerprint,
+    /// The grid of its images as stored.
+    pub(crate) geometry: &'a Geometry,
+    /// The stored spacing (depth, height, width) as the first file states it.
+    pub(crate) stated: Spacing,
+    /// The box of the stored grid outside of which all channels are zero; the whole grid as long as nothing is known of voxels.
+    pub(crate) nonzero_box: VoxelBox,
     /// The labels of an earlier network.
     pub(crate) earlier: Option<&'a Path>,
     /// The box of the stored image that is looked at; none where all of it is.
@@ -34,21 +39,19 @@ pub(crate) struct CaseImages<'a> {
 }
 
 impl<'a> CasePlace<'a> {
-    /// Of a case, whose first image is open.
+    /// Of a case.
     ///
     /// # Errors
-    /// If its spacing cannot be meant, or a channel cannot be normalised.
+    /// If its spacing cannot be meant, or it has earlier labels and the model does not take any, or the other way round.
     pub(crate) fn new(
         model: &'a SegmentationModel,
         images: CaseImages<'_>,
-        first: &VolumeFile,
     ) -> Result<CasePlace<'a>, InferError> {
-        let CaseImages { case, fingerprint, earlier, within } = images;
+        let CaseImages { case, geometry, earlier, within, .. } = images;
         let expected = model.earlier_labels > 0;
         if expected != earlier.is_some() {
             return Err(refused(case, PrepareError::Earlier { expected }));
         }
-        let geometry = &fingerprint.geometry;
         let whole = VoxelBox::whole(geometry.shape());
         if within.is_some_and(|within| within != whole)
             && !matches!(model.preparation, Preparation::Zoomed(_))
@@ -57,17 +60,13 @@ impl<'a> CasePlace<'a> {
         }
         match &model.preparation {
             Preparation::Canonical { spacing } => {
-                let intensities = fingerprint
-                    .intensities(&model.channels, &model.foreground)
-                    .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
                 let (canonical, _) = geometry.canonical();
                 let of_image = (canonical.shape(), canonical.spacing());
                 believable::check(case, of_image, spacing.of(canonical.spacing()))?;
-                Ok(CasePlace::Canonical { grid: TargetGrid::new(geometry, *spacing), intensities })
+                Ok(CasePlace::Canonical { grid: TargetGrid::new(geometry, *spacing) })
             }
             Preparation::NnUnet(steps) => {
-                let stated = first.stated_spacing();
-                let place = PreparedGrid::new(geometry, stated, fingerprint.nonzero_box, steps)
+                let place = PreparedGrid::new(geometry, images.stated, images.nonzero_box, steps)
                     .map_err(|problem| refused(case, problem))?;
                 believable::check(case, place.cropped(), place.target())?;
                 Ok(CasePlace::Prepared { place, steps })
@@ -79,6 +78,11 @@ impl<'a> CasePlace<'a> {
                 believable::check(case, (place.cropped(), canonical.spacing()), steps.spacing)?;
                 Ok(CasePlace::Zoomed { place, largest: place.largest(), steps })
             }
+            Preparation::Monai(steps) => {
+                let place = SpacedGrid::new(geometry, steps).map_err(|problem| refused(case, problem))?;
+                believable::check(case, place.stored(), place.target())?;
+                Ok(CasePlace::Spaced { place, steps })
+            }
         }
     }
 
@@ -88,6 +92,7 @@ impl<'a> CasePlace<'a> {
             CasePlace::Canonical { grid, .. } => grid,
             CasePlace::Zoomed { largest, .. } => largest,
             CasePlace::Prepared { place, .. } => place.grid(),
+            CasePlace::Spaced { place, .. } => place.grid(),
         }
     }
 
@@ -99,6 +104,7 @@ impl<'a> CasePlace<'a> {
         match self {
             CasePlace::Canonical { .. } => Ok(Bytes::ZERO),
             CasePlace::Zoomed { place, .. } => Ok(place.bytes()?),
+            CasePlace::Spaced { place, .. } => Ok(place.bytes()?),
             CasePlace::Prepared { place, steps } => {
                 let bytes = place.bytes(steps, images.earlier.is_some());
                 bytes.map_err(|problem| refused(images.case, problem))
@@ -106,21 +112,24 @@ impl<'a> CasePlace<'a> {
         }
     }
 
-    /// Opens the images.
+    /// Opens the images, of which an inspection found what is in `fingerprint`.
     ///
     /// # Errors
-    /// If a file cannot be read, memory is refused, or `stop` is set.
+    /// If a file cannot be read, a channel cannot be normalised, memory is refused, or `stop` is set.
     pub(crate) fn open(
         self,
         model: &SegmentationModel,
-        images: CaseImages<'_>,
+        (images, fingerprint): (CaseImages<'_>, &CaseFingerprint),
         cache: &VolumeCache,
         (scratch, budget): (&mut Scratch, &Budget),
         stop: &AtomicBool,
     ) -> Result<CaseWindows, InferError> {
-        let CaseImages { case, fingerprint, earlier, .. } = images;
+        let CaseImages { case, earlier, .. } = images;
         match self {
-            CasePlace::Canonical { grid, intensities } => {
+            CasePlace::Canonical { grid } => {
+                let intensities = fingerprint
+                    .intensities(&model.channels, &model.foreground)
+                    .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
                 let source = CaseSource::open_unless(case, &intensities, false, cache, stop)?;
                 Ok(CaseWindows::Canonical { grid: Box::new(grid), source })
             }
@@ -141,6 +150,13 @@ impl<'a> CasePlace<'a> {
                     name: case.id.clone(),
                 })
             }
+            CasePlace::Spaced { place, steps } => {
+                let spaced = SpacedCase::open(case, steps, place, cache, (scratch, budget), stop);
+                Ok(CaseWindows::Spaced {
+                    case: Box::new(spaced.map_err(|problem| refused(case, problem))?),
+                    name: case.id.clone(),
+                })
+            }
         }
     }
 }
@@ -158,6 +174,7 @@ pub(crate) enum CaseWindows {
     Canonical { grid: Box<TargetGrid>, source: CaseSource },
     Prepared { case: Box<PreparedCase>, name: String },
     Zoomed { case: Box<ZoomedCase>, name: String },
+    Spaced { case: Box<SpacedCase>, name: String },
 }
 
 impl CaseWindows {
@@ -167,6 +184,7 @@ impl CaseWindows {
             CaseWindows::Canonical { grid, .. } => grid,
             CaseWindows::Prepared { case, .. } => case.grid(),
             CaseWindows::Zoomed { case, .. } => case.grid(),
+            CaseWindows::Spaced { case, .. } => case.grid(),
         }
     }
 
@@ -190,6 +208,10 @@ impl CaseWindows {
                 pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
             }
             CaseWindows::Zoomed { case, name } => {
+                let pulled = case.window(from, window, image, scratch);
+                pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
+            }
+            CaseWindows::Spaced { case, name } => {
                 let pulled = case.window(from, window, image, scratch);
                 pulled.map_err(|source| InferError::Prepare { case: name.clone(), source: Box::new(source) })
             }

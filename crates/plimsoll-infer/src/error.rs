@@ -9,7 +9,7 @@ use plimsoll_plan::{EngineError, PlanError};
 use plimsoll_run::RunError;
 use plimsoll_volume::VolumeError;
 
-use crate::GridFault;
+use crate::{GridFault, Instead, RingStorage};
 
 /// Why a case cannot be predicted.
 #[derive(Debug, thiserror::Error)]
@@ -119,6 +119,10 @@ pub enum InferError {
         weights: PathBuf,
         /// Where the window begins along the axes of the network.
         start: [usize; 3],
+        /// How sums are stored: in half precision, logits beyond its range are refused.
+        ring: RingStorage,
+        /// The flag with which features are stored as f32; none where they are, or nothing does that.
+        in_f32: Option<&'static str>,
     },
     /// Labels cannot be written.
     #[error(transparent)]
@@ -143,6 +147,8 @@ pub enum InferError {
         line: Bytes,
         /// What needs it.
         parts: String,
+        /// What would need less.
+        instead: Vec<Instead>,
     },
     /// The line of a device is too low for the model.
     #[error("the model needs {needed} of the device's memory, but the line there is {line}")]
@@ -225,29 +231,76 @@ impl InferError {
             InferError::Patch(error) => error.hint(),
             InferError::Volume(error) | InferError::Write(error) => error.hint(),
             InferError::Grid { .. } => Some(
-                "check the spacing in the file: it is probably damaged, or in other units than the file says".into(),
-            ),
-            InferError::NotFinite { .. } => Some(
-                "if it is so for every case, the weights are spoilt: predict with another checkpoint, such as --checkpoint \
-                 best; if for this one alone, look at the range of its values"
+                "check the spacing in the file: it is probably damaged, or in other units than the file says"
                     .into(),
             ),
-            InferError::Infeasible { needed, .. } => {
-                Some(format!("raise the line to --ram {}MiB", needed.0.div_ceil(1 << 20)))
+            InferError::NotFinite { ring, in_f32, .. } => {
+                let hint = match ring {
+                    RingStorage::F16 => {
+                        "sums in half precision hold logits up to 65000: predict with --ring f32, and if that fails too, with \
+                         another checkpoint"
+                    }
+                    RingStorage::F32 => {
+                        "if it is so for every case, the weights are spoilt: predict with another checkpoint, such as \
+                         --checkpoint best; if for this one alone, look at the range of its values"
+                    }
+                };
+                Some(match in_f32 {
+                    Some(flag) => {
+                        format!("{hint}; features are stored in 16 bits: {flag} stores them as f32")
+                    }
+                    None => hint.into(),
+                })
             }
-            InferError::OtherShape { .. } => Some("give it labels that were predicted from this image".into()),
+            InferError::Infeasible { needed, line, instead, .. } => {
+                let mib = |bytes: &Bytes| bytes.0.div_ceil(1 << 20);
+                let mut hint = format!("raise the line to --ram {}MiB", mib(needed));
+                for Instead { flag, needed } in instead {
+                    hint += &match needed <= line {
+                        true => format!(", or give {flag}, with which {}MiB would do", mib(needed)),
+                        false => format!(", or to --ram {}MiB with {flag}", mib(needed)),
+                    };
+                }
+                Some(hint)
+            }
+            InferError::OtherShape { .. } => {
+                Some("give it labels that were predicted from this image".into())
+            }
             InferError::ReplacesImage { .. } => Some("write the labels to another folder".into()),
             InferError::Memory(_) | InferError::OverBudget(_) => Some("raise --ram".into()),
             InferError::Interrupted { .. } => {
                 Some("do it again: cases that are done are kept, unless --overwrite is said".into())
             }
-            InferError::OtherNetwork { .. } => Some("the weights and the description of the data are of different models".into()),
-            InferError::InfeasibleOnDevice { needed, .. } => {
-                Some(format!("raise the line to --vram {}MiB, or predict with --device cpu", needed.0.div_ceil(1 << 20)))
+            InferError::OtherNetwork { .. } => {
+                Some("the weights and the description of the data are of different models".into())
             }
+            InferError::InfeasibleOnDevice { needed, .. } => Some(format!(
+                "raise the line to --vram {}MiB, or predict with --device cpu",
+                needed.0.div_ceil(1 << 20)
+            )),
             InferError::Plan(error) => error.hint(),
             InferError::Engine(error) => error.hint(),
             InferError::Unreadable { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_finite_is_predicted_in_f32_only_where_it_was_not() {
+        for ring in RingStorage::ALL {
+            let hint = |in_f32| {
+                let (case, weights) = ("a".into(), "checkpoint".into());
+                InferError::NotFinite { case, weights, start: [0; 3], ring, in_f32 }.hint().unwrap()
+            };
+            assert!(
+                hint(Some("--precision f32")).ends_with(": --precision f32 stores them as f32"),
+                "{ring}"
+            );
+            assert!(!hint(None).contains("16 bits"), "{ring}");
         }
     }
 }

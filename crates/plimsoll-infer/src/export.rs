@@ -11,6 +11,7 @@ use plimsoll_run::Answers;
 use plimsoll_volume::VoxelBox;
 
 use crate::ring::{Ring, RingShape};
+use crate::sums::Sum;
 use crate::workers::share;
 
 /// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
@@ -201,14 +202,26 @@ impl Export {
     }
 
     /// Makes the labels of stored plane `d`, of [`Wanted::label_bytes`] each.
-    pub(crate) fn labels(&self, ring: &Ring, d: usize, labels: &mut [u8], rooms: &mut [Mapped<f32>]) {
+    pub(crate) fn labels<S: Sum>(
+        &self,
+        ring: &Ring<S>,
+        d: usize,
+        labels: &mut [u8],
+        rooms: &mut [Mapped<f32>],
+    ) {
         match labels.len() == self.plane() {
-            true => self.plane_of_labels::<u8>(ring, d, labels, rooms),
-            false => self.plane_of_labels::<u16>(ring, d, bytemuck::cast_slice_mut(labels), rooms),
+            true => self.plane_of_labels::<u8, S>(ring, d, labels, rooms),
+            false => self.plane_of_labels::<u16, S>(ring, d, bytemuck::cast_slice_mut(labels), rooms),
         }
     }
 
-    fn plane_of_labels<L: Label>(&self, ring: &Ring, d: usize, labels: &mut [L], rooms: &mut [Mapped<f32>]) {
+    fn plane_of_labels<L: Label, S: Sum>(
+        &self,
+        ring: &Ring<S>,
+        d: usize,
+        labels: &mut [L],
+        rooms: &mut [Mapped<f32>],
+    ) {
         labels.fill(L::of(0));
         let Some(planes) = self.planes_around(ring, d) else { return };
         share(self.covered_rows(labels, self.stored[2]), rooms, |(row, line), largest| {
@@ -218,9 +231,9 @@ impl Export {
 
     /// Makes the probabilities of stored plane `d`, `[row][output][column]`: the softmax of classes, or the sigmoid of each region. What
     /// is not covered is background: of classes the first has all of it, of regions none has any.
-    pub(crate) fn probabilities(
+    pub(crate) fn probabilities<S: Sum>(
         &self,
-        ring: &Ring,
+        ring: &Ring<S>,
         d: usize,
         probabilities: &mut [f32],
         rooms: &mut [Mapped<f32>],
@@ -239,6 +252,10 @@ impl Export {
             for column in 0..count {
                 let logit = |class: usize| logits[class * width + column];
                 let place = |class: usize| class * width + start + column;
+                if self.shape.activation.is_some() {
+                    (0..outputs).for_each(|class| line[place(class)] = logit(class));
+                    continue;
+                }
                 match self.answers {
                     Answers::Classes(classes) => {
                         let largest = (0..classes).map(logit).fold(f32::NEG_INFINITY, f32::max);
@@ -258,7 +275,7 @@ impl Export {
     }
 
     /// The planes of logits on both sides of stored plane `d`, and the share of the later one; `None` if it is not covered.
-    fn planes_around<'a>(&self, ring: &'a Ring, d: usize) -> Option<(&'a [f32], &'a [f32], f32)> {
+    fn planes_around<'a, S: Sum>(&self, ring: &'a Ring<S>, d: usize) -> Option<(&'a [S], &'a [S], f32)> {
         let place = self.place(d)?;
         Some((ring.plane(place.lower), ring.plane(place.upper), place.share))
     }
@@ -274,7 +291,13 @@ impl Export {
     }
 
     /// Makes the labels of a row, class by class, so that what is next to each other is read one after the other.
-    fn line<L: Label>(&self, planes: (&[f32], &[f32], f32), row: Place, line: &mut [L], largest: &mut [f32]) {
+    fn line<L: Label, S: Sum>(
+        &self,
+        planes: (&[S], &[S], f32),
+        row: Place,
+        line: &mut [L],
+        largest: &mut [f32],
+    ) {
         let line = &mut line[self.covered.start[2]..];
         match &self.answers {
             Answers::Classes(classes) => {
@@ -292,12 +315,17 @@ impl Export {
                 }
             }
             Answers::Regions(values) => {
+                // As likely as not: that is enough for MONAI, whose activations are done before, and not for the others.
+                let is_taken = |logit: f32| match self.shape.activation {
+                    Some(_) => logit >= 0.5,
+                    None => logit > 0.0,
+                };
                 for (region, value) in values.iter().enumerate() {
                     let value = L::of(*value);
                     let mut voxels = line.iter_mut();
                     self.each_logit(planes, row, region, |_, logit| {
                         if let Some(label) = voxels.next()
-                            && logit > 0.0
+                            && is_taken(logit)
                         {
                             *label = value;
                         }
@@ -310,9 +338,9 @@ impl Export {
     /// Interpolates the logits of an output along a covered row. Where a voxel lies on a plane or a row of logits, what is beside it
     /// counts nothing and is not read.
     #[inline(always)]
-    fn each_logit(
+    fn each_logit<S: Sum>(
         &self,
-        (before, after, share): (&[f32], &[f32], f32),
+        (before, after, share): (&[S], &[S], f32),
         row: Place,
         output: usize,
         mut take: impl FnMut(usize, f32),
@@ -324,11 +352,12 @@ impl Export {
             false => column * second + row,
         };
         let (before, after) = (&before[output * voxels..][..voxels], &after[output * voxels..][..voxels]);
-        let of_row = |plane: &[f32], row: usize, column: &Place| {
-            let (lower, upper) = (plane[place(row, column.lower)], plane[place(row, column.upper)]);
+        let of_row = |plane: &[S], row: usize, column: &Place| {
+            let at = |place: usize| plane[place].wide();
+            let (lower, upper) = (at(place(row, column.lower)), at(place(row, column.upper)));
             lower + column.share * (upper - lower)
         };
-        let of_plane = |plane: &[f32], column: &Place| {
+        let of_plane = |plane: &[S], column: &Place| {
             let lower = of_row(plane, row.lower, column);
             match row.share == 0.0 {
                 true => lower,
@@ -356,9 +385,10 @@ mod tests {
     use serde_json::Value;
 
     use crate::npz::ProbabilityWriter;
-    use crate::ring::{Room, WindowLogits};
-    use crate::stream::{Rows, Stream};
-    use crate::windows::gaussian;
+    use crate::ring::Room;
+    use crate::stream::{Rows, Stream, Summing};
+    use crate::sums::RingStorage;
+    use crate::windows::{Weights, gaussian};
 
     fn numbers(value: &Value) -> Vec<f64> {
         value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()
@@ -421,10 +451,11 @@ mod tests {
         let (grid, budget) = (*place.grid(), Budget::new(Bytes::mib(64)));
         let wanted = Wanted { answers, probabilities: true };
         let rows = Rows::new(&grid, window, 3, 0.5);
-        let mut stream = Stream::new(&grid, &rows, wanted, threads, &budget).unwrap();
-        assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, threads).unwrap());
+        let weights = Weights { along: gaussian(window), least: 0.0 };
+        let (weights, summing) = (weights, Summing { storage: RingStorage::F32, looks: 1, threads });
+        let mut stream = Stream::new(&grid, &rows, wanted, (&weights, summing), &budget).unwrap();
+        assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&weights, summing)).unwrap());
         let mut rooms: Vec<Room<()>> = (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
-        let weights = gaussian(window);
         let shape = grid.shape();
         for row in 0..rows.count() {
             for start in rows.row(row) {
@@ -446,8 +477,7 @@ mod tests {
                     to.iter_mut().enumerate().for_each(|(number, to)| *to = logit(from + number));
                     Ok(())
                 };
-                let logits = WindowLogits { start, mirrored: [false; 3], weights: &weights };
-                assert_eq!(stream.ring.add(&logits, &mut rooms, read), Ok(true));
+                assert_eq!(stream.add((start, [false; 3]), &mut rooms, read), Ok(true));
             }
             let visited = stream.finish_row(&rows, row, |labels, probabilities| {
                 visit(labels, probabilities);

@@ -6,7 +6,8 @@ use std::time::Instant;
 
 use plimsoll_data::Case;
 
-use crate::{CaseRequest, InferError, PredictPlan, Predictor, Progress};
+use crate::ahead::{Ahead, Next};
+use crate::{CaseRequest, CaseTimes, InferError, PredictPlan, PredictedCase, Predictor, Progress};
 
 /// Where labels are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,11 @@ impl Destination {
     /// The file of an earlier network's labels of a case.
     pub fn earlier(&self, case: &Case) -> Option<PathBuf> {
         Some(self.earlier.as_ref()?.join(format!("{}{}", case.id, self.ending)))
+    }
+
+    /// Whether a case is not predicted again: all its files are there, and they are not replaced.
+    pub fn keeps(&self, case: &Case) -> bool {
+        !self.overwrite && self.has(case)
     }
 
     /// Whether all files of a case are there.
@@ -75,6 +81,8 @@ pub enum Outcome {
         seconds: f64,
         /// What it held.
         plan: PredictPlan,
+        /// What that time was spent on.
+        times: CaseTimes,
     },
     /// A prediction was there already, and was kept.
     Kept,
@@ -140,7 +148,8 @@ pub enum FolderProgress<'a> {
     },
 }
 
-/// Predicts cases and writes their labels. A case that cannot be predicted does not end the others: what came of each is in the
+/// Predicts cases and writes their labels. While a case is computed, the next one is inspected and decoded, as far as the line has room for
+/// it. A case that cannot be predicted does not end the others: what came of each is in the
 /// report. Called again after an interruption it goes on: predictions that are there are kept, unless they are to be replaced.
 ///
 /// # Errors
@@ -153,7 +162,8 @@ pub fn predict_cases(
     stop: &AtomicBool,
     observe: &mut dyn FnMut(FolderProgress<'_>),
 ) -> Result<FolderReport, InferError> {
-    predict_each(cases, to, observe, &mut |case, labels, observe| {
+    let mut prepared: Option<Ahead> = None;
+    predict_each(cases, to, observe, &mut |(case, next), labels, observe| {
         let (earlier, probabilities) = (to.earlier(case), to.probabilities(case));
         let request = CaseRequest {
             case,
@@ -162,13 +172,15 @@ pub fn predict_cases(
             labels,
             probabilities: probabilities.as_deref(),
         };
-        predictor.predict(&request, stop, observe)
+        let before = prepared.take();
+        let next = next.map(|case| Next { case, found: &mut prepared });
+        predictor.predict_between(&request, (before, next), stop, observe)
     })
 }
 
-/// Predicts one case into a file.
-type PredictOne<'a> =
-    dyn FnMut(&Case, &Path, &mut dyn FnMut(Progress)) -> Result<PredictPlan, InferError> + 'a;
+/// Predicts one case into a file, before another one.
+type PredictOne<'a> = dyn FnMut((&Case, Option<&Case>), &Path, &mut dyn FnMut(Progress)) -> Result<PredictedCase, InferError>
+    + 'a;
 
 fn predict_each(
     cases: &[Case],
@@ -178,26 +190,29 @@ fn predict_each(
 ) -> Result<FolderReport, InferError> {
     to.check(cases)?;
     // Looked at once, so that what is counted as work does not change meanwhile.
-    let kept: Vec<bool> = cases.iter().map(|case| !to.overwrite && to.has(case)).collect();
+    let kept: Vec<bool> = cases.iter().map(|case| to.keeps(case)).collect();
     let of = kept.iter().filter(|kept| !**kept).count();
     let mut number = 0;
     let mut report = FolderReport { cases: Vec::with_capacity(cases.len()) };
-    for (case, kept) in cases.iter().zip(kept) {
+    for (place, (case, is_kept)) in cases.iter().zip(&kept).enumerate() {
         let (name, file) = (case.id.clone(), to.file(case));
-        if kept {
+        if *is_kept {
             report.cases.push(CaseReport { case: name, file, outcome: Outcome::Kept });
             continue;
         }
         number += 1;
         let start = Instant::now();
         let mut windows = Progress::default();
-        let predicted = predict(case, &file, &mut |progress| {
+        let mut behind = cases.iter().zip(&kept).skip(place + 1).filter(|(_, kept)| !**kept);
+        let next = behind.next().map(|(case, _)| case);
+        let predicted = predict((case, next), &file, &mut |progress| {
             windows = progress;
             observe(FolderProgress::Window { number, of, case, windows });
         });
         let outcome = match predicted {
-            Ok(plan) => {
-                Outcome::Predicted { windows: windows.windows, seconds: start.elapsed().as_secs_f64(), plan }
+            Ok(PredictedCase { plan, times }) => {
+                let seconds = start.elapsed().as_secs_f64();
+                Outcome::Predicted { windows: windows.windows, seconds, plan, times }
             }
             Err(error) if error.is_of_one_case() => Outcome::Failed(error),
             Err(error) => return Err(error),
@@ -212,12 +227,14 @@ fn predict_each(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RingStorage;
     use plimsoll_data::ChannelFile;
+    use plimsoll_graph::DType;
     use plimsoll_memory::Bytes;
     use std::fs;
 
-    fn plan() -> PredictPlan {
-        PredictPlan {
+    fn predicted() -> PredictedCase {
+        let plan = PredictPlan {
             ram_budget_bytes: Bytes(1),
             overhead_bytes: Bytes(1),
             arena_bytes: Bytes(1),
@@ -227,9 +244,18 @@ mod tests {
             preparation_bytes: Bytes(0),
             decoding_bytes: Bytes(1),
             cache_bytes: Bytes(1),
+            queue_bytes: Bytes(0),
+            ahead_bytes: Bytes(0),
             total_bytes: Bytes(1),
             minimum_ram_bytes: Bytes(1),
-        }
+            ring: RingStorage::F32,
+            f32_ring_ram_bytes: Bytes(1),
+            precision: DType::F32,
+            windows: 3,
+            looks: 1,
+            predicted_seconds: 1.0,
+        };
+        PredictedCase { plan, times: CaseTimes::default() }
     }
 
     fn case(folder: &Path, id: &str) -> Case {
@@ -263,20 +289,20 @@ mod tests {
 
     /// Writes a file for each case but one, which fails, and two of which end everything.
     fn predict(
-        case: &Case,
+        (case, _): (&Case, Option<&Case>),
         file: &Path,
         observe: &mut dyn FnMut(Progress),
-    ) -> Result<PredictPlan, InferError> {
+    ) -> Result<PredictedCase, InferError> {
         match case.id.as_str() {
             "bad" => return Err(InferError::Unreadable { case: "bad".into() }),
             "stopped" => return Err(InferError::Interrupted { case: "stopped".into() }),
             _ => {}
         }
         for windows in 0..=3 {
-            observe(Progress { windows, of: 3 });
+            observe(Progress { windows, of: 3, ..Progress::default() });
         }
         fs::write(file, &case.id).unwrap();
-        Ok(plan())
+        Ok(predicted())
     }
 
     fn ends(report: &FolderReport) -> Vec<(&str, char)> {

@@ -51,7 +51,8 @@ impl ImageExplainer {
         budget: &Budget,
     ) -> Result<ImageExplainer, InferError> {
         let training = &model.config.training;
-        let program = explain(training.net.as_architecture(), training.patch, training.precision)?;
+        let program =
+            explain(training.net.as_architecture(), training.patch, backend.storage(training.precision))?;
         let network = ImageNetwork::new(model, program, largest, threads, backend, budget)?;
         let features = network.find(names::FEATURES)?;
         let [channels, height, width] = network.map_shape(features);

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use plimsoll_graph::{Program, Role, TensorId};
+use plimsoll_graph::{DType, Program, Role, TensorId};
 use plimsoll_image::{ImageError, Largest, Pipeline, Recipe, Scratch};
 use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
 use plimsoll_nn::names;
@@ -153,8 +153,16 @@ impl ImageNetwork {
         match values.iter().all(|value| value.is_finite()) {
             true => Ok(()),
             false => {
-                let weights = self.model.weights[fold].clone();
-                Err(InferError::NotFinite { case: name.into(), weights, start: [0; 3] })
+                let weights = self.model.weights[fold].path.clone();
+                // Classifiers have no flag for it, but processors store f16 as f32.
+                let halved = self.program.tensors.iter().any(|tensor| tensor.dtype == DType::F16);
+                Err(InferError::NotFinite {
+                    case: name.into(),
+                    weights,
+                    start: [0; 3],
+                    ring: crate::RingStorage::F32,
+                    in_f32: halved.then_some("--device cpu"),
+                })
             }
         }
     }

@@ -37,7 +37,8 @@ impl ImagePredictor {
         budget: &Budget,
     ) -> Result<ImagePredictor, InferError> {
         let training = &model.config.training;
-        let program = predict(training.net.as_architecture(), training.patch, 1, training.precision)?;
+        let program =
+            predict(training.net.as_architecture(), training.patch, 1, backend.storage(training.precision))?;
         let network = ImageNetwork::new(model, program, largest, threads, backend, budget)?;
         let sides = [false, true];
         let mirrors = if mirror {

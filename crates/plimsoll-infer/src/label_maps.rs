@@ -9,7 +9,7 @@ use plimsoll_volume::{ElementType, LabelTable, VolumeFile, VolumeWriter, VoxelBo
 use crate::InferError;
 
 /// What a file that is being compressed holds: zlib's window and tables, and two buffers.
-const WRITER: Bytes = Bytes(512 << 10);
+pub(crate) const WRITER: Bytes = Bytes(512 << 10);
 
 /// The most files that are written in one pass over a label map.
 const MOST_WRITERS: usize = 64;
@@ -173,11 +173,11 @@ fn writing(files: usize, budget: &Budget) -> Result<Reservation, InferError> {
     Ok(budget.reserve("files being written", Bytes(WRITER.0 * files as u64))?)
 }
 
-fn plane_of(d: usize, [height, width]: [usize; 2]) -> VoxelBox {
+pub(crate) fn plane_of(d: usize, [height, width]: [usize; 2]) -> VoxelBox {
     VoxelBox { start: [d, 0, 0], shape: [1, height, width] }
 }
 
-fn go_on(file: &Path, stop: &AtomicBool) -> Result<(), InferError> {
+pub(crate) fn go_on(file: &Path, stop: &AtomicBool) -> Result<(), InferError> {
     match stop.load(Ordering::Relaxed) {
         true => Err(InferError::Interrupted { case: file.display().to_string() }),
         false => Ok(()),

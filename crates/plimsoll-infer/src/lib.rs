@@ -8,31 +8,51 @@
 //! end the others.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod ahead;
 mod believable;
+mod case_plan;
 mod case_windows;
 mod ensemble;
 mod error;
 mod export;
 mod folder;
+mod forward;
 mod grad_cam;
+mod headers;
 mod image_network;
 mod images;
 mod label_maps;
+mod label_output;
+mod label_sink;
+mod label_statistics;
 mod mirror;
 mod npz;
 mod npz_reader;
+mod planning;
 mod predictor;
 mod ring;
+mod segmentation_file;
+mod shares;
 mod stream;
+mod sums;
+mod times;
 mod windows;
 mod workers;
 
 pub use believable::GridFault;
+pub use case_plan::{CaseEstimate, Instead, PredictPlan};
 pub use ensemble::{EnsembleRequest, label_by_mean};
 pub use error::InferError;
 pub use folder::{CaseReport, Destination, FolderProgress, FolderReport, Outcome, predict_cases};
+pub use forward::forward_program;
 pub use grad_cam::{ImageExplainer, Question};
 pub use images::ImagePredictor;
 pub use label_maps::{PartLabels, Written, box_of_labels, merge_labels, split_labels};
-pub use predictor::{CaseRequest, PredictOptions, PredictPlan, Predictor, Progress};
+pub use label_sink::LabelSink;
+pub use label_statistics::{LabelStatistics, label_statistics};
+pub use planning::CaseGrid;
+pub use predictor::{CaseInput, CaseRequest, PredictOptions, Predictor, Progress};
+pub use segmentation_file::write_segmentation;
+pub use sums::RingStorage;
+pub use times::{CaseTimes, PredictedCase};
 pub use windows::{Starts, gaussian};

@@ -1,32 +1,38 @@
 //! Windows over a case, one after the other.
 
+use std::panic::resume_unwind;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread;
 
 use plimsoll_data::{
-    Case, PREPARED_SCRATCH, Preparation, Scratch, Severity, TargetGrid, VolumeCache, inspect_images,
+    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache, inspect_images,
+    inspection_bytes,
 };
-use plimsoll_graph::{Program, Role, TensorId};
+use plimsoll_graph::{DType, Role, TensorId};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
-use plimsoll_nn::{names, predict};
-use plimsoll_plan::{
-    Backend, DeviceMemory, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, VerifiedPlan,
-    engine_bytes, open_engine, plan,
-};
-use plimsoll_run::{LoadOptions, SegmentationModel, read_parameters};
-use plimsoll_volume::{ElementType, VolumeFile, VolumeWriter, VoxelBox};
-use serde::Serialize;
+use plimsoll_nn::weights::WeightFile;
+use plimsoll_plan::{Backend, EngineError, HostSlice, HostSliceMut};
+use plimsoll_run::{RunError, SegmentationModel};
+use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
 use crate::InferError;
+use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look_ahead};
 use crate::case_windows::{CaseImages, CasePlace, CaseWindows};
 use crate::export::Wanted;
+use crate::forward::{Forward, Running, internal, planned};
 use crate::image_network::overhead;
+use crate::label_output::LabelOutput;
+use crate::label_sink::{LabelFile, LabelSink};
 use crate::mirror::{all_mirrors, mirror};
 use crate::npz::ProbabilityWriter;
-use crate::ring::{Room, WindowLogits};
+use crate::planning::CaseMemory;
+use crate::ring::Room;
 use crate::stream::{Rows, Stream};
-use crate::windows::gaussian;
+use crate::sums::RingStorage;
+use crate::times::{Clock, PredictedCase};
+use crate::windows::Weights;
 use crate::workers::stacks;
 
 /// How to predict.
@@ -38,6 +44,18 @@ pub struct PredictOptions {
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
     pub threads: usize,
+    /// How sums of logits are stored; none where that is in single precision if the line has room for it.
+    pub ring: Option<RingStorage>,
+    /// How features are stored, and in 16 bits logits of a window too; none where that is as the model says. What the backend has no
+    /// kernels for is refused.
+    pub precision: Option<DType>,
+}
+
+impl PredictOptions {
+    /// With sums as the line has room for them, and features as the model says.
+    pub fn new(step: f64, mirror: bool, threads: usize) -> PredictOptions {
+        PredictOptions { step, mirror, threads, ring: None, precision: None }
+    }
 }
 
 /// A case that is to be predicted.
@@ -57,92 +75,48 @@ pub struct CaseRequest<'a> {
     pub probabilities: Option<&'a Path>,
 }
 
-/// What predicting a case holds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PredictPlan {
-    /// The memory line.
-    pub ram_budget_bytes: Bytes,
-    /// Code, heap and stacks.
-    pub overhead_bytes: Bytes,
-    /// Parameters, features and kernels' scratch: of a device, only what is copied to it through.
-    pub arena_bytes: Bytes,
-    /// What is held of a device with memory of its own, the arena and the driver's context; none on the processor.
-    pub device_bytes: Option<Bytes>,
-    /// Windows on their way in and out, and what they are read through.
-    pub window_bytes: Bytes,
-    /// Logits being summed, and a plane of labels; of probabilities, where they are wanted.
-    pub logits_bytes: Bytes,
-    /// What has to be known of all of a case before any window: its mask, and the ranges of its slices. 0 of models of our own runs.
-    pub preparation_bytes: Bytes,
-    /// What decoding the pictures of the case takes; 0 of volumes.
-    pub decoding_bytes: Bytes,
-    /// Decoded images: the whole case, or what is left of the line.
-    pub cache_bytes: Bytes,
-    /// All of these.
-    pub total_bytes: Bytes,
-    /// The least line that would do: without a cache.
-    pub minimum_ram_bytes: Bytes,
+/// What a case is predicted from.
+#[derive(Clone, Copy, Debug)]
+pub struct CaseInput<'a> {
+    /// The case.
+    pub case: &'a Case,
+    /// As in [`CaseRequest`].
+    pub earlier: Option<&'a Path>,
+    /// As in [`CaseRequest`].
+    pub within: Option<VoxelBox>,
 }
 
+/// Where the labels of a case go, and the file of its probabilities, where these are wanted.
+type Outputs<'a> = (&'a mut (dyn LabelSink + Send), Option<&'a Path>);
+
 /// How far a case is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
     /// Windows done, each fold counted.
     pub windows: usize,
     /// Of how many.
     pub of: usize,
+    /// What all of its forward passes are predicted to take.
+    pub predicted_seconds: f64,
 }
 
 /// A model ready to predict.
 pub struct Predictor {
-    model: Arc<SegmentationModel>,
-    options: PredictOptions,
-    budget: Budget,
-    backend: Arc<dyn Backend>,
-    forward: Forward,
-    weights: [Vec<f32>; 3],
+    pub(crate) model: Arc<SegmentationModel>,
+    pub(crate) options: PredictOptions,
+    pub(crate) budget: Budget,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) forward: Forward,
+    pub(crate) weights: Weights,
     buffers: Buffers,
     scratch: Scratch,
     /// Made for the first case, and again for one whose logits leave its arena no room.
-    running: Option<Running>,
-    overhead: Reservation,
-}
-
-/// The forward pass of a window: the only program of the plan and of its engine.
-struct Forward {
-    program: Program,
-    image: TensorId,
-    logits: TensorId,
-}
-
-/// An engine, and what it has.
-struct Running {
-    engine: Box<dyn Engine>,
-    forward: ProgramId,
-    /// Which fold's weights.
-    fold: Option<usize>,
-}
-
-impl Forward {
-    fn new(model: &SegmentationModel) -> Result<Forward, InferError> {
-        let net = model.net.as_architecture();
-        let (outputs, channels) = (model.answers.outputs(), model.channels.len() + model.earlier_labels);
-        if (outputs, channels) != (net.classes(), net.in_channels()) {
-            return Err(InferError::OtherNetwork {
-                expected: (channels, outputs),
-                found: (net.in_channels(), net.classes()),
-            });
-        }
-        let program = predict(net, model.patch, 1, model.precision)?;
-        let find = |name: &str| {
-            program.find(name).ok_or_else(|| {
-                let (program, tensor) = (program.name.clone(), name.to_string());
-                InferError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
-            })
-        };
-        let (image, logits) = (find(names::IMAGE)?, find(names::LOGITS)?);
-        Ok(Forward { program, image, logits })
-    }
+    pub(crate) running: Option<Running>,
+    pub(crate) overhead: Reservation,
+    /// What opening a file of weights takes, set aside but while one is read.
+    weights_room: Option<Reservation>,
+    /// The least arena with features in 16 bits, once it was asked for.
+    pub(crate) least_halved: OnceLock<Bytes>,
 }
 
 /// Windows on their way in and out.
@@ -171,9 +145,10 @@ impl Predictor {
     ) -> Result<Predictor, InferError> {
         // The caller's thread is always one.
         let options = PredictOptions { threads: options.threads.max(1), ..options };
-        let forward = Forward::new(&model)?;
+        let forward = Forward::new(&model, options.precision, &*backend)?;
         let overhead = overhead(options.threads, &*backend);
         let held = budget.reserve("overhead", overhead)?;
+        let weights_bytes = opening_bytes(&model, budget)?;
         let program = &forward.program;
         let count = |id: TensorId| program.shape(id).count();
         let image_count = count(forward.image);
@@ -190,10 +165,10 @@ impl Predictor {
         };
         let scratch = match model.preparation {
             Preparation::Canonical { .. } => Scratch::for_patches(model.patch, usize::MAX),
-            Preparation::NnUnet(_) | Preparation::Zoomed(_) => PREPARED_SCRATCH,
+            Preparation::NnUnet(_) | Preparation::Zoomed(_) | Preparation::Monai(_) => PREPARED_SCRATCH,
         };
         Ok(Predictor {
-            weights: gaussian(model.patch),
+            weights: Weights::new(model.windows, model.patch),
             scratch: Scratch::new(budget, scratch)?,
             budget: budget.clone(),
             backend,
@@ -201,6 +176,8 @@ impl Predictor {
             buffers,
             running: None,
             overhead: held,
+            weights_room: Some(budget.reserve(WEIGHTS, weights_bytes)?),
+            least_halved: OnceLock::new(),
             model: Arc::new(model),
             options,
         })
@@ -211,7 +188,14 @@ impl Predictor {
         &self.model
     }
 
-    /// Predicts a case and writes its labels, with the geometry and header of its first image. Returns what that held.
+    /// Gives the engine of the last case back, where it leaves no room for `bytes` beside it. The next case brings another one.
+    pub fn make_room(&mut self, bytes: Bytes) {
+        if bytes > self.budget.free() {
+            self.running = None;
+        }
+    }
+
+    /// Predicts a case and writes its labels, with the geometry and header of its first image. Returns what that held and took.
     /// [`predict_cases`](crate::predict_cases) keeps files that are there, and refuses to replace images.
     ///
     /// # Errors
@@ -222,181 +206,246 @@ impl Predictor {
         request: &CaseRequest<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
-    ) -> Result<PredictPlan, InferError> {
-        let case = request.case;
+    ) -> Result<PredictedCase, InferError> {
+        self.predict_between(request, (None, None), stop, observe)
+    }
+
+    /// Predicts a case and hands its labels over plane by plane, and probabilities to a file where one is named. Returns what that held
+    /// and took.
+    ///
+    /// # Errors
+    /// As [`predict`](Self::predict), and if the sink refuses labels. It is not finished then.
+    pub fn predict_to(
+        &mut self,
+        input: CaseInput<'_>,
+        to: Outputs<'_>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictedCase, InferError> {
+        self.predict_case(input, to, (None, None), stop, observe)
+    }
+
+    /// The same of a case that was looked at before its turn, or not; meanwhile, as far as the line has room, the next one is.
+    ///
+    /// # Errors
+    /// As [`predict`](Self::predict). The next case may have been looked at then, or not.
+    pub(crate) fn predict_between(
+        &mut self,
+        request: &CaseRequest<'_>,
+        around: (Option<Ahead>, Option<Next<'_>>),
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictedCase, InferError> {
+        let CaseRequest { case, earlier, within, labels, probabilities } = *request;
+        let mut labels = LabelFile::new(labels);
+        self.predict_case(
+            CaseInput { case, earlier, within },
+            (&mut labels, probabilities),
+            around,
+            stop,
+            observe,
+        )
+    }
+
+    fn predict_case(
+        &mut self,
+        CaseInput { case, earlier, within }: CaseInput<'_>,
+        (labels, probabilities): Outputs<'_>,
+        (before, next): (Option<Ahead>, Option<Next<'_>>),
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+    ) -> Result<PredictedCase, InferError> {
+        let mut clock = Clock::start();
         let going = || match stop.load(Ordering::Relaxed) {
             true => Err(InferError::Interrupted { case: case.id.clone() }),
             false => Ok(()),
         };
-        let inspected = inspect_images(case, &self.model.channels, &self.budget, stop);
         going()?;
+        let (fingerprint, prepared) = self.inspect(case, before, stop)?;
+        let first = case.images.first().ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
+        let template = VolumeFile::open(&first.path)?;
+        let geometry = &fingerprint.geometry;
+        let images = CaseImages {
+            case,
+            geometry,
+            stated: template.stated_spacing(),
+            nonzero_box: fingerprint.nonzero_box,
+            earlier,
+            within,
+        };
+        // Shared, so that the engine can be replaced while the model's answers and steps are in use.
+        let model = Arc::clone(&self.model);
+        let place = CasePlace::new(&model, images)?;
+        let held = prepared.as_ref().map_or(Bytes::ZERO, |(_, held)| *held);
+        let ahead = next.as_ref().and_then(|next| ahead_bytes(next.case).ok().flatten());
+        let memory = CaseMemory {
+            decoded: fingerprint.decoded_bytes().max(held),
+            decoding: fingerprint.decoding_bytes,
+            ahead: ahead.unwrap_or(Bytes::ZERO),
+        };
+        let needs = self.needs(probabilities.is_some(), (images, &place), memory)?;
+        let planned = self.planner(&|| self.halved(), held).plan(&needs)?;
+        let mut plan = planned.plan;
+        // What was decoded ahead stays where there is room for all of it; else it makes room before anything else is reserved.
+        let prepared = prepared.map(|(cache, _)| cache).filter(|_| plan.cache_bytes >= held);
+        if let Some(next) = planned.next {
+            // The last arena goes before the next one comes.
+            self.running = None;
+            self.running = Some(Running::open(next, &self.forward, &*self.backend, &self.budget)?);
+        }
+        let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
+        let cache = match prepared {
+            Some(cache) => cache,
+            None => VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?),
+        };
+        let cache = cache.decoding_within(decoding);
+        let preparation = self.budget.part("preparation", plan.preparation_bytes)?;
+        let found = (images, &fingerprint);
+        let opened = place.open(&model, found, &cache, (&mut self.scratch, &preparation), stop);
+        going()?;
+        let windows = opened?;
+        let grid = *windows.grid();
+        let rows = self.rows(&grid);
+        // Of an image that was cut, fewer than may have been.
+        let windows_of_case = rows.windows().saturating_mul(model.weights.len());
+        plan.predicted_seconds *= windows_of_case as f64 / plan.windows.max(1) as f64;
+        plan.windows = windows_of_case;
+        let wanted = Wanted { answers: &model.answers, probabilities: probabilities.is_some() };
+        let summing = self.summing(plan.ring);
+        let stream = Stream::new(&grid, &rows, wanted, (&self.weights, summing), &self.budget)?;
+        let element = if wanted.label_bytes() == 1 { ElementType::U8 } else { ElementType::U16 };
+        let [_, height, width] = geometry.shape();
+        let plane = height * width * wanted.label_bytes();
+        labels.begin(geometry, element, template.header())?;
+        let mut probabilities = match probabilities {
+            Some(path) => Some(ProbabilityWriter::create(path, model.answers.outputs(), geometry.shape())?),
+            None => None,
+        };
+        drop(template);
+        let ahead = match next.filter(|_| plan.ahead_bytes > Bytes::ZERO) {
+            Some(next) => Some((next, self.budget.part("the next case", plan.ahead_bytes)?)),
+            None => None,
+        };
+        let progress = Progress { windows: 0, of: plan.windows, predicted_seconds: plan.predicted_seconds };
+        observe(progress);
+        clock.lap(|times| &mut times.read_seconds);
+        let mut work = Work { case, windows, stream, rows, progress, clock };
+        thread::scope(|scope| {
+            let ahead = ahead.and_then(|(next, memory)| {
+                let (case, channels) = (next.case, &model.channels);
+                let thread = thread::Builder::new().name("next case".into()).stack_size(AHEAD_STACK);
+                let look = move || look_ahead(case, channels, &memory, stop);
+                // Where the system refuses a thread, the case is looked at at its turn.
+                Some((next.found, thread.spawn_scoped(scope, look).ok()?))
+            });
+            let mut output = LabelOutput::start(labels, (plane, plan.queue_bytes), &self.budget, scope)?;
+            let summed = self.sum(&mut work, stop, observe, &mut |labels, of_plane| {
+                output.write_plane(labels)?;
+                probabilities.as_mut().map_or(Ok(()), |writer| writer.write_plane(of_plane))
+            });
+            let written = match summed {
+                Ok(()) => {
+                    probabilities.map_or(Ok(()), ProbabilityWriter::finish).and_then(|()| output.finish())
+                }
+                Err(error) => Err(output.cause_of(error)),
+            };
+            work.clock.lap(|times| &mut times.sum_seconds);
+            if let Some((found, thread)) = ahead {
+                *found = Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            }
+            // What is left of it is waiting for the next case.
+            work.clock.lap(|times| &mut times.read_seconds);
+            written
+        })?;
+        Ok(PredictedCase { plan, times: work.clock.finish() })
+    }
+
+    /// What an inspection finds of a case that can be predicted, now or before its turn; and its images with what is held for them, if they were
+    /// decoded then.
+    fn inspect(
+        &mut self,
+        case: &Case,
+        before: Option<Ahead>,
+        stop: &AtomicBool,
+    ) -> Result<(CaseFingerprint, Option<(VolumeCache, Bytes)>), InferError> {
+        let (inspected, prepared) = match before {
+            Some(Ahead { inspected, cache, held }) => (inspected, cache.map(|cache| (cache, held))),
+            None => {
+                // An arena that leaves no room to look at the case goes before: what takes its place is planned with the case.
+                if inspection_bytes(case).is_ok_and(|needed| needed > self.budget.free()) {
+                    self.running = None;
+                }
+                (inspect_images(case, &self.model.channels, &self.budget, stop), None)
+            }
+        };
+        if stop.load(Ordering::Relaxed) {
+            return Err(InferError::Interrupted { case: case.id.clone() });
+        }
         let (problems, fingerprint) = inspected?;
         if let Some(problem) = problems.into_iter().find(|problem| problem.severity == Severity::Error) {
             return Err(InferError::Unsound { problem: Box::new(problem) });
         }
-        let (Some(fingerprint), Some(first)) = (fingerprint, case.images.first()) else {
-            return Err(InferError::Unreadable { case: case.id.clone() });
-        };
-        let template = VolumeFile::open(&first.path)?;
-        let images =
-            CaseImages { case, fingerprint: &fingerprint, earlier: request.earlier, within: request.within };
-        // Shared, so that the engine can be replaced while the model's answers and steps are in use.
-        let model = Arc::clone(&self.model);
-        let place = CasePlace::new(&model, images, &template)?;
-        let wanted = Wanted { answers: &model.answers, probabilities: request.probabilities.is_some() };
-        let threads = self.options.threads;
-        let outputs = model.answers.outputs();
-        let step = self.options.step;
-        let rows_of = |grid: &TargetGrid| Rows::new(grid, model.patch, outputs, step);
-        let largest = place.largest_grid();
-        let logits_bytes = Stream::bytes(largest, &rows_of(largest), wanted, threads)?;
-        let plan = self.plan_case(images, logits_bytes, place.bytes(images)?)?;
-        let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
-        let cache = VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?).decoding_within(decoding);
-        let preparation = self.budget.part("preparation", plan.preparation_bytes)?;
-        let opened = place.open(&model, images, &cache, (&mut self.scratch, &preparation), stop);
-        going()?;
-        let mut windows = opened?;
-        let grid = *windows.grid();
-        let rows = rows_of(&grid);
-        let mut stream = Stream::new(&grid, &rows, wanted, threads, &self.budget)?;
-        let geometry = &fingerprint.geometry;
-        let element = if wanted.label_bytes() == 1 { ElementType::U8 } else { ElementType::U16 };
-        let writer = VolumeWriter::create(request.labels, geometry, 1, element, template.header());
-        let mut writer = writer.map_err(InferError::Write)?;
-        let mut probabilities = match request.probabilities {
-            Some(path) => Some(ProbabilityWriter::create(path, outputs, geometry.shape())?),
-            None => None,
-        };
-        drop(template);
-        let of = rows.windows().saturating_mul(model.weights.len());
-        let mut progress = Progress { windows: 0, of };
-        observe(progress);
-        for row in 0..rows.count() {
-            for (fold, weights) in model.weights.iter().enumerate() {
-                self.load_fold(fold)?;
-                for start in rows.row(row) {
-                    going()?;
-                    if !self.window(start, &mut windows, &mut stream, &rows)? {
-                        let (case, weights) = (case.id.clone(), weights.clone());
-                        return Err(InferError::NotFinite { case, weights, start });
-                    }
-                    progress.windows += 1;
-                    observe(progress);
-                }
-            }
-            stream.finish_row(&rows, row, |labels, of_plane| {
-                writer.write_planes(labels).map_err(InferError::Write)?;
-                probabilities.as_mut().map_or(Ok(()), |writer| writer.write_plane(of_plane))
-            })?;
-        }
-        going()?;
-        probabilities.map_or(Ok(()), ProbabilityWriter::finish)?;
-        writer.finish().map_err(InferError::Write)?;
-        Ok(plan)
+        let fingerprint = fingerprint.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
+        Ok((fingerprint, prepared))
     }
 
-    /// Plans what a case holds. The arena takes what the line leaves beside the case's logits: the last case's engine stays if
-    /// it fits, else there is a new one, which recomputes more.
-    fn plan_case(
+    /// Sums the logits of all windows, and passes the planes of labels that this decides to `write`, with their probabilities if they are wanted.
+    fn sum(
         &mut self,
-        images: CaseImages<'_>,
-        logits_bytes: Bytes,
-        preparation_bytes: Bytes,
-    ) -> Result<PredictPlan, InferError> {
-        let CaseImages { case, fingerprint, .. } = images;
-        let line = self.budget.line();
-        let device = self.backend.device_memory();
-        let arena = |plan: &VerifiedPlan| engine_bytes(&*self.backend, plan);
-        let running = self.running.as_ref().map_or(Bytes::ZERO, |running| arena(running.engine.plan()));
-        let fixed = self.budget.used() - running;
-        let overhead_bytes = self.overhead.bytes();
-        let window_bytes = fixed - overhead_bytes;
-        let decoding_bytes = fingerprint.decoding_bytes;
-        let of_case = logits_bytes + preparation_bytes + decoding_bytes;
-        let room = line - (fixed + of_case);
-        let is_kept = self.running.is_some() && running <= room;
-        let mut arena_bytes = running;
-        let mut next = None;
-        if !is_kept {
-            let room = usize::try_from(room.0).unwrap_or(usize::MAX);
-            let budget = Some(device.map_or(room, DeviceMemory::room));
-            let program = std::slice::from_ref(&self.forward.program);
-            let planned = plan(program, &*self.backend, Options { budget, ..Options::default() })?;
-            arena_bytes = arena(&planned);
-            next = Some(planned);
+        work: &mut Work<'_>,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(Progress),
+        write: &mut WritePlane<'_>,
+    ) -> Result<(), InferError> {
+        let going = |case: &Case| match stop.load(Ordering::Relaxed) {
+            true => Err(InferError::Interrupted { case: case.id.clone() }),
+            false => Ok(()),
+        };
+        for row in 0..work.rows.count() {
+            for fold in 0..self.model.weights.len() {
+                self.load_fold(fold)?;
+                work.clock.lap(|times| &mut times.forward_seconds);
+                for start in work.rows.row(row) {
+                    going(work.case)?;
+                    if !self.window(start, work)? {
+                        let (case, weights) = (work.case.id.clone(), self.model.weights[fold].path.clone());
+                        let ring = work.stream.storage();
+                        let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
+                        return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
+                    }
+                    work.progress.windows += 1;
+                    observe(work.progress);
+                }
+            }
+            work.stream.finish_row(&work.rows, row, &mut *write)?;
+            work.clock.lap(|times| &mut times.sum_seconds);
         }
-        let minimum_ram_bytes = fixed + arena_bytes + of_case;
-        if minimum_ram_bytes > line {
-            return Err(InferError::Infeasible {
-                case: case.id.clone(),
-                needed: minimum_ram_bytes,
-                line,
-                parts: format!(
-                    "arena {arena_bytes}, logits {logits_bytes}, windows {window_bytes}, preparation {preparation_bytes}, \
-                     decoding {decoding_bytes}, overhead {overhead_bytes}"
-                ),
-            });
-        }
-        let of_device =
-            |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
-        let running = self.running.as_ref().map(|running| running.engine.plan());
-        let on_device = next.as_ref().or(running).and_then(of_device);
-        if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
-            return Err(InferError::InfeasibleOnDevice { needed, line });
-        }
-        if let Some(planned) = next {
-            // The last arena goes before the next one comes.
-            self.running = None;
-            let forward = planned.find(&self.forward.program.name);
-            let forward = forward.ok_or_else(|| internal("the plan has lost its program"))?;
-            let engine = open_engine(&*self.backend, planned, &self.budget)?;
-            self.running = Some(Running { engine, forward, fold: None });
-        }
-        let cache_bytes = fingerprint.decoded_bytes().min(line - minimum_ram_bytes);
-        Ok(PredictPlan {
-            ram_budget_bytes: line,
-            overhead_bytes,
-            arena_bytes,
-            device_bytes: on_device.map(|(needed, _)| needed),
-            window_bytes,
-            logits_bytes,
-            preparation_bytes,
-            decoding_bytes,
-            cache_bytes,
-            total_bytes: minimum_ram_bytes + cache_bytes,
-            minimum_ram_bytes,
-        })
+        going(work.case)
     }
 
     fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
         let running = planned(&mut self.running)?;
-        if running.fold != Some(fold) {
-            let weights = &self.model.weights[fold];
-            let net = self.model.net.as_architecture();
-            let program = (running.forward, &self.forward.program);
-            let (engine, buffer) = (&mut *running.engine, &mut self.buffers.other);
-            let options = LoadOptions { averaged: true, ..LoadOptions::default() };
-            read_parameters(weights, net, engine, program, buffer, options, &self.budget)?;
-            running.fold = Some(fold);
+        if running.has(fold) {
+            return Ok(());
         }
-        Ok(())
+        let room = self.weights_room.take().ok_or_else(|| internal("room for weights was not given back"))?;
+        let bytes = room.bytes();
+        drop(room);
+        let loaded = running.load(fold, (&self.model, &self.forward), &mut self.buffers.other, &self.budget);
+        self.weights_room = Some(self.budget.reserve(WEIGHTS, bytes)?);
+        loaded
     }
 
     /// Adds the logits of one window to the ring. Returns whether they can be summed; if not, some are missing in the ring.
-    fn window(
-        &mut self,
-        start: [usize; 3],
-        windows: &mut CaseWindows,
-        stream: &mut Stream,
-        rows: &Rows,
-    ) -> Result<bool, InferError> {
+    fn window(&mut self, start: [usize; 3], work: &mut Work<'_>) -> Result<bool, InferError> {
+        let Work { windows, stream, rows, clock, .. } = work;
         let window = rows.shape.window;
+        let along = self.mirrors();
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
         let Buffers { image, other, rooms, logits: copied, .. } = &mut self.buffers;
         windows.pull(from, window, image, &mut self.scratch)?;
+        clock.lap(|times| &mut times.pull_seconds);
         let Running { engine, forward, .. } = planned(&mut self.running)?;
-        let along = if self.options.mirror { self.model.mirror_axes } else { [false; 3] };
         for mirrored in all_mirrors(window, along) {
             let input = &mut other[..image.len()];
             mirror(image, input, window, mirrored);
@@ -406,6 +455,7 @@ impl Predictor {
             if !copied.is_empty() {
                 engine.read(*forward, output, HostSliceMut::F32(copied))?;
             }
+            clock.lap(|times| &mut times.forward_seconds);
             let copied = &**copied;
             let read = |from: usize, to: &mut [f32]| match copied.get(from..from + to.len()) {
                 Some(logits) => {
@@ -414,8 +464,9 @@ impl Predictor {
                 }
                 None => engine.read_from(*forward, output, from, HostSliceMut::F32(to)),
             };
-            let logits = WindowLogits { start, mirrored, weights: &self.weights };
-            if !stream.ring.add(&logits, rooms, read)? {
+            let is_summed = stream.add((start, mirrored), rooms, read)?;
+            clock.lap(|times| &mut times.sum_seconds);
+            if !is_summed {
                 return Ok(false);
             }
         }
@@ -423,11 +474,30 @@ impl Predictor {
     }
 }
 
-/// The engine of the case that was planned last.
-fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {
-    running.as_mut().ok_or_else(|| internal("a case is predicted that was not planned"))
+/// Takes a plane of labels, and its probabilities if they are wanted.
+type WritePlane<'a> = dyn FnMut(&[u8], &[f32]) -> Result<(), InferError> + 'a;
+
+/// A case that is being summed.
+struct Work<'a> {
+    case: &'a Case,
+    windows: CaseWindows,
+    stream: Stream,
+    rows: Rows,
+    progress: Progress,
+    clock: Clock,
 }
 
-fn internal(fault: &str) -> InferError {
-    EngineError::Internal(fault.into()).into()
+const WEIGHTS: &str = "a file of weights";
+
+/// The most that opening any of a model's files of weights takes: of a pickle, all that it says. A tensor whose elements do not follow each
+/// other in the file takes more when it is read, of what the line has left then.
+fn opening_bytes(model: &SegmentationModel, budget: &Budget) -> Result<Bytes, InferError> {
+    let mut most = Bytes::ZERO;
+    for weights in &model.weights {
+        // A ledger of its own, below a line that is free: what it takes at most is to be known.
+        let room = Budget::new(budget.free());
+        WeightFile::open_source(weights, &room).map_err(RunError::from)?;
+        most = most.max(room.peak());
+    }
+    Ok(most)
 }

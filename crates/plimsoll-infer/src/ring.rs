@@ -1,11 +1,14 @@
 //! Logits being summed, for only as many planes as windows still touch.
 //!
 //! Windows are taken in the order of their place along one axis. When all that begin at one place are done, the planes before
-//! the next place will not change any more; they are normalised, handed on, and their memory is used again. So what is held is
-//! classes × (a window and a plane), not classes × the volume.
+//! the next place will not change any more; they are handed on, and their memory is used again. So what is held is
+//! classes × (a window and a plane), not classes × the volume. Each logit is added as its share of the mean
+//! ([`Shares`](crate::shares::Shares)), so that what is held when the last window has been added is the mean.
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
+use crate::shares::WindowShares;
+use crate::sums::{RingStorage, Sum};
 use crate::workers::share;
 
 /// The shape of a ring.
@@ -21,6 +24,39 @@ pub struct RingShape {
     pub reversed: bool,
     /// The extent of a window.
     pub window: [usize; 3],
+    /// What means of logits become before anything is interpolated between them.
+    pub activation: Option<Activation>,
+}
+
+/// What logits become before they are interpolated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Activation {
+    /// The probabilities of classes of which a voxel has one.
+    Softmax,
+    /// The probability of each output by itself.
+    Sigmoid,
+}
+
+impl Activation {
+    /// Applies it to the logits `[class][voxel]` of a plane.
+    fn apply<S: Sum>(self, logits: &mut [S], voxels: usize) {
+        match self {
+            Activation::Sigmoid => {
+                logits.iter_mut().for_each(|logit| *logit = S::narrow(1.0 / (1.0 + (-logit.wide()).exp())));
+            }
+            Activation::Softmax => {
+                let count = logits.len();
+                for voxel in 0..voxels {
+                    let of_voxel = || (voxel..count).step_by(voxels.max(1));
+                    let largest = of_voxel().map(|at| logits[at].wide()).fold(f32::NEG_INFINITY, f32::max);
+                    let sum: f32 = of_voxel().map(|at| (logits[at].wide() - largest).exp()).sum();
+                    for at in of_voxel() {
+                        logits[at] = S::narrow((logits[at].wide() - largest).exp() / sum);
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl RingShape {
@@ -39,61 +75,74 @@ impl RingShape {
         first.saturating_mul(second)
     }
 
-    /// Planes held: those of a window, and the last one that is finished.
-    fn planes(&self) -> usize {
-        self.window[self.axis] + 1
+    /// Planes held: those of a window, and the last one that is finished, if there are so many.
+    pub(crate) fn planes(&self) -> usize {
+        (self.window[self.axis] + 1).min(self.grid[self.axis])
     }
 
-    /// Numbers held: logits and a weight for each voxel. More than can be counted are refused when they are reserved.
+    /// Numbers held: a logit of each class for each voxel. More than can be counted are refused when they are reserved.
     fn count(&self) -> usize {
-        self.planes().saturating_mul(self.plane()).saturating_mul(self.classes + 1)
+        self.planes().saturating_mul(self.plane()).saturating_mul(self.classes)
     }
 
     /// Bytes that a ring of this shape reserves.
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub fn bytes(&self) -> Result<Bytes, MapError> {
-        Mapped::<f32>::bytes(self.count())
+    pub fn bytes(&self, storage: RingStorage) -> Result<Bytes, MapError> {
+        match storage {
+            RingStorage::F32 => Mapped::<f32>::bytes(self.count()),
+            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count()),
+        }
     }
 
     /// The place in the order of passing of a place along the axis.
-    fn turn(&self, place: usize) -> usize {
+    pub(crate) fn turn(&self, place: usize) -> usize {
         if self.reversed { self.grid[self.axis] - 1 - place } else { place }
+    }
+
+    /// The planes of a window at `start`, in the order of passing.
+    pub(crate) fn turns_of(&self, start: [usize; 3]) -> std::ops::Range<usize> {
+        let (first, extent) = (start[self.axis], self.window[self.axis]);
+        let from = if self.reversed { self.turn(first + extent - 1) } else { first };
+        from..from + extent
+    }
+
+    /// Which of the planes that are held a plane is, in the order of passing.
+    pub(crate) fn slot(&self, turn: usize) -> usize {
+        turn % self.planes()
     }
 }
 
-/// Sums of weighted logits, and of the weights.
-pub struct Ring {
+/// Sums of shares of logits.
+pub(crate) struct Ring<S> {
     shape: RingShape,
-    /// `[plane][class, then weight][voxel of the plane]`
-    sums: Mapped<f32>,
-    /// Planes before this one, in the order of passing, are finished.
-    finished: usize,
+    /// `[plane][class][voxel of the plane]`
+    sums: Mapped<S>,
 }
 
-impl Ring {
+impl<S: Sum> Ring<S> {
     /// An empty ring, reserved from a budget.
     ///
     /// # Errors
     /// If the budget has no room for it.
-    pub fn new(shape: RingShape, budget: &Budget) -> Result<Ring, MapError> {
+    pub(crate) fn new(shape: RingShape, budget: &Budget) -> Result<Ring<S>, MapError> {
         let sums = Mapped::zeroed(budget, "logits of the windows being summed", shape.count())?;
-        Ok(Ring { shape, sums, finished: 0 })
+        Ok(Ring { shape, sums })
     }
 
     /// Numbers of a plane.
     fn slot_length(&self) -> usize {
-        self.shape.plane() * (self.shape.classes + 1)
+        self.shape.plane() * self.shape.classes
     }
 
     fn slot(&self, plane: usize) -> usize {
-        plane % self.shape.planes() * self.slot_length()
+        self.shape.slot(plane) * self.slot_length()
     }
 
     /// The memory of the planes from one to another (in the order of passing), which are no more than the ring holds, with their numbers;
     /// in the order in which they lie.
-    fn slots(&mut self, from: usize, to: usize) -> impl Iterator<Item = (usize, &mut [f32])> + Send {
+    fn slots(&mut self, from: usize, to: usize) -> impl Iterator<Item = (usize, &mut [S])> + Send {
         let (planes, length) = (self.shape.planes(), self.slot_length());
         let slots = self.sums.chunks_exact_mut(length).enumerate();
         slots.filter_map(move |(slot, sums)| {
@@ -103,7 +152,7 @@ impl Ring {
         })
     }
 
-    /// Adds the logits `[class][d][h][w]` of a window at `start`, mirrored along some axes, weighted by `weights` along each axis.
+    /// Adds the logits `[class][d][h][w]` of a window at `start`, mirrored along some axes, each as its share along each axis.
     /// `read` copies as many logits as there is room for, from one on. Returns whether all can be summed; if not, some may be missing.
     ///
     /// # Errors
@@ -115,16 +164,16 @@ impl Ring {
         read: impl Fn(usize, &mut [f32]) -> Result<(), E> + Sync,
     ) -> Result<bool, E> {
         let shape = self.shape;
-        let (first, extent) = (window.start[shape.axis], shape.window[shape.axis]);
-        let from = if shape.reversed { shape.turn(first + extent - 1) } else { first };
+        let first = window.start[shape.axis];
+        let turns = shape.turns_of(window.start);
         // Along the last axis a row of logits has a number for each plane, so that several are filled at a time.
         let together = if shape.axis == 2 { PLANES_TOGETHER } else { 1 };
-        let mut slots = self.slots(from, from + extent).map(|(turn, sums)| {
+        let mut slots = self.slots(turns.start, turns.end).map(|(turn, sums)| {
             // Turning twice is nothing.
             (shape.turn(turn) - first, sums)
         });
         let groups = std::iter::from_fn(move || {
-            let group: Vec<(usize, &mut [f32])> = slots.by_ref().take(together).collect();
+            let group: Vec<(usize, &mut [S])> = slots.by_ref().take(together).collect();
             (!group.is_empty()).then_some(group)
         });
         rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
@@ -140,32 +189,24 @@ impl Ring {
         Ok(all)
     }
 
-    /// Says that no window will touch the planes before `plane` (in the order of passing) any more: divides their sums by
-    /// their weights.
-    pub fn finish_before<S: Send>(&mut self, plane: usize, threads: &mut [S]) {
-        let (from, classes) = (self.finished, self.shape.classes);
-        let voxels = self.shape.plane();
-        share(self.slots(from, plane.max(from)), threads, |(_, sums), _| {
-            let (logits, weights) = sums.split_at_mut(classes * voxels);
-            for class in logits.chunks_exact_mut(voxels) {
-                for (logit, weight) in class.iter_mut().zip(weights.iter()) {
-                    *logit /= weight;
-                }
-            }
-        });
-        self.finished = self.finished.max(plane);
+    /// Makes of the means of planes, from one to another in the order of passing, what is interpolated.
+    pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, threads: &mut [T]) {
+        let (activation, voxels) = (self.shape.activation, self.shape.plane());
+        if let Some(activation) = activation {
+            share(self.slots(from, to.max(from)), threads, |(_, means), _| activation.apply(means, voxels));
+        }
     }
 
     /// The finished logits `[class][voxel of the plane]` of one of the last planes.
-    pub fn plane(&self, plane: usize) -> &[f32] {
+    pub(crate) fn plane(&self, plane: usize) -> &[S] {
         let slot = self.slot(plane);
-        &self.sums[slot..slot + self.shape.plane() * self.shape.classes]
+        &self.sums[slot..slot + self.slot_length()]
     }
 
     /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated
     /// with: those up to `before` will be asked for no more.
-    pub fn clear_before<S: Send>(&mut self, from: usize, before: usize, threads: &mut [S]) {
-        share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(0.0));
+    pub(crate) fn clear_before<T: Send>(&mut self, from: usize, before: usize, threads: &mut [T]) {
+        share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(S::zeroed()));
     }
 }
 
@@ -187,26 +228,26 @@ impl<E> Room<E> {
     }
 }
 
-/// Where the logits of a window belong, and what they weigh.
+/// Where the logits of a window belong, and how much of the mean they are.
 pub(crate) struct WindowLogits<'a> {
     pub(crate) start: [usize; 3],
     /// Along which axes the window was mirrored.
     pub(crate) mirrored: [bool; 3],
-    pub(crate) weights: &'a [Vec<f32>; 3],
+    /// Of each voxel.
+    pub(crate) shares: WindowShares<'a>,
 }
 
 impl WindowLogits<'_> {
     /// Adds what belongs to some planes, one at least, which are given with their places in the window. Returns whether all can be summed.
-    fn add_to<E>(
+    fn add_to<E, S: Sum>(
         &self,
         shape: &RingShape,
-        planes: &mut [(usize, &mut [f32])],
+        planes: &mut [(usize, &mut [S])],
         rows: &mut [f32],
         read: impl Fn(usize, &mut [f32]) -> Result<(), E>,
     ) -> Result<bool, E> {
         let [depth, height, width] = shape.window;
         let voxels = depth * height * width;
-        let [along, down, across] = self.weights;
         let place = planes[0].0;
         // Along the axis of passing there is one place for each plane.
         let of_axis =
@@ -214,23 +255,23 @@ impl WindowLogits<'_> {
         let (depths, heights) = (of_axis(0, depth), of_axis(1, height));
         let [first, second] = shape.plane_axes();
         let mut all = true;
-        for class in 0..=shape.classes {
+        for class in 0..shape.classes {
             for d in depths.clone() {
-                let is_weight = class == shape.classes;
-                if !is_weight {
-                    let from = mirrored(d, depth, self.mirrored[0]);
-                    let rows_from = match self.mirrored[1] {
-                        true => height - heights.end,
-                        false => heights.start,
-                    };
-                    let rows = &mut rows[..heights.len() * width];
-                    read(class * voxels + (from * height + rows_from) * width, rows)?;
-                    all &= can_be_summed(rows);
-                }
+                let from = mirrored(d, depth, self.mirrored[0]);
+                let rows_from = match self.mirrored[1] {
+                    true => height - heights.end,
+                    false => heights.start,
+                };
+                let rows = &mut rows[..heights.len() * width];
+                read(class * voxels + (from * height + rows_from) * width, rows)?;
+                all &= can_be_summed::<S>(rows);
                 for h in heights.clone() {
-                    let weight = along[d] * down[h];
                     let row = mirrored(h - heights.start, heights.len(), self.mirrored[1]);
-                    let row = &rows[row * width..][..width];
+                    let row = &mut rows[row * width..][..width];
+                    if self.mirrored[2] {
+                        row.reverse();
+                    }
+                    self.shares.scale(self.start, [d, h], row);
                     // Where the row begins in a plane, if it lies in one.
                     let at = |d: usize, h: usize, w: usize| {
                         let at = [d, h, w];
@@ -238,26 +279,11 @@ impl WindowLogits<'_> {
                         class * shape.plane() + place(first) * shape.grid[second] + place(second)
                     };
                     match &mut *planes {
-                        [(_, sums)] if shape.axis < 2 => {
-                            let to = sums[at(d, h, 0)..][..width].iter_mut().zip(across);
-                            match (is_weight, self.mirrored[2]) {
-                                (true, _) => to.for_each(|(to, across)| *to += weight * across),
-                                (false, false) => {
-                                    to.zip(row)
-                                        .for_each(|((to, across), logit)| *to += weight * across * logit);
-                                }
-                                (false, true) => {
-                                    let row = row.iter().rev();
-                                    to.zip(row)
-                                        .for_each(|((to, across), logit)| *to += weight * across * logit);
-                                }
-                            }
-                        }
+                        [(_, sums)] if shape.axis < 2 => S::add(&mut sums[at(d, h, 0)..][..width], row),
                         planes => {
                             for (w, sums) in planes {
-                                let logit = row[mirrored(*w, width, self.mirrored[2])];
-                                let logit = if is_weight { 1.0 } else { logit };
-                                sums[at(d, h, *w)] += weight * across[*w] * logit;
+                                let to = at(d, h, *w);
+                                S::add(&mut sums[to..=to], &row[*w..=*w]);
                             }
                         }
                     }
@@ -273,15 +299,11 @@ fn mirrored(place: usize, extent: usize, is_mirrored: bool) -> usize {
     if is_mirrored { extent - 1 - place } else { place }
 }
 
-/// Logits as large as this are no output of a network that was trained; so many windows that a sum of smaller ones is infinite
-/// would never end.
-const LARGEST_LOGIT: f32 = 1e30;
-
 /// Whether all logits are finite, and will be when they are summed. Without an early exit, which would keep the compiler from
 /// looking at several at once.
-fn can_be_summed(logits: &[f32]) -> bool {
+fn can_be_summed<S: Sum>(logits: &[f32]) -> bool {
     // The comparison is false for NaN.
-    logits.iter().fold(true, |all, logit| all & (logit.abs() < LARGEST_LOGIT))
+    logits.iter().fold(true, |all, logit| all & (logit.abs() < S::LARGEST_LOGIT))
 }
 
 #[cfg(test)]
@@ -291,14 +313,15 @@ mod tests {
     #[test]
     fn one_logit_that_cannot_be_summed_is_found_wherever_it_is() {
         let mut logits = vec![-3.0; 1000];
-        assert!(can_be_summed(&logits));
+        assert!(can_be_summed::<f32>(&logits));
         for at in [0, 499, 999] {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -2e30] {
                 logits[at] = value;
-                assert!(!can_be_summed(&logits), "{value} at {at}");
+                assert!(!can_be_summed::<f32>(&logits), "{value} at {at}");
                 logits[at] = 0.0;
             }
         }
-        assert!(can_be_summed(&[]));
+        assert!(can_be_summed::<f32>(&[]));
+        assert!(can_be_summed::<half::f16>(&[64_999.0]) && !can_be_summed::<half::f16>(&[65_504.0]));
     }
 }

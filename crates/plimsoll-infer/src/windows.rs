@@ -1,5 +1,7 @@
 //! Where windows stand, and how much each voxel of one counts.
 
+use plimsoll_run::Windows;
+
 /// The starts of windows along one axis, computed when they are asked for: a hostile header can make them more than memory
 /// holds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -7,6 +9,8 @@ pub struct Starts {
     count: usize,
     /// Voxels between two windows.
     stride: f64,
+    /// The start of the last window.
+    last: usize,
 }
 
 impl Starts {
@@ -20,7 +24,15 @@ impl Starts {
         // The cast saturates, and so does the sum.
         let count = ((room as f64 / step).ceil() as usize).saturating_add(1);
         let stride = if count > 1 { room as f64 / (count - 1) as f64 } else { 0.0 };
-        Starts { count, stride }
+        Starts { count, stride, last: room }
+    }
+
+    /// Of windows over an axis so far apart that each covers a share of the one before, rounded down to whole voxels, but a voxel at
+    /// least; the last one ends with the image, however near the one before is. As MONAI's `dense_patch_slices`.
+    pub fn fixed(image: usize, window: usize, overlap: f64) -> Starts {
+        let room = image.saturating_sub(window);
+        let stride = ((window as f64 * (1.0 - overlap)) as usize).max(1);
+        Starts { count: room.div_ceil(stride).saturating_add(1), stride: stride as f64, last: room }
     }
 
     /// How many windows there are.
@@ -30,7 +42,7 @@ impl Starts {
 
     /// Where the window of this number, below the count, starts.
     pub fn at(&self, number: usize) -> usize {
-        (self.stride * number as f64).round_ties_even() as usize
+        ((self.stride * number as f64).round_ties_even() as usize).min(self.last)
     }
 
     /// All starts, in order.
@@ -49,9 +61,76 @@ pub fn gaussian(window: [usize; 3]) -> [Vec<f32>; 3] {
     })
 }
 
+/// How much each voxel of a window counts: the product of the weights along each axis, but `least` at least.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Weights {
+    pub(crate) along: [Vec<f32>; 3],
+    pub(crate) least: f32,
+}
+
+impl Weights {
+    /// Whether the weight of a voxel is the product of those along each axis.
+    pub(crate) fn is_product(&self) -> bool {
+        self.least == 0.0
+    }
+
+    /// That of a voxel of a window.
+    #[inline(always)]
+    pub(crate) fn of(&self, [d, h, w]: [usize; 3]) -> f32 {
+        let [along, down, across] = &self.along;
+        (along[d] * down[h] * across[w]).max(self.least)
+    }
+
+    /// Of windows of an extent.
+    pub(crate) fn new(windows: Windows, window: [usize; 3]) -> Weights {
+        match windows {
+            Windows::Even => Weights { along: gaussian(window), least: 0.0 },
+            Windows::Fixed { sigma_scale: None, .. } => {
+                Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 }
+            }
+            Windows::Fixed { sigma_scale: Some(share), .. } => {
+                let along = window.map(|extent| {
+                    let (middle, sigma) = ((extent - 1) as f32 / 2.0, (extent as f64 * share) as f32);
+                    let weight = |i: usize| ((i as f32 - middle).powi(2) / (-2.0 * sigma * sigma)).exp();
+                    (0..extent).map(weight).collect()
+                });
+                Weights { along, least: LEAST_WEIGHT }
+            }
+        }
+    }
+}
+
+/// What MONAI's `compute_importance_map` raises smaller weights of a Gaussian to.
+const LEAST_WEIGHT: f32 = 1e-3;
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn windows_of_monai_stand_where_it_puts_them() {
+        // monai.data.utils.dense_patch_slices((110, …), (64, …), (48, …)), of an overlap of 0.25.
+        let fixed = |image, window, overlap| Starts::fixed(image, window, overlap).iter().collect::<Vec<_>>();
+        assert_eq!(fixed(110, 64, 0.25), [0, 46]);
+        assert_eq!(fixed(200, 64, 0.25), [0, 48, 96, 136]);
+        assert_eq!(fixed(64, 64, 0.25), [0]);
+        assert_eq!(fixed(12, 10, 0.99), [0, 1, 2]);
+        // 10 · (1 − 0.8) is a little less than 2.
+        assert_eq!(fixed(13, 10, 0.8), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn weights_of_monai_are_symmetric_and_a_thousandth_at_least() {
+        // monai.data.utils.compute_importance_map((4, 6, 8), "gaussian", 0.25)[:, 2, 3] and its least.
+        let windows = Windows::Fixed { overlap: [0.5; 3], sigma_scale: Some(0.125) };
+        let weights = Weights::new(windows, [4, 6, 8]);
+        assert_eq!(weights.least, 1e-3);
+        let [depth, ..] = &weights.along;
+        assert_eq!(depth[0], depth[3]);
+        assert!((depth[1] - (-0.5f32).exp()).abs() < 1e-6, "half a voxel from the middle, σ half a voxel");
+        let constant = Weights::new(Windows::Fixed { overlap: [0.5; 3], sigma_scale: None }, [2, 3, 4]);
+        assert_eq!((constant.along[2].as_slice(), constant.least), (&[1.0; 4][..], 0.0));
+    }
 
     fn starts(image: usize, window: usize, step: f64) -> Vec<usize> {
         Starts::new(image, window, step).iter().collect()

@@ -68,7 +68,7 @@ fn predict(
         probabilities,
         earlier: earlier.map(PathBuf::from),
     };
-    let options = PredictOptions { step: 0.5, mirror: true, threads };
+    let options = PredictOptions::new(0.5, true, threads);
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(threads)).unwrap());
     let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
     let report = predict_cases(&mut predictor, &cases, &to, &AtomicBool::new(false), &mut |_| {}).unwrap();
@@ -134,7 +134,7 @@ fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
     let model = NnUnetModel::open(&folder, &NnUnetChoice::default(), &budget).unwrap().model;
     let cases =
         Dataset::images(oracle("cascade").join("images"), &model.channels, &model.file_ending).unwrap();
-    let options = PredictOptions { step: 0.5, mirror: true, threads: 1 };
+    let options = PredictOptions::new(0.5, true, 1);
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(1)).unwrap());
     let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
     let out = tempfile::tempdir().unwrap();

@@ -101,8 +101,9 @@ impl Optimizer {
         names.iter().map(|name| format!("{parameter}/{name}")).collect()
     }
 
-    /// What a step (counted from 1) reads as its rates.
-    pub fn rates(&self, learning_rate: f64, step: u64) -> [f32; RATES] {
+    /// What a step (counted from 1) reads as its rates, where the loss is multiplied by `loss_scale` before gradients are taken: 1 where
+    /// it is not scaled.
+    pub fn rates(&self, learning_rate: f64, step: u64, loss_scale: f32) -> [f32; RATES] {
         let correction = |beta: f32| 1.0 - f64::from(beta).powf(step as f64);
         let (first, second) = match self {
             Optimizer::AdamW { beta1, beta2, .. } | Optimizer::Adam { beta1, beta2, .. } => {
@@ -110,7 +111,7 @@ impl Optimizer {
             }
             Optimizer::Sgd { .. } => (1.0, 1.0),
         };
-        [learning_rate as f32, first as f32, second as f32]
+        [learning_rate as f32, first as f32, second as f32, 1.0 / loss_scale]
     }
 
     /// Checks that its constants are possible.

@@ -3,7 +3,9 @@
 use plimsoll_graph::ops::{
     Accumulate, GradNorm, HardCounts, Join, NormUse, RATES, RunningUpdate, WeightedSum,
 };
-use plimsoll_graph::{DType, GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate};
+use plimsoll_graph::{
+    DType, GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate, differentiate_from,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::groups::Groups;
@@ -124,6 +126,8 @@ impl Training {
     /// What updates do with the norm of all gradients.
     fn norm_use(&self) -> NormUse {
         match self.max_grad_norm {
+            // Gradients that have overflown must not be taken.
+            None if self.precision.needs_loss_scale() => NormUse::Guard,
             None => NormUse::Unread,
             Some(f32::INFINITY) => NormUse::Guard,
             Some(max) => NormUse::Clip(max),
@@ -135,6 +139,14 @@ impl Training {
     /// # Errors
     /// If the configuration is impossible, or micro-batches would change the result.
     pub fn programs(&self) -> Result<TrainingPrograms, ConfigError> {
+        if let Some(why) = self.net.untrainable() {
+            let found = self.net.name().to_string();
+            return Err(ConfigError::Value {
+                setting: "net",
+                found,
+                expected: format!("it is only predicted with: {why}"),
+            });
+        }
         self.writer(&*self.net).programs()
     }
 
@@ -220,8 +232,14 @@ impl ProgramWriter<'_> {
             self.net.is_trained(name) && !groups.is_frozen(name)
         };
         let parameters: Vec<TensorId> = program.with_role(Role::Parameter).filter(is_trained).collect();
-        let scale = 1.0 / self.training.accumulation() as f32;
-        let gradients = differentiate(&mut program, loss, scale, &parameters)?;
+        let share = 1.0 / self.training.accumulation() as f32;
+        let gradients = if self.training.precision.needs_loss_scale() {
+            let scale = program.input(names::LOSS_SCALE, Shape(vec![1]), Kind::Table);
+            let seed = program.push_one(WeightedSum { weights: vec![share] }, &[scale])?;
+            differentiate_from(&mut program, (loss, seed), &parameters)?
+        } else {
+            differentiate(&mut program, loss, share, &parameters)?
+        };
         // Parameters that the loss does not depend on (a head of weight zero) are left as they are.
         let pairs: Vec<(TensorId, TensorId)> = parameters
             .into_iter()
@@ -268,6 +286,7 @@ impl ProgramWriter<'_> {
         let norm_use = self.training.norm_use();
         let mut norm = None;
         if norm_use.reads() {
+            // The norm is that of the scaled gradients: the host divides it by the scale.
             let given = || program.input(names::STEP_LOSS, Shape(vec![1]), Kind::Table);
             let mut operands = vec![loss.unwrap_or_else(given)];
             operands.extend(pairs.iter().map(|(_, gradient)| *gradient));

@@ -65,7 +65,7 @@ fn bits(program: &Program, plan: VerifiedPlan) -> BTreeMap<String, Vec<u32>> {
                     engine.write(ONLY, id, HostSlice::F32(&Noise::of_step(5, run, 0).to_table())).unwrap();
                 }
                 (Role::Input, Kind::Table) => {
-                    engine.write(ONLY, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10))).unwrap();
+                    engine.write(ONLY, id, HostSlice::F32(&Optimizer::adamw().rates(1e-3, 10, 1.0))).unwrap();
                 }
                 (role, _) if role == Role::Input || (role.is_persistent() && run == 0) => {
                     let scale = if role == Role::State { 0.0 } else { 0.2 };

@@ -241,7 +241,7 @@ fn agrees(folder: &Path, pool: &str) {
     let (mut losses, mut of_running) = (Vec::new(), 0.0f64);
     for i in 0..STEPS {
         let (image, labels) = record.batch(i);
-        let rates = Optimizer::adamw().rates(1e-4, i as u64 + 1);
+        let rates = Optimizer::adamw().rates(1e-4, i as u64 + 1, 1.0);
         engine.write(FIRST, step.find(names::IMAGE).unwrap(), HostSlice::F32(&image)).unwrap();
         engine.write(FIRST, step.find(names::LABELS).unwrap(), HostSlice::U8(&labels)).unwrap();
         engine.write(FIRST, step.find(names::RATES).unwrap(), HostSlice::F32(&rates)).unwrap();
@@ -379,7 +379,9 @@ fn a_step_that_is_refused_leaves_running_statistics_as_they_are() {
         image[17] = value;
         engine.write(FIRST, step.find(names::IMAGE).unwrap(), HostSlice::F32(&image)).unwrap();
         engine.write(FIRST, step.find(names::LABELS).unwrap(), HostSlice::U8(&labels)).unwrap();
-        engine.write(FIRST, step.find(names::RATES).unwrap(), HostSlice::F32(&[1e-4, 0.1, 0.001])).unwrap();
+        engine
+            .write(FIRST, step.find(names::RATES).unwrap(), HostSlice::F32(&[1e-4, 0.1, 0.001, 1.0]))
+            .unwrap();
         engine.run(FIRST).unwrap();
         assert_eq!(before == all(&*engine), value.is_nan());
     }

@@ -89,7 +89,7 @@ fn losses(threads: usize, least: bool) -> Vec<f32> {
                 names::IMAGE => {
                     (0..count).map(|i| f32::from(label(i) % IGNORED) + noise(5, i) as f32).collect()
                 }
-                names::RATES => Optimizer::adamw().rates(1e-2, at + 1).to_vec(),
+                names::RATES => Optimizer::adamw().rates(1e-2, at + 1, 1.0).to_vec(),
                 _ => (0..count).map(|i| tube(tensor.shape.spatial(), i)).collect(),
             };
             let labels: Vec<u8> = (0..count).map(label).collect();

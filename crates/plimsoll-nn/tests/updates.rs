@@ -112,7 +112,7 @@ impl Run {
     /// One step, with something added to one voxel; the norm of the gradients, where it is taken.
     fn step(&mut self, learning_rate: f64, added: f32) -> Option<f32> {
         self.steps += 1;
-        let rates = self.training.optimizer.rates(learning_rate, self.steps);
+        let rates = self.training.optimizer.rates(learning_rate, self.steps, 1.0);
         let (updating, parts) = (self.updating(), self.training.accumulation());
         if parts == 1 {
             self.write(updating, names::RATES, &rates);
@@ -192,7 +192,7 @@ fn the_loss_alone_can_refuse_a_step() {
     // Whatever the gradients are, a loss that is handed to the update counts.
     let mut run = Run::start(Training { micro_batch: 1, ..training(Optimizer::adamw()) });
     let before = run.bits();
-    let (updating, rates) = (run.updating(), Optimizer::adamw().rates(1e-2, 1));
+    let (updating, rates) = (run.updating(), Optimizer::adamw().rates(1e-2, 1, 1.0));
     let update = |run: &mut Run, loss| {
         run.run(GRADIENT, 1, 0.0);
         run.write(updating, names::RATES, &rates);

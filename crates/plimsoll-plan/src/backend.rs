@@ -4,7 +4,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plimsoll_graph::Program;
+use plimsoll_graph::{DType, Program};
 use plimsoll_memory::Reservation;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,12 @@ pub trait Backend: Any + Send + Sync {
     /// Tells it from every other that may round differently. Threads do not: they change no bit.
     fn arithmetic(&self) -> String {
         self.identity()
+    }
+
+    /// How this backend stores feature maps that are to be of some precision, where no program with gradients was written for it: as they
+    /// are, or as a type that holds all numbers of the other where it has no kernels for that.
+    fn storage(&self, precision: DType) -> DType {
+        precision
     }
 
     /// Every offset in the arena is a multiple of this power of two.

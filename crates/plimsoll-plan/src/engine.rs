@@ -8,7 +8,7 @@ use crate::{NodeTime, OpTime, ProgramId, Timings, VerifiedPlan};
 /// Values on their way to a tensor, in the logical order of its shape, whatever the backend's layout is.
 #[derive(Clone, Copy, Debug)]
 pub enum HostSlice<'a> {
-    /// For f32 tensors, and those that are stored as bf16.
+    /// For f32 tensors, and those that are stored as bf16 or f16.
     F32(&'a [f32]),
     /// For f64 tables.
     F64(&'a [f64]),
@@ -19,7 +19,7 @@ pub enum HostSlice<'a> {
 /// Room for values on their way from a tensor.
 #[derive(Debug)]
 pub enum HostSliceMut<'a> {
-    /// For f32 tensors, and those that are stored as bf16.
+    /// For f32 tensors, and those that are stored as bf16 or f16.
     F32(&'a mut [f32]),
     /// For f64 tables.
     F64(&'a mut [f64]),

@@ -1,6 +1,6 @@
 //! Why there is no plan.
 
-use plimsoll_graph::GraphError;
+use plimsoll_graph::{DType, GraphError};
 
 /// A node that a backend cannot run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +23,14 @@ pub enum PlanError {
     /// A backend has no kernel for a node.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// A backend has no kernels for a type that feature maps are to be stored as.
+    #[error("{backend} has no kernels for features that are stored as {dtype}")]
+    Storage {
+        /// The backend.
+        backend: String,
+        /// The type.
+        dtype: DType,
+    },
     /// Two programs of a set mean different things by one name.
     #[error("`{name}` is {first} in the program `{program}`, but {second} in another of the set")]
     Conflict {
@@ -59,6 +67,10 @@ impl PlanError {
         match self {
             PlanError::Unsupported(_) => Some(
                 "--device cpu runs all networks and losses; docs/gpu.md lists what has kernels for GPUs"
+                    .into(),
+            ),
+            PlanError::Storage { .. } => Some(
+                "f16 is for GPUs, like --device cuda:0; --precision bf16 takes as much memory, and processors have kernels for it"
                     .into(),
             ),
             _ => None,

@@ -50,7 +50,7 @@ impl ReferenceEngine {
     ) -> Result<Range<usize>, EngineError> {
         let (info, place) = self.plan.stored(program, tensor)?;
         let fits = match info.dtype {
-            DType::F32 | DType::Bf16 => dtype == DType::F32 || dtype == DType::F64,
+            DType::F32 | DType::Bf16 | DType::F16 => dtype == DType::F32 || dtype == DType::F64,
             DType::F64 | DType::U8 => dtype == info.dtype,
         };
         let end = first.saturating_add(count);

@@ -62,7 +62,7 @@ fn gradients() -> Program {
 
 fn update(gradients: &Program) -> Program {
     let mut program = Program::new("update");
-    let rates = program.input("rates", Shape(vec![3]), Kind::Table);
+    let rates = program.input("rates", Shape(vec![4]), Kind::Table);
     let adamw = AdamW {
         beta1: 0.9,
         beta2: 0.999,

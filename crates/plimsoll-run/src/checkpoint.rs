@@ -20,7 +20,7 @@ use plimsoll_nn::{Architecture, PlateauState};
 use plimsoll_plan::{Engine, HostSlice, HostSliceMut, ProgramId};
 use serde::{Deserialize, Serialize};
 
-use crate::{FoldFolder, LoadOptions, LoadReport, RunError, Specification, read_parameters};
+use crate::{FoldFolder, LoadOptions, LoadReport, LossScale, RunError, Specification, read_parameters};
 
 /// Which checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,8 @@ pub struct Progress {
     pub ema: Option<f64>,
     /// The highest it ever was.
     pub best: Option<f64>,
-    /// Steps whose numbers went wrong and that were skipped; in all, and the last ones in a row.
+    /// Steps whose numbers went wrong and that were skipped; in all, and since the last update. Steps whose gradients overflow in f16 neither
+    /// count nor end the row: they update nothing either.
     pub skipped: (u64, u64),
     /// How often the run went back to a checkpoint since numbers went wrong: patches are others after each time.
     pub rollbacks: u64,
@@ -75,11 +76,26 @@ pub struct Progress {
     pub patience: Option<(f64, u64)>,
     /// Of a learning rate that falls at plateaus.
     pub plateau: PlateauState,
+    /// Of the loss, where features are stored in halves; else as at the beginning.
+    pub loss_scale: LossScale,
 }
 
 /// Keys of the header.
 const PROGRESS: &str = "plimsoll.progress";
 const SPECIFICATION: &str = "plimsoll.specification";
+
+/// What a checkpoint says of itself: the identity of its specification, and how far it is.
+///
+/// # Errors
+/// If it says nothing, or something else.
+pub(crate) fn said_by(path: &Path, file: &SafetensorsFile) -> Result<(Digest, Progress), RunError> {
+    let wrong = |why: String| RunError::Checkpoint { path: path.into(), why };
+    let said = |key: &str| file.metadata().get(key).ok_or_else(|| wrong(format!("it has no `{key}`")));
+    let of: Digest = said(SPECIFICATION)?.parse().map_err(|_| wrong("its specification is none".into()))?;
+    let progress: Progress =
+        serde_json::from_str(said(PROGRESS)?).map_err(|problem| wrong(problem.to_string()))?;
+    Ok((of, progress))
+}
 
 /// Reads and writes checkpoints of one fold.
 pub struct Checkpoints {
@@ -269,15 +285,15 @@ impl Checkpoints {
         program: ProgramId,
     ) -> Result<Progress, RunError> {
         let mut file = SafetensorsFile::open(path)?;
-        let wrong = |why: String| RunError::Checkpoint { path: path.into(), why };
-        let said = |key: &str| file.metadata().get(key).ok_or_else(|| wrong(format!("it has no `{key}`")));
-        let of: Digest =
-            said(SPECIFICATION)?.parse().map_err(|_| wrong("its specification is none".into()))?;
+        let (of, progress) = said_by(path, &file)?;
         if !specification.owns(of)? {
-            return Err(wrong(format!("it is of a run with the specification {of}")));
+            let why = format!("it is of a run with the specification {of}");
+            return Err(RunError::Checkpoint { path: path.into(), why });
         }
-        let progress: Progress =
-            serde_json::from_str(said(PROGRESS)?).map_err(|problem| wrong(problem.to_string()))?;
+        if !progress.loss_scale.is_sound_after(progress.steps) {
+            let why = format!("no steps lead to its {:?}", progress.loss_scale);
+            return Err(RunError::Checkpoint { path: path.into(), why });
+        }
         for (id, name, shape) in &self.tensors {
             let values = &mut self.buffer[..shape.count()];
             file.read(name, shape, values)?;
@@ -298,6 +314,6 @@ impl Checkpoints {
         program: (ProgramId, &Program),
         options: LoadOptions,
     ) -> Result<LoadReport, RunError> {
-        read_parameters(weights, net, engine, program, &mut self.buffer, options, &self.budget)
+        read_parameters(&weights.into(), net, engine, program, &mut self.buffer, options, &self.budget)
     }
 }

@@ -9,6 +9,7 @@ use plimsoll_nn::weights::WeightError;
 use plimsoll_plan::EngineError;
 
 use crate::WayOut;
+use crate::monai::MonaiError;
 use crate::nnunet::NnUnetError;
 
 /// Why a run cannot be described, found or gone on with.
@@ -23,6 +24,17 @@ pub enum RunError {
     /// A model of nnU-Net cannot be used.
     #[error(transparent)]
     NnUnet(Box<NnUnetError>),
+    /// A model cannot be exported as it is asked for.
+    #[error("{what}")]
+    NotExported {
+        /// What stands in the way.
+        what: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// A model of MONAI cannot be used.
+    #[error(transparent)]
+    Monai(Box<MonaiError>),
     /// A weight file holds tensors that the network has no place for.
     #[error("{}: {count} tensors have no place in {network}: {names}", path.display())]
     Extra {
@@ -253,6 +265,38 @@ pub enum RunError {
         /// The folder of the model.
         model: String,
     },
+    /// The checkpoints of a network hold its tensors otherwise than its authors do.
+    #[error("{network} holds some of its tensors in parts, which its authors' program does not load")]
+    OwnNames {
+        /// The network.
+        network: String,
+    },
+    /// A model's file is not as it was written.
+    #[error("{}: {why}", path.display())]
+    ModelFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// Tensors of a model's file are not as they were written.
+    #[error("{} is damaged: {} of its {of} tensors, {}", path.display(), faults.len(), first_of(faults))]
+    DamagedModel {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with each, beginning with its name.
+        faults: Vec<String>,
+        /// How many tensors there are.
+        of: usize,
+    },
+    /// Nothing at a path is a model.
+    #[error("{} holds no model: {why}", path.display())]
+    NotAModel {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it was taken for.
+        why: String,
+    },
     /// A folder holds no model.
     #[error("{} holds no model: there is no {file} in it or in folders fold_0, fold_1, …", folder.display())]
     NoModel {
@@ -269,6 +313,12 @@ impl From<NnUnetError> for RunError {
     }
 }
 
+impl From<MonaiError> for RunError {
+    fn from(error: MonaiError) -> RunError {
+        RunError::Monai(Box::new(error))
+    }
+}
+
 impl RunError {
     pub(crate) fn io(path: &Path, source: io::Error) -> RunError {
         RunError::Io { path: path.into(), source }
@@ -280,6 +330,8 @@ impl RunError {
             RunError::Config(error) => error.hint(),
             RunError::Weights(error) => error.hint(),
             RunError::NnUnet(error) => Some(error.hint()),
+            RunError::NotExported { hint, .. } => Some((*hint).into()),
+            RunError::Monai(error) => Some(error.hint()),
             RunError::Extra { .. } => Some(
                 "set the network that the weights are of (features, convolutions of each stage), or leave these tensors out \
                  with --allow-extra"
@@ -334,6 +386,15 @@ impl RunError {
             RunError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free space on the disk, then --resume".into())
             }
+            RunError::OwnNames { .. } => {
+                Some("`plimsoll models export` writes it to a file that this program predicts with".into())
+            }
+            RunError::ModelFile { .. } | RunError::DamagedModel { .. } => Some(
+                "copy the file again, or write it again with `plimsoll models export RUN FILE.plimsoll`".into(),
+            ),
+            RunError::NotAModel { .. } => Some(
+                "name the folder of a run, of a model of nnU-Net or of a MONAI bundle, a .plimsoll file, or a model.toml".into(),
+            ),
             RunError::NoModel { .. } | RunError::NoRun { .. } => {
                 Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
             }
@@ -353,6 +414,16 @@ impl RunError {
             RunError::Unwritable { .. } | RunError::Io { .. } => None,
         }
     }
+}
+
+/// The first few of what is wrong.
+fn first_of(faults: &[String]) -> String {
+    const MOST: usize = 3;
+    let mut text = faults.iter().take(MOST).cloned().collect::<Vec<_>>().join("; ");
+    if faults.len() > MOST {
+        text.push_str("; …");
+    }
+    text
 }
 
 /// Several errors in one line.

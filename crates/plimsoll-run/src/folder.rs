@@ -4,6 +4,7 @@
 //! RUN/dataset_fingerprint.json, foreground_index.bin   what was found out about the data set
 //! RUN/splits_final.json                                folds, where the data set has none of its own
 //! RUN/cv.json                                          scores over all folds
+//! RUN/postprocessing.toml                              steps that help, where they were chosen
 //! RUN/fold_0/specification.json                        what the fold's training is
 //! RUN/fold_0/lock                                      who trains it now
 //! RUN/fold_0/metrics.jsonl                             numbers of each epoch
@@ -115,6 +116,11 @@ impl RunFolder {
     /// Folds, where the data set has none of its own.
     pub fn splits(&self) -> PathBuf {
         self.path.join("splits_final.json")
+    }
+
+    /// Steps that are done on its predictions, where they were chosen.
+    pub fn postprocessing(&self) -> PathBuf {
+        self.path.join("postprocessing.toml")
     }
 
     /// Scores over all folds.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use plimsoll_disk::Appender;
 use serde::{Deserialize, Serialize};
 
-use crate::{FoldFolder, RunError, each_line};
+use crate::{FoldFolder, LossScale, RunError, each_line};
 
 /// The most bytes of a line that is read: ten times what the most classes take.
 const LONGEST_LINE: u64 = 256 << 10;
@@ -50,6 +50,10 @@ pub struct EpochRecord {
     pub classification: Option<ClassScores>,
     /// Steps of the run whose numbers went wrong and that were skipped, so far.
     pub skipped_steps: u64,
+    /// The scale of the loss after the epoch, and the steps of the run that were skipped because of it; absent where features are not
+    /// stored in halves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<LossScale>,
 }
 
 /// How well images are given their classes.

@@ -1,6 +1,8 @@
 //! What a run or a fold of one has to predict with.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use plimsoll_nn::weights::WeightSource;
 
 use crate::{CheckpointKind, FoldFolder, RunConfig, RunError, RunFolder, Specification};
 
@@ -10,7 +12,7 @@ pub struct Model {
     /// How it was trained.
     pub config: RunConfig,
     /// The weights of each fold.
-    pub weights: Vec<PathBuf>,
+    pub weights: Vec<WeightSource>,
 }
 
 impl Model {
@@ -32,28 +34,43 @@ impl Model {
     /// # Errors
     /// If no fold has the checkpoint, a specification cannot be read, or folds are of different networks.
     pub fn open(folder: &Path, checkpoint: CheckpointKind) -> Result<Model, RunError> {
-        let own = FoldFolder::at(folder).filter(FoldFolder::is_begun);
-        let folds = match own {
-            Some(fold) => vec![fold],
-            None if folder.is_dir() => RunFolder::new(folder).folds()?,
-            None => Vec::new(),
-        };
-        let folds: Vec<FoldFolder> =
-            folds.into_iter().filter(|fold| fold.checkpoint(checkpoint).is_file()).collect();
-        let Some((first, others)) = folds.split_first() else {
-            return Err(RunError::NoModel { folder: folder.into(), file: checkpoint.file() });
-        };
-        let config = Specification::read(first)?.config;
-        for other in others {
-            let found = Specification::read(other)?.config;
-            let is_same = found.training.net == config.training.net
-                && found.training.patch == config.training.patch
-                && found.task.predicts_as(&config.task);
-            if !is_same {
-                return Err(RunError::FoldsDiffer { one: first.path().into(), other: other.path().into() });
-            }
+        let folds = trained_folds(folder, checkpoint)?;
+        let weights = folds.iter().map(|(fold, _)| fold.checkpoint(checkpoint).into()).collect();
+        let none = || RunError::NoModel { folder: folder.into(), file: checkpoint.file() };
+        let config = folds.into_iter().next().map(|(_, specification)| specification.config);
+        Ok(Model { config: config.ok_or_else(none)?, weights })
+    }
+}
+
+/// The folds of a run that have a checkpoint, or the one fold that `folder` is, with what they were trained as. There is one at least.
+///
+/// # Errors
+/// If no fold has the checkpoint, a specification cannot be read, or folds are of different networks.
+pub(crate) fn trained_folds(
+    folder: &Path,
+    checkpoint: CheckpointKind,
+) -> Result<Vec<(FoldFolder, Specification)>, RunError> {
+    let own = FoldFolder::at(folder).filter(FoldFolder::is_begun);
+    let folds = match own {
+        Some(fold) => vec![fold],
+        None if folder.is_dir() => RunFolder::new(folder).folds()?,
+        None => Vec::new(),
+    };
+    let trained = folds.into_iter().filter(|fold| fold.checkpoint(checkpoint).is_file());
+    let trained = trained.map(|fold| Specification::read(&fold).map(|specification| (fold, specification)));
+    let trained: Vec<(FoldFolder, Specification)> = trained.collect::<Result<_, _>>()?;
+    let Some(((first, known), others)) = trained.split_first() else {
+        return Err(RunError::NoModel { folder: folder.into(), file: checkpoint.file() });
+    };
+    let is_same = |found: &RunConfig| {
+        found.training.net == known.config.training.net
+            && found.training.patch == known.config.training.patch
+            && found.task.predicts_as(&known.config.task)
+    };
+    match others.iter().find(|(_, other)| !is_same(&other.config)) {
+        Some((other, _)) => {
+            Err(RunError::FoldsDiffer { one: first.path().into(), other: other.path().into() })
         }
-        let weights = folds.iter().map(|fold| fold.checkpoint(checkpoint)).collect();
-        Ok(Model { config, weights })
+        None => Ok(trained),
     }
 }

@@ -1,12 +1,12 @@
 //! Parameters of a network from a weight file: what is loaded is said, and what does not fit is refused.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
 use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile};
+use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile, WeightSource};
 use plimsoll_nn::{Architecture, ConfigError, ForwardMode, names};
 use plimsoll_plan::{Engine, HostSlice, ProgramId};
 
@@ -77,7 +77,7 @@ fn some_of(names: &[String]) -> String {
 /// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not
 /// finite.
 pub fn read_parameters(
-    weights: &Path,
+    source: &WeightSource,
     net: &dyn Architecture,
     engine: &mut dyn Engine,
     (id_of_program, program): (ProgramId, &Program),
@@ -85,15 +85,19 @@ pub fn read_parameters(
     options: LoadOptions,
     budget: &Budget,
 ) -> Result<LoadReport, RunError> {
-    let mut file = WeightFile::open(weights, budget)?;
+    let mut file = WeightFile::open_source(source, budget)?;
+    let weights = &*source.path;
     let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
     let mut report = LoadReport { skipped, ..LoadReport::default() };
-    for Found { id, name, is_summed } in found {
+    for Found { id, name, held } in found {
         let info = program.tensor(id);
         let values = &mut buffer[..info.shape.count()];
-        match is_summed {
-            true => read_summed(&mut file, weights, (&name, &info.shape), values, budget)?,
-            false => file.read_named(&name, &info.shape, values)?,
+        match &held {
+            Held::Itself => file.read_named(&name, &info.shape, values)?,
+            Held::OfColours => read_summed(&mut file, weights, (&name, &info.shape), values, budget)?,
+            Held::Part { whole, first } => {
+                read_part(&mut file, weights, (&name, whole), *first, values, budget)?
+            }
         }
         check_finite(weights, &name, values)?;
         engine.write(id_of_program, id, HostSlice::F32(values))?;
@@ -107,6 +111,21 @@ pub fn read_parameters(
         }
     }
     Ok(report)
+}
+
+/// Checks that weights are those that a network's program needs, by names and shapes, without reading their values.
+///
+/// # Errors
+/// If the file cannot be read, is of another network, or holds more than the network has a place for.
+pub(crate) fn expect_weights(
+    source: &WeightSource,
+    net: &dyn Architecture,
+    program: &Program,
+    options: LoadOptions,
+    budget: &Budget,
+) -> Result<(), RunError> {
+    let file = WeightFile::open_source(source, budget)?;
+    Matched::new(&file, &source.path, net, program, options).map(|_| ())
 }
 
 /// Channels of images that networks for photographs are trained on.
@@ -141,6 +160,26 @@ fn read_summed(
     Ok(())
 }
 
+/// Reads a part of a tensor, that which begins with the element `first`.
+fn read_part(
+    file: &mut WeightFile,
+    path: &Path,
+    (name, whole): (&str, &Shape),
+    first: usize,
+    values: &mut [f32],
+    budget: &Budget,
+) -> Result<(), RunError> {
+    let bytes = Bytes::of(whole.count() * size_of::<f32>());
+    let held = budget.reserve("weights of two maps", bytes);
+    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
+    let mut all = vec![0.0; whole.count()];
+    file.read_named(name, whole, &mut all)?;
+    for (value, of_file) in values.iter_mut().zip(all.iter().skip(first)) {
+        *value = *of_file;
+    }
+    Ok(())
+}
+
 /// A step with such values would make all others like them, and the learning rate would be blamed.
 fn check_finite(path: &Path, name: &str, values: &[f32]) -> Result<(), WeightError> {
     match values.iter().filter(|value| !value.is_finite()).count() {
@@ -156,8 +195,23 @@ fn check_finite(path: &Path, name: &str, values: &[f32]) -> Result<(), WeightErr
 struct Found {
     id: TensorId,
     name: String,
-    /// Whether it has weights for three channels of an image, which are summed.
-    is_summed: bool,
+    held: Held,
+}
+
+/// How a file holds a parameter.
+#[derive(Debug, PartialEq)]
+enum Held {
+    /// As it is.
+    Itself,
+    /// With weights for three channels of an image, which are summed.
+    OfColours,
+    /// As a part of a tensor: of several parameters that have one name in files, the rows follow each other in the order of the program.
+    Part {
+        /// The shape of the tensor.
+        whole: Shape,
+        /// Its first element that is of the parameter.
+        first: usize,
+    },
 }
 
 /// Which tensor of a file is which parameter.
@@ -196,12 +250,30 @@ impl Matched {
             let is_stem = stem.as_deref() == Some(&info.name) && info.shape.dim(1) == 1;
             is_stem && file.shape(&name_of(id)).is_some_and(of_colours)
         };
+        let mut of_name: HashMap<String, Vec<TensorId>> = HashMap::new();
+        for id in &parameters {
+            of_name.entry(scheme.weight_name(&program.tensor(*id).name)).or_default().push(*id);
+        }
+        let part = |id: TensorId| {
+            let all =
+                of_name.get(&scheme.weight_name(&program.tensor(id).name)).filter(|all| all.len() > 1)?;
+            let rows = |ids: &[TensorId]| ids.iter().map(|id| program.shape(*id).dim(0)).sum::<usize>();
+            let before = all.iter().position(|other| *other == id)?;
+            let own = program.shape(id);
+            let mut whole = own.clone();
+            *whole.0.first_mut()? = rows(all);
+            let first = rows(all.get(..before)?) * (own.count() / own.dim(0).max(1));
+            Some(Held::Part { whole, first })
+        };
         let fault = |id: TensorId| {
             let name = name_of(id);
             if is_summed(id) {
                 return None;
             }
-            let expected = program.shape(id).clone();
+            let expected = match part(id) {
+                Some(Held::Part { whole, .. }) => whole,
+                _ => program.shape(id).clone(),
+            };
             match file.shape(&name) {
                 None => Some(WeightError::Missing { path: path.into(), name, shape: expected }),
                 Some(found) if !weights::fits(&found, &expected) => {
@@ -240,7 +312,11 @@ impl Matched {
             return Err(RunError::Extra { path: path.into(), network: net.describe(), count, names });
         }
         let found = found.into_iter();
-        let found = found.map(|id| Found { id, name: name_of(id), is_summed: is_summed(id) }).collect();
+        let held = |id: TensorId| match is_summed(id) {
+            true => Held::OfColours,
+            false => part(id).unwrap_or(Held::Itself),
+        };
+        let found = found.map(|id| Found { id, name: name_of(id), held: held(id) }).collect();
         Ok(Matched { found, initialised, skipped })
     }
 }
@@ -340,7 +416,7 @@ mod tests {
         let options = LoadOptions { sum_stem: true, ..LoadOptions::default() };
         let found = matched(&path, &net(1), options).unwrap().found;
         let summed: Vec<&str> =
-            found.iter().filter(|found| found.is_summed).map(|found| &found.name[..]).collect();
+            found.iter().filter(|found| found.held == Held::OfColours).map(|found| &found.name[..]).collect();
         assert_eq!(summed, ["conv1.weight"]);
         let budget = Budget::new(Bytes::mib(1));
         let mut of_file = WeightFile::open(&path, &budget).unwrap();

@@ -137,6 +137,7 @@ mod tests {
             ema_pseudo_dice: score,
             classification: None,
             skipped_steps: 0,
+            loss_scale: None,
         }
     }
 

@@ -3,8 +3,8 @@
 use plimsoll_data::{Channel, IntensityProperties, Preparation};
 use plimsoll_graph::DType;
 use plimsoll_nn::Network;
+use plimsoll_nn::weights::WeightSource;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use crate::{Model, RunError};
 
@@ -18,7 +18,7 @@ pub struct SegmentationModel {
     /// How features are stored.
     pub precision: DType,
     /// The weights of each fold; logits of folds are averaged.
-    pub weights: Vec<PathBuf>,
+    pub weights: Vec<WeightSource>,
     /// The channels of its images.
     pub channels: Vec<Channel>,
     /// What the names of its images end in, with the dot.
@@ -36,6 +36,35 @@ pub struct SegmentationModel {
     pub outputs: Vec<String>,
     /// Axes of a window along which it may be mirrored, where mirroring is asked for.
     pub mirror_axes: [bool; 3],
+    /// Where windows stand, and how much their voxels count.
+    pub windows: Windows,
+    /// What is interpolated where the windows' grid is not that of the image.
+    pub interpolated: Interpolated,
+}
+
+/// Where windows over an image stand, and how much each voxel of one counts where they overlap.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Windows {
+    /// As nnU-Net has them: evenly spread, apart as far as is asked for at most; weighted by a Gaussian around the middle with σ an eighth
+    /// of the extent.
+    Even,
+    /// As MONAI's `SlidingWindowInferer` has them: from the first voxel on so far apart, the last one ending with the image.
+    Fixed {
+        /// The share of a window that the next one covers too, along each axis, from 0 to less than 1.
+        overlap: [f64; 3],
+        /// The σ of a Gaussian around the middle, as a share of the extent; a voxel counts a thousandth at least. None where all voxels
+        /// count alike.
+        sigma_scale: Option<f64>,
+    },
+}
+
+/// What is interpolated between voxels of the windows' grid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interpolated {
+    /// Logits, as nnU-Net does it.
+    Logits,
+    /// Probabilities, the softmax of classes or the sigmoid of each region, as MONAI does it where `Activationsd` comes before `Invertd`.
+    Probabilities,
 }
 
 /// What the outputs of a network say of a voxel.
@@ -72,6 +101,8 @@ impl TryFrom<Model> for SegmentationModel {
             preparation: Preparation::Canonical { spacing: task.spacing },
             earlier_labels: 0,
             mirror_axes: [true; 3],
+            windows: Windows::Even,
+            interpolated: Interpolated::Logits,
         })
     }
 }

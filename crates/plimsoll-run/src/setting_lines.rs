@@ -105,7 +105,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("", &[], "spacing", Follows("nnU-Net's rule"), "spacing that images are brought to, in millimetres: depth, height, width; of slices height, width"),
     line("", &[], "batch_size", Follows("2; of slices as many as have the voxels of two patches of a volume"), "samples of a step"),
     line("", &[], "micro_batch", Follows("that with which a step is the fastest within the line"), "samples that go through the network at a time; a divisor of the batch"),
-    line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\" or \"bf16\"; arithmetic, weights and loss stay f32"),
+    line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\", \"bf16\" or, on GPUs, \"f16\"; arithmetic, weights and loss stay f32"),
     line("", &[], "epochs", Is("1000"), "epochs of the run"),
     line("", &[], "iterations_per_epoch", Is("250"), "steps of an epoch"),
     line("", &[], "validation_iterations", Is("50"), "batches that are validated after each epoch"),

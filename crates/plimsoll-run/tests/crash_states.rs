@@ -240,6 +240,7 @@ fn epoch(number: u64) -> EpochRecord {
         ema_pseudo_dice: None,
         classification: None,
         skipped_steps: 0,
+        loss_scale: None,
     }
 }
 

@@ -62,7 +62,7 @@ fn every_parameter_of_the_network_is_in_the_checkpoint_with_its_shape() {
         let program = predict(model.net.as_architecture(), model.patch, 1, DType::F32).unwrap();
         assert!(!model.weights.is_empty());
         for weights in &model.weights {
-            let file = WeightFile::open(weights, &budget()).unwrap();
+            let file = WeightFile::open_source(weights, &budget()).unwrap();
             for id in program.with_role(Role::Parameter) {
                 let info = program.tensor(id);
                 let found = file.shape(&info.name).unwrap_or_else(|| panic!("{case}: no {}", info.name));

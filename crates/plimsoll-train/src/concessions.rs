@@ -36,7 +36,7 @@ impl Concession {
             config
         };
         match self {
-            Concession::Precision if config.training.precision == DType::Bf16 => Vec::new(),
+            Concession::Precision if config.training.precision != DType::F32 => Vec::new(),
             Concession::Precision => vec![changed(&|config| config.training.precision = DType::Bf16)],
             Concession::LossScale => {
                 std::iter::successors(config.training.loss.coarser(), |loss| loss.coarser())

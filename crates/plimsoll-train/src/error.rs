@@ -1,6 +1,7 @@
 //! Why a run cannot be planned, or ends early.
 
 use plimsoll_data::{LoaderError, SamplerError, SplitsError};
+use plimsoll_graph::DType;
 use plimsoll_image::SettingError;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_nn::ConfigError;
@@ -48,6 +49,8 @@ pub enum TrainError {
         norm: f32,
         /// Cases, and where in them.
         patches: String,
+        /// How features are stored.
+        precision: DType,
     },
     /// Folds cannot be written.
     #[error(transparent)]
@@ -63,6 +66,11 @@ impl TrainError {
             TrainError::Sampler(error) => error.hint(),
             TrainError::Loader(error) => error.hint(),
             TrainError::Images(error) => error.hint(),
+            TrainError::BadNumbers { precision: DType::F16, loss, .. } if !loss.is_finite() => Some(
+                "weights are those from before this step; a feature is probably beyond 65504, which is all that f16 holds: \
+                 --precision bf16 and f32 hold more"
+                    .into(),
+            ),
             TrainError::BadNumbers { .. } => Some(
                 "weights are those from before this step; look at these cases, or lower --learning-rate; `bad_numbers` in \
                  plimsoll.toml skips such steps or goes back before them"

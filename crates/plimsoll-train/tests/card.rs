@@ -10,13 +10,15 @@ use conformance::emulator::backend_within;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
-use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
+use plimsoll_graph::DType;
+use plimsoll_graph::ops::{Component, CrossEntropy, Loss};
+use plimsoll_infer::{CaseRequest, PredictOptions, Predictor, forward_program};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
+use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
 use plimsoll_plan::Backend;
 use plimsoll_run::{
-    Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, Machine, Model, RunConfig,
-    RunFolder, RunRecord, Settings, Specification, StopReason,
+    Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, LossScale, Machine, Model,
+    RunConfig, RunFolder, RunRecord, SegmentationModel, Settings, Specification, StopReason,
 };
 use plimsoll_train::{Job, Observer, PlannedRun, RunData, StepReport, plan_run_allowing, train};
 
@@ -36,6 +38,11 @@ struct Site {
 
 impl Site {
     fn new() -> Site {
+        Site::changed(|_| ())
+    }
+
+    /// With other settings than usual.
+    fn changed(change: impl FnOnce(&mut Settings)) -> Site {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("dataset");
         let phantom = PhantomConfig {
@@ -50,7 +57,7 @@ impl Site {
         let budget = Budget::new(RAM);
         let inspection =
             Inspection::run(&dataset, InspectConfig { threads: 1, seed: 0 }, &budget, &|_, _| ()).unwrap();
-        let settings = Settings {
+        let mut settings = Settings {
             network: NetworkSettings {
                 net: Some(NetworkName::DynUNet),
                 features: Some(vec![4, 6]),
@@ -67,6 +74,7 @@ impl Site {
             seed: Some(3),
             ..Settings::default()
         };
+        change(&mut settings);
         let config =
             RunConfig::resolve(&settings, &dataset, inspection.fingerprint.as_ref().unwrap()).unwrap();
         let ids: Vec<String> = dataset.cases.iter().map(|case| case.id.clone()).collect();
@@ -123,24 +131,31 @@ impl Site {
         (record, seen)
     }
 
+    /// The scale of the loss after each epoch, of the run's metrics.
+    fn loss_scales(&self, name: &str) -> Vec<LossScale> {
+        let metrics = fs::read_to_string(self.run(name).join("fold_0/metrics.jsonl")).unwrap();
+        let records = metrics.lines().map(|line| serde_json::from_str::<EpochRecord>(line).unwrap());
+        records.map(|record| record.loss_scale.unwrap()).collect()
+    }
+
     fn checkpoint(&self, name: &str) -> Vec<u8> {
         fs::read(self.run(name).join("fold_0/checkpoint_final.safetensors")).unwrap()
     }
 
-    /// The labels of the test case, by a run.
-    fn predict(&self, run: &str, backend: Arc<dyn Backend>) -> Vec<u8> {
+    /// The labels of the test case, by a run, with features as it was trained or as is asked for.
+    fn predict(&self, run: &str, backend: Arc<dyn Backend>, precision: Option<DType>) -> Vec<u8> {
         let model = Model::open(&self.run(run), CheckpointKind::Final).unwrap();
         let images = self.dir.path().join("dataset/imagesTs");
         let task = model.config.task.segmentation().unwrap().dataset.clone();
         let cases = Dataset::images(&images, &task.channels, &task.file_ending).unwrap();
-        let options = PredictOptions { step: 0.75, mirror: false, threads: 1 };
+        let options = PredictOptions { precision, ..PredictOptions::new(0.75, false, 1) };
         let on_device = backend.device_memory().is_some();
         let budget = Budget::new(RAM);
         let mut predictor = Predictor::new(model.try_into().unwrap(), options, backend, &budget).unwrap();
         let to = self.dir.path().join("labels.nii");
         let request =
             CaseRequest { case: &cases[0], earlier: None, within: None, labels: &to, probabilities: None };
-        let plan = predictor.predict(&request, &AtomicBool::new(false), &mut |_| ()).unwrap();
+        let plan = predictor.predict(&request, &AtomicBool::new(false), &mut |_| ()).unwrap().plan;
         assert_eq!(plan.device_bytes.is_some(), on_device);
         // Behind the header, a byte for each voxel.
         fs::read(&to).unwrap()[352..].to_vec()
@@ -151,6 +166,8 @@ impl Site {
 #[derive(Default)]
 struct Seen {
     losses: Vec<f32>,
+    /// The steps that were taken, by how many were done after each.
+    steps: Vec<u64>,
     warnings: Vec<String>,
     stop: Arc<AtomicBool>,
     stop_after: Option<u64>,
@@ -163,6 +180,7 @@ impl Observer for Seen {
 
     fn step(&mut self, report: &StepReport) {
         self.losses.push(report.loss);
+        self.steps.push(report.steps);
         self.stop.store(self.stop_after == Some(report.steps), Ordering::Relaxed);
     }
 
@@ -224,8 +242,8 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     assert!(said, "{:?}", seen.warnings);
 
     // Labels are the processor's, but where two classes are as likely to the last bits.
-    let ours = site.predict("whole", Arc::new(card));
-    let expected = site.predict("whole", Arc::new(cpu));
+    let ours = site.predict("whole", Arc::new(card), None);
+    let expected = site.predict("whole", Arc::new(cpu), None);
     assert!(ours.len() > 4000 && ours.len() == expected.len());
     let off = ours.iter().zip(&expected).filter(|(ours, expected)| ours != expected).count();
     assert!(off * 1000 <= ours.len(), "{off} of {} labels are others", ours.len());
@@ -244,4 +262,83 @@ fn a_line_of_the_card_that_is_too_low_is_refused_with_the_least_that_does() {
     assert!(hint.contains(&format!("--vram {}MiB", least.0.div_ceil(1 << 20))), "{hint}");
     let enough = site.plan(&backend_within(least)).numbers;
     assert!(enough.feasible && enough.device.unwrap().total_bytes <= least);
+}
+
+/// A loss so large that gradients of the first steps are more than halves hold.
+fn in_halves(weight: f32) -> Site {
+    Site::changed(|settings| {
+        let cross_entropy = CrossEntropy { weight, ..CrossEntropy::default() };
+        let components = vec![Component::CrossEntropy(cross_entropy)];
+        settings.loss = Some(Loss { components, ignore: None }.into());
+        settings.precision = Some(DType::F16);
+        settings.iterations_per_epoch = Some(4);
+    })
+}
+
+#[test]
+fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
+    let site = in_halves(1.0);
+    let card = backend_within(VRAM);
+    let (record, seen) = site.train("halves", &card, false, None);
+    assert_eq!((record.ended, record.steps), (StopReason::Finished, 8));
+    assert_eq!(site.loss_scales("halves")[1], LossScale { good_steps: 8, ..LossScale::default() });
+    let mut single = in_halves(1.0);
+    single.settings.precision = Some(DType::F32);
+    single.config.training.precision = DType::F32;
+    let (_, expected) = single.train("single", &card, false, None);
+    assert_eq!(seen.losses.len(), 10);
+    for (ours, expected) in seen.losses.iter().zip(&expected.losses) {
+        assert!((ours / expected - 1.0).abs() < 2e-2, "{:?}, in f32 {:?}", seen.losses, expected);
+    }
+    // What was trained in halves predicts on the processor, which stores it as f32.
+    let cpu = CpuBackend::new(CpuOptions::new(1)).unwrap();
+    let card: Arc<dyn Backend> = Arc::new(card);
+    let expected = site.predict("halves", Arc::new(cpu.clone()), None);
+    // Asked for, halves hold the logits of windows as well, which the processor refuses.
+    for asked in [None, Some(DType::F16)] {
+        let ours = site.predict("halves", Arc::clone(&card), asked);
+        let off = ours.iter().zip(&expected).filter(|(ours, expected)| ours != expected).count();
+        assert!(ours.len() > 4000 && off * 100 <= ours.len(), "{off} of {} labels are others", ours.len());
+    }
+    let model = Model::open(&site.run("halves"), CheckpointKind::Final).unwrap();
+    let model: SegmentationModel = model.try_into().unwrap();
+    let program = forward_program(&model, Some(DType::F16), &*card).unwrap();
+    assert_eq!(program.tensor(program.find(names::LOGITS).unwrap()).dtype, DType::F16);
+    let refused = forward_program(&model, Some(DType::F16), &cpu).unwrap_err();
+    assert!(refused.to_string().contains("stored as f16"), "{refused}");
+    // But no processor trains in them.
+    let (machine, facts) =
+        (Machine { line: RAM, threads: 1, loader_threads: 1 }, site.data.facts(&site.config, &site.fold));
+    let refused = plan_run_allowing(&[], &site.config, false, (machine, &cpu), facts.unwrap()).err().unwrap();
+    assert!(refused.to_string().contains("stored as f16"), "{refused}");
+    assert!(refused.hint().unwrap().contains("--precision bf16"), "{refused}");
+}
+
+#[test]
+fn gradients_that_overflow_skip_the_step_and_halve_the_scale_and_a_stop_in_between_changes_no_bit() {
+    let site = in_halves(1e3);
+    let card = backend_within(VRAM);
+    let (record, seen) = site.train("whole", &card, false, None);
+    assert_eq!((record.ended, record.steps, record.skipped_steps), (StopReason::Finished, 8, 0));
+    let scales = site.loss_scales("whole");
+    let last = scales[1];
+    println!("{scales:?}, losses {:?}", seen.losses);
+    // Each overflow has halved it, and no step that has overflown was reported.
+    assert!(last.skipped_steps > 1 && last.skipped_steps < 7, "{scales:?}");
+    assert_eq!(last.scale, 65536.0 * 0.5_f32.powi(last.skipped_steps as i32));
+    assert_eq!(seen.losses.len() as u64, 8 - last.skipped_steps + 2);
+    assert!(
+        seen.losses.iter().all(|loss| loss.is_finite()) && seen.warnings.is_empty(),
+        "{:?}",
+        seen.warnings
+    );
+    // Stopped behind the first step that was taken, by when the scale is not the first one.
+    let stopped = seen.steps[0];
+    assert!(stopped > 1, "{:?}", seen.steps);
+    let (record, _) = site.train("stopped", &card, false, Some(stopped));
+    assert_eq!((record.ended, record.steps), (StopReason::Signal, stopped));
+    let (resumed, _) = site.train("stopped", &card, true, None);
+    assert_eq!((resumed.ended, resumed.steps), (StopReason::Finished, 8));
+    assert_eq!(site.loss_scales("stopped"), scales);
+    assert!(site.checkpoint("whole") == site.checkpoint("stopped"), "other bytes after a stop");
 }

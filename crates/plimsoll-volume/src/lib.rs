@@ -6,6 +6,7 @@
 //!   which are volumes of one slice, once they are decoded; [`StoredVolume`] holds a whole image
 //!   in its stored type, inside a budget; [`VolumeWriter`] writes an image plane by plane, and makes it appear only
 //!   when it is complete.
+//! * [`MemoryVolume`] makes an image that is in memory one that can be read like a file.
 //! * [`VoxelMap`] maps voxels of an output to a source; [`pull_linear`] and [`pull_nearest`] resample through it,
 //!   reading only the part of the source that the output touches.
 //!
@@ -22,7 +23,9 @@ mod file;
 mod geometry;
 mod gzip;
 mod matrix;
+mod memory;
 mod nifti;
+mod nrrd;
 mod orientation;
 mod picture;
 mod pull;
@@ -39,7 +42,9 @@ pub use element::{ByteOrder, ElementType, Scaling};
 pub use error::VolumeError;
 pub use file::VolumeFile;
 pub use geometry::{Geometry, GeometryDifference, GeometryError};
-pub use nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion};
+pub use memory::{MemoryVolume, MemoryVolumeError};
+pub use nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion, colour as label_colour};
+pub use nrrd::{Segment, is_segmentation};
 pub use orientation::{Direction, Orientation, Reorientation};
 pub use picture::{Content, ENDINGS as PICTURE_ENDINGS, is_picture};
 pub use pull::{Outside, PullError, SourceBlock, pull_linear, pull_nearest};

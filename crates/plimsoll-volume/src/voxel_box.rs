@@ -55,6 +55,15 @@ impl VoxelBox {
         (0..3).all(|axis| index[axis].checked_sub(self.start[axis]).is_some_and(|at| at < self.shape[axis]))
     }
 
+    /// The smallest box around both.
+    pub fn around(&self, other: &VoxelBox) -> VoxelBox {
+        let end = |of: &VoxelBox, axis: usize| of.start[axis].saturating_add(of.shape[axis]);
+        VoxelBox::between(
+            std::array::from_fn(|axis| self.start[axis].min(other.start[axis])),
+            std::array::from_fn(|axis| end(self, axis).max(end(other, axis))),
+        )
+    }
+
     /// The intersection of both boxes, or `None` if it is empty (or an end overflows).
     pub fn intersect(&self, other: &VoxelBox) -> Option<VoxelBox> {
         let (end, other_end) = (self.end()?, other.end()?);

@@ -11,7 +11,7 @@ use plimsoll_image::{Extent, write_label_png};
 
 use crate::nifti::{LabelTable, NiftiHeader, names};
 use crate::picture::is_picture;
-use crate::{ByteOrder, ElementType, Geometry, VolumeError};
+use crate::{ByteOrder, ElementType, Geometry, Segment, VolumeError, nrrd};
 
 /// The tolerance in millimetres between the positions of a voxel on the template's grid and on the given one: either
 /// may have been rounded to f32.
@@ -96,6 +96,32 @@ impl VolumeWriter {
         VolumeWriter::start(path.as_ref(), geometry, (1, element_type), template, Some(labels))
     }
 
+    /// Starts a segmentation of 3D Slicer's, `.seg.nrrd`, of labels of 8 or 16 bits, compressed.
+    ///
+    /// # Errors
+    /// If the name does not end so, voxels are of another type, the size cannot be written, or the file cannot be created.
+    pub fn create_segmentation(
+        path: impl AsRef<Path>,
+        geometry: &Geometry,
+        element_type: ElementType,
+        segments: &[Segment],
+    ) -> Result<VolumeWriter, VolumeError> {
+        let path = path.as_ref();
+        if !nrrd::is_segmentation(path) || !matches!(element_type, ElementType::U8 | ElementType::U16) {
+            return Err(VolumeError::UnknownName { path: path.into() });
+        }
+        let (plane_bytes, planes) = sizes(path, geometry, 1, element_type)?;
+        let mut file = create(path)?;
+        let header = nrrd::header(geometry, element_type, segments);
+        file.write_all(header.as_bytes()).map_err(|source| VolumeError::Io {
+            path: path.into(),
+            action: "write",
+            source,
+        })?;
+        let output = Some(Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL)))));
+        Ok(VolumeWriter { path: path.into(), output, element_type, plane_bytes, planes, written: 0 })
+    }
+
     fn start(
         path: &Path,
         geometry: &Geometry,
@@ -103,7 +129,7 @@ impl VolumeWriter {
         template: Option<&NiftiHeader>,
         labels: Option<&LabelTable>,
     ) -> Result<VolumeWriter, VolumeError> {
-        let [depth, height, width] = geometry.shape();
+        let depth = geometry.shape()[0];
         let picture = is_picture(path);
         let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
         if picture && (!is_png || (depth, channels, element_type) != (1, 1, ElementType::U8)) {
@@ -117,24 +143,10 @@ impl VolumeWriter {
                 template.describing(geometry, channels, element_type)
             }
         };
-        let plane_bytes = (height * width).checked_mul(element_type.size());
-        let planes = (depth as u64).checked_mul(channels as u64);
-        let (Some(plane_bytes), Some(planes)) = (plane_bytes, planes) else {
-            return Err(VolumeError::UnwritableSize { path: path.into(), channels, plane: usize::MAX });
-        };
-        // No larger than the reader accepts.
-        let bytes = planes.checked_mul(plane_bytes as u64).filter(|bytes| *bytes < i64::MAX as u64 / 2);
-        if channels == 0 || bytes.is_none() {
-            return Err(VolumeError::UnwritableSize { path: path.into(), channels, plane: plane_bytes });
-        }
-        let file = AtomicFile::create(path).map_err(|source| VolumeError::Io {
-            path: path.into(),
-            action: "create",
-            source,
-        })?;
-        let file = BufWriter::with_capacity(BUFFER, file);
+        let (plane_bytes, planes) = sizes(path, geometry, channels, element_type)?;
+        let file = create(path)?;
         let output = if picture {
-            Output::Picture(file, Extent { height, width })
+            Output::Picture(file, Extent { height: geometry.shape()[1], width: geometry.shape()[2] })
         } else if compress {
             Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
         } else {
@@ -222,6 +234,33 @@ impl fmt::Debug for VolumeWriter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "VolumeWriter({}, {} of {} planes)", self.path.display(), self.written, self.planes)
     }
+}
+
+/// Bytes of a plane of one channel, and how many planes of all channels there are.
+fn sizes(
+    path: &Path,
+    geometry: &Geometry,
+    channels: usize,
+    element_type: ElementType,
+) -> Result<(usize, u64), VolumeError> {
+    let [depth, height, width] = geometry.shape();
+    let plane_bytes = (height * width).checked_mul(element_type.size());
+    let planes = (depth as u64).checked_mul(channels as u64);
+    let (Some(plane_bytes), Some(planes)) = (plane_bytes, planes) else {
+        return Err(VolumeError::UnwritableSize { path: path.into(), channels, plane: usize::MAX });
+    };
+    // No larger than the reader accepts.
+    let bytes = planes.checked_mul(plane_bytes as u64).filter(|bytes| *bytes < i64::MAX as u64 / 2);
+    if channels == 0 || bytes.is_none() {
+        return Err(VolumeError::UnwritableSize { path: path.into(), channels, plane: plane_bytes });
+    }
+    Ok((plane_bytes, planes))
+}
+
+fn create(path: &Path) -> Result<BufWriter<AtomicFile>, VolumeError> {
+    let created = AtomicFile::create(path);
+    let file = created.map_err(|source| VolumeError::Io { path: path.into(), action: "create", source })?;
+    Ok(BufWriter::with_capacity(BUFFER, file))
 }
 
 fn check_template(path: &Path, geometry: &Geometry, template: &NiftiHeader) -> Result<(), VolumeError> {

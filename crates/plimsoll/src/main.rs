@@ -9,6 +9,7 @@ mod duration;
 mod failure;
 mod jobs;
 mod picture;
+mod preview;
 mod progress;
 mod progress_picture;
 mod report;

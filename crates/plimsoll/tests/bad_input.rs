@@ -151,21 +151,20 @@ fn a_line_that_is_too_low() {
     let run_folder = data.dir.path().join("run");
     let mut args = small_run(data.folder.to_str().unwrap(), run_folder.to_str().unwrap());
     let ram = args.iter().position(|arg| *arg == "--ram").unwrap();
-    args[ram + 1] = "31MiB";
+    let plan = ["plan", args[1], "--ram", "512MiB", "--net", "dynunet", "--features", "8,16,24"];
+    let plan = run_json(&[&plan[..], &["--patch-size", "16,16,16", "--config", "/dev/null"]].concat());
+    let least = plan["minimum_ram_bytes"].as_u64().unwrap() >> 20;
+    let below = format!("{}MiB", least - 1);
+    args[ram + 1] = &below;
     let error = run_error(&args);
-    assert!(
-        error.contains("the run needs") && error.contains("31.0 MiB") && error.contains("--ram"),
-        "{error}"
-    );
+    let said = format!("{}.0 MiB", least - 1);
+    assert!(error.contains("the run needs") && error.contains(&said) && error.contains("--ram"), "{error}");
     assert!(!run_folder.join("fold_all").exists());
     args[ram + 1] = "1MiB";
     let error = run_error(&args);
     assert!(error.contains("the process itself needs"), "{error}");
     // The hint's line is enough.
-    let plan = ["plan", args[1], "--ram", "512MiB", "--net", "dynunet", "--features", "8,16,24"];
-    let plan = run_json(&[&plan[..], &["--patch-size", "16,16,16", "--config", "/dev/null"]].concat());
-    let needed = plan["minimum_ram_bytes"].as_u64().unwrap().div_ceil(1 << 20) + 2;
-    let needed = format!("{needed}MiB");
+    let needed = format!("{}MiB", least + 3);
     args[ram + 1] = &needed;
     let record = run_json(&args);
     assert!(record["peak_rss_bytes"].as_u64() <= record["ram_budget_bytes"].as_u64(), "{record}");
@@ -196,11 +195,13 @@ fn settings_that_are_unknown_or_contradict_themselves() {
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
     assert!(error.contains("`encoder_convs`") && error.contains("`dynunet`"), "{error}");
     assert!(error.contains("deep_supervision"), "the hint says what it has: {error}");
-    fs::write(&config, "[network]\nnet = \"unet\"\n").unwrap();
+    fs::write(&config, "[network]\nnet = \"vnet\"\n").unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);
     assert!(error.contains("plimsoll.toml, line 2") && error.contains("`dynunet`"), "{error}");
-    let error = run_error(&["plan", folder, "--net", "unet"]);
+    let error = run_error(&["plan", folder, "--net", "vnet"]);
     assert!(error.contains("plain") && error.contains("dynunet"), "{error}");
+    let error = run_error(&["plan", folder, "--config", "/dev/null", "--net", "unet"]);
+    assert!(error.contains("`net` is unet, but it is only predicted with"), "{error}");
     fs::write(&config, "patch_size = [4, 4, 4]\n[network]\nstrides = [[1, 1, 1], [2, 2, 2], [2, 2, 2]]\n")
         .unwrap();
     let error = run_error(&["plan", folder, "--config", config.to_str().unwrap()]);

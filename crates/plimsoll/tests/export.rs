@@ -6,7 +6,7 @@ mod support;
 use std::fs;
 
 use plimsoll_nn::weights::SafetensorsFile;
-use support::{dataset, run_error, run_json, small_run};
+use support::{Tiny, dataset, run_error, run_json, small_run};
 
 /// A residual U-Net, whose authors' state dict lists most tensors two or four times.
 #[test]
@@ -67,4 +67,49 @@ fn a_file_has_every_name_of_the_authors_and_trains_on() {
         error.contains("checkpoint_final.safetensors") && !dir.path().join("other.safetensors").exists(),
         "{error}"
     );
+}
+
+#[test]
+fn a_run_leaves_as_a_folder_of_nnunet_and_as_a_graph() {
+    let tiny = Tiny::new();
+    let path = |name: &str| tiny.path(name).to_str().unwrap().to_string();
+    let (run, images) = (path("run"), tiny.data.join("imagesTs").to_str().unwrap().to_string());
+    tiny.trained(&tiny.path("run"), &["--net", "plain", "--folds", "0,1", "--skip-validation"]);
+    let (folder, graph) = (path("made/model"), path("model.onnx"));
+    let report = run_json(&["export", &run, "-o", &folder, "--format", "nnunet"]);
+    assert_eq!(
+        (report["folds"].as_array().unwrap().len(), &report["configuration"]),
+        (2, &"3d_fullres".into())
+    );
+    let readme = fs::read_to_string(tiny.path("made/model/README.md")).unwrap();
+    assert!(readme.contains(" -o LABELS -f 0 1\n") && readme.contains("-p nnUNetPlans -f 0 1`"), "{readme}");
+    for difference in report["differences"].as_array().unwrap() {
+        assert!(readme.contains(difference.as_str().unwrap()), "{difference}");
+    }
+    // Both predict images of the data set; the folder as nnU-Net does it.
+    let report = run_json(&["predict", &folder, "-i", &images, "-o", &path("labels"), "--ram", "512MiB"]);
+    assert_eq!(report["folds"], 2);
+    let error = run_error(&["export", &run, "-o", &folder, "--format", "nnunet"]);
+    assert!(error.contains("is there already"), "{error}");
+    let error = run_error(&["export", &run, "-o", &path("other"), "--format", "nnunet", "--overwrite"]);
+    assert!(error.contains("--overwrite has no effect"), "{error}");
+
+    let error = run_error(&["export", &run, "-o", &graph, "--format", "onnx"]);
+    assert!(error.contains("has 2 folds"), "{error}");
+    let fold = path("run/fold_0");
+    let report = run_json(&["export", &fold, "-o", &graph, "--format", "onnx"]);
+    assert!(
+        report["nodes"].as_u64().unwrap() > 10 && report["image"].as_array().unwrap().len() == 4,
+        "{report}"
+    );
+    let error = run_error(&["export", &fold, "-o", &path("model.safetensors"), "--format", "onnx"]);
+    assert!(error.contains("does not end in .onnx"), "{error}");
+    let error = run_error(&["export", &fold, "-o", &graph, "--format", "onnx"]);
+    assert!(error.contains("is there already"), "{error}");
+
+    // DynUNet is none of nnU-Net's networks.
+    tiny.trained(&tiny.path("dynunet"), &["--skip-validation"]);
+    let error = run_error(&["export", &path("dynunet"), "-o", &path("no"), "--format", "nnunet"]);
+    assert!(error.contains("dynunet is a network that nnU-Net does not have"), "{error}");
+    assert!(!tiny.path("no").exists());
 }

@@ -321,6 +321,11 @@ fn post_processing_keeps_the_largest_components_as_nnu_net_does() {
         fs::write(&file, serde_json::to_vec(&some).unwrap()).unwrap();
         let folder = model("old_plans", "3d_fullres");
         let args = ["predict", "-m", text(&folder), "-i", text(&images), "-o", text(&out), "--ram", "1GiB"];
+        if count == 1 {
+            // What is not processed yet is not predicted again.
+            let plans = run_json(&[&args[..], &["--postprocessing", text(&file), "--plan"]].concat());
+            assert_eq!(plans[0]["kept"], 1, "{plans}");
+        }
         run_json(&[&args[..], &["--postprocessing", text(&file)]].concat());
         let expected = labels(&oracles().join(format!("postprocessing/after_{count}.nii.gz")));
         assert_eq!(labels(&out.join("before.nii.gz")).2, expected.2, "{count} steps");

@@ -215,8 +215,7 @@ fn labels_are_never_written_into_the_folder_of_the_images() {
     for output in [&images, &dotted, &link] {
         let output = output.to_str().unwrap();
         for flags in [&["--overwrite"][..], &[]] {
-            // The model is not even looked for.
-            let args = ["predict", "/no/model", "-i", images.to_str().unwrap(), "-o", output];
+            let args = ["predict", &model(), "-i", images.to_str().unwrap(), "-o", output];
             let error = run_error(&[&args[..], flags].concat());
             assert!(error.contains("is the folder of the images"), "{error}");
         }
@@ -332,7 +331,7 @@ fn an_interruption_ends_at_once_writes_nothing_for_its_case_and_what_was_done_is
         earlier: None,
     };
     let budget = Budget::new(Bytes::mib(256));
-    let options = PredictOptions { step: 0.5, mirror: false, threads: 2 };
+    let options = PredictOptions::new(0.5, false, 2);
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(2)).unwrap());
     let mut predictor = Predictor::new(model.try_into().unwrap(), options, backend, &budget).unwrap();
     // Stopped in the midst of the second case, and before anything is read.
@@ -394,4 +393,91 @@ fn of_two_models_a_bad_case_does_not_end_the_others_and_means_of_the_same_are_th
         (names(&report, "cases"), names(&report, "kept")),
         (vec!["b".into()], vec!["a".into(), "c".into()])
     );
+}
+
+#[test]
+fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_one_that_is_unusual() {
+    let folders = Folders::new();
+    for case in ["a", "b", "done"] {
+        folders.add_sound(case);
+    }
+    // Its header is whole; its voxels are not there.
+    let whole = fs::read(sound()).unwrap();
+    fs::write(folders.images().join("cut_0000.nii.gz"), &whole[..whole.len() / 2]).unwrap();
+    // Seen at the spacing of training, a hundred times as large.
+    folders.add("wide", [5e-3; 3]);
+    fs::create_dir(folders.labels()).unwrap();
+    fs::write(folders.labels().join("done.nii.gz"), "labels").unwrap();
+    let (succeeded, plans, errors) = outcome(&folders.args(&model(), &["--plan", "--ram", "2GiB"]));
+    assert!(succeeded, "{errors}");
+    let plan = &plans[0];
+    assert_eq!(names(plan, "cases"), ["a", "b", "cut", "wide"]);
+    assert_eq!((&plan["kept"], plan["refused"].as_array().unwrap().len()), (&Value::from(1), 0));
+    let windows = |case: usize| plan["cases"][case]["plan"]["windows"].as_u64().unwrap();
+    assert_eq!((windows(0), windows(2)), (windows(1), windows(0)));
+    assert!(windows(3) > 20 * windows(0), "{plan}");
+    let outliers: Vec<bool> = (0..4).map(|case| !plan["cases"][case]["outlier"].is_null()).collect();
+    assert_eq!(outliers, [false, false, false, true]);
+    assert!(plan["predicted_seconds"].as_f64().unwrap() > 0.0);
+    assert_eq!(folders.written(), ["done.nii.gz"]);
+
+    // As people see it; and a line that is too low for one of them.
+    let seen = |ram: &str| {
+        let output = plimsoll().args(folders.args(&model(), &["--plan", "--ram", ram])).output().unwrap();
+        (
+            output.status.success(),
+            String::from_utf8(output.stdout).unwrap(),
+            String::from_utf8(output.stderr).unwrap(),
+        )
+    };
+    let (succeeded, said, errors) = seen("2GiB");
+    assert!(succeeded && said.contains("least line") && said.contains("1 predictions are there"), "{said}");
+    let warning = errors.lines().find(|line| line.starts_with("warning: wide has ")).unwrap();
+    assert!(warning.contains("where the median is") && warning.contains("check the spacing"), "{warning}");
+    let least = |case: usize| plan["cases"][case]["least_ram_bytes"].as_u64().unwrap();
+    assert!(least(0) < least(3));
+    let (succeeded, _, errors) = seen(&(least(3) - 1).to_string());
+    assert!(!succeeded && errors.contains("error: 1 of 5 cases could not be predicted: wide"), "{errors}");
+    assert!(errors.contains("hint: raise the line to --ram"), "{errors}");
+
+    // What was planned is what is done; what is not there is told at its turn.
+    for case in ["wide", "done", "b"] {
+        fs::remove_file(folders.images().join(format!("{case}_0000.nii.gz"))).unwrap();
+    }
+    let (succeeded, report, errors) = outcome(&folders.args(&model(), &["--ram", "2GiB"]));
+    assert!(!succeeded && errors.contains("1 of 2 cases could not be predicted: cut"), "{errors}");
+    assert_eq!(report["cases"][0]["windows"], windows(0));
+    let times = &report["cases"][0]["times"];
+    let seconds = |part: &str| times[format!("{part}_seconds")].as_f64().unwrap();
+    let all: f64 = ["read", "pull", "forward", "sum"].into_iter().map(seconds).sum();
+    let whole = report["cases"][0]["seconds"].as_f64().unwrap();
+    assert!((all - whole).abs() < 0.05 * whole + 0.01, "{times} is not all of {whole} s");
+}
+
+#[test]
+fn flags_of_volumes_are_kept_and_shown() {
+    let folders = Folders::new();
+    folders.add_sound("a");
+    let plan = |rest: &[&str]| {
+        let (succeeded, report, errors) =
+            outcome(&folders.args(&model(), &[&["--overwrite"], rest].concat()));
+        assert!(succeeded, "{errors}");
+        report["cases"][0]["plan"].clone()
+    };
+    let (exact, halves) = (plan(&[]), plan(&["--ring", "f16"]));
+    assert_eq!((&exact["ring"], &halves["ring"]), (&Value::from("f32"), &Value::from("f16")));
+    assert!(halves["logits_bytes"].as_u64() < exact["logits_bytes"].as_u64());
+    let other = plan(&["--precision", "bf16"]);
+    assert!(other["arena_bytes"].as_u64() < exact["arena_bytes"].as_u64(), "{other}");
+    let output = plimsoll().args(folders.args(&model(), &["--overwrite", "--ring", "f16"])).output().unwrap();
+    let said = String::from_utf8(output.stdout).unwrap();
+    // Who asked for sums in f16 is not told of them.
+    assert!(!said.contains("sums are stored as f16") && said.contains("sum and write"), "{said}");
+    // No processor stores features so.
+    for asked in [["--overwrite", "--precision", "f16"], ["--plan", "--precision", "f16"]] {
+        let output = plimsoll().args(folders.args(&model(), &asked)).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && said.contains("stored as f16"), "{said}");
+        assert!(said.contains("hint: f16 is for GPUs"), "{said}");
+    }
 }

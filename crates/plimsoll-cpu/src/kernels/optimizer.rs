@@ -48,7 +48,7 @@ pub(crate) struct Update {
     pub(crate) first: Ptr<f32>,
     /// Second moment of AdamW, `[count]`. Other rules do not read it, and it may alias anything.
     pub(crate) second: Ptr<f32>,
-    /// `[3]`: learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ.
+    /// `[4]`: learning rate, 1 − β₁ᵗ, 1 − β₂ᵗ, 1 / the scale of the loss.
     pub(crate) rates: Ptr<f32>,
     /// `[1]`: the norm of all gradients, where the rule reads it.
     pub(crate) norm: Option<Ptr<f32>>,
@@ -78,10 +78,11 @@ impl Kernel for Update {
                 }
                 return;
             }
+            let unscale = *self.rates.0.add(3);
             let scale = match (self.rule.norm_use(), self.norm) {
                 // As torch.nn.utils.clip_grad_norm_.
-                (NormUse::Clip(max), Some(norm)) => (max / (*norm.0 + 1e-6)).min(1.0),
-                _ => 1.0,
+                (NormUse::Clip(max), Some(norm)) => unscale * (max / (*norm.0 * unscale + 1e-6)).min(1.0),
+                _ => unscale,
             };
             let parameter = slice(self.parameter);
             let moment = slice(self.first);

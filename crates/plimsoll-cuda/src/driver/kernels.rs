@@ -8,7 +8,7 @@ use cudarc::driver::CudaContext;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{CUfunction, CUmodule, CUresult};
 
-use super::Card;
+use super::{Card, failed};
 use crate::device::DeviceError;
 use crate::ptx;
 
@@ -60,7 +60,9 @@ impl Kernels {
             by_name: BTreeMap::new(),
             bytes: 0,
         };
+        // One piece after the other, so that no more than one is held as text.
         for piece in ptx(card.architecture) {
+            let piece = piece.map_err(|error| failed(&card.name, "be given the kernels", error))?;
             kernels.add(piece).map_err(|(doing, error)| card.failed(&doing, error))?;
         }
         // What the driver allocates with a first stream stays allocated: it is no part of any device.
@@ -73,7 +75,7 @@ impl Kernels {
     ///
     /// # Errors
     /// What the driver was to do, and what it says.
-    fn add(&mut self, piece: &str) -> Result<(), (String, DriverError)> {
+    fn add(&mut self, piece: String) -> Result<(), (String, DriverError)> {
         let invalid = DriverError(CUresult::CUDA_ERROR_INVALID_VALUE);
         let compiling = |error| ("compile the kernels".to_string(), error);
         let text = CString::new(piece).map_err(|_| compiling(invalid))?;
@@ -81,6 +83,7 @@ impl Kernels {
         let module = unsafe { result::module::load_data(text.as_ptr().cast::<c_void>()) };
         let module = module.map_err(compiling)?;
         self.modules.push(module);
+        let piece = text.to_str().map_err(|_| compiling(invalid))?;
         for (name, parameters) in entries(piece) {
             let finding = |error| (format!("find the kernel {name}"), error);
             let parameters = parameters.ok_or_else(|| finding(invalid))?;
@@ -125,13 +128,18 @@ mod tests {
 
     #[test]
     fn kernels_are_found_in_the_ptx_with_the_bytes_that_they_take_and_their_names_differ() {
-        let pieces = ptx(Architecture::new(8, 0).unwrap());
-        assert_eq!(ptx(Architecture::new(7, 5).unwrap()), pieces[..1]);
+        let all = |number: u32| ptx(Architecture::new(number / 10, number % 10).unwrap()).map(Result::unwrap);
+        let (pieces, turing): (Vec<_>, Vec<_>) = (all(80).collect(), all(75).collect());
+        fn names(piece: &str) -> BTreeSet<&str> {
+            entries(piece).map(|(name, _)| name).collect()
+        }
+        // The same kernels, but for those of bf16.
+        assert!(names(&turing[1]).is_subset(&names(&pieces[1])));
         let found: Vec<_> = pieces.iter().flat_map(|piece| entries(piece)).collect();
         assert_eq!(found.len(), pieces.iter().map(|piece| piece.matches(".entry ").count()).sum::<usize>());
         assert_eq!(found.iter().map(|(name, _)| name).collect::<BTreeSet<_>>().len(), found.len());
         let bytes = |kernel: &str| found.iter().find(|(name, _)| *name == kernel).unwrap().1;
-        assert!(["conv_f32_bf16", "tensor_pack"].iter().all(|kernel| bytes(kernel).is_some()));
+        assert!(["conv_f32_bf16", "tensor_pack_f16"].iter().all(|kernel| bytes(kernel).is_some()));
         // As they are declared: nine and seventeen numbers of eight bytes.
         assert_eq!((bytes("window_tokens"), bytes("attention_f32")), (Some(72), Some(136)));
         assert!(found.iter().all(|(_, bytes)| bytes.is_some_and(|bytes| bytes > 0)));

@@ -234,6 +234,24 @@ fn content(geometry: &Geometry, channels: &[ReadChannel], labels: Option<&LabelS
     all.finish()
 }
 
+/// What [`inspect_images`](crate::inspect_images) reserves for a case while it runs: the largest plane, open files, and what decoding
+/// pictures takes. Headers alone are read.
+///
+/// # Errors
+/// If a file cannot be opened.
+pub fn inspection_bytes(case: &Case) -> Result<Bytes, VolumeError> {
+    let images: Vec<Option<VolumeFile>> =
+        case.image_files().map(|path| VolumeFile::open(path).map(Some)).collect::<Result<_, _>>()?;
+    Ok(images_bytes(&images) + decoding_bytes(&images, None))
+}
+
+/// The largest plane of images, and their open files.
+fn images_bytes(images: &[Option<VolumeFile>]) -> Bytes {
+    let planes = images.iter().flatten().map(image_scan::plane_bytes);
+    // Planes are held one after the other.
+    planes.clone().max().map_or(Bytes::ZERO, |plane| Bytes(plane + planes.count() as u64 * OPEN_FILE))
+}
+
 /// What decoding all pictures of a case takes.
 fn decoding_bytes(images: &[Option<VolumeFile>], label: Option<&VolumeFile>) -> Bytes {
     images.iter().flatten().chain(label).map(VolumeFile::decoding_bytes).sum()

@@ -24,6 +24,7 @@ use std::thread;
 use plimsoll_memory::{Budget, Bytes, Mapped};
 use plimsoll_volume::Spacing;
 
+pub use case::inspection_bytes;
 pub use error::InspectError;
 pub use foreground::{ForegroundIndex, Positions};
 pub(crate) use moments::Moments;

@@ -68,6 +68,8 @@ enum WayBack {
     Resized { steps: [bool; 3] },
     /// The grid begins at a voxel of a zoomed image, of whose voxels the nearest are taken.
     Zoomed { zoom: Zoom, first: [usize; 3] },
+    /// The grid is a zoomed image, between whose voxels what was computed on it is interpolated.
+    Spaced { zoom: Zoom },
 }
 
 impl TargetGrid {
@@ -124,6 +126,20 @@ impl TargetGrid {
         }
     }
 
+    /// All of an image that is zoomed to a spacing.
+    pub(crate) fn spaced(stored_shape: [usize; 3], zoom: Zoom) -> TargetGrid {
+        let shape = zoom.shape();
+        let reorientation = zoom.reorientation();
+        let over = TargetGrid::over((stored_shape, zoom.covered()), reorientation, shape, [false; 3]);
+        // It begins and ends where its spacing has it, and not with the box of the image.
+        let mut rows = [[0.0; 4]; 3];
+        for (axis, row) in rows.iter_mut().enumerate() {
+            (row[axis], row[3]) = zoom.axes[axis].line();
+        }
+        let to_stored = VoxelMap::new(rows).then(&reorientation.voxel_map(stored_shape));
+        TargetGrid { way_back: WayBack::Spaced { zoom }, to_stored, ..over }
+    }
+
     /// The number of voxels along each axis.
     pub fn shape(&self) -> [usize; 3] {
         self.shape
@@ -159,6 +175,7 @@ impl TargetGrid {
         let at = if mirrored { count - 1 - at } else { at };
         let steps = match self.way_back {
             WayBack::Resized { steps } => steps,
+            WayBack::Spaced { zoom } => return Some(zoom.axes[axis].place(at)),
             WayBack::Zoomed { zoom, first } => {
                 let place = zoom.axes[axis].nearest(at).checked_sub(first[axis]);
                 return place.filter(|place| *place < self.shape[axis]).map(|place| place as f64);
@@ -262,6 +279,26 @@ mod tests {
         let grid = TargetGrid::new(&geometry, Spacing([3.0, 1.0, 0.5]));
         assert_eq!(grid.shape(), [4, 5, 6]);
         assert_eq!(grid.to_stored(), geometry.canonical().1.voxel_map(geometry.shape()));
+    }
+
+    #[test]
+    fn a_grid_with_a_spacing_of_its_own_leads_to_the_voxels_that_lie_there() {
+        let geometry = stored([4, 6, 8], [1, 2, 0], [true, false, false]);
+        let (_, canonical) = geometry.canonical();
+        for target in [[1.25, 0.75, 0.4], [2.0, 1.5, 0.7]] {
+            let zoom = Zoom::spaced(&geometry, canonical, Some(target));
+            let grid = TargetGrid::spaced(geometry.shape(), zoom);
+            for index in [0, 1, 2] {
+                let mut place = [0.0; 3];
+                for stored_axis in 0..3 {
+                    let (axis, mirrored) = grid.axis_of(stored_axis);
+                    let voxel = if mirrored { geometry.shape()[stored_axis] - 1 - index } else { index };
+                    place[axis] = grid.place(stored_axis, voxel).unwrap();
+                    let back = grid.to_stored().apply(place)[stored_axis];
+                    assert!((back - voxel as f64).abs() < 1e-6, "{back} is not {voxel}");
+                }
+            }
+        }
     }
 
     #[test]

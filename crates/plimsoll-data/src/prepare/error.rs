@@ -57,6 +57,11 @@ pub enum PrepareError {
         /// How.
         why: &'static str,
     },
+    /// Axes of an image are not at right angles.
+    #[error(
+        "the axes of the image are not at right angles, so that no voxel of another spacing along them is as long as it should be"
+    )]
+    Sheared,
     /// There is no room for what one zoomed voxel is made of.
     #[error("there is scratch for {room} voxels, but one zoomed voxel is made of eight")]
     Zoom {
@@ -87,6 +92,7 @@ impl PrepareError {
             PrepareError::Transposed { .. } | PrepareError::Cubic { .. } | PrepareError::AfterZoom { .. } | PrepareError::Within => {
                 Some("the model's description is damaged, or of a program that is not supported: check its plans.json".into())
             }
+            PrepareError::Sheared => Some("resample the image to a grid without shear".into()),
             PrepareError::Channels { .. } => Some("give the case the channels that the model's dataset.json names".into()),
             PrepareError::Earlier { expected: true } => {
                 Some("predict the cases with the cascade's first stage, and give this one the folder of its labels".into())

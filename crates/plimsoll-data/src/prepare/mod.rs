@@ -10,6 +10,7 @@ mod error;
 mod lines;
 mod mask;
 mod rule;
+mod spaced_case;
 mod survey;
 mod window;
 pub(crate) mod zoom;
@@ -23,6 +24,7 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
 pub use error::PrepareError;
+pub use spaced_case::{SpacedCase, SpacedGrid};
 pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
 
 use crate::prepare::earlier::Earlier;

@@ -21,6 +21,15 @@ pub(crate) struct Part {
 }
 
 impl Part {
+    /// The rows of it in a window of a shape: places in one after the other.
+    pub(crate) fn rows(self, window: [usize; 3]) -> impl Iterator<Item = std::ops::Range<usize>> {
+        let ([depth, height, width], [d, h, w]) = (self.of_grid.shape, self.in_window);
+        (0..depth * height).map(move |row| {
+            let at = ((d + row / height) * window[1] + h + row % height) * window[2] + w;
+            at..at + width
+        })
+    }
+
     /// What a window that begins at `from` has of the grid; `None` if nothing.
     pub(crate) fn of_window(grid: [usize; 3], from: [i64; 3], window: [usize; 3]) -> Option<Part> {
         let mut part = Part { of_grid: VoxelBox::whole([0; 3]), in_window: [0; 3] };

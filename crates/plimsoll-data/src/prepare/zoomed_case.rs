@@ -20,7 +20,7 @@ use crate::{
 const SAME_SPACING: f64 = 1e-3;
 
 /// Voxels of an edge of the blocks that a zoomed image is looked through in.
-const BLOCK: usize = 48;
+pub(super) const BLOCK: usize = 48;
 
 /// Where windows of a zoomed case may be, before it is known which part of it is not zero.
 #[derive(Clone, Copy, Debug)]
@@ -210,12 +210,7 @@ impl ZoomedCase {
             self.pull(channel, part, (&mut *out, window), scratch)?;
             let intensity = self.intensities[channel];
             // What is beyond the image stays zero.
-            let [depth, height, width] = part.of_grid.shape;
-            let [d, h, w] = part.in_window;
-            for row in 0..depth * height {
-                let at = ((d + row / height) * window[1] + h + row % height) * window[2] + w;
-                intensity.apply(&mut out[at..at + width]);
-            }
+            part.rows(window).for_each(|row| intensity.apply(&mut out[row]));
         }
         Ok(())
     }
@@ -241,7 +236,7 @@ impl ZoomedCase {
 }
 
 /// The blocks of a box, one after the other.
-fn blocks(within: VoxelBox) -> impl Iterator<Item = VoxelBox> {
+pub(super) fn blocks(within: VoxelBox) -> impl Iterator<Item = VoxelBox> {
     let counts = within.shape.map(|voxels| voxels.div_ceil(BLOCK));
     (0..counts.iter().product()).map(move |number: usize| {
         let at = [number / (counts[1] * counts[2]), number / counts[2] % counts[1], number % counts[2]];

@@ -27,7 +27,7 @@ pub struct Conv {
     pub groups: usize,
     /// Whether a bias is added.
     pub bias: bool,
-    /// How the result is stored: f32 or bf16.
+    /// How the result is stored: f32, bf16 or f16.
     pub dtype: DType,
 }
 

@@ -31,7 +31,7 @@ pub struct ConvTranspose {
     pub output: [usize; 3],
     /// Whether a bias is added.
     pub bias: bool,
-    /// How the result is stored: f32 or bf16.
+    /// How the result is stored: f32, bf16 or f16.
     pub dtype: DType,
 }
 

@@ -5,8 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::op::{expect_learned, expect_like, expect_operands, expect_table};
 use crate::{Array, GraphError, Rule, Shape, Signature, TensorInfo};
 
-/// The numbers that change from step to step, in the operand `rates`: learning rate; 1 − β₁ᵗ; 1 − β₂ᵗ.
-pub const RATES: usize = 3;
+/// The numbers that change from step to step, in the operand `rates`: learning rate; 1 − β₁ᵗ; 1 − β₂ᵗ; what gradients, and their norm, are
+/// multiplied by before anything else, which is 1 / the scale of the loss, and 1 where it is not scaled.
+pub const RATES: usize = 4;
 
 /// What an update does with the norm of all gradients, its last operand.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,14 +27,17 @@ impl NormUse {
         self != NormUse::Unread
     }
 
-    /// What gradients are multiplied by, as `torch.nn.utils.clip_grad_norm_` does it; none where the step is refused.
-    pub(crate) fn scale(self, norm: Option<f64>) -> Option<f64> {
+    /// What gradients that are to be multiplied by `unscale` are multiplied by, as `torch.nn.utils.clip_grad_norm_` does it; none where
+    /// the step is refused.
+    pub(crate) fn scale(self, norm: Option<f64>, unscale: f64) -> Option<f64> {
         if norm.is_some_and(|norm| !norm.is_finite()) {
             return None;
         }
         Some(match (self, norm) {
-            (NormUse::Clip(max), Some(norm)) => (f64::from(max) / (norm + CLIP_EPSILON)).min(1.0),
-            _ => 1.0,
+            (NormUse::Clip(max), Some(norm)) => {
+                unscale * (f64::from(max) / (norm * unscale + CLIP_EPSILON)).min(1.0)
+            }
+            _ => unscale,
         })
     }
 }
@@ -44,7 +48,7 @@ const CLIP_EPSILON: f64 = 1e-6;
 /// Adam with decoupled weight decay (Loshchilov and Hutter 2019), as `torch.optim.AdamW`; or with a penalty of squares that is part of
 /// the gradient (Kingma and Ba 2015), as `torch.optim.Adam`.
 ///
-/// Operands: parameter, gradient, first moment, second moment, rates `[3]` and, where `norm` reads it, the gradients' norm `[1]`.
+/// Operands: parameter, gradient, first moment, second moment, rates `[4]` and, where `norm` reads it, the gradients' norm `[1]`.
 /// Updates the parameter and the moments, and with `clear` sets the gradient (a state) to zero. Where the norm is not finite, the
 /// parameter and the moments keep their bits; with `clear` the gradient is zero nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -69,7 +73,7 @@ pub struct AdamW {
 
 /// Stochastic gradient descent with Nesterov momentum, as `torch.optim.SGD(nesterov=True)`.
 ///
-/// Operands: parameter, gradient, momentum, rates `[3]` and, where `norm` reads it, the gradients' norm `[1]`. Updates the
+/// Operands: parameter, gradient, momentum, rates `[4]` and, where `norm` reads it, the gradients' norm `[1]`. Updates the
 /// parameter and the momentum, and with `clear` sets the gradient (a state) to zero. Where the norm is not finite, the parameter
 /// and the momentum keep their bits; with `clear` the gradient is zero nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -138,8 +142,8 @@ impl Rule for AdamW {
     }
 
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
-        let scale = self.norm.scale(inputs.get(5).map(|norm| norm.data[0]));
-        let [rate, correction1, correction2] = inputs[4].data[..] else { return Vec::new() };
+        let [rate, correction1, correction2, unscale] = inputs[4].data[..] else { return Vec::new() };
+        let scale = self.norm.scale(inputs.get(5).map(|norm| norm.data[0]), unscale);
         let rate = rate * f64::from(self.rate_factor);
         let (beta1, beta2) = (f64::from(self.beta1), f64::from(self.beta2));
         let mut results = vec![inputs[0].clone(), inputs[2].clone(), inputs[3].clone()];
@@ -178,8 +182,9 @@ impl Rule for Sgd {
     }
 
     fn evaluate(&self, inputs: &[&Array], _results: &[Shape]) -> Vec<Array> {
-        let scale = self.norm.scale(inputs.get(4).map(|norm| norm.data[0]));
-        let rate = inputs[3].data[0] * f64::from(self.rate_factor);
+        let [rate, _, _, unscale] = inputs[3].data[..] else { return Vec::new() };
+        let scale = self.norm.scale(inputs.get(4).map(|norm| norm.data[0]), unscale);
+        let rate = rate * f64::from(self.rate_factor);
         let momentum = f64::from(self.momentum);
         let mut results = vec![inputs[0].clone(), inputs[2].clone()];
         for (i, scale) in each_element(scale, inputs[0]) {

@@ -9,6 +9,7 @@ mod builder;
 mod design;
 mod dynunet;
 mod extents;
+mod monai_unet;
 mod plain;
 mod resenc;
 mod se_resnext;
@@ -31,6 +32,7 @@ use crate::weights::NamingScheme;
 pub use design::{Design, NetworkSettings, UpsampleMode};
 pub use dynunet::DynUNet;
 pub use extents::Extents;
+pub use monai_unet::MonaiUNet;
 pub use plain::PlainConvUNet;
 pub use resenc::ResidualEncoderUNet;
 pub use se_resnext::{Head, SEResNeXt50, StemPool};
@@ -44,7 +46,7 @@ pub use unet::{UNet, UNetNorm};
 pub struct ForwardMode {
     /// Whether it is a training pass, with dropout and all heads.
     pub training: bool,
-    /// How feature maps are stored: f32 or bf16.
+    /// How feature maps are stored: f32, bf16 or f16.
     pub precision: DType,
 }
 
@@ -187,6 +189,11 @@ pub trait Architecture: fmt::Debug + Send + Sync {
     fn is_trained(&self, parameter: &str) -> bool {
         let _ = parameter;
         true
+    }
+
+    /// Why it cannot be trained, if it can only be predicted with.
+    fn untrainable(&self) -> Option<&'static str> {
+        None
     }
 
     /// What makes the result for a sample depend on the others of its batch, if anything does, such as "batch normalisation".
@@ -378,6 +385,7 @@ networks! {
     "segresnet" => SegResNet: "MONAI's SegResNet",
     "segresnetds" => SegResNetDS: "MONAI's SegResNetDS",
     "swinunetr" => SwinUnetr: "MONAI's SwinUNETR",
+    "unet" => MonaiUNet: "MONAI's UNet, which is only predicted with",
     "seresnext50" => SEResNeXt50: "SE-ResNeXt50 32×4d, which gives an image one class",
 }
 
@@ -435,7 +443,7 @@ mod tests {
         let error = "swine".parse::<NetworkName>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "`swine` is no network; there are plain, dynunet, resenc, segresnet, segresnetds, swinunetr, seresnext50"
+            "`swine` is no network; there are plain, dynunet, resenc, segresnet, segresnetds, swinunetr, unet, seresnext50"
         );
     }
 

@@ -8,6 +8,9 @@ pub const LABELS: &str = "labels";
 pub const TARGET_SHIFT: &str = "target shift";
 /// Input of the update: see [`Optimizer::rates`](crate::Optimizer::rates).
 pub const RATES: &str = "rates";
+/// Input of a training pass whose features are stored in halves: what the loss is multiplied by before gradients are taken `[1]`.
+/// [`RATES`] hold its reciprocal; [`LOSS`] is without it.
+pub const LOSS_SCALE: &str = "loss scale";
 /// Input of an update that is a program of its own and guarded: the loss of the step `[1]`, which is the mean of its
 /// micro-batches'.
 pub const STEP_LOSS: &str = "step loss";
@@ -18,8 +21,8 @@ pub const LOSS: &str = "loss";
 /// Output: the components of the loss of the finest head, without their weights, in the order of
 /// [`Objective::parts`](crate::Objective::parts).
 pub const LOSS_PARTS: &str = "loss parts";
-/// Output of the program that updates, be it a program of its own or not, where [`Training::max_grad_norm`] is set: the norm of
-/// all gradients `[1]`. The step was refused if and only if it is not finite ([`was_refused`]): then loss or gradients were not,
+/// Output of the program that updates, be it a program of its own or not, where [`Training::max_grad_norm`] is set or there is a
+/// [`LOSS_SCALE`], by which it is too large: the norm of all gradients `[1]`. The step was refused if and only if it is not finite ([`was_refused`]): then loss or gradients were not,
 /// and all parameters, moments and averages have the bits that they had before. Accumulated gradients are zero either way.
 ///
 /// [`Training::max_grad_norm`]: crate::Training::max_grad_norm

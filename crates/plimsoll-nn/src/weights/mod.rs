@@ -9,6 +9,7 @@ mod pickle;
 mod prefix;
 mod pytorch;
 pub mod safetensors;
+mod source;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ use plimsoll_memory::{Budget, OverBudget};
 pub use archive::archive_directory_bytes;
 pub use naming::NamingScheme;
 pub use pytorch::{PytorchFile, Said};
-pub use safetensors::SafetensorsFile;
+pub use safetensors::{SafetensorsFile, TensorFault};
+pub use source::WeightSource;
 
 /// What can be wrong with a weight file.
 #[derive(Debug, thiserror::Error)]
@@ -161,6 +163,17 @@ impl WeightFile {
         match path.extension().is_some_and(|ending| ending == "safetensors") {
             true => Ok(WeightFile::Safetensors(SafetensorsFile::open(path)?)),
             false => Ok(WeightFile::Pytorch(PytorchFile::open(path, budget)?)),
+        }
+    }
+
+    /// Opens the weights of one network: a file of its own by its ending, or the part of a safetensors file whose names have a prefix.
+    ///
+    /// # Errors
+    /// If it cannot be read, is not such a file, or has no tensor under the prefix.
+    pub fn open_source(source: &WeightSource, budget: &Budget) -> Result<WeightFile, WeightError> {
+        match source.prefix.as_str() {
+            "" => WeightFile::open(&source.path, budget),
+            prefix => Ok(WeightFile::Safetensors(SafetensorsFile::open(&source.path)?.within(prefix)?)),
         }
     }
 

@@ -26,6 +26,25 @@ pub struct SafetensorsFile {
     /// Where the elements begin.
     data: u64,
     header: Header,
+    /// What stands before the names of its tensors in the file.
+    prefix: String,
+}
+
+/// What is wrong with the values of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TensorFault {
+    /// Its bytes do not have the checksum that they were written with.
+    Damaged {
+        /// Its name.
+        name: String,
+    },
+    /// Values that are no numbers, or infinite.
+    NotFinite {
+        /// Its name.
+        name: String,
+        /// How many.
+        count: u64,
+    },
 }
 
 impl SafetensorsFile {
@@ -56,7 +75,30 @@ impl SafetensorsFile {
             HeaderFault::Format(why) => format(why),
             HeaderFault::Damaged => WeightError::Damaged { path: path.into(), tensor: None },
         })?;
-        Ok(SafetensorsFile { path: path.into(), file, data, header })
+        Ok(SafetensorsFile { path: path.into(), file, data, header, prefix: String::new() })
+    }
+
+    /// The part of the file whose names have a prefix, under the rest of these names.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn within(mut self, prefix: &str) -> Result<SafetensorsFile, WeightError> {
+        let entries = std::mem::take(&mut self.header.entries).into_iter();
+        self.header.entries =
+            entries.filter_map(|(name, entry)| Some((name.strip_prefix(prefix)?.into(), entry))).collect();
+        if self.header.entries.is_empty() {
+            return Err(WeightError::format(
+                &self.path,
+                format!("it has no tensor whose name begins with `{prefix}`"),
+            ));
+        }
+        self.prefix.push_str(prefix);
+        Ok(self)
+    }
+
+    /// The digest of all that the file says: the checksum of its header, which holds those of all tensors. None where it has no checksums.
+    pub fn digest(&self) -> Option<&str> {
+        self.header.metadata.get(HEADER).map(String::as_str)
     }
 
     /// What the header says beside the tensors.
@@ -72,6 +114,11 @@ impl SafetensorsFile {
     /// The shape of a tensor, if it is there.
     pub fn shape(&self, name: &str) -> Option<Shape> {
         self.header.entries.get(name).map(|entry| Shape(entry.shape.clone()))
+    }
+
+    /// The type of a tensor's elements by its name in the format, such as `F32`, if the tensor is there.
+    pub fn dtype(&self, name: &str) -> Option<&str> {
+        self.header.entries.get(name).map(|entry| entry.dtype.as_str())
     }
 
     /// Whether a tensor of this name is there.
@@ -92,6 +139,38 @@ impl SafetensorsFile {
         let entries: Vec<(String, Entry)> =
             self.header.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
         entries.iter().try_for_each(|(name, entry)| self.stream(name, entry, |_| ()))
+    }
+
+    /// Reads all tensors, compares them with their checksums and looks for values of f32 that are not finite; returns all that is wrong.
+    /// `observe` is told the bytes that were read so far, and of how many.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub fn audit(&mut self, observe: &mut dyn FnMut(u64, u64)) -> Result<Vec<TensorFault>, WeightError> {
+        let entries: Vec<(String, Entry)> =
+            self.header.entries.iter().map(|(name, entry)| (name.clone(), entry.clone())).collect();
+        let all = entries.iter().map(|(_, entry)| entry.bytes.end - entry.bytes.start).sum();
+        let (mut faults, mut read) = (Vec::new(), 0);
+        for (name, entry) in entries {
+            let mut count = 0;
+            let is_f32 = entry.dtype == "F32";
+            let streamed = self.stream(&name, &entry, |bytes| {
+                if is_f32 {
+                    let values = bytes.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+                    count += values.filter(|value| !value.is_finite()).count() as u64;
+                }
+                read += bytes.len() as u64;
+                observe(read, all);
+            });
+            match streamed {
+                // What is damaged is not looked at further: its values are none.
+                Err(WeightError::Damaged { .. }) => faults.push(TensorFault::Damaged { name }),
+                Err(other) => return Err(other),
+                Ok(()) if count > 0 => faults.push(TensorFault::NotFinite { name, count }),
+                Ok(()) => {}
+            }
+        }
+        Ok(faults)
     }
 
     /// Reads a tensor as f32, in the logical order of its shape, and compares it with its checksum where there is one.
@@ -144,7 +223,8 @@ impl SafetensorsFile {
         }
         match &entry.checksum {
             Some(expected) if sum.finish().to_string() != *expected => {
-                Err(WeightError::Damaged { path: path.into(), tensor: Some(name.into()) })
+                let tensor = Some(format!("{}{name}", self.prefix));
+                Err(WeightError::Damaged { path: path.into(), tensor })
             }
             _ => Ok(()),
         }

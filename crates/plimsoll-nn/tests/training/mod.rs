@@ -197,7 +197,7 @@ fn losses(record: &Record, training: &Training, folder: &Path) -> Vec<f64> {
     let mut losses = Vec::new();
     for (i, expected_norm) in record.gradient_norms.iter().enumerate() {
         let (image, labels) = record.batch(i);
-        let rates = training.optimizer.rates(record.optimizer.lr, i as u64 + 1);
+        let rates = training.optimizer.rates(record.optimizer.lr, i as u64 + 1, 1.0);
         engine.write(FIRST, input(names::IMAGE), HostSlice::F32(&image)).unwrap();
         engine.write(FIRST, input(names::LABELS), HostSlice::U8(&labels)).unwrap();
         engine.write(FIRST, input(names::RATES), HostSlice::F32(&rates)).unwrap();

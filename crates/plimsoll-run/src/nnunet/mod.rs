@@ -14,6 +14,7 @@
 mod dataset;
 mod entry;
 mod error;
+mod export;
 mod find;
 mod import;
 mod model;
@@ -24,6 +25,7 @@ mod preparation;
 mod trainers;
 
 pub use error::NnUnetError;
+pub use export::{DIFFERENCES, ExportedFolder, export_nnunet};
 pub use find::{find_model, is_nnunet, models_below};
 pub use import::{Imported, import};
 pub use model::{NnUnetChoice, NnUnetModel};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_data::Preparation;
 use plimsoll_graph::DType;
 use plimsoll_memory::Budget;
-use plimsoll_nn::weights::{PytorchFile, Said};
+use plimsoll_nn::weights::{PytorchFile, Said, WeightSource};
 
 use super::NnUnetError;
 use super::dataset::ModelDataset;
@@ -13,7 +13,7 @@ use super::network::{Ends, network, patch};
 use super::plans::Plans;
 use super::preparation::{Images, images};
 use super::trainers::trainer;
-use crate::{Answers, FoldName, RunError, RunFolder, SegmentationModel, printable};
+use crate::{Answers, FoldName, Interpolated, RunError, RunFolder, SegmentationModel, Windows, printable};
 
 /// What of a folder is to be predicted with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +89,7 @@ impl NnUnetModel {
                 net,
                 patch,
                 precision: DType::F32,
-                weights,
+                weights: weights.into_iter().map(WeightSource::from).collect(),
                 channels,
                 file_ending: dataset.file_ending,
                 foreground,
@@ -98,6 +98,8 @@ impl NnUnetModel {
                 answers: dataset.answers,
                 outputs: dataset.outputs,
                 mirror_axes,
+                windows: Windows::Even,
+                interpolated: Interpolated::Logits,
             },
         })
     }

@@ -29,6 +29,12 @@ impl Run {
     ) -> Result<(), TrainError> {
         let bad = match problem {
             StepProblem::Failed(problem) => return Err(problem),
+            StepProblem::Overflow(smaller) => {
+                // No update: a row of bad steps goes on behind it.
+                self.progress.loss_scale = smaller;
+                self.progress.steps += 1;
+                return Ok(());
+            }
             StepProblem::Bad(bad) => bad,
         };
         let error = TrainError::BadNumbers {
@@ -36,6 +42,7 @@ impl Run {
             loss: bad.loss,
             norm: bad.norm,
             patches: self.source.name(&bad, self.loader_seed()),
+            precision: self.config().training.precision,
         };
         match self.config().bad_numbers {
             BadNumbers::Stop => Err(error),

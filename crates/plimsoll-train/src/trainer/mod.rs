@@ -80,6 +80,9 @@ pub struct StepReport {
     pub grad_norm: f32,
     /// The learning rate.
     pub learning_rate: f64,
+    /// What the loss was multiplied by before gradients were taken; none where features are not stored in halves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loss_scale: Option<f32>,
     /// Of the step.
     pub seconds: f64,
 }

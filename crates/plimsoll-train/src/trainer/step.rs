@@ -8,7 +8,7 @@ use plimsoll_graph::ops::Noise;
 use plimsoll_memory::{watch_this_thread, watched_allocations};
 use plimsoll_nn::names;
 use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId};
-use plimsoll_run::{FoldFolder, PartSums, RunError, each_line};
+use plimsoll_run::{FoldFolder, LossScale, PartSums, RunError, each_line};
 
 use super::bad_numbers::BadStep;
 use super::tensors::LossTensors;
@@ -21,6 +21,8 @@ pub(super) enum StepProblem {
     Failed(TrainError),
     /// Its numbers went wrong; nothing was updated.
     Bad(BadStep),
+    /// Its gradients are more than halves hold with the scale of the loss, which is this one from now on; nothing was updated.
+    Overflow(LossScale),
 }
 
 impl<E: Into<TrainError>> From<E> for StepProblem {
@@ -37,7 +39,11 @@ impl Run {
         let step = self.progress.steps;
         let (training, seed) = (&self.specification.config.training, self.specification.config.seed);
         let learning_rate = self.learning_rate(step);
-        let rates = training.optimizer.rates(learning_rate, step + 1);
+        let scales = self.scales_loss();
+        let scale = if scales { self.progress.loss_scale.scale } else { 1.0 };
+        // Steps whose gradients have overflown are none of the optimizer's, as of `torch.amp.GradScaler`.
+        let updates = step - self.progress.loss_scale.skipped_steps;
+        let rates = training.optimizer.rates(learning_rate, updates + 1, scale);
         let asked = Instant::now();
         let loader = self.loader.as_mut().ok_or_else(|| internal("a step has no loader"))?;
         let batch = loader.next_batch()?;
@@ -66,6 +72,9 @@ impl Run {
                 let noise = Noise::of_step(seed, step, (part * training.micro_batch) as u32);
                 self.engine.write(program, input, HostSlice::F32(&noise.to_table()))?;
             }
+            if let Some(input) = tensors.loss_scale {
+                self.engine.write(program, input, HostSlice::F32(&[scale]))?;
+            }
             for (map, input) in &tensors.targets {
                 let values = share(batch.target(*map), part, micro_batches);
                 self.engine.write(program, *input, HostSlice::F32(values))?;
@@ -87,6 +96,10 @@ impl Run {
             self.engine.run(update.program)?;
             norm = scalar(&*self.engine, update.program, update.norm)?;
         }
+        // Exact: the scale is a power of two.
+        norm /= scale;
+        let overflow = names::was_refused(norm) && scales && loss.is_finite();
+        let smaller = overflow.then(|| self.progress.loss_scale.after_overflow()).flatten();
         let bad =
             names::was_refused(norm).then(|| BadStep { step, loss, norm, cases: batch.cases().to_vec() });
         drop(batch);
@@ -99,11 +112,17 @@ impl Run {
             totals.for_each(|(total, sum)| *total = (total.0 + sum.0, total.1 + sum.1));
         }
         self.step_parts = sums;
+        if let Some(smaller) = smaller {
+            return Err(StepProblem::Overflow(smaller));
+        }
         if let Some(bad) = bad {
             return Err(StepProblem::Bad(bad));
         }
         self.progress.steps += 1;
         self.progress.skipped.1 = 0;
+        if scales {
+            self.progress.loss_scale = self.progress.loss_scale.after_step();
+        }
         self.progress.epoch_loss.0 += f64::from(loss);
         self.progress.epoch_loss.1 += 1;
         let seconds = start.elapsed().as_secs_f64();
@@ -112,11 +131,17 @@ impl Run {
             self.computing.push(seconds - waited.as_secs_f64());
         }
         let (steps, of) = (self.progress.steps, self.config().schedule.total_steps);
-        let report = StepReport { steps, of, loss, grad_norm: norm, learning_rate, seconds };
+        let loss_scale = scales.then_some(scale);
+        let report = StepReport { steps, of, loss, grad_norm: norm, learning_rate, loss_scale, seconds };
         if let Some(log) = &mut self.step_log {
             log.append(&report)?;
         }
         Ok(report)
+    }
+
+    /// Whether the loss is multiplied by a factor before gradients are taken.
+    pub(super) fn scales_loss(&self) -> bool {
+        self.config().training.precision.needs_loss_scale()
     }
 
     /// The learning rate of a step.

@@ -38,6 +38,8 @@ pub(super) struct LossTensors {
     pub(super) targets: Vec<(usize, TensorId)>,
     /// Where a program updates parameters: rates, and the norm of gradients.
     pub(super) update: Option<(TensorId, TensorId)>,
+    /// What the loss is multiplied by before gradients are taken, where features are stored in halves.
+    pub(super) loss_scale: Option<TensorId>,
     /// What dropout follows from, where there is any.
     pub(super) noise: Option<TensorId>,
     pub(super) loss: TensorId,
@@ -65,6 +67,7 @@ impl LossTensors {
             shift: if_there(names::TARGET_SHIFT),
             targets: programs.targets().iter().enumerate().filter_map(target).collect(),
             update: if_there(names::RATES).zip(if_there(names::GRAD_NORM)),
+            loss_scale: if_there(names::LOSS_SCALE),
             noise: if_there(names::NOISE),
             loss: find(programs, program, names::LOSS)?,
             parts: (find(programs, program, names::LOSS_PARTS)?, parts),

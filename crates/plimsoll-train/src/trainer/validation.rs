@@ -57,6 +57,7 @@ impl Run {
             ema_pseudo_dice: ema,
             classification,
             skipped_steps: self.progress.skipped.0,
+            loss_scale: self.scales_loss().then_some(self.progress.loss_scale),
         };
         self.journal.append(&record)?;
         let cost = EpochCost {

@@ -16,6 +16,6 @@ mod version;
 
 pub use error::HeaderError;
 pub use header::NiftiHeader;
-pub use label_table::LabelTable;
+pub use label_table::{LabelTable, colour};
 pub(crate) use layout::Layout;
 pub use version::NiftiVersion;

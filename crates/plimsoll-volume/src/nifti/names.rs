@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::VolumeError;
+use crate::memory::is_descriptor;
 
 /// The files of an image.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,6 +38,9 @@ fn kind(path: &Path) -> Option<(FileKind, PathBuf)> {
 /// Finds the files of the image `path`. Either file of a pair may be named; the other is searched for beside it, plain
 /// or with `.gz`.
 pub(crate) fn parts(path: &Path) -> Result<Parts, VolumeError> {
+    if is_descriptor(path) {
+        return Ok(Parts { header: path.into(), image: None });
+    }
     let Some((kind, bare)) = kind(path) else {
         return Err(VolumeError::UnknownName { path: path.into() });
     };

@@ -2,8 +2,10 @@
 
 mod bench;
 mod evaluate;
+mod held;
 mod models;
 mod nnunet;
+mod postprocess;
 mod predict;
 mod run;
 mod segment;
@@ -16,7 +18,8 @@ pub use bench::{Bench, BenchCurve, BenchKernels, BenchStep, BenchedStep};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
-pub use models::{Export, ImportModels, Models, ShowModels};
+pub use held::Held;
+pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};
 pub use nnunet::{NnUnetFlags, with_own_names};
 use plimsoll_data::TargetSpacing;
 use plimsoll_graph::DType;
@@ -24,6 +27,7 @@ use plimsoll_memory::Bytes;
 use plimsoll_nn::NetworkName;
 use plimsoll_plan::Backend;
 use plimsoll_run::CheckpointKind;
+pub use postprocess::Postprocess;
 pub use predict::Predict;
 pub use run::{Plan, Train};
 pub use segment::Segment;
@@ -64,6 +68,8 @@ pub enum Command {
     Predict(Predict),
     /// Segment CT or MR images as TotalSegmentator does, with the weights that you have of it.
     Segment(Segment),
+    /// Do steps on label maps: largest components, holes, gaps; and choose those that help by cross-validation.
+    Postprocess(Postprocess),
     /// Import models of nnU-Net, and say what models are.
     #[command(subcommand)]
     Models(Models),
@@ -182,6 +188,7 @@ impl From<Precision> for DType {
         match precision {
             Precision::F32 => DType::F32,
             Precision::Bf16 => DType::Bf16,
+            Precision::F16 => DType::F16,
         }
     }
 }
@@ -203,6 +210,8 @@ pub enum Precision {
     F32,
     /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
     Bf16,
+    /// 16-bit floats with more digits and a smaller range, for GPUs; the loss is scaled while training.
+    F16,
 }
 
 /// The whole job.

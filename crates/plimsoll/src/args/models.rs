@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args as ClapArgs, Subcommand};
+use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
 use super::{Ram, WhichCheckpoint};
 
@@ -13,6 +13,36 @@ pub enum Models {
     Import(ImportModels),
     /// Say what a model is: its network, channels, labels, folds.
     Show(ShowModels),
+    /// Write all folds of a run into one .plimsoll file, which predicts as the run does.
+    Export(ExportModel),
+    /// Read all of a .plimsoll file, and say whether every tensor is as it was written.
+    Verify(VerifyModel),
+}
+
+/// A run to write into one file.
+#[derive(Debug, ClapArgs)]
+pub struct ExportModel {
+    /// The folder of a run, all folds of which are written, or of one fold.
+    pub run: PathBuf,
+    /// The .plimsoll file.
+    pub file: PathBuf,
+    /// The checkpoint.
+    #[arg(long, value_enum, default_value_t)]
+    pub checkpoint: WhichCheckpoint,
+    /// Replace the file if it is there.
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub ram: Ram,
+}
+
+/// A file to verify.
+#[derive(Debug, ClapArgs)]
+pub struct VerifyModel {
+    /// The .plimsoll file.
+    pub file: PathBuf,
+    #[command(flatten)]
+    pub ram: Ram,
 }
 
 /// Models to import.
@@ -30,20 +60,35 @@ pub struct ImportModels {
 /// Models to show.
 #[derive(Debug, ClapArgs)]
 pub struct ShowModels {
-    /// The folder of a model, or one with several in it.
+    /// A model: a folder or a file; or a folder with several of nnU-Net in it.
     pub folder: PathBuf,
     #[command(flatten)]
     pub ram: Ram,
 }
 
-/// Weights to write.
+/// What a model is written as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ExportFormat {
+    /// The weights of one fold, with every name that the network's authors give its tensors, as `safetensors.torch.load_file` reads them.
+    #[default]
+    Safetensors,
+    /// A folder that nnU-Net 2 predicts with, with all folds: of `plain` and `resenc`.
+    Nnunet,
+    /// The forward pass of one fold over a window, as ONNX runtimes run it.
+    Onnx,
+}
+
+/// A model to write.
 #[derive(Debug, ClapArgs)]
 pub struct Export {
-    /// The folder of a run with one fold, or of one fold.
+    /// The folder of a run, or of one of its folds.
     pub model: PathBuf,
-    /// The .safetensors file that is written, with every name that the network's authors give its tensors.
-    #[arg(short, long, value_name = "FILE")]
+    /// The .safetensors or .onnx file that is written, or the folder for nnU-Net.
+    #[arg(short, long, value_name = "PATH")]
     pub output: PathBuf,
+    /// What it is written as.
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ExportFormat,
     /// The checkpoint.
     #[arg(long, value_enum, default_value_t)]
     pub checkpoint: WhichCheckpoint,

@@ -53,8 +53,9 @@ pub struct NnUnetFlags {
     /// Say what the model is before it predicts.
     #[arg(long)]
     pub verbose: bool,
-    /// Do after each prediction what this postprocessing.json says.
-    #[arg(long, value_name = "FILE.json")]
+    /// Do after each prediction the steps of this file, instead of those that the model has: nnU-Net's postprocessing.json, or one of
+    /// our own (see docs/postprocessing.md).
+    #[arg(long, value_name = "FILE")]
     pub postprocessing: Option<PathBuf>,
 }
 

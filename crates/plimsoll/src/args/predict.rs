@@ -8,16 +8,18 @@ use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_infer::PredictOptions;
 use plimsoll_metrics::votes::Rule;
 use plimsoll_plan::Backend;
-use plimsoll_run::nnunet::is_nnunet;
+use plimsoll_run::ModelSource;
 
-use super::{Compute, NnUnetFlags, Ram, WhichCheckpoint};
+use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::predict::{PredictRequest, VolumeOptions};
+use crate::jobs::steps::StepChoice;
 
 /// Images to segment.
 #[derive(Debug, ClapArgs)]
 pub struct Predict {
-    /// The folder of a run (all its folds are averaged), of one fold, or of one-vs-one classifiers; or of a model of nnU-Net.
+    /// The folder of a run (all its folds are averaged), of one fold, or of one-vs-one classifiers; or of a model of nnU-Net; or a
+    /// .plimsoll file.
     #[arg(value_name = "MODEL", required_unless_present_any = ["model_named", "dataset"], conflicts_with = "dataset")]
     model: Option<PathBuf>,
     /// The same; given several times, models that label voxels by the mean of their probabilities.
@@ -48,9 +50,20 @@ pub struct Predict {
     /// says (Grad-CAM), into an .svg beside the table.
     #[arg(long, value_name = "N")]
     pub mistakes: Option<NonZeroUsize>,
+    /// Of volumes: draw three slices of each case with its labels, CASE.preview.png beside them.
+    #[arg(long)]
+    pub preview: bool,
+    /// Leave labels as they are predicted, where the model has steps that help.
+    #[arg(long, conflicts_with = "postprocessing")]
+    pub no_postprocessing: bool,
     /// Replace predictions that are there [default: they are kept, and what is missing is predicted].
     #[arg(long)]
     pub overwrite: bool,
+    /// Of volumes: say what each case would hold and take, from the headers of its images alone; nothing is predicted.
+    #[arg(long)]
+    pub plan: bool,
+    #[command(flatten)]
+    pub held: Held,
     #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
@@ -101,16 +114,27 @@ impl Predict {
         }
     }
 
+    /// Which steps are done after a prediction. Those of a model are not of the mean of several.
+    fn steps(&self) -> StepChoice {
+        let is_alone = self.model.iter().chain(&self.model_named).count() <= 1;
+        match &self.nnunet.postprocessing {
+            Some(path) => StepChoice::Of(path.clone()),
+            None if self.no_postprocessing || !is_alone => StepChoice::None,
+            None => StepChoice::OfModel,
+        }
+    }
+
     /// What is asked of a model.
     pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
         let threads = self.compute.threads.count();
-        let is_nnunet = is_nnunet(&model)?;
+        let is_nnunet = matches!(ModelSource::of(&model)?, ModelSource::NnUnet(_));
         Ok(PredictRequest {
             volumes: VolumeOptions {
                 nnunet: is_nnunet.then(|| self.nnunet.choice()),
                 earlier: self.nnunet.prev_stage_predictions.clone(),
                 probabilities: self.nnunet.save_probabilities,
-                postprocessing: self.nnunet.postprocessing.clone(),
+                postprocessing: self.steps(),
+                preview: self.preview,
                 verbose: self.nnunet.verbose,
             },
             model,
@@ -123,6 +147,8 @@ impl Predict {
                 // As both programs do it where nothing is said.
                 mirror: self.mirror || (is_nnunet && !self.nnunet.disable_tta),
                 threads,
+                ring: self.held.ring(),
+                precision: self.held.precision(),
             },
             ram: self.ram.ram,
             backend,

@@ -222,7 +222,7 @@ pub struct RunArgs {
 pub enum Allowed {
     /// Features are stored as bf16.
     Precision,
-    /// Components of the loss that see shapes, at a lower resolution.
+    /// Components of the loss that see shapes, at a lower resolution; not the factor that the loss has in f16.
     LossScale,
     /// A smaller patch.
     Patch,

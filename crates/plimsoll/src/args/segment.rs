@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use plimsoll_run::total_segmentator::Mode;
 
-use super::{Compute, Ram};
+use super::{Compute, Held, Ram};
 use crate::failure::{Failure, Outcome};
-use crate::jobs::segment::SegmentRequest;
+use crate::jobs::segment::{ExtraChoice, SegmentRequest};
 
 /// Images to segment as TotalSegmentator does it.
 #[derive(Debug, ClapArgs)]
@@ -15,15 +15,26 @@ pub struct Segment {
     /// The task: total, total_mr, lung_vessels, …
     #[arg(required_unless_present = "list", default_value = "total")]
     pub task: String,
-    /// A .nii.gz or .nii image, or a folder of them.
+    /// A .nii.gz or .nii image, or a folder of .nii.gz images or of the slices of one series of DICOM.
     #[arg(short, long, value_name = "IN", required_unless_present = "list")]
     pub input: Option<PathBuf>,
-    /// The folder of masks, one for each label; with --ml the label map. Of a folder of images, a folder of these.
+    /// The folder of masks, one for each label; with --ml the label map, .nii.gz, .nii, or .seg.nrrd for 3D Slicer. Of a folder of images,
+    /// a folder of these.
     #[arg(short, long, value_name = "OUT", required_unless_present = "list")]
     pub output: Option<PathBuf>,
     /// Write one file with all labels, and their names in its header, instead of a mask for each.
     #[arg(long)]
     pub ml: bool,
+    /// Measure the volume in mm³ and the mean intensity of each label, in statistics.json in the folder of masks, or with
+    /// --ml in NAME.statistics.json beside the label map. Labels that touch the border of the image are 0 in both.
+    #[arg(short, long)]
+    pub statistics: bool,
+    /// Measure labels that touch the border of the image, too.
+    #[arg(long, visible_alias = "stats_include_incomplete", requires = "statistics")]
+    pub stats_include_incomplete: bool,
+    /// Draw three slices with the labels: NAME.preview.png beside the label map, or preview.png in the folder of masks.
+    #[arg(short, long)]
+    pub preview: bool,
     /// Look at 3 mm, where the task has a model for that.
     #[arg(long, conflicts_with = "fastest")]
     pub fast: bool,
@@ -43,6 +54,11 @@ pub struct Segment {
     /// Replace files that are there [default: they are kept, and what is missing is made].
     #[arg(long)]
     pub overwrite: bool,
+    /// Say what each model would hold and take, from the headers of the images alone; nothing is segmented.
+    #[arg(long)]
+    pub plan: bool,
+    #[command(flatten)]
+    pub held: Held,
     #[command(flatten)]
     pub ram: Ram,
     #[command(flatten)]
@@ -73,12 +89,19 @@ impl Segment {
             input: input.clone(),
             output: output.clone(),
             one_file: self.ml,
+            extras: ExtraChoice {
+                statistics: self.statistics,
+                incomplete: self.stats_include_incomplete,
+                preview: self.preview,
+            },
             subset: self.roi_subset.clone(),
             weights: self.weights.clone(),
             overwrite: self.overwrite,
             ram: self.ram.ram,
+            ring: self.held.ring(),
+            precision: self.held.precision(),
             threads: self.compute.threads.count(),
-            backend: self.compute.open()?,
+            backend: if self.plan { self.compute.open_to_plan()? } else { self.compute.open()? },
         })
     }
 }

@@ -201,6 +201,9 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     Ok(())
 }
 
+/// Small enough that no gradient overflows where features are stored in halves.
+const LOSS_SCALE: f32 = 1.0;
+
 /// Writes initial weights, a made-up image and labels that have to do with it.
 pub(super) fn fill(
     engine: &mut dyn Engine,
@@ -219,7 +222,10 @@ pub(super) fn fill(
                 let labels: Vec<u8> = (0..tensor.shape.count()).map(|i| u8::from(wave(i) > 0.8)).collect();
                 engine.write(ONLY, id, HostSlice::U8(&labels))?;
             }
-            names::RATES => engine.write(ONLY, id, HostSlice::F32(&training.optimizer.rates(1e-3, 10)))?,
+            names::RATES => {
+                engine.write(ONLY, id, HostSlice::F32(&training.optimizer.rates(1e-3, 10, LOSS_SCALE)))?;
+            }
+            names::LOSS_SCALE => engine.write(ONLY, id, HostSlice::F32(&[LOSS_SCALE]))?,
             names::NOISE => engine.write(ONLY, id, HostSlice::F32(&Noise::of_step(0, 0, 0).to_table()))?,
             _ => {
                 let image: Vec<f32> = (0..tensor.shape.count()).map(wave).collect();

@@ -104,7 +104,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         input: data.join("imagesTs"),
         output: predictions.clone(),
         overwrite: false,
-        options: PredictOptions { step: 0.5, mirror: false, threads },
+        options: PredictOptions::new(0.5, false, threads),
         ram: Some(args.ram),
         backend: args.compute.open()?,
     };

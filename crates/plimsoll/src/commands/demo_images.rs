@@ -79,7 +79,7 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
             input: data.join("test"),
             output: run.join("predictions.csv"),
             overwrite: false,
-            options: PredictOptions { step: 0.5, mirror: false, threads: args.compute.threads.count() },
+            options: PredictOptions::new(0.5, false, args.compute.threads.count()),
             ram: Some(args.ram),
             backend: args.compute.open()?,
         };

@@ -13,8 +13,10 @@ mod export;
 mod inspect;
 mod models;
 mod plan;
+mod postprocess;
 mod predict;
 mod predicted_step;
+mod prediction_plan;
 mod segment;
 mod settings;
 mod status;
@@ -38,6 +40,7 @@ pub fn run(args: &Args) -> Outcome {
         Command::Train(train) => train::run(train, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
         Command::Segment(segment) => segment::run(segment, args.json),
+        Command::Postprocess(postprocess) => postprocess::run(postprocess, args.json),
         Command::Models(models) => models::run(models, args.json),
         Command::Evaluate(evaluate) => evaluate::run(evaluate, args.json),
         Command::Export(export) => export::run(export, args.json),

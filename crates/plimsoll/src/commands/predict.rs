@@ -3,15 +3,19 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_run::nnunet::is_nnunet;
+use plimsoll_infer::CaseTimes;
+use plimsoll_run::ModelSource;
 
+use super::prediction_plan;
 use crate::args::Predict;
+use crate::duration::grouped;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use crate::jobs::ensemble::predict_ensemble;
-use crate::jobs::pairs::pairs_of;
-use crate::jobs::predict::{PredictRequest, predict_all};
-use crate::report::json;
+use crate::jobs::predict::{PredictRequest, Predicted, predict_all};
+use crate::jobs::prediction_plan::ring_line;
+use crate::jobs::steps::of_model;
+use crate::report::{Table, json};
 use crate::signals::Stop;
 
 /// Segments images.
@@ -22,7 +26,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let is_classifier = is_classifier(&model)?;
     expect_averaged(&model, &others)?;
     expect_effect(args, (&model, &others), is_classifier)?;
-    let backend = args.compute.open()?;
+    let backend = if args.plan { args.compute.open_to_plan()? } else { args.compute.open()? };
     let request = args.request(model, Arc::clone(&backend))?;
     if is_classifier {
         let options = ClassifyOptions {
@@ -32,8 +36,16 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         };
         let classified = classify(&request, options, stop.flag(), as_json);
         let classified = classified.map_err(|failure| stop.cause_of(failure))?;
+        let check = || match classified.failed.first() {
+            None => Ok(()),
+            Some(first) => {
+                let message = format!("{} images could not be read: {first}", classified.failed.len());
+                Err(Failure::new(message, "mend them, or leave them out"))
+            }
+        };
         if as_json {
-            return json(&classified);
+            json(&classified)?;
+            return check();
         }
         let voted = match classified.classifiers {
             1 => String::new(),
@@ -47,13 +59,12 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             }
         }
         println!("planned {}, peak resident {}", classified.planned_bytes, classified.peak_rss_bytes);
-        return match classified.failed.first() {
-            None => Ok(()),
-            Some(first) => {
-                let message = format!("{} images could not be read: {first}", classified.failed.len());
-                Err(Failure::new(message, "mend them, or leave them out"))
-            }
-        };
+        return check();
+    }
+    if args.plan {
+        let others = others.into_iter().map(|model| args.request(model, Arc::clone(&backend)));
+        let requests: Outcome<Vec<PredictRequest>> = std::iter::once(Ok(request)).chain(others).collect();
+        return prediction_plan::run(&requests?, as_json);
     }
     let report = match others.is_empty() {
         true => predict_all(&request, stop.flag(), as_json),
@@ -73,6 +84,12 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         let held = case.plan.as_ref().map(|plan| format!(", holding {}", plan.total_bytes));
         println!("{} in {:.1} s{}", case.file.display(), case.seconds, held.unwrap_or_default());
     }
+    print_times(&report.cases);
+    let halves = report.cases.iter().filter_map(|case| case.plan.as_ref());
+    let line = halves.max_by_key(|plan| plan.f32_ring_ram_bytes).and_then(ring_line);
+    if let Some(line) = line.filter(|_| args.held.ring().is_none()) {
+        println!("{line}");
+    }
     if let Some(planned) = report.planned_bytes {
         println!("planned {planned}, peak resident {}", report.peak_rss_bytes);
     }
@@ -80,6 +97,31 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         println!("planned {held} of the memory of {}", report.engine);
     }
     report.check()
+}
+
+/// Prints what the time of each case was spent on.
+fn print_times(cases: &[Predicted]) {
+    let mut table = Table::new(["case", "windows", "seconds", "read", "pull", "forward", "sum and write"]);
+    let mut row = |case: &str, windows: usize, times: CaseTimes| {
+        let all = times.all();
+        let share = |seconds: f64| format!("{:.1} %", 100.0 * seconds / all.max(f64::MIN_POSITIVE));
+        let CaseTimes { read_seconds, pull_seconds, forward_seconds, sum_seconds } = times;
+        let shares = [read_seconds, pull_seconds, forward_seconds, sum_seconds].map(share);
+        let numbers = [case.to_string(), grouped(windows as u64), format!("{all:.1}")];
+        table.row(numbers.into_iter().chain(shares));
+    };
+    let timed: Vec<_> = cases.iter().filter_map(|case| Some((case, case.times?))).collect();
+    let mut sum = CaseTimes::default();
+    for (case, times) in &timed {
+        row(&case.case, case.windows, *times);
+        sum = sum.and(*times);
+    }
+    match timed.len() {
+        0 => return,
+        1 => {}
+        _ => row("all", timed.iter().map(|(case, _)| case.windows).sum(), sum),
+    }
+    table.print();
 }
 
 /// Refuses several models of which one has no probabilities of voxels.
@@ -101,24 +143,50 @@ fn expect_averaged(model: &Path, others: &[PathBuf]) -> Outcome {
 
 /// Refuses flags that would have no effect with the models.
 fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classifier: bool) -> Outcome {
-    let has_pairs = !pairs_of(model)?.is_empty();
+    let first = ModelSource::of(model)?;
+    let has_pairs = matches!(first, ModelSource::Pairs { .. });
     let of_volumes = "the model gives each image a class as a whole";
-    let of_others = others.iter().map(|other| is_nnunet(other)).collect::<Result<Vec<bool>, _>>()?;
-    let is_first_nnunet = is_nnunet(model)?;
-    let is_any_nnunet = is_first_nnunet || of_others.contains(&true);
+    let others =
+        others.iter().map(|other| ModelSource::of(other)).collect::<Result<Vec<ModelSource>, _>>()?;
+    let is_nnunet = |source: &ModelSource| matches!(source, ModelSource::NnUnet(_));
+    let is_first_nnunet = is_nnunet(&first);
+    let is_any_nnunet = is_first_nnunet || others.iter().any(is_nnunet);
+    let is_monai =
+        |source: &ModelSource| matches!(source, ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_));
+    let has_one = |source: &ModelSource| matches!(source, ModelSource::File(_)) || is_monai(source);
+    let is_all_monai = std::iter::once(&first).chain(&others).all(is_monai);
+    let says_windows = "the model says itself where windows stand";
     let without_effect =
         |flag: &str, why: &str| Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out"));
-    if let Some(flag) = args.nnunet.first_given().filter(|_| !is_any_nnunet) {
+    if let Some(flag) =
+        args.nnunet.first_given().filter(|flag| !(is_any_nnunet || (*flag == "--verbose" && is_all_monai)))
+    {
         return without_effect(flag, "the model is none of nnU-Net");
     }
     let of_pairs = "the model has no classifiers of pairs, which `train --one-vs-one` trains";
     let named_by_chk = "the model is one of nnU-Net, of which -chk names the file of weights";
+    let of_mean = "steps of one model are not done on the mean of several";
+    let has_steps = of_model(model)?.is_some();
     let refused = [
         ("--checkpoint", args.checkpoint.is_some() && is_first_nnunet, named_by_chk),
+        (
+            "--checkpoint",
+            args.checkpoint.is_some() && std::iter::once(&first).chain(&others).all(has_one),
+            "the model has one checkpoint of each fold",
+        ),
+        ("-step_size", args.nnunet.step_size.is_some() && is_all_monai, says_windows),
+        ("--overlap", args.overlap.is_some() && is_all_monai, says_windows),
         ("-step_size", args.nnunet.step_size.is_some() && is_classifier, of_volumes),
         ("--save_probabilities", args.nnunet.save_probabilities && is_classifier, "a table has them always"),
         ("--postprocessing", args.nnunet.postprocessing.is_some() && is_classifier, of_volumes),
+        ("--preview", args.preview && is_classifier, of_volumes),
+        ("--no-postprocessing", args.no_postprocessing && is_classifier, of_volumes),
+        ("--no-postprocessing", args.no_postprocessing && !others.is_empty(), of_mean),
+        ("--no-postprocessing", args.no_postprocessing && !has_steps, "the model has no steps"),
         ("--overlap", args.overlap.is_some() && is_classifier, of_volumes),
+        ("--plan", args.plan && is_classifier, of_volumes),
+        ("--ring", args.held.ring().is_some() && is_classifier, of_volumes),
+        ("--precision", args.held.precision().is_some() && is_classifier, of_volumes),
         ("--votes", args.votes.is_some() && !has_pairs, of_pairs),
         ("--pair-columns", args.pair_columns && !has_pairs, of_pairs),
         ("--mistakes", args.mistakes.is_some() && !is_classifier, "the model labels voxels, not images"),

@@ -3,9 +3,10 @@
 use plimsoll_run::total_segmentator::{Task, weights_folder};
 use serde::Serialize;
 
+use super::prediction_plan;
 use crate::args::Segment;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::segment::segment_all;
+use crate::jobs::segment::{plan_all, segment_all};
 use crate::report::json;
 use crate::signals::Stop;
 
@@ -24,6 +25,9 @@ struct Listed {
 pub fn run(args: &Segment, as_json: bool) -> Outcome {
     if args.list {
         return list(args, as_json);
+    }
+    if args.plan {
+        return prediction_plan::show(&plan_all(&args.request()?, as_json)?, as_json);
     }
     let stop = Stop::listen()?;
     stop.end_in_order();

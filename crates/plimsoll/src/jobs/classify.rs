@@ -9,14 +9,16 @@ use plimsoll_image::{ImageDataset, ImageFile, Largest};
 use plimsoll_infer::{ImageExplainer, ImagePredictor};
 use plimsoll_memory::{Budget, Bytes, Mapped, System, limits, resident};
 use plimsoll_metrics::votes::{Rule, Votes, pairs};
+use plimsoll_run::model_file::ModelFile;
 use plimsoll_run::{
-    CheckpointKind, ClassificationTask, EpochRecord, Model, RunFolder, Settings, Task, each_epoch,
+    CheckpointKind, ClassificationTask, EpochRecord, Model, ModelSource, RunFolder, Settings, Task,
+    each_epoch,
 };
 use serde::Serialize;
 
 use super::listed::Listed;
 use super::mistakes::{Mistakes, Sheet, Worst};
-use super::pairs::{pair_run, pairs_of};
+use super::pairs::pair_run;
 use super::predict::PredictRequest;
 use super::prediction_table::{PairProbabilities, PredictionTable};
 use crate::failure::{Failure, Outcome};
@@ -47,19 +49,30 @@ enum Classifiers {
 
 /// Whether a folder holds classifiers of images, and not a network that labels voxels.
 pub fn is_classifier(model: &Path) -> Outcome<bool> {
-    if !pairs_of(model)?.is_empty() {
-        return Ok(true);
-    }
-    // What is wrong with a model is said by whoever opens it.
-    Ok(Model::plans(model).is_ok_and(|config| matches!(config.task, Task::Classification(_))))
+    let is_of_images = |task: &Task| matches!(task, Task::Classification(_));
+    Ok(match ModelSource::of(model)? {
+        ModelSource::Pairs { .. } => true,
+        // What is wrong with a run is said by whoever opens it.
+        ModelSource::Run(folder) => Model::plans(&folder).is_ok_and(|config| is_of_images(&config.task)),
+        ModelSource::File(file) => is_of_images(&ModelFile::open(&file)?.record.config.task),
+        ModelSource::NnUnet(_) | ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_) => false,
+    })
 }
 
 impl Classifiers {
     fn open(folder: &Path, checkpoint: CheckpointKind) -> Outcome<Classifiers> {
-        let pairs = pairs_of(folder)?;
-        if pairs.is_empty() {
-            return Ok(Classifiers::One(Box::new(Model::open(folder, checkpoint)?)));
-        }
+        let pairs = match ModelSource::of(folder)? {
+            ModelSource::Pairs { pairs, .. } => pairs,
+            ModelSource::File(file) => {
+                return Ok(Classifiers::One(Box::new(ModelFile::open(&file)?.model())));
+            }
+            ModelSource::Run(_)
+            | ModelSource::NnUnet(_)
+            | ModelSource::MonaiBundle(_)
+            | ModelSource::MonaiConfig(_) => {
+                return Ok(Classifiers::One(Box::new(Model::open(folder, checkpoint)?)));
+            }
+        };
         let mut models = Vec::new();
         for pair in pairs {
             models.push((pair, Model::open(pair_run(folder, pair).path(), checkpoint)?));
@@ -194,10 +207,17 @@ fn class_name(task: &ClassificationTask, label: u32) -> &str {
 }
 
 /// What the run of a model was asked for: it knows the columns of tables.
-fn settings_of(folder: &Path) -> Outcome<Settings> {
-    let run = match pairs_of(folder)?.first() {
-        Some(pair) => pair_run(folder, *pair),
-        None => RunFolder::new(folder),
+fn settings_of(model: &Path) -> Outcome<Settings> {
+    let run = match ModelSource::of(model)? {
+        ModelSource::File(file) => return Ok(ModelFile::open(&file)?.record.settings),
+        ModelSource::Pairs { folder, pairs } => match pairs.first() {
+            Some(pair) => pair_run(&folder, *pair),
+            None => RunFolder::new(folder),
+        },
+        ModelSource::Run(folder) => RunFolder::new(folder),
+        ModelSource::NnUnet(_) | ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_) => {
+            return Ok(Settings::default());
+        }
     };
     match run.folds()?.first() {
         Some(fold) => Ok(plimsoll_run::Specification::read(fold)?.settings),
@@ -328,7 +348,7 @@ fn faulty(problem: impl std::fmt::Display) -> Failure {
 fn accuracy(model: &Model) -> Outcome<f64> {
     let mut best: Option<f64> = None;
     for weights in &model.weights {
-        let folder = weights.parent().and_then(plimsoll_run::FoldFolder::at);
+        let folder = weights.path.parent().and_then(plimsoll_run::FoldFolder::at);
         if let Some(folder) = folder {
             each_epoch(&folder, |record: EpochRecord| {
                 let found = record.classification.map(|scores| scores.accuracy);
@@ -337,7 +357,10 @@ fn accuracy(model: &Model) -> Outcome<f64> {
         }
     }
     best.ok_or_else(|| {
-        let place = model.weights.first().map_or(Path::new("."), |path| path.parent().unwrap_or(path));
+        let place = model
+            .weights
+            .first()
+            .map_or(Path::new("."), |weights| weights.path.parent().unwrap_or(&weights.path));
         let message =
             format!("{} has no epoch with an accuracy, by which votes are weighted", place.display());
         Failure::new(message, "bring its metrics.jsonl back, or choose another rule: --votes sum")

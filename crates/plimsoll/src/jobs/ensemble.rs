@@ -9,15 +9,18 @@ use std::time::Instant;
 
 use plimsoll_data::{Case, Dataset, prediction_ending};
 use plimsoll_infer::{
-    CaseReport, Destination, EnsembleRequest, InferError, Outcome as CaseOutcome, PredictPlan, label_by_mean,
+    CaseReport, CaseTimes, Destination, EnsembleRequest, InferError, Outcome as CaseOutcome, PredictPlan,
+    label_by_mean,
 };
 use plimsoll_memory::{Budget, Digest, System, limits};
 use plimsoll_run::Answers;
 
 use super::predict::{
-    Cases, Failed, Kept, LabelFolder, Opened, PredictRequest, Predicted, Report, earlier_labels,
-    expect_earlier_used, expect_sound, open, predict_into,
+    Cases, Failed, Kept, LabelFolder, Opened, PredictRequest, Predicted, Report, VolumeOptions,
+    earlier_labels, expect_earlier_used, expect_sound, open, predict_into,
 };
+use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
+use super::previews::Previews;
 use crate::failure::{Failure, Outcome};
 
 /// A model of several.
@@ -35,6 +38,7 @@ struct CaseState<'a> {
     seconds: f64,
     /// That of the model that held most.
     plan: Option<PredictPlan>,
+    times: Option<CaseTimes>,
     /// Why a model could not predict it.
     error: Option<InferError>,
 }
@@ -45,7 +49,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     let request = requests.first().ok_or_else(no_model)?;
     expect_sound(request)?;
     let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let labels = LabelFolder::of(request, &budget)?;
+    let labels = LabelFolder::of(request, &budget, quiet)?;
     let members = open_all(requests, &budget)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
@@ -57,8 +61,9 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
         earlier: None,
     };
     to.check(&cases)?;
-    Destination { folder: request.output.clone(), ..to.clone() }.check(&cases)?;
+    labels.last(&to).check(&cases)?;
     labels.make()?;
+    let previews = request.volumes.preview.then(|| Previews::of(&cases, model));
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
     let (done, missing): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| mean.is_done(case));
@@ -75,8 +80,47 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
         mean.label(state, &mut found, &budget, stop)?;
     }
     labels.process(&mut found, &budget, stop)?;
+    let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
     let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
-    Report::of(found, folds, request.backend.identity())
+    Report::of(found, not_drawn, folds, request.backend.identity())
+}
+
+/// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
+pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<PredictionPlan>> {
+    let no_model = || Failure::new("no model is named", "name its folder");
+    let request = requests.first().ok_or_else(no_model)?;
+    expect_sound(request)?;
+    let budget = Budget::new(limits(&System::default(), request.ram).line);
+    let labels = LabelFolder::of(request, &budget, true)?;
+    let members = open_all(requests, &budget)?;
+    let model = &members.first().ok_or_else(no_model)?.opened.model;
+    let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+    let to = Destination {
+        folder: labels.folder.clone(),
+        ending: prediction_ending(&model.file_ending).into(),
+        overwrite: request.overwrite,
+        probabilities: false,
+        earlier: None,
+    };
+    to.check(&cases)?;
+    labels.last(&to).check(&cases)?;
+    let keeps = request.volumes.probabilities;
+    let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
+    let (done, missing): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| mean.is_done(case));
+    let mut plans = Vec::new();
+    for Member { opened, request } in &members {
+        let alone = VolumeOptions { probabilities: true, ..request.volumes.clone() };
+        let request = PredictRequest { volumes: alone, ..request.clone() };
+        if !missing.is_empty() {
+            plans.extend(earlier_plans(&request, opened, quiet)?);
+        }
+        // Its labels go beside its probabilities, and no steps are done on them.
+        let to = destination(&request, opened, request.output.clone());
+        to.check(&missing)?;
+        let (kept, left): (Vec<Case>, Vec<Case>) = missing.iter().cloned().partition(|case| to.keeps(case));
+        plans.push(plan_cases((&request, opened), left, &to, done.len() + kept.len(), (&budget, quiet))?);
+    }
+    Ok(plans)
 }
 
 /// Opens all models, and refuses those whose probabilities are not of the same.
@@ -188,7 +232,7 @@ impl Member {
 
 impl<'a> CaseState<'a> {
     fn new(case: &'a Case) -> CaseState<'a> {
-        CaseState { case, windows: 0, seconds: 0.0, plan: None, error: None }
+        CaseState { case, windows: 0, seconds: 0.0, plan: None, times: None, error: None }
     }
 
     /// Adds what came of it with another model.
@@ -196,7 +240,8 @@ impl<'a> CaseState<'a> {
         match outcome {
             CaseOutcome::Kept => {}
             CaseOutcome::Failed(error) => self.error = Some(error),
-            CaseOutcome::Predicted { windows, seconds, plan } => {
+            CaseOutcome::Predicted { windows, seconds, plan, times } => {
+                self.times = Some(self.times.map_or(times, |before| before.and(times)));
                 self.windows += windows;
                 self.seconds += seconds;
                 let held = self.plan.as_ref().map(|plan| plan.total_bytes);
@@ -230,7 +275,7 @@ impl Mean<'_> {
 
     /// Labels a case that all models have predicted, and says what came of it.
     fn label(&self, state: CaseState<'_>, found: &mut Cases, budget: &Budget, stop: &AtomicBool) -> Outcome {
-        let CaseState { case, windows, seconds, plan, error } = state;
+        let CaseState { case, windows, seconds, plan, times, error } = state;
         let start = Instant::now();
         match error.map_or_else(|| self.write(case, budget, stop), Err) {
             Ok(()) => {
@@ -239,7 +284,8 @@ impl Mean<'_> {
                 }
                 let seconds = seconds + start.elapsed().as_secs_f64();
                 let file = self.to.file(case);
-                found.predicted.push(Predicted { case: case.id.clone(), file, windows, seconds, plan });
+                let case = case.id.clone();
+                found.predicted.push(Predicted { case, file, windows, seconds, times, plan });
             }
             Err(error) => {
                 // Here it is the file of one case that cannot be read.

@@ -1,7 +1,7 @@
 //! One-vs-one: a classifier for each pair of classes, each a run of its own.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plimsoll_run::{ImageTarget, RunError, RunFolder, Specification};
 use serde::Serialize;
@@ -234,17 +234,7 @@ fn is_other(a: &[String], b: &[String]) -> bool {
 
 /// The pairs of labels that a folder has runs of, in order.
 pub fn pairs_of(folder: &Path) -> Outcome<Vec<(u32, u32)>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let names = plimsoll_disk::read_dir(folder).map_err(|error| Failure::of_path(folder, &error))?;
-    let pair = |path: &PathBuf| {
-        let (a, b) = path.file_name()?.to_str()?.strip_prefix("pair_")?.split_once('_')?;
-        Some((a.parse().ok()?, b.parse().ok()?))
-    };
-    let mut pairs: Vec<(u32, u32)> = names.iter().filter_map(pair).collect();
-    pairs.sort_unstable();
-    Ok(pairs)
+    Ok(plimsoll_run::pairs_in(folder)?)
 }
 
 /// The folder of the run of a pair.

@@ -1,5 +1,6 @@
 //! Segmenting images with a trained network.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,18 +9,21 @@ use std::time::Instant;
 use plimsoll_data::{Case, Dataset, prediction_ending};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{
-    CaseReport, Destination, FolderProgress, FolderReport, InferError, Outcome as CaseOutcome,
-    PredictOptions, PredictPlan, Predictor, predict_cases,
+    CaseReport, CaseRequest, CaseTimes, Destination, FolderProgress, FolderReport, InferError,
+    Outcome as CaseOutcome, PredictOptions, PredictPlan, Predictor, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes, MappedFiles, System, limits, mapped_files, resident};
 use plimsoll_plan::Backend;
-use plimsoll_run::nnunet::{
-    KeepLargest, NnUnetChoice, NnUnetModel, find_model, is_nnunet, read_postprocessing,
-};
-use plimsoll_run::{CheckpointKind, Model, SegmentationModel};
+use plimsoll_postprocess::{Step, process_file};
+use plimsoll_run::model_file::ModelFile;
+use plimsoll_run::monai::MonaiModel;
+use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
+use plimsoll_run::{CheckpointKind, Model, ModelSource, SegmentationModel, Windows as Placement};
 use serde::Serialize;
 
-use super::keep_largest::keep_largest;
+use super::outliers::Windows;
+use super::previews::Previews;
+use super::steps::StepChoice;
 use crate::duration::duration;
 use crate::failure::{Failure, Outcome, one_line};
 use crate::progress::{Progress, TimeLeft};
@@ -34,7 +38,9 @@ pub struct VolumeOptions {
     /// Whether probabilities are written beside labels.
     pub probabilities: bool,
     /// Steps that are done after each prediction.
-    pub postprocessing: Option<PathBuf>,
+    pub postprocessing: StepChoice,
+    /// Whether a picture of each case is drawn beside its labels.
+    pub preview: bool,
     /// Whether it is said what the model is.
     pub verbose: bool,
 }
@@ -42,7 +48,7 @@ pub struct VolumeOptions {
 /// Images to be segmented.
 #[derive(Clone)]
 pub struct PredictRequest {
-    /// The folder of a run, or of one fold.
+    /// A model: a folder or a file.
     pub model: PathBuf,
     /// Which weights.
     pub checkpoint: CheckpointKind,
@@ -76,16 +82,37 @@ pub(super) struct Opened {
 
 /// Opens a model.
 pub(super) fn open(request: &PredictRequest, budget: &Budget) -> Outcome<Opened> {
-    let Some(choice) = &request.volumes.nnunet else {
-        let model = SegmentationModel::try_from(Model::open(&request.model, request.checkpoint)?)?;
-        return Ok(Opened { folder: request.model.clone(), model, previous: None });
+    let own = |model: Model| -> Outcome<Opened> {
+        let model = SegmentationModel::try_from(model)?;
+        Ok(Opened { folder: request.model.clone(), model, previous: None })
     };
-    let folder = find_model(&request.model)?;
-    let opened = NnUnetModel::open(&folder, choice, budget)?;
+    match ModelSource::of(&request.model)? {
+        ModelSource::Run(folder) => own(Model::open(&folder, request.checkpoint)?),
+        ModelSource::File(file) => own(ModelFile::open(&file)?.model()),
+        ModelSource::MonaiBundle(folder) => of_monai(request, MonaiModel::open_bundle(&folder, budget)?),
+        ModelSource::MonaiConfig(file) => of_monai(request, MonaiModel::open_config(&file, budget)?),
+        ModelSource::NnUnet(folder) => {
+            let folder = find_model(&folder)?;
+            let choice = request.volumes.nnunet.clone().unwrap_or_default();
+            let opened = NnUnetModel::open(&folder, &choice, budget)?;
+            if request.volumes.verbose {
+                opened.lines().iter().for_each(|line| eprintln!("{line}"));
+            }
+            Ok(Opened { folder, model: opened.model, previous: opened.previous })
+        }
+        ModelSource::Pairs { folder, .. } => {
+            let message = format!("{} gives each image a class as a whole", folder.display());
+            Err(Failure::new(message, "name a model that labels voxels"))
+        }
+    }
+}
+
+/// A model of MONAI, opened.
+fn of_monai(request: &PredictRequest, opened: MonaiModel) -> Outcome<Opened> {
     if request.volumes.verbose {
         opened.lines().iter().for_each(|line| eprintln!("{line}"));
     }
-    Ok(Opened { folder, model: opened.model, previous: opened.previous })
+    Ok(Opened { folder: request.model.clone(), model: opened.model, previous: None })
 }
 
 /// Refuses labels of an earlier stage that none of the models takes.
@@ -111,19 +138,31 @@ pub(super) fn earlier_labels(
     let Some(previous) = &opened.previous else { return Ok(None) };
     match &request.volumes.earlier {
         Some(given) => Ok(Some(given.clone())),
-        None => predict_earlier(request, &opened.folder, previous, stop, quiet).map(Some),
+        None => {
+            let stage = stage_request(request, &opened.folder, previous)?;
+            predict_all(&stage, stop, quiet)?.check()?;
+            Ok(Some(stage.output))
+        }
     }
 }
 
-/// Predicts with the earlier stage of a cascade, whose folder is beside that of the later one, into a folder of its name below that of
-/// the labels.
-fn predict_earlier(
-    request: &PredictRequest,
-    folder: &Path,
-    previous: &str,
-    stop: &AtomicBool,
-    quiet: bool,
-) -> Outcome<PathBuf> {
+/// What is asked of the earlier stage that a model takes labels of; none if it takes none, or they are given.
+pub(super) fn earlier_stage(request: &PredictRequest, opened: &Opened) -> Outcome<Option<PredictRequest>> {
+    match (&opened.previous, &request.volumes.earlier) {
+        (Some(previous), None) => stage_request(request, &opened.folder, previous).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Where the labels of the earlier stage that a model takes are, or will be when that stage has predicted them; none if it takes none.
+pub(super) fn stage_folder(request: &PredictRequest, opened: &Opened) -> Option<PathBuf> {
+    let previous = opened.previous.as_ref()?;
+    Some(request.volumes.earlier.clone().unwrap_or_else(|| request.output.join(previous)))
+}
+
+/// What is asked of the earlier stage of a cascade, whose folder is beside that of the later one: its labels go into a folder of its name
+/// below that of the labels.
+fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Outcome<PredictRequest> {
     let hint = "name the folder of its labels with -prev_stage_predictions";
     let own = folder.file_name().and_then(|name| name.to_str()).and_then(|name| name.rsplit_once("__"));
     let Some((trained, _)) = own else {
@@ -143,9 +182,7 @@ fn predict_earlier(
         verbose: request.volumes.verbose,
         ..VolumeOptions::default()
     };
-    let stage = PredictRequest { model, volumes, output: output.clone(), ..request.clone() };
-    predict_all(&stage, stop, quiet)?.check()?;
-    Ok(output)
+    Ok(PredictRequest { model, volumes, output, ..request.clone() })
 }
 
 /// Where labels are written, and what is done with them after that.
@@ -153,26 +190,41 @@ pub(super) struct LabelFolder {
     /// The folder that a prediction is written to.
     pub(super) folder: PathBuf,
     /// The folder that they are in when all is done, if steps are done on them.
-    steps: Option<(PathBuf, Vec<KeepLargest>)>,
+    steps: Option<(PathBuf, Vec<Step>)>,
     threads: usize,
 }
 
 impl LabelFolder {
     /// That of a request.
-    pub(super) fn of(request: &PredictRequest, budget: &Budget) -> Outcome<LabelFolder> {
+    pub(super) fn of(request: &PredictRequest, budget: &Budget, quiet: bool) -> Outcome<LabelFolder> {
         let (output, threads) = (request.output.clone(), request.options.threads);
-        match &request.volumes.postprocessing {
+        match request.volumes.postprocessing.steps(&request.model, budget)? {
             None => Ok(LabelFolder { folder: output, steps: None, threads }),
-            Some(path) => {
-                let steps = read_postprocessing(path, budget)?;
+            Some((path, steps)) => {
+                if !quiet {
+                    let why = "--no-postprocessing leaves labels as they are predicted";
+                    eprintln!("steps of {} are done on labels; {why}", path.display());
+                }
                 Ok(LabelFolder { folder: output.join(UNPROCESSED), steps: Some((output, steps)), threads })
             }
         }
     }
 
-    /// Whether steps are done on labels.
-    fn is_processed(&self) -> bool {
-        self.steps.is_some()
+    /// Where labels are when all is done, of those that are predicted `to` a folder.
+    pub(super) fn last(&self, to: &Destination) -> Destination {
+        let folder = self.steps.as_ref().map_or(&self.folder, |(output, _)| output);
+        Destination { folder: folder.clone(), ..to.clone() }
+    }
+
+    /// Whether steps were done on the labels of a case, so that it is kept whether or not what they were made of is still there.
+    pub(super) fn is_processed(&self, case: &Case, to: &Destination) -> bool {
+        let has_probabilities = || to.probabilities(case).is_none_or(|file| file.exists());
+        self.steps.is_some() && !to.overwrite && self.last(to).file(case).exists() && has_probabilities()
+    }
+
+    /// Whether a case is not predicted again.
+    pub(super) fn is_kept(&self, case: &Case, to: &Destination) -> bool {
+        self.is_processed(case, to) || to.keeps(case)
     }
 
     /// Makes it, without what a killed process left in it.
@@ -180,22 +232,44 @@ impl LabelFolder {
         make_folder(&self.folder)
     }
 
-    /// Does the steps on labels that are new, or that have none of it yet, and says where all labels are then.
+    /// Does the steps on labels that are new, or that have none of it yet, and says where all labels are then. A case of which they fail
+    /// is one that failed, and does not end the others.
     pub(super) fn process(&self, cases: &mut Cases, budget: &Budget, stop: &AtomicBool) -> Outcome {
         let Some((output, steps)) = &self.steps else { return Ok(()) };
-        let new = cases.predicted.iter_mut().map(|case| (&mut case.file, true));
-        for (file, is_new) in new.chain(cases.kept.iter_mut().map(|case| (&mut case.file, false))) {
-            let Some(name) = file.file_name() else { continue };
-            let processed = output.join(name);
-            if is_new || !processed.exists() {
-                if stop.load(Ordering::Relaxed) {
-                    return Err(Failure::new("interrupted", "the same command goes on with what is missing"));
+        let Cases { predicted, kept, failed, processed } = cases;
+        let mut is_done = |case: &str, file: &mut PathBuf, is_new: bool| -> Outcome<bool> {
+            let Some(name) = file.file_name() else { return Ok(true) };
+            let last = output.join(name);
+            if is_new || !last.exists() {
+                expect_going(stop)?;
+                if let Err(error) = process_file(file, &last, steps, budget, self.threads) {
+                    failed.push(Failed::new(case.into(), error));
+                    return Ok(false);
                 }
-                keep_largest(file, &processed, steps, budget, self.threads)?;
+                processed.insert(case.into());
             }
-            *file = processed;
+            *file = last;
+            Ok(true)
+        };
+        for mut case in std::mem::take(predicted) {
+            if is_done(&case.case, &mut case.file, true)? {
+                predicted.push(case);
+            }
+        }
+        for mut case in std::mem::take(kept) {
+            if is_done(&case.case, &mut case.file, false)? {
+                kept.push(case);
+            }
         }
         Ok(())
+    }
+}
+
+/// Ends what a signal ends.
+pub(super) fn expect_going(stop: &AtomicBool) -> Outcome {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Failure::new("interrupted", "the same command goes on with what is missing")),
+        false => Ok(()),
     }
 }
 
@@ -213,6 +287,8 @@ pub struct Predicted {
     pub file: PathBuf,
     pub windows: usize,
     pub seconds: f64,
+    /// What that time was spent on; none where probabilities were there already and only their mean was missing.
+    pub times: Option<CaseTimes>,
     /// What it held; none where probabilities were there already and only their mean was missing.
     pub plan: Option<PredictPlan>,
 }
@@ -233,9 +309,9 @@ pub struct Failed {
 }
 
 impl Failed {
-    /// A case, and why it could not be predicted.
-    pub(super) fn new(case: String, error: InferError) -> Failed {
-        let error = Failure::from(error);
+    /// A case, and why something could not be done with it.
+    pub(super) fn new(case: String, error: impl Into<Failure>) -> Failed {
+        let error = error.into();
         let (text, hint) = (of_case(&case, error.line()), error.hint().into());
         Failed { case, error: text, hint }
     }
@@ -247,6 +323,8 @@ pub(super) struct Cases {
     pub(super) predicted: Vec<Predicted>,
     pub(super) kept: Vec<Kept>,
     pub(super) failed: Vec<Failed>,
+    /// The names of those whose labels had steps done on them now.
+    pub(super) processed: BTreeSet<String>,
 }
 
 impl From<FolderReport> for Cases {
@@ -254,8 +332,9 @@ impl From<FolderReport> for Cases {
         let mut cases = Cases::default();
         for CaseReport { case, file, outcome } in found.cases {
             match outcome {
-                CaseOutcome::Predicted { windows, seconds, plan } => {
-                    cases.predicted.push(Predicted { case, file, windows, seconds, plan: Some(plan) });
+                CaseOutcome::Predicted { windows, seconds, plan, times } => {
+                    let (times, plan) = (Some(times), Some(plan));
+                    cases.predicted.push(Predicted { case, file, windows, seconds, times, plan });
                 }
                 CaseOutcome::Kept => cases.kept.push(Kept { case, file }),
                 CaseOutcome::Failed(error) => cases.failed.push(Failed::new(case, error)),
@@ -273,6 +352,8 @@ pub struct Report {
     pub cases: Vec<Predicted>,
     pub kept: Vec<Kept>,
     pub failed: Vec<Failed>,
+    /// Cases whose labels are there, but could not be drawn.
+    pub previews_failed: Vec<Failed>,
     /// What the case that held most was planned to hold; none if no case was predicted.
     pub planned_bytes: Option<Bytes>,
     pub peak_rss_bytes: Bytes,
@@ -281,9 +362,14 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of cases that so many folds of weights predicted.
-    pub(super) fn of(cases: Cases, folds: usize, engine: String) -> Outcome<Report> {
-        let Cases { predicted, kept, failed } = cases;
+    /// Of cases that so many folds of weights predicted, and of those that could not be drawn.
+    pub(super) fn of(
+        cases: Cases,
+        previews_failed: Vec<Failed>,
+        folds: usize,
+        engine: String,
+    ) -> Outcome<Report> {
+        let Cases { predicted, kept, failed, .. } = cases;
         match kept.len() {
             0 => {}
             1 => eprintln!("warning: 1 prediction is there already and was kept; --overwrite replaces it"),
@@ -293,17 +379,37 @@ impl Report {
         }
         let planned_bytes = predicted.iter().filter_map(|case| Some(case.plan.as_ref()?.total_bytes)).max();
         let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
-        Ok(Report { folds, engine, cases: predicted, kept, failed, planned_bytes, peak_rss_bytes, code })
+        Ok(Report {
+            folds,
+            engine,
+            cases: predicted,
+            kept,
+            failed,
+            previews_failed,
+            planned_bytes,
+            peak_rss_bytes,
+            code,
+        })
     }
 
-    /// That no case failed.
+    /// That no case failed, and none could not be drawn.
     pub fn check(&self) -> Outcome {
-        let Some(first) = self.failed.first() else { return Ok(()) };
-        let failed = self.failed.len();
-        let of = failed + self.cases.len() + self.kept.len();
-        let which = if failed == 1 { "" } else { ", the first" };
-        let message = format!("{failed} of {of} cases could not be predicted{which}: {}", first.error);
-        Err(Failure::new(message, first.hint.as_str()))
+        let labelled = self.cases.len() + self.kept.len();
+        let told = |failed: &[Failed], of: usize, what: &str| {
+            let first = failed.first()?;
+            let which = if failed.len() == 1 { "" } else { ", the first" };
+            let message = format!("{} of {of} {what}{which}: {}", failed.len(), first.error);
+            Some((message, first.hint.clone()))
+        };
+        let cases = told(&self.failed, self.failed.len() + labelled, "cases could not be predicted");
+        let previews = told(&self.previews_failed, labelled, "previews could not be drawn");
+        match (cases, previews) {
+            (None, None) => Ok(()),
+            (Some((cases, hint)), Some((previews, _))) => {
+                Err(Failure::new(format!("{cases}; {previews}"), hint))
+            }
+            (Some((message, hint)), None) | (None, Some((message, hint))) => Err(Failure::new(message, hint)),
+        }
     }
 }
 
@@ -311,12 +417,13 @@ impl Report {
 pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
     expect_sound(request)?;
     let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let labels = LabelFolder::of(request, &budget)?;
+    let labels = LabelFolder::of(request, &budget, quiet)?;
     let opened = open(request, &budget)?;
     expect_earlier_used(request, &[&opened])?;
     let earlier = earlier_labels(request, &opened, stop, quiet)?;
     let Opened { model, .. } = opened;
     let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+    let previews = request.volumes.preview.then(|| Previews::of(&cases, &model));
     let to = Destination {
         folder: labels.folder.clone(),
         ending: prediction_ending(&model.file_ending).into(),
@@ -325,20 +432,17 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
         earlier,
     };
     // Where labels are when all is done: below it those that are to be processed.
-    let last = Destination { folder: request.output.clone(), ..to.clone() };
+    let last = labels.last(&to);
     last.check(&cases)?;
-    // What is processed already is kept, whether or not what it was made of is still there.
-    let is_done = |case: &Case| {
-        let has_probabilities = to.probabilities(case).is_none_or(|file| file.exists());
-        labels.is_processed() && !request.overwrite && last.file(case).exists() && has_probabilities
-    };
+    let is_done = |case: &Case| labels.is_processed(case, &to);
     let (done, cases): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(is_done);
     let folds = model.weights.len();
     let found = predict_into(&to, (&cases[..], model), request, &budget, stop, quiet)?;
     let mut cases = Cases::from(found);
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept { case: case.id.clone(), file: last.file(case) }));
-    Report::of(cases, folds, request.backend.identity())
+    let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
+    Report::of(cases, not_drawn, folds, request.backend.identity())
 }
 
 /// Refuses what can be predicted with no model.
@@ -357,9 +461,37 @@ pub(super) fn predict_into(
 ) -> Outcome<FolderReport> {
     to.check(cases)?;
     make_folder(&to.folder)?;
+    let can_overlap = can_overlap(&model, request.options);
     let mut predictor = Predictor::new(model, request.options, Arc::clone(&request.backend), budget)?;
-    let mut watcher = Watcher::new(quiet);
+    let mut watcher = Watcher::new(quiet).knowing(windows(&predictor, cases, to), can_overlap);
     Ok(predict_cases(&mut predictor, cases, to, stop, &mut |progress| watcher.see(progress))?)
+}
+
+/// The share of a window from one to the next that a hint asks for with `--overlap 0.25`.
+const FAR_STEP: f64 = 0.75;
+
+/// Whether `--overlap 0.25` would make the windows of a model's cases fewer.
+pub(super) fn can_overlap(model: &SegmentationModel, options: PredictOptions) -> bool {
+    matches!(model.windows, Placement::Even) && options.step < FAR_STEP
+}
+
+/// The windows of all cases that are to be predicted, as far as their headers say; what is wrong with the others is told at their turn.
+fn windows(predictor: &Predictor, cases: &[Case], to: &Destination) -> Windows {
+    let mut windows = Windows::default();
+    for case in cases.iter().filter(|case| !to.keeps(case)) {
+        let (earlier, labels) = (to.earlier(case), to.file(case));
+        let request = CaseRequest {
+            case,
+            earlier: earlier.as_deref(),
+            within: None,
+            labels: &labels,
+            probabilities: None,
+        };
+        if let Ok(count) = predictor.windows(&request) {
+            windows.add(&case.id, count);
+        }
+    }
+    windows
 }
 
 /// Refuses to write label maps into the folder of the images: they would be taken for images the next time, or stand in their
@@ -393,22 +525,45 @@ pub struct Watcher {
     /// The bar of the present case, and when its first window began.
     case: Option<(Progress, Instant)>,
     left: TimeLeft,
+    windows: Windows,
+    can_overlap: bool,
 }
 
 impl Watcher {
     pub fn new(quiet: bool) -> Watcher {
-        Watcher { quiet, case: None, left: TimeLeft::default() }
+        Watcher {
+            quiet,
+            case: None,
+            left: TimeLeft::default(),
+            windows: Windows::default(),
+            can_overlap: false,
+        }
+    }
+
+    /// With the windows of all cases: one that has far more than the others is called out before it begins, with `--overlap` as a way out
+    /// of it where that makes them fewer.
+    #[must_use]
+    pub fn knowing(self, windows: Windows, can_overlap: bool) -> Watcher {
+        Watcher { windows, can_overlap, ..self }
     }
 
     pub fn see(&mut self, progress: FolderProgress<'_>) {
         match progress {
             FolderProgress::Window { number, of, case, windows } => {
+                if self.case.is_none()
+                    && !self.quiet
+                    && let Some(outlier) = self.windows.outlier(&case.id)
+                {
+                    // Without the time: rates of this machine are measured for `--plan` alone.
+                    eprintln!("warning: {}", outlier.line(&case.id, None, self.can_overlap));
+                }
                 let (bar, start) = self.case.get_or_insert_with(|| {
                     let what = format!("case {number} of {of}, windows");
                     (Progress::new(what, windows.of as u64, self.quiet), Instant::now())
                 });
                 let seconds = start.elapsed().as_secs_f64();
-                let left = self.left.of_present(seconds, windows.windows, windows.of, of - number);
+                let more = self.windows.behind(&case.id).unwrap_or((of - number) as f64);
+                let left = self.left.of_present(seconds, windows.windows, windows.of, more);
                 let note = left.map(|(this, all)| {
                     let (this, all) = (duration(this), duration(all));
                     format!("{}: {this} left, {all} for all", case.id)
@@ -425,7 +580,8 @@ impl Watcher {
     }
 
     fn say_end(&mut self, bar: &Progress, number: usize, of: usize, report: &CaseReport) {
-        let left = |times: &TimeLeft| match times.of_cases(of - number) {
+        let more = self.windows.behind(&report.case).unwrap_or((of - number) as f64);
+        let left = |times: &TimeLeft| match times.of_cases(more) {
             Some(left) if number < of => format!("; about {} left", duration(left)),
             _ => String::new(),
         };

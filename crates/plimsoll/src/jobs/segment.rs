@@ -1,28 +1,39 @@
 //! TotalSegmentator's tasks with the weights that its users have: images become label maps with names.
 
+mod extras;
+mod input;
 mod parts;
+mod plan;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
 
-use plimsoll_data::{Case, Channel, Dataset, Normalisation, Preparation, ZoomSteps};
+use plimsoll_data::{Case, Preparation, ZoomSteps};
 use plimsoll_disk::atomic::sweep;
+use plimsoll_graph::DType;
 use plimsoll_infer::{
-    CaseRequest, InferError, PartLabels, PredictOptions, PredictPlan, Predictor, Written, box_of_labels,
-    merge_labels, split_labels,
+    CaseRequest, InferError, PartLabels, PredictOptions, PredictedCase, Predictor, RingStorage, Written,
+    box_of_labels, merge_labels, split_labels, write_segmentation,
 };
 use plimsoll_memory::{Budget, Bytes, MappedFiles, System, limits, mapped_files, resident};
 use plimsoll_plan::Backend;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
 use plimsoll_run::total_segmentator::{Crop, Mode, Task, TaskModels, weights_folder};
 use plimsoll_run::{FoldName, SegmentationModel};
-use plimsoll_volume::{LabelTable, VolumeFile, VoxelBox};
+use plimsoll_volume::{LabelTable, VolumeFile, VoxelBox, is_segmentation};
 use serde::Serialize;
 
+pub use self::extras::ExtraChoice;
+use self::extras::{Extras, written};
+use self::input::{Input, Kind};
 use self::parts::PartsFolder;
+pub use self::plan::plan_all;
 use crate::failure::{Failure, Outcome};
+use crate::jobs::prediction_plan::ring_line;
+use crate::preview::{beside, preview_of};
 use crate::progress::Progress;
 
 /// What the names of label maps end in, and those of images in folders.
@@ -37,12 +48,14 @@ pub struct SegmentRequest {
     pub task: String,
     /// How finely.
     pub mode: Mode,
-    /// An image, or a folder of images.
+    /// An image, a folder of images, or one of a series of DICOM.
     pub input: PathBuf,
     /// The folder of an image's masks; with `one_file`, the label map of an image. Of a folder of images, a folder of these.
     pub output: PathBuf,
     /// Whether labels go into one file with names, instead of a file for each.
     pub one_file: bool,
+    /// What is made beside labels.
+    pub extras: ExtraChoice,
     /// The labels that are wanted; all if none is named.
     pub subset: Vec<String>,
     /// The folder of weights, if it is not TotalSegmentator's own.
@@ -51,6 +64,10 @@ pub struct SegmentRequest {
     pub overwrite: bool,
     /// The line that was asked for.
     pub ram: Option<Bytes>,
+    /// How sums of logits are stored; none where that follows from the line.
+    pub ring: Option<RingStorage>,
+    /// How features are stored; none where that is as the models say.
+    pub precision: Option<DType>,
     /// Threads of kernels.
     pub threads: usize,
     /// What runs programs.
@@ -102,15 +119,15 @@ pub fn segment_all(request: &SegmentRequest, stop: &AtomicBool, quiet: bool) -> 
         Some(folder) => folder.clone(),
         None => weights_folder()?,
     };
-    let is_one = request.input.is_file();
-    let is_plain = is_one && request.input.extension().is_some_and(|ending| ending == "nii");
-    // How it is normalised follows from each model.
-    let channels = [Channel { name: "image".into(), normalisation: Normalisation::None }];
-    let cases = Dataset::images(&request.input, &channels, if is_plain { ".nii" } else { ENDING })?;
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     let job = Job { request, task, models, weights, budget, stop, quiet };
+    let kind = Kind::of(&request.input)?;
+    let is_one = kind.is_one();
+    job.expect_writable(is_one)?;
     job.expect_findable()?;
     job.expect_weights()?;
+    let input = Input::open(&request.input, &kind, job.beside(&request.output), &job.budget, stop)?;
+    let cases = &input.cases;
     let mut report = Report {
         task: request.task.clone(),
         license: task.license.clone(),
@@ -126,22 +143,36 @@ pub fn segment_all(request: &SegmentRequest, stop: &AtomicBool, quiet: bool) -> 
         (false, false) => request.output.join(&case.id),
     };
     let outputs: Vec<PathBuf> = cases.iter().map(output).collect();
-    job.expect_apart(&cases, &outputs)?;
+    job.expect_apart(cases, &outputs)?;
     for (case, output) in cases.iter().zip(outputs) {
         let Some(image) = case.images.first().map(|image| image.path.clone()) else { continue };
-        if job.is_done(&output) && !request.overwrite {
-            report.kept.push(output);
-            continue;
-        }
+        // What was named, and not what a series was brought into.
+        let named = if let Kind::Series(_) = kind { request.input.clone() } else { image.clone() };
+        let extras = job.extras(&output);
+        let labels = job.labels_written(&output).filter(|_| !request.overwrite);
+        let missing = labels.map(|labels| extras.missing(labels));
         let start = std::time::Instant::now();
-        match job.segment(case, &output) {
-            Ok(planned_bytes) => {
+        let made = match missing {
+            Some(missing) if missing.is_empty() => Ok(None),
+            // A label map that is there has all that its statistics and its preview are made of.
+            Some(missing) if request.one_file && !is_segmentation(&output) => {
+                job.make(&missing, &image, &output).map(|()| None)
+            }
+            _ => job.segment(case, &output, &extras).map(Some),
+        };
+        match made {
+            Ok(None) => report.kept.push(output),
+            Ok(Some(planned_bytes)) => {
                 let seconds = start.elapsed().as_secs_f64();
-                report.images.push(Segmented { image, output, seconds, planned_bytes });
+                report.images.push(Segmented { image: named, output, seconds, planned_bytes });
             }
             Err(failure) if is_one || stop.load(std::sync::atomic::Ordering::Relaxed) => return Err(failure),
             Err(failure) => {
-                report.failed.push(Failed { image, error: failure.line(), hint: failure.hint().into() });
+                report.failed.push(Failed {
+                    image: named,
+                    error: failure.line(),
+                    hint: failure.hint().into(),
+                });
             }
         }
     }
@@ -248,23 +279,66 @@ impl Job<'_> {
         }
     }
 
-    /// Whether all that would be written is there.
-    fn is_done(&self, output: &Path) -> bool {
+    /// When the labels of an image were written last; none if not all are there.
+    fn labels_written(&self, output: &Path) -> Option<SystemTime> {
         match self.request.one_file {
-            true => output.is_file(),
-            false => self.masks(output).all(|mask| mask.is_file()),
+            true => written(output),
+            false => {
+                let all = self.masks(output).map(|mask| written(&mask));
+                all.collect::<Option<Vec<SystemTime>>>()?.into_iter().max()
+            }
+        }
+    }
+
+    /// Refuses names that no label map can be written under, before anything is computed.
+    fn expect_writable(&self, is_one: bool) -> Outcome {
+        let (output, one_file) = (&self.request.output, self.request.one_file);
+        let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+        let is_file =
+            is_segmentation(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
+        let wrong = |why: &str, hint: &str| Err(Failure::new(format!("{} {why}", output.display()), hint));
+        match (is_one && one_file, is_file) {
+            (true, false) => wrong(
+                "is no name of a label map",
+                "let it end in .nii.gz or .nii, or in .seg.nrrd for 3D Slicer",
+            ),
+            (false, true) if is_one => {
+                wrong("is the name of a file, but masks go into a folder", "say --ml for one file")
+            }
+            (false, true) => wrong("is the name of a file, but there may be several images", "name a folder"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Where what is made beside labels goes.
+    fn extras(&self, output: &Path) -> Extras {
+        let ExtraChoice { statistics, preview, .. } = self.request.extras;
+        let of_statistics = || match self.request.one_file {
+            // Several label maps may be in a folder.
+            true => beside(output, ".statistics.json"),
+            false => output.join("statistics.json"),
+        };
+        let of_preview = || match self.request.one_file {
+            true => preview_of(output),
+            false => output.join("preview.png"),
+        };
+        Extras { statistics: statistics.then(of_statistics), preview: preview.then(of_preview) }
+    }
+
+    /// The folder that an output goes to.
+    fn beside<'b>(&self, output: &'b Path) -> &'b Path {
+        match self.request.one_file {
+            true => output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")),
+            false => output,
         }
     }
 
     /// Segments an image. Returns what the model that held most was planned to hold.
-    fn segment(&self, case: &Case, output: &Path) -> Outcome<Bytes> {
+    fn segment(&self, case: &Case, output: &Path, extras: &Extras) -> Outcome<Bytes> {
         let Some(image) = case.images.first().map(|image| image.path.as_path()) else {
             return Err(Failure::new(format!("{} has no image", case.id), "name an image"));
         };
-        let beside = match self.request.one_file {
-            true => output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")),
-            false => output,
-        };
+        let beside = self.beside(output);
         plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
         sweep(beside).map_err(|error| Failure::of_path(beside, &error))?;
         let parts = PartsFolder::make(beside, &case.id)?;
@@ -292,15 +366,22 @@ impl Job<'_> {
             };
             found = self.labels(&stage, case, &parts, &mut most)?;
         }
-        if self.request.one_file {
-            merge_labels(&found, &Written { path: output, image, names: &names }, &self.budget, self.stop)?;
-        } else {
-            let whole = parts.file("whole");
-            merge_labels(&found, &Written { path: &whole, image, names: &names }, &self.budget, self.stop)?;
-            split_labels(&whole, output, &names, &self.budget, self.stop)?;
+        let is_whole = self.request.one_file && !is_segmentation(output);
+        let whole = if is_whole { output.to_path_buf() } else { parts.file("whole") };
+        merge_labels(&found, &Written { path: &whole, image, names: &names }, &self.budget, self.stop)?;
+        match (self.request.one_file, is_whole) {
+            (true, true) => {}
+            (true, false) => write_segmentation(&whole, output, &names, &self.budget, self.stop)?,
+            (false, _) => split_labels(&whole, output, &names, &self.budget, self.stop)?,
         }
+        self.make(extras, image, &whole)?;
         parts.remove();
         Ok(most)
+    }
+
+    /// Makes what is asked for beside a label map.
+    fn make(&self, extras: &Extras, image: &Path, labels: &Path) -> Outcome {
+        extras.make((image, labels), &self.names(), self.request.extras, &self.budget, self.stop)
     }
 
     /// The labels of each model of a task, in files.
@@ -323,9 +404,9 @@ impl Job<'_> {
             let file = parts.file(&part.dataset.to_string());
             let is_whole_body = stage.name.starts_with("total");
             let options = PredictOptions {
-                step: STEPS[usize::from(!is_whole_body)],
-                mirror: false,
-                threads: self.request.threads,
+                ring: self.request.ring,
+                precision: self.request.precision,
+                ..PredictOptions::new(STEPS[usize::from(!is_whole_body)], false, self.request.threads)
             };
             let mut predictor =
                 Predictor::new(model, options, Arc::clone(&self.request.backend), &self.budget)?;
@@ -333,13 +414,18 @@ impl Job<'_> {
             let mut bar: Option<Progress> = None;
             let request =
                 CaseRequest { case, earlier: None, labels: &file, probabilities: None, within: stage.within };
-            let plan: PredictPlan = predictor.predict(&request, self.stop, &mut |windows| {
+            let PredictedCase { plan, .. } = predictor.predict(&request, self.stop, &mut |windows| {
                 let bar =
                     bar.get_or_insert_with(|| Progress::new(what.clone(), windows.of as u64, self.quiet));
                 bar.set(windows.windows as u64, String::new());
             })?;
             if let Some(bar) = bar {
                 bar.finish();
+            }
+            // Who asked for it knows it.
+            let unasked = ring_line(&plan).filter(|_| self.request.ring.is_none() && !self.quiet);
+            if let Some(line) = unasked {
+                eprintln!("warning: {what}: {line}");
             }
             *most = (*most).max(plan.total_bytes);
             found.push(PartLabels { file, lookup: stage.task.lookup(part)? });
@@ -362,7 +448,7 @@ impl Job<'_> {
             let values: Vec<u16> = values.map(|(value, _)| value).collect();
             let of_part = box_of_labels(&part.file, &values, &self.budget, self.stop)?;
             found = match (found, of_part) {
-                (Some(one), Some(other)) => Some(around_both(one, other)),
+                (Some(one), Some(other)) => Some(one.around(&other)),
                 (one, other) => one.or(other),
             };
         }
@@ -379,14 +465,6 @@ impl Job<'_> {
             )
         }))
     }
-}
-
-fn around_both(one: VoxelBox, other: VoxelBox) -> VoxelBox {
-    let end = |of: VoxelBox, axis: usize| of.start[axis] + of.shape[axis];
-    VoxelBox::between(
-        [0, 1, 2].map(|axis| one.start[axis].min(other.start[axis])),
-        [0, 1, 2].map(|axis| end(one, axis).max(end(other, axis))),
-    )
 }
 
 /// Opens a model that sees images at the spacing of its task.

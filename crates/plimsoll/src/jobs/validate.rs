@@ -80,7 +80,7 @@ impl ValidateRequest<'_> {
         if self.summary().is_file() {
             return Ok(Some(read_json(&self.summary(), LONGEST)?));
         }
-        let options = PredictOptions { step: STEP, mirror: false, threads: self.threads };
+        let options = PredictOptions::new(STEP, false, self.threads);
         let predicted = line.lend_overhead(|budget| {
             let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
             let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;

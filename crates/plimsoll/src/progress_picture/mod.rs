@@ -1,7 +1,7 @@
 //! The picture of how a run goes: losses, pseudo-Dice or accuracy, learning rate, time and memory over epochs.
 
 mod axis;
-mod canvas;
+pub mod canvas;
 mod panel;
 
 use std::io;

@@ -88,6 +88,15 @@ fn a_cascade_among_several_models_has_its_earlier_stage_in_a_folder_of_its_own()
     let (images, out) = (oracles().join("cascade/images"), dir.path().join("out"));
     let (full, later) = (model("cascade", "3d_fullres"), model("cascade", "3d_cascade_fullres"));
     let args = ["predict", "-m", text(&full), "-m", text(&later), "-i", text(&images), "-o", text(&out)];
+    // They are planned as they are predicted: the earlier stage before the model that takes its labels.
+    let plans = run_json(&[&args[..], &["--ram", "1GiB", "--plan"]].concat());
+    let planned: Vec<&str> =
+        plans.as_array().unwrap().iter().map(|plan| plan["model"].as_str().unwrap()).collect();
+    assert_eq!(planned.len(), 3, "{planned:?}");
+    for (name, ending) in planned.iter().zip(["__3d_fullres", "__3d_lowres", "__3d_cascade_fullres"]) {
+        assert!(name.ends_with(ending), "{planned:?}");
+    }
+    assert!(!out.exists());
     run_json(&[&args[..], &["--ram", "1GiB"]].concat());
     let expected = oracles().join("cascade/expected");
     let of_later =

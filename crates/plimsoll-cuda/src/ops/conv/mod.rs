@@ -1,6 +1,6 @@
 //! Convolutions, transposed convolutions and the gradients of weights: which kernels they take.
 //!
-//! On cards that have tensor cores for bf16, convolutions of all channels with all whose operands are stored as bf16 go to them, where
+//! On cards that have tensor cores for bf16 or f16, convolutions of all channels with all whose operands are stored so go to them, where
 //! a tile of their results fits into shared memory with all voxels that it sees; see [`tiling`]. All others take the plain kernels: of f32, within groups of
 //! channels, with kernels or strides so large that nothing is to be reused. That decision depends on shapes, types and the
 //! architecture alone, and is made here.
@@ -70,8 +70,9 @@ fn for_tensor_cores<'a>(
     groups: usize,
     mut operands: impl Iterator<Item = &'a Operand<'a>>,
 ) -> bool {
-    let bf16 = operands.all(|operand| operand.info.dtype == DType::Bf16);
-    cx.architecture.multiplies_bf16() && groups == 1 && bf16
+    let multiplied = |dtype: DType| cx.architecture.multiplies(dtype) && groups == 1;
+    let Some(dtype) = operands.next().map(|operand| operand.info.dtype) else { return false };
+    multiplied(dtype) && operands.all(|operand| operand.info.dtype == dtype)
 }
 
 /// A convolution on tensor cores, if they can take it.
@@ -184,11 +185,12 @@ mod tests {
         [inputs, outputs]: [usize; 2],
         dtype: DType,
     ) -> (String, usize) {
+        let stored = if dtype == DType::F32 { DType::Bf16 } else { dtype };
         let result = window.output([extent; 3]).unwrap();
         let x = info(Shape::volume(2, inputs, [extent; 3]), Kind::Volume, dtype);
         let [kd, kh, kw] = window.kernel;
         let weights = info(Shape(vec![outputs, inputs, kd, kh, kw]), Kind::Weights, DType::F32);
-        let y = info(Shape::volume(2, outputs, result), Kind::Volume, DType::Bf16);
+        let y = info(Shape::volume(2, outputs, result), Kind::Volume, stored);
         let cx = Context {
             name: "conv",
             architecture: architecture.parse::<Architecture>().unwrap(),
@@ -196,28 +198,39 @@ mod tests {
             outputs: vec![Operand::new(&y, 0)],
             scratch: 0,
         };
-        let work = Conv::new(window, false, DType::Bf16).lower(&cx).unwrap();
+        let work = Conv::new(window, false, stored).lower(&cx).unwrap();
         (work.launches.last().unwrap().kernel.clone(), work.scratch)
     }
 
     #[test]
     fn tiles_are_wide_where_there_are_places_enough_and_small_where_not() {
         let same = Window::same([3; 3], [1; 3]);
-        let bf16 = |window, extent, channels| kernel("sm_80", window, extent, channels, DType::Bf16).0;
-        assert_eq!(bf16(same, 128, [32, 32]), "tensor_conv_256x32_bf16");
-        assert_eq!(bf16(same, 64, [64, 64]), "tensor_conv_128x64_bf16");
-        assert_eq!(bf16(same, 8, [320, 320]), "tensor_conv_64x32_bf16");
-        assert_eq!(bf16(Window::same([3; 3], [2; 3]), 128, [32, 64]), "tensor_conv_64x64_bf16");
+        let halved = Window::same([3; 3], [2; 3]);
+        for (architecture, dtype) in [("sm_75", DType::F16), ("sm_80", DType::F16), ("sm_80", DType::Bf16)] {
+            for (window, extent, channels, tile) in [
+                (same, 128, [32, 32], "256x32"),
+                (same, 64, [64, 64], "128x64"),
+                (same, 8, [320, 320], "64x32"),
+                (halved, 128, [32, 64], "64x64"),
+            ] {
+                let found = kernel(architecture, window, extent, channels, dtype).0;
+                assert_eq!(found, format!("tensor_conv_{tile}_{dtype}_{dtype}"), "{architecture}");
+            }
+        }
     }
 
     #[test]
     fn kernels_without_tensor_cores_remain_for_what_these_cannot_take() {
         let same = Window::same([3; 3], [1; 3]);
-        let plain = ("conv_bf16_bf16".to_string(), 0);
-        assert_eq!(kernel("sm_75", same, 16, [32, 32], DType::Bf16), plain);
-        assert_eq!(kernel("sm_80", Window::same([9; 3], [1; 3]), 16, [32, 32], DType::Bf16), plain);
-        assert_eq!(kernel("sm_80", same, 16, [32, 32], DType::F32).0, "conv_f32_bf16");
-        // Weights of 27 taps, 32 by 32, as bf16.
-        assert_eq!(kernel("sm_80", same, 64, [32, 32], DType::Bf16).1, 27 * 32 * 32 * 2);
+        let plain = |dtype: DType| (format!("conv_{dtype}_{dtype}"), 0);
+        let of = |architecture, window, dtype| kernel(architecture, window, 16, [32, 32], dtype);
+        assert_eq!(of("sm_75", same, DType::Bf16), plain(DType::Bf16));
+        assert_eq!(of("sm_70", same, DType::F16), plain(DType::F16));
+        for dtype in [DType::Bf16, DType::F16] {
+            assert_eq!(of("sm_80", Window::same([9; 3], [1; 3]), dtype), plain(dtype));
+            // Weights of 27 taps, 32 by 32, in two bytes each.
+            assert_eq!(kernel("sm_80", same, 64, [32, 32], dtype).1, 27 * 32 * 32 * 2);
+        }
+        assert_eq!(of("sm_80", same, DType::F32).0, "conv_f32_bf16");
     }
 }

@@ -1,9 +1,10 @@
-//! Weights for tensor cores: rounded to bf16 and in the order in which lanes take them.
+//! Weights for tensor cores: rounded to what these multiply and in the order in which lanes take them.
 
 use bytemuck::{Pod, Zeroable};
 use plimsoll_plan::Unsupported;
 
 use super::MOST_SOURCES;
+use super::source::Source;
 use super::tiling::chunks;
 use crate::lower::{Context, Stretch, Work};
 
@@ -57,7 +58,7 @@ struct PackParameters {
 pub(super) fn pack(
     work: &mut Work,
     cx: &Context<'_>,
-    of: &Weights,
+    (source, of): (&Source<'_>, &Weights),
     block_columns: usize,
 ) -> Result<Stretch, Unsupported> {
     let blocks = (of.columns as usize).div_ceil(block_columns);
@@ -83,6 +84,6 @@ pub(super) fn pack(
         first: of.first,
         count,
     };
-    work.each("tensor_pack", count, &parameters, &[of.at], &[packed]);
+    work.each(cx.kernel("tensor_pack", &[&source.map])?, count, &parameters, &[of.at], &[packed]);
     Ok(packed)
 }

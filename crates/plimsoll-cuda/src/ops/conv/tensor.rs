@@ -89,6 +89,8 @@ struct Operands<'a> {
 /// Launches the parts of a convolution; nothing if there is one that tiles do not fit.
 fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<Work>, Unsupported> {
     let (sources, of_sources) = parameters(cx, of.sources)?;
+    // All are stored as the first.
+    let Some(first) = of.sources.first() else { return Ok(None) };
     let shape = &of.y.info.shape;
     cx.elements(of.y)?;
     let mut work = Work::new(cx);
@@ -96,7 +98,8 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         let Some((tile, tiling)) = choose(cx, part, shape.batch()) else { return Ok(None) };
         // Where no tap meets a place there is nothing but the bias.
         let empty = tiling.taps() == 0;
-        let packed = if empty { None } else { Some(pack(&mut work, cx, &part.weights, tile.columns)?) };
+        let packed =
+            if empty { None } else { Some(pack(&mut work, cx, (first, &part.weights), tile.columns)?) };
         let chunks = if empty { 0 } else { chunks(&sources.channels) };
         let parameters = TensorConvParameters {
             sources,
@@ -116,7 +119,7 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         let columns = (part.weights.columns as usize).div_ceil(tile.columns);
         let blocks = tiling.tiles().saturating_mul(shape.batch());
         let grid = [cx.count(&[blocks])?, cx.count(&[columns])?];
-        work.blocks(cx.kernel(tile.kernel, &[of.y])?, grid, &parameters, &reads, &[of.y.at])?;
+        work.blocks(cx.kernel(tile.kernel, &[&first.map, of.y])?, grid, &parameters, &reads, &[of.y.at])?;
         let products = [tile.rows * ROW, tile.columns, CHUNK * chunks, tiling.taps()];
         work.on_tensor_cores(&[
             blocks.saturating_mul(columns).max(MULTIPROCESSORS),

@@ -116,7 +116,7 @@ pub(super) fn conv_weight_grad(
         tiling,
     };
     let grid = [cx.count(&[blocks])?, rows];
-    work.blocks("tensor_weight_grad", grid, &parameters, &reads, &[sums])?;
+    work.blocks(cx.kernel("tensor_weight_grad", &[dy])?, grid, &parameters, &reads, &[sums])?;
     let products = [length, tiling.rows() * ROW, CHUNK * COLUMNS, taps.div_ceil(tap_blocks)];
     let blocks = blocks.saturating_mul(rows as usize).max(MULTIPROCESSORS);
     work.on_tensor_cores(&[blocks, products.iter().product()]);

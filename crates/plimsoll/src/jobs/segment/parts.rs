@@ -31,6 +31,11 @@ impl PartsFolder {
         self.0.join(format!("{name}.nii.gz"))
     }
 
+    /// The image of a name, not compressed.
+    pub fn plain(&self, name: &str) -> PathBuf {
+        self.0.join(format!("{name}.nii"))
+    }
+
     /// Removes it with all that it has. What cannot be removed is left: the labels are there, which is what was asked for.
     pub fn remove(&self) {
         for file in plimsoll_disk::read_dir(&self.0).into_iter().flatten() {

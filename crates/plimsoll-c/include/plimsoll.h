@@ -1,0 +1,218 @@
+// Prediction from C. Made by cbindgen: `PLIMSOLL_BLESS=1 cargo test -p plimsoll-c --test header` writes it anew.
+
+#ifndef PLIMSOLL_H
+#define PLIMSOLL_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+// Voxels or labels of 8 bits, without sign.
+#define PLIMSOLL_U8 1
+
+// Voxels or labels of 16 bits, without sign.
+#define PLIMSOLL_U16 2
+
+// Voxels of 16 bits, with sign.
+#define PLIMSOLL_I16 3
+
+// Voxels of 32 bits, as floating-point numbers.
+#define PLIMSOLL_F32 4
+
+// Windows are looked at as they are.
+#define PLIMSOLL_MIRROR_OFF 0
+
+// Windows are looked at mirrored as well.
+#define PLIMSOLL_MIRROR_ON 1
+
+// As the command line does it: windows of models of nnU-Net are mirrored, those of runs are not.
+#define PLIMSOLL_MIRROR_USUAL 2
+
+// How a call ended.
+typedef enum PlimsollStatus {
+  // It did what it says.
+  PLIMSOLL_STATUS_OK = 0,
+  // An argument cannot be: a null pointer, a length that does not fit, a number that means nothing.
+  PLIMSOLL_STATUS_ARGUMENT = 1,
+  // The model cannot be opened.
+  PLIMSOLL_STATUS_MODEL = 2,
+  // The memory line is too low.
+  PLIMSOLL_STATUS_MEMORY = 3,
+  // The image cannot be predicted with this model.
+  PLIMSOLL_STATUS_IMAGE = 4,
+  // It was stopped.
+  PLIMSOLL_STATUS_STOPPED = 5,
+  // A fault of the library itself. The handle can only be freed.
+  PLIMSOLL_STATUS_INTERNAL = 6,
+} PlimsollStatus;
+
+// A model that is open, or what is left to say of one that could not be opened.
+typedef struct PlimsollModel PlimsollModel;
+
+// How a model is opened. `plimsoll_usual_options` fills it.
+typedef struct PlimsollOptions {
+  // The most memory in bytes that predictions take, the image's copy included; 0 for what the machine leaves.
+  uint64_t ram_bytes;
+  // Threads that compute, from 1 to 256.
+  uint64_t threads;
+  // The share of a window from one to the next at most, above 0 and at most 1.
+  double step;
+  // Whether each window is looked at mirrored as well, along the axes that the model allows: PLIMSOLL_MIRROR_OFF, PLIMSOLL_MIRROR_ON, or
+  // PLIMSOLL_MIRROR_USUAL.
+  uint32_t mirror;
+} PlimsollOptions;
+
+// What a model is.
+typedef struct PlimsollDescription {
+  // Channels of its images.
+  uint64_t channels;
+  // The largest label that it writes: from 256 on, labels need 16 bits.
+  uint32_t largest_label;
+  // Networks whose logits are averaged.
+  uint64_t folds;
+  // Voxels of a window along depth, height, width.
+  uint64_t window[3];
+  // The memory line in bytes.
+  uint64_t ram_bytes;
+} PlimsollDescription;
+
+// What predicting an image holds, in bytes, and how many windows it takes.
+typedef struct PlimsollPlan {
+  // Windows, those of each fold counted.
+  uint64_t windows;
+  // Code, heap and stacks.
+  uint64_t overhead_bytes;
+  // Parameters, features and kernels' scratch.
+  uint64_t arena_bytes;
+  // Windows on their way in and out.
+  uint64_t window_bytes;
+  // Logits being summed, and a plane of labels.
+  uint64_t logits_bytes;
+  // What has to be known of the image before any window.
+  uint64_t preparation_bytes;
+  // What decoding the image takes.
+  uint64_t decoding_bytes;
+  // The copy of the image.
+  uint64_t image_bytes;
+  // What is left of the line for decoded voxels, if they need it.
+  uint64_t cache_bytes;
+  // Planes of labels that wait for being handed over, if the line has room for them.
+  uint64_t queue_bytes;
+  // All of these.
+  uint64_t total_bytes;
+  // The least line that would do.
+  uint64_t minimum_bytes;
+} PlimsollPlan;
+
+// An image of the caller. Arrays are in the order depth, height, width: a row of voxels, along the width, lies together.
+typedef struct PlimsollImage {
+  // For each channel, the address of its first voxel.
+  const void *const *channels;
+  // How many channels.
+  uint64_t channel_count;
+  // The bytes of each channel: voxels times the bytes of one.
+  uint64_t channel_bytes;
+  // PLIMSOLL_U8, PLIMSOLL_U16, PLIMSOLL_I16 or PLIMSOLL_F32.
+  uint32_t element;
+  // Voxels along depth, height, width.
+  uint64_t shape[3];
+  // Rows x, y and z (millimetres towards right, anterior, superior) of four numbers each: what one voxel along depth, height and
+  // width adds, and where the first voxel is. `plimsoll_affine` makes it of spacing and direction.
+  double affine[12];
+} PlimsollImage;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// The program's version, `1.2.3`, which is there for ever.
+const char *plimsoll_version(void);
+
+// Options as the command line has them if nothing is said: the machine's memory, as many threads as it has processors up to 256, windows
+// that overlap by half.
+struct PlimsollOptions plimsoll_usual_options(void);
+
+// The affine of an image by its spacing in millimetres along depth, height, width; the unit vectors of depth, height and width as the
+// columns of a matrix, row by row, or null for depth towards superior, height towards anterior and width towards right; and the position
+// of the first voxel, or null for 0. `affine` has room for twelve numbers.
+//
+// # Safety
+// Pointers are null or point to 3, 9, 3 and 12 numbers.
+enum PlimsollStatus plimsoll_affine(const double *spacing,
+                                    const double *direction,
+                                    const double *origin,
+                                    double *affine);
+
+// Opens a model: the folder of a run, of one fold of it, of a configuration that nnU-Net trained or of a MONAI bundle, a `.plimsoll` file,
+// or a `model.toml` that describes a model of MONAI. `options` may be null for the usual ones. Unless `model` or `path` is null, `*model` is
+// a handle then, whatever comes of it, which says what is wrong and must be freed; if `path` is null, `*model` is null.
+//
+// # Safety
+// `path` is null or a text that ends in zero; `options` and `model` are null or point to what they say.
+enum PlimsollStatus plimsoll_open(const char *path,
+                                  const struct PlimsollOptions *options,
+                                  struct PlimsollModel **model);
+
+// Says what a model is.
+//
+// # Safety
+// `model` is null or a handle that is not freed; `description` is null or points to one.
+enum PlimsollStatus plimsoll_describe(const struct PlimsollModel *model,
+                                      struct PlimsollDescription *description);
+
+// Plans an image of a shape (depth, height, width) and an affine as `PlimsollImage` has it, as if no part of it were empty. Nothing is
+// taken for it; what an earlier prediction has kept is given back, if it leaves no room for this image.
+//
+// # Safety
+// `model` is null or a handle that is not freed; `shape` and `affine` are null or point to 3 and 12 numbers; `plan` is null or points to
+// one.
+enum PlimsollStatus plimsoll_plan(const struct PlimsollModel *model,
+                                  const uint64_t *shape,
+                                  const double *affine,
+                                  uint32_t element,
+                                  struct PlimsollPlan *plan);
+
+// Predicts the labels of an image: one for each voxel, in the order of the image's. `element` is PLIMSOLL_U8 or PLIMSOLL_U16, and
+// `label_bytes` the bytes of the buffer, voxels times 1 or 2. They are those that `plimsoll predict` writes for the same image in a file.
+// `plan` may be null. After a failure what is in `labels` means nothing. Image and labels must not overlap.
+//
+// # Safety
+// `model` is null or a handle that is not freed; `image` and what it points to can be read for as many bytes as it says, `labels` can be
+// written for `label_bytes`, and `plan` is null or points to one; nothing else changes them until the call returns.
+enum PlimsollStatus plimsoll_predict(const struct PlimsollModel *model,
+                                     const struct PlimsollImage *image,
+                                     void *labels,
+                                     uint32_t element,
+                                     uint64_t label_bytes,
+                                     struct PlimsollPlan *plan);
+
+// Ends a prediction that another thread waits for, which then returns PLIMSOLL_STATUS_STOPPED. Where none is going on, the next one ends so
+// as soon as it begins.
+//
+// # Safety
+// `model` is null or a handle that is not freed.
+void plimsoll_stop(const struct PlimsollModel *model);
+
+// Copies what the last call that failed on this handle has to say, in UTF-8 with a zero behind it: one line, and often a second one that
+// begins with `hint: `. Of a text that is longer than `size` bytes, the beginning. Returns how many bytes all of it takes, the zero
+// included.
+//
+// # Safety
+// `model` is null or a handle that is not freed; `text` is null or can be written for `size` bytes.
+uint64_t plimsoll_error(const struct PlimsollModel *model,
+                        char *text,
+                        uint64_t size);
+
+// Frees a handle and all memory that it holds. Null is allowed.
+//
+// # Safety
+// `model` is null or a handle that `plimsoll_open` gave and that was not freed; no other call uses it.
+void plimsoll_free(struct PlimsollModel *model);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PLIMSOLL_H */

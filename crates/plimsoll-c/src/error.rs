@@ -1,0 +1,163 @@
+//! Why a call failed, as a number and as a text.
+
+use std::error::Error;
+use std::iter::successors;
+
+use plimsoll_data::{InspectError, PatchError, PrepareError};
+use plimsoll_infer::InferError;
+use plimsoll_memory::{Bytes, MapError, OverBudget};
+use plimsoll_plan::EngineError;
+use plimsoll_run::{RunError, one_line};
+use plimsoll_volume::{GeometryError, MemoryVolumeError, VolumeError};
+
+/// How a call ended.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlimsollStatus {
+    /// It did what it says.
+    Ok = 0,
+    /// An argument cannot be: a null pointer, a length that does not fit, a number that means nothing.
+    Argument = 1,
+    /// The model cannot be opened.
+    Model = 2,
+    /// The memory line is too low.
+    Memory = 3,
+    /// The image cannot be predicted with this model.
+    Image = 4,
+    /// It was stopped.
+    Stopped = 5,
+    /// A fault of the library itself. The handle can only be freed.
+    Internal = 6,
+}
+
+/// Why a call failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// An argument cannot be.
+    #[error("{what}")]
+    Argument { what: String },
+    #[error("the grid of the image cannot be: {0}")]
+    Grid(#[from] GeometryError),
+    #[error(transparent)]
+    Run(#[from] RunError),
+    #[error("{0}")]
+    Unsupported(String),
+    #[error("a line of {asked} is more than the {line} that this process may have")]
+    Line { asked: Bytes, line: Bytes },
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    #[error("{text}")]
+    // The text has the causes in it already, with names of channels in the places of paths.
+    Infer { text: String, cause: Box<InferError> },
+    #[error(transparent)]
+    Memory(#[from] OverBudget),
+    #[error(transparent)]
+    Copy(#[from] MemoryVolumeError),
+    #[error("the model could not be opened")]
+    NotOpen,
+    #[error("an earlier call on this handle failed inside of the library: {0}")]
+    Broken(String),
+}
+
+impl Failure {
+    /// An argument that cannot be.
+    pub(crate) fn argument(what: impl Into<String>) -> Failure {
+        Failure::Argument { what: what.into() }
+    }
+
+    /// The number of it.
+    pub(crate) fn status(&self) -> PlimsollStatus {
+        match self {
+            // Before all others: a line can be too low for anything that a call does.
+            _ if self.is_of_memory() => PlimsollStatus::Memory,
+            Failure::Argument { .. } | Failure::Grid(_) | Failure::NotOpen => PlimsollStatus::Argument,
+            Failure::Run(_) | Failure::Unsupported(_) => PlimsollStatus::Model,
+            Failure::Line { .. } | Failure::Memory(_) => PlimsollStatus::Memory,
+            Failure::Engine(_) | Failure::Broken(_) => PlimsollStatus::Internal,
+            Failure::Copy(MemoryVolumeError::OverBudget(_)) => PlimsollStatus::Memory,
+            Failure::Copy(MemoryVolumeError::Length { .. }) => PlimsollStatus::Argument,
+            Failure::Copy(MemoryVolumeError::Io(_)) => PlimsollStatus::Internal,
+            Failure::Infer { cause, .. } => match **cause {
+                InferError::Interrupted { .. } => PlimsollStatus::Stopped,
+                InferError::Run(_)
+                | InferError::Config(_)
+                | InferError::OtherNetwork { .. }
+                | InferError::Plan(_)
+                | InferError::Engine(_) => PlimsollStatus::Model,
+                _ => PlimsollStatus::Image,
+            },
+        }
+    }
+
+    /// Whether the line is too low, or the system refuses memory.
+    fn is_of_memory(&self) -> bool {
+        match self {
+            Failure::Memory(_) | Failure::Copy(MemoryVolumeError::OverBudget(_)) => true,
+            Failure::Run(error) => is_run_of_memory(error),
+            Failure::Infer { cause, .. } => is_case_of_memory(cause),
+            _ => is_caused_by_memory(self),
+        }
+    }
+
+    /// What is wrong in one line, and in another one what to do about it, where that is known.
+    pub(crate) fn text(&self) -> String {
+        // The command line's hints name its flags.
+        let of_c = |hint: String| hint.replace("--ram", "ram_bytes");
+        let hint = match self {
+            Failure::Memory(refused) | Failure::Copy(MemoryVolumeError::OverBudget(refused)) => {
+                // What is held beside it, and itself: arena and logits come on top.
+                let least = refused.line - refused.free + refused.needed;
+                Some(format!("raise ram_bytes above {}", least.0))
+            }
+            Failure::Infer { cause, .. } => match **cause {
+                InferError::Infeasible { needed, .. } => {
+                    Some(format!("raise ram_bytes to {}", needed.0.div_ceil(1 << 20).saturating_mul(1 << 20)))
+                }
+                _ if self.is_of_memory() => Some("raise ram_bytes".into()),
+                _ => cause.hint().map(of_c),
+            },
+            _ if self.is_of_memory() => Some("raise ram_bytes".into()),
+            Failure::Run(error) => {
+                let of_path = || matches!(error, RunError::Io { .. }).then(|| "check the path".into());
+                error.hint().map(of_c).or_else(of_path)
+            }
+            Failure::Grid(error) => error.hint(),
+            Failure::Line { line, .. } => Some(format!("ask for {} bytes at most, or for 0", line.0)),
+            _ => None,
+        };
+        let what = one_line(self);
+        hint.map_or(what.clone(), |hint| format!("{what}\nhint: {hint}"))
+    }
+}
+
+/// Whether an error has memory that is refused among its causes. An error that stands for its cause alone, or that shows it only in its text,
+/// has not: those are named by [`is_run_of_memory`] and [`is_case_of_memory`].
+fn is_caused_by_memory(error: &(dyn Error + 'static)) -> bool {
+    successors(Some(error), |&error| error.source())
+        .any(|cause| cause.is::<OverBudget>() || cause.is::<MapError>())
+}
+
+fn is_run_of_memory(error: &RunError) -> bool {
+    matches!(error, RunError::Memory(_)) || is_caused_by_memory(error)
+}
+
+fn is_case_of_memory(error: &InferError) -> bool {
+    let of_file = |error: &VolumeError| matches!(error, VolumeError::Memory { .. });
+    let of_window = |error: &PatchError| matches!(error, PatchError::Volume(error) if of_file(error));
+    match error {
+        InferError::Infeasible { .. }
+        | InferError::OverBudget(_)
+        | InferError::Memory(_)
+        | InferError::Inspect(InspectError::Case { .. } | InspectError::Memory(_)) => true,
+        InferError::Run(error) => is_run_of_memory(error),
+        InferError::Volume(error) | InferError::Write(error) => of_file(error),
+        InferError::Patch(error) => of_window(error),
+        InferError::Prepare { source, .. } => match &**source {
+            PrepareError::Memory(_) | PrepareError::Zoom { .. } => true,
+            PrepareError::Volume(error) => of_file(error),
+            PrepareError::Patch(error) => of_window(error),
+            _ => false,
+        },
+        _ => is_caused_by_memory(error),
+    }
+}

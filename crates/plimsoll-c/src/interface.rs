@@ -1,0 +1,361 @@
+//! The functions that C calls. What is unsafe is here: pointers are checked as far as they can be, and become slices and references.
+
+use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::arguments::{MOST_THREADS, channels, element_type, expect_bytes, geometry, settings};
+use crate::error::{Failure, PlimsollStatus};
+use crate::model::Model;
+use crate::types::{
+    PLIMSOLL_MIRROR_USUAL, PLIMSOLL_U8, PLIMSOLL_U16, PlimsollDescription, PlimsollImage, PlimsollOptions,
+    PlimsollPlan,
+};
+
+/// A model that is open, or what is left to say of one that could not be opened.
+pub struct PlimsollModel {
+    /// None if it could not be opened. Poisoned by a panic, after which nothing is computed with it.
+    open: Mutex<Option<Model>>,
+    /// What the last call that failed has to say.
+    error: Mutex<String>,
+    stop: AtomicBool,
+}
+
+/// Handles may be used from several threads, which nothing but this would check.
+const _: () = {
+    const fn is_for_several_threads<T: Send + Sync>() {}
+    is_for_several_threads::<PlimsollModel>();
+};
+
+/// The program's version, `1.2.3`, which is there for ever.
+#[unsafe(no_mangle)]
+pub extern "C" fn plimsoll_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// Options as the command line has them if nothing is said: the machine's memory, as many threads as it has processors up to 256, windows
+/// that overlap by half.
+#[unsafe(no_mangle)]
+pub extern "C" fn plimsoll_usual_options() -> PlimsollOptions {
+    // Where the number of processors is not known, one computes.
+    let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get() as u64);
+    let threads = threads.min(MOST_THREADS);
+    PlimsollOptions { ram_bytes: 0, threads, step: 0.5, mirror: PLIMSOLL_MIRROR_USUAL }
+}
+
+/// The affine of an image by its spacing in millimetres along depth, height, width; the unit vectors of depth, height and width as the
+/// columns of a matrix, row by row, or null for depth towards superior, height towards anterior and width towards right; and the position
+/// of the first voxel, or null for 0. `affine` has room for twelve numbers.
+///
+/// # Safety
+/// Pointers are null or point to 3, 9, 3 and 12 numbers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_affine(
+    spacing: *const f64,
+    direction: *const f64,
+    origin: *const f64,
+    affine: *mut f64,
+) -> PlimsollStatus {
+    // SAFETY: the caller's promise; each is null or points to so many numbers, which nothing else changes meanwhile.
+    let (spacing, direction, origin) = unsafe {
+        (
+            spacing.cast::<[f64; 3]>().as_ref(),
+            direction.cast::<[[f64; 3]; 3]>().as_ref(),
+            origin.cast::<[f64; 3]>().as_ref(),
+        )
+    };
+    let to = NonNull::new(affine.cast::<[[f64; 4]; 3]>());
+    let (Some(spacing), Some(to)) = (spacing, to) else { return PlimsollStatus::Argument };
+    const ALONG_THE_AXES: [[f64; 3]; 3] = [[0.0, 0.0, 1.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]];
+    let (direction, origin) = (direction.unwrap_or(&ALONG_THE_AXES), origin.unwrap_or(&[0.0; 3]));
+    let rows = direction.iter().zip(origin);
+    let mut affine = [[0.0; 4]; 3];
+    for (to, ([depth, height, width], shift)) in affine.iter_mut().zip(rows) {
+        *to = [depth * spacing[0], height * spacing[1], width * spacing[2], *shift];
+    }
+    // SAFETY: it is not null, and the caller promises room for twelve numbers, which need not be there yet.
+    unsafe { to.write(affine) };
+    PlimsollStatus::Ok
+}
+
+/// Opens a model: the folder of a run, of one fold of it, of a configuration that nnU-Net trained or of a MONAI bundle, a `.plimsoll` file,
+/// or a `model.toml` that describes a model of MONAI. `options` may be null for the usual ones. Unless `model` or `path` is null, `*model` is
+/// a handle then, whatever comes of it, which says what is wrong and must be freed; if `path` is null, `*model` is null.
+///
+/// # Safety
+/// `path` is null or a text that ends in zero; `options` and `model` are null or point to what they say.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_open(
+    path: *const c_char,
+    options: *const PlimsollOptions,
+    model: *mut *mut PlimsollModel,
+) -> PlimsollStatus {
+    let Some(to) = NonNull::new(model) else { return PlimsollStatus::Argument };
+    // SAFETY: it is not null, and the caller promises that a pointer may be written there, where none need be yet.
+    unsafe { to.write(std::ptr::null_mut()) };
+    if path.is_null() {
+        return PlimsollStatus::Argument;
+    }
+    // SAFETY: it is not null, and the caller's promise says that it ends.
+    let path = Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes()));
+    let handle = PlimsollModel {
+        open: Mutex::new(None),
+        error: Mutex::new(String::new()),
+        stop: AtomicBool::new(false),
+    };
+    // SAFETY: the caller's promise.
+    let options = unsafe { options.as_ref() }.copied().unwrap_or_else(|| plimsoll_usual_options());
+    let status = handle.call(|open| {
+        *open = Some(Model::open(path, settings(options)?)?);
+        Ok(())
+    });
+    // SAFETY: as above.
+    unsafe { to.write(Box::into_raw(Box::new(handle))) };
+    status
+}
+
+/// Says what a model is.
+///
+/// # Safety
+/// `model` is null or a handle that is not freed; `description` is null or points to one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_describe(
+    model: *const PlimsollModel,
+    description: *mut PlimsollDescription,
+) -> PlimsollStatus {
+    // SAFETY: the caller's promise.
+    let Some(model) = (unsafe { model.as_ref() }) else { return PlimsollStatus::Argument };
+    model.with_open(|open| {
+        let Some(to) = NonNull::new(description) else {
+            return Err(Failure::argument("description is a null pointer"));
+        };
+        let described = open.described();
+        let value = PlimsollDescription {
+            channels: described.channels.len() as u64,
+            largest_label: described.answers.largest().into(),
+            folds: described.weights.len() as u64,
+            window: described.patch.map(|extent| extent as u64),
+            ram_bytes: open.line().0,
+        };
+        // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
+        unsafe { to.write(value) };
+        Ok(())
+    })
+}
+
+/// Plans an image of a shape (depth, height, width) and an affine as `PlimsollImage` has it, as if no part of it were empty. Nothing is
+/// taken for it; what an earlier prediction has kept is given back, if it leaves no room for this image.
+///
+/// # Safety
+/// `model` is null or a handle that is not freed; `shape` and `affine` are null or point to 3 and 12 numbers; `plan` is null or points to
+/// one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_plan(
+    model: *const PlimsollModel,
+    shape: *const u64,
+    affine: *const f64,
+    element: u32,
+    plan: *mut PlimsollPlan,
+) -> PlimsollStatus {
+    // SAFETY: the caller's promise.
+    let (Some(model), shape, affine) =
+        (unsafe { (model.as_ref(), shape.cast::<[u64; 3]>().as_ref(), affine.cast::<[f64; 12]>().as_ref()) })
+    else {
+        return PlimsollStatus::Argument;
+    };
+    model.with_open(|open| {
+        let (Some(shape), Some(affine), Some(to)) = (shape, affine, NonNull::new(plan)) else {
+            return Err(Failure::argument("shape, affine or plan is a null pointer"));
+        };
+        let held = open.plan(geometry(*shape, affine)?, element_type(element)?)?;
+        // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
+        unsafe { to.write(PlimsollPlan::of(&held)) };
+        Ok(())
+    })
+}
+
+/// Predicts the labels of an image: one for each voxel, in the order of the image's. `element` is PLIMSOLL_U8 or PLIMSOLL_U16, and
+/// `label_bytes` the bytes of the buffer, voxels times 1 or 2. They are those that `plimsoll predict` writes for the same image in a file.
+/// `plan` may be null. After a failure what is in `labels` means nothing. Image and labels must not overlap.
+///
+/// # Safety
+/// `model` is null or a handle that is not freed; `image` and what it points to can be read for as many bytes as it says, `labels` can be
+/// written for `label_bytes`, and `plan` is null or points to one; nothing else changes them until the call returns.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_predict(
+    model: *const PlimsollModel,
+    image: *const PlimsollImage,
+    labels: *mut c_void,
+    element: u32,
+    label_bytes: u64,
+    plan: *mut PlimsollPlan,
+) -> PlimsollStatus {
+    // SAFETY: the caller's promise.
+    let (Some(model), image) = (unsafe { (model.as_ref(), image.as_ref()) }) else {
+        return PlimsollStatus::Argument;
+    };
+    model.with_open(|open| {
+        // Dropped while this call still has the model, so that what stopped it does not stop the next one.
+        let _ended = Ended(&model.stop);
+        let Some(image) = image else {
+            return Err(Failure::argument("image is a null pointer"));
+        };
+        let is_wide = match element {
+            PLIMSOLL_U8 => false,
+            PLIMSOLL_U16 => true,
+            _ => {
+                return Err(Failure::argument(format!("labels have 8 or 16 bits, and {element} is neither")));
+            }
+        };
+        let geometry = geometry(image.shape, &image.affine)?;
+        let needed = geometry.voxel_count().checked_mul(1 + usize::from(is_wide));
+        let needed = expect_bytes("labels", needed, label_bytes, labels.is_null())?;
+        // SAFETY: checks its lengths and that nothing is null; the rest is the caller's promise.
+        let image = unsafe { channels(image, geometry)? };
+        let labels = labels.cast::<u8>();
+        // SAFETY: it is not null and as long as the caller says, which is what the image asks for and no more than `isize::MAX`; nothing
+        // else has it meanwhile. C may not have written it yet, so that zeros come before the slice.
+        let labels = unsafe {
+            labels.write_bytes(0, needed);
+            std::slice::from_raw_parts_mut(labels, needed)
+        };
+        let held = open.predict(&image, (labels, is_wide), &model.stop)?;
+        if let Some(to) = NonNull::new(plan) {
+            // SAFETY: it is not null, and the caller promises room for one, which need not be there yet.
+            unsafe { to.write(PlimsollPlan::of(&held)) };
+        }
+        Ok(())
+    })
+}
+
+/// Ends a prediction that another thread waits for, which then returns PLIMSOLL_STATUS_STOPPED. Where none is going on, the next one ends so
+/// as soon as it begins.
+///
+/// # Safety
+/// `model` is null or a handle that is not freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_stop(model: *const PlimsollModel) {
+    // SAFETY: the caller's promise.
+    if let Some(model) = unsafe { model.as_ref() } {
+        model.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Copies what the last call that failed on this handle has to say, in UTF-8 with a zero behind it: one line, and often a second one that
+/// begins with `hint: `. Of a text that is longer than `size` bytes, the beginning. Returns how many bytes all of it takes, the zero
+/// included.
+///
+/// # Safety
+/// `model` is null or a handle that is not freed; `text` is null or can be written for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_error(model: *const PlimsollModel, text: *mut c_char, size: u64) -> u64 {
+    // SAFETY: the caller's promise.
+    let error = match unsafe { model.as_ref() } {
+        Some(model) => unpoisoned(&model.error).clone(),
+        None => "the handle is a null pointer".into(),
+    };
+    let needed = error.len() as u64 + 1;
+    let room = usize::try_from(size.min(needed)).ok().filter(|room| *room > 0 && !text.is_null());
+    if let Some(room) = room {
+        let text = text.cast::<u8>();
+        // SAFETY: it is not null, and `room` is at most `size`, for which the caller promises that it can be written. C may not have
+        // written it yet, so that zeros come before the slice.
+        let to = unsafe {
+            text.write_bytes(0, room);
+            std::slice::from_raw_parts_mut(text, room)
+        };
+        if let Some((last, begin)) = to.split_last_mut() {
+            begin.iter_mut().zip(error.bytes()).for_each(|(to, from)| *to = from);
+            *last = 0;
+        }
+    }
+    needed
+}
+
+/// Frees a handle and all memory that it holds. Null is allowed.
+///
+/// # Safety
+/// `model` is null or a handle that `plimsoll_open` gave and that was not freed; no other call uses it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn plimsoll_free(model: *mut PlimsollModel) {
+    if !model.is_null() {
+        // SAFETY: it is from `Box::into_raw`, and the caller promises that nobody else has it.
+        let model = unsafe { Box::from_raw(model) };
+        // What a panic has left half-done may not be dropped in order: it is given up then.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(model)));
+    }
+}
+
+impl PlimsollModel {
+    /// Does what a call asks for, and keeps what went wrong.
+    fn call(&self, work: impl FnOnce(&mut Option<Model>) -> Result<(), Failure>) -> PlimsollStatus {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            // A call that panicked has left it half-done.
+            let mut open = self.open.lock().map_err(|_| Failure::Broken("it can only be freed".into()))?;
+            work(&mut open)
+        }));
+        let failed = match done {
+            Ok(Ok(())) => return PlimsollStatus::Ok,
+            Ok(Err(failure)) => (failure.status(), failure.text()),
+            Err(panic) => {
+                let said = panic.downcast_ref::<String>().map(String::as_str);
+                let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
+                let said = said.unwrap_or("a panic without a text");
+                (PlimsollStatus::Internal, format!("a fault of the library: {said}"))
+            }
+        };
+        let (status, text) = failed;
+        // A zero would end the text for C.
+        *unpoisoned(&self.error) = text.replace('\0', "\u{fffd}");
+        status
+    }
+
+    /// The same, with a model that could be opened.
+    fn with_open(&self, work: impl FnOnce(&mut Model) -> Result<(), Failure>) -> PlimsollStatus {
+        self.call(|open| work(open.as_mut().ok_or(Failure::NotOpen)?))
+    }
+}
+
+/// Takes back that a prediction is to stop when it has ended, however it did.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+/// A text is whole whenever its lock is free.
+fn unpoisoned(text: &Mutex<String>) -> MutexGuard<'_, String> {
+    text.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[allow(clippy::panic, reason = "it is what must not reach C")]
+    fn a_panic_ends_a_call_with_a_status_and_the_handle_is_only_good_to_be_freed() {
+        let handle = PlimsollModel {
+            open: Mutex::new(None),
+            error: Mutex::new(String::new()),
+            stop: AtomicBool::new(false),
+        };
+        assert_eq!(handle.call(|_| panic!("all {}", "wrong")), PlimsollStatus::Internal);
+        assert!(unpoisoned(&handle.error).contains("all wrong"));
+        assert_eq!(handle.call(|_| Ok(())), PlimsollStatus::Internal);
+        assert!(unpoisoned(&handle.error).contains("it can only be freed"));
+        let mut description = PlimsollDescription::default();
+        // SAFETY: both are references.
+        let status = unsafe { plimsoll_describe(&handle, &mut description) };
+        assert_eq!(status, PlimsollStatus::Internal);
+        // SAFETY: the handle is from a box, and nobody else has it.
+        unsafe { plimsoll_free(Box::into_raw(Box::new(handle))) };
+    }
+}

@@ -1,0 +1,21 @@
+//! Prediction from C, and from whatever calls C: labels of an image in memory, within a memory line.
+//!
+//! `include/plimsoll.h` is this interface as C sees it; it is made of the functions and comments of [`interface`] and [`types`], and a test fails where
+//! the two differ. [`Model`](model::Model) is what a handle holds, without anything unsafe.
+//!
+//! * Nothing unwinds into C: a panic ends the call with a status, and the handle says what happened.
+//! * A handle may be used from several threads; calls that compute wait for each other.
+//! * Each handle has its own memory line. Images and labels of the caller are not counted, the copy of an image is.
+#![allow(unsafe_code, reason = "arguments are pointers of C")]
+
+mod arguments;
+mod error;
+mod image;
+mod interface;
+mod labels;
+mod model;
+mod types;
+
+pub use error::PlimsollStatus;
+pub use interface::*;
+pub use types::*;

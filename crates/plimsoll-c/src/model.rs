@@ -1,0 +1,173 @@
+//! What a handle holds: a model that is open, and what a call on it does.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_infer::{CaseGrid, CaseInput, InferError, PredictOptions, PredictPlan, Predictor};
+use plimsoll_memory::{Budget, Bytes, Reservation, System, limits};
+use plimsoll_run::model_file::ModelFile;
+use plimsoll_run::monai::MonaiModel;
+use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model};
+use plimsoll_run::{CheckpointKind, Model as Run, ModelSource, SegmentationModel};
+use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
+
+use crate::error::Failure;
+use crate::image::{MemoryCase, NAME};
+use crate::labels::MemoryLabels;
+
+/// How a model is opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    /// The memory line; none for what the machine leaves.
+    pub(crate) ram: Option<Bytes>,
+    /// The share of a window from one to the next at most.
+    pub(crate) step: f64,
+    /// Whether windows are mirrored; none for what is usual for the model.
+    pub(crate) mirror: Option<bool>,
+    pub(crate) threads: usize,
+}
+
+/// A model that is open.
+pub(crate) struct Model {
+    predictor: Predictor,
+    budget: Budget,
+}
+
+/// An image of the caller.
+pub(crate) struct Image<'a> {
+    pub(crate) geometry: Geometry,
+    pub(crate) element: ElementType,
+    /// The voxels of each channel.
+    pub(crate) channels: Vec<&'a [u8]>,
+}
+
+/// What an image holds while it is predicted.
+pub(crate) struct Held {
+    pub(crate) plan: PredictPlan,
+    /// Copies of its channels, which the plan counts with its windows.
+    pub(crate) image: Bytes,
+}
+
+impl Model {
+    /// Opens a run, one fold of one, a model in one file, or one of nnU-Net or MONAI.
+    pub(crate) fn open(path: &Path, settings: Settings) -> Result<Model, Failure> {
+        let limits = limits(&System::default(), settings.ram);
+        if let Some(asked) = settings.ram.filter(|asked| *asked > limits.line) {
+            return Err(Failure::Line { asked, line: limits.line });
+        }
+        let budget = Budget::new(limits.line);
+        let source = ModelSource::of(path)?;
+        let is_nnunet = matches!(source, ModelSource::NnUnet(_));
+        let model = model_of(&source, &budget)?;
+        let Settings { step, mirror, threads, .. } = settings;
+        let options = PredictOptions::new(step, mirror.unwrap_or(is_nnunet), threads);
+        let backend = Arc::new(CpuBackend::new(CpuOptions::new(threads))?);
+        let predictor = Predictor::new(model, options, backend, &budget).map_err(of_model)?;
+        Ok(Model { predictor, budget })
+    }
+
+    /// What it is.
+    pub(crate) fn described(&self) -> &SegmentationModel {
+        self.predictor.model()
+    }
+
+    /// The memory line.
+    pub(crate) fn line(&self) -> Bytes {
+        self.budget.line()
+    }
+
+    /// What an image of a grid will hold.
+    pub(crate) fn plan(&mut self, geometry: Geometry, element: ElementType) -> Result<Held, Failure> {
+        let channels = self.described().channels.len();
+        let image = copies(&geometry, element, channels)?;
+        // Held as the copies will be, so that the plan is the one that the image will have.
+        let _held = self.hold(image)?;
+        let planned = CaseGrid { name: NAME, geometry, element };
+        let plan = self.predictor.plan_grid(&planned).map_err(of_model)?;
+        Ok(Held { plan, image })
+    }
+
+    /// Takes memory for copies of an image. An engine of an earlier image that leaves them no room goes before.
+    fn hold(&mut self, image: Bytes) -> Result<Reservation, Failure> {
+        self.predictor.make_room(image);
+        Ok(self.budget.reserve("image", image)?)
+    }
+
+    /// Fills `labels`, one or two bytes for each voxel.
+    pub(crate) fn predict(
+        &mut self,
+        image: &Image<'_>,
+        (labels, is_wide): (&mut [u8], bool),
+        stop: &AtomicBool,
+    ) -> Result<Held, Failure> {
+        let Image { geometry, element, channels } = image;
+        let model = self.described();
+        let expected = model.channels.len();
+        if channels.len() != expected {
+            let what = format!("the model takes {expected} channels, but {} are given", channels.len());
+            return Err(Failure::argument(what));
+        }
+        let largest = model.answers.largest();
+        if !is_wide && largest > u16::from(u8::MAX) {
+            let what = format!("labels go up to {largest}, which does not fit 8 bits");
+            return Err(Failure::argument(what));
+        }
+        let copied = copies(geometry, *element, channels.len())?;
+        // All of them at once first: what is refused then is the image as a whole, before any of it is copied.
+        drop(self.hold(copied)?);
+        let case = MemoryCase::copy(geometry, *element, channels, &self.budget)?;
+        let input = CaseInput { case: &case.case, earlier: None, within: None };
+        let mut sink = MemoryLabels::new(labels, is_wide);
+        match self.predictor.predict_to(input, (&mut sink, None), stop, &mut |_| {}) {
+            Ok(predicted) => Ok(Held { plan: predicted.plan, image: copied }),
+            Err(source) => {
+                let text = case.named(plimsoll_run::one_line(&source));
+                Err(Failure::Infer { text, cause: Box::new(source) })
+            }
+        }
+    }
+}
+
+/// Bytes of copies of the channels of an image.
+fn copies(geometry: &Geometry, element: ElementType, channels: usize) -> Result<Bytes, Failure> {
+    let one = MemoryVolume::reserves(geometry, element);
+    let all = one.and_then(|one| one.0.checked_mul(u64::try_from(channels).ok()?));
+    let shape = geometry.shape();
+    all.map(Bytes).ok_or_else(|| {
+        Failure::argument(format!("{channels} channels of {shape:?} voxels do not fit the address space"))
+    })
+}
+
+fn of_model(source: InferError) -> Failure {
+    Failure::Infer { text: plimsoll_run::one_line(&source), cause: Box::new(source) }
+}
+
+/// The model that there is at a path.
+fn model_of(source: &ModelSource, budget: &Budget) -> Result<SegmentationModel, Failure> {
+    match source {
+        ModelSource::Run(folder) => Ok(Run::open(folder, CheckpointKind::Final)?.try_into()?),
+        ModelSource::File(file) => Ok(ModelFile::open(file)?.model().try_into()?),
+        ModelSource::NnUnet(folder) => nnunet(folder, budget),
+        ModelSource::MonaiBundle(folder) => Ok(MonaiModel::open_bundle(folder, budget)?.model),
+        ModelSource::MonaiConfig(file) => Ok(MonaiModel::open_config(file, budget)?.model),
+        ModelSource::Pairs { folder, .. } => Err(Failure::Unsupported(format!(
+            "{} gives each image a class as a whole: from C only voxels are labelled",
+            folder.display()
+        ))),
+    }
+}
+
+/// The model of a configuration that nnU-Net trained.
+fn nnunet(path: &Path, budget: &Budget) -> Result<SegmentationModel, Failure> {
+    let folder = find_model(path)?;
+    let opened = NnUnetModel::open(&folder, &NnUnetChoice::default(), budget)?;
+    match opened.previous {
+        None => Ok(opened.model),
+        Some(previous) => Err(Failure::Unsupported(format!(
+            "{} is a later stage of a cascade, which takes labels of {previous} beside the image: from C that is not possible",
+            folder.display()
+        ))),
+    }
+}

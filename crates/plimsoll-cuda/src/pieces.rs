@@ -1,0 +1,76 @@
+//! The PTX that is built in, deflated. A piece is inflated when it is asked for, and belongs to the caller.
+
+use std::io::{self, Read};
+
+use flate2::bufread::ZlibDecoder;
+use plimsoll_graph::DType;
+
+use crate::Architecture;
+
+/// A piece of PTX.
+struct Piece {
+    /// Of the text.
+    bytes: usize,
+    deflated: &'static [u8],
+}
+
+// The constants PLAIN, TURING and AMPERE.
+include!(concat!(env!("OUT_DIR"), "/pieces.rs"));
+
+impl Piece {
+    /// The text, in a string that has room for one byte more: a C string of it is made without a copy.
+    fn text(&self) -> io::Result<String> {
+        let mut text = String::new();
+        text.try_reserve_exact(self.bytes + 1)?;
+        ZlibDecoder::new(self.deflated).read_to_string(&mut text)?;
+        match text.len() == self.bytes {
+            true => Ok(text),
+            false => Err(io::Error::from(io::ErrorKind::InvalidData)),
+        }
+    }
+}
+
+/// The kernels of an architecture, as drivers take them, in as many pieces as there are kinds of it that they are made for: those for all
+/// cards first, then those with tensor cores. A name is in one of them only. A piece is text of up to 2 MB, which is made as the
+/// iterator comes to it.
+///
+/// # Errors
+/// If there is no memory for it.
+pub fn ptx(architecture: Architecture) -> impl Iterator<Item = io::Result<String>> {
+    let tensor = if architecture.copies_in_the_background() {
+        Some(AMPERE)
+    } else {
+        architecture.multiplies(DType::F16).then_some(TURING)
+    };
+    [PLAIN].into_iter().chain(tensor).map(|piece| piece.text())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_in_is_the_ptx_of_the_folder_at_most_a_fifth_of_its_size() {
+        for (piece, file) in [(PLAIN, "kernels.ptx"), (TURING, "tensor75.ptx"), (AMPERE, "tensor80.ptx")] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file);
+            let text = piece.text().unwrap();
+            assert!(text == std::fs::read_to_string(path).unwrap(), "{file}");
+            assert!(text.capacity() > text.len(), "{file}: there is no room for the end of a C string");
+            println!("{file}: {} bytes, {} deflated", text.len(), piece.deflated.len());
+            assert!(5 * piece.deflated.len() < text.len(), "{file}: {}", piece.deflated.len());
+        }
+    }
+
+    #[test]
+    fn cards_get_the_kernels_that_they_can_run() {
+        let pieces = |name: &str| ptx(name.parse().unwrap()).map(Result::unwrap).collect::<Vec<_>>();
+        let [volta, turing, ampere] = ["sm_70", "sm_75", "sm_80"].map(pieces);
+        assert_eq!([volta.len(), turing.len(), ampere.len()], [1, 2, 2]);
+        assert!(turing[0] == volta[0] && ampere[0] == volta[0] && turing[1] != ampere[1]);
+        assert_eq!(pieces("sm_120"), ampere);
+        for (text, target) in [(&volta[0], "sm_70"), (&turing[1], "sm_75"), (&ampere[1], "sm_80")] {
+            assert!(text.contains(&format!(".target {target}")), "{target}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! Cases as networks of MONAI see them, window by window: in its order of axes, at a spacing that begins with the first voxel, with
+//! intensities that are transformed then.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
+
+use crate::inspect::Moments;
+use crate::prepare::window::Part;
+use crate::prepare::zoom::Zoom;
+use crate::prepare::zoomed_case::{BLOCK, blocks};
+use crate::prepare::{PrepareError, check_shapes};
+use crate::{
+    Case, CaseSource, Intensity, MonaiIntensity, MonaiSteps, PatchError, Scratch, TargetGrid, VolumeCache,
+};
+
+/// The cosine of two axes from which they count as sheared: more than the rounding of an affine in f32, and less than what moves a voxel.
+const SHEARED: f64 = 1e-5;
+
+/// Where the windows of a case are.
+#[derive(Clone, Copy, Debug)]
+pub struct SpacedGrid {
+    zoom: Zoom,
+    grid: TargetGrid,
+    own: Spacing,
+    target: Spacing,
+}
+
+impl SpacedGrid {
+    /// Of a stored image.
+    ///
+    /// # Errors
+    /// If its axes are not at right angles, and it does not keep its spacing.
+    pub fn new(stored: &Geometry, steps: &MonaiSteps) -> Result<SpacedGrid, PrepareError> {
+        let (_, canonical) = stored.canonical();
+        // From depth, height and width (upwards, forwards, to the right) to MONAI's order.
+        let axes = [2, 1, 0].map(|axis| canonical.source_axis()[axis]);
+        let flip = [2, 1, 0].map(|axis| canonical.flip()[axis]);
+        let reorientation = Reorientation::new(axes, flip).ok_or(PrepareError::Transposed { found: axes })?;
+        if steps.spacing.is_some() && is_sheared(stored) {
+            return Err(PrepareError::Sheared);
+        }
+        let own = reorientation.geometry(stored).spacing();
+        let zoom = Zoom::spaced(stored, reorientation, steps.spacing);
+        let grid = TargetGrid::spaced(stored.shape(), zoom);
+        Ok(SpacedGrid { zoom, grid, own, target: steps.spacing.map_or(own, Spacing) })
+    }
+
+    /// The grid of windows.
+    pub fn grid(&self) -> &TargetGrid {
+        &self.grid
+    }
+
+    /// The shape that is brought to another spacing, and its spacing, along the network's axes.
+    pub fn stored(&self) -> ([usize; 3], Spacing) {
+        (self.zoom.axes.map(|axis| axis.from), self.own)
+    }
+
+    /// The spacing that it is brought to.
+    pub fn target(&self) -> Spacing {
+        self.target
+    }
+
+    /// Bytes that a case reserves while it is opened.
+    ///
+    /// # Errors
+    /// If they do not fit the address space.
+    pub fn bytes(&self) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(BLOCK.pow(3))
+    }
+}
+
+/// Whether two axes of a grid are not at right angles.
+fn is_sheared(stored: &Geometry) -> bool {
+    let rows = stored.affine().0;
+    let column = |axis: usize| rows.map(|row| row[axis]);
+    let lengths = stored.spacing().0;
+    let cosine = |a: usize, b: usize| {
+        let product: f64 = column(a).iter().zip(column(b)).map(|(a, b)| a * b).sum();
+        (product / (lengths[a] * lengths[b])).abs()
+    };
+    [(0, 1), (0, 2), (1, 2)].into_iter().any(|(a, b)| cosine(a, b) > SHEARED)
+}
+
+/// What is done with the intensities of a channel.
+#[derive(Clone, Copy, Debug)]
+enum Transformed {
+    Unchanged,
+    /// (x − from) / width, then, if there is one, · range + begin, then kept within both ends.
+    Range {
+        from: f32,
+        width: f32,
+        to: Option<(f32, f32)>,
+        is_clipped: bool,
+    },
+    /// (x − mean) / deviation, of voxels that are not 0 if these alone count.
+    Normalised {
+        mean: f32,
+        deviation: f32,
+        nonzero: bool,
+    },
+}
+
+impl Transformed {
+    fn apply(self, values: &mut [f32]) {
+        match self {
+            Transformed::Unchanged => {}
+            Transformed::Range { from, width, to, is_clipped } => values.iter_mut().for_each(|value| {
+                let share = (*value - from) / width;
+                *value = match to {
+                    None => share,
+                    Some((low, high)) => {
+                        let scaled = share * (high - low) + low;
+                        if is_clipped { scaled.clamp(low, high) } else { scaled }
+                    }
+                };
+            }),
+            Transformed::Normalised { mean, deviation, nonzero } => values
+                .iter_mut()
+                .filter(|value| !nonzero || **value != 0.0)
+                .for_each(|value| *value = (*value - mean) / deviation),
+        }
+    }
+}
+
+/// A case whose windows can be pulled as networks of MONAI see them.
+pub struct SpacedCase {
+    place: SpacedGrid,
+    source: CaseSource,
+    channels: Vec<Transformed>,
+}
+
+impl SpacedCase {
+    /// Opens the images of a case, and looks through all of them once where they are normalised by statistics of their own. Reserves
+    /// [`SpacedGrid::bytes`] from `budget` meanwhile.
+    ///
+    /// # Errors
+    /// If a file cannot be read, the budget has no room, or `stop` is set.
+    pub fn open(
+        case: &Case,
+        steps: &MonaiSteps,
+        place: SpacedGrid,
+        cache: &VolumeCache,
+        (scratch, budget): (&mut Scratch, &Budget),
+        stop: &AtomicBool,
+    ) -> Result<SpacedCase, PrepareError> {
+        let count = case.images.len();
+        let source = CaseSource::open_unless(case, &vec![Intensity::UNCHANGED; count], false, cache, stop)?;
+        check_shapes(&source, place.grid.stored_shape(), None)?;
+        let mut opened = SpacedCase { place, source, channels: vec![Transformed::Unchanged; count] };
+        opened.channels = match steps.intensity {
+            MonaiIntensity::None {} => vec![Transformed::Unchanged; count],
+            MonaiIntensity::ScaleIntensityRange { a_min, a_max, b_min, b_max, clip } => {
+                let to = b_min.zip(b_max).map(|(low, high)| (low as f32, high as f32));
+                let (from, width) = (a_min as f32, (a_max - a_min) as f32);
+                vec![Transformed::Range { from, width, to, is_clipped: clip }; count]
+            }
+            MonaiIntensity::NormalizeIntensity { nonzero, channel_wise, subtrahend, divisor } => {
+                let normalised = |mean: f64, deviation: f64| {
+                    let (mean, deviation) = (mean as f32, deviation as f32);
+                    let deviation = if deviation == 0.0 { 1.0 } else { deviation };
+                    Transformed::Normalised { mean, deviation, nonzero }
+                };
+                if let (Some(mean), Some(deviation)) = (subtrahend, divisor) {
+                    vec![normalised(mean, deviation); count]
+                } else {
+                    let mut of_channels = Vec::with_capacity(count);
+                    let mut block = Mapped::zeroed(budget, "a block of an image", BLOCK.pow(3))?;
+                    for channel in 0..count {
+                        let counted = |values: &[f32]| {
+                            let zeros = values.iter().filter(|value| **value == 0.0).count() as u64;
+                            let rest = Moments::of_nonzero(values);
+                            if nonzero { rest } else { rest.and(Moments::of_zeros(zeros)) }
+                        };
+                        of_channels.push(opened.look(channel, &mut block, scratch, stop, counted)?);
+                    }
+                    if !channel_wise {
+                        let all = of_channels.iter().fold(Moments::NONE, |all, own| all.and(*own));
+                        of_channels.fill(all);
+                    }
+                    let of = |own: &Moments| {
+                        normalised(subtrahend.unwrap_or(own.mean), divisor.unwrap_or(own.deviation()))
+                    };
+                    of_channels.iter().map(of).collect()
+                }
+            }
+        };
+        Ok(opened)
+    }
+
+    /// What is found in all of a channel, block by block.
+    fn look(
+        &mut self,
+        channel: usize,
+        block: &mut [f32],
+        scratch: &mut Scratch,
+        stop: &AtomicBool,
+        see: impl Fn(&[f32]) -> Moments,
+    ) -> Result<Moments, PrepareError> {
+        let mut found = Moments::NONE;
+        for part in blocks(VoxelBox::whole(self.place.grid.shape())) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(PrepareError::Stopped);
+            }
+            let voxels = &mut block[..part.shape.iter().product()];
+            self.pull(channel, Part { of_grid: part, in_window: [0; 3] }, (voxels, part.shape), scratch)?;
+            found = found.and(see(voxels));
+        }
+        Ok(found)
+    }
+
+    /// The grid of windows.
+    pub fn grid(&self) -> &TargetGrid {
+        &self.place.grid
+    }
+
+    /// As [`PreparedCase::window`](crate::PreparedCase::window).
+    ///
+    /// # Errors
+    /// If a file cannot be read, `out` has another length, or the scratch has no room for eight voxels.
+    pub fn window(
+        &mut self,
+        from: [i64; 3],
+        window: [usize; 3],
+        out: &mut [f32],
+        scratch: &mut Scratch,
+    ) -> Result<(), PrepareError> {
+        let voxels: usize = window.iter().product();
+        let (expected, found) = (voxels * self.channels.len(), out.len());
+        if expected != found {
+            return Err(PrepareError::Patch(PatchError::BufferLength { expected, found }));
+        }
+        out.fill(0.0);
+        let Some(part) = Part::of_window(self.place.grid.shape(), from, window) else { return Ok(()) };
+        for (channel, out) in out.chunks_exact_mut(voxels.max(1)).enumerate() {
+            self.pull(channel, part, (&mut *out, window), scratch)?;
+            let transformed = self.channels[channel];
+            // What is beyond the image stays zero.
+            part.rows(window).for_each(|row| transformed.apply(&mut out[row]));
+        }
+        Ok(())
+    }
+
+    /// Fills a part of a window with voxels of a channel at the new spacing.
+    fn pull(
+        &mut self,
+        channel: usize,
+        part: Part,
+        to: (&mut [f32], [usize; 3]),
+        scratch: &mut Scratch,
+    ) -> Result<(), PrepareError> {
+        let (image, found) = self.source.channel(channel);
+        self.place.zoom.pull(part, to, scratch.memory(), &mut |region, values| {
+            Ok(image.read_f32(found.index, region, values)?)
+        })
+    }
+}

@@ -1,0 +1,70 @@
+//! The next case, inspected and decoded while the present one is computed.
+//!
+//! What is found is used when its turn comes, and so are its errors; labels are the same with it and without it.
+
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_data::{
+    Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_images, inspection_bytes,
+};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{Content, VolumeError};
+
+use crate::headers::Headers;
+
+/// The stack of the thread that does it: large buffers are mapped.
+pub(crate) const STACK: usize = 512 << 10;
+
+/// A file that is open: its buffers, and the decompressor's window.
+const OPEN_FILE: Bytes = Bytes::mib(1);
+
+/// What an inspection finds.
+pub(crate) type Inspected = Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError>;
+
+/// What is known of a case before its turn.
+pub(crate) struct Ahead {
+    pub(crate) inspected: Inspected,
+    /// Its images, if all of them were decoded.
+    pub(crate) cache: Option<VolumeCache>,
+    /// What is reserved for as long as the cache is.
+    pub(crate) held: Bytes,
+}
+
+/// A case that comes next, and where what is found of it is left.
+pub(crate) struct Next<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) found: &'a mut Option<Ahead>,
+}
+
+/// Bytes in which a case is inspected and decoded ahead of its turn; none if it has no image.
+///
+/// # Errors
+/// If the header of a file cannot be read: that is told at the case's turn.
+pub(crate) fn ahead_bytes(case: &Case) -> Result<Option<Bytes>, VolumeError> {
+    let Some(headers) = Headers::read(case)? else { return Ok(None) };
+    // Decoded behind the inspection, whose memory is free again then. Pictures are decoded at their turn.
+    let decoded = if headers.decoding == Bytes::ZERO { headers.decoded + OPEN_FILE } else { Bytes::ZERO };
+    Ok(Some(Bytes::of(STACK) + inspection_bytes(case)?.max(decoded)))
+}
+
+/// Inspects a case within memory that is its own, and decodes its images if there is room for all of them.
+pub(crate) fn look_ahead(case: &Case, channels: &[Channel], memory: &Budget, stop: &AtomicBool) -> Ahead {
+    let inspected = inspect_images(case, channels, memory, stop);
+    let decoded = match &inspected {
+        Ok((_, Some(fingerprint))) if fingerprint.decoding_bytes == Bytes::ZERO => {
+            decode(case, fingerprint.decoded_bytes(), memory, stop)
+        }
+        _ => None,
+    };
+    Ahead { inspected, cache: decoded, held: memory.line() }
+}
+
+/// All images of a case; none if any cannot be read, which is told when it is read at its turn.
+fn decode(case: &Case, decoded: Bytes, memory: &Budget, stop: &AtomicBool) -> Option<VolumeCache> {
+    let cache = VolumeCache::new(memory.part("cache", decoded).ok()?);
+    let no_pictures = Budget::new(Bytes::ZERO);
+    for path in case.image_files() {
+        cache.get_unless((path, Content::Intensities), &no_pictures, stop).ok()??;
+    }
+    Some(cache)
+}

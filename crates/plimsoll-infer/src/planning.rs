@@ -1,0 +1,236 @@
+//! What a predictor plans: of a case whose images were looked at, or of cases of which headers alone are read.
+
+use plimsoll_data::{Case, TargetGrid};
+use plimsoll_graph::DType;
+use plimsoll_memory::Bytes;
+use plimsoll_plan::{VerifiedPlan, engine_bytes};
+use plimsoll_volume::{ElementType, Geometry, VoxelBox};
+
+use crate::ahead::ahead_bytes;
+use crate::case_plan::{CaseEstimate, CaseNeeds, CasePlanner, PlannedCase, PredictPlan, least_arena};
+use crate::case_windows::{CaseImages, CasePlace};
+use crate::export::Wanted;
+use crate::forward::forward_program;
+use crate::headers::Headers;
+use crate::label_output::queue_bytes;
+use crate::mirror::all_mirrors;
+use crate::stream::{Rows, Stream, Summing};
+use crate::sums::RingStorage;
+use crate::{CaseRequest, InferError, Predictor};
+
+/// Memory of a case that follows from its files.
+pub(crate) struct CaseMemory {
+    pub(crate) decoded: Bytes,
+    pub(crate) decoding: Bytes,
+    /// Of the next case.
+    pub(crate) ahead: Bytes,
+}
+
+/// A case of which only the grid is known.
+#[derive(Clone, Copy, Debug)]
+pub struct CaseGrid<'a> {
+    /// What it is called in errors.
+    pub name: &'a str,
+    /// Its grid.
+    pub geometry: Geometry,
+    /// How a voxel of a channel is stored.
+    pub element: ElementType,
+}
+
+impl Predictor {
+    /// Plans what predicting some cases would hold and take, one after the other as [`predict_cases`](crate::predict_cases) does it, so that
+    /// beside each but the last the next one is read. Headers of images alone are opened: nothing is allocated, and no voxel is read.
+    ///
+    /// # Errors
+    /// If the network cannot be planned. Of a case, if a header cannot be read, its spacing cannot be meant, or the line is too low for it.
+    pub fn plan(
+        &self,
+        requests: &[CaseRequest<'_>],
+    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
+        self.plan_beside(requests, |number| {
+            // What is wrong with the next case is told at its turn.
+            requests.get(number + 1).and_then(|next| ahead_bytes(next.case).ok().flatten())
+        })
+    }
+
+    /// Plans each of some cases as [`plan`](Predictor::plan) does, but as if it were predicted alone: no other is read beside it.
+    ///
+    /// # Errors
+    /// As [`plan`](Predictor::plan).
+    pub fn plan_alone(
+        &self,
+        requests: &[CaseRequest<'_>],
+    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
+        self.plan_beside(requests, |_| None)
+    }
+
+    /// Plans cases; `ahead` says what the case behind each is read in meanwhile.
+    fn plan_beside(
+        &self,
+        requests: &[CaseRequest<'_>],
+        ahead: impl Fn(usize) -> Option<Bytes>,
+    ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
+        let least = least_arena(&self.forward.program, &*self.backend)?;
+        let halved = || self.halved();
+        let mut known: Option<VerifiedPlan> = None;
+        let mut plans = Vec::with_capacity(requests.len());
+        for (number, request) in requests.iter().enumerate() {
+            let mut planner = self.planner(&halved, Bytes::ZERO);
+            // An arena that fits beside one case is that of the next one too, if it fits.
+            planner.running = known.as_ref().or(planner.running);
+            let planned = self.needs_by_headers(request, ahead(number)).and_then(|needs| {
+                let planned = planner.plan(&needs)?;
+                let least_ram_bytes = planner.least_line(&needs, least);
+                Ok((planned, least_ram_bytes))
+            });
+            plans.push(planned.map(|(PlannedCase { plan, next }, least_ram_bytes)| {
+                known = next.or(known.take());
+                CaseEstimate { plan, least_ram_bytes }
+            }));
+        }
+        Ok(plans)
+    }
+
+    /// The windows of a case, each fold counted, from the headers of its images alone: of images that are cut to what is not zero, as many as
+    /// there are at most.
+    ///
+    /// # Errors
+    /// If a header cannot be read, or its spacing cannot be meant.
+    pub fn windows(&self, request: &CaseRequest<'_>) -> Result<usize, InferError> {
+        Ok(self.needs_by_headers(request, None)?.windows)
+    }
+
+    fn needs_by_headers(
+        &self,
+        request: &CaseRequest<'_>,
+        ahead: Option<Bytes>,
+    ) -> Result<CaseNeeds, InferError> {
+        let case = request.case;
+        let headers = Headers::read(case)?.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
+        let images = CaseImages {
+            case,
+            geometry: &headers.geometry,
+            stated: headers.stated,
+            nonzero_box: VoxelBox::whole(headers.geometry.shape()),
+            earlier: request.earlier,
+            within: request.within,
+        };
+        let place = CasePlace::new(&self.model, images)?;
+        let ahead = ahead.unwrap_or(Bytes::ZERO);
+        let memory = CaseMemory { decoded: headers.decoded, decoding: headers.decoding, ahead };
+        self.needs(request.probabilities.is_some(), (images, &place), memory)
+    }
+
+    /// Plans what predicting a case would hold and take of which only the grid is known, as if no plane of it were empty: a model that
+    /// cuts images to what is not zero may hold less of the case itself. Nothing is allocated for it.
+    ///
+    /// # Errors
+    /// If the line is too low for it, or its spacing cannot be meant.
+    pub fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
+        let CaseGrid { name, geometry, element } = *planned;
+        let case = Case { id: name.into(), images: Vec::new(), label: None };
+        let images = CaseImages {
+            case: &case,
+            geometry: &geometry,
+            stated: geometry.spacing(),
+            nonzero_box: VoxelBox::whole(geometry.shape()),
+            earlier: None,
+            within: None,
+        };
+        let place = CasePlace::new(&self.model, images)?;
+        let voxels = (geometry.voxel_count() as u64).saturating_mul(element.size() as u64);
+        let decoded = Bytes(voxels.saturating_mul(self.model.channels.len() as u64));
+        let memory = CaseMemory { decoded, decoding: Bytes::ZERO, ahead: Bytes::ZERO };
+        let needs = self.needs(false, (images, &place), memory)?;
+        Ok(self.planner(&|| self.halved(), Bytes::ZERO).plan(&needs)?.plan)
+    }
+
+    /// Where windows of a grid stand.
+    pub(crate) fn rows(&self, grid: &TargetGrid) -> Rows {
+        Rows::of_model(grid, &self.model, self.options.step)
+    }
+
+    /// How often each window is looked at by one fold.
+    fn looks(&self) -> usize {
+        all_mirrors(self.model.patch, self.mirrors()).count()
+    }
+
+    pub(crate) fn mirrors(&self) -> [bool; 3] {
+        if self.options.mirror { self.model.mirror_axes } else { [false; 3] }
+    }
+
+    pub(crate) fn summing(&self, storage: RingStorage) -> Summing {
+        let looks = self.looks().saturating_mul(self.model.weights.len());
+        Summing { storage, looks, threads: self.options.threads }
+    }
+
+    /// What a case needs beside the arena.
+    pub(crate) fn needs(
+        &self,
+        probabilities: bool,
+        (images, place): (CaseImages<'_>, &CasePlace<'_>),
+        memory: CaseMemory,
+    ) -> Result<CaseNeeds, InferError> {
+        let model = &self.model;
+        let wanted = Wanted { answers: &model.answers, probabilities };
+        let largest = place.largest_grid();
+        let rows = self.rows(largest);
+        let logits = |storage| Stream::bytes(largest, &rows, wanted, (&self.weights, self.summing(storage)));
+        let [depth, height, width] = images.geometry.shape();
+        let plane = height.saturating_mul(width).saturating_mul(wanted.label_bytes());
+        let [queue, least_queue] = queue_bytes(depth, plane)?;
+        Ok(CaseNeeds {
+            case: images.case.id.clone(),
+            in_f32: logits(RingStorage::F32)?,
+            in_f16: logits(RingStorage::F16)?,
+            ring: self.options.ring,
+            preparation: place.bytes(images)?,
+            decoding: memory.decoding,
+            decoded: memory.decoded,
+            queue,
+            least_queue,
+            ahead: memory.ahead,
+            windows: rows.windows().saturating_mul(model.weights.len()),
+            looks: self.looks(),
+        })
+    }
+
+    /// Plans for cases, of which `held` is held already.
+    pub(crate) fn planner<'a>(
+        &'a self,
+        halved: &'a dyn Fn() -> Result<Option<Bytes>, InferError>,
+        held: Bytes,
+    ) -> CasePlanner<'a> {
+        let running = self.running.as_ref().map(|running| running.engine.plan());
+        CasePlanner {
+            budget: &self.budget,
+            backend: &*self.backend,
+            program: &self.forward.program,
+            precision: self.precision(),
+            halved,
+            held_by_engine: running.map_or(Bytes::ZERO, |plan| engine_bytes(&*self.backend, plan)),
+            running,
+            overhead: self.overhead.bytes(),
+            held_for_case: held,
+        }
+    }
+
+    /// How features are stored.
+    pub(crate) fn precision(&self) -> DType {
+        self.backend.storage(self.options.precision.unwrap_or(self.model.precision))
+    }
+
+    /// The least arena with features and logits in 16 bits, if that is not asked for already.
+    pub(crate) fn halved(&self) -> Result<Option<Bytes>, InferError> {
+        if matches!(self.options.precision, Some(DType::Bf16 | DType::F16)) {
+            return Ok(None);
+        }
+        // Of all cases the same: planned for the first that does not fit.
+        if let Some(known) = self.least_halved.get() {
+            return Ok(Some(*known));
+        }
+        let program = forward_program(&self.model, Some(DType::Bf16), &*self.backend)?;
+        let least = least_arena(&program, &*self.backend)?;
+        Ok(Some(*self.least_halved.get_or_init(|| least)))
+    }
+}

@@ -1,0 +1,195 @@
+//! Runs as other programs have them: what nnU-Net and ONNX Runtime made of our exports, and what our own readers make of them.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_data::Dataset;
+use plimsoll_graph::{Array, DType, Role, Shape, interpret};
+use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
+use plimsoll_memory::{Budget, Bytes, Fnv1a};
+use plimsoll_nn::weights::SafetensorsFile;
+use plimsoll_nn::{Network, NetworkName, names, predict};
+use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, export_nnunet};
+use plimsoll_run::onnx::proto::ModelProto;
+use plimsoll_run::onnx::{OPSET, export_onnx};
+use plimsoll_run::{CheckpointKind, Model, RunError, SegmentationModel};
+use plimsoll_volume::{VolumeFile, VoxelBox};
+use prost::Message;
+use serde_json::Value;
+
+const LINE: Bytes = Bytes::mib(512);
+
+fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/exported").join(name)
+}
+
+fn run(net: &str) -> Model {
+    Model::open(&oracle(net).join("run"), CheckpointKind::Final).unwrap()
+}
+
+/// Labels of all images, by the names of their cases.
+fn labels(model: SegmentationModel) -> Vec<(String, Vec<u8>)> {
+    let budget = Budget::new(LINE);
+    let cases = Dataset::images(oracle("images"), &model.channels, &model.file_ending).unwrap();
+    let options = PredictOptions::new(0.5, true, 2);
+    let backend = Arc::new(CpuBackend::new(CpuOptions::new(2)).unwrap());
+    let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let of = |case| {
+        let labels = folder.path().join("labels.nii");
+        let request = CaseRequest { case, earlier: None, within: None, labels: &labels, probabilities: None };
+        predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        (case.id.clone(), read(&labels))
+    };
+    cases.iter().map(of).collect()
+}
+
+fn read(path: &Path) -> Vec<u8> {
+    let mut file = VolumeFile::open(path).unwrap();
+    let mut labels = vec![0; file.geometry().voxel_count()];
+    file.region_labels(0, VoxelBox::whole(file.geometry().shape()), &mut labels).unwrap();
+    labels
+}
+
+fn agreement(one: &[u8], other: &[u8]) -> f64 {
+    assert_eq!(one.len(), other.len());
+    one.iter().zip(other).filter(|(one, other)| one == other).count() as f64 / one.len() as f64
+}
+
+#[test]
+fn nnunet_and_our_reader_of_its_folders_predict_what_the_run_does() {
+    for net in ["plain", "resenc", "flat"] {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("model");
+        let budget = Budget::new(LINE);
+        let exported = export_nnunet(&run(net), &to, &budget).unwrap();
+        assert_eq!(exported.folds, ["0"]);
+        assert_eq!(budget.used(), Bytes::ZERO);
+        let own = labels(run(net).try_into().unwrap());
+        let opened = NnUnetModel::open(&to, &NnUnetChoice::default(), &budget).unwrap();
+        assert_eq!(opened.configuration, if net == "flat" { "2d" } else { "3d_fullres" });
+        let again = labels(opened.model);
+        assert_eq!(own.len(), 2);
+        for ((case, own), (_, again)) in own.iter().zip(&again) {
+            let theirs = read(&oracle(net).join(format!("expected/{case}.nii")));
+            let (of_reader, of_nnunet) = (agreement(own, again), agreement(own, &theirs));
+            println!("{net}, {case}: our reader {of_reader}, nnU-Net {of_nnunet}");
+            assert!(own.iter().filter(|label| **label > 0).count() > 300, "{net}, {case}");
+            assert!(of_reader >= 0.9999 && of_nnunet >= 0.9999, "{net}, {case}: {of_reader}, {of_nnunet}");
+        }
+        // Nothing is written over it.
+        let error = export_nnunet(&run(net), &to, &budget).unwrap_err();
+        assert!(error.to_string().contains("is there already"), "{error}");
+    }
+}
+
+#[test]
+fn networks_that_nnunet_does_not_have_are_refused_and_leave_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    for net in ["dynunet", "segresnet"] {
+        let to = folder.path().join(net);
+        let error = export_nnunet(&run(net), &to, &Budget::new(LINE)).unwrap_err();
+        assert!(matches!(&error, RunError::NotExported { .. }) && error.to_string().contains(net), "{error}");
+        assert!(!to.exists());
+    }
+    // A line that is too low for a tensor: what was made is taken away, and what was there stays.
+    let to = folder.path().join("made/on/the/way");
+    let error = export_nnunet(&run("plain"), &to, &Budget::new(Bytes(1000))).unwrap_err();
+    assert!(matches!(error, RunError::Memory(_)), "{error}");
+    assert!(folder.path().exists() && !folder.path().join("made").exists());
+}
+
+/// Of nodes and tensors, as oracles/exported_models.py has it.
+fn checksum(model: &ModelProto) -> String {
+    let (mut sum, graph) = (Fnv1a::default(), model.graph.as_ref().unwrap());
+    for node in &graph.node {
+        let text = format!("{}({})->{};", node.op_type, node.input.join(","), node.output.join(","));
+        sum.update(text.as_bytes());
+    }
+    for tensor in &graph.initializer {
+        sum.update(format!("{}{:?}", tensor.name, tensor.dims).as_bytes());
+        sum.update(&tensor.raw_data);
+    }
+    format!("{:016x}", sum.finish())
+}
+
+#[test]
+fn onnx_runtime_makes_the_logits_of_the_definitions() {
+    let expected: Value = serde_json::from_slice(&fs::read(oracle("onnx.json")).unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for net in ["plain", "resenc", "flat", "dynunet", "segresnet"] {
+        let (model, expected) = (run(net), &expected[net]);
+        let to = folder.path().join(format!("{net}.onnx"));
+        let budget = Budget::new(LINE);
+        let exported = export_onnx(&model.weights[0].path, &model.config, &to, &budget).unwrap();
+        assert_eq!(budget.used(), Bytes::ZERO);
+        let file = ModelProto::decode(&fs::read(&to).unwrap()[..]).unwrap();
+        let graph = file.graph.as_ref().unwrap();
+        assert_eq!((graph.node.len(), graph.initializer.len()), (exported.nodes, exported.tensors));
+        assert_eq!(file.opset_import[0].version, OPSET);
+        assert!(file.metadata_props.iter().any(|said| said.key == "plimsoll.spacing"));
+        // What it read is what is written now.
+        assert_eq!(checksum(&file), expected["checksum"].as_str().unwrap(), "{net}");
+
+        // The definitions of all ops in f64, of two samples.
+        let network = model.config.training.net.as_architecture();
+        let program = predict(network, model.config.training.patch, 2, DType::F32).unwrap();
+        let mut values = HashMap::new();
+        let mut weights = SafetensorsFile::open(&model.weights[0].path).unwrap();
+        for id in program.with_role(Role::Parameter) {
+            let info = program.tensor(id);
+            let stored = network.stored_shape(&info.name, &info.shape);
+            let mut own = vec![0.0; info.shape.count()];
+            weights.read(&info.name, &stored, &mut own).unwrap();
+            let data = own.into_iter().map(f64::from).collect();
+            values.insert(info.name.clone(), Array { shape: info.shape.clone(), data });
+        }
+        let shape: Shape = program.shape(program.find(names::IMAGE).unwrap()).clone();
+        let wave = |i: usize| f64::from((0.37 * i as f64 + 0.11 * (i % 7) as f64).sin() as f32);
+        values.insert(names::IMAGE.into(), Array::from_fn(shape, wave));
+        let logits = program.find(names::LOGITS).unwrap();
+        let found = interpret(&program, &values).unwrap().swap_remove(logits.index());
+        let of_runtime = expected["logits"].as_array().unwrap();
+        assert_eq!(of_runtime.len(), found.data.len().div_ceil(97), "{net}");
+        let largest = found.data.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
+        let pairs = found.data.iter().step_by(97).zip(of_runtime);
+        let worst =
+            pairs.map(|(found, expected)| (found - expected.as_f64().unwrap()).abs()).fold(0.0, f64::max);
+        println!("{net}: {} nodes, logits up to {largest}, off by {worst}", exported.nodes);
+        assert!(largest > 0.1 && worst <= 1e-4 * largest, "{net}: {worst} of {largest}");
+    }
+}
+
+#[test]
+fn an_op_without_a_counterpart_is_refused_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let (to, run) = (folder.path().join("model.onnx"), run("plain"));
+    let mut config = run.config.clone();
+    config.training.net = Network::reference(NetworkName::SwinUnetr, None).unwrap();
+    config.training.patch = [64; 3];
+    let error = export_onnx(&run.weights[0].path, &config, &to, &Budget::new(LINE)).unwrap_err();
+    assert!(matches!(error, RunError::NotExported { .. }), "{error}");
+    let (text, hint) = (error.to_string(), error.hint().unwrap());
+    println!("{text}\n{hint}");
+    assert!(text.contains("swinunetr has the op ") && hint.contains("safetensors"), "{text}");
+    assert!(!to.exists());
+}
+
+#[test]
+fn a_file_that_is_there_stays_if_the_new_one_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("model.onnx");
+    fs::write(&to, "older").unwrap();
+    let model = run("plain");
+    export_onnx(&model.weights[0].path, &model.config, &to, &Budget::new(Bytes(1000))).unwrap_err();
+    let error =
+        export_onnx(&run("resenc").weights[0].path, &model.config, &to, &Budget::new(LINE)).unwrap_err();
+    assert!(error.to_string().contains("of the shape"), "{error}");
+    assert_eq!(fs::read_to_string(&to).unwrap(), "older");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}

@@ -1,0 +1,264 @@
+//! What predictions hold: sums in half precision where the line has no room for more, features in 16 bits where that is asked for, and the
+//! next case while one is computed.
+#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_graph::DType;
+use plimsoll_infer::{
+    CaseEstimate, CaseRequest, Destination, InferError, Outcome, PredictOptions, PredictPlan, Predictor,
+    RingStorage, predict_cases,
+};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
+
+fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/nnunet").join(name)
+}
+
+fn inside(folder: &Path) -> Vec<PathBuf> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// A model of nnU-Net's with images, and how they are predicted.
+#[derive(Clone, Copy)]
+struct Prediction {
+    name: &'static str,
+    configuration: &'static str,
+    line: Bytes,
+    threads: usize,
+    ring: Option<RingStorage>,
+    precision: Option<DType>,
+    /// How many of the cases.
+    cases: usize,
+}
+
+/// Room for everything.
+const ROOMY: Bytes = Bytes::mib(512);
+
+impl Prediction {
+    fn of(name: &'static str, configuration: &'static str) -> Prediction {
+        Prediction {
+            name,
+            configuration,
+            line: ROOMY,
+            threads: 2,
+            ring: None,
+            precision: None,
+            cases: usize::MAX,
+        }
+    }
+
+    fn open(self) -> (Predictor, Vec<Case>, String, Budget) {
+        let budget = Budget::new(self.line);
+        let folders =
+            inside(&oracle(self.name).join("results")).into_iter().flat_map(|dataset| inside(&dataset));
+        let ending = format!("__{}", self.configuration);
+        let folder = folders.into_iter().find(|folder| folder.to_string_lossy().ends_with(&ending)).unwrap();
+        let model = NnUnetModel::open(&folder, &NnUnetChoice::default(), &budget).unwrap().model;
+        let images = oracle(self.name).join("images");
+        let mut cases = Dataset::images(images, &model.channels, &model.file_ending).unwrap();
+        cases.truncate(self.cases);
+        let ending = prediction_ending(&model.file_ending).to_string();
+        let Prediction { threads, ring, precision, .. } = self;
+        let options = PredictOptions { ring, precision, ..PredictOptions::new(0.5, true, threads) };
+        let backend = Arc::new(CpuBackend::new(CpuOptions::new(threads)).unwrap());
+        (Predictor::new(model, options, backend, &budget).unwrap(), cases, ending, budget)
+    }
+
+    /// The labels of each case as they are in its file, and its plan.
+    fn predict(self) -> BTreeMap<String, (Vec<u8>, PredictPlan)> {
+        let (mut predictor, cases, ending, budget) = self.open();
+        let folder = tempfile::tempdir().unwrap();
+        let to = Destination {
+            folder: folder.path().into(),
+            ending,
+            overwrite: false,
+            probabilities: false,
+            earlier: None,
+        };
+        let going = AtomicBool::new(false);
+        let report = predict_cases(&mut predictor, &cases, &to, &going, &mut |_| {}).unwrap();
+        let mut most = Bytes::ZERO;
+        let found = report.cases.into_iter().map(|case| match case.outcome {
+            Outcome::Predicted { plan, .. } => {
+                most = most.max(plan.total_bytes);
+                (case.case, (voxels(&case.file), plan))
+            }
+            other => panic!("{}: {other:?}", case.case),
+        });
+        let found = found.collect();
+        assert!(most <= self.line);
+        // What is reserved for a case is reserved at the same time, and nothing else is.
+        assert_eq!(budget.peak(), most, "{}", self.name);
+        found
+    }
+
+    /// The least line for the case that needs most, from the headers.
+    fn least(self) -> Bytes {
+        let (predictor, cases, ..) = self.open();
+        let nowhere = Path::new("/nowhere");
+        let request =
+            |case| CaseRequest { case, earlier: None, within: None, labels: nowhere, probabilities: None };
+        let requests: Vec<CaseRequest<'_>> = cases.iter().map(request).collect();
+        predictor
+            .plan(&requests)
+            .unwrap()
+            .into_iter()
+            .map(|planned| planned.unwrap().least_ram_bytes)
+            .max()
+            .unwrap()
+    }
+}
+
+/// The label of each voxel, of a file with eight bits for each.
+fn voxels(path: &Path) -> Vec<u8> {
+    let mut file = plimsoll_volume::VolumeFile::open(path).unwrap();
+    assert_eq!(file.element_type().size(), 1);
+    let mut labels = Vec::new();
+    file.for_each_plane(0, &Budget::new(Bytes::mib(4)), |_, plane| {
+        labels.extend_from_slice(plane);
+        Ok::<(), plimsoll_volume::VolumeError>(())
+    })
+    .unwrap();
+    labels
+}
+
+type Labels = BTreeMap<String, (Vec<u8>, PredictPlan)>;
+
+/// The share of voxels with the same label, of the case with the fewest.
+fn agreement(one: &Labels, other: &Labels) -> f64 {
+    let mut worst = 1.0f64;
+    for (case, (labels, _)) in one {
+        assert!(labels.iter().any(|label| *label > 0), "{case} is all background, which proves nothing");
+        let others = &other[case].0;
+        let same = labels.iter().zip(others).filter(|(one, other)| one == other).count();
+        assert_eq!(labels.len(), others.len());
+        worst = worst.min(same as f64 / labels.len() as f64);
+    }
+    worst
+}
+
+#[test]
+fn sums_in_half_precision_keep_nearly_all_labels_and_take_half_the_memory() {
+    for (name, configuration) in [
+        ("fullres", "3d_fullres"),
+        ("resenc_regions", "3d_fullres"),
+        ("flat", "2d"),
+        ("cascade", "3d_lowres"),
+    ] {
+        let exact = Prediction::of(name, configuration);
+        let halves = Prediction { ring: Some(RingStorage::F16), ..exact };
+        let (exact, found) = (exact.predict(), halves.predict());
+        let agreement = agreement(&exact, &found);
+        println!("{name}: {:.4} % of labels are the same with sums in half precision", 100.0 * agreement);
+        assert!(agreement >= 0.999, "{name}: {agreement}");
+        for (case, (_, plan)) in &exact {
+            let other = &found[case].1;
+            assert_eq!((plan.ring, other.ring), (RingStorage::F32, RingStorage::F16));
+            assert!(other.logits_bytes < plan.logits_bytes);
+            assert_eq!(
+                other.f32_ring_ram_bytes,
+                other.minimum_ram_bytes - other.logits_bytes + plan.logits_bytes
+            );
+        }
+        let threads = Prediction { threads: 3, ..halves }.predict();
+        assert!(
+            found.iter().all(|(case, (labels, _))| *labels == threads[case].0),
+            "{name}: other bits on more threads"
+        );
+    }
+}
+
+#[test]
+fn between_the_totals_of_both_sums_the_plan_takes_halves_and_above_them_the_same_bits() {
+    let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
+    let in_halves = Prediction { ring: Some(RingStorage::F16), ..of };
+    let (roomy, halves) = (of.predict(), in_halves.predict());
+    let minimum = |of: &Labels| of["first"].1.minimum_ram_bytes;
+    assert!(minimum(&halves) < minimum(&roomy));
+    let above = Prediction { line: minimum(&roomy), ..of }.predict();
+    assert_eq!(above["first"].1.ring, RingStorage::F32);
+    assert!(roomy["first"].0 == above["first"].0);
+    for line in [Bytes(minimum(&roomy).0 - 1), minimum(&halves)] {
+        let below = Prediction { line, ..of }.predict();
+        assert_eq!(below["first"].1.ring, RingStorage::F16);
+        assert!(halves["first"].0 == below["first"].0, "other bits than with --ring f16");
+    }
+    // Headers do not say which part of an image is not zero.
+    assert!(of.least() >= minimum(&halves));
+}
+
+#[test]
+fn features_in_16_bits_are_asked_for_and_named_where_a_line_is_too_low() {
+    let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
+    let halved = Prediction { precision: Some(DType::Bf16), ..of };
+    assert!(halved.least() < of.least());
+    let (exact, found) = (of.predict(), halved.predict());
+    let agreement = agreement(&exact, &found);
+    println!("{:.3} % of labels are the same with features in bfloat16", 100.0 * agreement);
+    assert!(agreement >= 0.99, "{agreement}");
+    assert_eq!(found["first"].1.precision, DType::Bf16);
+    // A line that is too low is refused, with the flag and the line that would do.
+    let needed_by_halves =
+        Prediction { ring: Some(RingStorage::F16), ..of }.predict()["first"].1.minimum_ram_bytes;
+    let line = Bytes(needed_by_halves.0 - 1);
+    let (mut predictor, cases, ..) = Prediction { line, ..of }.open();
+    let out = tempfile::tempdir().unwrap();
+    let labels = out.path().join("a.nii.gz");
+    let request =
+        CaseRequest { case: &cases[0], earlier: None, within: None, labels: &labels, probabilities: None };
+    let refused = predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).unwrap_err();
+    let InferError::Infeasible { needed, instead, .. } = &refused else { panic!("{refused}") };
+    assert_eq!((*needed, instead.len(), instead[0].flag), (needed_by_halves, 1, "--precision bf16"));
+    assert!(instead[0].needed <= line);
+    let hint = refused.hint().unwrap();
+    assert!(hint.contains("--precision bf16") && hint.contains("would do"), "{hint}");
+    assert_eq!(inside(out.path()).len(), 0);
+    let would_do = Prediction { line: instead[0].needed, ..halved }.predict();
+    assert!(would_do["first"].1.total_bytes <= instead[0].needed);
+}
+
+#[test]
+fn cases_one_after_the_other_have_the_bits_of_each_alone_and_the_next_one_is_read_meanwhile() {
+    let of = Prediction::of("flat", "2d");
+    let together = of.predict();
+    assert_eq!(together.keys().collect::<Vec<_>>(), ["first", "second"]);
+    let (first, second) = (&together["first"].1, &together["second"].1);
+    assert!(first.ahead_bytes > Bytes::ZERO && first.queue_bytes > Bytes::ZERO);
+    // It was read into what becomes its cache.
+    assert_eq!((second.ahead_bytes, second.cache_bytes), (Bytes::ZERO, first.ahead_bytes));
+    let (mut predictor, cases, ending, _) = of.open();
+    let nowhere = Path::new("/nowhere");
+    let request =
+        |case| CaseRequest { case, earlier: None, within: None, labels: nowhere, probabilities: None };
+    let requests: Vec<CaseRequest<'_>> = cases.iter().map(request).collect();
+    // As it is planned: beside the last case none is read, and beside none where each is predicted alone.
+    let ahead = |planned: Vec<Result<CaseEstimate, InferError>>| -> Vec<Bytes> {
+        planned.into_iter().map(|planned| planned.unwrap().plan.ahead_bytes).collect()
+    };
+    assert_eq!(ahead(predictor.plan(&requests).unwrap()), [first.ahead_bytes, Bytes::ZERO]);
+    assert_eq!(ahead(predictor.plan_alone(&requests).unwrap()), [Bytes::ZERO; 2]);
+    let out = tempfile::tempdir().unwrap();
+    for case in &cases {
+        let labels = out.path().join(format!("{}{ending}", case.id));
+        let request = CaseRequest { case, earlier: None, within: None, labels: &labels, probabilities: None };
+        let alone = predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert_eq!(alone.plan.ahead_bytes, Bytes::ZERO);
+        assert!(voxels(&labels) == together[&case.id].0);
+        assert!(alone.times.forward_seconds > 0.0 && alone.times.all() > alone.times.forward_seconds);
+    }
+    // Without room for a cache, a queue and the next case.
+    let least = Prediction { line: of.least(), ..of }.predict();
+    assert!(least.values().all(|(_, plan)| plan.ahead_bytes == Bytes::ZERO));
+    if least.values().all(|(_, plan)| plan.ring == RingStorage::F16) {
+        let halves = Prediction { ring: Some(RingStorage::F16), ..of }.predict();
+        assert!(least.iter().all(|(case, (labels, _))| *labels == halves[case].0));
+    }
+}

@@ -1,0 +1,570 @@
+//! `monai.networks.nets.UNet` (Kerfoot et al. 2019, doi:10.1007/978-3-030-12029-0_40): residual units, and transposed convolutions over
+//! the concatenation of a stage's map with that from below.
+//!
+//! A transposed convolution over two maps is the sum of one over each, so that nothing is concatenated: its weights are two parameters,
+//! `….conv.skip.weight` and `….conv.below.weight`, which files of MONAI hold as one tensor, the rows of the first before those of the
+//! second. Its activations are PReLUs of one slope each. Here a slope is part of the configuration: it is read from a file of weights, and
+//! does not learn.
+
+use plimsoll_graph::ops::{Conv, ConvTranspose, LeakyRelu, Over};
+use plimsoll_graph::{DType, Program, TensorId, TensorInfo, Window};
+use serde::{Deserialize, Serialize};
+
+use super::batch_norm::is_running;
+use super::bounds::{MOST_CONVOLUTIONS, MOST_FEATURES, MOST_STAGES, check_count, check_probability};
+use super::builder::{NetBuilder, NormActOptions, Statistics};
+use super::segresnet::along;
+use super::unet::{UNetNorm, narrower};
+use super::{Architecture, Design, Extents, Network, NetworkSettings};
+use crate::init::uniform;
+use crate::weights::NamingScheme;
+use crate::{ConfigError, ForwardMode};
+
+/// MONAI's UNet. Lists go from the finest stage to the coarsest.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MonaiUNet {
+    /// Channels of the image.
+    pub in_channels: usize,
+    /// Outputs.
+    pub classes: usize,
+    /// 2 or 3.
+    pub dimensions: usize,
+    /// Channels of each stage (MONAI's `channels`).
+    pub features: Vec<usize>,
+    /// Stride into each stage but the coarsest, which has the extent of the one before: the first is that from the image.
+    pub strides: Vec<[usize; 3]>,
+    /// Kernel of convolutions.
+    pub kernel: [usize; 3],
+    /// Kernel of transposed convolutions.
+    pub up_kernel: [usize; 3],
+    /// Convolutions of a residual unit of the encoder; 0 for one convolution without a residual.
+    pub residual_units: usize,
+    /// Which statistics maps are normalised with.
+    pub norm: UNetNorm,
+    /// Whether normalisations have a scale and a shift.
+    pub affine: bool,
+    /// Whether convolutions have biases.
+    pub bias: bool,
+    /// The slope below zero of each activation, in the order of [`MonaiUNet::activations`].
+    pub slopes: Vec<f32>,
+    /// The probability with which an element of a normalised map is dropped while training.
+    pub dropout: f32,
+}
+
+/// What PReLUs begin with in PyTorch.
+const SLOPE: f32 = 0.25;
+/// Added to variances, PyTorch's default.
+const EPSILON: f32 = 1e-5;
+
+/// A convolution, and what is behind it.
+struct Layer {
+    /// Its name; parameters are `NAME.weight` and `NAME.bias`.
+    name: String,
+    inputs: usize,
+    outputs: usize,
+    kernel: [usize; 3],
+    /// What normalisation and activation begin with, if there are any: `….adn`.
+    adn: Option<String>,
+}
+
+/// A step of the encoder: the stages, of which the last is the bottom.
+struct Down {
+    prefix: String,
+    inputs: usize,
+    outputs: usize,
+    stride: [usize; 3],
+}
+
+/// A step of the decoder, to the map above its stage.
+struct Up {
+    prefix: String,
+    /// Channels of the map of its stage, and of that from below.
+    inputs: [usize; 2],
+    outputs: usize,
+    stride: [usize; 3],
+    is_top: bool,
+}
+
+impl MonaiUNet {
+    pub(super) const SETTINGS: &[&str] = &["features", "dropout"];
+
+    /// `UNet(dimensions, in_channels, classes, features, strides, num_res_units=2)`.
+    pub fn new(in_channels: usize, classes: usize, features: &[usize], strides: &[[usize; 3]]) -> MonaiUNet {
+        let mut net = MonaiUNet {
+            in_channels,
+            classes,
+            dimensions: 3,
+            features: features.to_vec(),
+            strides: strides.to_vec(),
+            kernel: [3; 3],
+            up_kernel: [3; 3],
+            residual_units: 2,
+            norm: UNetNorm::Instance,
+            affine: false,
+            bias: true,
+            slopes: Vec::new(),
+            dropout: 0.0,
+        };
+        net.slopes = vec![SLOPE; net.activations().len()];
+        net
+    }
+
+    pub(super) fn design(design: &Design, settings: &NetworkSettings) -> MonaiUNet {
+        let dimensions = design.dimensions();
+        let usual = [16, 32, 64, 128, 256];
+        let features = settings.features.clone().unwrap_or_else(|| usual.to_vec());
+        let window = along(dimensions, 3);
+        let strides = vec![along(dimensions, 2); features.len().saturating_sub(1)];
+        MonaiUNet {
+            dimensions,
+            kernel: window,
+            up_kernel: window,
+            dropout: settings.dropout.unwrap_or(0.0),
+            ..MonaiUNet::new(design.in_channels, design.classes, &features, &strides)
+        }
+    }
+
+    pub(super) fn reference(features: Option<&[usize]>) -> MonaiUNet {
+        let features = features.unwrap_or(&[16, 32, 64, 128, 256]);
+        MonaiUNet::new(1, 2, features, &vec![[2; 3]; features.len().saturating_sub(1)])
+    }
+
+    fn stages(&self) -> usize {
+        self.features.len()
+    }
+
+    /// The way down: the stages before the bottom, then the bottom.
+    fn downs(&self) -> Vec<Down> {
+        let inputs = std::iter::once(&self.in_channels).chain(&self.features);
+        let strides = self.strides.iter().copied().chain([[1; 3]]);
+        let last = self.stages().saturating_sub(1);
+        let of_stage = |(stage, ((inputs, outputs), stride)): (usize, ((&usize, &usize), [usize; 3]))| {
+            let prefix = format!("model{}", ".1.submodule".repeat(stage));
+            // The bottom is not nested further.
+            let prefix = if stage == last { prefix } else { format!("{prefix}.0") };
+            Down { prefix, inputs: *inputs, outputs: *outputs, stride }
+        };
+        inputs.zip(&self.features).zip(strides).enumerate().map(of_stage).collect()
+    }
+
+    /// The way up, the coarsest first.
+    fn ups(&self) -> Vec<Up> {
+        let mut ups = Vec::new();
+        for (stage, stride) in self.strides.iter().enumerate().rev() {
+            let own = self.features.get(stage).copied().unwrap_or(0);
+            // What comes from below has the channels of this stage, but from the bottom its own.
+            let below = match stage + 2 == self.stages() {
+                true => self.features.last().copied().unwrap_or(0),
+                false => own,
+            };
+            let outputs = match stage.checked_sub(1) {
+                Some(above) => self.features.get(above).copied().unwrap_or(0),
+                None => self.classes,
+            };
+            let prefix = format!("model{}.2", ".1.submodule".repeat(stage));
+            ups.push(Up { prefix, inputs: [own, below], outputs, stride: *stride, is_top: stage == 0 });
+        }
+        ups
+    }
+
+    /// The convolutions of a step down one after the other; the residual's is not among them.
+    fn units(&self, down: &Down) -> Vec<Layer> {
+        let prefix = &down.prefix;
+        let unit = |number: usize| {
+            let prefix = match self.residual_units {
+                0 => prefix.clone(),
+                _ => format!("{prefix}.conv.unit{number}"),
+            };
+            Layer {
+                name: format!("{prefix}.conv"),
+                inputs: if number == 0 { down.inputs } else { down.outputs },
+                outputs: down.outputs,
+                kernel: self.kernel,
+                adn: Some(format!("{prefix}.adn")),
+            }
+        };
+        (0..self.residual_units.max(1)).map(unit).collect()
+    }
+
+    /// The convolution beside those of a step down, if its result has another shape than its map.
+    fn residual(&self, down: &Down) -> Option<Layer> {
+        let strided = down.stride != [1; 3];
+        let is_other = self.residual_units > 0 && (strided || down.inputs != down.outputs);
+        is_other.then(|| Layer {
+            name: format!("{}.residual", down.prefix),
+            inputs: down.inputs,
+            outputs: down.outputs,
+            kernel: if strided { self.kernel } else { [1; 3] },
+            adn: None,
+        })
+    }
+
+    /// The transposed convolution of a step up.
+    fn transposed(&self, up: &Up) -> Layer {
+        let prefix = match self.residual_units {
+            0 => up.prefix.clone(),
+            _ => format!("{}.0", up.prefix),
+        };
+        let is_last = up.is_top && self.residual_units == 0;
+        Layer {
+            name: format!("{prefix}.conv"),
+            inputs: up.inputs.iter().sum(),
+            outputs: up.outputs,
+            kernel: self.up_kernel,
+            adn: (!is_last).then(|| format!("{prefix}.adn")),
+        }
+    }
+
+    /// The convolution of the residual unit behind it, if there is one.
+    fn smoothing(&self, up: &Up) -> Option<Layer> {
+        let prefix = format!("{}.1.conv.unit0", up.prefix);
+        (self.residual_units > 0).then(|| Layer {
+            name: format!("{prefix}.conv"),
+            inputs: up.outputs,
+            outputs: up.outputs,
+            kernel: self.kernel,
+            adn: (!up.is_top).then(|| format!("{prefix}.adn")),
+        })
+    }
+
+    /// All convolutions, in the order of the forward pass.
+    fn layers(&self) -> Vec<Layer> {
+        let mut layers = Vec::new();
+        for down in self.downs() {
+            layers.extend(self.units(&down));
+            layers.extend(self.residual(&down));
+        }
+        for up in self.ups() {
+            layers.push(self.transposed(&up));
+            layers.extend(self.smoothing(&up));
+        }
+        layers
+    }
+
+    /// The names of its activations in files of MONAI, in the order of the forward pass: a PReLU's slope is `NAME.weight`.
+    pub fn activations(&self) -> Vec<String> {
+        self.layers().into_iter().filter_map(|layer| Some(format!("{}.A", layer.adn?))).collect()
+    }
+
+    /// Whether a convolution has a bias that the normalisation behind it does not cancel.
+    fn has_bias(&self, layer: &Layer) -> bool {
+        self.bias && (layer.adn.is_none() || self.norm != UNetNorm::Instance)
+    }
+}
+
+impl MonaiUNet {
+    /// Checks all but the slopes.
+    ///
+    /// # Errors
+    /// If lists differ in length, or a number is impossible.
+    pub fn check_shape(&self) -> Result<(), ConfigError> {
+        let value = |setting, found: String, expected: &str| {
+            Err(ConfigError::Value { setting, found, expected: expected.into() })
+        };
+        check_count("dimensions", self.dimensions, 2, 3)?;
+        check_count("in_channels", self.in_channels, 1, MOST_FEATURES)?;
+        check_count("classes", self.classes, 1, 255)?;
+        let stages = self.stages();
+        check_count("features", stages, 2, MOST_STAGES)?;
+        for features in &self.features {
+            check_count("features", *features, 1, MOST_FEATURES)?;
+        }
+        if self.strides.len() + 1 != stages {
+            let (list, found) = ("strides", self.strides.len());
+            return Err(ConfigError::Length { list, found, stages, expected: stages - 1 });
+        }
+        let windows = self.strides.iter().chain([&self.kernel, &self.up_kernel]);
+        for window in windows {
+            for (axis, extent) in window.iter().enumerate() {
+                check_count("strides and kernels", *extent, 1, 64)?;
+                if axis == 0 && self.dimensions == 2 && *extent != 1 {
+                    return value("dimensions", "2".into(), "windows are then flat along the depth");
+                }
+            }
+        }
+        for kernel in [self.kernel, self.up_kernel] {
+            if kernel.iter().any(|extent| extent % 2 == 0) {
+                return value("kernels", format!("{kernel:?}"), "extents must be odd");
+            }
+        }
+        // A smaller kernel would leave voxels that no tap reaches, which MONAI's has with its bias alone.
+        if self.strides.iter().any(|stride| (0..3).any(|axis| stride[axis] > self.up_kernel[axis])) {
+            let found = format!("{:?}", self.strides);
+            return value(
+                "strides",
+                found,
+                "none may be longer than the kernel of the transposed convolution",
+            );
+        }
+        check_count("residual_units", self.residual_units, 0, MOST_CONVOLUTIONS)?;
+        if !self.affine && self.norm != UNetNorm::Instance {
+            return value("affine", "false".into(), "batch normalisation has a scale and a shift");
+        }
+        check_probability("dropout", self.dropout)
+    }
+
+    /// Checks that there is a slope for each activation.
+    ///
+    /// # Errors
+    /// If there are more or fewer, or one is not finite.
+    pub fn check_slopes(&self) -> Result<(), ConfigError> {
+        let activations = self.activations().len();
+        if self.slopes.len() == activations && self.slopes.iter().all(|slope| slope.is_finite()) {
+            return Ok(());
+        }
+        Err(ConfigError::Value {
+            setting: "slopes",
+            found: format!("{} numbers", self.slopes.len()),
+            expected: format!("{activations} finite numbers, one for each activation"),
+        })
+    }
+}
+
+/// A network being appended.
+struct Forward<'n, 'b, 'p> {
+    net: &'n MonaiUNet,
+    builder: &'b mut NetBuilder<'p>,
+    slopes: std::slice::Iter<'n, f32>,
+}
+
+impl Forward<'_, '_, '_> {
+    /// Convolution, and normalisation, dropout and activation where the layer has them.
+    fn conv(
+        &mut self,
+        layer: &Layer,
+        map: TensorId,
+        stride: [usize; 3],
+        dtype: DType,
+    ) -> Result<TensorId, ConfigError> {
+        let mut operands =
+            vec![map, self.builder.weights(&layer.name, layer.outputs, layer.inputs, layer.kernel)];
+        let bias = self.net.has_bias(layer);
+        if bias {
+            operands.push(self.builder.channels(format!("{}.bias", layer.name), layer.outputs));
+        }
+        let window = Window::same(layer.kernel, stride);
+        let y = self.builder.push(&layer.name, Conv::new(window, bias, dtype), &operands)?;
+        self.adn(layer, y)
+    }
+
+    /// The transposed convolution over a stage's map and that from below: the sum of one over each.
+    fn transposed(
+        &mut self,
+        layer: &Layer,
+        maps: [TensorId; 2],
+        stride: [usize; 3],
+        dtype: DType,
+    ) -> Result<TensorId, ConfigError> {
+        let mut parts = Vec::new();
+        for (map, part) in maps.into_iter().zip(PARTS) {
+            let shape = self.builder.program().shape(map).clone();
+            let name = format!("{}.{part}", layer.name);
+            let mut operands =
+                vec![map, self.builder.weights(&name, shape.channels(), layer.outputs, layer.kernel)];
+            let bias = parts.is_empty() && self.net.has_bias(layer);
+            if bias {
+                operands.push(self.builder.channels(format!("{}.bias", layer.name), layer.outputs));
+            }
+            let spatial = shape.spatial();
+            let up = ConvTranspose {
+                window: Window::same(layer.kernel, stride),
+                groups: 1,
+                first_channel: 0,
+                channels: layer.outputs,
+                output: [0, 1, 2].map(|axis| spatial[axis] * stride[axis]),
+                bias,
+                dtype,
+            };
+            parts.push(self.builder.push(&name, up, &operands)?);
+        }
+        let sum = match parts[..] {
+            [skip, below] => self.builder.add(skip, below)?,
+            _ => return Err(internal()),
+        };
+        self.adn(layer, sum)
+    }
+
+    fn adn(&mut self, layer: &Layer, map: TensorId) -> Result<TensorId, ConfigError> {
+        let Some(adn) = &layer.adn else { return Ok(map) };
+        let statistics = match self.net.norm {
+            UNetNorm::Instance => Statistics::Own(Over::Instance),
+            UNetNorm::Batch { .. } => Statistics::Batch,
+        };
+        let slope = *self.slopes.next().ok_or_else(internal)?;
+        let options = NormActOptions {
+            statistics,
+            epsilon: EPSILON,
+            slope,
+            affine: self.net.affine,
+            conv_bias: self.net.has_bias(layer),
+        };
+        let normalised = self.builder.norm(&format!("{adn}.N"), map, options)?;
+        let kept = self.builder.dropout(normalised, self.net.dropout)?;
+        Ok(self.builder.push(&format!("{adn}.A"), LeakyRelu { slope }, &[kept])?)
+    }
+}
+
+/// The parts of the weights of a transposed convolution, in their order in files of MONAI.
+const PARTS: [&str; 2] = ["skip", "below"];
+
+/// `check` counts the slopes, and a transposed convolution has two maps.
+fn internal() -> ConfigError {
+    ConfigError::Value {
+        setting: "slopes",
+        found: "too few".into(),
+        expected: "there must be one for each activation".into(),
+    }
+}
+
+impl Architecture for MonaiUNet {
+    fn name(&self) -> &'static str {
+        "unet"
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        self.check_shape()?;
+        self.check_slopes()
+    }
+
+    fn in_channels(&self) -> usize {
+        self.in_channels
+    }
+
+    fn classes(&self) -> usize {
+        self.classes
+    }
+
+    fn weights(&self) -> f64 {
+        let of = |layer: &Layer| {
+            layer.kernel.iter().map(|extent| *extent as f64).product::<f64>()
+                * layer.inputs as f64
+                * layer.outputs as f64
+        };
+        self.layers().iter().map(of).sum()
+    }
+
+    fn extents(&self) -> Extents {
+        let multiple = [0, 1, 2]
+            .map(|axis| self.strides.iter().fold(1usize, |all, stride| all.saturating_mul(stride[axis])));
+        Extents { multiple, least_coarsest: if self.norm == UNetNorm::Instance { 2 } else { 1 } }
+    }
+
+    fn forward(
+        &self,
+        program: &mut Program,
+        image: TensorId,
+        mode: ForwardMode,
+    ) -> Result<Vec<TensorId>, ConfigError> {
+        self.check()?;
+        self.check_patch(program.shape(image).spatial())?;
+        let dropout = if mode.training { self.dropout } else { 0.0 };
+        let mut builder = NetBuilder::new(program, mode.precision, dropout).for_training(mode.training);
+        let mut forward = Forward { net: self, builder: &mut builder, slopes: self.slopes.iter() };
+        let mut maps = Vec::new();
+        let mut map = image;
+        for down in self.downs() {
+            let from = map;
+            let mut stride = down.stride;
+            for unit in self.units(&down) {
+                map = forward.conv(&unit, map, stride, mode.precision)?;
+                stride = [1; 3];
+            }
+            if self.residual_units > 0 {
+                let residual = match self.residual(&down) {
+                    Some(layer) => forward.conv(&layer, from, down.stride, mode.precision)?,
+                    None => from,
+                };
+                map = forward.builder.add(map, residual)?;
+            }
+            maps.push(map);
+        }
+        maps.pop();
+        for up in self.ups() {
+            let skip = maps.pop().ok_or_else(internal)?;
+            // Logits are f32, however features are stored.
+            let dtype = if up.is_top { DType::F32 } else { mode.precision };
+            map = forward.transposed(&self.transposed(&up), [skip, map], up.stride, dtype)?;
+            if let Some(layer) = self.smoothing(&up) {
+                let smooth = forward.conv(&layer, map, [1; 3], dtype)?;
+                map = forward.builder.add(smooth, map)?;
+            }
+        }
+        Ok(vec![map])
+    }
+
+    fn naming_schemes(&self) -> Vec<NamingScheme> {
+        let is_slope = |tensor: &str| tensor.ends_with(".adn.A.weight");
+        let joined = |parameter: &str| {
+            let part = PARTS.iter().find_map(|part| parameter.strip_suffix(&format!(".conv.{part}.weight")));
+            part.map_or_else(|| parameter.to_string(), |prefix| format!("{prefix}.conv.weight"))
+        };
+        // Both know of slopes, which are part of the configuration.
+        vec![
+            NamingScheme::native("plimsoll").with_duplicates(is_slope),
+            NamingScheme::renaming("monai", joined).with_duplicates(is_slope),
+        ]
+    }
+
+    fn idle_biases(&self) -> Vec<(String, usize)> {
+        let idle = |layer: &Layer| self.bias && !self.has_bias(layer);
+        let layers = self.layers().into_iter().filter(idle);
+        layers.map(|layer| (format!("{}.bias", layer.name), layer.outputs)).collect()
+    }
+
+    fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// All of the last step up follows from the classes.
+    fn heads(&self) -> Vec<String> {
+        vec!["model.2".into()]
+    }
+
+    fn is_trained(&self, parameter: &str) -> bool {
+        !is_running(parameter)
+    }
+
+    fn untrainable(&self) -> Option<&'static str> {
+        Some("slopes of its activations do not learn, and its logits are a sum, of which no loss is taken")
+    }
+
+    fn couples_samples(&self) -> Option<&'static str> {
+        (self.norm != UNetNorm::Instance).then_some("batch normalisation")
+    }
+
+    fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {
+        let shape = &parameter.shape;
+        let fan = match parameter.name.as_str() {
+            name if name.contains(".adn.") => None,
+            name if name.ends_with(".weight") => Some(shape.count() / shape.dim(0).max(1)),
+            // PyTorch counts the outputs of a transposed convolution.
+            name => self
+                .layers()
+                .into_iter()
+                .find(|layer| name.strip_suffix(".bias") == Some(&layer.name))
+                .map(|layer| {
+                    let taps: usize = layer.kernel.iter().product();
+                    let is_transposed = self.ups().iter().any(|up| self.transposed(up).name == layer.name);
+                    taps * if is_transposed { layer.outputs } else { layer.inputs }
+                }),
+        };
+        uniform(parameter, fan, seed, values);
+        if parameter.name.ends_with(".running_var") {
+            values.fill(1.0);
+        }
+    }
+
+    fn narrower(&self) -> Vec<Network> {
+        let narrowed = narrower(&self.features).into_iter();
+        narrowed.map(|features| MonaiUNet { features, ..self.clone() }.into()).collect()
+    }
+
+    fn features(&self) -> Vec<usize> {
+        self.features.clone()
+    }
+
+    fn describe(&self) -> String {
+        format!("MONAI's UNet, {} stages of {:?} features", self.stages(), self.features)
+    }
+}

@@ -1,0 +1,37 @@
+//! Where the weights of one network are.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The weights of one network: a file of its own, or the tensors of a safetensors file whose names begin with a prefix, as a file that
+/// holds all folds of a run has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightSource {
+    /// The file.
+    pub path: PathBuf,
+    /// What the names of its tensors begin with, such as `fold_0.`; empty where the file is of this network alone.
+    pub prefix: String,
+}
+
+impl From<PathBuf> for WeightSource {
+    /// A file of its own.
+    fn from(path: PathBuf) -> WeightSource {
+        WeightSource { path, prefix: String::new() }
+    }
+}
+
+impl From<&Path> for WeightSource {
+    /// A file of its own.
+    fn from(path: &Path) -> WeightSource {
+        WeightSource::from(path.to_path_buf())
+    }
+}
+
+impl fmt::Display for WeightSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.prefix.trim_end_matches('.') {
+            "" => write!(f, "{}", self.path.display()),
+            part => write!(f, "{} ({part})", self.path.display()),
+        }
+    }
+}

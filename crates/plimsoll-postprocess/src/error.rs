@@ -1,0 +1,132 @@
+//! Why a label map cannot be processed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::MapError;
+use plimsoll_morphology::MorphologyError;
+use plimsoll_volume::{GeometryDifference, VolumeError};
+
+/// Why a label map cannot be processed.
+#[derive(Debug, thiserror::Error)]
+pub enum PostprocessError {
+    /// A label map cannot be read or written.
+    #[error(transparent)]
+    Volume(#[from] VolumeError),
+    /// The budget has no room for a label map.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+    /// Components, holes or distances of a mask cannot be found.
+    #[error(transparent)]
+    Morphology(#[from] MorphologyError),
+    /// A voxel is no label.
+    #[error("{}: voxel {voxel:?} is {value}, but labels are whole numbers from 0 to 65535", path.display())]
+    NotALabel {
+        /// The file.
+        path: PathBuf,
+        /// Depth, height, width.
+        voxel: [usize; 3],
+        /// What it holds.
+        value: f32,
+    },
+    /// A file has several channels.
+    #[error("{} has {channels} channels, but a label map has one", path.display())]
+    Channels {
+        /// The file.
+        path: PathBuf,
+        /// How many.
+        channels: usize,
+    },
+    /// A radius reaches so far around a label that its box cannot be addressed.
+    #[error(
+        "a radius of {radius_mm} mm around a box of {shape:?} voxels has more voxels than can be addressed"
+    )]
+    Radius {
+        /// The radius.
+        radius_mm: f64,
+        /// The box around the label: depth, height, width.
+        shape: [usize; 3],
+    },
+    /// A file of steps is none.
+    #[error("{}{}: {why}", path.display(), line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    Steps {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1, where it is known.
+        line: Option<usize>,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file of steps cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A label map cannot be processed.
+    #[error("{}: {source}", path.display())]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: Box<PostprocessError>,
+    },
+    /// A prediction and its reference are not on one grid.
+    #[error("{} does not lie on the grid of {}: {difference}", prediction.display(), reference.display())]
+    OtherGrid {
+        /// The prediction.
+        prediction: PathBuf,
+        /// The reference.
+        reference: PathBuf,
+        /// How they differ.
+        difference: GeometryDifference,
+    },
+    /// There is nothing to choose from.
+    #[error("there are no {missing} to choose steps by")]
+    Nothing {
+        /// Cases, or labels.
+        missing: &'static str,
+    },
+}
+
+impl PostprocessError {
+    /// The same with the label map that it is of, where it does not say so itself.
+    pub(crate) fn of_map(self, path: &Path) -> PostprocessError {
+        match self {
+            PostprocessError::Memory(_)
+            | PostprocessError::Morphology(_)
+            | PostprocessError::Radius { .. } => {
+                PostprocessError::Map { path: path.into(), source: Box::new(self) }
+            }
+            other => other,
+        }
+    }
+
+    /// What to do about it; none where the error of the system says it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            PostprocessError::Volume(error) => error.hint(),
+            PostprocessError::Memory(_) => Some("raise --ram".into()),
+            PostprocessError::Morphology(MorphologyError::Memory(_)) => Some("raise --ram".into()),
+            PostprocessError::Morphology(_) => Some("look at the file with `plimsoll inspect`".into()),
+            PostprocessError::NotALabel { .. } => {
+                Some("give it label maps, not images or probabilities".into())
+            }
+            PostprocessError::Channels { .. } => Some("give it label maps of one channel".into()),
+            PostprocessError::Radius { .. } => Some("take a smaller radius".into()),
+            PostprocessError::Steps { .. } => {
+                Some("docs/postprocessing.md says how steps are written".into())
+            }
+            PostprocessError::Io { .. } => None,
+            PostprocessError::Map { source, .. } => source.hint(),
+            PostprocessError::OtherGrid { .. } => {
+                Some("give it predictions and references of the same images".into())
+            }
+            PostprocessError::Nothing { .. } => {
+                Some("predict cases whose labels are known first, as `plimsoll train --validate` does".into())
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A label map that is held whole.
+
+use std::path::Path;
+
+use plimsoll_memory::{Budget, Mapped};
+use plimsoll_volume::{ElementType, Geometry, NiftiHeader, VolumeFile, VolumeWriter, VoxelBox};
+
+use crate::PostprocessError;
+
+/// The largest label that 8 bits hold.
+const LARGEST_OF_8: u16 = 255;
+
+/// How far scaled values may be off a label: their slope is stored with few digits. Without scaling a label must be whole.
+const SCALED_TOLERANCE: f32 = 1e-3;
+
+/// A label map with all that it is written back with.
+pub struct LabelMap {
+    labels: Mapped<u16>,
+    geometry: Geometry,
+    element: ElementType,
+    header: Option<NiftiHeader>,
+}
+
+impl LabelMap {
+    /// Reads a file of whole numbers from 0 to 65535, of whatever type they are stored as, plane by plane.
+    ///
+    /// # Errors
+    /// If it cannot be read, has several channels or a voxel that is no label, or the budget has no room for two bytes for each voxel
+    /// and a plane.
+    pub fn read(path: &Path, budget: &Budget) -> Result<LabelMap, PostprocessError> {
+        let mut file = VolumeFile::open_labels(path)?;
+        if file.channels() != 1 {
+            return Err(PostprocessError::Channels { path: path.into(), channels: file.channels() });
+        }
+        file.decode(budget)?;
+        let geometry = *file.geometry();
+        let [depth, height, width] = geometry.shape();
+        let mut labels = Mapped::<u16>::zeroed(budget, "labels", geometry.voxel_count())?;
+        let mut plane = Mapped::<f32>::zeroed(budget, "a plane of labels", height * width)?;
+        let tolerance = if file.scaling().is_none() { 0.0 } else { SCALED_TOLERANCE };
+        let mut largest = 0;
+        for (d, to) in (0..depth).zip(labels.chunks_mut((height * width).max(1))) {
+            file.region_f32(0, VoxelBox { start: [d, 0, 0], shape: [1, height, width] }, &mut plane)?;
+            for (place, (label, value)) in to.iter_mut().zip(plane.iter()).enumerate() {
+                // The cast saturates, and gives 0 for what is no number: only labels stay what they are.
+                *label = (*value + 0.5) as u16;
+                let is_label = (f32::from(*label) - *value).abs() <= tolerance;
+                if !is_label {
+                    let voxel = [d, place / width.max(1), place % width.max(1)];
+                    return Err(PostprocessError::NotALabel { path: path.into(), voxel, value: *value });
+                }
+                largest = largest.max(*label);
+            }
+        }
+        let element = match file.element_type() {
+            kept @ ElementType::U16 => kept,
+            // Scaled values of 8 bits may be larger than these.
+            _ if largest <= LARGEST_OF_8 => ElementType::U8,
+            _ => ElementType::U16,
+        };
+        Ok(LabelMap { labels, geometry, element, header: file.header().cloned() })
+    }
+
+    /// Writes it: 16 bits where it was stored as these, or else as its labels need, with the header that it had.
+    ///
+    /// # Errors
+    /// If the file cannot be written, or the budget has no room for a plane.
+    pub fn write(&self, path: &Path, budget: &Budget) -> Result<(), PostprocessError> {
+        let mut writer = VolumeWriter::create(path, &self.geometry, 1, self.element, self.header.as_ref())?;
+        let mut bytes = Mapped::<u8>::zeroed(budget, "a plane of labels", writer.plane_bytes())?;
+        let [_, height, width] = self.geometry.shape();
+        for plane in self.labels.chunks((height * width).max(1)) {
+            match self.element {
+                // No step gives a voxel a label that was not in the map.
+                ElementType::U8 => bytes.iter_mut().zip(plane).for_each(|(byte, label)| *byte = *label as u8),
+                _ => {
+                    let pairs = bytes.as_chunks_mut::<2>().0;
+                    pairs.iter_mut().zip(plane).for_each(|(pair, label)| *pair = label.to_ne_bytes());
+                }
+            }
+            writer.write_planes(&bytes)?;
+        }
+        Ok(writer.finish()?)
+    }
+
+    /// The grid.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    /// The labels, `[depth][height][width]`.
+    pub fn labels(&self) -> &[u16] {
+        &self.labels
+    }
+
+    /// The same, to be changed.
+    pub fn labels_mut(&mut self) -> &mut [u16] {
+        &mut self.labels
+    }
+}

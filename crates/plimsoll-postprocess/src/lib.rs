@@ -1,0 +1,27 @@
+//! Post-processing of label maps.
+//!
+//! A [`Step`] keeps the largest component of a label, drops small ones, fills holes or closes gaps; [`Postprocessing`] is a list of them,
+//! as a file has it. [`process`] does the steps on a label map. [`choose`] tries steps on predictions whose references are known, and
+//! returns those that raise the mean Dice of a label without lowering that of any other.
+//!
+//! A label map is held whole, two bytes a voxel; what a step needs beside it is held for the box around its labels alone.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
+mod apply;
+mod boxes;
+mod choose;
+mod close;
+mod components;
+mod dice;
+mod error;
+mod file;
+mod holes;
+mod label_map;
+mod steps;
+
+pub use apply::{process, process_file};
+pub use choose::{Choice, LabelGain, Pair, choose};
+pub use error::PostprocessError;
+pub use file::{Chosen, Postprocessing, is_json};
+pub use label_map::LabelMap;
+pub use steps::{LabelSet, LeastSize, Neighbours, Step};

@@ -1,0 +1,247 @@
+//! `plans.json` and `dataset.json` of a run, with the entries that nnU-Net reads in order to predict.
+
+use plimsoll_data::{Normalisation, TargetSpacing};
+use plimsoll_nn::{Architecture, Network, UNet, UNetNorm};
+use serde_json::{Map, Value, json};
+
+use super::refused;
+use crate::{RunConfig, RunError, SegmentationTask};
+
+/// The trainer whose network is that of the plans.
+pub(super) const TRAINER: &str = "nnUNetTrainer";
+/// The reader that brings images to the canonical orientation, as runs of this program have them.
+const READER: &str = "NibabelIOWithReorient";
+
+/// The name that voxels to be ignored have there, and no class may have.
+const IGNORE: &str = "ignore";
+
+/// What of a run nnU-Net can be told.
+pub(super) struct Described<'a> {
+    pub(super) task: &'a SegmentationTask,
+    pub(super) net: &'a dyn Architecture,
+    shape: &'a UNet,
+    is_residual: bool,
+    patch: [usize; 3],
+}
+
+impl<'a> Described<'a> {
+    /// Of a run.
+    ///
+    /// # Errors
+    /// If it gives whole images a class, its network is none of nnU-Net's, or its images are no NIfTI.
+    pub(super) fn of(config: &'a RunConfig) -> Result<Described<'a>, RunError> {
+        let task = config.task.segmentation()?;
+        let training = &config.training;
+        let (shape, is_residual) = match &training.net {
+            Network::PlainConvUNet(net) => (&net.shape, false),
+            Network::ResidualEncoderUNet(net) => (&net.shape, true),
+            other => {
+                let what =
+                    format!("{} is a network that nnU-Net does not have", other.as_architecture().name());
+                return Err(refused(
+                    what,
+                    "nnU-Net has `plain` and `resenc`: others leave with --format onnx or safetensors",
+                ));
+            }
+        };
+        if !matches!(task.dataset.file_ending.as_str(), ".nii" | ".nii.gz") {
+            let what = format!("the run's images are {}", task.dataset.file_ending);
+            return Err(refused(
+                what,
+                "nnU-Net brings only .nii and .nii.gz to the canonical orientation, as the run has them",
+            ));
+        }
+        let net = training.net.as_architecture();
+        let is_flat = matches!(task.spacing, TargetSpacing::InPlane(_));
+        if is_flat != (net.dimensions() == 2) {
+            let what =
+                "the run resamples slices for themselves, but its network looks at volumes, or the other way";
+            return Err(refused(what.into(), "train it with patches and kernels of one kind"));
+        }
+        if shape.norm == UNetNorm::Instance && !shape.transposed_bias {
+            let what = "the network has no biases in its transposed convolutions, which nnU-Net's always has";
+            return Err(refused(what.into(), "export it with --format onnx or safetensors"));
+        }
+        if let Some((channel, _)) = task.dataset.channels.iter().enumerate().find(|(number, channel)| {
+            channel.normalisation == Normalisation::Ct
+                && !task.dataset.foreground_intensity_properties_per_channel.contains_key(number)
+        }) {
+            let what = format!("the run has no intensities of the foreground in channel {channel}");
+            return Err(refused(what, "train it again, so that its data set is inspected"));
+        }
+        Ok(Described { task, net, shape, is_residual, patch: training.patch })
+    }
+
+    /// The name of the configuration.
+    pub(super) fn configuration(&self) -> &'static str {
+        if self.dimensions() == 2 { "2d" } else { "3d_fullres" }
+    }
+
+    fn dimensions(&self) -> usize {
+        self.net.dimensions()
+    }
+
+    /// Axes, of those that the network has, along which patches were mirrored in training.
+    pub(super) fn mirror(&self) -> Vec<usize> {
+        let of_training = &self.task.augmentation;
+        let own = self.own_axes(of_training.mirror_axes).into_iter().enumerate();
+        own.filter(|(_, is_mirrored)| *is_mirrored && of_training.p_mirror > 0.0)
+            .map(|(axis, _)| axis)
+            .collect()
+    }
+
+    /// Extents along the axes that the network has.
+    fn own_axes<T: Copy>(&self, extents: [T; 3]) -> Vec<T> {
+        extents.into_iter().skip(3 - self.dimensions()).collect()
+    }
+
+    /// `plans.json`
+    pub(super) fn plans(&self) -> Value {
+        let dataset = &self.task.dataset;
+        let properties = |channel: usize| match dataset
+            .foreground_intensity_properties_per_channel
+            .get(&channel)
+        {
+            Some(known) => json!({
+                "mean": known.mean, "median": known.median, "std": known.std, "min": known.min, "max": known.max,
+                "percentile_00_5": known.percentile_00_5, "percentile_99_5": known.percentile_99_5,
+            }),
+            // Of channels that are not normalised by them.
+            None => json!({}),
+        };
+        let foreground: Map<String, Value> =
+            (0..dataset.channels.len()).map(|channel| (channel.to_string(), properties(channel))).collect();
+        let mut configurations = Map::new();
+        configurations.insert(self.configuration().into(), self.configured());
+        json!({
+            "dataset_name": dataset.name,
+            "plans_name": "nnUNetPlans",
+            "image_reader_writer": READER,
+            "transpose_forward": [0, 1, 2],
+            "transpose_backward": [0, 1, 2],
+            "label_manager": "LabelManager",
+            "foreground_intensity_properties_per_channel": foreground,
+            "configurations": configurations,
+        })
+    }
+
+    fn configured(&self) -> Value {
+        let channels = &self.task.dataset.channels;
+        let spacing = match self.task.spacing {
+            TargetSpacing::Volume(spacing) => spacing.0.to_vec(),
+            TargetSpacing::InPlane(lengths) => lengths.to_vec(),
+        };
+        // Linear along all axes: along one that keeps its spacing nothing is changed by that.
+        let resampling =
+            |is_seg: bool| json!({"is_seg": is_seg, "order": 1, "order_z": 0, "force_separate_z": false});
+        const FUNCTION: &str = "resample_data_or_seg_to_shape";
+        json!({
+            "data_identifier": format!("nnUNetPlans_{}", self.configuration()),
+            "preprocessor_name": "DefaultPreprocessor",
+            "patch_size": self.own_axes(self.patch),
+            "spacing": spacing,
+            "normalization_schemes": channels.iter().map(|channel| channel.normalisation).collect::<Vec<_>>(),
+            "use_mask_for_norm": vec![false; channels.len()],
+            "resampling_fn_data": FUNCTION,
+            "resampling_fn_data_kwargs": resampling(false),
+            "resampling_fn_seg": FUNCTION,
+            "resampling_fn_seg_kwargs": resampling(true),
+            "resampling_fn_probabilities": FUNCTION,
+            "resampling_fn_probabilities_kwargs": resampling(false),
+            "architecture": self.architecture(),
+        })
+    }
+
+    fn architecture(&self) -> Value {
+        let (shape, dimensions) = (self.shape, self.dimensions());
+        let windows =
+            |windows: &[[usize; 3]]| windows.iter().map(|window| self.own_axes(*window)).collect::<Vec<_>>();
+        let (class, blocks) = match self.is_residual {
+            true => ("ResidualEncoderUNet", "n_blocks_per_stage"),
+            false => ("PlainConvUNet", "n_conv_per_stage"),
+        };
+        // Biases before an instance normalisation change nothing, and are zero in the checkpoint.
+        let (norm, conv_bias) = match shape.norm {
+            UNetNorm::Instance => (format!("instancenorm.InstanceNorm{dimensions}d"), true),
+            UNetNorm::Batch { conv_bias } => (format!("batchnorm.BatchNorm{dimensions}d"), conv_bias),
+        };
+        // From the coarsest on, as plans list it.
+        let decoder: Vec<usize> = shape.decoder_convs.iter().rev().copied().collect();
+        let mut arguments = json!({
+            "n_stages": shape.features.len(),
+            "features_per_stage": shape.features,
+            "conv_op": format!("torch.nn.modules.conv.Conv{dimensions}d"),
+            "kernel_sizes": windows(&shape.kernels),
+            "strides": windows(&shape.strides),
+            "n_conv_per_stage_decoder": decoder,
+            "conv_bias": conv_bias,
+            "norm_op": format!("torch.nn.modules.{norm}"),
+            "norm_op_kwargs": {"eps": decimal(shape.epsilon), "affine": shape.affine},
+            "dropout_op": null,
+            "dropout_op_kwargs": null,
+            "nonlin": "torch.nn.LeakyReLU",
+            "nonlin_kwargs": {"inplace": true, "negative_slope": decimal(shape.slope)},
+        });
+        if let Some(arguments) = arguments.as_object_mut() {
+            arguments.insert(blocks.into(), json!(shape.encoder_convs));
+        }
+        json!({
+            "network_class_name": format!("dynamic_network_architectures.architectures.unet.{class}"),
+            "arch_kwargs": arguments,
+            "_kw_requires_import": ["conv_op", "norm_op", "dropout_op", "nonlin"],
+        })
+    }
+
+    /// `dataset.json`
+    pub(super) fn dataset(&self) -> Value {
+        let dataset = &self.task.dataset;
+        let channels: Map<String, Value> = dataset
+            .channels
+            .iter()
+            .enumerate()
+            .map(|(number, channel)| (number.to_string(), channel.name.clone().into()))
+            .collect();
+        let mut labels = labels(dataset.labels.names());
+        if let Some(ignored) = dataset.labels.ignore() {
+            labels.insert(IGNORE.into(), ignored.into());
+        }
+        json!({
+            "channel_names": channels,
+            "labels": labels,
+            "file_ending": dataset.file_ending,
+        })
+    }
+}
+
+/// Classes by their names, of which nnU-Net wants each once: a name that is there before has the class's value behind it.
+fn labels(names: &[String]) -> Map<String, Value> {
+    let mut labels = Map::new();
+    for (value, name) in names.iter().enumerate() {
+        // The class of value 0 must have this name there.
+        let mut key = if value == 0 { "background".to_string() } else { name.clone() };
+        while key == IGNORE || labels.contains_key(&key) {
+            key = format!("{key}_{value}");
+        }
+        labels.insert(key, value.into());
+    }
+    labels
+}
+
+/// A number of single precision as it was written: 0.01, and not the number of double precision that is nearest to it.
+fn decimal(number: f32) -> Value {
+    number.to_string().parse::<f64>().map_or_else(|_| json!(number), |number| json!(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_class_has_an_entry_of_its_own_whatever_classes_are_called() {
+        let names = ["nothing", "vessel", "vessel", "background", "ignore", "vessel_2"].map(String::from);
+        let expected = json!({
+            "background": 0, "vessel": 1, "vessel_2": 2, "background_3": 3, "ignore_4": 4, "vessel_2_5": 5,
+        });
+        assert_eq!(Value::Object(labels(&names)), expected);
+    }
+}

@@ -1,0 +1,49 @@
+//! How a prediction is held in memory.
+
+use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll_graph::DType;
+use plimsoll_infer::RingStorage;
+
+use super::Precision;
+
+/// How a prediction is held in memory.
+#[derive(Clone, Copy, Debug, Default, ClapArgs)]
+pub struct Held {
+    /// Of volumes: how sums of logits are stored while windows are added [default: f32 if the line has room for it, else f16].
+    #[arg(long, value_enum, value_name = "TYPE")]
+    ring: Option<WhichRing>,
+    /// Of volumes: how features and the logits of a window are stored [default: features as the model was trained, logits as f32]. bf16,
+    /// and on GPUs f16, take half the memory; bf16 changes more labels than --ring f16 does.
+    #[arg(long, value_enum, value_name = "TYPE")]
+    precision: Option<Precision>,
+}
+
+impl Held {
+    /// How sums are stored, if it is said.
+    pub fn ring(self) -> Option<RingStorage> {
+        self.ring.map(RingStorage::from)
+    }
+
+    /// How features are stored, if it is said.
+    pub fn precision(self) -> Option<DType> {
+        self.precision.map(DType::from)
+    }
+}
+
+/// How sums of logits are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhichRing {
+    /// 32-bit floats.
+    F32,
+    /// 16-bit floats with 11 bits of precision; arithmetic stays in 32 bits.
+    F16,
+}
+
+impl From<WhichRing> for RingStorage {
+    fn from(ring: WhichRing) -> RingStorage {
+        match ring {
+            WhichRing::F32 => RingStorage::F32,
+            WhichRing::F16 => RingStorage::F16,
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! `plimsoll postprocess`: steps on label maps, and which of them help.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::{Ram, Threads};
+
+/// Label maps to do steps on, or a run to choose steps for.
+#[derive(Debug, ClapArgs)]
+pub struct Postprocess {
+    /// With --choose: the folder of a run whose folds are trained and validated.
+    #[arg(value_name = "RUN", requires = "choose")]
+    pub run: Option<PathBuf>,
+    /// Try steps on the predictions of all validation cases, and write those that raise the Dice of a label, and lower that of none, to
+    /// postprocessing.toml in the run, which `predict` then does.
+    #[arg(long, requires = "run", conflicts_with_all = ["input", "output", "steps"])]
+    pub choose: bool,
+    /// A label map, or a folder of them.
+    #[arg(short, long, value_name = "IN", required_unless_present = "choose", requires_all = ["output", "steps"])]
+    pub input: Option<PathBuf>,
+    /// Where they are written: a label map, or another folder.
+    #[arg(short, long, value_name = "OUT")]
+    pub output: Option<PathBuf>,
+    /// The steps: a .toml or .json file of our own, or nnU-Net's postprocessing.json.
+    #[arg(long, value_name = "FILE")]
+    pub steps: Option<PathBuf>,
+    /// Replace what is there [default: it is kept, and what is missing is made].
+    #[arg(long)]
+    pub overwrite: bool,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub threads: Threads,
+}

@@ -1,0 +1,73 @@
+//! `plimsoll postprocess`
+
+use std::path::Path;
+
+use crate::args::Postprocess;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::postprocess::{PostprocessRequest, choose_for, postprocess};
+use crate::report::{Table, json};
+
+/// Does steps on label maps, or chooses steps.
+pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
+    let threads = args.threads.count();
+    if let Some(run) = &args.run {
+        return choose(run, args, threads, as_json);
+    }
+    let (Some(input), Some(output), Some(steps)) = (&args.input, &args.output, &args.steps) else {
+        return Err(Failure::new(
+            "label maps, where they are written, and steps are needed",
+            "`plimsoll postprocess -i LABELS -o OUT --steps postprocessing.toml`",
+        ));
+    };
+    let request = PostprocessRequest {
+        input: input.clone(),
+        output: output.clone(),
+        steps: steps.clone(),
+        overwrite: args.overwrite,
+        ram: args.ram.ram,
+        threads,
+    };
+    let report = postprocess(&request, as_json)?;
+    if as_json {
+        return json(&report);
+    }
+    for step in &report.steps {
+        println!("{step}");
+    }
+    for done in &report.files {
+        println!("{}: {} voxels changed", done.file.display(), done.changed_voxels);
+    }
+    for kept in &report.kept {
+        println!("{} was there already, and was kept; --overwrite replaces it", kept.display());
+    }
+    println!("reserved {} at most, peak resident {}", report.reserved_bytes, report.peak_rss_bytes);
+    Ok(())
+}
+
+fn choose(run: &Path, args: &Postprocess, threads: usize, as_json: bool) -> Outcome {
+    if args.overwrite {
+        return Err(Failure::new(
+            "--overwrite has no effect with --choose",
+            "leave it out: steps are chosen anew",
+        ));
+    }
+    let report = choose_for(run, args.ram.ram, threads, as_json)?;
+    if as_json {
+        return json(&report);
+    }
+    let mut table = Table::new(["Dice", "before", "after"]);
+    let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
+    for (name, gain) in report.gains() {
+        table.row([name.to_string(), number(gain.dice_before), number(gain.dice_after)]);
+    }
+    table.print();
+    if report.postprocessing.steps.is_empty() {
+        println!("no step helps: `predict` leaves labels as they are");
+    }
+    for step in &report.postprocessing.steps {
+        println!("{step}");
+    }
+    println!("written to {}", report.file.display());
+    println!("reserved {} at most, peak resident {}", report.reserved_bytes, report.peak_rss_bytes);
+    Ok(())
+}

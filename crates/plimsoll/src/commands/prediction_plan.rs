@@ -1,0 +1,96 @@
+//! `plimsoll predict --plan`, and that of `segment`
+
+use plimsoll_infer::PredictPlan;
+
+use crate::duration::{duration, grouped};
+use crate::failure::Outcome;
+use crate::jobs::ensemble::plan_ensemble;
+use crate::jobs::predict::PredictRequest;
+use crate::jobs::prediction_plan::{PredictionPlan, plan_prediction, ring_line};
+use crate::report::{Table, json};
+
+/// Plans what a model would hold and take, or each of several of which the mean is made; fails if a case could not be predicted.
+pub fn run(requests: &[PredictRequest], as_json: bool) -> Outcome {
+    let plans = match requests {
+        [request] => plan_prediction(request, as_json),
+        _ => plan_ensemble(requests, as_json),
+    };
+    show(&plans?, as_json)
+}
+
+/// Shows plans; fails if a case could not be predicted.
+pub fn show(plans: &[PredictionPlan], as_json: bool) -> Outcome {
+    if as_json {
+        json(&plans)?;
+    } else {
+        plans.iter().for_each(print);
+    }
+    plans.iter().try_for_each(PredictionPlan::check)
+}
+
+fn print(planned: &PredictionPlan) {
+    println!("{} on {}, the line is {}", planned.model, planned.engine, planned.ram_budget_bytes);
+    let mut table = Table::new(["case", "windows", "total", "least line", "sums", "predicted"]);
+    for case in &planned.cases {
+        table.row([
+            case.case.clone(),
+            grouped(case.plan.windows as u64),
+            case.plan.total_bytes.to_string(),
+            case.least_ram_bytes.to_string(),
+            case.plan.ring.to_string(),
+            duration(case.plan.predicted_seconds),
+        ]);
+    }
+    table.print();
+    let largest = planned.cases.iter().max_by_key(|case| case.plan.minimum_ram_bytes);
+    if let Some(largest) = largest {
+        println!("of {}, which needs most:", largest.case);
+        print_parts(&largest.plan, planned.is_ring_asked);
+    }
+    if planned.cases.len() > 1 {
+        println!("all forward passes: about {}", duration(planned.predicted_seconds));
+    }
+    if planned.kept > 0 {
+        println!(
+            "{} predictions are there already and would be kept; --overwrite replaces them",
+            planned.kept
+        );
+    }
+    for case in &planned.cases {
+        if let Some(outlier) = case.outlier {
+            let seconds = Some(case.plan.predicted_seconds);
+            eprintln!("warning: {}", outlier.line(&case.case, seconds, planned.can_overlap));
+        }
+    }
+}
+
+fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
+    let mut table = Table::new(["part", "bytes", "what it is"]);
+    for (part, bytes) in plan.parts() {
+        let what = match part {
+            "overhead" => "code, heap and stacks".into(),
+            "arena" => format!("parameters, features stored as {}, scratch", plan.precision),
+            "windows" => "windows on their way in and out".into(),
+            "logits" => format!("sums of logits, stored as {}, and labels of a plane", plan.ring),
+            "preparation" => "what has to be known of all of the image before any window".into(),
+            "decoding" => "pictures being decoded".into(),
+            "cache" => "decoded images; what there is no room for is read again for each window".into(),
+            "queue" => "planes of labels that wait for being written".into(),
+            "next case" => "the next case, inspected and decoded meanwhile".into(),
+            _ => String::new(),
+        };
+        table.row([part.into(), bytes.to_string(), what]);
+    }
+    table.row([
+        "total".into(),
+        plan.total_bytes.to_string(),
+        format!("the line is {}", plan.ram_budget_bytes),
+    ]);
+    table.print();
+    if let Some(line) = ring_line(plan).filter(|_| !is_ring_asked) {
+        println!("{line}");
+    }
+    if let Some(device) = plan.device_bytes {
+        println!("of the device's memory {device}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Doing steps on label maps that are there, and choosing steps for a run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Bytes, resident};
+use plimsoll_metrics::Summary;
+use plimsoll_postprocess::{Chosen, LabelGain, Pair, Postprocessing, Step, choose, process_file};
+use plimsoll_run::{FoldName, RunFolder, Specification, read_json};
+use plimsoll_volume::is_picture;
+use serde::Serialize;
+
+use super::line::Line;
+use super::steps::read_steps;
+use crate::failure::{Failure, Outcome};
+use crate::preview::PREVIEW;
+use crate::progress::Progress;
+
+/// Label maps to do steps on.
+pub struct PostprocessRequest {
+    /// A label map, or a folder of them.
+    pub input: PathBuf,
+    /// The same.
+    pub output: PathBuf,
+    /// The file of steps.
+    pub steps: PathBuf,
+    /// Whether what is there is replaced.
+    pub overwrite: bool,
+    /// The line that was asked for.
+    pub ram: Option<Bytes>,
+    /// Threads.
+    pub threads: usize,
+}
+
+/// A label map that steps were done on.
+#[derive(Serialize)]
+pub struct Processed {
+    pub file: PathBuf,
+    /// Voxels that changed, counted step by step.
+    pub changed_voxels: u64,
+}
+
+/// What came of all.
+#[derive(Serialize)]
+pub struct Report {
+    pub steps: Vec<Step>,
+    pub files: Vec<Processed>,
+    /// Those that were there already.
+    pub kept: Vec<PathBuf>,
+    pub reserved_bytes: Bytes,
+    pub peak_rss_bytes: Bytes,
+}
+
+/// Does steps on all label maps of the input, one after the other.
+pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report> {
+    let line = Line::draw(request.ram, request.threads)?;
+    let steps = read_steps(&request.steps, &line.budget)?;
+    let pairs = files(&request.input, &request.output)?;
+    for (from, to) in &pairs {
+        // What is not there yet is another file.
+        if let (Ok(one), Ok(other)) = (from.canonicalize(), to.canonicalize())
+            && one == other
+        {
+            let message = format!("{} would be replaced by what is made of it", from.display());
+            return Err(Failure::new(message, "write to another place with -o"));
+        }
+    }
+    if let Some(folder) = match request.input.is_dir() {
+        true => Some(request.output.as_path()),
+        false => request.output.parent().filter(|parent| !parent.as_os_str().is_empty()),
+    } {
+        plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
+        plimsoll_disk::atomic::sweep(folder).map_err(|error| Failure::of_path(folder, &error))?;
+    }
+    let progress = Progress::new("processing", pairs.len() as u64, quiet);
+    let (mut files, mut kept) = (Vec::new(), Vec::new());
+    for (done, (from, to)) in (1..).zip(pairs) {
+        if to.exists() && !request.overwrite {
+            kept.push(to);
+        } else {
+            let changed_voxels = process_file(&from, &to, &steps, &line.budget, request.threads)?;
+            files.push(Processed { file: to, changed_voxels });
+        }
+        progress.set(done, String::new());
+    }
+    progress.finish();
+    let reserved_bytes = line.budget.peak();
+    Ok(Report { steps, files, kept, reserved_bytes, peak_rss_bytes: resident()?.peak })
+}
+
+/// Each label map of the input, and where it is written.
+fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
+    let metadata = plimsoll_disk::metadata(input).map_err(|error| Failure::of_path(input, &error))?;
+    if !metadata.is_dir() {
+        if output.is_dir() {
+            let message =
+                format!("{} is a folder, but {} is one label map", output.display(), input.display());
+            return Err(Failure::new(message, "name the file that is written with -o"));
+        }
+        return Ok(vec![(input.into(), output.into())]);
+    }
+    if output.is_file() {
+        let message = format!("{} is a file, but {} is a folder", output.display(), input.display());
+        return Err(Failure::new(message, "name a folder with -o"));
+    }
+    let is_map = |path: &&PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
+        let is_volume =
+            name.is_some_and(|name| [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending)));
+        let is_preview = path.to_string_lossy().ends_with(PREVIEW);
+        path.is_file() && !is_preview && (is_volume || is_picture(path))
+    };
+    let mut all = plimsoll_disk::read_dir(input).map_err(|error| Failure::of_path(input, &error))?;
+    all.sort();
+    let pairs: Vec<(PathBuf, PathBuf)> = all
+        .iter()
+        .filter(is_map)
+        .filter_map(|from| Some((from.clone(), output.join(from.file_name()?))))
+        .collect();
+    match pairs.is_empty() {
+        true => {
+            let message = format!("{} has no label maps", input.display());
+            Err(Failure::new(message, "they end in .nii.gz, .nii or .png"))
+        }
+        false => Ok(pairs),
+    }
+}
+
+/// What was chosen for a run.
+#[derive(Serialize)]
+pub struct ChoiceReport {
+    /// Where it was written.
+    pub file: PathBuf,
+    #[serde(flatten)]
+    pub postprocessing: Postprocessing,
+    /// The names of labels, by their values.
+    pub names: BTreeMap<u16, String>,
+    pub reserved_bytes: Bytes,
+    pub peak_rss_bytes: Bytes,
+}
+
+impl ChoiceReport {
+    /// What the steps do to each label, with its name.
+    pub fn gains(&self) -> impl Iterator<Item = (&str, &LabelGain)> {
+        let labels = self.postprocessing.chosen.iter().flat_map(|chosen| &chosen.labels);
+        labels.filter_map(|gain| Some((self.names.get(&gain.label)?.as_str(), gain)))
+    }
+}
+
+/// The longest summary that is read: that of a hundred thousand cases fits.
+const LONGEST: u64 = 256 << 20;
+
+/// Chooses steps for a run by the predictions of its folds' validation cases, and writes them into it.
+pub fn choose_for(run: &Path, ram: Option<Bytes>, threads: usize, quiet: bool) -> Outcome<ChoiceReport> {
+    let run = RunFolder::new(run);
+    let train = format!(
+        "`plimsoll train … --out {} --resume` validates folds that are trained",
+        run.path().display()
+    );
+    let folds: Vec<_> = run.folds()?.into_iter().filter(|fold| fold.name() != FoldName::All).collect();
+    let Some(first) = folds.first() else {
+        let message =
+            format!("{} has no folds with cases that they were not trained on", run.path().display());
+        return Err(Failure::new(message, "name the folder of a run with --fold 0, 1, …, not of one fold"));
+    };
+    let task = Specification::read(first)?.config.task;
+    let in_data = &task.segmentation()?.dataset.labels;
+    let ignore = in_data.ignore().map(u16::from);
+    let names = in_data.names().to_vec();
+    let names: BTreeMap<u16, String> = (0..).zip(names).filter(|(label, _)| *label != 0).collect();
+    let mut pairs = Vec::new();
+    for fold in &folds {
+        let folder = fold.validation();
+        let summary = folder.join("summary.json");
+        if !summary.is_file() {
+            let message =
+                format!("fold {} is not validated: {} is not there", fold.name(), summary.display());
+            return Err(Failure::new(message, train));
+        }
+        for case in read_json::<Summary>(&summary, LONGEST)?.metric_per_case {
+            // The run may have been moved since.
+            let own = case.prediction_file.file_name().map(|name| folder.join(name));
+            let prediction = own.unwrap_or(case.prediction_file);
+            pairs.push(Pair { prediction, reference: case.reference_file });
+        }
+    }
+    let line = Line::draw(ram, threads)?;
+    let progress = Progress::new("trying steps on cases", 4 * pairs.len() as u64, quiet);
+    let labels: BTreeSet<u16> = names.keys().copied().collect();
+    let chosen = choose(&pairs, &labels, ignore, &line.budget, threads, &mut |done, _| {
+        progress.set(done as u64, String::new());
+    });
+    progress.finish();
+    let chosen = chosen?;
+    let folds = folds.iter().map(|fold| fold.name().to_string()).collect();
+    let postprocessing = Postprocessing {
+        chosen: Some(Chosen { cases: pairs.len(), folds, labels: chosen.labels }),
+        steps: chosen.steps,
+    };
+    let file = run.postprocessing();
+    postprocessing.write(&file)?;
+    let (reserved_bytes, peak_rss_bytes) = (line.budget.peak(), resident()?.peak);
+    Ok(ChoiceReport { file, postprocessing, names, reserved_bytes, peak_rss_bytes })
+}

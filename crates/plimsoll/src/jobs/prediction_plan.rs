@@ -1,0 +1,231 @@
+//! What predicting images would hold and take, from their headers alone.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_infer::{
+    CaseEstimate, CaseRequest, Destination, PredictOptions, PredictPlan, Predictor, RingStorage,
+    forward_program,
+};
+use plimsoll_memory::{Budget, Bytes, System, limits};
+use plimsoll_plan::Backend;
+use plimsoll_run::{Machine, SegmentationModel};
+use plimsoll_train::measured;
+use serde::Serialize;
+
+use super::outliers::{Outlier, Windows};
+use super::predict::{
+    Failed, LabelFolder, Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used,
+    expect_sound, open, stage_folder,
+};
+use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
+
+/// A case that would be predicted.
+#[derive(Serialize)]
+pub struct PlannedCase {
+    pub case: String,
+    pub plan: PredictPlan,
+    /// The least line that would do, with the least arena and sums that take least.
+    pub least_ram_bytes: Bytes,
+    /// What is unusual about it, if it has far more windows than the others.
+    pub outlier: Option<Outlier>,
+}
+
+/// What predicting images would hold and take.
+#[derive(Serialize)]
+pub struct PredictionPlan {
+    pub model: String,
+    pub engine: String,
+    pub ram_budget_bytes: Bytes,
+    pub folds: usize,
+    pub cases: Vec<PlannedCase>,
+    /// Cases that could not be predicted.
+    pub refused: Vec<Failed>,
+    /// Cases whose predictions are there, and would be kept.
+    pub kept: usize,
+    /// Windows of the case in the middle; none without a case.
+    pub median_windows: Option<usize>,
+    /// All forward passes.
+    pub predicted_seconds: f64,
+    /// Whether it was said how sums are to be stored.
+    #[serde(skip)]
+    pub is_ring_asked: bool,
+    /// Whether `--overlap` would make windows fewer.
+    #[serde(skip)]
+    pub can_overlap: bool,
+}
+
+impl PredictionPlan {
+    /// That no case would be refused.
+    pub fn check(&self) -> Outcome {
+        let Some(first) = self.refused.first() else { return Ok(()) };
+        let refused = self.refused.len();
+        let of = refused + self.cases.len() + self.kept;
+        let which = if refused == 1 { "" } else { ", the first" };
+        let message = format!("{refused} of {of} cases could not be predicted{which}: {}", first.error);
+        Err(Failure::new(message, first.hint.as_str()))
+    }
+}
+
+/// A case of a plan, and the files that would be made of it.
+pub(super) struct CaseFiles {
+    pub(super) case: Case,
+    pub(super) earlier: Option<PathBuf>,
+    pub(super) labels: PathBuf,
+    pub(super) probabilities: Option<PathBuf>,
+}
+
+impl CaseFiles {
+    fn request(&self) -> CaseRequest<'_> {
+        CaseRequest {
+            case: &self.case,
+            earlier: self.earlier.as_deref(),
+            within: None,
+            labels: &self.labels,
+            probabilities: self.probabilities.as_deref(),
+        }
+    }
+}
+
+/// A model that would predict cases below a line.
+pub(super) struct ModelToPlan<'a> {
+    /// What it is called.
+    pub(super) name: String,
+    pub(super) model: SegmentationModel,
+    pub(super) options: PredictOptions,
+    pub(super) backend: &'a dyn Backend,
+    pub(super) budget: &'a Budget,
+    /// Whether `--overlap` would make its windows fewer.
+    pub(super) can_overlap: bool,
+    /// Whether the next case is read while one is computed.
+    pub(super) is_ahead: bool,
+}
+
+impl ModelToPlan<'_> {
+    /// Plans cases, beside which the predictions of `kept` others are there already.
+    pub(super) fn plan(self, files: &[CaseFiles], kept: usize, quiet: bool) -> Outcome<PredictionPlan> {
+        let ModelToPlan { name, model, options, backend, budget, can_overlap, is_ahead } = self;
+        let progress = Progress::without_end("planning", quiet);
+        let program = forward_program(&model, options.precision, backend)?;
+        let machine = Machine { line: budget.line(), threads: options.threads, loader_threads: 1 };
+        let backend = measured(machine, backend, std::slice::from_ref(&program));
+        let folds = model.weights.len();
+        let predictor = Predictor::new(model, options, Arc::clone(&backend), budget)?;
+        let requests: Vec<CaseRequest<'_>> = files.iter().map(CaseFiles::request).collect();
+        let planned = match is_ahead {
+            true => predictor.plan(&requests),
+            false => predictor.plan_alone(&requests),
+        };
+        progress.finish();
+        let mut windows = Windows::default();
+        let (mut fit, mut refused) = (Vec::new(), Vec::new());
+        for (CaseFiles { case, .. }, planned) in files.iter().zip(planned?) {
+            match planned {
+                Ok(CaseEstimate { plan, least_ram_bytes }) => {
+                    windows.add(&case.id, plan.windows);
+                    fit.push(PlannedCase { case: case.id.clone(), plan, least_ram_bytes, outlier: None });
+                }
+                Err(error) if error.is_of_one_case() => refused.push(Failed::new(case.id.clone(), error)),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        for case in &mut fit {
+            case.outlier = windows.outlier(&case.case);
+        }
+        Ok(PredictionPlan {
+            model: name,
+            engine: backend.identity(),
+            ram_budget_bytes: budget.line(),
+            folds,
+            predicted_seconds: fit.iter().map(|case| case.plan.predicted_seconds).sum(),
+            cases: fit,
+            refused,
+            kept,
+            median_windows: windows.median(),
+            is_ring_asked: options.ring.is_some(),
+            can_overlap,
+        })
+    }
+}
+
+/// Plans what a request would hold and take, with the earlier stages of a cascade first.
+pub fn plan_prediction(request: &PredictRequest, quiet: bool) -> Outcome<Vec<PredictionPlan>> {
+    expect_sound(request)?;
+    let budget = Budget::new(limits(&System::default(), request.ram).line);
+    let labels = LabelFolder::of(request, &budget, true)?;
+    let opened = open(request, &budget)?;
+    expect_earlier_used(request, &[&opened])?;
+    let mut plans = earlier_plans(request, &opened, quiet)?;
+    let model = &opened.model;
+    let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+    let to = destination(request, &opened, labels.folder.clone());
+    to.check(&cases)?;
+    labels.last(&to).check(&cases)?;
+    let (kept, cases): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| labels.is_kept(case, &to));
+    plans.push(plan_cases((request, &opened), cases, &to, kept.len(), (&budget, quiet))?);
+    Ok(plans)
+}
+
+/// Plans of the earlier stage of a cascade that a request would predict first; none where there is none, or its labels are given.
+pub(super) fn earlier_plans(
+    request: &PredictRequest,
+    opened: &Opened,
+    quiet: bool,
+) -> Outcome<Vec<PredictionPlan>> {
+    match earlier_stage(request, opened)? {
+        Some(stage) => plan_prediction(&stage, quiet),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// Where a request's predictions would be written: into a folder, after those of an earlier stage.
+pub(super) fn destination(request: &PredictRequest, opened: &Opened, folder: PathBuf) -> Destination {
+    Destination {
+        folder,
+        ending: prediction_ending(&opened.model.file_ending).into(),
+        overwrite: request.overwrite,
+        probabilities: request.volumes.probabilities,
+        earlier: stage_folder(request, opened),
+    }
+}
+
+/// Plans cases of a request, beside which the predictions of `kept` others are there already.
+pub(super) fn plan_cases(
+    (request, opened): (&PredictRequest, &Opened),
+    cases: Vec<Case>,
+    to: &Destination,
+    kept: usize,
+    (budget, quiet): (&Budget, bool),
+) -> Outcome<PredictionPlan> {
+    let of = |case: Case| CaseFiles {
+        earlier: to.earlier(&case),
+        labels: to.file(&case),
+        probabilities: to.probabilities(&case),
+        case,
+    };
+    let files: Vec<CaseFiles> = cases.into_iter().map(of).collect();
+    let model = opened.model.clone();
+    let to_plan = ModelToPlan {
+        name: opened.folder.display().to_string(),
+        can_overlap: can_overlap(&model, request.options),
+        is_ahead: true,
+        model,
+        options: request.options,
+        backend: &*request.backend,
+        budget,
+    };
+    to_plan.plan(&files, kept, quiet)
+}
+
+/// What is said of sums that are not in single precision to somebody who has not said how they are to be stored: else no line would make
+/// them so.
+pub fn ring_line(plan: &PredictPlan) -> Option<String> {
+    (plan.ring == RingStorage::F16).then(|| {
+        format!(
+            "sums are stored as f16: a voxel may get another label where two classes are nearly as likely; with {} they would be f32",
+            plan.f32_ring_ram_bytes
+        )
+    })
+}

@@ -1,0 +1,81 @@
+//! What is made of labels beside them: statistics, a preview.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::SystemTime;
+
+use plimsoll_infer::{LabelStatistics, label_statistics};
+use plimsoll_memory::Budget;
+use plimsoll_volume::LabelTable;
+use serde::{Serialize, Serializer};
+
+use crate::failure::Outcome;
+use crate::preview::{Files, draw};
+use crate::report::{write, write_json};
+
+/// What is asked for beside labels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExtraChoice {
+    /// Volumes and mean intensities.
+    pub statistics: bool,
+    /// Whether labels near the border of the image are measured, too.
+    pub incomplete: bool,
+    /// A picture.
+    pub preview: bool,
+}
+
+/// The files of what is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    pub statistics: Option<PathBuf>,
+    pub preview: Option<PathBuf>,
+}
+
+impl Extras {
+    /// Those that are not there, or are older than labels that were written at this time: these are of others.
+    pub fn missing(&self, labels: SystemTime) -> Extras {
+        let is_missing = |file: &PathBuf| written(file).is_none_or(|time| time < labels);
+        Extras {
+            statistics: self.statistics.clone().filter(is_missing),
+            preview: self.preview.clone().filter(is_missing),
+        }
+    }
+
+    /// Whether there is nothing to be made.
+    pub fn is_empty(&self) -> bool {
+        self.statistics.is_none() && self.preview.is_none()
+    }
+
+    /// Makes them.
+    pub fn make(
+        &self,
+        (image, labels): (&Path, &Path),
+        names: &LabelTable,
+        choice: ExtraChoice,
+        budget: &Budget,
+        stop: &AtomicBool,
+    ) -> Outcome {
+        if let Some(path) = &self.statistics {
+            let found = label_statistics(labels, image, names, choice.incomplete, budget, stop)?;
+            write(path, |file| write_json(file, &Statistics(&found)))?;
+        }
+        match &self.preview {
+            None => Ok(()),
+            Some(path) => draw(&Files { image, labels, names }, path, budget),
+        }
+    }
+}
+
+/// When a file was written last; none where there is no such file, or nobody knows.
+pub fn written(file: &Path) -> Option<SystemTime> {
+    plimsoll_disk::metadata(file).ok().filter(|metadata| metadata.is_file())?.modified().ok()
+}
+
+/// An object with an entry for each label, in the order of labels.
+struct Statistics<'a>(&'a [(String, LabelStatistics)]);
+
+impl Serialize for Statistics<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, found)| (name, found)))
+    }
+}

@@ -1,0 +1,173 @@
+//! Which part of an image is shown, and where on the picture: all panels together fill its frame, in true proportions.
+
+use plimsoll_volume::{Geometry, VoxelMap};
+
+use super::foreground::Foreground;
+
+/// Pixels of the picture across, and the most down.
+const WIDTH: f64 = 1200.0;
+const MOST_HEIGHT: f64 = 1000.0;
+/// Pixels between slices.
+const GAP: f64 = 6.0;
+
+/// The least share of the image's extent that is shown along an axis.
+const LEAST_SHARE: f64 = 0.5;
+/// How many times the extent of the labels is shown, where the image has as much.
+const AROUND: f64 = 1.6;
+/// How much better panels beside each other must be divided otherwise for that to be done.
+const BETTER: f64 = 1.05;
+
+/// A plane across a canonical axis.
+#[derive(Clone, Copy)]
+pub struct Plane {
+    across: usize,
+}
+
+impl Plane {
+    /// The plane across an axis: axial, coronal, sagittal.
+    pub fn across(axis: usize) -> Plane {
+        Plane { across: axis }
+    }
+
+    /// The axes that run down and across the picture.
+    fn axes(self) -> [usize; 2] {
+        match self.across {
+            0 => [1, 2],
+            1 => [0, 2],
+            _ => [0, 1],
+        }
+    }
+}
+
+/// A part of a slice.
+pub struct Window {
+    /// Voxels along an axis are from −½ to as many less ½: where it begins and ends, down and across.
+    ends: [[f64; 2]; 2],
+    /// Its extent in mm, down and across.
+    extent: [f64; 2],
+    plane: Plane,
+    at: usize,
+    is_picture: bool,
+    to_stored: VoxelMap,
+}
+
+impl Window {
+    /// The part of the slice with the most labels that is around them. Pictures are shown as they are stored.
+    pub fn around(plane: Plane, geometry: &Geometry, found: &Foreground, is_picture: bool) -> Window {
+        let (canonical, turned) = geometry.canonical();
+        let (shape, spacing) = (canonical.shape(), canonical.spacing().0);
+        let axes = plane.axes();
+        let ends = axes.map(|axis| {
+            let length = shape[axis] as f64;
+            let Some([first, last]) = found.ends(axis).filter(|_| !is_picture) else {
+                return [-0.5, length - 0.5];
+            };
+            let (first, last) = (first as f64 - 0.5, last as f64 - 0.5);
+            let shown = (AROUND * (last - first)).max(LEAST_SHARE * length).min(length);
+            let start = ((first + last - shown) / 2.0).clamp(-0.5, length - 0.5 - shown);
+            [start, start + shown]
+        });
+        let extent = [0, 1].map(|side| (ends[side][1] - ends[side][0]) * spacing[axes[side]]);
+        let to_stored = turned.voxel_map(geometry.shape());
+        Window { ends, extent, plane, at: found.slice(plane.across), is_picture, to_stored }
+    }
+
+    /// From (0, row, column) of a panel of so many pixels to stored voxels.
+    pub fn map(&self, size: [usize; 2]) -> VoxelMap {
+        let mut rows = [[0.0; 4]; 3];
+        rows[self.plane.across][3] = self.at as f64;
+        for (side, axis) in self.plane.axes().into_iter().enumerate() {
+            let [start, end] = self.ends[side];
+            let step = (end - start) / size[side] as f64;
+            (rows[axis][side + 1], rows[axis][3]) = match self.is_picture {
+                true => (step, start + 0.5 * step),
+                // Both axes run the other way on the screen: up, and towards the patient's left or back.
+                false => (-step, end - 0.5 * step),
+            };
+        }
+        VoxelMap::new(rows).then(&self.to_stored)
+    }
+
+    /// Across by down.
+    fn aspect(&self) -> f64 {
+        self.extent[1] / self.extent[0]
+    }
+}
+
+/// Where a slice is drawn.
+pub struct Panel {
+    /// The upper left pixel: row, column.
+    pub at: [usize; 2],
+    /// Rows and columns.
+    pub size: [usize; 2],
+}
+
+/// All panels.
+pub struct Layout {
+    pub panels: Vec<Panel>,
+    /// Rows and columns.
+    pub size: [usize; 2],
+}
+
+/// The corner and the sides of a panel, row and column, before they are whole pixels.
+type Placed = [[f64; 2]; 2];
+
+/// Arranges slices: all in a row of one height; or the first one beside the two others, where these are so wide that a row would be low.
+pub fn arrange(windows: &[Window]) -> Layout {
+    let row = in_row(windows);
+    let scale = |placed: &[Placed]| {
+        let scales = placed.iter().zip(windows).map(|(placed, window)| placed[1][1] / window.extent[1]);
+        scales.fold(f64::INFINITY, f64::min)
+    };
+    let placed = match beside(windows) {
+        Some(other) if scale(&other) > BETTER * scale(&row) => other,
+        _ => row,
+    };
+    let bottom =
+        |placed: &[Placed]| placed.iter().map(|placed| placed[0][0] + placed[1][0]).fold(0.0, f64::max);
+    // Smaller as a whole, where it would be too high.
+    let shrink = (MOST_HEIGHT / bottom(&placed)).min(1.0);
+    let pixels = |length: f64| (length * shrink).round() as usize;
+    let panels: Vec<Panel> = placed
+        .iter()
+        .map(|[at, size]| {
+            let corner = at.map(pixels);
+            let end = [pixels(at[0] + size[0]), pixels(at[1] + size[1])];
+            let size = [0, 1].map(|side| end[side].saturating_sub(corner[side]).max(1));
+            Panel { at: corner, size }
+        })
+        .collect();
+    let end = |side: usize| panels.iter().map(|panel| panel.at[side] + panel.size[side]).max().unwrap_or(1);
+    Layout { size: [end(0), end(1)], panels }
+}
+
+fn in_row(windows: &[Window]) -> Vec<Placed> {
+    let aspects: f64 = windows.iter().map(Window::aspect).sum();
+    let height = (WIDTH - GAP * windows.len().saturating_sub(1) as f64) / aspects;
+    let mut left = 0.0;
+    let place = |window: &Window| {
+        let width = height * window.aspect();
+        let placed = [[0.0, left], [height, width]];
+        left += width + GAP;
+        placed
+    };
+    windows.iter().map(place).collect()
+}
+
+/// The first one as high as the two others below each other, which are as wide as each other.
+fn beside(windows: &[Window]) -> Option<Vec<Placed>> {
+    let [first, second, third] = windows else { return None };
+    let (a, b, c) = (first.aspect(), second.aspect(), third.aspect());
+    // a · (w / b + gap + w / c) + gap + w = WIDTH
+    let width = (WIDTH - GAP - GAP * a) / (1.0 + a * (1.0 / b + 1.0 / c));
+    let heights = [width / b, width / c];
+    let height = heights[0] + GAP + heights[1];
+    let left = a * height + GAP;
+    (width > 1.0).then(|| {
+        vec![
+            [[0.0, 0.0], [height, a * height]],
+            [[0.0, left], [heights[0], width]],
+            [[heights[0] + GAP, left], [heights[1], width]],
+        ]
+    })
+}

@@ -1,0 +1,134 @@
+//! A picture of a label map over its image: three slices through the labels, in true proportions, with the labels filled and outlined in
+//! colours, and their names below.
+
+mod foreground;
+mod layout;
+mod legend;
+mod slice;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{Content, LabelTable, VolumeFile, is_picture, label_colour};
+
+use self::foreground::Foreground;
+use self::layout::{Plane, Window, arrange};
+use self::slice::{Greys, Slice};
+use crate::failure::{Failure, Outcome};
+use crate::progress_picture::canvas::{Canvas, Colour};
+use crate::report::write;
+
+/// The share of a label's colour in what it fills, and at its outline.
+const FILLED: f64 = 0.38;
+const OUTLINED: f64 = 0.95;
+
+/// What is behind slices and names.
+const BEHIND: Colour = [16, 18, 22];
+
+/// What the names of label maps end in, which that of a preview has not.
+const ENDINGS: [&str; 4] = [".nii.gz", ".nii", ".seg.nrrd", ".png"];
+
+/// What the names of previews end in.
+pub const PREVIEW: &str = ".preview.png";
+
+/// Where the preview of a label map is: beside it, `CASE.preview.png`.
+pub fn preview_of(labels: &Path) -> PathBuf {
+    beside(labels, PREVIEW)
+}
+
+/// Where something else of a label map is: beside it, with its name and another ending.
+pub fn beside(labels: &Path, other_ending: &str) -> PathBuf {
+    let name = labels.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let lower = name.to_ascii_lowercase();
+    let ending = ENDINGS.iter().find(|ending| lower.ends_with(*ending)).map_or(0, |ending| ending.len());
+    let stem = name.get(..name.len() - ending).unwrap_or(&name);
+    labels.with_file_name(format!("{stem}{other_ending}"))
+}
+
+/// A label map, its image and the names of its labels.
+pub struct Files<'a> {
+    pub image: &'a Path,
+    pub labels: &'a Path,
+    pub names: &'a LabelTable,
+}
+
+/// Colours of labels by their values.
+struct Colours<'a> {
+    names: BTreeMap<u16, (usize, &'a str)>,
+}
+
+impl Colours<'_> {
+    /// The colour of a label: by its place among those that have names, as in the headers of label maps, or else by its value.
+    fn of(&self, label: u16) -> Colour {
+        let place = self.names.get(&label).map_or(usize::from(label), |(place, _)| *place);
+        label_colour(place).map(|part| (part * 255.0).round() as u8)
+    }
+
+    fn name(&self, label: u16) -> String {
+        self.names.get(&label).map_or_else(|| format!("label {label}"), |(_, name)| (*name).to_string())
+    }
+}
+
+/// Draws a case, and writes a PNG. Of a volume the axial, the coronal and the sagittal slice with the most labelled voxels are shown, anterior
+/// or the head up and the patient's right on the left; of an image of one slice that slice. Where labels are in a small part, that part is
+/// shown with what is around it.
+pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
+    let mut labels = VolumeFile::open_labels(files.labels)?;
+    labels.decode(budget)?;
+    let geometry = *labels.geometry();
+    let image = VolumeFile::open(files.image)?;
+    if image.geometry().shape() != geometry.shape() {
+        let message = format!(
+            "{} has {:?} voxels, but {} has {:?}",
+            files.labels.display(),
+            geometry.shape(),
+            files.image.display(),
+            image.geometry().shape()
+        );
+        return Err(Failure::new(message, "draw labels over the image that they are of"));
+    }
+    let found = Foreground::find(&mut labels, budget)?;
+    drop((labels, image));
+    let planes = if is_picture(files.image) || geometry.shape().contains(&1) {
+        let thin = found.thin_axis(&geometry);
+        vec![Plane::across(thin)]
+    } else {
+        [0, 1, 2].map(Plane::across).to_vec()
+    };
+    let windows: Vec<Window> = planes
+        .iter()
+        .map(|plane| Window::around(*plane, &geometry, &found, is_picture(files.image)))
+        .collect();
+    let layout = arrange(&windows);
+    let colours = Colours {
+        names: (0..)
+            .zip(&files.names.labels)
+            .map(|(place, (label, name))| (*label, (place, name.as_str())))
+            .collect(),
+    };
+    let mut shown = BTreeSet::new();
+    let mut slices = Vec::with_capacity(windows.len());
+    let pixels: usize = layout.panels.iter().map(|panel| panel.size[0] * panel.size[1]).sum();
+    let _labels = budget.reserve("a picture", Bytes::of(pixels * size_of::<u16>()))?;
+    for (window, panel) in windows.iter().zip(&layout.panels) {
+        let slice = Slice::read((files.image, Content::Intensities), window, panel.size, budget)?;
+        let slice = slice.with_labels(files.labels, window, budget)?;
+        shown.extend(slice.labels.iter().copied().filter(|label| *label != 0));
+        slices.push(slice);
+    }
+    let legend = legend::Legend::of(&shown, found.labels(), layout.size[1]);
+    let [height, width] = [layout.size[0] + legend.height(), layout.size[1]];
+    let _canvas = budget.reserve("a picture", Bytes::of(2 * 3 * height * width))?;
+    let mut canvas = Canvas::new(width, height);
+    canvas.fill([0.0, 0.0], [width as f64, height as f64], BEHIND, 1.0);
+    let greys = Greys::of_all(&slices, budget)?;
+    for (slice, panel) in slices.iter().zip(&layout.panels) {
+        slice.draw(&mut canvas, panel.at, greys, &colours);
+    }
+    legend.draw(&mut canvas, layout.size[0], &colours);
+    let png =
+        canvas.png().map_err(|error| Failure::new(error, "report it: a picture of pixels can be written"))?;
+    write(path, |file: &mut dyn Write| file.write_all(&png))
+}

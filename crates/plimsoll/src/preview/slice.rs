@@ -1,0 +1,130 @@
+//! A slice of an image and of its labels, pixel by pixel.
+
+use std::path::Path;
+
+use plimsoll_memory::{Budget, Mapped};
+use plimsoll_volume::{Content, Outside, SourceBlock, VolumeFile, VoxelBox, pull_linear, pull_nearest};
+
+use super::layout::Window;
+use super::{Colours, FILLED, OUTLINED};
+use crate::failure::{Failure, Outcome};
+use crate::progress_picture::canvas::Canvas;
+
+/// The brightest grey, below which colours stand out.
+const BRIGHTEST: f32 = 205.0;
+
+/// Which intensities are black and which are bright, the same for all slices of a picture.
+#[derive(Clone, Copy)]
+pub struct Greys {
+    low: f32,
+    scale: f32,
+}
+
+impl Greys {
+    /// From the 1st to the 99th percentile of all that is shown and finite; all is black where there is nothing between them.
+    pub fn of_all(slices: &[Slice], budget: &Budget) -> Outcome<Greys> {
+        let finite = || slices.iter().flat_map(|slice| slice.values.iter()).filter(|value| value.is_finite());
+        // Of none at least the one 0 is there, and all is black.
+        let mut sorted = Mapped::<f32>::zeroed(budget, "a picture", finite().count().max(1))?;
+        sorted.iter_mut().zip(finite()).for_each(|(to, value)| *to = *value);
+        sorted.sort_unstable_by(f32::total_cmp);
+        let at = |percent: usize| sorted.get((sorted.len().saturating_sub(1)) * percent / 100).copied();
+        Ok(match at(1).zip(at(99)) {
+            Some((low, high)) if high > low => Greys { low, scale: BRIGHTEST / (high - low) },
+            _ => Greys { low: 0.0, scale: 0.0 },
+        })
+    }
+
+    fn of(self, value: f32) -> u8 {
+        ((value - self.low) * self.scale).clamp(0.0, BRIGHTEST) as u8
+    }
+}
+
+/// A slice that is drawn.
+pub struct Slice {
+    size: [usize; 2],
+    /// Intensities.
+    values: Mapped<f32>,
+    /// None before they are read.
+    pub labels: Vec<u16>,
+}
+
+impl Slice {
+    /// Reads what a window shows of an image.
+    pub fn read(
+        (image, content): (&Path, Content),
+        window: &Window,
+        size: [usize; 2],
+        budget: &Budget,
+    ) -> Outcome<Slice> {
+        let values = pull((image, content), window, size, budget)?;
+        Ok(Slice { size, values, labels: Vec::new() })
+    }
+
+    /// The same with labels.
+    pub fn with_labels(self, labels: &Path, window: &Window, budget: &Budget) -> Outcome<Slice> {
+        let values = pull((labels, Content::Labels), window, self.size, budget)?;
+        // Labels are whole numbers of 16 bits.
+        let labels = values.iter().map(|value| *value as u16).collect();
+        Ok(Slice { labels, ..self })
+    }
+
+    /// Draws it with its upper left pixel at a place.
+    pub fn draw(&self, canvas: &mut Canvas, at: [usize; 2], greys: Greys, colours: &Colours<'_>) {
+        let width = self.size[1];
+        for (place, (value, label)) in self.values.iter().zip(&self.labels).enumerate() {
+            let (row, column) = (place / width, place % width);
+            let [top, left] = [(at[0] + row) as f64, (at[1] + column) as f64];
+            let end = [left + 1.0, top + 1.0];
+            canvas.fill([left, top], end, [greys.of(*value); 3], 1.0);
+            if *label != 0 {
+                let share = if self.is_outline(row, column, *label) { OUTLINED } else { FILLED };
+                canvas.fill([left, top], end, colours.of(*label), share);
+            }
+        }
+    }
+
+    /// Whether a pixel touches one of another label.
+    fn is_outline(&self, row: usize, column: usize, label: u16) -> bool {
+        let [height, width] = self.size;
+        let differs = |row: usize, column: usize| {
+            self.labels
+                .get(row.min(height - 1) * width + column.min(width - 1))
+                .is_some_and(|other| *other != label)
+        };
+        differs(row.saturating_sub(1), column)
+            || differs(row + 1, column)
+            || differs(row, column.saturating_sub(1))
+            || differs(row, column + 1)
+    }
+}
+
+/// Samples of a window: linear of intensities, the nearest of labels.
+fn pull(
+    (path, content): (&Path, Content),
+    window: &Window,
+    size: [usize; 2],
+    budget: &Budget,
+) -> Outcome<Mapped<f32>> {
+    let wrong = |error: &dyn std::fmt::Display| {
+        Failure::new(
+            format!("{}: a slice cannot be drawn: {error}", path.display()),
+            "leave --preview out, and look at the case with `plimsoll inspect`",
+        )
+    };
+    let mut file = VolumeFile::open_as(path, content)?;
+    file.decode(budget)?;
+    let (shape, out_shape, map) = (file.geometry().shape(), [1, size[0], size[1]], window.map(size));
+    let region = map.clamped_source_box(out_shape, shape, 1).unwrap_or(VoxelBox::whole(shape));
+    let voxels = region.voxel_count().ok_or_else(|| wrong(&"it has more voxels than can be addressed"))?;
+    let mut source = Mapped::<f32>::zeroed(budget, "a slice", voxels)?;
+    file.region_f32(0, region, &mut source)?;
+    let block = SourceBlock::new(&source[..], region, shape).map_err(|error| wrong(&error))?;
+    let mut values = Mapped::<f32>::zeroed(budget, "a slice", size[0] * size[1])?;
+    match content {
+        Content::Intensities => pull_linear(&block, &map, out_shape, Outside::Clamp, &mut values),
+        Content::Labels => pull_nearest(&block, &map, out_shape, Outside::Clamp, &mut values),
+    }
+    .map_err(|error| wrong(&error))?;
+    Ok(values)
+}

@@ -1,0 +1,147 @@
+//! Steps on label maps from the command line: chosen for a run by its validation cases, and done by `predict`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
+use support::{Tiny, plimsoll, run_error, run_json};
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn labels(path: &Path) -> Vec<u8> {
+    StoredVolume::read(path, &Budget::new(Bytes::mib(16)), "test").unwrap().bytes().to_vec()
+}
+
+/// Makes the prediction of a case its reference with a voxel more in a corner, which touches nothing.
+fn spoil(prediction: &Path, reference: &Path) {
+    let truth = StoredVolume::read(reference, &Budget::new(Bytes::mib(16)), "test").unwrap();
+    let (geometry, mut found) = (*truth.geometry(), truth.bytes().to_vec());
+    assert!(truth.element_type() == ElementType::U8);
+    let [_, height, width] = geometry.shape();
+    for [d, h, w] in [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1]] {
+        assert_eq!(found[(d * height + h) * width + w], 0);
+    }
+    found[0] = 1;
+    let mut writer = VolumeWriter::create(prediction, &geometry, 1, ElementType::U8, None).unwrap();
+    found.chunks(height * width).for_each(|plane| writer.write_planes(plane).unwrap());
+    writer.finish().unwrap();
+}
+
+#[test]
+fn steps_that_help_are_written_into_the_run_and_done_by_predict() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    let early = run_error(&["postprocess", text(&run), "--choose"]);
+    assert!(early.contains("no folds with cases that they were not trained on"), "{early}");
+    tiny.trained(&run, &["--fold", "0", "--skip-validation"]);
+    let missing = run_error(&["postprocess", text(&run), "--choose"]);
+    assert!(missing.contains("fold 0 is not validated") && missing.contains("summary.json"), "{missing}");
+    assert!(!run.join("postprocessing.toml").exists());
+    fs::remove_dir_all(&run).unwrap();
+
+    for fold in ["0", "1"] {
+        tiny.trained(&run, &["--fold", fold]);
+    }
+    for fold in ["fold_0", "fold_1"] {
+        let folder = run.join(fold).join("validation");
+        let summary = fs::read(folder.join("summary.json")).unwrap();
+        let summary: serde_json::Value = serde_json::from_slice(&summary).unwrap();
+        for case in summary["metric_per_case"].as_array().unwrap() {
+            let reference = Path::new(case["reference_file"].as_str().unwrap());
+            spoil(Path::new(case["prediction_file"].as_str().unwrap()), reference);
+        }
+    }
+    let chosen = run_json(&["postprocess", text(&run), "--choose", "--threads", "1"]);
+    assert_eq!(chosen["chosen"]["folds"], serde_json::json!(["0", "1"]));
+    assert_eq!(chosen["chosen"]["cases"], 2);
+    let gain = &chosen["chosen"]["labels"][0];
+    let (before, after) = (gain["dice_before"].as_f64().unwrap(), gain["dice_after"].as_f64().unwrap());
+    assert!(before < 1.0 && after == 1.0, "{chosen}");
+    assert!(!chosen["steps"].as_array().unwrap().is_empty());
+    let file = fs::read_to_string(run.join("postprocessing.toml")).unwrap();
+    assert!(file.contains("[[steps]]") && file.contains("dice_before"), "{file}");
+
+    // What `predict` does with it is what `postprocess` does with the same steps.
+    let (images, out, plain) = (tiny.data.join("imagesTs"), tiny.path("out"), tiny.path("plain"));
+    let predict = |out: &Path, rest: &[&str]| {
+        let args = [
+            "predict",
+            text(&run),
+            "-i",
+            text(&images),
+            "-o",
+            text(out),
+            "--ram",
+            "512MiB",
+            "--threads",
+            "1",
+        ];
+        run_json(&[&args[..], rest].concat())
+    };
+    let report = predict(&out, &["--preview"]);
+    let file = report["cases"][0]["file"].as_str().unwrap().to_string();
+    let name = Path::new(&file).file_name().unwrap();
+    assert!(out.join("unprocessed").join(name).is_file());
+    let preview =
+        out.join(format!("{}.preview.png", name.to_str().unwrap().strip_suffix(".nii.gz").unwrap()));
+    // Labels that were processed anew are drawn anew.
+    let drawn = fs::read(&preview).unwrap();
+    fs::write(&preview, "of other labels").unwrap();
+    fs::remove_file(out.join(name)).unwrap();
+    let again = predict(&out, &["--preview"]);
+    assert!(
+        again["kept"].as_array().unwrap().iter().any(|kept| kept["file"].as_str() == Some(file.as_str())),
+        "{again}"
+    );
+    assert_eq!(fs::read(&preview).unwrap(), drawn);
+    // One that cannot be drawn fails the command, behind its report.
+    fs::remove_file(&preview).unwrap();
+    fs::create_dir_all(preview.join("in the way")).unwrap();
+    fs::remove_file(out.join(name)).unwrap();
+    let args = [
+        "predict",
+        text(&run),
+        "-i",
+        text(&images),
+        "-o",
+        text(&out),
+        "--preview",
+        "--ram",
+        "512MiB",
+        "--json",
+    ];
+    let output = plimsoll().args(args).output().unwrap();
+    assert!(!output.status.success());
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["previews_failed"].as_array().unwrap().len(), 1, "{report}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("previews could not be drawn: "));
+    fs::remove_dir_all(&preview).unwrap();
+    predict(&plain, &["--no-postprocessing"]);
+    assert!(!plain.join("unprocessed").exists());
+    assert_eq!(labels(&plain.join(name)), labels(&out.join("unprocessed").join(name)));
+    let again = tiny.path("again");
+    let steps = run.join("postprocessing.toml");
+    let args = ["postprocess", "-i", text(&plain), "-o", text(&again), "--steps", text(&steps)];
+    let report = run_json(&args);
+    assert_eq!(report["files"].as_array().unwrap().len(), 1);
+    assert_eq!(labels(&again.join(name)), labels(Path::new(&file)));
+    // What is there is kept.
+    assert_eq!(run_json(&args)["kept"].as_array().unwrap().len(), 1);
+
+    // A fold alone has no steps, and then there is nothing to be left out.
+    let fold = run.join("fold_0");
+    let args = ["predict", text(&fold), "-i", text(&images), "-o", text(&plain), "--no-postprocessing"];
+    assert!(run_error(&args).contains("--no-postprocessing has no effect: the model has no steps"));
+    let args = ["postprocess", "-i", text(&plain), "-o", text(&plain), "--steps", text(&steps)];
+    assert!(run_error(&args).contains("would be replaced"));
+    fs::write(&steps, "[[steps]]\nstep = \"melt\"\n").unwrap();
+    let wrong = run_error(&["predict", text(&run), "-i", text(&images), "-o", text(&tiny.path("wrong"))]);
+    assert!(wrong.contains("postprocessing.toml, line 2") && wrong.contains("melt"), "{wrong}");
+    assert!(!tiny.path("wrong").exists());
+}
