@@ -196,7 +196,8 @@ fn upload<const BYTES: usize, S: Stored<BYTES>>(
     for piece in pieces(0..info.shape.count(), most) {
         let mut stage = device.staging()?.as_chunks_mut::<BYTES>().0.iter_mut();
         for Run { place, stride, count } in runs(info, piece.clone()) {
-            let from = values.get(place..).unwrap_or_default().iter().step_by(stride);
+            let from = values.get(place..).ok_or_else(|| EngineError::missing("a value"))?;
+            let from = from.iter().step_by(stride);
             let mut copied = 0;
             for (to, value) in stage.by_ref().take(count).zip(from) {
                 *to = S::to_bytes(*value);

@@ -86,10 +86,9 @@ impl Series {
             });
             return Err(DicomError::Several { folder: folder.into(), series: told.collect() });
         }
-        let mut slices = all.into_values().next().unwrap_or_default();
-        let Some(first) = slices.first().cloned() else {
-            return Err(DicomError::Nothing { folder: folder.into() });
-        };
+        let nothing = || DicomError::Nothing { folder: folder.into() };
+        let mut slices = all.into_values().next().ok_or_else(nothing)?;
+        let first = slices.first().cloned().ok_or_else(nothing)?;
         slices.iter().try_for_each(|slice| expect_like(slice, &first))?;
         let normal = cross(first.directions[0], first.directions[1]);
         slices.sort_by(|a, b| dot(a.position, normal).total_cmp(&dot(b.position, normal)));

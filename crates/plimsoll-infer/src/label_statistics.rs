@@ -76,6 +76,7 @@ pub fn label_statistics(
     let [d, h, w] = image_file.stated_spacing().0.map(|length| length as f32);
     let voxel = f64::from(w * h * d);
     let of_label = |(value, name): &(u16, String)| {
+        // A value that a map of so many bits cannot hold has no voxels in it.
         let sums = all.get(usize::from(*value)).copied().unwrap_or_default();
         let found = match sums.voxels > 0 && (incomplete || !sums.touches_border) {
             false => LabelStatistics::default(),

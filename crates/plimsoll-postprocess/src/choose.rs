@@ -252,6 +252,7 @@ fn measure(
             process(trial, &mut tried, grid, budget, threads)?;
             let counts = counts(&tried, expected.labels(), ignore);
             for label in labels {
+                // A label that is in neither map has no voxels.
                 let of_label = counts.get(label).copied().unwrap_or_default();
                 means.entry(*label).or_default().add(of_label.dice());
                 if number == 0 && of_label.reference > 0 {

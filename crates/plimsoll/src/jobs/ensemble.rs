@@ -15,9 +15,10 @@ use plimsoll_infer::{
 use plimsoll_memory::{Budget, Digest, System, limits};
 use plimsoll_run::Answers;
 
+use super::label_folder::LabelFolder;
 use super::predict::{
-    Cases, Failed, Kept, LabelFolder, Opened, PredictRequest, Predicted, Report, VolumeOptions,
-    earlier_labels, expect_earlier_used, expect_sound, open, predict_into,
+    Cases, Failed, Kept, Opened, PredictRequest, Predicted, Report, VolumeOptions, earlier_labels,
+    expect_earlier_used, expect_sound, open, predict_into,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
 use super::previews::Previews;
@@ -28,6 +29,44 @@ struct Member {
     opened: Opened,
     /// What is asked of it alone: its labels and probabilities go into its own folder.
     request: PredictRequest,
+}
+
+/// Several models with their cases, before any is predicted.
+struct Ensemble<'a> {
+    /// What all are asked for.
+    request: &'a PredictRequest,
+    budget: Budget,
+    labels: LabelFolder,
+    members: Vec<Member>,
+    cases: Vec<Case>,
+    /// Where labels of the mean go.
+    to: Destination,
+}
+
+fn no_model() -> Failure {
+    Failure::new("no model is named", "name its folder")
+}
+
+impl<'a> Ensemble<'a> {
+    fn open(requests: &'a [PredictRequest], quiet: bool) -> Outcome<Ensemble<'a>> {
+        let request = requests.first().ok_or_else(no_model)?;
+        expect_sound(request)?;
+        let budget = Budget::new(limits(&System::default(), request.ram).line);
+        let labels = LabelFolder::of(request, &budget, quiet)?;
+        let members = open_all(requests, &budget)?;
+        let model = &members.first().ok_or_else(no_model)?.opened.model;
+        let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+        let to = Destination {
+            folder: labels.folder.clone(),
+            ending: prediction_ending(&model.file_ending).into(),
+            overwrite: request.overwrite,
+            probabilities: false,
+            earlier: None,
+        };
+        to.check(&cases)?;
+        labels.last(&to).check(&cases)?;
+        Ok(Ensemble { request, budget, labels, members, cases, to })
+    }
 }
 
 /// How far a case is.
@@ -45,23 +84,8 @@ struct CaseState<'a> {
 
 /// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
 pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
-    let no_model = || Failure::new("no model is named", "name its folder");
-    let request = requests.first().ok_or_else(no_model)?;
-    expect_sound(request)?;
-    let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let labels = LabelFolder::of(request, &budget, quiet)?;
-    let members = open_all(requests, &budget)?;
+    let Ensemble { request, budget, labels, members, cases, to } = Ensemble::open(requests, quiet)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
-    let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
-    let to = Destination {
-        folder: labels.folder.clone(),
-        ending: prediction_ending(&model.file_ending).into(),
-        overwrite: request.overwrite,
-        probabilities: false,
-        earlier: None,
-    };
-    to.check(&cases)?;
-    labels.last(&to).check(&cases)?;
     labels.make()?;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, model));
     let keeps = request.volumes.probabilities;
@@ -87,23 +111,8 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
 pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<PredictionPlan>> {
-    let no_model = || Failure::new("no model is named", "name its folder");
-    let request = requests.first().ok_or_else(no_model)?;
-    expect_sound(request)?;
-    let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let labels = LabelFolder::of(request, &budget, true)?;
-    let members = open_all(requests, &budget)?;
+    let Ensemble { request, budget, members, cases, to, .. } = Ensemble::open(requests, true)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
-    let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
-    let to = Destination {
-        folder: labels.folder.clone(),
-        ending: prediction_ending(&model.file_ending).into(),
-        overwrite: request.overwrite,
-        probabilities: false,
-        earlier: None,
-    };
-    to.check(&cases)?;
-    labels.last(&to).check(&cases)?;
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
     let (done, missing): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| mean.is_done(case));

@@ -5,6 +5,7 @@ pub mod classify;
 pub mod ensemble;
 pub mod evaluate;
 pub mod inspect;
+pub mod label_folder;
 pub mod line;
 pub mod listed;
 pub mod mistakes;

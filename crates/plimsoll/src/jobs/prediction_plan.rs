@@ -14,10 +14,11 @@ use plimsoll_run::{Machine, SegmentationModel};
 use plimsoll_train::measured;
 use serde::Serialize;
 
+use super::label_folder::LabelFolder;
 use super::outliers::{Outlier, Windows};
 use super::predict::{
-    Failed, LabelFolder, Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used,
-    expect_sound, open, stage_folder,
+    Failed, Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open,
+    stage_folder,
 };
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;

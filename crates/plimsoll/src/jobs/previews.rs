@@ -9,7 +9,8 @@ use plimsoll_memory::Budget;
 use plimsoll_run::{Answers, SegmentationModel};
 use plimsoll_volume::LabelTable;
 
-use super::predict::{Cases, Failed, expect_going};
+use super::label_folder::expect_going;
+use super::predict::{Cases, Failed};
 use crate::failure::Outcome;
 use crate::preview::{Files, draw, preview_of};
 

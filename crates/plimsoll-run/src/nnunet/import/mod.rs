@@ -213,7 +213,9 @@ fn copy_exactly(
                 format!("it has more than the {claimed} bytes that it claims"),
             )
         })?;
-        to.write_all(buffer.get(..read).unwrap_or_default())?;
+        let found =
+            buffer.get(..read).ok_or_else(|| io::Error::other("more was read than there is room for"))?;
+        to.write_all(found)?;
         piece(read as u64);
     }
     match left {

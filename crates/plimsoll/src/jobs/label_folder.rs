@@ -1,0 +1,111 @@
+//! The folder of labels, and the steps that are done on them there.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use plimsoll_data::Case;
+use plimsoll_disk::atomic::sweep;
+use plimsoll_infer::Destination;
+use plimsoll_memory::Budget;
+use plimsoll_postprocess::{Step, process_file};
+
+use super::predict::{Cases, Failed, PredictRequest};
+use crate::failure::{Failure, Outcome};
+
+/// The folder below that of labels in which they are as they were before post-processing.
+const UNPROCESSED: &str = "unprocessed";
+
+/// Where labels are written, and what is done with them after that.
+pub(super) struct LabelFolder {
+    /// The folder that a prediction is written to.
+    pub(super) folder: PathBuf,
+    /// The folder that they are in when all is done, if steps are done on them.
+    steps: Option<(PathBuf, Vec<Step>)>,
+    threads: usize,
+}
+
+impl LabelFolder {
+    /// That of a request.
+    pub(super) fn of(request: &PredictRequest, budget: &Budget, quiet: bool) -> Outcome<LabelFolder> {
+        let (output, threads) = (request.output.clone(), request.options.threads);
+        match request.volumes.postprocessing.steps(&request.model, budget)? {
+            None => Ok(LabelFolder { folder: output, steps: None, threads }),
+            Some((path, steps)) => {
+                if !quiet {
+                    let why = "--no-postprocessing leaves labels as they are predicted";
+                    eprintln!("steps of {} are done on labels; {why}", path.display());
+                }
+                Ok(LabelFolder { folder: output.join(UNPROCESSED), steps: Some((output, steps)), threads })
+            }
+        }
+    }
+
+    /// Where labels are when all is done, of those that are predicted `to` a folder.
+    pub(super) fn last(&self, to: &Destination) -> Destination {
+        let folder = self.steps.as_ref().map_or(&self.folder, |(output, _)| output);
+        Destination { folder: folder.clone(), ..to.clone() }
+    }
+
+    /// Whether steps were done on the labels of a case, so that it is kept whether or not what they were made of is still there.
+    pub(super) fn is_processed(&self, case: &Case, to: &Destination) -> bool {
+        let has_probabilities = || to.probabilities(case).is_none_or(|file| file.exists());
+        self.steps.is_some() && !to.overwrite && self.last(to).file(case).exists() && has_probabilities()
+    }
+
+    /// Whether a case is not predicted again.
+    pub(super) fn is_kept(&self, case: &Case, to: &Destination) -> bool {
+        self.is_processed(case, to) || to.keeps(case)
+    }
+
+    /// Makes it, without what a killed process left in it.
+    pub(super) fn make(&self) -> Outcome {
+        make_folder(&self.folder)
+    }
+
+    /// Does the steps on labels that are new, or that have none of it yet, and says where all labels are then. A case of which they fail
+    /// is one that failed, and does not end the others.
+    pub(super) fn process(&self, cases: &mut Cases, budget: &Budget, stop: &AtomicBool) -> Outcome {
+        let Some((output, steps)) = &self.steps else { return Ok(()) };
+        let Cases { predicted, kept, failed, processed } = cases;
+        let mut is_done = |case: &str, file: &mut PathBuf, is_new: bool| -> Outcome<bool> {
+            let Some(name) = file.file_name() else { return Ok(true) };
+            let last = output.join(name);
+            if is_new || !last.exists() {
+                expect_going(stop)?;
+                if let Err(error) = process_file(file, &last, steps, budget, self.threads) {
+                    failed.push(Failed::new(case.into(), error));
+                    return Ok(false);
+                }
+                processed.insert(case.into());
+            }
+            *file = last;
+            Ok(true)
+        };
+        for mut case in std::mem::take(predicted) {
+            if is_done(&case.case, &mut case.file, true)? {
+                predicted.push(case);
+            }
+        }
+        for mut case in std::mem::take(kept) {
+            if is_done(&case.case, &mut case.file, false)? {
+                kept.push(case);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Ends what a signal ends.
+pub(super) fn expect_going(stop: &AtomicBool) -> Outcome {
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Failure::new("interrupted", "the same command goes on with what is missing")),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn make_folder(folder: &Path) -> Outcome {
+    let failed = |error| Failure::of_path(folder, &error);
+    plimsoll_disk::create_dir_all(folder).map_err(failed)?;
+    sweep(folder).map_err(failed)?;
+    Ok(())
+}
