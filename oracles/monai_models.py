@@ -1,6 +1,6 @@
 """Labels that MONAI gives images with small models, beside the models as its users have them.
 
-    python oracles/monai_models.py          writes oracles/monai/*
+    python oracles/monai_models.py          writes oracles/monai/*, or those that are named
 
 Needs torch, monai >= 1.5 and nibabel. Each folder is a case: images, a model.toml beside model.pt, or a bundle, and the labels that MONAI's
 own transforms and SlidingWindowInferer make. The networks are trained for some steps, so that few voxels are as likely one class as another.
@@ -8,6 +8,7 @@ own transforms and SlidingWindowInferer make. The networks are trained for some 
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import nibabel as nib
@@ -16,7 +17,7 @@ import torch
 from monai.bundle import ConfigParser
 from monai.data import decollate_batch
 from monai.inferers import SlidingWindowInferer
-from monai.networks.nets import DynUNet, SegResNet, UNet
+from monai.networks.nets import DynUNet, SegResNet, SwinUNETR, UNet
 from monai.transforms import (
     Activationsd, AsDiscreted, Compose, EnsureChannelFirstd, EnsureTyped, Invertd, LoadImaged, NormalizeIntensityd,
     Orientationd, ScaleIntensityRanged, Spacingd,
@@ -97,6 +98,21 @@ def train(net, data, outputs, roi, levels, sigmoid):
     return loss.item()
 
 
+def thin(net, seed):
+    """Weights that take little in a file: of each large one a line of random numbers, of which all others are overlapping views. The smallest
+    SwinUNETR has four million of them. They stay as they are while the small ones are trained."""
+    random = np.random.default_rng(seed)
+    for p in net.parameters():
+        if p.ndim < 2 or p.numel() < 2000:
+            continue
+        strides = (1, 2, 5, 7, 11)[: p.ndim]
+        span = 1 + sum((extent - 1) * stride for extent, stride in zip(p.shape, strides))
+        line = random.normal(0, (p.numel() // p.shape[0]) ** -0.5, span)
+        p.data = torch.tensor(line, dtype=torch.float32).as_strided(p.shape, strides)
+        p.requires_grad_(False)
+    return net
+
+
 def run(net, inferer, before, after, files):
     data = before({"image": [str(f) for f in files] if len(files) > 1 else str(files[0])})
     with torch.no_grad():
@@ -154,7 +170,7 @@ def toml(network, images, intensity, window, output):
     return 'weights = "model.pt"\n' + "".join(f"\n[{name}]\n{table(pairs)}" for name, pairs in parts.items())
 
 
-def main():
+def convolutional():
     torch.manual_seed(1)
     # A UNet of residual units with batch normalisation, as MONAI's spleen model; axes exchanged, tilted, coarser on one axis.
     arguments = dict(
@@ -220,15 +236,52 @@ def main():
         ),
         [0.5, 0.9], 14,
     )
-    bundle()
 
 
-def bundle():
+def swinunetr():
+    """SwinUNETR, whose windows of attention are shifted in its first stage; axes exchanged and tilted."""
+    torch.manual_seed(2)
+    arguments = dict(
+        in_channels=1, out_channels=3, feature_size=12, depths=[2, 1, 1, 1], num_heads=[3, 6, 12, 24], window_size=3,
+    )
+    window = dict(roi_size=[64, 32, 32], overlap=0.25, mode="gaussian")
+    scale = dict(a_min=-20.0, a_max=300.0, b_min=0.0, b_max=1.0, clip=True)
+    labels = ["background", "ball", "core"]
+    case(
+        "swinunetr", thin(SwinUNETR(**arguments), 31), (31, 46, 40), affine((1.7, 1.1, 1.2), (2, 0, 1), (False, True, True), 7.0), 1,
+        [1.3, 1.4, 1.5], ScaleIntensityRanged("image", **scale), window, "softmax", labels,
+        toml(
+            dict(name="SwinUNETR") | arguments, dict(channels=["CT"], orientation="RAS", spacing=[1.3, 1.4, 1.5]),
+            dict(name="ScaleIntensityRange") | scale, window, dict(activation="softmax", labels=labels),
+        ).replace('weights = "model.pt"\n', 'weights = "model.pt"\nmonai_version = "1.6.1"\n'),
+        [(100 + 20) / 320, (180 + 20) / 320], 17,
+    )
+
+
+def unet_bundle():
+    network = {
+        "_target_": "UNet", "spatial_dims": 3, "in_channels": 1, "out_channels": 2, "channels": [4, 8, 16],
+        "strides": [2, 2], "num_res_units": 1, "norm": "batch",
+    }
+    bundle("bundle", network, (36, 32, 16), [24, 24, 12])
+
+
+def swinunetr_bundle():
+    """As the bundles of SwinUNETR in the model zoo have it, with the blocks of its second version."""
+    torch.manual_seed(4)
+    network = {
+        "_target_": "SwinUNETR", "spatial_dims": 3, "in_channels": 1, "out_channels": 2, "feature_size": 12, "depths": [1, 1, 1, 1],
+        "num_heads": [1, 2, 4, 8], "window_size": 3, "use_v2": True, "use_checkpoint": True,
+    }
+    bundle("bundle_swinunetr", network, (40, 44, 24), [32, 64, 32])
+
+
+def bundle(name, network, shape, roi):
     """A bundle in the manner of MONAI's model zoo, run as its own parser reads it."""
-    folder = OUT / "bundle"
+    folder = OUT / name
     shutil.rmtree(folder, ignore_errors=True)
     matrix = affine((0.9, 1.0, 2.4), (0, 1, 2), (True, True, False), 0.0)
-    save(folder / "images", "a", image((36, 32, 16), 21, 1), matrix)
+    save(folder / "images", "a", image(shape, 21, 1), matrix)
     image_file = folder / "images/a_0000.nii.gz"
     (folder / "configs").mkdir()
     (folder / "models").mkdir()
@@ -240,11 +293,8 @@ def bundle():
         "dataset_dir": "/workspace/data",
         "datalist": "$list(sorted(glob.glob(@dataset_dir + '/imagesTs/*.nii.gz')))",
         "device": "$torch.device('cuda:0' if torch.cuda.is_available() else 'cpu')",
-        "spatial_size": [24, 24, 12],
-        "network_def": {
-            "_target_": "UNet", "spatial_dims": 3, "in_channels": 1, "out_channels": 2, "channels": [4, 8, 16],
-            "strides": [2, 2], "num_res_units": 1, "norm": "batch",
-        },
+        "spatial_size": roi,
+        "network_def": network,
         "network": "$@network_def.to(@device)",
         "preprocessing": {
             "_target_": "Compose",
@@ -290,14 +340,19 @@ def bundle():
     parser = ConfigParser()
     parser.read_config(folder / "configs/inference.json")
     before, net = parser.get_parsed_content("preprocessing"), parser.get_parsed_content("network_def")
+    if network["_target_"] == "SwinUNETR":
+        thin(net, 32)
     data = before({"image": str(image_file)})["image"].as_tensor()
     loss = train(net, data, 2, inference["spatial_size"], [(100 + 57) / 321], False)
     pred = run(net, parser.get_parsed_content("inferer"), before, parser.get_parsed_content("postprocessing"), [image_file])
     found = pred.as_tensor().numpy()[0].astype(np.uint8)
     nib.save(nib.Nifti1Image(found, matrix), folder / "labels.nii.gz")
     torch.save(net.state_dict(), folder / "models/model.pt")
-    print("bundle loss", round(loss, 4), "labels", np.bincount(found.ravel()), "grid", tuple(data.shape))
+    print(name, "loss", round(loss, 4), "labels", np.bincount(found.ravel()), "grid", tuple(data.shape))
 
 
 if __name__ == "__main__":
-    main()
+    makers = [convolutional, unet_bundle, swinunetr, swinunetr_bundle]
+    for maker in makers:
+        if not sys.argv[1:] or maker.__name__ in sys.argv[1:]:
+            maker()

@@ -11,6 +11,9 @@ prediction is made by its predictor on the CPU, mirrored along the axes that the
     expected/ensemble/CASE.nii.gz                            what it makes of the mean probabilities of several configurations
     exported.zip                                             what nnUNetv2_export_model_to_zip makes of it
 
+`pictures` also has its images as BMP and as TIFF, of which nnU-Net reads the same pixels; `stacks` has TIFF files of many pages, with their
+spacings in JSON beside them, in `images` and where labels are written.
+
 `postprocessing/` has a label map, and what each of the steps of its postprocessing.json makes of that, one after the other.
 
 nnU-Net adds logits up in half precision, even on a CPU. `expected/CONFIGURATION_f32` is what it writes with sums in single
@@ -39,6 +42,8 @@ os.environ["nnUNet_n_proc_DA"] = "0"
 import nibabel
 import numpy as np
 import SimpleITK as sitk
+import skimage.io
+import tifffile
 import torch
 from nnunetv2.inference import predict_from_raw_data
 from nnunetv2.inference.predict_from_raw_data import nnUNetPredictor
@@ -104,6 +109,53 @@ def write_image(path, array, spacing, orientation):
     image.SetOrigin((-31.5, 12.25, -107.0))
     image.SetDirection(ORIENTATIONS[orientation].ravel())
     sitk.WriteImage(image, str(path), useCompression=True)
+
+
+def values_of(image, channel):
+    """What is stored of a phantom in a channel."""
+    return np.round(image).astype(np.int16) if channel == 0 else np.round(2 * np.sqrt(np.abs(image))).astype(np.float32) / 2
+
+
+def write_case(kind, folder, name, image, channels, spacing, orientation):
+    """Files of an image, a channel each, or a picture of all of them."""
+    if kind == "pictures":
+        colours = np.stack([np.clip(values_of(image, c)[0] * (0.6 + 0.1 * c) + 10 * c, 0, 255) for c in range(channels)], -1)
+        for ending, beside in ((".png", ""), (".bmp", "_bmp"), (".tif", "_tif")):
+            there = folder.with_name(folder.name + beside)
+            there.mkdir(exist_ok=True)
+            skimage.io.imsave(there / f"{name}_0000{ending}", colours.astype(np.uint8), check_contrast=False)
+            assert np.array_equal(skimage.io.imread(there / f"{name}_0000{ending}"), colours.astype(np.uint8))
+        return [str(folder / f"{name}_0000.png")]
+    files = []
+    for channel in range(channels):
+        array = values_of(image, channel)
+        if kind == "stacks":
+            file = folder / f"{name}_{channel:04}.tif"
+            # The first channel in whole numbers as microscopes write them, the second in single precision, unpacked.
+            tifffile.imwrite(file, array.astype(np.uint16) if channel == 0 else array, photometric="minisblack",
+                             compression="zlib" if channel == 0 else None, rowsperstrip=7 if channel == 0 else None)
+        else:
+            file = folder / f"{name}_{channel:04}.nii.gz"
+            write_image(file, array, spacing, orientation)
+        files.append(str(file))
+    if kind == "stacks" and spacing is not None:
+        (folder / f"{name}.json").write_text(json.dumps({"spacing": list(spacing)}))
+    return files
+
+
+def write_labels(kind, folder, name, labels, spacing, orientation):
+    labels = labels.astype(np.uint8)
+    if kind == "pictures":
+        skimage.io.imsave(folder / f"{name}.png", labels[0], check_contrast=False)
+    elif kind == "stacks":
+        tifffile.imwrite(folder / f"{name}.tif", labels)
+        (folder / f"{name}.json").write_text(json.dumps({"spacing": list(spacing or (1, 1, 1))}))
+    else:
+        write_image(folder / f"{name}.nii.gz", labels, spacing, orientation)
+    return str(folder / f"{name}{ENDINGS[kind]}")
+
+
+ENDINGS = {"volumes": ".nii.gz", "pictures": ".png", "stacks": ".tif"}
 
 
 # ----------------------------------------------------------------------------------------------------------------- plans
@@ -248,6 +300,66 @@ def old_plans():
         images=[("first", (27, 29, 28), (1.2, 1.0, 1.1), "flipped")], folds=[0], mirror=(0, 1, 2), steps=120, old=True)
 
 
+def torch_resampling(slices):
+    """Linear interpolation by PyTorch, as the planners whose names end in `torchres` have it."""
+    of = lambda is_seg: {"is_seg": is_seg, "force_separate_z": slices, "memefficient_seg_resampling": False}
+    return {f"resampling_fn_{what}{end}": "resample_torch_fornnunet" if not end else of(what == "seg")
+            for what in ("data", "seg", "probabilities") for end in ("", "_kwargs")}
+
+
+def torchres():
+    """A cascade whose images, logits and labels PyTorch resamples."""
+    arch = architecture("ResidualEncoderUNet", 3, [4, 6, 8], encoder=[1, 2, 2], decoder=[1, 1], **ISOTROPIC)
+    low = configuration("3d_lowres", [16, 16, 16], [1.9, 2.1, 2.0], ["ZScoreNormalization"], [False], arch, next_stage="3d_cascade_fullres")
+    full = configuration("3d_fullres", [20, 24, 20], [1.0, 1.0, 1.0], ["ZScoreNormalization"], [False], arch)
+    for one in (low, full):
+        one.update(torch_resampling(False))
+    p = plans("Dataset108_TorchRes", {"3d_lowres": low, "3d_fullres": full,
+        "3d_cascade_fullres": {"inherits_from": "3d_fullres", "previous_stage": "3d_lowres"}}, 1)
+    return dict(
+        plans=p, dataset={"channel_names": {"0": "T1"}, "labels": LABELS, "numTraining": 4, "file_ending": ".nii.gz"},
+        images=[("first", (30, 28, 33), (1.2, 1.3, 0.8), "flipped")], folds=[0], mirror=(0, 1, 2), steps=120,
+        order=["3d_lowres", "3d_cascade_fullres"])
+
+
+def torchres_slices():
+    """PyTorch resamples, slices that are far apart for themselves; a cascade in which that is done to labels, too."""
+    arch = architecture("PlainConvUNet", 3, [4, 6, 8], encoder=[2, 2, 2], decoder=[2, 2], **FLAT_FIRST)
+    low = configuration("3d_lowres", [8, 16, 16], [5.5, 1.9, 2.0], ["ZScoreNormalization"], [False], arch, next_stage="3d_cascade_fullres")
+    full = configuration("3d_fullres", [8, 28, 24], [4.0, 1.0, 1.0], ["ZScoreNormalization"], [False], arch)
+    for one in (low, full):
+        one.update(torch_resampling(None))
+    return dict(
+        plans=plans("Dataset109_TorchResSlices", {"3d_lowres": low, "3d_fullres": full,
+            "3d_cascade_fullres": {"inherits_from": "3d_fullres", "previous_stage": "3d_lowres"}}, 1),
+        dataset={"channel_names": {"0": "T2"}, "labels": LABELS, "numTraining": 4, "file_ending": ".nii.gz"},
+        images=[("first", (11, 40, 36), (5.0, 0.9, 0.8), "oblique")], folds=[0], mirror=(0, 1), steps=120,
+        order=["3d_lowres", "3d_cascade_fullres"])
+
+
+def pictures():
+    """Colour pictures, of which a file holds all channels."""
+    arch = architecture("PlainConvUNet", 2, [4, 6, 8], [[3, 3]] * 3, [[1, 1], [2, 2], [2, 2]], [2, 2, 2], [2, 2])
+    return dict(
+        plans=plans("Dataset110_Pictures", {"2d": configuration("2d", [40, 36], [1.0, 1.0], ["RGBTo01Normalization"] * 3, [False] * 3, arch)},
+            3, reader="NaturalImage2DIO"),
+        dataset={"channel_names": {"0": "R", "1": "G", "2": "B"}, "labels": {"background": 0, "shell": 1, "core": 2}, "numTraining": 4,
+                 "file_ending": ".png"},
+        images=[("first", (1, 61, 75), (999, 1, 1), None), ("second", (1, 34, 50), (999, 1, 1), None)],
+        folds=[0], mirror=(0, 1), steps=120, kind="pictures")
+
+
+def stacks():
+    """TIFF files of many pages: of one image the spacing is said, of the other it is not."""
+    arch = architecture("PlainConvUNet", 3, [4, 6, 8], encoder=[2, 2, 2], decoder=[2, 2], **ISOTROPIC)
+    return dict(
+        plans=plans("Dataset111_Stacks", {"3d_fullres": configuration("3d_fullres", [20, 24, 20], [1.0, 1.1, 0.9],
+            ["ZScoreNormalization"] * 2, [False, True], arch)}, 2, reader="Tiff3DIO"),
+        dataset={"channel_names": {"0": "nuclei", "1": "membranes"}, "labels": LABELS, "numTraining": 4, "file_ending": ".tif"},
+        images=[("first", (26, 33, 35), (1.4, 0.9, 0.8), None), ("second", (22, 29, 27), None, None)],
+        folds=[0], mirror=(0, 1, 2), steps=120, kind="stacks")
+
+
 def postprocessing():
     """A label map of many components, and what nnU-Net's steps of post-processing make of it, one after the other."""
     folder = HERE / "postprocessing"
@@ -275,7 +387,7 @@ def postprocessing():
 
 
 CASES = dict(fullres=fullres, resenc_regions=resenc_regions, flat=flat, anisotropic=anisotropic, cascade=cascade,
-             batch_norm=batch_norm, old_plans=old_plans)
+             batch_norm=batch_norm, old_plans=old_plans, torchres=torchres, torchres_slices=torchres_slices, pictures=pictures, stacks=stacks)
 
 
 # -------------------------------------------------------------------------------------------------------------- training
@@ -381,7 +493,9 @@ def predict(folder, folds, images, output, previous=None, probabilities=False, s
 
 
 def read(path):
-    return np.asanyarray(nibabel.load(path).dataobj)
+    if path.name.endswith(".nii.gz"):
+        return np.asanyarray(nibabel.load(path).dataobj)
+    return skimage.io.imread(path) if path.suffix == ".png" else tifffile.imread(path)
 
 
 def make(name):
@@ -393,18 +507,18 @@ def make(name):
     truth = SCRATCH / name
     truth.mkdir()
     files, labels, seed = [], [], sum(name.encode())
+    kind = case.get("kind", "volumes")
     channels = len(case["dataset"].get("channel_names", case["dataset"].get("modality")))
     largest = max(v for v in np.hstack(list(case["dataset"]["labels"].values())))
     for number, (case_name, shape, spacing, orientation) in enumerate(case["images"]):
-        image, label = phantom(shape, seed + number)
-        files.append([])
-        for channel in range(channels):
-            file = images / f"{case_name}_{channel:04}.nii.gz"
-            array = np.round(image).astype(np.int16) if channel == 0 else np.round(2 * np.sqrt(np.abs(image))).astype(np.float32) / 2
-            write_image(file, array, spacing, orientation)
-            files[-1].append(str(file))
-        write_image(truth / f"{case_name}.nii.gz", np.minimum(label, largest).astype(np.uint8), spacing, orientation)
-        labels.append(str(truth / f"{case_name}.nii.gz"))
+        # A picture is the slice in the middle of an object.
+        image, label = phantom((9, *shape[1:]) if kind == "pictures" else shape, seed + number)
+        if kind == "pictures":
+            image, label = image[4:5], label[4:5]
+        elif kind == "stacks":
+            image = np.maximum(image, 0)
+        files.append(write_case(kind, images, case_name, image, channels, spacing, orientation))
+        labels.append(write_labels(kind, truth, case_name, np.minimum(label, largest), spacing, orientation))
 
     agreement = {}
     models = {}
@@ -418,7 +532,7 @@ def make(name):
         predict(model, tuple(case["folds"]), images, out, previous, case.get("probabilities", False))
         exact = expected / f"{configuration_name}_f32"
         predict(model, tuple(case["folds"]), images, exact, previous, single=True)
-        for file in sorted(out.glob("*.nii.gz")):
+        for file in sorted(out.glob(f"*{ENDINGS[kind]}")):
             a, b = read(file), read(exact / file.name)
             agreement[f"{configuration_name}/{file.name}"] = float(np.mean(a == b))
             print(f"{name}/{configuration_name}/{file.name}: {a.shape} labels {np.unique(a, return_counts=True)}, half = single in {np.mean(a == b):.6f}")

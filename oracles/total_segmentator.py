@@ -94,7 +94,7 @@ def plans(spacing):
     }
 
 
-def network(outputs, seed):
+def network(outputs, seed, axes=None):
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
     net = get_network_from_plans(
@@ -119,7 +119,7 @@ def network(outputs, seed):
         # Where the first feature is below a model's threshold there is background, so that models which come later leave what those before
         # have found; above it, the others are divided into boxes around the points of a lattice, a class each: a class's logit is the
         # larger the nearer its point is. Neighbouring logits differ by far more than the halves that nnU-Net sums them in are rounded by.
-        axes = 2 if outputs < 100 else 3
+        axes = axes or (2 if outputs < 100 else 3)
         points = list(itertools.product(np.linspace(0, 2, 6 if axes == 2 else 5), repeat=axes))
         points = torch.tensor(rng.permutation(points)[: outputs - 1])
         head = net.decoder.seg_layers[-1]

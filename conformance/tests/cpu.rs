@@ -17,7 +17,7 @@ const F32: f64 = 5e-6;
 const BF16: f64 = 1.5e-2;
 
 fn backend(threads: usize, level: Level, poison: bool) -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads, level, poison }).unwrap()
+    CpuBackend::new(CpuOptions { level, poison, ..CpuOptions::new(threads) }).unwrap()
 }
 
 fn backends() -> Vec<CpuBackend> {
@@ -179,6 +179,7 @@ fn the_bits_depend_on_neither_threads_nor_places_nor_recomputation_nor_fusion() 
             };
             let first = bits(1, false, Options::default());
             assert_eq!(first, bits(3, true, Options::default()), "{}: threads", case.name);
+            assert_eq!(first, bits(64, false, Options::default()), "{}: many threads", case.name);
             let apart = Options { reuse: false, ..Options::default() };
             assert_eq!(first, bits(2, false, apart), "{}: places", case.name);
             // The least memory: values are recomputed wherever that frees some.

@@ -6,8 +6,10 @@
 //! tries the inputs in `seeds/` on them: small real files, and whatever once was a fault.
 
 mod data;
+mod dicom;
 mod folder;
 mod images;
+mod models;
 mod probabilities;
 mod runs;
 mod volumes;
@@ -18,7 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use plimsoll_memory::{Bytes, forget_heap_peak, heap_use};
 
 pub use data::{dataset, fingerprint, splits};
+pub use dicom::{dicom, dicom_archive};
 pub use images::{image, image_table};
+pub use models::{model_file, monai_bundle, monai_config};
 pub use probabilities::npz;
 pub use runs::{events, lock, metrics, settings, specification};
 pub use volumes::{nifti, nifti_gz, nifti_pair};
@@ -28,14 +32,19 @@ pub use weights::{pytorch, safetensors};
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
-pub const TARGETS: [(&str, Body); 16] = [
+pub const TARGETS: [(&str, Body); 21] = [
     ("dataset", dataset),
+    ("dicom", dicom),
+    ("dicom_archive", dicom_archive),
     ("events", events),
     ("fingerprint", fingerprint),
     ("image", image),
     ("image_table", image_table),
     ("lock", lock),
     ("metrics", metrics),
+    ("model_file", model_file),
+    ("monai_bundle", monai_bundle),
+    ("monai_config", monai_config),
     ("nifti", nifti),
     ("nifti_gz", nifti_gz),
     ("nifti_pair", nifti_pair),

@@ -100,10 +100,12 @@ typedef struct PlimsollPlan {
   uint64_t cache_bytes;
   // Planes of labels that wait for being handed over, if the line has room for them.
   uint64_t queue_bytes;
-  // All of these.
+  // All of these, and `spool_bytes`.
   uint64_t total_bytes;
   // The least line that would do.
   uint64_t minimum_bytes;
+  // Labels of all the image, where they are not decided in the order of its planes.
+  uint64_t spool_bytes;
 } PlimsollPlan;
 
 // An image of the caller. Arrays are in the order depth, height, width: a row of voxels, along the width, lies together.

@@ -75,10 +75,12 @@ pub struct PlimsollPlan {
     pub cache_bytes: u64,
     /// Planes of labels that wait for being handed over, if the line has room for them.
     pub queue_bytes: u64,
-    /// All of these.
+    /// All of these, and `spool_bytes`.
     pub total_bytes: u64,
     /// The least line that would do.
     pub minimum_bytes: u64,
+    /// Labels of all the image, where they are not decided in the order of its planes.
+    pub spool_bytes: u64,
 }
 
 /// An image of the caller. Arrays are in the order depth, height, width: a row of voxels, along the width, lies together.
@@ -116,6 +118,7 @@ impl PlimsollPlan {
             queue_bytes: plan.queue_bytes.0,
             total_bytes: plan.total_bytes.0,
             minimum_bytes: plan.minimum_ram_bytes.0,
+            spool_bytes: plan.spool_bytes.0,
         }
     }
 }

@@ -218,6 +218,7 @@ fn labels_in_memory_are_those_of_a_file() {
                 plan.logits_bytes,
                 plan.preparation_bytes,
                 plan.decoding_bytes,
+                plan.spool_bytes,
             ];
             let least = parts.iter().sum::<u64>() + plan.image_bytes;
             let total = least + plan.cache_bytes + plan.queue_bytes;

@@ -17,9 +17,11 @@ use crate::layout::assign::assign;
 use crate::lower::{ALIGNMENT, Context, Kernels, unsupported};
 use crate::lowered::{CpuNode, CpuProgram};
 use crate::measure::measure;
-use crate::options::{CpuOptions, MOST_THREADS};
+use crate::options::{CpuOptions, MOST_THREADS, Products};
+use crate::pool::TaskLog;
 use crate::rates;
 use crate::simd::Level;
+use crate::simd::dot::DotLevel;
 
 /// The CPU with some threads and an instruction set.
 #[derive(Clone)]
@@ -58,6 +60,23 @@ impl CpuBackend {
         CpuBackend { rates: rates::NOMINAL, pinned: Some(volumes), ..*self }
     }
 
+    /// How dot products of bf16 are computed, if they are asked for.
+    fn dot(&self) -> Option<DotLevel> {
+        match self.options.products {
+            Products::F32 => None,
+            Products::Bf16 => Some(DotLevel::of(self.options.level)),
+        }
+    }
+
+    /// What is said of products that are not f32.
+    fn products(&self) -> &'static str {
+        match self.dot() {
+            None => "",
+            Some(level) if level.is_native() => ", bf16 products",
+            Some(_) => ", bf16 products in steps of f32",
+        }
+    }
+
     /// Lowers programs that are known to be sound.
     fn kernels(&self, programs: &[Program], inline: bool) -> Result<Vec<CpuProgram>, PlanError> {
         programs.iter().try_for_each(|program| self.check_storage(program))?;
@@ -71,6 +90,7 @@ impl CpuBackend {
                     inputs: &node.inputs,
                     outputs: &node.outputs,
                     threads: self.options.threads,
+                    dot: self.dot(),
                 };
                 let kernels = node.op.lowering().lower(&cx)?;
                 self.node(&cx, &node, kernels)
@@ -124,12 +144,12 @@ impl Backend for CpuBackend {
     fn identity(&self) -> String {
         let CpuOptions { threads, level, .. } = self.options;
         let pinned = if self.pinned.is_some() { ", one kernel" } else { "" };
-        format!("CPU, {level}, {threads} threads{pinned}")
+        format!("CPU, {level}{}, {threads} threads{pinned}", self.products())
     }
 
     fn arithmetic(&self) -> String {
         let pinned = if self.pinned.is_some() { ", one kernel" } else { "" };
-        format!("CPU, {}{pinned}", self.options.level)
+        format!("CPU, {}{}{pinned}", self.options.level, self.products())
     }
 
     fn storage(&self, precision: DType) -> DType {
@@ -154,16 +174,16 @@ impl Backend for CpuBackend {
     }
 
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError> {
-        plan.expect_for(self)?;
-        // The verifier has compared the plan with this lowering.
-        let lowered = self
-            .kernels(&plan.programs, plan.inline)
-            .map_err(|problem| EngineError::Internal(problem.to_string()))?;
-        Ok(Box::new(CpuEngine::new(self.options, lowered, plan, arena)?))
+        Ok(Box::new(self.open(plan, arena, None)?))
     }
 
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend> {
         Arc::new(CpuBackend { rates: rates.unwrap_or(rates::NOMINAL), ..self.clone() })
+    }
+
+    fn with_bf16_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
+        let options = CpuOptions { products: Products::Bf16, ..self.options };
+        Ok(Arc::new(CpuBackend { options, ..self.clone() }))
     }
 
     fn measure(
@@ -196,6 +216,42 @@ impl Backend for CpuBackend {
 }
 
 impl CpuBackend {
+    /// An engine of a plan with one program that runs on one thread, and the log of what each task of its launches takes there.
+    ///
+    /// # Errors
+    /// As [`Backend::engine`], and if the plan has several programs.
+    pub fn logged_engine(
+        &self,
+        plan: VerifiedPlan,
+        arena: Reservation,
+    ) -> Result<(Box<dyn Engine>, Arc<TaskLog>), EngineError> {
+        if plan.programs.len() != 1 {
+            let found = format!("of {} programs", plan.programs.len());
+            return Err(EngineError::Options {
+                option: "a logged plan",
+                found,
+                expected: "one is possible".into(),
+            });
+        }
+        let log = Arc::new(TaskLog::default());
+        let engine = self.open(plan, arena, Some(Arc::clone(&log)))?;
+        Ok((Box::new(engine), log))
+    }
+
+    fn open(
+        &self,
+        plan: VerifiedPlan,
+        arena: Reservation,
+        log: Option<Arc<TaskLog>>,
+    ) -> Result<CpuEngine, EngineError> {
+        plan.expect_for(self)?;
+        // The verifier has compared the plan with this lowering.
+        let lowered = self
+            .kernels(&plan.programs, plan.inline)
+            .map_err(|problem| EngineError::Internal(problem.to_string()))?;
+        CpuEngine::new(self.options, lowered, plan, arena, log)
+    }
+
     /// The kernels of some programs that are worth measuring.
     fn isolated(&self, programs: &[Program]) -> Result<Vec<Isolated>, PlanError> {
         agree(programs)?;

@@ -1,6 +1,7 @@
 //! The arena, and the engine that runs planned programs over it.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Instant;
 
 use plimsoll_graph::{DType, TensorId, TensorInfo};
@@ -15,7 +16,7 @@ use crate::layout::Layout;
 use crate::lower::{ALIGNMENT, BoundNode, Places};
 use crate::lowered::{CpuNode, CpuProgram};
 use crate::options::CpuOptions;
-use crate::pool::Pool;
+use crate::pool::{Pool, TaskLog};
 use crate::simd::Bf16;
 
 /// A plan over an arena.
@@ -29,6 +30,8 @@ pub(crate) struct CpuEngine {
     base: Ptr<u8>,
     used: usize,
     poison: bool,
+    /// Where the tasks of launches are logged, if they are.
+    log: Option<Arc<TaskLog>>,
 }
 
 /// A program whose kernels are bound to the arena.
@@ -49,18 +52,24 @@ struct BoundLaunch {
 }
 
 impl CpuEngine {
-    /// Allocates the arena inside a reservation, zeroed, and binds every kernel of the plan's lowered programs.
+    /// Allocates the arena inside a reservation, zeroed, and binds every kernel of the plan's lowered programs. With a log all
+    /// runs on one thread, and what each task takes is logged.
     pub(crate) fn new(
         options: CpuOptions,
         lowered: Vec<CpuProgram>,
         plan: VerifiedPlan,
         reservation: Reservation,
+        log: Option<Arc<TaskLog>>,
     ) -> Result<CpuEngine, EngineError> {
         let mut arena = Mapped::<u8>::within(reservation, plan.arena_bytes)?;
         if options.poison {
             arena[plan.persistent_bytes()..].fill(POISON);
         }
-        let machine = Machine { pool: Pool::new(options.threads)?, level: options.level };
+        let pool = match &log {
+            Some(log) => Pool::logged(Arc::clone(log))?,
+            None => Pool::new(options.threads)?,
+        };
+        let machine = Machine { pool, level: options.level };
         let base = Ptr(arena.as_mut_ptr());
         let mut programs = Vec::with_capacity(lowered.len());
         for (program, lowered) in plan.ids().zip(lowered) {
@@ -75,7 +84,8 @@ impl CpuEngine {
             programs.push(BoundProgram { layouts: lowered.layouts, launches });
         }
         let timings = Timings::new(&plan);
-        Ok(CpuEngine { programs, machine, timings, plan, arena, base, used: 0, poison: options.poison })
+        let poison = options.poison;
+        Ok(CpuEngine { programs, machine, timings, plan, arena, base, used: 0, poison, log })
     }
 
     /// A tensor of a program, how it lies, and its bytes in the arena.
@@ -211,11 +221,17 @@ impl Engine for CpuEngine {
         let bound =
             self.programs.get_mut(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
         for (at, launch) in bound.launches.iter_mut().enumerate() {
+            if let Some(log) = &self.log {
+                log.begin(at);
+            }
             let start = Instant::now();
             // SAFETY: nodes point into `arena`, which lives as long as `self` and is mapped at one address; `&mut self` keeps
             // everybody else out of it. The plan was verified, so a node's kernels overwrite nothing that is still needed.
             unsafe { launch.node.run(&self.machine) };
             self.timings.add(program, at, start.elapsed());
+            if let Some(log) = &self.log {
+                log.end();
+            }
             self.used = self.used.max(launch.end);
             if self.poison {
                 for block in &launch.dead {

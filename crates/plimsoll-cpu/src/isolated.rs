@@ -41,6 +41,8 @@ pub(crate) struct Isolated {
     /// Whether that side is an image in rows.
     image: bool,
     dtype: DType,
+    /// Whether its products are of bf16.
+    bf16_products: bool,
 }
 
 impl Isolated {
@@ -84,7 +86,13 @@ impl Isolated {
             extent,
             image: kind != ConvKind::Transposed && *input_layout == Layout::Given,
             dtype: input.dtype,
+            bf16_products: false,
         }
+    }
+
+    /// The same with products of bf16, or not.
+    pub(crate) fn with_bf16_products(self, bf16_products: bool) -> Isolated {
+        Isolated { bf16_products, ..self }
     }
 
     /// What tells it from others.

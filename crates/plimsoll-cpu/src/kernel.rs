@@ -2,6 +2,9 @@
 
 use crate::pool::Pool;
 #[cfg(target_arch = "x86_64")]
+use crate::simd::dot::{Avx2Dot, Avx512Bf16};
+use crate::simd::dot::{Dot, DotLevel, PortableDot};
+#[cfg(target_arch = "x86_64")]
 use crate::simd::{Avx2, Avx512};
 use crate::simd::{Level, Portable, Simd};
 
@@ -62,6 +65,49 @@ unsafe fn task_portable<K: Kernel>(kernel: &K, task: usize, thread: usize) {
     unsafe { kernel.task::<Portable>(task, thread) }
 }
 
+/// A [`Kernel`] of dot products of bf16.
+pub(crate) trait DotKernel: Sync {
+    /// How many tasks there are.
+    fn tasks(&self) -> usize;
+
+    /// Runs one task, as [`Kernel::task`] does.
+    ///
+    /// # Safety
+    /// [`Kernel::task`]'s contract, for the instruction set of `D`.
+    unsafe fn task<D: Dot>(&self, task: usize, thread: usize);
+}
+
+/// [`DotKernel::task`], compiled for AVX-512 with bf16.
+///
+/// # Safety
+/// [`DotKernel::task`]'s contract, for [`Avx512Bf16`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx2,fma")]
+unsafe fn dot_task_avx512<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
+    // SAFETY: this function's contract is that of the call.
+    unsafe { kernel.task::<Avx512Bf16>(task, thread) }
+}
+
+/// [`DotKernel::task`], compiled for AVX2.
+///
+/// # Safety
+/// [`DotKernel::task`]'s contract, for [`Avx2Dot`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn dot_task_avx2<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
+    // SAFETY: this function's contract is that of the call.
+    unsafe { kernel.task::<Avx2Dot>(task, thread) }
+}
+
+/// [`DotKernel::task`], compiled for any machine.
+///
+/// # Safety
+/// [`DotKernel::task`]'s contract, for [`PortableDot`].
+unsafe fn dot_task_portable<K: DotKernel>(kernel: &K, task: usize, thread: usize) {
+    // SAFETY: this function's contract is that of the call.
+    unsafe { kernel.task::<PortableDot>(task, thread) }
+}
+
 /// Threads and an instruction set: what kernels run on.
 pub(crate) struct Machine {
     pub(crate) pool: Pool,
@@ -86,6 +132,24 @@ impl Machine {
         self.pool.run(kernel.tasks(), &|task, thread| {
             // SAFETY: the level was detected just now. The pool runs each task once, and no two at a time with one thread
             // number, which is below `Pool::threads`. Buffers are as this function's contract says.
+            unsafe { entry(kernel, task, thread) }
+        });
+    }
+
+    /// Runs all tasks of a kernel of dot products.
+    ///
+    /// # Safety
+    /// As for [`Machine::launch`].
+    pub(crate) unsafe fn launch_dot<K: DotKernel>(&self, kernel: &K) {
+        let entry: unsafe fn(&K, usize, usize) = match DotLevel::of(self.level.min(Level::detect())) {
+            #[cfg(target_arch = "x86_64")]
+            DotLevel::Avx512Bf16 => dot_task_avx512::<K>,
+            #[cfg(target_arch = "x86_64")]
+            DotLevel::Avx2 => dot_task_avx2::<K>,
+            _ => dot_task_portable::<K>,
+        };
+        self.pool.run(kernel.tasks(), &|task, thread| {
+            // SAFETY: as in `launch`.
             unsafe { entry(kernel, task, thread) }
         });
     }

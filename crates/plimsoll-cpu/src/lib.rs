@@ -30,6 +30,7 @@ mod rates;
 mod simd;
 
 pub use backend::CpuBackend;
-pub use options::CpuOptions;
+pub use options::{CpuOptions, Products};
 pub use peak::fma_peak;
+pub use pool::{LaunchTasks, TaskLog, barrier_seconds};
 pub use simd::Level;

@@ -10,6 +10,7 @@ use crate::isolated::Isolated;
 use crate::kernel::{Kernel, Machine, Ptr};
 use crate::layout::Layout;
 use crate::layout::rule::VolumeRule;
+use crate::simd::dot::DotLevel;
 
 /// Offsets are multiples of a cache line.
 pub(crate) const ALIGNMENT: usize = 64;
@@ -62,6 +63,8 @@ pub(crate) struct Context<'a> {
     pub(crate) inputs: &'a [TensorId],
     pub(crate) outputs: &'a [TensorId],
     pub(crate) threads: usize,
+    /// How dot products of bf16 are computed, where convolutions between features that are stored as bf16 multiply bf16.
+    pub(crate) dot: Option<DotLevel>,
 }
 
 impl<'a> Context<'a> {

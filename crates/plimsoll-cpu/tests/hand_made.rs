@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use conformance::random::{Random, changed, options, run, valid};
-use plimsoll_cpu::{CpuBackend, CpuOptions, Level};
+use plimsoll_cpu::{CpuBackend, CpuOptions, Level, Products};
 use plimsoll_plan::EngineError;
 use proptest::prelude::*;
 
@@ -11,7 +11,8 @@ use proptest::prelude::*;
 fn backend(random: &mut Random) -> CpuBackend {
     let levels = [Level::Portable, Level::Avx2, Level::Avx512].map(|level| level.min(Level::detect()));
     let threads = 1 + random.below(3);
-    CpuBackend::new(CpuOptions { threads, level: levels[random.below(3)], poison: true }).unwrap()
+    let products = [Products::F32, Products::Bf16][random.below(2)];
+    CpuBackend::new(CpuOptions { threads, level: levels[random.below(3)], products, poison: true }).unwrap()
 }
 
 proptest! {
@@ -33,7 +34,7 @@ proptest! {
 #[test]
 fn options_that_the_machine_lacks_are_errors() {
     let refused = |options| matches!(CpuBackend::new(options), Err(EngineError::Options { .. }));
-    let sound = CpuOptions { threads: 2, level: Level::detect(), poison: false };
+    let sound = CpuOptions { level: Level::detect(), ..CpuOptions::new(2) };
     assert!(!refused(sound));
     for threads in [0, 100_000, usize::MAX] {
         assert!(refused(CpuOptions { threads, ..sound }));

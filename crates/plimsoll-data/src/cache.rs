@@ -22,6 +22,8 @@ pub struct VolumeCache {
     state: Mutex<CacheState>,
     /// Signals that a volume was read, or could not be.
     settled: Condvar,
+    /// Beside which file compressed images are decompressed that it has no room for.
+    spills_beside: Option<PathBuf>,
 }
 
 #[derive(Default)]
@@ -79,13 +81,25 @@ impl VolumeCache {
     pub fn new(budget: Budget) -> VolumeCache {
         let state = CacheState { limit: budget.line(), ..CacheState::default() };
         let decoding = Budget::new(Bytes::ZERO);
-        VolumeCache { budget, decoding, state: Mutex::new(state), settled: Condvar::new() }
+        let spills_beside = None;
+        VolumeCache { budget, decoding, state: Mutex::new(state), settled: Condvar::new(), spills_beside }
     }
 
     /// With room in which pictures are decoded, those of one case at a time: at least
     /// [`decoding_bytes`](crate::CaseFingerprint::decoding_bytes) of the case that takes the most.
     pub fn decoding_within(self, decoding: Budget) -> VolumeCache {
         VolumeCache { decoding, ..self }
+    }
+
+    /// Compressed images that it has no room for are decompressed into files without a name beside this one, so that each region of them
+    /// is not decompressed again from the beginning.
+    pub fn spilling_beside(self, path: &Path) -> VolumeCache {
+        VolumeCache { spills_beside: Some(path.into()), ..self }
+    }
+
+    /// Where images are decompressed that it has no room for.
+    pub(crate) fn spills_beside(&self) -> Option<&Path> {
+        self.spills_beside.as_deref()
     }
 
     /// The room in which pictures are decoded, once no other case is in it.

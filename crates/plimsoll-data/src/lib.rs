@@ -59,12 +59,12 @@ pub use patch::{
     pull, resampled_shape,
 };
 pub use preparation::{
-    Interpolation, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps, Preparation, Resizing,
-    ZoomSteps,
+    Interpolation, LabelTies, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps, Planes,
+    Preparation, Resizing, ZoomSteps,
 };
 pub use prepare::{
     PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase, SpacedGrid,
-    ZoomedCase, ZoomedGrid, Zooming,
+    ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
 };
 pub use splits::{Fold, Splits, SplitsError};
 pub use statistics::{ChannelStatistics, IntensityProperties};

@@ -1,13 +1,12 @@
 //! How images become what a network sees, as its model was trained to see them.
 
 use plimsoll_volume::Spacing;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use crate::{Normalisation, TargetSpacing};
 
 /// How a case becomes the grid that windows are cut from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Preparation {
     /// The canonical orientation, at a spacing, interpolated linearly; of z-scores, statistics are those of the box of voxels that
     /// are not zero.
@@ -25,7 +24,7 @@ pub enum Preparation {
 
 /// What `Orientationd("RAS")`, `Spacingd` and a transform of intensities of MONAI do, one after the other. The network's axes are MONAI's:
 /// from left to right, from back to front, from bottom to top.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct MonaiSteps {
     /// `pixdim`: the spacing along these axes, in millimetres; none where images keep their own.
     pub spacing: Option<[f64; 3]>,
@@ -34,7 +33,7 @@ pub struct MonaiSteps {
 }
 
 /// A transform of intensities of MONAI, under its names.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "name", deny_unknown_fields)]
 pub enum MonaiIntensity {
     /// None.
@@ -107,7 +106,7 @@ impl MonaiIntensity {
 /// What TotalSegmentator does with an image before nnU-Net does, and with labels after: the image is brought to the canonical orientation
 /// and zoomed linearly, the first and the last voxel along each axis staying where they are, and cut to whole numbers; of labels, the
 /// nearest is taken on the way back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ZoomSteps {
     /// The spacing that it is zoomed to, in millimetres, along depth, height and width of the canonical orientation.
     pub spacing: Spacing,
@@ -117,13 +116,15 @@ pub struct ZoomSteps {
 
 /// What nnU-Net 2 does with an image before its network sees it, and with logits after: stored axes are transposed, the image is cut to
 /// the box where any channel is not zero, normalised, and resized to a spacing; logits are resized to the box, decided, and put back.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NnUnetSteps {
     /// Which of the stored axes (depth, height, width) each axis of the network is: `transpose_forward` of `plans.json`.
     pub transposed: [usize; 3],
     /// Whether images are first brought to the canonical orientation, as its reader `NibabelIOWithReorient` does; else they stay as they
     /// are stored.
     pub reorients: bool,
+    /// How many planes its reader expects of an image.
+    pub planes: Planes,
     /// The spacing of the network's axes, in millimetres: of all three, or of the last two.
     pub spacing: TargetSpacing,
     /// How each channel is normalised.
@@ -134,10 +135,34 @@ pub struct NnUnetSteps {
     pub logits: Resizing,
     /// How the labels of an earlier network, which are channels of a cascade's image, are resized.
     pub labels: Resizing,
+    /// Which of these labels a voxel gets between several.
+    pub ties: LabelTies,
+}
+
+/// How many planes an image has along its first stored axis, as nnU-Net's readers of formats that are not medical expect it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planes {
+    /// Any number.
+    Any,
+    /// One: `NaturalImage2DIO`.
+    One,
+    /// More than one: `Tiff3DIO`.
+    Several,
+}
+
+/// Which label a voxel gets of those that are resized, each as an image of 0 and 1 of which the largest wins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabelTies {
+    /// Where several are as large, that of the nearest voxel if it is one of them, and else the lowest: `resize_segmentation` of
+    /// batchgenerators 0.25.5.
+    Nearest,
+    /// Where several are as large once they are rounded to half precision in thousandths, the lowest: `resample_torch_simple` of nnU-Net
+    /// 2.8.1.
+    Lowest,
 }
 
 /// How a channel is normalised, and where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskedNormalisation {
     /// How.
     pub normalisation: Normalisation,
@@ -147,7 +172,7 @@ pub struct MaskedNormalisation {
 }
 
 /// How a grid becomes one of another shape over the same box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resizing {
     /// Between voxels of one slice, or of the volume.
     pub order: Interpolation,
@@ -159,8 +184,7 @@ pub struct Resizing {
 }
 
 /// What stands between voxels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Interpolation {
     /// The nearest voxel.
     Nearest,

@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{
-    Case, Channel, ChannelFile, IntensityProperties, Interpolation, MaskedNormalisation, NnUnetSteps,
-    Normalisation, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, Resizing, Scratch,
-    TargetSpacing, VolumeCache, inspect_images,
+    Case, Channel, ChannelFile, IntensityProperties, Interpolation, LabelTies, MaskedNormalisation,
+    NnUnetSteps, Normalisation, PREPARED_SCRATCH, Planes, PrepareError, PreparedCase, PreparedGrid,
+    Preparing, Resizing, Scratch, TargetSpacing, VolumeCache, inspect_images,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};
@@ -29,11 +29,13 @@ fn steps(example: &Value) -> NnUnetSteps {
     NnUnetSteps {
         transposed: shape(&example["transposed"]),
         reorients: example["reorients"].as_bool().unwrap(),
+        planes: Planes::Any,
         spacing: TargetSpacing::try_from(numbers(&example["target"])).unwrap(),
         channels: example["channels"].as_array().unwrap().iter().map(channel).collect(),
         images: resizing(Interpolation::Cubic),
         logits: resizing(Interpolation::Linear),
         labels: resizing(Interpolation::Linear),
+        ties: LabelTies::Nearest,
     }
 }
 

@@ -1,12 +1,39 @@
-//! Why files of DICOM are no volume.
+//! Why files of DICOM are no volume, or labels no file of DICOM.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_volume::{GeometryError, VolumeError};
 
-/// Why files of DICOM are no volume.
+/// What is not there between slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// How many slices would fit in the first gap, if it is a whole number.
+    pub here: Option<usize>,
+    /// How many gaps there are.
+    pub gaps: usize,
+    /// How many slices would fit in all of them, if it is a whole number in each.
+    pub in_all: Option<usize>,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(here) = self.here {
+            write!(f, ": {here} missing")?;
+        }
+        match (self.gaps, self.in_all) {
+            (0 | 1, _) => Ok(()),
+            (gaps, Some(in_all)) => {
+                write!(f, "; there are {gaps} such gaps, with {in_all} slices missing in all")
+            }
+            (gaps, None) => write!(f, "; there are {gaps} such places"),
+        }
+    }
+}
+
+/// Why files of DICOM are no volume, or labels no file of DICOM.
 #[derive(Debug, thiserror::Error)]
 pub enum DicomError {
     /// The system refuses a file or a folder.
@@ -42,63 +69,104 @@ pub enum DicomError {
         folder: PathBuf,
     },
     /// There is more than one series.
-    #[error("{} has {} series: {}", folder.display(), series.len(), series.join("; "))]
+    #[error(
+        "{} has {} series: {}{}",
+        folder.display(),
+        match more { true => format!("more than {}", series.len()), false => series.len().to_string() },
+        series.join("; "),
+        if *more { "; and others" } else { "" }
+    )]
     Several {
-        /// The folder.
+        /// The folder or archive.
         folder: PathBuf,
-        /// Of each what it is, how many slices it has, and the first of its files.
+        /// Of the first each what it is, how many slices it has, and the first of its files.
         series: Vec<String>,
+        /// Whether there are others.
+        more: bool,
     },
     /// A slice is not as the others are.
-    #[error("{} has {what} {found}, but {} has {expected}", path.display(), other.display())]
+    #[error("{slice} has {what} {found}, but {other} has {expected}")]
     Differs {
-        /// The file.
-        path: PathBuf,
+        /// Its file, and its frame if that has many.
+        slice: String,
         /// In what.
         what: &'static str,
         /// What it has.
         found: String,
-        /// The first file.
-        other: PathBuf,
+        /// The first slice.
+        other: String,
         /// What that has.
         expected: String,
     },
     /// Two slices are at one place.
-    #[error("{} and {} are both at {position:.3} mm", one.display(), other.display())]
+    #[error(
+        "{one} and {other} are both at {position:.3} mm{}{}",
+        match (is_same, apart) {
+            (true, _) => ": the same slice twice".into(),
+            (false, Some(apart)) => format!(", with {apart}"),
+            (false, None) => String::new(),
+        },
+        if *places > 1 { format!("; so it is at {places} places") } else { String::new() }
+    )]
     Doubled {
         /// The first.
-        one: PathBuf,
+        one: String,
         /// The second.
-        other: PathBuf,
+        other: String,
         /// Along the normal of the slices.
         position: f64,
+        /// How often slices are where the ones before are.
+        places: usize,
+        /// Whether they have one unique number.
+        is_same: bool,
+        /// In which of acquisition, time and echo they differ.
+        apart: Option<String>,
     },
     /// Slices are not equally far apart.
-    #[error(
-        "between {} and {} there are {found:.3} mm, but slices are {usual:.3} mm apart{}",
-        one.display(),
-        other.display(),
-        missing.map(|missing| format!(": {missing} missing")).unwrap_or_default()
-    )]
+    #[error("between {one} and {other} there are {found:.3} mm, but slices are {usual:.3} mm apart{missing}")]
     Gap {
         /// The slice below.
-        one: PathBuf,
+        one: String,
         /// The slice above.
-        other: PathBuf,
+        other: String,
         /// Millimetres between them.
         found: f64,
         /// The median.
         usual: f64,
-        /// How many slices would fit between them, if it is a whole number.
-        missing: Option<usize>,
+        /// How many there would be between them.
+        missing: Missing,
     },
-    /// Slices are not on top of each other.
-    #[error("the slices in {} are stacked along a line that is tilted by {degrees:.2}° against them", folder.display())]
+    /// Slices are on top of each other along a line that is not upright on them.
+    #[error(
+        "{slice} and those above it are stacked along a line that is tilted by {degrees:.2}° against them: each is \
+         {usual:.3} mm above the one before, and shifted by {:.3} mm down its columns and {:.3} mm along its rows{}",
+        shift[0],
+        shift[1],
+        match told { Some(told) => format!(" (GantryDetectorTilt is {told}°)"), None => String::new() }
+    )]
     Tilted {
-        /// The folder.
-        folder: PathBuf,
+        /// The first slice.
+        slice: String,
         /// How much.
         degrees: f64,
+        /// From one slice to the next, down the columns and along the rows, in mm.
+        shift: [f64; 2],
+        /// From one slice to the next, along their normal, in mm.
+        usual: f64,
+        /// What the scanner said of its gantry.
+        told: Option<f64>,
+    },
+    /// A slice is beside the line that the others are on.
+    #[error(
+        "{slice} is {beside:.3} mm beside the line from the first slice to the last, which are {usual:.3} mm apart each"
+    )]
+    Stray {
+        /// The slice.
+        slice: String,
+        /// How far, in mm.
+        beside: f64,
+        /// From one slice to the next, in mm.
+        usual: f64,
     },
     /// The grid is none.
     #[error("{}: {source}", folder.display())]
@@ -117,6 +185,55 @@ pub enum DicomError {
     /// The budget has no room for a file.
     #[error(transparent)]
     OverBudget(#[from] OverBudget),
+    /// A label map is not on the grid of the series.
+    #[error(
+        "{} has {} × {} × {} voxels, but the series has {} × {} × {}",
+        path.display(),
+        found[0],
+        found[1],
+        found[2],
+        expected[0],
+        expected[1],
+        expected[2]
+    )]
+    OtherShape {
+        /// The label map.
+        path: PathBuf,
+        /// Its shape, (depth, height, width).
+        found: [usize; 3],
+        /// That of the series.
+        expected: [usize; 3],
+    },
+    /// Labels cannot be segments.
+    #[error("{}: {why}", path.display())]
+    Segments {
+        /// The file that is not written.
+        path: PathBuf,
+        /// What is wrong with them.
+        why: String,
+    },
+    /// Masks are more than the pixels of a file can be.
+    #[error("{}: {masks} masks take {bytes} bytes, but those of one file take less than 4 GiB", path.display())]
+    TooManyMasks {
+        /// The file that is not written.
+        path: PathBuf,
+        /// How many there are.
+        masks: usize,
+        /// What they take.
+        bytes: u64,
+    },
+    /// An object cannot be encoded, which is no fault of any input.
+    #[error("internal error while encoding DICOM: {why}")]
+    Unencodable {
+        /// What the encoder said.
+        why: String,
+    },
+    /// It was interrupted while labels were written.
+    #[error("interrupted while writing {}; nothing was written", path.display())]
+    InterruptedWriting {
+        /// The file.
+        path: PathBuf,
+    },
     /// It was interrupted.
     #[error("interrupted while reading {}; nothing was written", folder.display())]
     Interrupted {
@@ -134,16 +251,33 @@ impl DicomError {
                 "copy the file again from where it is from, or take it away".into()
             }
             DicomError::Attribute { .. } => "take away what is no slice of a volume".into(),
-            DicomError::Nothing { .. } => "name the folder of one series, or a .nii.gz image".into(),
+            DicomError::Nothing { .. } => {
+                "name one series (a folder, a ZIP archive, or a file of many slices), or a .nii.gz image"
+                    .into()
+            }
             DicomError::Several { .. } => "put each series into a folder of its own".into(),
             DicomError::Differs { .. } => "put only slices of one volume into the folder".into(),
-            DicomError::Doubled { .. } => "take one of them away, or divide what are several volumes".into(),
+            DicomError::Doubled { is_same: true, .. } => "take one of them away".into(),
+            DicomError::Doubled { .. } => "put the slices of each volume into a folder of its own".into(),
             DicomError::Gap { .. } => "copy the series again: it is not complete".into(),
-            DicomError::Tilted { .. } => "bring it to a straight grid first: the gantry was tilted".into(),
+            DicomError::Tilted { .. } => {
+                "bring it to a straight grid first, as `dcm2niix` does: the gantry was tilted".into()
+            }
+            DicomError::Stray { .. } => "put only slices of one volume into the folder".into(),
             DicomError::Grid { source, .. } => return source.hint(),
             DicomError::Volume(error) => return error.hint(),
             DicomError::Memory(_) | DicomError::OverBudget(_) => "raise --ram".into(),
-            DicomError::Interrupted { .. } => "give the same command again".into(),
+            DicomError::OtherShape { .. } => "give the labels of this series".into(),
+            DicomError::Segments { .. } => "choose other names, or another format of labels".into(),
+            DicomError::TooManyMasks { .. } => {
+                "say --segmentation-type labelmap, or ask for fewer labels".into()
+            }
+            DicomError::Unencodable { .. } => {
+                "no setting is at fault: report it with the command and this line".into()
+            }
+            DicomError::Interrupted { .. } | DicomError::InterruptedWriting { .. } => {
+                "give the same command again".into()
+            }
         })
     }
 }

@@ -1,51 +1,110 @@
-//! What a slice says of itself, before its pixels.
+//! What a file of DICOM says of itself, without its pixels.
 
-use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::fmt;
+use std::sync::Arc;
 
-use dicom_object::{DefaultDicomObject, OpenFileOptions, Tag};
 use plimsoll_memory::{Budget, Bytes};
 
 use crate::DicomError;
-use crate::layout::bytes_but_pixels;
-use crate::pixels::{Encoding, Sample};
+use crate::attributes::{
+    ACQUISITION, Attributes, BITS_ALLOCATED, BITS_STORED, COLUMNS, DESCRIPTION, ECHO_TIME,
+    FRAME_OF_REFERENCE, FRAMES, GANTRY_TILT, HIGH_BIT, INSTANCE, INTERCEPT, LOSSY, LOSSY_RATIO, MODALITY,
+    MODALITY_LUT, MOST_VALUE, ORIENTATION, PHOTOMETRIC, PIXEL_SPACING, POSITION, REPRESENTATION, ROWS,
+    SAMPLES, SERIES, SLICE_THICKNESS, SLOPE, SYNTAX, TEMPORAL_POSITION, Tag,
+};
+use crate::elements::{Pixels, read_elements, read_meta};
+use crate::held::Held;
+use crate::place::Place;
+use crate::syntax::{Coding, Order, Syntax};
 
-/// Classes whose objects are slices of volumes: CT, MR, PET.
-const SLICES: [&str; 3] =
-    ["1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.4", "1.2.840.10008.5.1.4.1.1.128"];
-const SERIES: Tag = Tag(0x0020, 0x000E);
-const DESCRIPTION: Tag = Tag(0x0008, 0x103E);
-const MODALITY: Tag = Tag(0x0008, 0x0060);
-const SLICE_THICKNESS: Tag = Tag(0x0018, 0x0050);
-const POSITION: Tag = Tag(0x0020, 0x0032);
-const ORIENTATION: Tag = Tag(0x0020, 0x0037);
-const SAMPLES: Tag = Tag(0x0028, 0x0002);
-const PHOTOMETRIC: Tag = Tag(0x0028, 0x0004);
-const FRAMES: Tag = Tag(0x0028, 0x0008);
-const ROWS: Tag = Tag(0x0028, 0x0010);
-const COLUMNS: Tag = Tag(0x0028, 0x0011);
-const PIXEL_SPACING: Tag = Tag(0x0028, 0x0030);
-const BITS_ALLOCATED: Tag = Tag(0x0028, 0x0100);
-const BITS_STORED: Tag = Tag(0x0028, 0x0101);
-const HIGH_BIT: Tag = Tag(0x0028, 0x0102);
-const REPRESENTATION: Tag = Tag(0x0028, 0x0103);
-const INTERCEPT: Tag = Tag(0x0028, 0x1052);
-const SLOPE: Tag = Tag(0x0028, 0x1053);
-const PIXELS: Tag = Tag(0x7FE0, 0x0010);
+/// Classes whose objects are slices of volumes: CT, MR, PET; those of many frames; and those that were made of many files.
+const SLICES: [&str; 10] = [
+    "1.2.840.10008.5.1.4.1.1.2",
+    "1.2.840.10008.5.1.4.1.1.4",
+    "1.2.840.10008.5.1.4.1.1.128",
+    "1.2.840.10008.5.1.4.1.1.2.1",
+    "1.2.840.10008.5.1.4.1.1.4.1",
+    "1.2.840.10008.5.1.4.1.1.130",
+    "1.2.840.10008.5.1.4.1.1.2.2",
+    "1.2.840.10008.5.1.4.1.1.4.4",
+    "1.2.840.10008.5.1.4.1.1.128.1",
+    "1.2.840.10008.5.1.4.1.1.4.3",
+];
 
-/// What stands before a file of DICOM: 128 bytes of anything, and these.
-pub(crate) const MAGIC: (usize, &[u8; 4]) = (128, b"DICM");
+/// Classes that have pixels and are not of the image itself: segmentations of both kinds, parametric maps, doses.
+const BESIDE: [&str; 4] = [
+    "1.2.840.10008.5.1.4.1.1.66.4",
+    "1.2.840.10008.5.1.4.1.1.66.7",
+    "1.2.840.10008.5.1.4.1.1.30",
+    "1.2.840.10008.5.1.4.1.1.481.2",
+];
 
-/// A slice, but for its pixels.
-#[derive(Clone, Debug)]
+/// Of them CT, whose pixels are numbers of Hounsfield only once they are rescaled.
+const CT: [&str; 3] =
+    ["1.2.840.10008.5.1.4.1.1.2", "1.2.840.10008.5.1.4.1.1.2.1", "1.2.840.10008.5.1.4.1.1.2.2"];
+
+/// The most that any length or position may be, in mm.
+const MOST_LENGTH: f64 = 1e6;
+
+/// What is held while a file is read, without its frames: buffers, the state of one or two decompressors, values of at most
+/// `MOST_VALUE` bytes each. `tests/reserved.rs` holds hostile files against it.
+pub(crate) const READING: Bytes = Bytes(256 << 10);
+
+/// How a pixel is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    /// One or two.
+    pub(crate) bytes: usize,
+    /// At most eight for each byte.
+    pub(crate) bits: u32,
+    pub(crate) is_signed: bool,
+}
+
+impl Sample {
+    /// The number that the low bits of stored ones say.
+    pub(crate) fn number(self, stored: u16) -> i32 {
+        // The highest bit that is used is brought to the top, and back with its sign.
+        let beyond = 32 - self.bits;
+        match self.is_signed {
+            true => ((u32::from(stored) << beyond) as i32) >> beyond,
+            false => ((u32::from(stored) << beyond) >> beyond) as i32,
+        }
+    }
+
+    /// Whether a decoded pixel is one that the low bits say: what is above them is nothing, or the sign.
+    pub(crate) fn holds(self, decoded: u16) -> bool {
+        let is_small = u32::from(decoded) >> self.bits == 0;
+        is_small || self.is_signed && self.number(decoded) == i32::from(decoded as i16)
+    }
+}
+
+/// A file with slices.
+#[derive(Debug)]
 pub(crate) struct Header {
-    pub(crate) path: PathBuf,
-    /// Bytes of the file.
-    pub(crate) length: u64,
+    pub(crate) place: Place,
     /// The unique number of its series.
     pub(crate) series: String,
+    /// The unique number of what it holds; none where it says none.
+    pub(crate) instance: Option<String>,
+    /// What positions are counted from, by a unique number; none where it says none.
+    pub(crate) frame_of_reference: Option<String>,
     /// Modality and description, for people.
     pub(crate) what: String,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
+    pub(crate) frames: u32,
+    pub(crate) sample: Sample,
+    pub(crate) syntax: &'static Syntax,
+    pub(crate) pixels: Pixels,
+    /// How pixels were compressed with loss, if they were: here, or before they came here.
+    pub(crate) lossy: Option<String>,
+    /// Degrees by which the gantry was tilted, as the scanner says.
+    pub(crate) tilt: Option<f64>,
+}
+
+/// Where a frame is, and what its pixels mean.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plane {
     /// Of the centre of the first pixel, in LPS millimetres.
     pub(crate) position: [f64; 3],
     /// Directions of rows (along which columns count) and of columns, of length 1.
@@ -54,183 +113,285 @@ pub(crate) struct Header {
     pub(crate) spacing: [f64; 2],
     /// Where a slice stands alone: how thick it is.
     pub(crate) thickness: Option<f64>,
-    pub(crate) rows: usize,
-    pub(crate) columns: usize,
     /// From stored values to real ones.
     pub(crate) slope: f64,
     pub(crate) intercept: f64,
-    /// The least and the largest value that may be stored.
-    pub(crate) stored: [f64; 2],
-    pub(crate) sample: Sample,
+    /// What may tell two slices at one place apart: acquisition, time, echo.
+    pub(crate) among: [Option<f64>; 3],
 }
 
-/// Whether a file begins as DICOM does.
-pub(crate) fn is_dicom(path: &Path) -> Result<bool, DicomError> {
-    let io = |source| DicomError::Io { path: path.into(), source };
-    let mut start = Vec::with_capacity(MAGIC.0 + MAGIC.1.len());
-    let file = plimsoll_disk::File::open(path).map_err(io)?;
-    file.take((MAGIC.0 + MAGIC.1.len()) as u64).read_to_end(&mut start).map_err(io)?;
-    Ok(start.get(MAGIC.0..) == Some(MAGIC.1))
-}
+/// The names of [`Plane::among`].
+pub(crate) const AMONG: [&str; 3] = ["AcquisitionNumber", "TemporalPositionIdentifier", "EchoTime"];
 
-/// What an element may take in memory, for each of its bytes: a text of one letter is the worst.
-const GROWTH: u64 = 32;
-
-/// Looks over a file before it is opened, and returns what all but its pixels may take in memory.
-///
-/// # Errors
-/// If an element is longer than the file, or sequences are nested too deep.
-pub(crate) fn opened_bytes(path: &Path) -> Result<Bytes, DicomError> {
-    Ok(Bytes(bytes_but_pixels(path)?.saturating_mul(GROWTH)))
-}
-
-/// Opens a file up to its pixels, or with them. It must have been looked over before.
-pub(crate) fn open(path: &Path, with_pixels: bool) -> Result<DefaultDicomObject, DicomError> {
-    let file =
-        plimsoll_disk::File::open(path).map_err(|source| DicomError::Io { path: path.into(), source })?;
-    let options = OpenFileOptions::new();
-    let options = if with_pixels { options } else { options.read_until(PIXELS) };
-    options
-        .from_reader(BufReader::new(file))
-        .map_err(|error| DicomError::Unreadable { path: path.into(), why: chain(&error) })
-}
-
-/// What an error says, with what is behind it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let all: Vec<String> =
-        std::iter::successors(Some(error), |error| error.source()).map(|error| error.to_string()).collect();
-    all.join(": ").split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Attributes of a file.
-struct Attributes<'a> {
-    path: &'a Path,
-    object: &'a DefaultDicomObject,
-}
-
-impl Attributes<'_> {
-    fn wrong(&self, attribute: &'static str, why: impl Into<String>) -> DicomError {
-        DicomError::Attribute { path: self.path.into(), attribute, why: why.into() }
+impl Plane {
+    /// In which of acquisition, time and echo two slices differ, with what they have.
+    pub(crate) fn apart(&self, other: &Plane) -> Option<String> {
+        let pairs = AMONG.iter().zip(self.among.iter().zip(&other.among));
+        let told = pairs.filter_map(|(name, pair)| match pair {
+            (Some(one), Some(other)) if one != other => Some(format!("{name} {one} and {other}")),
+            _ => None,
+        });
+        let told: Vec<String> = told.collect();
+        (!told.is_empty()).then(|| told.join(", "))
     }
+}
 
-    fn text(&self, tag: Tag) -> Option<String> {
-        let text = self.object.get(tag)?.to_str().ok()?;
-        // Padding of an even length.
-        Some(text.trim_matches(|c: char| c == '\0' || c.is_whitespace()).replace(char::is_control, " "))
-    }
+/// A slice of a volume.
+#[derive(Clone, Debug)]
+pub(crate) struct Slice {
+    pub(crate) header: Arc<Header>,
+    /// Which frame of its file it is, from 0 on.
+    pub(crate) frame: u32,
+    pub(crate) plane: Plane,
+}
 
-    fn numbers<const N: usize>(&self, tag: Tag, name: &'static str) -> Result<Option<[f64; N]>, DicomError> {
-        let Some(element) = self.object.get(tag).filter(|element| element.value().multiplicity() > 0) else {
-            return Ok(None);
-        };
-        let found = element.to_multi_float64().map_err(|error| self.wrong(name, chain(&error)))?;
-        let count = found.len();
-        let numbers: [f64; N] =
-            found.try_into().map_err(|_| self.wrong(name, format!("has {count} numbers, not {N}")))?;
-        match numbers.iter().all(|number| number.is_finite()) {
-            true => Ok(Some(numbers)),
-            false => Err(self.wrong(name, "is not finite")),
+impl fmt::Display for Slice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.header.place.path().display().fmt(f)?;
+        match self.header.frames {
+            1 => Ok(()),
+            _ => write!(f, " (frame {})", self.frame + 1),
         }
     }
+}
 
-    fn need<const N: usize>(&self, tag: Tag, name: &'static str) -> Result<[f64; N], DicomError> {
-        self.numbers(tag, name)?.ok_or_else(|| self.wrong(name, "is missing"))
+impl Header {
+    /// Bytes of a frame before it is compressed.
+    pub(crate) fn frame_bytes(&self) -> u64 {
+        (self.rows as u64 * self.columns as u64).saturating_mul(self.sample.bytes as u64)
     }
 
-    fn number(&self, tag: Tag, name: &'static str, usual: f64) -> Result<f64, DicomError> {
-        Ok(self.numbers::<1>(tag, name)?.map_or(usual, |[number]| number))
+    /// What it takes in memory, but for lists that are reserved by themselves.
+    pub(crate) fn kept_bytes(&self) -> Bytes {
+        let text = |text: &Option<String>| text.as_ref().map_or(0, String::capacity);
+        let known = [&self.instance, &self.frame_of_reference, &self.lossy];
+        let known: usize = known.into_iter().map(text).sum();
+        let texts = self.series.capacity() + self.what.capacity() + known;
+        // The counts of an `Arc` are beside it.
+        let own = size_of::<Header>() + 2 * size_of::<usize>();
+        Bytes((own + texts) as u64 + self.place.heap_bytes())
     }
 }
 
-/// Reads the header of a slice; none where the file is no image of pixels: reports, structures, the folder of a disk.
-pub(crate) fn read(path: &Path, budget: &Budget) -> Result<Option<Header>, DicomError> {
-    let metadata =
-        plimsoll_disk::metadata(path).map_err(|source| DicomError::Io { path: path.into(), source })?;
-    let _opened = budget.reserve("a header of DICOM", opened_bytes(path)?)?;
-    let object = open(path, false)?;
-    let kind = object.meta().media_storage_sop_class_uid.trim_end_matches('\0');
-    let of = Attributes { path, object: &object };
-    // A slice without rows is cut off; a report or the folder of a disk has none.
-    if object.get(ROWS).is_none() && !SLICES.contains(&kind) {
+/// Reads the slices of a file; none where it is no image of slices: reports, structures, segmentations, doses, the folder of a disk.
+///
+/// # Errors
+/// If it is damaged, says too little or what makes no slice, or the budget has no room for its frames.
+pub(crate) fn read(place: Place, budget: &Budget) -> Result<Option<(Header, Held<Plane>)>, DicomError> {
+    let _reading = budget.reserve("a header of DICOM", READING)?;
+    let (meta, reader) = read_meta(place.open()?)?;
+    let class = meta.class.as_deref().unwrap_or("");
+    if BESIDE.contains(&class) {
         return Ok(None);
     }
-    let [rows] = of.need::<1>(ROWS, "Rows")?;
-    let [columns] = of.need::<1>(COLUMNS, "Columns")?;
+    let is_ct = CT.contains(&class);
+    let mut planes = Held::new(budget, "frames of DICOM");
+    let contents =
+        read_elements(reader, meta.syntax, &[], budget, &mut |of| Ok(planes.push(plane(of, is_ct)?)?))?;
+    let levels = [&contents.root];
+    let of = Attributes { path: place.path(), frame: None, levels: &levels };
+    // A slice without rows is cut off; a report or the folder of a disk has none.
+    if !of.has(ROWS) && !SLICES.contains(&class) {
+        return Ok(None);
+    }
+    let Some(syntax) = meta.syntax else {
+        let uid = &meta.syntax_uid;
+        return Err(of.wrong(SYNTAX, format!("is {uid}: decompress it, as `gdcmconv --raw` does")));
+    };
+    let (rows, columns) = extent(&of)?;
+    let sample = sample(&of, syntax)?;
+    let frames = frames(&of)?;
+    if of.has(MODALITY_LUT) {
+        return Err(of.wrong(MODALITY_LUT, "is a table of values, which is not read"));
+    }
+    if contents.described == 0 && frames == 1 {
+        let of = Attributes { levels: &[&contents.shared, &contents.root], ..of };
+        planes.push(plane(of, is_ct)?)?;
+    } else if contents.described != frames {
+        let described = contents.described;
+        return Err(of.wrong(FRAMES, format!("is {frames}, but the places of {described} are described")));
+    }
+    let shown: Vec<String> = [MODALITY, DESCRIPTION].into_iter().filter_map(|known| of.text(known)).collect();
+    let lossy = lossy(&of, syntax);
+    let header = Header {
+        series: of.text(SERIES).ok_or_else(|| of.wrong(SERIES, "is missing"))?,
+        instance: of.text(INSTANCE),
+        frame_of_reference: of.text(FRAME_OF_REFERENCE),
+        what: shown.join(" "),
+        rows,
+        columns,
+        frames,
+        sample,
+        syntax,
+        pixels: contents.pixels.ok_or_else(|| unreadable(&place, "it has no pixels".into()))?,
+        lossy,
+        tilt: of.numbers::<1>(GANTRY_TILT).ok().flatten().map(|[degrees]| degrees),
+        place,
+    };
+    expect_pixels(&header)?;
+    Ok(Some((header, planes)))
+}
+
+/// Values of a file as they are in it, one for each tag; none where it has none, or one that is longer than [`MOST_VALUE`].
+///
+/// # Errors
+/// If it is damaged, or the budget has no room for reading it.
+pub(crate) fn values(
+    place: &Place,
+    tags: &[Tag],
+    budget: &Budget,
+) -> Result<Vec<Option<Vec<u8>>>, DicomError> {
+    // Kept while it is read, and once more for the caller.
+    let asked = Bytes::of(2 * tags.len() * MOST_VALUE);
+    let _reading = budget.reserve("a header of DICOM", READING + asked)?;
+    let (meta, reader) = read_meta(place.open()?)?;
+    let contents = read_elements(reader, meta.syntax, tags, budget, &mut |_| Ok(()))?;
+    Ok(tags.iter().map(|tag| contents.root.get(*tag).map(<[u8]>::to_vec)).collect())
+}
+
+fn unreadable(place: &Place, why: String) -> DicomError {
+    DicomError::Unreadable { path: place.path().into(), why }
+}
+
+/// Checks that pixels are as many as they should be, and compressed as the file says; so the file's length bounds what is decoded.
+fn expect_pixels(header: &Header) -> Result<(), DicomError> {
+    let frames = u64::from(header.frames);
+    match (&header.pixels, header.syntax.coding) {
+        (Pixels::Plain { length, .. }, Coding::Plain(_)) => {
+            let (found, needed) = (u64::from(*length), header.frame_bytes().saturating_mul(frames));
+            // One more makes an odd length even.
+            if found != needed && found != needed.next_multiple_of(2) {
+                let why = format!("its pixels take {found} bytes, and should take {needed}");
+                return Err(unreadable(&header.place, why));
+            }
+            Ok(())
+        }
+        (Pixels::Fragments(fragments), Coding::Plain(_)) => {
+            let pieces = fragments.fragments.len();
+            let why = format!("its pixels are in {pieces} pieces, but its transfer syntax compresses none");
+            Err(unreadable(&header.place, why))
+        }
+        (Pixels::Plain { .. }, _) => {
+            let why = format!("its pixels are not in pieces, as {} has them", header.syntax.name);
+            Err(unreadable(&header.place, why))
+        }
+        (Pixels::Fragments(fragments), _) => (0..header.frames).try_for_each(|frame| {
+            fragments.frame(frame, header.frames).map_err(|why| unreadable(&header.place, why)).map(drop)
+        }),
+    }
+}
+
+fn extent(of: &Attributes<'_>) -> Result<(usize, usize), DicomError> {
+    let [rows] = of.need::<1>(ROWS)?;
+    let [columns] = of.need::<1>(COLUMNS)?;
     if rows < 1.0 || columns < 1.0 {
-        return Err(of.wrong("Rows", format!("and Columns are {rows} and {columns}")));
+        return Err(of.wrong(ROWS, format!("and Columns are {rows} and {columns}")));
     }
-    if of.number(SAMPLES, "SamplesPerPixel", 1.0)? != 1.0 {
-        return Err(of.wrong("SamplesPerPixel", "is not 1: its pixels are colours"));
+    Ok((rows as usize, columns as usize))
+}
+
+fn frames(of: &Attributes<'_>) -> Result<u32, DicomError> {
+    let frames = of.number(FRAMES, 1.0)?;
+    match frames.fract() == 0.0 && (1.0..f64::from(u32::MAX)).contains(&frames) {
+        true => Ok(frames as u32),
+        false => Err(of.wrong(FRAMES, format!("is {frames}"))),
     }
-    if let Some(photometric) = of.text(PHOTOMETRIC)
-        && !["MONOCHROME1", "MONOCHROME2"].contains(&photometric.as_str())
-    {
-        return Err(
-            of.wrong("PhotometricInterpretation", format!("is {photometric}: its pixels are no intensities"))
-        );
+}
+
+fn sample(of: &Attributes<'_>, syntax: &Syntax) -> Result<Sample, DicomError> {
+    if of.need::<1>(SAMPLES)? != [1.0] {
+        return Err(of.wrong(SAMPLES, "is not 1: its pixels are colours"));
     }
-    if of.number(FRAMES, "NumberOfFrames", 1.0)? != 1.0 {
-        return Err(of.wrong("NumberOfFrames", "is not 1: files of many slices are not read"));
+    let photometric = of.text(PHOTOMETRIC).ok_or_else(|| of.wrong(PHOTOMETRIC, "is missing"))?;
+    if !["MONOCHROME1", "MONOCHROME2"].contains(&photometric.as_str()) {
+        return Err(of.wrong(PHOTOMETRIC, format!("is {photometric}: its pixels are no intensities")));
     }
-    let directions = of.need::<6>(ORIENTATION, "ImageOrientationPatient")?;
-    let [x0, x1, x2, y0, y1, y2] = directions;
-    let directions = [[x0, x1, x2], [y0, y1, y2]];
-    let product = dot(directions[0], directions[1]);
-    let is_unit = |direction: [f64; 3]| (dot(direction, direction) - 1.0).abs() < 1e-3;
-    if !directions.into_iter().all(is_unit) || product.abs() > 1e-3 {
-        return Err(of.wrong("ImageOrientationPatient", "is not of two directions at right angles"));
-    }
-    let spacing = of.need::<2>(PIXEL_SPACING, "PixelSpacing")?;
-    if spacing.iter().any(|length| *length <= 0.0) {
-        return Err(of.wrong("PixelSpacing", format!("is {} and {} mm", spacing[0], spacing[1])));
-    }
-    let [bits] = of.need::<1>(BITS_STORED, "BitsStored")?;
-    let [allocated] = of.need::<1>(BITS_ALLOCATED, "BitsAllocated")?;
+    let [bits] = of.need::<1>(BITS_STORED)?;
+    let [allocated] = of.need::<1>(BITS_ALLOCATED)?;
     let bytes = match allocated {
         8.0 => 1,
         16.0 => 2,
         _ => {
-            return Err(
-                of.wrong("BitsAllocated", format!("is {allocated}: pixels of 8 and 16 bits are read"))
-            );
+            let why = format!("is {allocated}: pixels of 8 and 16 bits are read");
+            return Err(of.wrong(BITS_ALLOCATED, why));
         }
     };
     if !(1.0..=allocated).contains(&bits) {
-        return Err(of.wrong("BitsStored", format!("is {bits}, of {allocated}")));
+        return Err(of.wrong(BITS_STORED, format!("is {bits}, of {allocated}")));
     }
-    let high = of.number(HIGH_BIT, "HighBit", bits - 1.0)?;
+    let [high] = of.need::<1>(HIGH_BIT)?;
     if high != bits - 1.0 {
-        return Err(
-            of.wrong("HighBit", format!("is {high}, but the highest of {bits} bits is {}", bits - 1.0))
-        );
+        let why = format!("is {high}, but the highest of {bits} bits is {}", bits - 1.0);
+        return Err(of.wrong(HIGH_BIT, why));
     }
-    let slope = of.number(SLOPE, "RescaleSlope", 1.0)?;
+    if bytes == 1 && syntax.coding == Coding::Plain(Order::Big) {
+        return Err(of.wrong(BITS_ALLOCATED, "is 8, in big-endian words of 16: pixels of 16 bits are read"));
+    }
+    let is_signed = match of.need::<1>(REPRESENTATION)? {
+        [0.0] => false,
+        [1.0] => true,
+        [other] => return Err(of.wrong(REPRESENTATION, format!("is {other}, and not 0 or 1"))),
+    };
+    Ok(Sample { bytes, bits: bits as u32, is_signed })
+}
+
+/// How pixels were compressed with loss, for people; none where they were not.
+fn lossy(of: &Attributes<'_>, syntax: &Syntax) -> Option<String> {
+    let ratio = of.text(LOSSY_RATIO).map(|ratio| format!(", {ratio} : 1"));
+    let ratio = ratio.as_deref().unwrap_or("");
+    if syntax.is_lossy {
+        return Some(format!("{}{ratio}", syntax.name));
+    }
+    let before = of.text(LOSSY).is_some_and(|lossy| lossy == "01");
+    before.then(|| format!("before it was stored as it is{ratio}"))
+}
+
+/// Slope and intercept. Pixels that are not rescaled may lack both, but for those of CT.
+fn rescaling(of: &Attributes<'_>, is_ct: bool) -> Result<(f64, f64), DicomError> {
+    let (slope, intercept) = match (of.numbers::<1>(SLOPE)?, of.numbers::<1>(INTERCEPT)?) {
+        (Some([slope]), Some([intercept])) => (slope, intercept),
+        (None, None) if !is_ct => (1.0, 0.0),
+        (None, _) => return Err(of.wrong(SLOPE, "is missing, so that its real values are not known")),
+        (_, None) => return Err(of.wrong(INTERCEPT, "is missing, so that its real values are not known")),
+    };
     if slope == 0.0 {
-        return Err(of.wrong("RescaleSlope", "is 0: all pixels would be the same"));
+        return Err(of.wrong(SLOPE, "is 0: all pixels would be the same"));
     }
-    let syntax = object.meta().transfer_syntax();
-    let encoding = Encoding::of(syntax).ok_or_else(|| {
-        of.wrong("TransferSyntaxUID", format!("is {syntax}: decompress it, as `gdcmconv --raw` does"))
-    })?;
-    let most = bits.exp2();
-    let is_signed = of.number(REPRESENTATION, "PixelRepresentation", 0.0)? == 1.0;
-    let what: Vec<String> = [MODALITY, DESCRIPTION].into_iter().filter_map(|tag| of.text(tag)).collect();
-    Ok(Some(Header {
-        path: path.into(),
-        length: metadata.len(),
-        series: of.text(SERIES).ok_or_else(|| of.wrong("SeriesInstanceUID", "is missing"))?,
-        what: what.join(" "),
-        position: of.need(POSITION, "ImagePositionPatient")?,
-        directions,
-        spacing,
-        thickness: of.numbers::<1>(SLICE_THICKNESS, "SliceThickness")?.map(|[length]| length),
-        rows: rows as usize,
-        columns: columns as usize,
-        slope,
-        intercept: of.number(INTERCEPT, "RescaleIntercept", 0.0)?,
-        sample: Sample { encoding, bytes, bits: bits as u32, is_signed },
-        stored: if is_signed { [-most / 2.0, most / 2.0 - 1.0] } else { [0.0, most - 1.0] },
-    }))
+    // The largest of 16 bits, as it is written.
+    let most = f64::from(u16::MAX) * slope.abs() + intercept.abs();
+    if !(most as f32).is_finite() {
+        let why = format!("and RescaleIntercept are {slope} and {intercept}: real values would be infinite");
+        return Err(of.wrong(SLOPE, why));
+    }
+    Ok((slope, intercept))
+}
+
+/// Where a frame is.
+fn plane(of: Attributes<'_>, is_ct: bool) -> Result<Plane, DicomError> {
+    let [x0, x1, x2, y0, y1, y2] = of.need::<6>(ORIENTATION)?;
+    let directions = [[x0, x1, x2], [y0, y1, y2]];
+    let product = dot(directions[0], directions[1]);
+    let is_unit = |direction: [f64; 3]| (dot(direction, direction) - 1.0).abs() < 1e-3;
+    if !directions.into_iter().all(is_unit) || product.abs() > 1e-3 {
+        return Err(of.wrong(ORIENTATION, "is not of two directions at right angles"));
+    }
+    let spacing = of.need::<2>(PIXEL_SPACING)?;
+    if spacing.iter().any(|length| *length <= 0.0 || *length > MOST_LENGTH) {
+        return Err(of.wrong(PIXEL_SPACING, format!("is {} and {} mm", spacing[0], spacing[1])));
+    }
+    let position: [f64; 3] = of.need(POSITION)?;
+    if let Some(far) = position.iter().find(|at| at.abs() > MOST_LENGTH) {
+        return Err(of.wrong(POSITION, format!("has {far} mm, which is beyond {MOST_LENGTH} mm")));
+    }
+    let thickness = of.numbers::<1>(SLICE_THICKNESS)?.map(|[length]| length);
+    if let Some(length) = thickness.filter(|length| *length > MOST_LENGTH) {
+        return Err(of.wrong(SLICE_THICKNESS, format!("is {length} mm, which is beyond {MOST_LENGTH} mm")));
+    }
+    let (slope, intercept) = rescaling(&of, is_ct)?;
+    let among = [ACQUISITION, TEMPORAL_POSITION, ECHO_TIME];
+    // Only messages tell of them, so that one that is damaged is none.
+    let among = among.map(|known| of.numbers::<1>(known).ok().flatten().map(|[number]| number));
+    Ok(Plane { position, directions, spacing, thickness, slope, intercept, among })
 }
 
 pub(crate) fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
@@ -239,4 +400,27 @@ pub(crate) fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
 
 pub(crate) fn cross(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
     [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// DICOM PS3.5, 8.1.1: stored bits are the low ones, in two's complement where they are signed.
+    #[test]
+    fn the_low_bits_of_stored_pixels_are_their_numbers() {
+        let of = |bits, is_signed| Sample { bytes: 2, bits, is_signed };
+        assert_eq!(of(12, false).number(0xF800), 0x800);
+        assert_eq!(of(12, true).number(0xF800), -2048);
+        assert_eq!((of(16, true).number(0xFFFF), of(16, false).number(0xFFFF)), (-1, 65535));
+    }
+
+    #[test]
+    fn decoded_pixels_are_held_where_the_low_bits_say_all_of_them() {
+        let of = |bits, is_signed| Sample { bytes: 2, bits, is_signed };
+        assert!(of(12, false).holds(0xFFF) && !of(12, false).holds(0x1000) && !of(12, false).holds(0xFFFF));
+        // With their sign, or without what is above it.
+        assert!(of(12, true).holds(0xF800) && of(12, true).holds(0x800) && !of(12, true).holds(0xF000));
+        assert!(of(16, true).holds(0x8000) && of(16, false).holds(0xFFFF));
+    }
 }

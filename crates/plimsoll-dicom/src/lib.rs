@@ -1,15 +1,30 @@
-//! Series of DICOM slices as volumes.
+//! Series of DICOM slices as volumes, and their labels as segmentations.
 //!
-//! [`Series::find`] reads the headers of a folder's files, and makes one volume of them or says why it is none: several series, slices that
-//! are missing, doubled, turned or of other sizes. [`Series::write`] decodes slice by slice, and writes a NIfTI image.
+//! [`Series::find`] reads the headers of the files in a folder or a ZIP archive, and makes one volume of them or says why it is none: several
+//! series, slices that are missing, doubled, turned or of other sizes. A file is one slice, or many (enhanced CT, MR and PET).
+//! [`Series::write`] decodes slice by slice, whichever way they are compressed, and writes a NIfTI image.
+//! [`Series::write_segmentation`] writes labels of it as DICOM SEG, a label map or masks.
+//!
+//! Files are read by `elements`, which keeps what is asked for and passes over all else, so that what a file takes in memory does not
+//! depend on what it claims.
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
+mod archive;
+mod attributes;
+mod elements;
 mod error;
+mod fragments;
 mod header;
-mod layout;
+mod held;
 mod pixels;
+mod place;
+mod reader;
+mod segmentation;
 mod series;
+mod stack;
+mod syntax;
 mod write;
 
-pub use error::DicomError;
+pub use error::{DicomError, Missing};
+pub use segmentation::{SegmentationRequest, SegmentationType, is_dicom_name};
 pub use series::{Series, has_dicom};

@@ -1,100 +1,70 @@
-//! One volume of a folder's slices.
+//! One volume of the slices in a folder or an archive.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use plimsoll_memory::Budget;
-use plimsoll_volume::{Affine, Geometry};
+use plimsoll_memory::{Budget, Reservation};
+use plimsoll_volume::Geometry;
 
 use crate::DicomError;
-use crate::header::{Header, cross, dot, is_dicom, read};
+use crate::header::{Header, Slice, read, values};
+use crate::held::Held;
+use crate::place::each_place;
+use crate::stack::{geometry, order};
 
-/// How much directions and spacings of slices may differ: files have few digits.
-const SAME: f64 = 1e-3;
-
-/// Slices that are nearer are at one place, in mm.
-const ONE_PLACE: f64 = 1e-3;
-
-/// How much a distance between slices may differ from the others: a share of it, and mm.
-const UNEVEN: (f64, f64) = (0.02, 0.02);
-
-/// The most degrees by which the line of positions may be tilted against slices: rounded positions make some.
-const MOST_TILT: f64 = 0.5;
-
-/// How deep folders are looked into.
-const DEPTH: usize = 8;
+/// How many series a message names.
+const MOST_NAMED: usize = 6;
 
 /// The slices of a volume, from one end to the other.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Series {
     pub(crate) folder: PathBuf,
-    pub(crate) slices: Vec<Header>,
+    pub(crate) slices: Held<Slice>,
     geometry: Geometry,
+    _headers: Held<Reservation>,
 }
 
-/// Whether a folder, or one in it, has a file of DICOM.
+/// Whether a folder, or one in it, or a ZIP archive, has a file of DICOM; or whether it is one itself.
 ///
 /// # Errors
 /// If it cannot be read.
-pub fn has_dicom(folder: &Path) -> Result<bool, DicomError> {
-    for file in files(folder, DEPTH)? {
-        if is_dicom(&file)? {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// The files of a folder and of those in it, in order.
-fn files(folder: &Path, depth: usize) -> Result<Vec<PathBuf>, DicomError> {
-    let io = |source| DicomError::Io { path: folder.into(), source };
-    let mut entries = plimsoll_disk::read_dir(folder).map_err(io)?;
-    entries.sort();
-    let mut found = Vec::new();
-    for entry in entries {
-        if entry.is_dir() {
-            if depth > 0 {
-                found.extend(files(&entry, depth - 1)?);
-            }
-        } else if entry.is_file() {
-            found.push(entry);
-        }
-    }
+pub fn has_dicom(path: &Path) -> Result<bool, DicomError> {
+    let mut found = false;
+    each_place(path, &mut |place| {
+        found = found || place.is_dicom()?;
+        Ok(())
+    })?;
     Ok(found)
 }
 
 impl Series {
-    /// Finds the volume of a folder. Files that are no DICOM, and those that have no pixels, are passed over. What a file may take without
-    /// its pixels is reserved while it is read.
+    /// Finds the volume of a folder, of a ZIP archive, or of one file with many slices. Files that are no DICOM, and those that have no
+    /// pixels or those of something else than the image (segmentations, doses), are passed over. What is kept of each file and
+    /// slice, and what reading a file takes, is reserved.
     ///
     /// # Errors
     /// If a file cannot be read, there are no slices or several series, slices make no volume, or the budget has no
-    /// room for a file.
+    /// room for what is known of them.
     pub fn find(folder: &Path, budget: &Budget) -> Result<Series, DicomError> {
-        let mut all: BTreeMap<String, Vec<Header>> = BTreeMap::new();
-        for file in files(folder, DEPTH)? {
-            if is_dicom(&file)?
-                && let Some(header) = read(&file, budget)?
+        let mut slices: Held<Slice> = Held::new(budget, "slices of DICOM");
+        let mut headers = Held::new(budget, "files of DICOM");
+        each_place(folder, &mut |place| {
+            if place.is_dicom()?
+                && let Some((header, planes)) = read(place, budget)?
             {
-                all.entry(header.series.clone()).or_default().push(header);
+                headers.push(budget.reserve("files of DICOM", header.kept_bytes())?)?;
+                let header = Arc::new(header);
+                for (frame, plane) in (0..header.frames).zip(&*planes) {
+                    slices.push(Slice { header: Arc::clone(&header), frame, plane: *plane })?;
+                }
             }
-        }
-        if all.len() > 1 {
-            let told = all.values().filter_map(|slices| {
-                let first = slices.first()?;
-                Some(format!("{} ({} slices, {})", first.what, slices.len(), first.path.display()))
-            });
-            return Err(DicomError::Several { folder: folder.into(), series: told.collect() });
-        }
-        let nothing = || DicomError::Nothing { folder: folder.into() };
-        let mut slices = all.into_values().next().ok_or_else(nothing)?;
-        let first = slices.first().cloned().ok_or_else(nothing)?;
-        slices.iter().try_for_each(|slice| expect_like(slice, &first))?;
-        let normal = cross(first.directions[0], first.directions[1]);
-        slices.sort_by(|a, b| dot(a.position, normal).total_cmp(&dot(b.position, normal)));
-        let step = step(folder, &slices, normal)?;
+            Ok(())
+        })?;
+        expect_one(folder, &slices)?;
+        let step = order(folder, slices.as_mut_slice())?;
         let geometry = geometry(folder, &slices, step)?;
-        Ok(Series { folder: folder.into(), slices, geometry })
+        Ok(Series { folder: folder.into(), slices, geometry, _headers: headers })
     }
 
     /// The grid: depth along the stack, height down the rows, width along the columns.
@@ -102,103 +72,65 @@ impl Series {
         &self.geometry
     }
 
+    /// The files of its slices, from one end to the other.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.slices.iter().map(|slice| slice.header.place.path())
+    }
+
     /// Modality and description, as its first slice has them.
     pub fn what(&self) -> &str {
-        self.slices.first().map_or("", |slice| slice.what.as_str())
+        self.slices.first().map_or("", |slice| slice.header.what.as_str())
     }
-}
 
-/// Refuses a slice that is of another grid than the first one.
-fn expect_like(slice: &Header, first: &Header) -> Result<(), DicomError> {
-    let differs = |what, found: String, expected: String| {
-        let (path, other) = (slice.path.clone(), first.path.clone());
-        Err(DicomError::Differs { path, what, found, other, expected })
-    };
-    let size = |of: &Header| format!("{} × {} pixels", of.rows, of.columns);
-    if size(slice) != size(first) {
-        return differs("the size", size(slice), size(first));
+    /// What else the file of a slice says: the values of attributes by group and element, as they are in it, padding included; none where it
+    /// has none, or one longer than 512 bytes. Slices count from 0, in the order of the volume; of one that there is not there are no
+    /// values.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or the budget has no room for reading it.
+    pub fn values(
+        &self,
+        slice: usize,
+        tags: &[(u16, u16)],
+        budget: &Budget,
+    ) -> Result<Vec<Option<Vec<u8>>>, DicomError> {
+        match self.slices.get(slice) {
+            Some(slice) => values(&slice.header.place, tags, budget),
+            None => Ok(vec![None; tags.len()]),
+        }
     }
-    let is_near = |(a, b): (f64, f64)| (a - b).abs() <= SAME;
-    let directions = |of: &Header| of.directions.into_iter().flatten().collect::<Vec<f64>>();
-    if !directions(slice).into_iter().zip(directions(first)).all(is_near) {
-        let (found, expected) = (format!("{:?}", slice.directions), format!("{:?}", first.directions));
-        return differs("the directions", found, expected);
-    }
-    if !slice.spacing.into_iter().zip(first.spacing).all(is_near) {
-        let (found, expected) = (format!("{:?} mm", slice.spacing), format!("{:?} mm", first.spacing));
-        return differs("the spacing", found, expected);
-    }
-    Ok(())
-}
 
-/// From one slice to the next, in LPS millimetres.
-fn step(folder: &Path, slices: &[Header], normal: [f64; 3]) -> Result<[f64; 3], DicomError> {
-    let (Some(first), Some(last)) = (slices.first(), slices.last()) else {
-        return Err(DicomError::Nothing { folder: folder.into() });
-    };
-    if slices.len() == 1 {
-        let Some(thickness) = first.thickness.filter(|thickness| *thickness > 0.0) else {
-            let why = "is missing, and there is no other slice to tell it by".into();
-            return Err(DicomError::Attribute { path: first.path.clone(), attribute: "SliceThickness", why });
+    /// What a user should know of the series: whether its pixels were compressed with loss, and how.
+    pub fn warnings(&self) -> Vec<String> {
+        let lossy = || self.slices.iter().filter(|slice| slice.header.lossy.is_some());
+        let Some((first, how)) = lossy().next().and_then(|slice| Some((slice, slice.header.lossy.as_ref()?)))
+        else {
+            return Vec::new();
         };
-        return Ok(normal.map(|part| part * thickness));
+        let (count, all) = (lossy().count(), self.slices.len());
+        vec![format!(
+            "{count} of {all} slices were compressed with loss ({how}), the first {first}: labels may differ from those of the \
+             pixels as they were taken"
+        )]
     }
-    let at = |slice: &Header| dot(slice.position, normal);
-    let pairs = || slices.iter().zip(slices.iter().skip(1));
-    for (one, other) in pairs() {
-        if at(other) - at(one) <= ONE_PLACE {
-            let (one, other, position) = (one.path.clone(), other.path.clone(), at(one));
-            return Err(DicomError::Doubled { one, other, position });
-        }
-    }
-    let mut distances: Vec<f64> = pairs().map(|(one, other)| at(other) - at(one)).collect();
-    distances.sort_by(f64::total_cmp);
-    let usual = distances.get(distances.len() / 2).copied().unwrap_or(at(last) - at(first));
-    let allowed = UNEVEN.0 * usual + UNEVEN.1;
-    for (one, other) in pairs() {
-        let found = at(other) - at(one);
-        if (found - usual).abs() > allowed {
-            let times = (found / usual).round();
-            let is_whole = times >= 2.0 && (found - times * usual).abs() <= times * allowed;
-            return Err(DicomError::Gap {
-                one: one.path.clone(),
-                other: other.path.clone(),
-                found,
-                usual,
-                missing: is_whole.then_some(times as usize - 1),
-            });
-        }
-    }
-    let steps = (slices.len() - 1) as f64;
-    let step = [0, 1, 2].map(|axis| (last.position[axis] - first.position[axis]) / steps);
-    let degrees = (dot(step, normal) / dot(step, step).sqrt()).clamp(-1.0, 1.0).acos().to_degrees();
-    // The line through both ends is straight; slices between them may still be beside it.
-    let strays = slices.iter().enumerate().map(|(number, slice)| {
-        let stray =
-            [0, 1, 2].map(|axis| slice.position[axis] - first.position[axis] - number as f64 * step[axis]);
-        dot(stray, stray).sqrt()
-    });
-    let most = strays.fold(0.0, f64::max);
-    if degrees > MOST_TILT || most > 2.0 * allowed {
-        let of_stray = (most / usual).atan().to_degrees();
-        return Err(DicomError::Tilted { folder: folder.into(), degrees: degrees.max(of_stray) });
-    }
-    Ok(step)
 }
 
-fn geometry(folder: &Path, slices: &[Header], step: [f64; 3]) -> Result<Geometry, DicomError> {
+/// Refuses slices of several series.
+fn expect_one(folder: &Path, slices: &[Slice]) -> Result<(), DicomError> {
     let Some(first) = slices.first() else { return Err(DicomError::Nothing { folder: folder.into() }) };
-    let [along_rows, along_columns] = first.directions;
-    // From left, posterior, superior.
-    let row = |axis: usize| {
-        let sign = if axis < 2 { -1.0 } else { 1.0 };
-        [
-            sign * step[axis],
-            sign * along_columns[axis] * first.spacing[0],
-            sign * along_rows[axis] * first.spacing[1],
-            sign * first.position[axis],
-        ]
+    if slices.iter().all(|slice| slice.header.series == first.header.series) {
+        return Ok(());
+    }
+    let mut all: BTreeMap<&str, (&Header, usize)> = BTreeMap::new();
+    let mut more = false;
+    for Slice { header, .. } in slices {
+        more |= all.len() == MOST_NAMED && !all.contains_key(header.series.as_str());
+        if !more || all.contains_key(header.series.as_str()) {
+            all.entry(&header.series).or_insert((header, 0)).1 += 1;
+        }
+    }
+    let told = |(header, count): &(&Header, usize)| {
+        format!("{} ({count} slices, {})", header.what, header.place.path().display())
     };
-    Geometry::new([slices.len(), first.rows, first.columns], Affine([row(0), row(1), row(2)]))
-        .map_err(|source| DicomError::Grid { folder: folder.into(), source })
+    Err(DicomError::Several { folder: folder.into(), series: all.values().map(told).collect(), more })
 }

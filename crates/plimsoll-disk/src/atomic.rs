@@ -23,7 +23,7 @@ const DIGITS: usize = 16;
 #[derive(Debug)]
 pub struct AtomicFile {
     path: PathBuf,
-    file: File,
+    pub(crate) file: File,
     committed: bool,
 }
 
@@ -56,6 +56,14 @@ impl AtomicFile {
                 return Ok(created);
             }
         }
+    }
+
+    /// Extends it with zeros to `length` bytes at least, for which the disk takes the room at once: see [`File::allocate`].
+    ///
+    /// # Errors
+    /// If the disk has no room.
+    pub fn allocate(&self, length: u64) -> io::Result<()> {
+        self.file.allocate(length)
     }
 
     /// Waits until the disk has the contents, then renames the file to its final name, replacing an older file, and waits

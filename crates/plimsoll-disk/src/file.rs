@@ -102,6 +102,26 @@ impl File {
         Ok(())
     }
 
+    /// Extends it with zeros to `length` bytes at least, for which the disk takes the room at once, so that writing them cannot fail for want
+    /// of it. Where the file system cannot do that, only the length is set.
+    ///
+    /// # Errors
+    /// If it is not open for writing, or the disk has no room.
+    pub fn allocate(&self, length: u64) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        gate::pass(Kind::SetLength, &self.path)?;
+        let length = length.max(self.file.metadata()?.len());
+        let flags = rustix::fs::FallocateFlags::empty();
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, 0, length)) {
+            Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => self.file.set_len(length)?,
+            result => result?,
+        }
+        gate::done(Change::SetLength { path: &self.path, length });
+        Ok(())
+    }
+
     /// Waits until the disk has its contents and what describes them.
     ///
     /// # Errors

@@ -4,11 +4,13 @@
 //!   those of `std::fs` that this project needs. [`read`] is given the most bytes that it may take.
 //! * [`atomic`] writes files that appear under their name only when they are complete, and sweeps away what killed
 //!   processes left of such.
+//! * [`ScratchFile`] holds what memory has no room for, under no name.
 //! * [`Appender`] appends lines, each of which is on the disk before the next one is begun.
 //!
-//! Nothing here buffers, retries or waits: a program that is built without the feature `faults` makes the system calls
-//! of `std::fs` and no others. With the feature, which only tests ask for, each operation is numbered and can be made
-//! to fail, and what a power failure could leave of a folder can be computed: see the module `faults`.
+//! Nothing here buffers, waits, or retries but what a signal interrupted: a program that is built without the feature
+//! `faults` makes the system calls of `std::fs`, and the one by which a disk takes room for a file, and no others. With
+//! the feature, which only tests ask for, each operation is numbered and can be made to fail, and what a power failure
+//! could leave of a folder can be computed: see the module `faults`.
 
 mod appender;
 pub mod atomic;
@@ -18,6 +20,7 @@ mod file;
 mod folder;
 mod gate;
 mod read;
+mod scratch;
 
 pub use appender::Appender;
 pub use file::File;
@@ -25,3 +28,4 @@ pub use folder::{
     create_dir_all, entries, exists, metadata, read_dir, remove_file, remove_folder, rename, sync_folder,
 };
 pub use read::{TooLong, read, read_to_string};
+pub use scratch::ScratchFile;

@@ -90,3 +90,18 @@ fn a_folder_is_listed_in_the_order_of_names() {
     );
     assert_eq!(plimsoll_disk::metadata(inner.join("10")).unwrap().len(), 2);
 }
+
+#[test]
+fn room_is_taken_with_zeros_and_a_longer_file_stays_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = File::create_new(folder.path().join("labels")).unwrap();
+    file.write_all(b"begin").unwrap();
+    file.allocate(0).unwrap();
+    assert_eq!(file.len().unwrap(), 5);
+    file.allocate(8).unwrap();
+    assert_eq!(fs::read(file.path()).unwrap(), b"begin\0\0\0");
+    file.allocate(3).unwrap();
+    assert_eq!(fs::read(file.path()).unwrap(), b"begin\0\0\0");
+    let read_only = File::open(file.path()).unwrap();
+    assert!(read_only.allocate(9).is_err());
+}

@@ -2,6 +2,7 @@
 //!
 //! What is found is used when its turn comes, and so are its errors; labels are the same with it and without it.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{
@@ -24,7 +25,7 @@ pub(crate) type Inspected = Result<(Vec<Problem>, Option<CaseFingerprint>), Insp
 /// What is known of a case before its turn.
 pub(crate) struct Ahead {
     pub(crate) inspected: Inspected,
-    /// Its images, if all of them were decoded.
+    /// Its images, if all of them were decoded, with room for the labels of an earlier network.
     pub(crate) cache: Option<VolumeCache>,
     /// What is reserved for as long as the cache is.
     pub(crate) held: Bytes,
@@ -33,6 +34,8 @@ pub(crate) struct Ahead {
 /// A case that comes next, and where what is found of it is left.
 pub(crate) struct Next<'a> {
     pub(crate) case: &'a Case,
+    /// The labels of an earlier network.
+    pub(crate) earlier: Option<&'a Path>,
     pub(crate) found: &'a mut Option<Ahead>,
 }
 
@@ -40,28 +43,39 @@ pub(crate) struct Next<'a> {
 ///
 /// # Errors
 /// If the header of a file cannot be read: that is told at the case's turn.
-pub(crate) fn ahead_bytes(case: &Case) -> Result<Option<Bytes>, VolumeError> {
-    let Some(headers) = Headers::read(case)? else { return Ok(None) };
+pub(crate) fn ahead_bytes(case: &Case, earlier: Option<&Path>) -> Result<Option<Bytes>, VolumeError> {
+    let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
     // Decoded behind the inspection, whose memory is free again then. Pictures are decoded at their turn.
     let decoded = if headers.decoding == Bytes::ZERO { headers.decoded + OPEN_FILE } else { Bytes::ZERO };
     Ok(Some(Bytes::of(STACK) + inspection_bytes(case)?.max(decoded)))
 }
 
 /// Inspects a case within memory that is its own, and decodes its images if there is room for all of them.
-pub(crate) fn look_ahead(case: &Case, channels: &[Channel], memory: &Budget, stop: &AtomicBool) -> Ahead {
+pub(crate) fn look_ahead(
+    (case, earlier): (&Case, Option<&Path>),
+    channels: &[Channel],
+    memory: &Budget,
+    stop: &AtomicBool,
+) -> Ahead {
     let inspected = inspect_images(case, channels, memory, stop);
     let decoded = match &inspected {
-        Ok((_, Some(fingerprint))) if fingerprint.decoding_bytes == Bytes::ZERO => {
-            decode(case, fingerprint.decoded_bytes(), memory, stop)
-        }
+        Ok((_, Some(_))) => decode((case, earlier), memory, stop),
         _ => None,
     };
     Ahead { inspected, cache: decoded, held: memory.line() }
 }
 
-/// All images of a case; none if any cannot be read, which is told when it is read at its turn.
-fn decode(case: &Case, decoded: Bytes, memory: &Budget, stop: &AtomicBool) -> Option<VolumeCache> {
-    let cache = VolumeCache::new(memory.part("cache", decoded).ok()?);
+/// All images of a case; none if any cannot be read, which is told when it is read at its turn, or is a picture.
+fn decode(
+    (case, earlier): (&Case, Option<&Path>),
+    memory: &Budget,
+    stop: &AtomicBool,
+) -> Option<VolumeCache> {
+    let headers = Headers::read(case, earlier).ok()??;
+    if headers.decoding > Bytes::ZERO {
+        return None;
+    }
+    let cache = VolumeCache::new(memory.part("cache", headers.decoded).ok()?);
     let no_pictures = Budget::new(Bytes::ZERO);
     for path in case.image_files() {
         cache.get_unless((path, Content::Intensities), &no_pictures, stop).ok()??;

@@ -8,6 +8,7 @@ use plimsoll_plan::{Backend, DeviceMemory, Options, Planner, VerifiedPlan, engin
 use serde::Serialize;
 
 use crate::InferError;
+use crate::rows::Strips;
 use crate::sums::RingStorage;
 
 /// What predicting a case holds.
@@ -29,8 +30,16 @@ pub struct PredictPlan {
     pub preparation_bytes: Bytes,
     /// What decoding the pictures of the case takes; 0 of volumes.
     pub decoding_bytes: Bytes,
-    /// Decoded images: the whole case, or what is left of the line.
+    /// Decoded images, and a cascade's earlier labels: the whole case, or what is left of the line.
     pub cache_bytes: Bytes,
+    /// What is decompressed on the disk at most, beside the output, of compressed images and earlier labels, as the cache has no room for all
+    /// of them: what there is room for stays in it. 0 where there is for all.
+    pub decompressed_file_bytes: Bytes,
+    /// Labels of all the image, which wait for being put in order; 0 where they come in order, or wait on the disk.
+    pub spool_bytes: Bytes,
+    /// What waits on the disk for being put in order, in a file without a name beside the output: labels, where the line leaves no room for
+    /// them, and probabilities. The archive that these are written to then takes as much again.
+    pub spool_file_bytes: Bytes,
     /// Planes of labels that wait for being written; 0 where the line leaves no room for any, so that each is written at once.
     pub queue_bytes: Bytes,
     /// What the next case is inspected and decoded in meanwhile; 0 where there is none, or the line leaves no room for it.
@@ -45,8 +54,14 @@ pub struct PredictPlan {
     pub f32_ring_ram_bytes: Bytes,
     /// How features are stored.
     pub precision: DType,
-    /// Windows, each fold counted. Of images that are cut to what is not zero, as many as there are at most.
+    /// The stored axis (0 depth, 1 height, 2 width) along which the case is passed through: it follows from its shape, not from the line.
+    pub slab_axis: usize,
+    /// In how many strips it is passed through: 1 where the line has room for sums of whole planes.
+    pub strips: usize,
+    /// Windows that are computed, each fold counted. Of images that are cut to what is not zero, as many as there are at most.
     pub windows: usize,
+    /// How many of these are computed again, because they touch another strip as well.
+    pub repeated_windows: usize,
     /// How often each of these is looked at: mirrored in all ways, or once.
     pub looks: usize,
     /// What all forward passes are predicted to take.
@@ -64,7 +79,7 @@ pub struct CaseEstimate {
 
 impl PredictPlan {
     /// The parts of what is held of this process's memory, with what each is.
-    pub fn parts(&self) -> [(&'static str, Bytes); 9] {
+    pub fn parts(&self) -> [(&'static str, Bytes); 10] {
         [
             ("overhead", self.overhead_bytes),
             ("arena", self.arena_bytes),
@@ -73,6 +88,7 @@ impl PredictPlan {
             ("preparation", self.preparation_bytes),
             ("decoding", self.decoding_bytes),
             ("cache", self.cache_bytes),
+            ("spool", self.spool_bytes),
             ("queue", self.queue_bytes),
             ("next case", self.ahead_bytes),
         ]
@@ -84,15 +100,22 @@ impl PredictPlan {
 pub(crate) struct CaseNeeds {
     /// Its name.
     pub(crate) case: String,
-    /// Logits being summed, in single precision and in half.
-    pub(crate) in_f32: Bytes,
-    pub(crate) in_f16: Bytes,
+    /// The stored axis along which it is passed through.
+    pub(crate) slab_axis: usize,
+    /// Logits being summed, of whole planes.
+    pub(crate) logits: LogitsBytes,
+    /// What is summed of strips, those that are to be preferred first.
+    pub(crate) strips: Vec<StripNeeds>,
+    /// Labels that wait, where they do not come in the order of stored planes.
+    pub(crate) spool: SpoolNeeds,
     /// How sums have to be stored; none where it is single precision if the line has room for that.
     pub(crate) ring: Option<RingStorage>,
     pub(crate) preparation: Bytes,
     pub(crate) decoding: Bytes,
-    /// Decoded images.
+    /// Decoded images, and earlier labels.
     pub(crate) decoded: Bytes,
+    /// Those of them that are compressed, and would be decompressed beside the output; 0 where there is no output beside which they could.
+    pub(crate) compressed: Bytes,
     /// Planes of labels that may wait for being written, and the fewest that are of use.
     pub(crate) queue: Bytes,
     pub(crate) least_queue: Bytes,
@@ -102,14 +125,63 @@ pub(crate) struct CaseNeeds {
     pub(crate) looks: usize,
 }
 
-impl CaseNeeds {
-    fn logits(&self, ring: RingStorage) -> Bytes {
+/// Logits being summed, and all that goes with them, by how sums are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogitsBytes {
+    pub(crate) in_f32: Bytes,
+    pub(crate) in_f16: Bytes,
+}
+
+impl LogitsBytes {
+    fn of(&self, ring: RingStorage) -> Bytes {
         match ring {
             RingStorage::F32 => self.in_f32,
             RingStorage::F16 => self.in_f16,
         }
     }
+}
 
+/// What a way to pass through a case in strips needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StripNeeds {
+    pub(crate) strips: Strips,
+    pub(crate) count: usize,
+    /// Windows of all strips, each fold counted.
+    pub(crate) windows: usize,
+    /// Of the strip that needs most.
+    pub(crate) logits: LogitsBytes,
+}
+
+/// What is kept of a case whose labels do not come in the order of stored planes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpoolNeeds {
+    /// Its labels.
+    pub(crate) labels: Bytes,
+    /// Whether they have to be in memory.
+    pub(crate) is_in_memory: bool,
+    /// Its probabilities, which are always on the disk.
+    pub(crate) probabilities: Bytes,
+}
+
+/// A way in which logits of a case may be summed.
+#[derive(Clone, Copy)]
+struct Way<'a> {
+    ring: RingStorage,
+    logits: Bytes,
+    /// None for whole planes.
+    strips: Option<&'a StripNeeds>,
+}
+
+/// Whether a way fits below the line.
+enum Tried {
+    Fits(Box<PlannedCase>),
+    /// With the arena that would be needed.
+    TooLarge {
+        arena: Bytes,
+    },
+}
+
+impl CaseNeeds {
     /// How sums may be stored, what is to be preferred first.
     fn rings(&self) -> impl Iterator<Item = RingStorage> + use<> {
         let ring = self.ring;
@@ -140,6 +212,10 @@ pub(crate) struct PlannedCase {
     pub(crate) plan: PredictPlan,
     /// The plan of an engine that has to take the place of the one that is there, if it has to.
     pub(crate) next: Option<VerifiedPlan>,
+    /// How it is passed through in strips; none where whole planes are.
+    pub(crate) strips: Option<Strips>,
+    /// Whether labels have to be put in order.
+    pub(crate) is_spooled: bool,
 }
 
 /// What a case would need if something were done otherwise.
@@ -164,84 +240,136 @@ pub(crate) fn least_arena(program: &Program, backend: &dyn Backend) -> Result<By
 
 impl CasePlanner<'_> {
     /// Plans what a case holds. Sums are stored in the first of the ways for which the line has room beside the least arena; the arena
-    /// takes what is left beside them: the engine that is there stays if it fits, else there is a new one, which recomputes more.
+    /// takes what is left beside them: the engine that is there stays if it fits, else there is a new one, which recomputes more. Where
+    /// there is no room for the sums of whole planes, the case is passed through in the fewest strips that fit.
     ///
     /// # Errors
     /// If the line is too low for all of them, or the program cannot be planned.
     pub(crate) fn plan(&self, needs: &CaseNeeds) -> Result<PlannedCase, InferError> {
+        let mut planner: Option<Planner<'_>> = None;
+        let mut refused = None;
+        for ring in needs.rings() {
+            match self.attempt(
+                needs,
+                Way { ring, logits: needs.logits.of(ring), strips: None },
+                &mut planner,
+            )? {
+                Tried::Fits(planned) => return Ok(*planned),
+                Tried::TooLarge { arena } => refused = Some((ring, arena)),
+            }
+        }
+        // Sums that take least, in as few strips as there is room for.
+        let (ring, arena) = refused.ok_or_else(lost)?;
+        let beside = self.fixed() + self.beside(needs, true) + arena;
+        let fits = |strips: &&StripNeeds| beside + strips.logits.of(ring) <= self.budget.line();
+        if let Some(strips) = needs.strips.iter().find(fits) {
+            let way = Way { ring, logits: strips.logits.of(ring), strips: Some(strips) };
+            if let Tried::Fits(planned) = self.attempt(needs, way, &mut planner)? {
+                return Ok(*planned);
+            }
+        }
+        Err(self.infeasible(needs, ring, arena)?)
+    }
+
+    /// What a case takes beside the arena and the logits.
+    fn beside(&self, needs: &CaseNeeds, is_spooled: bool) -> Bytes {
+        let has_to_wait = is_spooled && needs.spool.is_in_memory;
+        let spool = if has_to_wait { needs.spool.labels } else { Bytes::ZERO };
+        needs.preparation + needs.decoding + spool
+    }
+
+    /// Plans a case in one of the ways.
+    fn attempt<'b>(
+        &'b self,
+        needs: &CaseNeeds,
+        Way { ring, logits: logits_bytes, strips }: Way<'_>,
+        planner: &mut Option<Planner<'b>>,
+    ) -> Result<Tried, InferError> {
         let line = self.budget.line();
         let device = self.backend.device_memory();
         let arena = |plan: &VerifiedPlan| engine_bytes(self.backend, plan);
         let running = self.running.map_or(Bytes::ZERO, arena);
         let fixed = self.fixed();
-        let beside = needs.preparation + needs.decoding;
-        let mut planner: Option<Planner<'_>> = None;
-        let mut refused = None;
-        for ring in needs.rings() {
-            let logits_bytes = needs.logits(ring);
-            let of_case = logits_bytes + beside;
-            let room = line - (fixed + of_case);
-            let mut next = None;
-            let is_kept = self.running.is_some() && running <= room;
-            if !is_kept {
-                let room = usize::try_from(room.0).unwrap_or(usize::MAX);
-                let room = device.map_or(room, DeviceMemory::room);
-                let programs = std::slice::from_ref(self.program);
-                let planner = match &mut planner {
-                    Some(planner) => planner,
-                    none => none.insert(Planner::new(programs, self.backend, Options::default())?),
-                };
-                next = Some(planner.plan(Some(room))?);
-            }
-            let arena_bytes = next.as_ref().map_or(running, arena);
-            let minimum_ram_bytes = fixed + arena_bytes + of_case;
-            if minimum_ram_bytes > line {
-                refused = Some((ring, logits_bytes, arena_bytes));
-                continue;
-            }
-            let of_device =
-                |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
-            let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
-            let on_device = of_device(chosen);
-            if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
-                return Err(InferError::InfeasibleOnDevice { needed, line });
-            }
-            let schedule = chosen.schedules.first().ok_or_else(lost)?;
-            let mut left = line - minimum_ram_bytes;
-            // What there is less room for than the least that is of use gets none.
-            let mut take = |wanted: Bytes, least: Bytes| {
-                let taken = if least <= left { wanted.min(left) } else { Bytes::ZERO };
-                left = left - taken;
-                taken
+        let is_spooled = needs.slab_axis != 0 || strips.is_some();
+        let of_case = logits_bytes + self.beside(needs, is_spooled);
+        let room = line - (fixed + of_case);
+        let mut next = None;
+        let is_kept = self.running.is_some() && running <= room;
+        if !is_kept {
+            let room = usize::try_from(room.0).unwrap_or(usize::MAX);
+            let room = device.map_or(room, DeviceMemory::room);
+            let programs = std::slice::from_ref(self.program);
+            let planner = match planner {
+                Some(planner) => planner,
+                none => none.insert(Planner::new(programs, self.backend, Options::default())?),
             };
-            let cache_bytes = take(needs.decoded, Bytes::ZERO);
-            let queue_bytes = take(needs.queue, needs.least_queue);
-            let ahead_bytes = take(needs.ahead, needs.ahead);
-            let plan = PredictPlan {
-                ram_budget_bytes: line,
-                overhead_bytes: self.overhead,
-                arena_bytes,
-                device_bytes: on_device.map(|(needed, _)| needed),
-                window_bytes: fixed - self.overhead,
-                logits_bytes,
-                preparation_bytes: needs.preparation,
-                decoding_bytes: needs.decoding,
-                cache_bytes,
-                queue_bytes,
-                ahead_bytes,
-                total_bytes: minimum_ram_bytes + cache_bytes + queue_bytes + ahead_bytes,
-                minimum_ram_bytes,
-                ring,
-                f32_ring_ram_bytes: minimum_ram_bytes - logits_bytes + needs.in_f32,
-                precision: self.precision,
-                windows: needs.windows,
-                looks: needs.looks,
-                predicted_seconds: schedule.predicted_seconds * needs.windows as f64 * needs.looks as f64,
-            };
-            return Ok(PlannedCase { plan, next });
+            next = Some(planner.plan(Some(room))?);
         }
-        let (ring, logits, arena) = refused.ok_or_else(lost)?;
-        Err(self.infeasible(needs, (ring, logits), (fixed, arena))?)
+        let arena_bytes = next.as_ref().map_or(running, arena);
+        let minimum_ram_bytes = fixed + arena_bytes + of_case;
+        if minimum_ram_bytes > line {
+            return Ok(Tried::TooLarge { arena: arena_bytes });
+        }
+        let of_device =
+            |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
+        let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
+        let on_device = of_device(chosen);
+        if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
+            return Err(InferError::InfeasibleOnDevice { needed, line });
+        }
+        let schedule = chosen.schedules.first().ok_or_else(lost)?;
+        let mut left = line - minimum_ram_bytes;
+        // What there is less room for than the least that is of use gets none.
+        let mut take = |wanted: Bytes, least: Bytes| {
+            let taken = if least <= left { wanted.min(left) } else { Bytes::ZERO };
+            left = left - taken;
+            taken
+        };
+        let cache_bytes = take(needs.decoded, Bytes::ZERO);
+        let SpoolNeeds { labels, is_in_memory, probabilities } = needs.spool;
+        let (spool_bytes, on_disk) = match (is_spooled, is_in_memory) {
+            (false, _) => (Bytes::ZERO, Bytes::ZERO),
+            // Counted already.
+            (true, true) => (labels, probabilities),
+            (true, false) => {
+                let taken = take(labels, labels);
+                (taken, labels - taken + probabilities)
+            }
+        };
+        let beside_minimum = if is_in_memory { Bytes::ZERO } else { spool_bytes };
+        let queue_bytes = take(needs.queue, needs.least_queue);
+        let ahead_bytes = take(needs.ahead, needs.ahead);
+        let windows = strips.map_or(needs.windows, |strips| strips.windows);
+        let f32_logits = needs.logits.in_f32;
+        let plan = PredictPlan {
+            ram_budget_bytes: line,
+            overhead_bytes: self.overhead,
+            arena_bytes,
+            device_bytes: on_device.map(|(needed, _)| needed),
+            window_bytes: fixed - self.overhead,
+            logits_bytes,
+            preparation_bytes: needs.preparation,
+            decoding_bytes: needs.decoding,
+            cache_bytes,
+            decompressed_file_bytes: if cache_bytes < needs.decoded { needs.compressed } else { Bytes::ZERO },
+            spool_bytes,
+            spool_file_bytes: on_disk,
+            queue_bytes,
+            ahead_bytes,
+            total_bytes: minimum_ram_bytes + cache_bytes + beside_minimum + queue_bytes + ahead_bytes,
+            minimum_ram_bytes,
+            ring,
+            f32_ring_ram_bytes: minimum_ram_bytes - logits_bytes + f32_logits,
+            precision: self.precision,
+            slab_axis: needs.slab_axis,
+            strips: strips.map_or(1, |strips| strips.count),
+            windows,
+            repeated_windows: windows.saturating_sub(needs.windows),
+            looks: needs.looks,
+            predicted_seconds: schedule.predicted_seconds * windows as f64 * needs.looks as f64,
+        };
+        let strips = strips.map(|strips| strips.strips);
+        Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled })))
     }
 
     /// What is held now for no case and no engine.
@@ -251,18 +379,29 @@ impl CasePlanner<'_> {
 
     /// The least line for a case, with an arena and the sums that take least.
     pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes) -> Bytes {
-        let logits = needs.rings().map(|ring| needs.logits(ring)).min();
-        self.fixed() + arena + logits.unwrap_or(needs.in_f32) + needs.preparation + needs.decoding
+        let least = needs.rings().map(|ring| self.least(needs, ring)).min_by_key(|(all, _)| *all);
+        let of_case = least.map_or(Bytes(u64::MAX), |(all, _)| all);
+        self.fixed() + arena + of_case
+    }
+
+    /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least.
+    fn least(&self, needs: &CaseNeeds, ring: RingStorage) -> (Bytes, Bytes) {
+        let whole = needs.logits.of(ring);
+        let whole = (whole + self.beside(needs, needs.slab_axis != 0), whole);
+        let in_strips = needs.strips.iter().map(|strips| strips.logits.of(ring)).min();
+        let in_strips = in_strips.map(|logits| (logits + self.beside(needs, true), logits));
+        in_strips.map_or(whole, |in_strips| in_strips.min(whole))
     }
 
     /// Says what a case needs at least, and with what it would need less.
     fn infeasible(
         &self,
         needs: &CaseNeeds,
-        (ring, logits): (RingStorage, Bytes),
-        (fixed, arena): (Bytes, Bytes),
+        ring: RingStorage,
+        arena: Bytes,
     ) -> Result<InferError, InferError> {
-        let of_case = logits + needs.preparation + needs.decoding;
+        let fixed = self.fixed();
+        let (of_case, logits) = self.least(needs, ring);
         let needed = fixed + arena + of_case;
         let mut parts = String::new();
         let window_bytes = fixed - self.overhead;
@@ -272,6 +411,7 @@ impl CasePlanner<'_> {
             ("windows", window_bytes),
             ("preparation", needs.preparation),
             ("decoding", needs.decoding),
+            ("spool", of_case - (logits + needs.preparation + needs.decoding)),
             ("overhead", self.overhead),
         ];
         for (number, (part, bytes)) in all.into_iter().enumerate() {
@@ -281,7 +421,10 @@ impl CasePlanner<'_> {
         }
         let mut instead = Vec::new();
         if ring == RingStorage::F32 {
-            instead.push(Instead { flag: "--ring f16", needed: needed - logits + needs.in_f16 });
+            instead.push(Instead {
+                flag: "--ring f16",
+                needed: fixed + arena + self.least(needs, RingStorage::F16).0,
+            });
         }
         if self.backend.device_memory().is_none()
             && let Some(halved) = (self.halved)()?

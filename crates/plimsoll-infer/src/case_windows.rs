@@ -96,6 +96,17 @@ impl<'a> CasePlace<'a> {
         }
     }
 
+    /// The grid that windows would be of if nothing were cut, which headers alone lead to.
+    ///
+    /// # Errors
+    /// If the spacing cannot be meant.
+    pub(crate) fn uncut_grid(&self, images: CaseImages<'_>) -> Result<TargetGrid, InferError> {
+        let CasePlace::Prepared { steps, .. } = self else { return Ok(*self.largest_grid()) };
+        let whole = VoxelBox::whole(images.geometry.shape());
+        let place = PreparedGrid::new(images.geometry, images.stated, whole, steps);
+        Ok(*place.map_err(|problem| refused(images.case, problem))?.grid())
+    }
+
     /// Bytes that [`open`](Self::open) reserves beside the cache.
     ///
     /// # Errors

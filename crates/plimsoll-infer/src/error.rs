@@ -1,5 +1,6 @@
 //! Why a case cannot be predicted.
 
+use std::io;
 use std::path::PathBuf;
 
 use plimsoll_data::{InspectError, NoForeground, PatchError, PrepareError, Problem};
@@ -101,7 +102,19 @@ pub enum InferError {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        source: io::Error,
+    },
+    /// Labels or probabilities of a case that wait for being put in order cannot be kept.
+    #[error("{bytes} that are put in order before they are written cannot be kept beside {}: {source}", path.display())]
+    Spool {
+        /// The file beside which they wait.
+        path: PathBuf,
+        /// Bytes of all of them.
+        bytes: Bytes,
+        /// Whether it is labels, which wait in memory where the line has room for them. Probabilities never do.
+        labels: bool,
+        /// Why.
+        source: io::Error,
     },
     /// A window cannot be pulled.
     #[error(transparent)]
@@ -181,11 +194,14 @@ impl InferError {
         match self {
             InferError::Inspect(error) => !matches!(error, InspectError::Stopped),
             InferError::Write(error) => !matches!(error, VolumeError::Io { .. }),
-            InferError::Prepare { source, .. } => {
-                let of_model =
-                    matches!(**source, PrepareError::Transposed { .. } | PrepareError::Cubic { .. });
-                !of_model
-            }
+            InferError::Prepare { source, .. } => match &**source {
+                PrepareError::Transposed { .. } | PrepareError::Cubic { .. } => false,
+                PrepareError::Volume(error) | PrepareError::Patch(PatchError::Volume(error)) => {
+                    !is_of_output(error)
+                }
+                _ => true,
+            },
+            InferError::Patch(PatchError::Volume(error)) | InferError::Volume(error) => !is_of_output(error),
             InferError::Grid { .. }
             | InferError::Unsound { .. }
             | InferError::Unreadable { .. }
@@ -194,12 +210,12 @@ impl InferError {
             | InferError::NotFinite { .. }
             | InferError::Image(_)
             | InferError::Patch(_)
-            | InferError::Volume(_)
             | InferError::Memory(_)
             | InferError::OverBudget(_)
             | InferError::Infeasible { .. } => true,
             InferError::Run(_)
             | InferError::Probabilities { .. }
+            | InferError::Spool { .. }
             | InferError::Config(_)
             | InferError::OtherNetwork { .. }
             | InferError::Images(_)
@@ -223,10 +239,25 @@ impl InferError {
             InferError::Normalisation { source, .. } => source.hint(),
             InferError::Prepare { source, .. } => source.hint(),
             InferError::Probabilities { source, .. } => Some(match source.kind() {
-                std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof => {
+                io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
                     "predict the case again with probabilities, from the same images".into()
                 }
                 _ => "look whether the file is there, and whether the disk has room".into(),
+            }),
+            InferError::Spool { bytes, labels, source, .. } => Some(match source.kind() {
+                io::ErrorKind::NotFound => "check the path of the output".into(),
+                io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
+                kind => {
+                    let free = match kind {
+                        io::ErrorKind::StorageFull
+                        | io::ErrorKind::QuotaExceeded
+                        | io::ErrorKind::FileTooLarge => format!("free {bytes} on that disk, or "),
+                        _ => String::new(),
+                    };
+                    let in_memory =
+                        if *labels { ", or raise --ram, so that labels wait in memory" } else { "" };
+                    format!("{free}write to another disk{in_memory}")
+                }
             }),
             InferError::Patch(error) => error.hint(),
             InferError::Volume(error) | InferError::Write(error) => error.hint(),
@@ -285,9 +316,56 @@ impl InferError {
     }
 }
 
+/// Whether the disk of the output is at fault, which other cases need as well.
+fn is_of_output(error: &VolumeError) -> bool {
+    matches!(error, VolumeError::Decompress { .. })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_disk_that_refuses_what_is_decompressed_beside_the_output_ends_all_cases() {
+        let full = || VolumeError::Decompress {
+            path: "image.nii.gz".into(),
+            beside: "labels.nii.gz".into(),
+            bytes: Bytes::mib(3),
+            source: io::ErrorKind::StorageFull.into(),
+        };
+        let of_case = || VolumeError::Io {
+            path: "image.nii.gz".into(),
+            action: "read",
+            source: io::ErrorKind::PermissionDenied.into(),
+        };
+        let all = |error: &dyn Fn() -> VolumeError| {
+            let prepare =
+                |source: PrepareError| InferError::Prepare { case: "a".into(), source: Box::new(source) };
+            [
+                InferError::Volume(error()),
+                InferError::Patch(PatchError::Volume(error())),
+                prepare(PrepareError::Volume(error())),
+                prepare(PrepareError::Patch(PatchError::Volume(error()))),
+            ]
+        };
+        assert!(all(&full).iter().all(|error| !error.is_of_one_case()));
+        assert!(all(&of_case).iter().all(InferError::is_of_one_case));
+        assert!(full().hint().unwrap().contains("free 3"), "{:?}", full().hint());
+    }
+
+    #[test]
+    fn only_labels_that_wait_would_wait_in_memory_and_only_a_full_disk_is_to_be_freed() {
+        let hint = |labels, kind: io::ErrorKind| {
+            let (path, bytes) = ("labels.nii.gz".into(), Bytes::mib(3));
+            InferError::Spool { path, bytes, labels, source: kind.into() }.hint().unwrap()
+        };
+        for labels in [true, false] {
+            assert_eq!(hint(labels, io::ErrorKind::StorageFull).contains("--ram"), labels);
+            assert!(hint(labels, io::ErrorKind::StorageFull).starts_with("free 3"));
+            assert!(!hint(labels, io::ErrorKind::PermissionDenied).contains("free"));
+            assert_eq!(hint(labels, io::ErrorKind::Other).contains("--ram"), labels);
+        }
+    }
 
     #[test]
     fn what_is_not_finite_is_predicted_in_f32_only_where_it_was_not() {

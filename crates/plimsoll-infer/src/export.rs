@@ -10,6 +10,7 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped, OverBudget, Reservation};
 use plimsoll_run::Answers;
 use plimsoll_volume::VoxelBox;
 
+use crate::places::{AxisPlaces, Place};
 use crate::ring::{Ring, RingShape};
 use crate::sums::Sum;
 use crate::workers::share;
@@ -33,7 +34,7 @@ impl Wanted<'_> {
     }
 
     /// The probabilities of a voxel that are made.
-    fn probabilities(&self) -> usize {
+    pub(crate) fn probabilities(&self) -> usize {
         if self.probabilities { self.answers.outputs() } else { 0 }
     }
 }
@@ -55,54 +56,40 @@ impl Label for u16 {
     }
 }
 
-/// Where a voxel of the stored grid lies along an axis of the windows' grid.
-#[derive(Clone, Copy)]
-struct Place {
-    /// The lower neighbour.
-    lower: usize,
-    /// The upper neighbour.
-    upper: usize,
-    /// The weight of the upper neighbour.
-    share: f32,
-}
-
-/// The way from the windows' grid to the planes of the stored one.
+/// The way from the windows' grid to the slices of a part of the stored one.
+///
+/// A slice has the stored voxels of one place along the axis along which planes of logits are finished. Its rows follow each other along the
+/// first of the other two stored axes, and its columns along the second.
 pub(crate) struct Export {
     shape: RingShape,
     answers: Answers,
-    /// Of the covered stored planes along depth, in the order in which planes of logits are finished.
-    depth: Vec<Place>,
-    /// Of the covered rows and columns of a stored plane.
+    /// Of the covered slices, in the order in which planes of logits are finished.
+    slices: Vec<Place>,
+    /// Of the covered rows and columns of a slice, in what the ring holds of a plane.
     rows: Vec<Place>,
     columns: Vec<Place>,
-    /// Whether rows of a stored plane run along the first axis of a plane of the ring.
+    /// Whether rows of a slice run along the first axis of a plane of the ring.
     rows_are_first: bool,
-    stored: [usize; 3],
-    /// What of the stored grid the windows' grid covers.
-    covered: VoxelBox,
+    /// Slices, rows and columns of the part.
+    extent: [usize; 3],
+    /// The slices, rows and columns before those that the windows' grid covers.
+    before: [usize; 3],
     /// Of the places.
     _reservation: Reservation,
 }
 
-/// The order in which planes of logits have to be finished for stored planes to be written one after the other: along which
-/// axis of the windows' grid, and whether backwards.
-pub(crate) fn order(grid: &TargetGrid) -> (usize, bool) {
-    grid.axis_of(0)
+/// The stored axes along which slices, their rows and their columns follow each other.
+pub(crate) fn slice_axes(slices: usize) -> [usize; 3] {
+    match slices {
+        0 => [0, 1, 2],
+        1 => [1, 0, 2],
+        _ => [2, 0, 1],
+    }
 }
 
 /// Voxels of the ring before the image along each axis: an image that is smaller than a window stands in its middle.
 pub(crate) fn lead(grid: &TargetGrid, shape: &RingShape) -> [usize; 3] {
     [0, 1, 2].map(|axis| (shape.grid[axis] - grid.shape()[axis]) / 2)
-}
-
-/// The stored voxels that have a place in the windows' grid, which is not all of the box that the grid is of: of zoomed images, windows are
-/// of the part that is not zero.
-fn covered(grid: &TargetGrid) -> VoxelBox {
-    let stored = grid.stored_shape();
-    let has_place = |axis: usize| (0..stored[axis]).filter(move |index| grid.place(axis, *index).is_some());
-    // Places follow each other, so those in between are covered too.
-    let first = |axis: usize| has_place(axis).next().unwrap_or(stored[axis]);
-    VoxelBox { start: [0, 1, 2].map(first), shape: [0, 1, 2].map(|axis| has_place(axis).count()) }
 }
 
 impl Export {
@@ -112,71 +99,76 @@ impl Export {
         Bytes::of(places.saturating_mul(size_of::<Place>()))
     }
 
-    /// From a ring of this shape to the stored grid.
+    /// From a ring of this shape to a part of the stored grid, whose slices lie along a stored axis.
     ///
     /// # Errors
     /// If the budget has no room for the places of voxels.
     pub(crate) fn new(
         grid: &TargetGrid,
         shape: RingShape,
+        (part, slices): (&VoxelBox, usize),
         answers: &Answers,
         budget: &Budget,
     ) -> Result<Export, OverBudget> {
         let reservation = budget.reserve("places of voxels", Export::bytes(grid))?;
-        let stored = grid.stored_shape();
-        let along = |stored_axis: usize, turned: bool| -> Vec<Place> {
+        let axes = slice_axes(slices);
+        let plane_axes = shape.plane_axes();
+        let along = |which: usize| -> (usize, Vec<Place>) {
+            let stored_axis = axes[which];
+            let places = AxisPlaces::new(grid, &shape, stored_axis);
             let (axis, _) = grid.axis_of(stored_axis);
-            // The image stands in the middle of a ring that is larger.
-            let lead = lead(grid, &shape)[axis];
-            let (first, last) = (lead, lead + grid.shape()[axis] - 1);
-            // In a ring that is passed backwards, place p comes at turn end − p.
-            let end = shape.grid[axis] - 1;
-            let last = if turned { end - first } else { last };
-            let place = |at: f64| {
-                let at = at + lead as f64;
-                let at = if turned { end as f64 - at } else { at };
-                let lower = at.floor() as usize;
-                Place { lower, upper: (lower + 1).min(last), share: (at - lower as f64) as f32 }
+            let held_from = match plane_axes.iter().position(|of_plane| *of_plane == axis) {
+                Some(of_plane) => shape.tile.start[of_plane],
+                None => 0,
             };
-            (0..stored[stored_axis]).filter_map(|index| grid.place(stored_axis, index)).map(place).collect()
+            let (start, end) = (part.start[stored_axis], part.start[stored_axis] + part.shape[stored_axis]);
+            let covered = places.covered();
+            let covered = covered.start.clamp(start, end)..covered.end.clamp(start, end);
+            let in_tile = |place: Place| Place {
+                lower: place.lower - held_from,
+                upper: place.upper - held_from,
+                share: place.share,
+            };
+            (covered.start - start, covered.filter_map(|index| places.at(index)).map(in_tile).collect())
         };
+        let (of_slices, of_rows, of_columns) = (along(0), along(1), along(2));
         Ok(Export {
-            depth: along(0, shape.reversed),
-            rows: along(1, false),
-            columns: along(2, false),
-            rows_are_first: grid.axis_of(1).0 == shape.plane_axes()[0],
+            before: [of_slices.0, of_rows.0, of_columns.0],
+            slices: of_slices.1,
+            rows: of_rows.1,
+            columns: of_columns.1,
+            rows_are_first: grid.axis_of(axes[1]).0 == plane_axes[0],
             answers: answers.clone(),
-            stored,
-            covered: covered(grid),
+            extent: axes.map(|axis| part.shape[axis]),
             shape,
             _reservation: reservation,
         })
     }
 
-    /// Voxels of a stored plane.
-    pub(crate) fn plane(&self) -> usize {
-        self.stored[1] * self.stored[2]
+    /// Voxels of a slice.
+    pub(crate) fn slice_voxels(&self) -> usize {
+        self.extent[1] * self.extent[2]
     }
 
-    /// Stored planes.
-    pub(crate) fn planes(&self) -> usize {
-        self.stored[0]
+    /// Slices.
+    pub(crate) fn slices(&self) -> usize {
+        self.extent[0]
     }
 
-    /// The place of stored plane `d`; `None` if the windows' grid does not cover it.
-    fn place(&self, d: usize) -> Option<&Place> {
-        self.depth.get(d.checked_sub(self.covered.start[0])?)
+    /// The place of a slice; `None` if the windows' grid does not cover it.
+    fn place(&self, slice: usize) -> Option<&Place> {
+        self.slices.get(slice.checked_sub(self.before[0])?)
     }
 
-    /// The first plane of logits that stored plane `d` and those after it still need.
-    pub(crate) fn first_needed(&self, d: usize) -> usize {
-        let d = d.max(self.covered.start[0]);
-        self.place(d).map_or(self.shape.grid[self.shape.axis], |place| place.lower)
+    /// The first plane of logits that a slice and those after it still need.
+    pub(crate) fn first_needed(&self, slice: usize) -> usize {
+        let slice = slice.max(self.before[0]);
+        self.place(slice).map_or(self.shape.grid[self.shape.axis], |place| place.lower)
     }
 
-    /// Whether stored plane `d` can be made when the planes of logits before `finished` are.
-    pub(crate) fn is_ready(&self, d: usize, finished: usize) -> bool {
-        self.place(d).is_none_or(|place| place.upper < finished)
+    /// Whether a slice can be made when the planes of logits before `finished` are.
+    pub(crate) fn is_ready(&self, slice: usize, finished: usize) -> bool {
+        self.place(slice).is_none_or(|place| place.upper < finished)
     }
 
     /// What a thread has: the largest logit so far of each voxel of a row, or all of them where probabilities are wanted.
@@ -184,68 +176,62 @@ impl Export {
     /// # Errors
     /// If the budget has no room for it.
     pub(crate) fn room(&self, wanted: Wanted<'_>, budget: &Budget) -> Result<Mapped<f32>, MapError> {
-        Mapped::zeroed(budget, "labels", self.stored[2].saturating_mul(wanted.probabilities().max(1)))
+        Mapped::zeroed(budget, "labels", self.extent[2].saturating_mul(wanted.probabilities().max(1)))
     }
 
-    /// Bytes that it reserves.
+    /// Bytes that it reserves, for rows of so many voxels.
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub(crate) fn room_bytes(grid: &TargetGrid, wanted: Wanted<'_>) -> Result<Bytes, MapError> {
-        Mapped::<f32>::bytes(grid.stored_shape()[2].saturating_mul(wanted.probabilities().max(1)))
+    pub(crate) fn room_bytes(row: usize, wanted: Wanted<'_>) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(row.saturating_mul(wanted.probabilities().max(1)))
     }
 
-    /// Probabilities of a plane that are made.
-    pub(crate) fn probabilities_of_plane(grid: &TargetGrid, wanted: Wanted<'_>) -> usize {
-        let [_, height, width] = grid.stored_shape();
-        height.saturating_mul(width).saturating_mul(wanted.probabilities())
-    }
-
-    /// Makes the labels of stored plane `d`, of [`Wanted::label_bytes`] each.
+    /// Makes the labels of a slice, of [`Wanted::label_bytes`] each.
     pub(crate) fn labels<S: Sum>(
         &self,
         ring: &Ring<S>,
-        d: usize,
+        slice: usize,
         labels: &mut [u8],
         rooms: &mut [Mapped<f32>],
     ) {
-        match labels.len() == self.plane() {
-            true => self.plane_of_labels::<u8, S>(ring, d, labels, rooms),
-            false => self.plane_of_labels::<u16, S>(ring, d, bytemuck::cast_slice_mut(labels), rooms),
+        match labels.len() == self.slice_voxels() {
+            true => self.plane_of_labels::<u8, S>(ring, slice, labels, rooms),
+            false => self.plane_of_labels::<u16, S>(ring, slice, bytemuck::cast_slice_mut(labels), rooms),
         }
     }
 
     fn plane_of_labels<L: Label, S: Sum>(
         &self,
         ring: &Ring<S>,
-        d: usize,
+        slice: usize,
         labels: &mut [L],
         rooms: &mut [Mapped<f32>],
     ) {
         labels.fill(L::of(0));
-        let Some(planes) = self.planes_around(ring, d) else { return };
-        share(self.covered_rows(labels, self.stored[2]), rooms, |(row, line), largest| {
+        let Some(planes) = self.planes_around(ring, slice) else { return };
+        share(self.covered_rows(labels, self.extent[2]), rooms, |(row, line), largest| {
             self.line(planes, row, line, largest);
         });
     }
 
-    /// Makes the probabilities of stored plane `d`, `[row][output][column]`: the softmax of classes, or the sigmoid of each region. What
+    /// Makes the probabilities of a slice, `[row][output][column]`: the softmax of classes, or the sigmoid of each region. What
     /// is not covered is background: of classes the first has all of it, of regions none has any.
     pub(crate) fn probabilities<S: Sum>(
         &self,
         ring: &Ring<S>,
-        d: usize,
+        slice: usize,
         probabilities: &mut [f32],
         rooms: &mut [Mapped<f32>],
     ) {
-        let (outputs, width) = (self.answers.outputs(), self.stored[2]);
+        let (outputs, width) = (self.answers.outputs(), self.extent[2]);
         probabilities.fill(0.0);
         if let Answers::Classes(_) = self.answers {
             probabilities.chunks_exact_mut(outputs * width).for_each(|row| row[..width].fill(1.0));
         }
-        let Some(planes) = self.planes_around(ring, d) else { return };
+        let Some(planes) = self.planes_around(ring, slice) else { return };
         share(self.covered_rows(probabilities, outputs * width), rooms, |(row, line), logits| {
-            let (start, count) = (self.covered.start[2], self.columns.len());
+            let (start, count) = (self.before[2], self.columns.len());
             for (class, logits) in logits.chunks_exact_mut(width).take(outputs).enumerate() {
                 self.each_logit(planes, row, class, |column, logit| logits[column] = logit);
             }
@@ -274,9 +260,9 @@ impl Export {
         });
     }
 
-    /// The planes of logits on both sides of stored plane `d`, and the share of the later one; `None` if it is not covered.
-    fn planes_around<'a, S: Sum>(&self, ring: &'a Ring<S>, d: usize) -> Option<(&'a [S], &'a [S], f32)> {
-        let place = self.place(d)?;
+    /// The planes of logits on both sides of a slice, and the share of the later one; `None` if it is not covered.
+    fn planes_around<'a, S: Sum>(&self, ring: &'a Ring<S>, slice: usize) -> Option<(&'a [S], &'a [S], f32)> {
+        let place = self.place(slice)?;
         Some((ring.plane(place.lower), ring.plane(place.upper), place.share))
     }
 
@@ -286,7 +272,7 @@ impl Export {
         plane: &'a mut [T],
         length: usize,
     ) -> impl Iterator<Item = (Place, &'a mut [T])> + Send {
-        let lines = plane.chunks_exact_mut(length).skip(self.covered.start[1]);
+        let lines = plane.chunks_exact_mut(length).skip(self.before[1]);
         self.rows.iter().copied().zip(lines)
     }
 
@@ -298,7 +284,7 @@ impl Export {
         line: &mut [L],
         largest: &mut [f32],
     ) {
-        let line = &mut line[self.covered.start[2]..];
+        let line = &mut line[self.before[2]..];
         match &self.answers {
             Answers::Classes(classes) => {
                 largest.fill(f32::NEG_INFINITY);
@@ -346,7 +332,7 @@ impl Export {
         mut take: impl FnMut(usize, f32),
     ) {
         let voxels = self.shape.plane();
-        let second = self.shape.grid[self.shape.plane_axes()[1]];
+        let second = self.shape.tile.extent[1];
         let place = |row: usize, column: usize| match self.rows_are_first {
             true => row * second + column,
             false => column * second + row,
@@ -380,13 +366,16 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    use plimsoll_data::{Interpolation, NnUnetSteps, PreparedGrid, Resizing, TargetSpacing};
+    use plimsoll_data::{
+        Interpolation, LabelTies, NnUnetSteps, Planes, PreparedGrid, Resizing, TargetSpacing,
+    };
     use plimsoll_volume::{Affine, Geometry, Spacing};
     use serde_json::Value;
 
     use crate::npz::ProbabilityWriter;
     use crate::ring::Room;
-    use crate::stream::{Rows, Stream, Summing};
+    use crate::rows::Rows;
+    use crate::stream::{Stream, Summing};
     use crate::sums::RingStorage;
     use crate::windows::{Weights, gaussian};
 
@@ -416,11 +405,13 @@ mod tests {
         let steps = NnUnetSteps {
             transposed: three(&example["transposed"]),
             reorients: example["reorients"].as_bool().unwrap(),
+            planes: Planes::Any,
             spacing: TargetSpacing::try_from(numbers(&example["target"])).unwrap(),
             channels: Vec::new(),
             images: resizing(Interpolation::Cubic),
             logits: resizing(Interpolation::Linear),
             labels: resizing(Interpolation::Linear),
+            ties: LabelTies::Nearest,
         };
         let ends = |axis: usize| {
             let ends = example["boxes"].as_array().unwrap().iter().map(move |bounds| numbers(&bounds[axis]));
@@ -450,7 +441,7 @@ mod tests {
         let (_, place) = place(example);
         let (grid, budget) = (*place.grid(), Budget::new(Bytes::mib(64)));
         let wanted = Wanted { answers, probabilities: true };
-        let rows = Rows::new(&grid, window, 3, 0.5);
+        let rows = Rows::new(&grid, window, 3, 0.5, 0);
         let weights = Weights { along: gaussian(window), least: 0.0 };
         let (weights, summing) = (weights, Summing { storage: RingStorage::F32, looks: 1, threads });
         let mut stream = Stream::new(&grid, &rows, wanted, (&weights, summing), &budget).unwrap();

@@ -173,7 +173,8 @@ pub fn predict_cases(
             probabilities: probabilities.as_deref(),
         };
         let before = prepared.take();
-        let next = next.map(|case| Next { case, found: &mut prepared });
+        let earlier_of_next = next.and_then(|case| to.earlier(case));
+        let next = next.map(|case| Next { case, earlier: earlier_of_next.as_deref(), found: &mut prepared });
         predictor.predict_between(&request, (before, next), stop, observe)
     })
 }
@@ -244,6 +245,9 @@ mod tests {
             preparation_bytes: Bytes(0),
             decoding_bytes: Bytes(1),
             cache_bytes: Bytes(1),
+            decompressed_file_bytes: Bytes(0),
+            spool_bytes: Bytes(0),
+            spool_file_bytes: Bytes(0),
             queue_bytes: Bytes(0),
             ahead_bytes: Bytes(0),
             total_bytes: Bytes(1),
@@ -251,7 +255,10 @@ mod tests {
             ring: RingStorage::F32,
             f32_ring_ram_bytes: Bytes(1),
             precision: DType::F32,
+            slab_axis: 0,
+            strips: 1,
             windows: 3,
+            repeated_windows: 0,
             looks: 1,
             predicted_seconds: 1.0,
         };

@@ -1,4 +1,6 @@
-//! What the headers of a case's images say, without any voxel being read.
+//! What the headers of a case's files say, without any voxel being read.
+
+use std::path::Path;
 
 use plimsoll_data::Case;
 use plimsoll_memory::Bytes;
@@ -11,32 +13,101 @@ pub(crate) struct Headers {
     pub(crate) geometry: Geometry,
     /// Its spacing (depth, height, width) as its file states it.
     pub(crate) stated: Spacing,
-    /// What all images take decoded: each in whole pages.
+    /// What all images take decoded, and the labels of an earlier network: each in whole pages.
     pub(crate) decoded: Bytes,
+    /// Of these, what is compressed in its files, so that regions of it cannot be read by themselves.
+    pub(crate) compressed: Bytes,
     /// What decoding pictures takes beside these.
     pub(crate) decoding: Bytes,
 }
 
 impl Headers {
-    /// Reads them; none if the case has no image.
+    /// Reads them; none if the case has no image. The labels of an earlier network, which are held decoded as well, are counted with the
+    /// images; in a plan they may still be to be written.
     ///
     /// # Errors
     /// If a file cannot be opened.
-    pub(crate) fn read(case: &Case) -> Result<Option<Headers>, VolumeError> {
-        const PAGE: u64 = 4096;
+    pub(crate) fn read(case: &Case, earlier: Option<&Path>) -> Result<Option<Headers>, VolumeError> {
         let mut found: Option<Headers> = None;
         for path in case.image_files() {
             let file = VolumeFile::open(path)?;
-            let decoded = Bytes(file.stored_bytes().saturating_add(PAGE));
             let headers = found.get_or_insert_with(|| Headers {
                 geometry: *file.geometry(),
                 stated: file.stated_spacing(),
                 decoded: Bytes::ZERO,
+                compressed: Bytes::ZERO,
                 decoding: Bytes::ZERO,
             });
-            headers.decoded += decoded;
-            headers.decoding += file.decoding_bytes();
+            headers.add(&file);
+        }
+        if let (Some(path), Some(headers)) = (earlier, &mut found) {
+            let there = plimsoll_disk::exists(path);
+            let refused = |source| VolumeError::Io { path: path.into(), action: "open", source };
+            match there.map_err(refused)? {
+                true => headers.add(&VolumeFile::open_labels(path)?),
+                false => headers.add_unwritten(path),
+            }
         }
         Ok(found)
+    }
+
+    fn add(&mut self, file: &VolumeFile) {
+        let decoded = in_pages(file.stored_bytes());
+        self.decoded += decoded;
+        // A picture is decoded as a whole, whatever it is compressed with.
+        if !file.is_random_access() && file.decoding_bytes() == Bytes::ZERO {
+            self.compressed += decoded;
+        }
+        self.decoding += file.decoding_bytes();
+    }
+
+    /// Labels that an earlier network will have written by then: on the grid of the images, of 8 bits, as no others are read.
+    fn add_unwritten(&mut self, path: &Path) {
+        let decoded = in_pages(self.geometry.voxel_count() as u64);
+        self.decoded += decoded;
+        if path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("gz")) {
+            self.compressed += decoded;
+        }
+    }
+}
+
+/// What so many bytes take in whole pages, at most.
+fn in_pages(bytes: u64) -> Bytes {
+    const PAGE: u64 = 4096;
+    Bytes(bytes.saturating_add(PAGE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plimsoll_data::ChannelFile;
+    use plimsoll_volume::{Affine, ElementType, VolumeWriter};
+
+    #[test]
+    fn earlier_labels_are_counted_whether_they_are_there_or_will_be() {
+        let folder = tempfile::tempdir().unwrap();
+        let geometry = Geometry::new([3, 4, 5], Affine::from_spacing(Spacing([1.0; 3]))).unwrap();
+        let write = |name: &str, element: ElementType| {
+            let path = folder.path().join(name);
+            let mut writer = VolumeWriter::create(&path, &geometry, 1, element, None).unwrap();
+            writer.write_planes(&vec![0; 60 * element.size()]).unwrap();
+            writer.finish().unwrap();
+            path
+        };
+        let images = vec![ChannelFile { path: write("a_0000.nii", ElementType::I16), index: 0 }];
+        let case = Case { id: "a".into(), images, label: None };
+        let read = |earlier: Option<&Path>| Headers::read(&case, earlier).unwrap().unwrap();
+        let alone = read(None);
+        assert_eq!((alone.decoded, alone.compressed), (in_pages(120), Bytes::ZERO));
+        for (name, compressed) in [("a.nii.gz", in_pages(60)), ("a.nii", Bytes::ZERO)] {
+            let path = folder.path().join(name);
+            let planned = read(Some(&path));
+            write(name, ElementType::U8);
+            for headers in [planned, read(Some(&path))] {
+                assert_eq!((headers.decoded, headers.compressed), (in_pages(120) + in_pages(60), compressed));
+            }
+            std::fs::write(&path, "damaged").unwrap();
+            assert!(Headers::read(&case, Some(&path)).is_err());
+        }
     }
 }

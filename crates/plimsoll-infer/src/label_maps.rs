@@ -169,7 +169,7 @@ fn labels_of(voxels: usize, budget: &Budget) -> Result<Mapped<u8>, InferError> {
     Ok(Mapped::zeroed(budget, "planes of labels", voxels)?)
 }
 
-fn writing(files: usize, budget: &Budget) -> Result<Reservation, InferError> {
+pub(crate) fn writing(files: usize, budget: &Budget) -> Result<Reservation, InferError> {
     Ok(budget.reserve("files being written", Bytes(WRITER.0 * files as u64))?)
 }
 

@@ -20,6 +20,12 @@ pub trait LabelSink {
         header: Option<&NiftiHeader>,
     ) -> Result<(), InferError>;
 
+    /// The file beside which labels may wait on a disk, where they are decided in another order than that of stored planes. Without one they
+    /// wait in memory.
+    fn waits_beside(&self) -> Option<&Path> {
+        None
+    }
+
     /// Takes the next planes, one or several, as stored and in this machine's byte order.
     ///
     /// # Errors
@@ -52,6 +58,10 @@ impl<'a> LabelFile<'a> {
 }
 
 impl LabelSink for LabelFile<'_> {
+    fn waits_beside(&self) -> Option<&Path> {
+        Some(self.path)
+    }
+
     fn begin(
         &mut self,
         geometry: &Geometry,

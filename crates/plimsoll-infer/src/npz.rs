@@ -38,20 +38,23 @@ pub(crate) struct ProbabilityWriter {
 }
 
 impl ProbabilityWriter {
-    /// Starts the archive of so many outputs of an image of a stored shape.
+    /// Starts the archive of so many outputs of an image of a stored shape. The disk takes the room for all of it at once.
     ///
     /// # Errors
-    /// If the file cannot be created.
+    /// If the file cannot be created, or the disk has no room.
     pub(crate) fn create(
         path: &Path,
         outputs: usize,
         shape: [usize; 3],
     ) -> Result<ProbabilityWriter, InferError> {
-        let file = AtomicFile::create(path).map_err(|source| failed(path, source))?;
+        let header = array_header(outputs, shape);
+        let size = header.len() as u64 + array_bytes(outputs, shape);
+        let all = LOCAL_HEADER as u64 + size + directory(0, size).len() as u64;
+        let file = AtomicFile::create(path).and_then(|file| file.allocate(all).map(|()| file));
         Ok(ProbabilityWriter {
             path: path.into(),
-            file: BufWriter::with_capacity(BUFFER, file),
-            header: array_header(outputs, shape),
+            file: BufWriter::with_capacity(BUFFER, file.map_err(|source| failed(path, source))?),
+            header,
             outputs: vec![Hasher::new(); outputs],
             shape,
             written: 0,
@@ -105,7 +108,7 @@ impl ProbabilityWriter {
     }
 
     fn complete(mut self) -> io::Result<()> {
-        let [depth, height, width] = self.shape;
+        let depth = self.shape[0];
         if self.written != depth {
             let missing = format!("{} of {depth} planes of probabilities were written", self.written);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, missing));
@@ -114,8 +117,7 @@ impl ProbabilityWriter {
         sum.update(&self.header);
         self.outputs.iter().for_each(|output| sum.combine(output));
         let sum = sum.finalize();
-        let array = (self.outputs.len() * depth * height * width * size_of::<f32>()) as u64;
-        let size = self.header.len() as u64 + array;
+        let size = self.header.len() as u64 + array_bytes(self.outputs.len(), self.shape);
         self.file.seek(SeekFrom::Start(0))?;
         self.file.write_all(&local_header(sum, size))?;
         self.file.write_all(&self.header)?;
@@ -123,6 +125,11 @@ impl ProbabilityWriter {
         self.file.write_all(&directory(sum, size))?;
         self.file.into_inner().map_err(io::IntoInnerError::into_error)?.commit()
     }
+}
+
+/// Bytes of the array's numbers.
+fn array_bytes(outputs: usize, [depth, height, width]: [usize; 3]) -> u64 {
+    (outputs * depth * height * width * size_of::<f32>()) as u64
 }
 
 fn failed(path: &Path, source: io::Error) -> InferError {

@@ -1,29 +1,40 @@
 //! What a predictor plans: of a case whose images were looked at, or of cases of which headers alone are read.
 
-use plimsoll_data::{Case, TargetGrid};
+use plimsoll_data::{Case, Preparation, TargetGrid};
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{VerifiedPlan, engine_bytes};
 use plimsoll_volume::{ElementType, Geometry, VoxelBox};
 
 use crate::ahead::ahead_bytes;
-use crate::case_plan::{CaseEstimate, CaseNeeds, CasePlanner, PlannedCase, PredictPlan, least_arena};
+use crate::case_plan::{
+    CaseEstimate, CaseNeeds, CasePlanner, LogitsBytes, PlannedCase, PredictPlan, SpoolNeeds, StripNeeds,
+    least_arena,
+};
 use crate::case_windows::{CaseImages, CasePlace};
 use crate::export::Wanted;
 use crate::forward::forward_program;
 use crate::headers::Headers;
 use crate::label_output::queue_bytes;
 use crate::mirror::all_mirrors;
-use crate::stream::{Rows, Stream, Summing};
+use crate::rows::{Rows, slices_of};
+use crate::spool::Record;
+use crate::stream::{Stream, Summing};
 use crate::sums::RingStorage;
 use crate::{CaseRequest, InferError, Predictor};
 
 /// Memory of a case that follows from its files.
 pub(crate) struct CaseMemory {
     pub(crate) decoded: Bytes,
+    /// Of these, what is compressed and can be decompressed beside the output.
+    pub(crate) compressed: Bytes,
     pub(crate) decoding: Bytes,
     /// Of the next case.
     pub(crate) ahead: Bytes,
+    /// Whether it is known which part of the images is not zero.
+    pub(crate) is_cut: bool,
+    /// Whether labels that are to be put in order wait in memory, as there is no file beside which they could.
+    pub(crate) waits_in_memory: bool,
 }
 
 /// A case of which only the grid is known.
@@ -39,7 +50,7 @@ pub struct CaseGrid<'a> {
 
 impl Predictor {
     /// Plans what predicting some cases would hold and take, one after the other as [`predict_cases`](crate::predict_cases) does it, so that
-    /// beside each but the last the next one is read. Headers of images alone are opened: nothing is allocated, and no voxel is read.
+    /// beside each but the last the next one is read. Headers alone are opened: nothing is allocated, and no voxel is read.
     ///
     /// # Errors
     /// If the network cannot be planned. Of a case, if a header cannot be read, its spacing cannot be meant, or the line is too low for it.
@@ -49,7 +60,7 @@ impl Predictor {
     ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
         self.plan_beside(requests, |number| {
             // What is wrong with the next case is told at its turn.
-            requests.get(number + 1).and_then(|next| ahead_bytes(next.case).ok().flatten())
+            requests.get(number + 1).and_then(|next| ahead_bytes(next.case, next.earlier).ok().flatten())
         })
     }
 
@@ -83,7 +94,7 @@ impl Predictor {
                 let least_ram_bytes = planner.least_line(&needs, least);
                 Ok((planned, least_ram_bytes))
             });
-            plans.push(planned.map(|(PlannedCase { plan, next }, least_ram_bytes)| {
+            plans.push(planned.map(|(PlannedCase { plan, next, .. }, least_ram_bytes)| {
                 known = next.or(known.take());
                 CaseEstimate { plan, least_ram_bytes }
             }));
@@ -106,7 +117,8 @@ impl Predictor {
         ahead: Option<Bytes>,
     ) -> Result<CaseNeeds, InferError> {
         let case = request.case;
-        let headers = Headers::read(case)?.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
+        let headers = Headers::read(case, request.earlier)?;
+        let headers = headers.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
         let images = CaseImages {
             case,
             geometry: &headers.geometry,
@@ -117,7 +129,14 @@ impl Predictor {
         };
         let place = CasePlace::new(&self.model, images)?;
         let ahead = ahead.unwrap_or(Bytes::ZERO);
-        let memory = CaseMemory { decoded: headers.decoded, decoding: headers.decoding, ahead };
+        let memory = CaseMemory {
+            decoded: headers.decoded,
+            compressed: headers.compressed,
+            decoding: headers.decoding,
+            ahead,
+            is_cut: false,
+            waits_in_memory: false,
+        };
         self.needs(request.probabilities.is_some(), (images, &place), memory)
     }
 
@@ -140,14 +159,27 @@ impl Predictor {
         let place = CasePlace::new(&self.model, images)?;
         let voxels = (geometry.voxel_count() as u64).saturating_mul(element.size() as u64);
         let decoded = Bytes(voxels.saturating_mul(self.model.channels.len() as u64));
-        let memory = CaseMemory { decoded, decoding: Bytes::ZERO, ahead: Bytes::ZERO };
+        let memory = CaseMemory {
+            decoded,
+            compressed: Bytes::ZERO,
+            decoding: Bytes::ZERO,
+            ahead: Bytes::ZERO,
+            is_cut: false,
+            waits_in_memory: true,
+        };
         let needs = self.needs(false, (images, &place), memory)?;
         Ok(self.planner(&|| self.halved(), Bytes::ZERO).plan(&needs)?.plan)
     }
 
-    /// Where windows of a grid stand.
-    pub(crate) fn rows(&self, grid: &TargetGrid) -> Rows {
-        Rows::of_model(grid, &self.model, self.options.step)
+    /// Where windows of a grid stand that is passed through along a stored axis.
+    pub(crate) fn rows(&self, grid: &TargetGrid, slab_axis: usize) -> Rows {
+        Rows::of_model(grid, &self.model, self.options.step, slab_axis)
+    }
+
+    /// What is kept of a case whose labels, and probabilities if they are wanted, do not come in the order of stored planes.
+    pub(crate) fn records(&self, stored: [usize; 3], slab_axis: usize, wanted: Wanted<'_>) -> [Record; 2] {
+        let labels = Record { stored, slices: slab_axis, outputs: 1, size: wanted.label_bytes() };
+        [labels, Record { outputs: wanted.probabilities(), size: size_of::<f32>(), ..labels }]
     }
 
     /// How often each window is looked at by one fold.
@@ -174,23 +206,63 @@ impl Predictor {
         let model = &self.model;
         let wanted = Wanted { answers: &model.answers, probabilities };
         let largest = place.largest_grid();
-        let rows = self.rows(largest);
-        let logits = |storage| Stream::bytes(largest, &rows, wanted, (&self.weights, self.summing(storage)));
-        let [depth, height, width] = images.geometry.shape();
+        // Of images that are cut to what is not zero, as if they were not: headers, which do not know of it, lead to the same.
+        let uncut = place.uncut_grid(images)?;
+        let slab_axis = slices_of(&uncut, model.patch);
+        let rows = self.rows(largest, slab_axis);
+        let stored = images.geometry.shape();
+        let records = self.records(stored, slab_axis, wanted);
+        // Once all sums are labels, their memory is that in which labels are put in order.
+        let mut reading = Bytes::ZERO;
+        for record in records {
+            reading = reading.max(record.least_reading()?);
+        }
+        let of_rows = |rows: &Rows, is_spooled: bool| -> Result<LogitsBytes, InferError> {
+            let bytes = |storage| -> Result<Bytes, InferError> {
+                let sums = Stream::bytes(largest, rows, wanted, (&self.weights, self.summing(storage)))?;
+                Ok(if is_spooled { sums.max(reading) } else { sums })
+            };
+            Ok(LogitsBytes { in_f32: bytes(RingStorage::F32)?, in_f16: bytes(RingStorage::F16)? })
+        };
+        let folds = model.weights.len();
+        let mut strips = Vec::new();
+        // Cut to another box, the same strips may be wider by the rounding of both of their ends.
+        let is_cut_later = matches!(model.preparation, Preparation::NnUnet(_)) && !memory.is_cut;
+        let more = if is_cut_later { 2 } else { 0 };
+        for possible in self.rows(&uncut, slab_axis).possible_strips(&uncut) {
+            let choice = rows.choice(largest, possible);
+            strips.push(StripNeeds {
+                strips: choice.strips,
+                count: choice.count,
+                windows: choice.windows.saturating_mul(folds),
+                logits: of_rows(&rows.widest(&choice, more), true)?,
+            });
+        }
+        strips.sort_by_key(|strips| (strips.count, strips.windows));
+        let [labels, probabilities] = records;
+        let spool = SpoolNeeds {
+            labels: labels.memory()?,
+            is_in_memory: memory.waits_in_memory,
+            probabilities: Bytes::of(probabilities.all()),
+        };
+        let [depth, height, width] = stored;
         let plane = height.saturating_mul(width).saturating_mul(wanted.label_bytes());
         let [queue, least_queue] = queue_bytes(depth, plane)?;
         Ok(CaseNeeds {
             case: images.case.id.clone(),
-            in_f32: logits(RingStorage::F32)?,
-            in_f16: logits(RingStorage::F16)?,
+            slab_axis,
+            logits: of_rows(&rows, slab_axis != 0)?,
+            strips,
+            spool,
             ring: self.options.ring,
             preparation: place.bytes(images)?,
             decoding: memory.decoding,
             decoded: memory.decoded,
+            compressed: memory.compressed,
             queue,
             least_queue,
             ahead: memory.ahead,
-            windows: rows.windows().saturating_mul(model.weights.len()),
+            windows: rows.windows().saturating_mul(folds),
             looks: self.looks(),
         })
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache, inspect_images,
-    inspection_bytes,
+    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, TargetGrid, VolumeCache,
+    inspect_images, inspection_bytes,
 };
 use plimsoll_graph::{DType, Role, TensorId};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
@@ -17,11 +17,11 @@ use plimsoll_plan::{Backend, EngineError, HostSlice, HostSliceMut};
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
-use crate::InferError;
 use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look_ahead};
 use crate::case_windows::{CaseImages, CasePlace, CaseWindows};
 use crate::export::Wanted;
 use crate::forward::{Forward, Running, internal, planned};
+use crate::headers::Headers;
 use crate::image_network::overhead;
 use crate::label_output::LabelOutput;
 use crate::label_sink::{LabelFile, LabelSink};
@@ -29,11 +29,14 @@ use crate::mirror::{all_mirrors, mirror};
 use crate::npz::ProbabilityWriter;
 use crate::planning::CaseMemory;
 use crate::ring::Room;
-use crate::stream::{Rows, Stream};
+use crate::rows::Rows;
+use crate::spool::Spool;
+use crate::stream::{Stream, Summing};
 use crate::sums::RingStorage;
 use crate::times::{Clock, PredictedCase};
 use crate::windows::Weights;
 use crate::workers::stacks;
+use crate::{InferError, PredictPlan};
 
 /// How to predict.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -277,15 +280,21 @@ impl Predictor {
         let model = Arc::clone(&self.model);
         let place = CasePlace::new(&model, images)?;
         let held = prepared.as_ref().map_or(Bytes::ZERO, |(_, held)| *held);
-        let ahead = next.as_ref().and_then(|next| ahead_bytes(next.case).ok().flatten());
+        let ahead = next.as_ref().and_then(|next| ahead_bytes(next.case, next.earlier).ok().flatten());
+        let output = labels.waits_beside();
+        let headers = Headers::read(case, earlier)?;
+        let headers = headers.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
         let memory = CaseMemory {
-            decoded: fingerprint.decoded_bytes().max(held),
-            decoding: fingerprint.decoding_bytes,
+            decoded: headers.decoded.max(held),
+            compressed: output.map_or(Bytes::ZERO, |_| headers.compressed),
+            decoding: headers.decoding,
             ahead: ahead.unwrap_or(Bytes::ZERO),
+            is_cut: true,
+            waits_in_memory: output.is_none(),
         };
         let needs = self.needs(probabilities.is_some(), (images, &place), memory)?;
         let planned = self.planner(&|| self.halved(), held).plan(&needs)?;
-        let mut plan = planned.plan;
+        let (mut plan, is_spooled) = (planned.plan, planned.is_spooled);
         // What was decoded ahead stays where there is room for all of it; else it makes room before anything else is reserved.
         let prepared = prepared.map(|(cache, _)| cache).filter(|_| plan.cache_bytes >= held);
         if let Some(next) = planned.next {
@@ -299,20 +308,30 @@ impl Predictor {
             None => VolumeCache::new(self.budget.part("cache", plan.cache_bytes)?),
         };
         let cache = cache.decoding_within(decoding);
+        let cache = match output {
+            Some(path) => cache.spilling_beside(path),
+            None => cache,
+        };
         let preparation = self.budget.part("preparation", plan.preparation_bytes)?;
         let found = (images, &fingerprint);
         let opened = place.open(&model, found, &cache, (&mut self.scratch, &preparation), stop);
         going()?;
         let windows = opened?;
         let grid = *windows.grid();
-        let rows = self.rows(&grid);
+        let rows = self.rows(&grid, plan.slab_axis);
+        let parts: Vec<Rows> = rows.parts(&grid, planned.strips).collect();
         // Of an image that was cut, fewer than may have been.
-        let windows_of_case = rows.windows().saturating_mul(model.weights.len());
+        let folds = model.weights.len();
+        let windows_of_case = parts.iter().map(Rows::windows).sum::<usize>().saturating_mul(folds);
         plan.predicted_seconds *= windows_of_case as f64 / plan.windows.max(1) as f64;
+        plan.repeated_windows = windows_of_case.saturating_sub(rows.windows().saturating_mul(folds));
         plan.windows = windows_of_case;
         let wanted = Wanted { answers: &model.answers, probabilities: probabilities.is_some() };
         let summing = self.summing(plan.ring);
-        let stream = Stream::new(&grid, &rows, wanted, (&self.weights, summing), &self.budget)?;
+        let waiting = match is_spooled {
+            true => Some(self.waiting(&plan, (geometry.shape(), wanted), (&*labels, probabilities))?),
+            false => None,
+        };
         let element = if wanted.label_bytes() == 1 { ElementType::U8 } else { ElementType::U16 };
         let [_, height, width] = geometry.shape();
         let plane = height * width * wanted.label_bytes();
@@ -329,19 +348,38 @@ impl Predictor {
         let progress = Progress { windows: 0, of: plan.windows, predicted_seconds: plan.predicted_seconds };
         observe(progress);
         clock.lap(|times| &mut times.read_seconds);
-        let mut work = Work { case, windows, stream, rows, progress, clock };
+        let mut work = Work { case, windows, grid, parts, wanted, summing, progress, clock };
         thread::scope(|scope| {
             let ahead = ahead.and_then(|(next, memory)| {
-                let (case, channels) = (next.case, &model.channels);
+                let (case, channels) = ((next.case, next.earlier), &model.channels);
                 let thread = thread::Builder::new().name("next case".into()).stack_size(AHEAD_STACK);
                 let look = move || look_ahead(case, channels, &memory, stop);
                 // Where the system refuses a thread, the case is looked at at its turn.
                 Some((next.found, thread.spawn_scoped(scope, look).ok()?))
             });
             let mut output = LabelOutput::start(labels, (plane, plan.queue_bytes), &self.budget, scope)?;
-            let summed = self.sum(&mut work, stop, observe, &mut |labels, of_plane| {
-                output.write_plane(labels)?;
-                probabilities.as_mut().map_or(Ok(()), |writer| writer.write_plane(of_plane))
+            let mut waiting = waiting;
+            let summed =
+                self.sum(&mut work, stop, observe, &mut |part, labels, of_slice| match &mut waiting {
+                    Some(waiting) => waiting.write(part, labels, of_slice),
+                    None => {
+                        output.write_plane(labels)?;
+                        probabilities.as_mut().map_or(Ok(()), |writer| writer.write_plane(of_slice))
+                    }
+                });
+            // The sums are gone, and what they held is room for this.
+            let summed = summed.and_then(|()| match waiting {
+                Some(Waiting { labels, probabilities: of_slices }) => {
+                    let room = (&self.budget, plan.logits_bytes);
+                    labels.read(room, |plane| going().and_then(|()| output.write_plane(plane)))?;
+                    match (of_slices, &mut probabilities) {
+                        (Some(spool), Some(writer)) => spool.read(room, |plane| {
+                            going().and_then(|()| writer.write_plane(bytemuck::cast_slice(plane)))
+                        }),
+                        _ => Ok(()),
+                    }
+                }
+                None => Ok(()),
             });
             let written = match summed {
                 Ok(()) => {
@@ -389,36 +427,59 @@ impl Predictor {
         Ok((fingerprint, prepared))
     }
 
-    /// Sums the logits of all windows, and passes the planes of labels that this decides to `write`, with their probabilities if they are wanted.
+    /// Where labels wait, and probabilities if they are wanted, of a case that does not decide them in the order of stored planes.
+    fn waiting(
+        &self,
+        plan: &PredictPlan,
+        (stored, wanted): ([usize; 3], Wanted<'_>),
+        (labels, probabilities): (&(dyn LabelSink + Send), Option<&Path>),
+    ) -> Result<Waiting, InferError> {
+        let [of_labels, of_probabilities] = self.records(stored, plan.slab_axis, wanted);
+        let labels = match labels.waits_beside().filter(|_| plan.spool_bytes == Bytes::ZERO) {
+            Some(path) => Spool::beside(of_labels, true, path)?,
+            None => Spool::in_memory(of_labels, &self.budget)?,
+        };
+        let probabilities =
+            probabilities.map(|path| Spool::beside(of_probabilities, false, path)).transpose()?;
+        Ok(Waiting { labels, probabilities })
+    }
+
+    /// Sums the logits of all windows of one part after the other, and passes the slices of labels that this decides to `write`, with their
+    /// probabilities if they are wanted.
     fn sum(
         &mut self,
         work: &mut Work<'_>,
         stop: &AtomicBool,
         observe: &mut dyn FnMut(Progress),
-        write: &mut WritePlane<'_>,
+        write: &mut WriteSlice<'_>,
     ) -> Result<(), InferError> {
         let going = |case: &Case| match stop.load(Ordering::Relaxed) {
             true => Err(InferError::Interrupted { case: case.id.clone() }),
             false => Ok(()),
         };
-        for row in 0..work.rows.count() {
-            for fold in 0..self.model.weights.len() {
-                self.load_fold(fold)?;
-                work.clock.lap(|times| &mut times.forward_seconds);
-                for start in work.rows.row(row) {
-                    going(work.case)?;
-                    if !self.window(start, work)? {
-                        let (case, weights) = (work.case.id.clone(), self.model.weights[fold].path.clone());
-                        let ring = work.stream.storage();
-                        let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
-                        return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
+        for rows in std::mem::take(&mut work.parts) {
+            let (weights, summing) = (&self.weights, work.summing);
+            let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
+            for row in 0..rows.count() {
+                for fold in 0..self.model.weights.len() {
+                    self.load_fold(fold)?;
+                    work.clock.lap(|times| &mut times.forward_seconds);
+                    for start in rows.row(row) {
+                        going(work.case)?;
+                        if !self.window(start, (&rows, &mut stream), work)? {
+                            let (case, weights) =
+                                (work.case.id.clone(), self.model.weights[fold].path.clone());
+                            let ring = stream.storage();
+                            let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
+                            return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
+                        }
+                        work.progress.windows += 1;
+                        observe(work.progress);
                     }
-                    work.progress.windows += 1;
-                    observe(work.progress);
                 }
+                stream.finish_row(&rows, row, |labels, of_slice| write(&rows.part, labels, of_slice))?;
+                work.clock.lap(|times| &mut times.sum_seconds);
             }
-            work.stream.finish_row(&work.rows, row, &mut *write)?;
-            work.clock.lap(|times| &mut times.sum_seconds);
         }
         going(work.case)
     }
@@ -437,8 +498,13 @@ impl Predictor {
     }
 
     /// Adds the logits of one window to the ring. Returns whether they can be summed; if not, some are missing in the ring.
-    fn window(&mut self, start: [usize; 3], work: &mut Work<'_>) -> Result<bool, InferError> {
-        let Work { windows, stream, rows, clock, .. } = work;
+    fn window(
+        &mut self,
+        start: [usize; 3],
+        (rows, stream): (&Rows, &mut Stream),
+        work: &mut Work<'_>,
+    ) -> Result<bool, InferError> {
+        let Work { windows, clock, .. } = work;
         let window = rows.shape.window;
         let along = self.mirrors();
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
@@ -474,17 +540,36 @@ impl Predictor {
     }
 }
 
-/// Takes a plane of labels, and its probabilities if they are wanted.
-type WritePlane<'a> = dyn FnMut(&[u8], &[f32]) -> Result<(), InferError> + 'a;
+/// Takes a slice of labels of a part, and its probabilities if they are wanted.
+type WriteSlice<'a> = dyn FnMut(&VoxelBox, &[u8], &[f32]) -> Result<(), InferError> + 'a;
 
 /// A case that is being summed.
 struct Work<'a> {
     case: &'a Case,
     windows: CaseWindows,
-    stream: Stream,
-    rows: Rows,
+    grid: TargetGrid,
+    /// Those that are not summed yet.
+    parts: Vec<Rows>,
+    wanted: Wanted<'a>,
+    summing: Summing,
     progress: Progress,
     clock: Clock,
+}
+
+/// What was decided in another order than it is written in.
+struct Waiting {
+    labels: Spool,
+    probabilities: Option<Spool>,
+}
+
+impl Waiting {
+    fn write(&mut self, part: &VoxelBox, labels: &[u8], of_slice: &[f32]) -> Result<(), InferError> {
+        self.labels.write(part, labels)?;
+        match &mut self.probabilities {
+            Some(spool) => spool.write(part, bytemuck::cast_slice(of_slice)),
+            None => Ok(()),
+        }
+    }
 }
 
 const WEIGHTS: &str = "a file of weights";

@@ -5,6 +5,8 @@
 //! classes × (a window and a plane), not classes × the volume. Each logit is added as its share of the mean
 //! ([`Shares`](crate::shares::Shares)), so that what is held when the last window has been added is the mean.
 
+use std::ops::Range;
+
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
 use crate::shares::WindowShares;
@@ -26,6 +28,24 @@ pub struct RingShape {
     pub window: [usize; 3],
     /// What means of logits become before anything is interpolated between them.
     pub activation: Option<Activation>,
+    /// The part of a plane that is held.
+    pub tile: Tile,
+}
+
+/// A part of a plane: from where on, and how many voxels, along each of its two axes. What windows have beside it is passed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// Where it begins.
+    pub start: [usize; 2],
+    /// Its extent.
+    pub extent: [usize; 2],
+}
+
+impl Tile {
+    /// All of a plane.
+    pub fn whole(plane: [usize; 2]) -> Tile {
+        Tile { start: [0; 2], extent: plane }
+    }
 }
 
 /// What logits become before they are interpolated.
@@ -69,10 +89,34 @@ impl RingShape {
         }
     }
 
-    /// Voxels of a plane.
+    /// Voxels of a plane that are held.
     pub fn plane(&self) -> usize {
-        let [first, second] = self.plane_axes().map(|axis| self.grid[axis]);
+        let [first, second] = self.tile.extent;
         first.saturating_mul(second)
+    }
+
+    /// Where a voxel of the grid, which is held, lies in what is held of its plane.
+    pub(crate) fn in_plane(&self, at: [usize; 3]) -> usize {
+        let [first, second] = self.plane_axes();
+        let Tile { start, extent } = self.tile;
+        debug_assert!(
+            (start[0]..start[0] + extent[0]).contains(&at[first])
+                && (start[1]..start[1] + extent[1]).contains(&at[second]),
+            "voxel {at:?} is not held of {:?}",
+            (start, extent)
+        );
+        (at[first] - start[0]) * extent[1] + at[second] - start[1]
+    }
+
+    /// The voxels along an axis of a window that begins at `start` there that are held.
+    pub(crate) fn held_of(&self, axis: usize, start: usize) -> Range<usize> {
+        let window = self.window[axis];
+        let Some(which) = self.plane_axes().iter().position(|of_plane| *of_plane == axis) else {
+            return 0..window;
+        };
+        let (first, end) = (self.tile.start[which], self.tile.start[which] + self.tile.extent[which]);
+        let from = first.saturating_sub(start).min(window);
+        from..end.saturating_sub(start).clamp(from, window)
     }
 
     /// Planes held: those of a window, and the last one that is finished, if there are so many.
@@ -102,7 +146,7 @@ impl RingShape {
     }
 
     /// The planes of a window at `start`, in the order of passing.
-    pub(crate) fn turns_of(&self, start: [usize; 3]) -> std::ops::Range<usize> {
+    pub(crate) fn turns_of(&self, start: [usize; 3]) -> Range<usize> {
         let (first, extent) = (start[self.axis], self.window[self.axis]);
         let from = if self.reversed { self.turn(first + extent - 1) } else { first };
         from..from + extent
@@ -144,7 +188,8 @@ impl<S: Sum> Ring<S> {
     /// in the order in which they lie.
     fn slots(&mut self, from: usize, to: usize) -> impl Iterator<Item = (usize, &mut [S])> + Send {
         let (planes, length) = (self.shape.planes(), self.slot_length());
-        let slots = self.sums.chunks_exact_mut(length).enumerate();
+        // Of no voxels there is no plane.
+        let slots = self.sums.chunks_exact_mut(length.max(1)).enumerate();
         slots.filter_map(move |(slot, sums)| {
             // The first plane from `from` on that lies here.
             let plane = from + (slot + planes - from % planes) % planes;
@@ -249,11 +294,16 @@ impl WindowLogits<'_> {
         let [depth, height, width] = shape.window;
         let voxels = depth * height * width;
         let place = planes[0].0;
-        // Along the axis of passing there is one place for each plane.
-        let of_axis =
-            |axis: usize, extent: usize| if shape.axis == axis { place..place + 1 } else { 0..extent };
-        let (depths, heights) = (of_axis(0, depth), of_axis(1, height));
-        let [first, second] = shape.plane_axes();
+        // Along the axis of passing there is one place for each plane, and along the others what is held.
+        let of_axis = |axis: usize| match shape.axis == axis {
+            true => place..place + 1,
+            false => shape.held_of(axis, self.start[axis]),
+        };
+        let (depths, heights) = (of_axis(0), of_axis(1));
+        let widths = shape.held_of(2, self.start[2]);
+        if heights.is_empty() || widths.is_empty() {
+            return Ok(true);
+        }
         let mut all = true;
         for class in 0..shape.classes {
             for d in depths.clone() {
@@ -271,18 +321,20 @@ impl WindowLogits<'_> {
                     if self.mirrored[2] {
                         row.reverse();
                     }
-                    self.shares.scale(self.start, [d, h], row);
-                    // Where the row begins in a plane, if it lies in one.
-                    let at = |d: usize, h: usize, w: usize| {
-                        let at = [d, h, w];
-                        let place = |axis: usize| self.start[axis] + at[axis];
-                        class * shape.plane() + place(first) * shape.grid[second] + place(second)
+                    let row = &mut row[widths.clone()];
+                    self.shares.scale(self.start, [d, h], widths.start, row);
+                    // Where a voxel of the row lies in a plane.
+                    let at = |w: usize| {
+                        let at = [self.start[0] + d, self.start[1] + h, self.start[2] + w];
+                        class * shape.plane() + shape.in_plane(at)
                     };
                     match &mut *planes {
-                        [(_, sums)] if shape.axis < 2 => S::add(&mut sums[at(d, h, 0)..][..width], row),
+                        [(_, sums)] if shape.axis < 2 => {
+                            S::add(&mut sums[at(widths.start)..][..row.len()], row);
+                        }
                         planes => {
                             for (w, sums) in planes {
-                                let to = at(d, h, *w);
+                                let to = at(*w);
                                 S::add(&mut sums[to..=to], &row[*w..=*w]);
                             }
                         }

@@ -117,7 +117,6 @@ fn sum_plane(
 ) {
     let place = shape.turn(turn);
     let [first, second] = shape.plane_axes();
-    let columns = shape.grid[second];
     let plane = &mut totals[shape.slot(turn) * shape.plane()..][..shape.plane()];
     plane.fill(0.0);
     for start in starts[shape.axis].iter() {
@@ -125,9 +124,16 @@ fn sum_plane(
         let Some(at) = place.checked_sub(start).filter(|at| *at < shape.window[shape.axis]) else { continue };
         for down in starts[first].iter() {
             for right in starts[second].iter() {
-                for row in 0..shape.window[first] {
-                    let to = &mut plane[(down + row) * columns + right..][..shape.window[second]];
-                    for (column, total) in to.iter_mut().enumerate() {
+                let columns = shape.held_of(second, right);
+                if columns.is_empty() {
+                    continue;
+                }
+                for row in shape.held_of(first, down) {
+                    let mut voxel = [0; 3];
+                    (voxel[shape.axis], voxel[first], voxel[second]) =
+                        (place, down + row, right + columns.start);
+                    let to = &mut plane[shape.in_plane(voxel)..][..columns.len()];
+                    for (total, column) in to.iter_mut().zip(columns.clone()) {
                         let mut voxel = [0; 3];
                         (voxel[shape.axis], voxel[first], voxel[second]) = (at, row, column);
                         *total += weights.of(voxel);
@@ -139,20 +145,18 @@ fn sum_plane(
 }
 
 impl WindowShares<'_> {
-    /// Brings the logits of a row of the window at `start`, at depth `d` and height `h` of it, to their shares.
-    pub(crate) fn scale(&self, start: [usize; 3], [d, h]: [usize; 2], row: &mut [f32]) {
+    /// Brings the logits of a row of the window at `start`, at depth `d` and height `h` of it and from a width on, to their shares.
+    pub(crate) fn scale(&self, start: [usize; 3], [d, h]: [usize; 2], from: usize, row: &mut [f32]) {
         match self {
             WindowShares::Product([along, down, across]) => {
                 let share = along[d] * down[h];
-                row.iter_mut().zip(across).for_each(|(logit, across)| *logit *= share * across);
+                row.iter_mut().zip(&across[from..]).for_each(|(logit, across)| *logit *= share * across);
             }
             WindowShares::Quotient { weights, shape, looks, totals } => {
-                for (w, logit) in row.iter_mut().enumerate() {
+                for (w, logit) in (from..).zip(row) {
                     let place = [start[0] + d, start[1] + h, start[2] + w];
-                    let [first, second] = shape.plane_axes().map(|axis| place[axis]);
                     let slot = shape.slot(shape.turn(place[shape.axis]));
-                    let columns = shape.grid[shape.plane_axes()[1]];
-                    let total = totals[slot * shape.plane() + first * columns + second];
+                    let total = totals[slot * shape.plane() + shape.in_plane(place)];
                     *logit *= weights.of([d, h, w]) / (total * looks);
                 }
             }
@@ -167,6 +171,7 @@ fn add(to: &mut [f32], terms: &[f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ring::Tile;
     use crate::windows::gaussian;
 
     #[test]
@@ -177,7 +182,9 @@ mod tests {
         for (least, axis, reversed) in
             [(0.0, 0, false), (0.0, 1, true), (0.1, 0, false), (0.1, 1, true), (0.1, 2, false)]
         {
-            let shape = RingShape { classes: 1, grid, axis, reversed, window, activation: None };
+            let tile = Tile::whole([0; 2]);
+            let shape = RingShape { classes: 1, grid, axis, reversed, window, activation: None, tile };
+            let shape = RingShape { tile: Tile::whole(shape.plane_axes().map(|axis| grid[axis])), ..shape };
             let weights = Weights { along: gaussian(window), least };
             let mut shares = Shares::new(shape, starts, &weights, looks, &budget).unwrap();
             assert_eq!(budget.used(), Shares::bytes(&shape, &weights).unwrap());
@@ -194,7 +201,7 @@ mod tests {
                 for d in 0..window[0] {
                     for h in 0..window[1] {
                         let mut row = vec![1.0; window[2]];
-                        of.scale(start, [d, h], &mut row);
+                        of.scale(start, [d, h], 0, &mut row);
                         for (w, share) in row.into_iter().enumerate() {
                             let at = [start[0] + d, start[1] + h, start[2] + w];
                             sums[(at[0] * grid[1] + at[1]) * grid[2] + at[2]] +=

@@ -1,114 +1,18 @@
 //! Logits of windows on their way to planes of labels.
 //!
-//! Windows are taken in rows. After each row, the planes of logits that no later row touches are finished, the stored planes
-//! that lie between finished ones are written, and what no stored plane needs any more makes room in the ring.
+//! Windows are taken in rows. After each row, the planes of logits that no later row touches are finished, the stored slices
+//! that lie between finished ones are written, and what no slice needs any more makes room in the ring.
 
 use half::f16;
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
-use plimsoll_run::{Answers, Interpolated, SegmentationModel, Windows};
 
-use crate::export::{Export, Wanted, lead, order};
-use crate::ring::{Activation, Ring, RingShape, Room, WindowLogits};
+use crate::export::{Export, Wanted};
+use crate::ring::{Ring, Room, WindowLogits};
+use crate::rows::Rows;
 use crate::shares::Shares;
 use crate::sums::RingStorage;
-use crate::windows::{Starts, Weights};
-
-/// Where windows of a case stand: in rows that begin at the same place of the axis along which planes pass through the ring.
-pub(crate) struct Rows {
-    pub(crate) shape: RingShape,
-    /// Voxels of the ring before the image along each axis.
-    pub(crate) lead: [usize; 3],
-    /// Where rows begin.
-    along: Starts,
-    /// Where windows of a row begin along the axes of a plane.
-    across: [Starts; 2],
-}
-
-impl Rows {
-    /// Of windows over a case, the share `step` of a window apart at most. An image smaller than a window is looked at through one that reaches beyond it.
-    #[cfg(test)]
-    pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], classes: usize, step: f64) -> Rows {
-        let place = |_, extent, window| Starts::new(extent, window, step);
-        Rows::placed(grid, window, (classes, None), place)
-    }
-
-    /// Of a model's windows over a case, as far apart as it says, or else the share `step` of a window at most.
-    pub(crate) fn of_model(grid: &TargetGrid, model: &SegmentationModel, step: f64) -> Rows {
-        let activation = match (model.interpolated, &model.answers) {
-            (Interpolated::Logits, _) => None,
-            (Interpolated::Probabilities, Answers::Classes(_)) => Some(Activation::Softmax),
-            (Interpolated::Probabilities, Answers::Regions(_)) => Some(Activation::Sigmoid),
-        };
-        let place = |axis: usize, extent, window| match model.windows {
-            Windows::Even => Starts::new(extent, window, step),
-            Windows::Fixed { overlap, .. } => Starts::fixed(extent, window, overlap[axis]),
-        };
-        Rows::placed(grid, model.patch, (model.answers.outputs(), activation), place)
-    }
-
-    fn placed(
-        grid: &TargetGrid,
-        window: [usize; 3],
-        (classes, activation): (usize, Option<Activation>),
-        place: impl Fn(usize, usize, usize) -> Starts,
-    ) -> Rows {
-        let (axis, reversed) = order(grid);
-        let extent = [0, 1, 2].map(|axis| grid.shape()[axis].max(window[axis]));
-        let shape = RingShape { classes, grid: extent, axis, reversed, window, activation };
-        let starts = |axis: usize| place(axis, extent[axis], window[axis]);
-        let across = shape.plane_axes().map(starts);
-        Rows { shape, lead: lead(grid, &shape), along: starts(axis), across }
-    }
-
-    /// How many rows there are.
-    pub(crate) fn count(&self) -> usize {
-        self.along.count()
-    }
-
-    /// Windows of the case.
-    pub(crate) fn windows(&self) -> usize {
-        self.across.iter().fold(self.count(), |windows, starts| windows.saturating_mul(starts.count()))
-    }
-
-    /// Where windows begin along each axis.
-    fn starts(&self) -> [Starts; 3] {
-        let mut starts = [self.along; 3];
-        for (axis, across) in self.shape.plane_axes().into_iter().zip(self.across) {
-            starts[axis] = across;
-        }
-        starts
-    }
-
-    /// Where a row begins along the axis of passing.
-    fn place(&self, row: usize) -> usize {
-        self.along.at(if self.shape.reversed { self.count() - 1 - row } else { row })
-    }
-
-    /// The starts of the windows of a row.
-    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = [usize; 3]> + use<> {
-        let (axis, [first, second]) = (self.shape.axis, self.shape.plane_axes());
-        let (place, [down, right]) = (self.place(row), self.across);
-        down.iter().flat_map(move |a| {
-            right.iter().map(move |b| {
-                let mut start = [0; 3];
-                (start[axis], start[first], start[second]) = (place, a, b);
-                start
-            })
-        })
-    }
-
-    /// The planes before this one, in the order of passing, are finished after a row.
-    fn finished_after(&self, row: usize) -> usize {
-        let extent = self.shape.grid[self.shape.axis];
-        match row + 1 < self.count() {
-            // The next row's first plane, in the order of passing.
-            true if self.shape.reversed => extent - self.shape.window[self.shape.axis] - self.place(row + 1),
-            true => self.place(row + 1),
-            false => extent,
-        }
-    }
-}
+use crate::windows::Weights;
 
 /// How logits are summed.
 #[derive(Clone, Copy)]
@@ -133,7 +37,7 @@ pub(crate) struct Stream {
     shares: Shares,
     export: Export,
     labels: Mapped<u8>,
-    /// `[row][output][column]` of a plane; nothing if none are wanted.
+    /// `[row][output][column]` of a slice; nothing if none are wanted.
     probabilities: Mapped<f32>,
     /// Of each thread.
     rooms: Vec<Mapped<f32>>,
@@ -143,27 +47,29 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// Bytes that the stream of a case reserves.
+    /// Bytes that the stream of a part of a case reserves.
     pub(crate) fn bytes(
         grid: &TargetGrid,
         rows: &Rows,
         wanted: Wanted<'_>,
         (weights, summing): (&Weights, Summing),
     ) -> Result<Bytes, MapError> {
-        let rooms = Bytes(Export::room_bytes(grid, wanted)?.0.saturating_mul(summing.threads as u64));
-        let probabilities = Mapped::<f32>::bytes(Export::probabilities_of_plane(grid, wanted))?;
-        let labels = Mapped::<u8>::bytes(Stream::label_plane(grid, wanted))?;
+        let [_, _, columns] = rows.part_extent();
+        let rooms = Bytes(Export::room_bytes(columns, wanted)?.0.saturating_mul(summing.threads as u64));
+        let [labels, probabilities] = Stream::of_slice(rows, wanted);
+        let slices = Mapped::<u8>::bytes(labels)? + Mapped::<f32>::bytes(probabilities)?;
         let ring = rows.shape.bytes(summing.storage)? + Shares::bytes(&rows.shape, weights)?;
-        Ok(ring + labels + probabilities + Export::bytes(grid) + rooms)
+        Ok(ring + slices + Export::bytes(grid) + rooms)
     }
 
-    /// Bytes of a plane of labels.
-    fn label_plane(grid: &TargetGrid, wanted: Wanted<'_>) -> usize {
-        let [_, height, width] = grid.stored_shape();
-        height.saturating_mul(width).saturating_mul(wanted.label_bytes())
+    /// Bytes of the labels of a slice, and its probabilities.
+    fn of_slice(rows: &Rows, wanted: Wanted<'_>) -> [usize; 2] {
+        let [_, height, width] = rows.part_extent();
+        [wanted.label_bytes(), wanted.probabilities()]
+            .map(|of_voxel| height.saturating_mul(width).saturating_mul(of_voxel))
     }
 
-    /// Reserves what a case needs, whose windows are weighted by `weights`.
+    /// Reserves what a part of a case needs, whose windows are weighted by `weights`.
     pub(crate) fn new(
         grid: &TargetGrid,
         rows: &Rows,
@@ -172,15 +78,15 @@ impl Stream {
         budget: &Budget,
     ) -> Result<Stream, MapError> {
         let Summing { storage, looks, threads } = summing;
-        let export = Export::new(grid, rows.shape, wanted.answers, budget)?;
-        let probabilities = Export::probabilities_of_plane(grid, wanted);
+        let export = Export::new(grid, rows.shape, (&rows.part, rows.slices), wanted.answers, budget)?;
+        let [labels, probabilities] = Stream::of_slice(rows, wanted);
         Ok(Stream {
             sums: match storage {
                 RingStorage::F32 => Sums::F32(Ring::new(rows.shape, budget)?),
                 RingStorage::F16 => Sums::F16(Ring::new(rows.shape, budget)?),
             },
             shares: Shares::new(rows.shape, rows.starts(), weights, looks, budget)?,
-            labels: Mapped::zeroed(budget, "labels", Stream::label_plane(grid, wanted))?,
+            labels: Mapped::zeroed(budget, "labels", labels)?,
             probabilities: Mapped::zeroed(budget, "probabilities", probabilities)?,
             rooms: (0..threads).map(|_| export.room(wanted, budget)).collect::<Result<_, _>>()?,
             export,
@@ -216,8 +122,8 @@ impl Stream {
         }
     }
 
-    /// Says that all windows of a row have been added; passes the planes of labels that this decides to a function, in their order, with
-    /// the plane's probabilities `[row][output][column]` if they are wanted.
+    /// Says that all windows of a row have been added; passes the slices of labels that this decides to a function, in their order, with
+    /// the slice's probabilities `[row][output][column]` if they are wanted.
     pub(crate) fn finish_row<E>(
         &mut self,
         rows: &Rows,
@@ -230,7 +136,7 @@ impl Stream {
             Sums::F16(ring) => ring.finish(self.finished, finished, &mut self.rooms),
         }
         self.finished = self.finished.max(finished);
-        while self.written < self.export.planes() && self.export.is_ready(self.written, finished) {
+        while self.written < self.export.slices() && self.export.is_ready(self.written, finished) {
             self.decide(self.written);
             write(&self.labels, &self.probabilities)?;
             self.written += 1;
@@ -244,17 +150,17 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes the labels of a stored plane, and its probabilities if they are wanted.
-    fn decide(&mut self, plane: usize) {
+    /// Makes the labels of a slice, and its probabilities if they are wanted.
+    fn decide(&mut self, slice: usize) {
         let Stream { sums, export, labels, probabilities, rooms, .. } = self;
         match sums {
-            Sums::F32(ring) => export.labels(ring, plane, labels, rooms),
-            Sums::F16(ring) => export.labels(ring, plane, labels, rooms),
+            Sums::F32(ring) => export.labels(ring, slice, labels, rooms),
+            Sums::F16(ring) => export.labels(ring, slice, labels, rooms),
         }
         if !probabilities.is_empty() {
             match sums {
-                Sums::F32(ring) => export.probabilities(ring, plane, probabilities, rooms),
-                Sums::F16(ring) => export.probabilities(ring, plane, probabilities, rooms),
+                Sums::F32(ring) => export.probabilities(ring, slice, probabilities, rooms),
+                Sums::F16(ring) => export.probabilities(ring, slice, probabilities, rooms),
             }
         }
     }
@@ -263,8 +169,11 @@ impl Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::export::slice_axes;
     use crate::mirror::mirror;
+    use crate::rows::Strips;
     use crate::windows::gaussian;
+    use plimsoll_run::Answers;
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
     use proptest::prelude::*;
 
@@ -298,6 +207,69 @@ mod tests {
         sums.iter().zip(total).map(|(sum, weight)| sum.map(|sum| sum / weight)).collect()
     }
 
+    /// The labels and probabilities of all stored voxels, passed through along a stored axis in strips, from logits that nothing else explains.
+    fn streamed(
+        (grid, stored): (&TargetGrid, &Geometry),
+        (whole, strips): (&Rows, Option<Strips>),
+        (weights, mirrored): (&Weights, [bool; 3]),
+        summing: Summing,
+    ) -> (Vec<u8>, Vec<u32>) {
+        let (window, threads) = (whole.shape.window, summing.threads);
+        let budget = Budget::new(Bytes(1 << 26));
+        let answers = Answers::Classes(2);
+        let wanted = Wanted { answers: &answers, probabilities: true };
+        let [height, width] = [stored.shape()[1], stored.shape()[2]];
+        let mut labels = vec![9; stored.voxel_count()];
+        let mut probabilities = vec![0; 2 * labels.len()];
+        for rows in whole.parts(grid, strips) {
+            let mut stream = Stream::new(grid, &rows, wanted, (weights, summing), &budget).unwrap();
+            assert_eq!(budget.used(), Stream::bytes(grid, &rows, wanted, (weights, summing)).unwrap());
+            let mut rooms: Vec<Room<()>> =
+                (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
+            let [_, row_axis, column_axis] = slice_axes(rows.slices);
+            let mut slice = 0;
+            for row in 0..rows.count() {
+                for start in rows.row(row) {
+                    let mut logits = Vec::new();
+                    for class in 0..2 {
+                        logits.extend(voxels(window).map(|at| logit(start, class, at)));
+                    }
+                    // What a network says of a mirrored window is mirrored too.
+                    let mut said = vec![0.0; logits.len()];
+                    mirror(&logits, &mut said, window, mirrored);
+                    let read = |from: usize, to: &mut [f32]| {
+                        to.copy_from_slice(&said[from..][..to.len()]);
+                        Ok(())
+                    };
+                    assert_eq!(stream.add((start, mirrored), &mut rooms, read), Ok(true));
+                }
+                let taken = stream.finish_row(&rows, row, |of_slice, of_classes| {
+                    let columns = rows.part.shape[column_axis];
+                    for (number, label) in of_slice.iter().enumerate() {
+                        let mut voxel = rows.part.start;
+                        voxel[rows.slices] += slice;
+                        voxel[row_axis] += number / columns;
+                        voxel[column_axis] += number % columns;
+                        let at = (voxel[0] * height + voxel[1]) * width + voxel[2];
+                        assert_eq!(labels[at], 9, "a voxel was decided twice");
+                        labels[at] = *label;
+                        for class in 0..2 {
+                            let of_row = &of_classes[(number / columns) * 2 * columns..];
+                            probabilities[2 * at + class] =
+                                of_row[class * columns + number % columns].to_bits();
+                        }
+                    }
+                    slice += 1;
+                    Ok::<(), std::convert::Infallible>(())
+                });
+                taken.unwrap();
+            }
+            assert_eq!(slice, rows.part.shape[rows.slices]);
+        }
+        assert!(!labels.contains(&9));
+        (labels, probabilities)
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -312,44 +284,17 @@ mod tests {
             mirrored: [bool; 3],
             threads in 1usize..4,
             in_halves: bool,
+            slices in 0usize..3,
         ) {
             let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
             let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
             let grid = TargetGrid::new(&stored, Spacing(spacing));
-            let rows = Rows::new(&grid, window, 2, step);
+            let rows = Rows::new(&grid, window, 2, step, slices);
             let weights = gaussian(window);
             let all = Weights { along: weights.clone(), least: 0.0 };
-            let budget = Budget::new(Bytes(1 << 26));
-            let answers = Answers::Classes(2);
-            let wanted = Wanted { answers: &answers, probabilities: false };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
             let summing = Summing { storage, looks: 1, threads };
-            let mut stream = Stream::new(&grid, &rows, wanted, (&all, summing), &budget).unwrap();
-            prop_assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&all, summing)).unwrap());
-            let mut rooms: Vec<Room<()>> =
-                (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
-            let mut labels: Vec<u8> = Vec::new();
-            for row in 0..rows.count() {
-                for start in rows.row(row) {
-                    let mut logits = Vec::new();
-                    for class in 0..2 {
-                        logits.extend(voxels(window).map(|at| logit(start, class, at)));
-                    }
-                    // What a network says of a mirrored window is mirrored too.
-                    let mut said = vec![0.0; logits.len()];
-                    mirror(&logits, &mut said, window, mirrored);
-                    let read = |from: usize, to: &mut [f32]| {
-                        to.copy_from_slice(&said[from..][..to.len()]);
-                        Ok(())
-                    };
-                    prop_assert_eq!(stream.add((start, mirrored), &mut rooms, read), Ok(true));
-                }
-                stream.finish_row(&rows, row, |plane, _| {
-                    labels.extend(plane);
-                    Ok::<(), std::convert::Infallible>(())
-                }).unwrap();
-            }
-            prop_assert_eq!(labels.len(), stored.voxel_count());
+            let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), summing);
             let whole = whole(&rows, &weights);
             for (voxel, label) in voxels(stored.shape()).zip(labels) {
                 // Linear interpolation between the eight voxels around, within the image.
@@ -376,6 +321,43 @@ mod tests {
                 if (sums[0] - sums[1]).abs() > unclear {
                     prop_assert_eq!(label, u8::from(sums[1] > sums[0]), "{:?}: {:?}", voxel, sums);
                 }
+            }
+        }
+
+        #[test]
+        fn strips_have_the_bits_of_whole_planes(
+            shape in prop::array::uniform3(1usize..14),
+            window in prop::array::uniform3(1usize..7),
+            order in Just([0usize, 1, 2]).prop_shuffle(),
+            flip: [bool; 3],
+            spacing in prop::array::uniform3(0.6..2.0f64),
+            step in 0.2..=1.0f64,
+            mirrored: [bool; 3],
+            (threads, in_halves) in (1usize..4, any::<bool>()),
+            (slices, second, size) in (0usize..3, 1usize..3, 1usize..9),
+            least in prop::sample::select(vec![0.0f32, 0.05]),
+        ) {
+            let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
+            let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
+            // Of every other case, nothing has to be interpolated.
+            let spacing = if size % 2 == 0 { [1.5, 1.0, 0.8] } else { spacing };
+            let grid = TargetGrid::new(&stored, Spacing(spacing));
+            let rows = Rows::new(&grid, window, 2, step, slices);
+            let weights = Weights { along: gaussian(window), least };
+            let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
+            let summing = Summing { storage, looks: 1, threads };
+            let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), summing);
+            let whole = of(None);
+            let axis = slice_axes(slices)[second];
+            prop_assert!(of(Some(Strips { axis, size })) == whole, "in strips of {} along {}", size, axis);
+            // Those that a plan may choose: their windows are those that were counted, and none holds more than was counted.
+            for strips in rows.possible_strips(&grid) {
+                let choice = rows.choice(&grid, strips);
+                let parts: Vec<Rows> = rows.parts(&grid, Some(choice.strips)).collect();
+                prop_assert_eq!(parts.len(), choice.count);
+                prop_assert_eq!(parts.iter().map(Rows::windows).sum::<usize>(), choice.windows);
+                let widest = rows.widest(&choice, 0).shape.plane();
+                prop_assert_eq!(parts.iter().map(|rows| rows.shape.plane()).max(), Some(widest));
             }
         }
     }

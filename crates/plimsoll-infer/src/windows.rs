@@ -1,5 +1,7 @@
 //! Where windows stand, and how much each voxel of one counts.
 
+use std::ops::Range;
+
 use plimsoll_run::Windows;
 
 /// The starts of windows along one axis, computed when they are asked for: a hostile header can make them more than memory
@@ -43,6 +45,29 @@ impl Starts {
     /// Where the window of this number, below the count, starts.
     pub fn at(&self, number: usize) -> usize {
         ((self.stride * number as f64).round_ties_even() as usize).min(self.last)
+    }
+
+    /// The numbers of the windows of an extent that have any of some voxels.
+    pub(crate) fn touching(&self, voxels: &Range<usize>, window: usize) -> Range<usize> {
+        if voxels.is_empty() {
+            return 0..0;
+        }
+        // Starts follow each other, so the first ones end before these voxels, and the last ones begin behind them.
+        let from = self.first(|start| start.saturating_add(window) > voxels.start);
+        from..self.first(|start| start >= voxels.end).max(from)
+    }
+
+    /// The number of the first window at whose start something is so, if it is so from some window on; else the count.
+    fn first(&self, is_so: impl Fn(usize) -> bool) -> usize {
+        let (mut from, mut to) = (0, self.count);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match is_so(self.at(middle)) {
+                true => to = middle,
+                false => from = middle + 1,
+            }
+        }
+        from
     }
 
     /// All starts, in order.

@@ -22,7 +22,7 @@ const ONLY: ProgramId = ProgramId::new(0);
 
 /// With an arena that is poisoned wherever nothing is to be read.
 fn backend() -> CpuBackend {
-    CpuBackend::new(CpuOptions { threads: THREADS, level: Level::detect(), poison: true }).unwrap()
+    CpuBackend::new(CpuOptions { level: Level::detect(), poison: true, ..CpuOptions::new(THREADS) }).unwrap()
 }
 
 fn small_net() -> Network {

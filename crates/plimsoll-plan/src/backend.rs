@@ -91,6 +91,14 @@ pub trait Backend: Any + Send + Sync {
     /// The same backend, predicting times from `rates`, or from nominal ones.
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend>;
 
+    /// The same backend, where convolutions between features that are stored as bf16 multiply bf16 as well, and sum in f32.
+    ///
+    /// # Errors
+    /// If it has no kernels for that.
+    fn with_bf16_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
+        Err(PlanError::Products { backend: self.identity() })
+    }
+
     /// Measures what is not `known` yet of the rates that some programs depend on, each within `memory` bytes and a fraction of a
     /// second. None where nothing is to be learned; a backend that predicts times without measuring keeps to that.
     ///

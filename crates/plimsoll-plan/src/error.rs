@@ -43,6 +43,12 @@ pub enum PlanError {
         /// Elsewhere.
         second: String,
     },
+    /// A backend does not multiply bf16.
+    #[error("{backend} has no kernels of its own for products of bf16")]
+    Products {
+        /// The backend.
+        backend: String,
+    },
     /// The verifier found a fault in the plan of a program: it must not be run.
     #[error("the plan of `{program}` is wrong at launch {launch}: {fault}")]
     Wrong {
@@ -72,6 +78,9 @@ impl PlanError {
             PlanError::Storage { .. } => Some(
                 "f16 is for GPUs, like --device cuda:0; --precision bf16 takes as much memory, and processors have kernels for it"
                     .into(),
+            ),
+            PlanError::Products { .. } => Some(
+                "bf16-dot is for processors, --device cpu; --precision bf16 stores features as bf16 wherever it runs".into(),
             ),
             _ => None,
         }

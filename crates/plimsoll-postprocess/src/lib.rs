@@ -18,6 +18,7 @@ mod file;
 mod holes;
 mod label_map;
 mod steps;
+mod vertebrae;
 
 pub use apply::{process, process_file};
 pub use choose::{Choice, LabelGain, Pair, choose};
@@ -25,3 +26,4 @@ pub use error::PostprocessError;
 pub use file::{Chosen, Postprocessing, is_json};
 pub use label_map::LabelMap;
 pub use steps::{LabelSet, LeastSize, Neighbours, Step};
+pub use vertebrae::{Vertebrae, number_vertebrae};

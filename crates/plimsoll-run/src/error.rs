@@ -104,6 +104,20 @@ pub enum RunError {
         /// All settings that differ, with both values.
         differences: Vec<String>,
     },
+    /// A run was written by an older program, or by a newer one.
+    #[error(
+        "{} is of a run of version {}, and this program reads version {expected}",
+        path.display(),
+        found.map_or("none".into(), |version| version.to_string())
+    )]
+    OtherVersion {
+        /// The file that says so.
+        path: PathBuf,
+        /// What it says; none if it says no version.
+        found: Option<u64>,
+        /// What is read.
+        expected: u32,
+    },
     /// The same settings make other programs than when a run was begun.
     #[error("{} was begun by a version of this program that computes something else", folder.display())]
     OtherPrograms {
@@ -240,6 +254,12 @@ pub enum RunError {
         /// The folder.
         folder: PathBuf,
     },
+    /// The weights of a task of TotalSegmentator need a licence, so that nothing is known of them here.
+    #[error("the weights of {found} need a licence of TotalSegmentator")]
+    LicensedTask {
+        /// The name.
+        found: String,
+    },
     /// TotalSegmentator has no such task, or not one that can be run here.
     #[error("`{found}` is no task of TotalSegmentator's that can be run")]
     NoTask {
@@ -351,6 +371,11 @@ impl RunError {
             RunError::OtherSpecification { .. } => {
                 Some("leave these out to go on as begun, or begin another run with --out".into())
             }
+            RunError::OtherVersion { .. } => Some(
+                "take the program that wrote it, whose `plimsoll models export` makes a model of the run in one file; or train it again with \
+                 --out"
+                    .into(),
+            ),
             RunError::OtherPrograms { .. } => {
                 Some("go on with the version that began it (see `start` in events.jsonl), or begin another run".into())
             }
@@ -398,10 +423,9 @@ impl RunError {
             RunError::NoModel { .. } | RunError::NoRun { .. } => {
                 Some("name the folder that `plimsoll train --out` wrote, or one of its folds".into())
             }
-            RunError::NoTask { .. } => Some(
-                "`plimsoll segment --list` names the tasks; those with licensed weights, or whose labels are changed afterwards, are not \
-                 among them"
-                    .into(),
+            RunError::NoTask { .. } => Some("`plimsoll segment --list` names the tasks".into()),
+            RunError::LicensedTask { .. } => Some(
+                "run it with TotalSegmentator itself; `plimsoll segment --list` names the tasks whose weights are open".into(),
             ),
             RunError::NoMode { .. } => Some("leave --fast and --fastest out".into()),
             RunError::NoHome => Some("set TOTALSEG_HOME_DIR, or name the folder with --weights".into()),

@@ -16,8 +16,9 @@ use serde_json::Value;
 
 use crate::{FoldFolder, FoldName, RunConfig, RunError, Settings, read_json, write_json};
 
-/// Of the file; one of another version is refused.
-const VERSION: u32 = 1;
+/// Of the file and of what stands beside it; one of another version is refused. 2: checkpoints and journals have the factor that a loss is
+/// multiplied by (`loss_scale`).
+const VERSION: u32 = 2;
 
 /// The longest file that is read: that of a hundred thousand cases fits.
 const LONGEST: u64 = 64 << 20;
@@ -255,8 +256,7 @@ impl Specification {
         match value.get("version").and_then(Value::as_u64) {
             Some(version) if version == u64::from(VERSION) => {}
             found => {
-                let found = found.map_or("none".into(), |version| version.to_string());
-                return Err(json(format!("its version is {found}, and this program reads {VERSION}")));
+                return Err(RunError::OtherVersion { path, found, expected: VERSION });
             }
         }
         let mut read: Specification =

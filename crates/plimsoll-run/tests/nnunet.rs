@@ -43,7 +43,7 @@ fn steps(model: &NnUnetModel) -> &plimsoll_data::NnUnetSteps {
     }
 }
 
-const CASES: [(&str, &str); 9] = [
+const CASES: [(&str, &str); 13] = [
     ("fullres", "3d_fullres"),
     ("resenc_regions", "3d_fullres"),
     ("flat", "2d"),
@@ -53,6 +53,10 @@ const CASES: [(&str, &str); 9] = [
     ("cascade", "3d_cascade_fullres"),
     ("batch_norm", "3d_fullres"),
     ("old_plans", "3d_fullres"),
+    ("torchres", "3d_cascade_fullres"),
+    ("torchres_slices", "3d_lowres"),
+    ("pictures", "2d"),
+    ("stacks", "3d_fullres"),
 ];
 
 #[test]
@@ -230,8 +234,13 @@ fn absurd_numbers_in_plans_are_one_error_that_names_file_and_key() {
         ),
         (
             "/configurations/3d_fullres/resampling_fn_data".into(),
+            json!("no_resampling_data_or_seg_to_shape"),
+            "resample_data_or_seg_to_shape, resample_torch_fornnunet",
+        ),
+        (
+            "/configurations/3d_fullres/resampling_fn_data".into(),
             json!("resample_torch_fornnunet"),
-            "resample_torch_fornnunet",
+            "`resample_torch_fornnunet` has no such argument",
         ),
         (
             "/configurations/3d_fullres/resampling_fn_data_kwargs/order".into(),
@@ -246,7 +255,8 @@ fn absurd_numbers_in_plans_are_one_error_that_names_file_and_key() {
         ("/configurations/3d_fullres/preprocessor_name".into(), json!("Mine"), "DefaultPreprocessor"),
         ("/transpose_forward".into(), json!([0, 0, 1]), "transpose_forward"),
         ("/transpose_backward".into(), json!([1, 0, 2]), "transpose_backward"),
-        ("/image_reader_writer".into(), json!("Tiff3DIO"), "SimpleITKIO"),
+        ("/image_reader_writer".into(), json!("MyIO"), "SimpleITKIO"),
+        ("/image_reader_writer".into(), json!("Tiff3DIO"), "end in .nii.gz, and this reads .tif, .tiff"),
         ("/configurations".into(), json!({}), "configurations.3d_fullres"),
         ("/foreground_intensity_properties_per_channel/0/mean".into(), json!(1e300), "per_channel.0.mean"),
         (
@@ -278,6 +288,15 @@ fn absurd_numbers_in_plans_are_one_error_that_names_file_and_key() {
     for (pointer, value, says) in cases {
         refused("fullres", "3d_fullres", "plans.json", &pointer, Some(value), &[says]);
     }
+    // Labels, unlike numbers, are not interpolated between slices.
+    refused(
+        "torchres_slices",
+        "3d_lowres",
+        "plans.json",
+        "/configurations/3d_lowres/resampling_fn_seg_kwargs/aniso_axis_mode",
+        Some(json!("linear")),
+        &["resampling_fn_seg_kwargs.aniso_axis_mode", "nearest-exact"],
+    );
     assert_eq!(budget.used(), Bytes::ZERO);
     for key in ["patch_size", "spacing", "normalization_schemes", "resampling_fn_probabilities"] {
         refused(
@@ -315,6 +334,7 @@ fn descriptions_that_contradict_themselves_are_refused_by_name() {
         ("/labels", json!({"background": 0, "a": [1, 2], "b": 2}), "regions_class_order"),
         ("/channel_names", json!({"0": "CT", "2": "T1"}), "channel_names"),
         ("/file_ending", json!(".nrrd"), "file_ending"),
+        ("/file_ending", json!(".nrrd"), "end in .bmp, .nii, .nii.gz, .png, .tif, .tiff"),
     ];
     for (pointer, value, says) in cases {
         refused("fullres", "3d_fullres", "dataset.json", pointer, Some(value), &[says]);

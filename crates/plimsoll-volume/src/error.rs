@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use plimsoll_image::ImageError;
-use plimsoll_memory::MapError;
+use plimsoll_memory::{Bytes, MapError};
 
 use crate::nifti::HeaderError;
 use crate::{DecodeError, GeometryDifference, VoxelBox};
@@ -19,6 +19,18 @@ pub enum VolumeError {
         path: PathBuf,
         /// The attempted action, as a verb.
         action: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// A compressed image cannot be decompressed into a file on another disk, which is at fault.
+    #[error("cannot decompress {path} into a file of {bytes} beside {beside}")]
+    Decompress {
+        /// The image.
+        path: PathBuf,
+        /// The file beside which it was to be decompressed.
+        beside: PathBuf,
+        /// What it takes there.
+        bytes: Bytes,
         /// The operating system's error.
         source: io::Error,
     },
@@ -44,6 +56,22 @@ pub enum VolumeError {
         /// Why not, with the file.
         problem: Box<ImageError>,
     },
+    /// A TIFF file of several pages cannot be read as a volume.
+    #[error("{path} has several pages, and cannot be read as a volume: {why}")]
+    Stack {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// The spacing of such a file is not said as it must be.
+    #[error("{path} does not say the spacing of the image beside it: {why}")]
+    StackSpacing {
+        /// The file with the spacing.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// A region of a picture was asked for before it was decoded.
     #[error("{path} is a picture whose pixels were asked for before it was decoded")]
     NotDecoded {
@@ -52,7 +80,7 @@ pub enum VolumeError {
     },
     /// Label maps with several slices, or of a format that is not written.
     #[error(
-        "{path}: a picture is one plane of labels with 8 bits, as PNG, but here are {channels} channels of {depth} planes"
+        "{path}: labels are written as one plane of 8 bits in PNG, or as planes of 8 or 16 bits in TIFF, but here are {channels} channels of {depth} planes"
     )]
     UnwritablePicture {
         /// The file that was to be written.
@@ -261,8 +289,20 @@ impl VolumeError {
                 }
                 _ => return None,
             },
+            VolumeError::Decompress { bytes, source, .. } => match source.kind() {
+                io::ErrorKind::NotFound => "check the path of the output".into(),
+                io::ErrorKind::PermissionDenied => "check who may read and write there".into(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => format!(
+                    "free {bytes} on that disk, write to another one, or raise the memory line, so that the image is held in memory"
+                ),
+                _ => "write to another disk, or raise the memory line, so that the image is held in memory".into(),
+            },
             VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
             VolumeError::Picture { problem } => return problem.hint(),
+            VolumeError::Stack { .. } => "write the planes of one channel at one time as grey pages of a TIFF file, or as NIfTI".into(),
+            VolumeError::StackSpacing { .. } => {
+                "let it be {\"spacing\": [1.0, 0.5, 0.5]}: millimetres between planes, rows and columns".into()
+            }
             VolumeError::UnwritablePicture { .. } => "name the output .nii.gz".into(),
             VolumeError::MissingPart { .. } => {
                 "put both files of the pair into one folder under the same name".into()

@@ -3,12 +3,15 @@
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use plimsoll_disk::ScratchFile;
 use plimsoll_memory::{Budget, Bytes, Mapped};
 
 use crate::nifti::{HeaderError, Layout, NiftiHeader, NiftiVersion, names};
-use crate::picture::{Content, Picture, is_picture};
+use crate::picture::{Content, Picture, is_picture, is_tiff};
 use crate::region::runs;
+use crate::stack::Stack;
 use crate::stream::ByteStream;
 use crate::{
     DecodeError, ElementType, Geometry, Scaling, Spacing, VolumeError, VoxelBox, decode_f32, decode_labels,
@@ -25,13 +28,13 @@ const TRAILING: u64 = 1 << 20;
 const DEFLATE_LIMIT: u64 = 1032;
 
 /// An image in a file: NIfTI-1 or NIfTI-2, in one file or a pair, plain or compressed; or a PNG, JPEG, TIFF or BMP, which is a volume
-/// of one slice with pixels of 1 mm.
+/// of one slice with pixels of 1 mm; or a TIFF of several pages, which are its planes.
 ///
 /// Opening reads the header and checks it against the length of the file. Voxels are read by regions with a fixed
 /// amount of memory (about 0.2 MB), however large the image. From a plain file only the region itself is read. A
 /// compressed file is decompressed up to the region's end: reading forward continues from the last read, reading
 /// backward starts again from the first byte. Its checksum is verified when its last voxel is read. A picture is
-/// [decoded](Self::decode) as a whole before regions of it are read.
+/// [decoded](Self::decode) as a whole before regions of it are read; of pages, one at a time is.
 pub struct VolumeFile {
     path: PathBuf,
     source: Source,
@@ -43,6 +46,7 @@ pub struct VolumeFile {
 enum Source {
     Nifti { header: Box<NiftiHeader>, stream: ByteStream },
     Picture(Box<Picture>),
+    Stack(Box<Stack>),
 }
 
 impl VolumeFile {
@@ -71,6 +75,16 @@ impl VolumeFile {
     pub fn open_as(path: impl AsRef<Path>, content: Content) -> Result<VolumeFile, VolumeError> {
         let path = path.as_ref();
         let scratch = vec![0; SCRATCH].into_boxed_slice();
+        if is_tiff(path)
+            && let Some((stack, layout)) = Stack::open(path, content)?
+        {
+            return Ok(VolumeFile {
+                path: path.into(),
+                source: Source::Stack(Box::new(stack)),
+                layout,
+                scratch,
+            });
+        }
         if is_picture(path) {
             let (picture, layout) = Picture::open(path, content)?;
             return Ok(VolumeFile {
@@ -98,16 +112,17 @@ impl VolumeFile {
         Ok(VolumeFile { path: data_path, source, layout, scratch })
     }
 
-    /// Bytes that decoding a picture reserves while it runs, of which those of its pixels stay reserved. 0 of NIfTI.
+    /// Bytes that decoding a picture reserves while it runs, of which those of its pixels stay reserved; of pages, those of one. 0 of NIfTI.
     pub fn decoding_bytes(&self) -> Bytes {
         match &self.source {
             Source::Nifti { .. } => Bytes::ZERO,
             Source::Picture(picture) => picture.decoding_bytes(),
+            Source::Stack(stack) => stack.decoding_bytes(),
         }
     }
 
-    /// Decodes a picture within a budget, for as long as the file is open; of NIfTI, whose regions are read from the file, does
-    /// nothing.
+    /// Decodes a picture within a budget, for as long as the file is open; of several pages, makes room for one. Of NIfTI, whose regions are
+    /// read from the file, does nothing.
     ///
     /// # Errors
     /// If the budget has no room, or the picture is damaged.
@@ -115,6 +130,7 @@ impl VolumeFile {
         match &mut self.source {
             Source::Nifti { .. } => Ok(()),
             Source::Picture(picture) => picture.decode(budget),
+            Source::Stack(stack) => stack.prepare(budget),
         }
     }
 
@@ -127,8 +143,13 @@ impl VolumeFile {
     pub fn header(&self) -> Option<&NiftiHeader> {
         match &self.source {
             Source::Nifti { header, .. } => Some(header),
-            Source::Picture(_) => None,
+            Source::Picture(_) | Source::Stack(_) => None,
         }
+    }
+
+    /// Whether it is a picture, which has one plane and no place in the world.
+    pub fn is_picture(&self) -> bool {
+        matches!(self.source, Source::Picture(_))
     }
 
     /// The grid.
@@ -174,7 +195,48 @@ impl VolumeFile {
         match &self.source {
             Source::Nifti { stream, .. } => !stream.is_compressed(),
             Source::Picture(picture) => picture.is_decoded(),
+            Source::Stack(stack) => stack.is_prepared(),
         }
+    }
+
+    /// Decompresses a compressed file into one without a name beside a path, which is gone when this is dropped: regions are then read from
+    /// there, without what precedes them. Of others does nothing. Once `stop` is set, it is left as it was.
+    ///
+    /// # Errors
+    /// [`VolumeError::Decompress`] if the disk beside the path refuses it; else if the file cannot be read or is damaged.
+    pub fn decompress_beside(&mut self, beside: &Path, stop: &AtomicBool) -> Result<(), VolumeError> {
+        let end = self.layout.end();
+        let stream = match &mut self.source {
+            Source::Nifti { stream, .. } if stream.is_compressed() => stream,
+            Source::Nifti { .. } | Source::Picture(_) | Source::Stack(_) => return Ok(()),
+        };
+        let failed = |source| VolumeError::Decompress {
+            path: self.path.clone(),
+            beside: beside.into(),
+            bytes: Bytes(end),
+            source,
+        };
+        let mut decompressed = ScratchFile::beside(beside, end).map_err(failed)?;
+        let mut at = 0;
+        while at < end {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let part = (end - at).min(SCRATCH as u64);
+            // No longer than the buffer.
+            let part = &mut self.scratch[..part as usize];
+            let read = stream.read_exact_at(at, part);
+            read.map_err(|error| damaged_or_refused(&self.path, stream, end, error))?;
+            decompressed.write_all_at(at, part).map_err(failed)?;
+            at += part.len() as u64;
+        }
+        let most = end.max(TRAILING);
+        let is_whole = stream.verify_rest(most);
+        if !is_whole.map_err(|error| damaged_or_refused(&self.path, stream, end, error))? {
+            return Err(VolumeError::Trailing { path: self.path.clone(), end, most });
+        }
+        *stream = ByteStream::decompressed(decompressed, end).map_err(failed)?;
+        Ok(())
     }
 
     /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
@@ -287,6 +349,8 @@ impl VolumeFile {
         let stream = match &mut self.source {
             Source::Nifti { stream, .. } => stream,
             Source::Picture(picture) => return picture.read(channel, first, bytes, &self.path),
+            // Whose only channel it is, as was checked.
+            Source::Stack(stack) => return stack.read(first * size as usize, bytes),
         };
         let failed = |stream: &ByteStream, error| damaged_or_refused(&self.path, stream, end, error);
         stream.read_exact_at(offset, bytes).map_err(|error| failed(stream, error))?;

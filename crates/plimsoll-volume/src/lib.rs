@@ -3,7 +3,7 @@
 //! * [`Geometry`] is the grid of an image: its shape and the [`Affine`] from voxel indices to RAS millimetres, with its
 //!   [`Spacing`], its [`Orientation`], and the [`Reorientation`] to the canonical axes.
 //! * [`VolumeFile`] reads regions of NIfTI images with a fixed amount of memory, and of pictures (PNG, JPEG, TIFF, BMP),
-//!   which are volumes of one slice, once they are decoded; [`StoredVolume`] holds a whole image
+//!   which are volumes of one slice, once they are decoded, and of TIFF files of many pages; [`StoredVolume`] holds a whole image
 //!   in its stored type, inside a budget; [`VolumeWriter`] writes an image plane by plane, and makes it appear only
 //!   when it is complete.
 //! * [`MemoryVolume`] makes an image that is in memory one that can be read like a file.
@@ -30,6 +30,7 @@ mod orientation;
 mod picture;
 mod pull;
 mod region;
+mod stack;
 mod stored;
 mod stream;
 mod voxel_box;

@@ -41,6 +41,12 @@ pub fn is_picture(path: &Path) -> bool {
     ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 
+/// Whether a path has the name of a TIFF file.
+pub(crate) fn is_tiff(path: &Path) -> bool {
+    path.extension()
+        .is_some_and(|ending| ["tif", "tiff"].iter().any(|tiff| ending.eq_ignore_ascii_case(tiff)))
+}
+
 fn refused(problem: ImageError) -> VolumeError {
     VolumeError::Picture { problem: Box::new(problem) }
 }

@@ -3,7 +3,7 @@
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use plimsoll_disk::File;
+use plimsoll_disk::{File, ScratchFile};
 
 use crate::gzip::Members;
 
@@ -27,6 +27,8 @@ pub(crate) struct ByteStream {
 
 enum Bytes {
     Plain(BufReader<File>),
+    /// What was decompressed before.
+    Scratch(BufReader<ScratchFile>),
     Compressed(Members),
 }
 
@@ -46,6 +48,13 @@ impl ByteStream {
         let compressed = magic == [0x1f, 0x8b];
         let bytes = if compressed { Bytes::Compressed(Members::new(reader)) } else { Bytes::Plain(reader) };
         Ok(ByteStream { bytes, position: 0, stored_length: metadata.len(), lost: false })
+    }
+
+    /// The bytes of a file that were decompressed before, as many as there are.
+    pub(crate) fn decompressed(mut file: ScratchFile, length: u64) -> io::Result<ByteStream> {
+        file.rewind()?;
+        let bytes = Bytes::Scratch(BufReader::with_capacity(BUFFER, file));
+        Ok(ByteStream { bytes, position: 0, stored_length: length, lost: false })
     }
 
     pub(crate) fn is_compressed(&self) -> bool {
@@ -94,6 +103,7 @@ impl ByteStream {
         loop {
             let result = match &mut self.bytes {
                 Bytes::Plain(reader) => reader.read(buffer),
+                Bytes::Scratch(reader) => reader.read(buffer),
                 Bytes::Compressed(members) => members.read(buffer),
             };
             match result {
@@ -114,10 +124,14 @@ impl ByteStream {
         if self.lost || (self.is_compressed() && offset < self.position) {
             self.rewind()?;
         }
-        if let Bytes::Plain(reader) = &mut self.bytes {
-            // A seek within the buffer is free, where a plain seek would discard the buffer. Both offsets are within a
-            // file.
-            let sought = reader.seek_relative(offset as i64 - self.position as i64);
+        // A seek within the buffer is free, where a plain seek would discard the buffer. Both offsets are within a file.
+        let by = offset as i64 - self.position as i64;
+        let sought = match &mut self.bytes {
+            Bytes::Plain(reader) => Some(reader.seek_relative(by)),
+            Bytes::Scratch(reader) => Some(reader.seek_relative(by)),
+            Bytes::Compressed(_) => None,
+        };
+        if let Some(sought) = sought {
             self.lost = sought.is_err();
             sought?;
             self.position = offset;
@@ -135,6 +149,9 @@ impl ByteStream {
     fn rewind(&mut self) -> io::Result<()> {
         match &mut self.bytes {
             Bytes::Plain(reader) => {
+                reader.seek(SeekFrom::Start(0))?;
+            }
+            Bytes::Scratch(reader) => {
                 reader.seek(SeekFrom::Start(0))?;
             }
             Bytes::Compressed(members) => members.rewind()?,

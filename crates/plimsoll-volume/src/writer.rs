@@ -10,7 +10,8 @@ use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_image::{Extent, write_label_png};
 
 use crate::nifti::{LabelTable, NiftiHeader, names};
-use crate::picture::is_picture;
+use crate::picture::{is_picture, is_tiff};
+use crate::stack::StackWriter;
 use crate::{ByteOrder, ElementType, Geometry, Segment, VolumeError, nrrd};
 
 /// The tolerance in millimetres between the positions of a voxel on the template's grid and on the given one: either
@@ -37,6 +38,7 @@ enum Output {
     Plain(BufWriter<AtomicFile>),
     Compressed(Box<GzEncoder<BufWriter<AtomicFile>>>),
     Picture(BufWriter<AtomicFile>, Extent),
+    Stack(Box<StackWriter>),
 }
 
 impl Output {
@@ -46,6 +48,7 @@ impl Output {
             Output::Compressed(file) => file.write_all(bytes),
             // Its only plane.
             Output::Picture(file, extent) => write_label_png(file, *extent, bytes),
+            Output::Stack(file) => file.write(bytes),
         }
     }
 
@@ -54,6 +57,7 @@ impl Output {
         let file = match self {
             Output::Plain(file) | Output::Picture(file, _) => file,
             Output::Compressed(file) => file.finish()?,
+            Output::Stack(file) => file.finish()?,
         };
         file.into_inner().map_err(io::IntoInnerError::into_error)
     }
@@ -67,10 +71,11 @@ impl VolumeWriter {
     /// Without, the header is NIfTI-1 (NIfTI-2 if an axis is longer than 32767) in millimetres with the affine as
     /// sform, code 1. The bytes are little-endian.
     ///
-    /// One plane of one channel with 8 bits may be named `.png`, which has no header to keep.
+    /// One plane of one channel with 8 bits may be named `.png`, and planes of one channel with 8 or 16 bits `.tif` or `.tiff`, which have no
+    /// header to keep. Of several planes in TIFF the spacing is written beside them, into a file of the same name with `.json`.
     ///
     /// # Errors
-    /// If the name is not `.nii`, `.nii.gz` or `.png`, the template is on another grid, or the file cannot be created.
+    /// If the name is not `.nii`, `.nii.gz`, `.png`, `.tif` or `.tiff`, the template is on another grid, or the file cannot be created.
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -132,7 +137,12 @@ impl VolumeWriter {
         let depth = geometry.shape()[0];
         let picture = is_picture(path);
         let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
-        if picture && (!is_png || (depth, channels, element_type) != (1, 1, ElementType::U8)) {
+        let is_writable = match element_type {
+            ElementType::U8 => channels == 1 && (is_tiff(path) || is_png && depth == 1),
+            ElementType::U16 => channels == 1 && is_tiff(path),
+            _ => false,
+        };
+        if picture && !is_writable {
             return Err(VolumeError::UnwritablePicture { path: path.into(), channels, depth });
         }
         let compress = !picture && names::is_compressed_on_write(path)?;
@@ -145,7 +155,16 @@ impl VolumeWriter {
         };
         let (plane_bytes, planes) = sizes(path, geometry, channels, element_type)?;
         let file = create(path)?;
-        let output = if picture {
+        let output = if is_tiff(path) {
+            // The spacing of a picture is no length.
+            let spacing = (depth > 1).then(|| geometry.spacing());
+            let [_, height, width] = geometry.shape();
+            let compression = Compression::new(LEVEL);
+            let form = ([height, width], element_type);
+            let started = StackWriter::start(path.into(), file, form, spacing, compression);
+            let failed = |source| VolumeError::Io { path: path.into(), action: "write", source };
+            Output::Stack(Box::new(started.map_err(failed)?))
+        } else if picture {
             Output::Picture(file, Extent { height: geometry.shape()[1], width: geometry.shape()[2] })
         } else if compress {
             Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))

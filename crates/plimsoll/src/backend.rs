@@ -4,13 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use plimsoll_cpu::{CpuBackend, CpuOptions, Level, fma_peak};
+pub use plimsoll_cpu::{CpuBackend, LaunchTasks, barrier_seconds};
+use plimsoll_cpu::{CpuOptions, Level, Products, fma_peak};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceError, DeviceSource, Driver, Footprint, Nowhere};
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_plan::{Backend, DeviceMemory, DriverUse, EngineError};
 use plimsoll_reference::ReferenceBackend;
 use serde::Serialize;
 
+use crate::args::Precision;
 use crate::failure::{Failure, Outcome, one_line};
 
 /// What of a card's free memory is left to others where no line is drawn: as of the machine's.
@@ -202,6 +204,20 @@ impl Card {
             driver_resident_bytes: self.grown,
         }
     }
+}
+
+/// The processor by itself, with what only it says: what the tasks of its kernels take.
+pub fn processor(threads: usize, precision: Precision) -> Outcome<CpuBackend> {
+    let products = match precision {
+        Precision::Bf16Dot => Products::Bf16,
+        Precision::F32 | Precision::Bf16 | Precision::F16 => Products::F32,
+    };
+    Ok(CpuBackend::new(CpuOptions { products, ..CpuOptions::new(threads) })?)
+}
+
+/// Whether this machine multiplies bf16 by an instruction of its own.
+pub fn multiplies_bf16() -> bool {
+    Level::from_environment().multiplies_bf16()
 }
 
 /// The instruction set that kernels are chosen for on this machine.

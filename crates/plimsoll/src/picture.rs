@@ -6,8 +6,7 @@ use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{
-    Geometry, Outside, Reorientation, SourceBlock, VolumeFile, VoxelBox, VoxelMap, is_picture, pull_linear,
-    pull_nearest,
+    Geometry, Outside, Reorientation, SourceBlock, VolumeFile, VoxelBox, VoxelMap, pull_linear, pull_nearest,
 };
 
 use crate::failure::{Failure, Outcome};
@@ -53,7 +52,7 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let mut reference = VolumeFile::open_labels(files.reference)?;
     reference.decode(budget)?;
     let geometry = *reference.geometry();
-    let views = match is_picture(files.image) {
+    let views = match VolumeFile::open(files.image)?.is_picture() {
         true => vec![view(&geometry, 0, 0, Shown::Stored)],
         false => {
             let at = most_foreground(&mut reference, &geometry, budget)?;

@@ -1,6 +1,9 @@
 //! A training of several folds that is killed again and again comes to the files of one that was not.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod kills {
+    mod predictions;
+}
 mod support;
 
 use std::fs;

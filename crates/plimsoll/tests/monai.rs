@@ -51,9 +51,9 @@ fn agreement(model: &Path, images: &Path, expected: &Path, more: &[&str]) -> (f6
 
 #[test]
 fn labels_are_those_of_monai() {
-    for name in ["unet", "unet_plain", "dynunet", "segresnet", "bundle"] {
+    for name in ["unet", "unet_plain", "dynunet", "segresnet", "swinunetr", "bundle", "bundle_swinunetr"] {
         let case = oracles().join(name);
-        let model = if name == "bundle" { case.clone() } else { case.join("model.toml") };
+        let model = if name.starts_with("bundle") { case.clone() } else { case.join("model.toml") };
         let (share, foreground) = agreement(&model, &case.join("images"), &case.join("labels.nii.gz"), &[]);
         println!("{name}: {:.4} % of voxels have the same label", 100.0 * share);
         assert!(foreground > 500 && share >= 0.9999, "{name}: {share}, {foreground}");

@@ -5,6 +5,7 @@
 
 mod nnunet {
     pub mod ensembles;
+    pub mod formats;
 }
 mod support;
 
@@ -53,7 +54,7 @@ fn labels(path: &Path) -> ([usize; 3], [[f64; 4]; 3], Vec<u8>) {
 fn agreement(found: &Path, expected: &Path) -> Vec<f64> {
     let mut files: Vec<PathBuf> =
         fs::read_dir(expected).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| text(file).ends_with(".nii.gz"));
+    files.retain(|file| [".nii.gz", ".png", ".tif"].iter().any(|ending| text(file).ends_with(ending)));
     assert!(!files.is_empty());
     let share = |file: PathBuf| {
         let (found, expected) = (labels(&found.join(file.file_name().unwrap())), labels(&file));

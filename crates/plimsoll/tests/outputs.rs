@@ -12,7 +12,7 @@ use flate2::read::GzDecoder;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::StoredVolume;
 use serde_json::Value;
-use support::{run_error, run_json};
+use support::{run, run_error, run_json};
 
 fn oracle(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/total_segmentator");
@@ -205,4 +205,31 @@ fn a_series_of_dicom_is_one_image_and_one_that_is_not_complete_is_told() {
     let told = run_error(&args.iter().map(String::as_str).collect::<Vec<_>>());
     assert!(told.contains("5.000 mm, but slices are 2.500 mm apart: 1 missing"), "{told}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// An archive, and one file of many slices that is deflated, are images as the folder is; what was compressed with loss is said.
+#[test]
+fn archives_and_files_of_many_slices_are_images_and_loss_is_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let compressed = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/dicom/compressed");
+    let weights = oracle("weights");
+    let segment = |input: &str, out: &str| {
+        let (input, out) = (compressed.join(input), dir.path().join(out));
+        let (input, out) = (input.to_str().unwrap(), out.to_str().unwrap());
+        let args = ["segment", "total", "-i", input, "-o", out, "--ml", "--fast", "--weights", &weights];
+        let done = run(&[&args[..], &["--ram", "400MiB"]].concat());
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "{told}");
+        (volume(Path::new(out)).bytes().to_vec(), told)
+    };
+    let (folder, _) = segment("rle", "folder.nii.gz");
+    let (archive, _) = segment("deflate.zip", "archive.nii.gz");
+    assert!(folder == archive);
+    let (one, told) = segment("enhanced/all.dcm", "one.nii.gz");
+    let (deflated, _) = segment("enhanced_deflated/all.dcm", "deflated.nii.gz");
+    assert!(one == deflated);
+    assert!(!told.contains("with loss"), "{told}");
+    let (_, told) = segment("jpeg_ls_near", "lossy.nii.gz");
+    assert!(told.contains("warning: ") && told.contains("3 of 3 slices were compressed with loss"), "{told}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 5);
 }

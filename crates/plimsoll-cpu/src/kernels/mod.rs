@@ -3,9 +3,11 @@
 pub(crate) mod attention;
 mod chunk;
 pub(crate) mod cross_group;
+pub(crate) mod dot;
 pub(crate) mod dropout;
 pub(crate) mod geometry;
 pub(crate) mod head;
+pub(crate) mod lane_sums;
 pub(crate) mod loss;
 pub(crate) mod max_pool;
 pub(crate) mod morphology;

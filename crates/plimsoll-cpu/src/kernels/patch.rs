@@ -5,6 +5,7 @@
 //! always neighbours: `[block][plane][row][phase][column][lanes]`.
 
 mod block;
+mod operands;
 
 pub(crate) use block::{Affine, BlockNorm, SourceBlock, norm_act};
 

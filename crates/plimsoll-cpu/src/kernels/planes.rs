@@ -1,5 +1,6 @@
 //! A number for each channel of each sample, and all voxels of that channel: sums, factors, shares.
 
+use super::lane_sums::{PART, part};
 use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd, exp::exp};
@@ -17,6 +18,11 @@ pub(crate) struct Planes {
 }
 
 impl Planes {
+    /// Parts that the voxels of a block are summed in.
+    pub(crate) fn parts(&self) -> usize {
+        self.voxels.div_ceil(PART)
+    }
+
     fn chunks(&self) -> usize {
         self.blocks * self.voxels.div_ceil(CHUNK)
     }
@@ -67,34 +73,36 @@ impl<T: Element> PlaneSource<T> {
     }
 }
 
-/// The sum of each channel of each sample, or of its products with another volume, times a factor.
+/// The sums of each channel of each sample over the voxels of a part, or of its products with another volume, for
+/// [`SumLanes`](super::lane_sums::SumLanes) to add up.
 pub(crate) struct PlaneSums<T> {
     pub(crate) planes: Planes,
     pub(crate) source: PlaneSource<T>,
     /// What it is multiplied by, `[block][voxel][16]`, if anything.
     pub(crate) other: Option<Ptr<T>>,
-    pub(crate) factor: f64,
-    /// `[block][16]`
-    pub(crate) result: Ptr<f32>,
+    /// The result, `[block][part][16]`, with [`Planes::parts`] parts.
+    pub(crate) partial: Ptr<f64>,
 }
 
 impl<T: Element> Kernel for PlaneSums<T> {
     fn tasks(&self) -> usize {
-        self.planes.blocks
+        self.planes.blocks * self.planes.parts()
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let voxels = self.planes.voxels;
-        // SAFETY: `task` is a block of the buffers.
-        let affine = unsafe { self.source.affine::<S>(task) };
+        let parts = self.planes.parts();
+        let (block, part) = (task / parts, part(voxels, task % parts));
+        // SAFETY: `task < tasks`, so the block is one of the buffers'.
+        let affine = unsafe { self.source.affine::<S>(block) };
         let mut total = [0.0f64; LANES];
-        for first in (0..voxels).step_by(SUMMED) {
-            // SAFETY: `task` is a block of the buffers, and voxels are below their number.
+        for first in part.clone().step_by(SUMMED) {
+            // SAFETY: the block is one of the buffers', and voxels are below their number.
             let sum = unsafe {
                 let mut sums = [S::zero(); 4];
-                for voxel in first..voxels.min(first + SUMMED) {
-                    let place = (task * voxels + voxel) * LANES;
+                for voxel in first..part.end.min(first + SUMMED) {
+                    let place = (block * voxels + voxel) * LANES;
                     let value = self.source.load::<S>(&affine, place);
                     let sum = &mut sums[voxel % 4];
                     *sum = match self.other {
@@ -109,8 +117,8 @@ impl<T: Element> Kernel for PlaneSums<T> {
             }
         }
         for (lane, total) in total.into_iter().enumerate() {
-            // SAFETY: the result has sixteen lanes for each block; each task writes its own.
-            unsafe { *self.result.0.add(task * LANES + lane) = (total * self.factor) as f32 };
+            // SAFETY: the result has sixteen lanes for each part of each block; each task writes its own.
+            unsafe { *self.partial.0.add(task * LANES + lane) = total };
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Element by element, and sums of a channel.
 
+use super::lane_sums;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::normal::normal;
 use crate::simd::{Element, LANES, Simd};
@@ -93,45 +94,56 @@ impl<T: Element> Kernel for Pointwise<T> {
     }
 }
 
-/// The sum of each channel of features over samples and voxels.
+/// Voxels that are summed in f32 before they are added to a sum in f64.
+const SUMMED_IN_F32: usize = 1024;
+
+/// The sums of each channel of features over samples and the voxels of a part, for [`SumLanes`] to add up.
 pub(crate) struct FeatureSums<T> {
     /// `[sample][block][voxel][16]`
     pub(crate) data: Ptr<T>,
     pub(crate) batch: usize,
     pub(crate) blocks: usize,
     pub(crate) voxels: usize,
-    /// `[block][16]`, of as many blocks as hold the channels.
-    pub(crate) result: Ptr<f32>,
+    /// The result, `[block][part][16]`, with [`FeatureSums::parts`] parts.
+    pub(crate) partial: Ptr<f64>,
+}
+
+impl<T> FeatureSums<T> {
+    /// Parts of each block: those of the voxels of each sample.
+    pub(crate) fn parts(batch: usize, voxels: usize) -> usize {
+        batch * voxels.div_ceil(lane_sums::PART)
+    }
 }
 
 impl<T: Element> Kernel for FeatureSums<T> {
     fn tasks(&self) -> usize {
-        self.blocks
+        self.blocks * Self::parts(self.batch, self.voxels)
     }
 
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
+        let of_sample = self.voxels.div_ceil(lane_sums::PART);
+        let (block, part) = (task / (self.batch * of_sample), task % (self.batch * of_sample));
+        let (sample, part) = (part / of_sample, lane_sums::part(self.voxels, part % of_sample));
+        // SAFETY: `task < tasks`, so the block is below the number of blocks and the sample below that of samples.
+        let block = unsafe { self.data.0.add((sample * self.blocks + block) * self.voxels * LANES) };
         let mut total = [0.0f64; LANES];
-        for sample in 0..self.batch {
-            // SAFETY: `task` is below the number of blocks and `sample` below that of samples.
-            let block = unsafe { self.data.0.add((sample * self.blocks + task) * self.voxels * LANES) };
-            for first in (0..self.voxels).step_by(1024) {
-                // SAFETY: the block has `voxels` voxels of sixteen elements.
-                let sum = unsafe {
-                    let mut sum = S::zero();
-                    for voxel in first..self.voxels.min(first + 1024) {
-                        sum = S::add(sum, T::load::<S>(block.add(voxel * LANES)));
-                    }
-                    S::to_array(sum)
-                };
-                for (total, sum) in total.iter_mut().zip(sum) {
-                    *total += f64::from(sum);
+        for first in part.clone().step_by(SUMMED_IN_F32) {
+            // SAFETY: the block has `voxels` voxels of sixteen elements, and parts end there.
+            let sum = unsafe {
+                let mut sum = S::zero();
+                for voxel in first..part.end.min(first + SUMMED_IN_F32) {
+                    sum = S::add(sum, T::load::<S>(block.add(voxel * LANES)));
                 }
+                S::to_array(sum)
+            };
+            for (total, sum) in total.iter_mut().zip(sum) {
+                *total += f64::from(sum);
             }
         }
         for (lane, total) in total.into_iter().enumerate() {
-            // SAFETY: the result has sixteen lanes for each block; each task writes its own.
-            unsafe { *self.result.0.add(task * LANES + lane) = total as f32 };
+            // SAFETY: the result has sixteen lanes for each part of each block; each task writes its own.
+            unsafe { *self.partial.0.add(task * LANES + lane) = total };
         }
     }
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use tile::{IMAGE_POSITIONS, Tile};
 
-use super::chunk::largest_chunk;
+use super::chunk::{TASKS, largest_chunk, pairs_of_blocks};
 use super::geometry::TapGrid;
 use super::patch::{PatchShape, Source};
 use crate::kernel::{Kernel, Ptr};
@@ -53,8 +53,6 @@ pub(crate) struct ConvTiling {
 
 /// The most bytes of a patch, which should stay in the second-level cache together with the weights that stream through it.
 const PATCH_BYTES: usize = 1024 << 10;
-/// The least number of tasks, for threads to share the work evenly.
-const TASKS: usize = 16;
 
 impl ConvTiling {
     /// For weights of this layout.
@@ -73,16 +71,9 @@ impl ConvTiling {
             !too_large && !too_few
         });
         let parts = TASKS.div_ceil(tasks(chunk));
-        let splits = runs.iter().flat_map(|run| split(run.clone(), parts)).collect();
+        let splits = runs.iter().flat_map(|run| pairs_of_blocks(run.clone(), parts)).collect();
         ConvTiling { shape: shape(chunk), chunks: chunks(chunk), splits, patch: patch(chunk) }
     }
-}
-
-/// A run of blocks in `parts` parts, or fewer of two blocks each.
-fn split(run: Range<usize>, parts: usize) -> impl Iterator<Item = Range<usize>> {
-    let parts = parts.min(run.len().div_ceil(2)).max(1);
-    let at = move |part: usize| run.start + run.len() * part / parts;
-    (0..parts).map(move |part| at(part)..at(part + 1))
 }
 
 /// A convolution or transposed convolution to features, bound to memory.

@@ -13,6 +13,7 @@ use run::Run;
 
 pub(crate) use super::sum_parts::SumParts;
 
+use super::chunk::TASKS;
 use super::geometry::TapGrid;
 use super::patch::{Blocks, PatchShape, Source};
 use crate::kernel::{Kernel, Ptr};
@@ -25,8 +26,6 @@ const SHARING: usize = 8;
 const SHARED_SUMS: usize = 16 << 10;
 /// Of these, how many are summed at once: more have no registers.
 const TOGETHER: usize = 2;
-/// The least number of tasks.
-const TASKS: usize = 16;
 /// The least positions of a part, for its partial sum to be worth it.
 const PART_POSITIONS: usize = 1024;
 /// Positions gathered at a time, about: more would share their borders better, fewer stay in the second-level cache.

@@ -4,6 +4,7 @@ use plimsoll_graph::Window;
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_plan::Unsupported;
 
+use super::forward::{Forward, WINOGRAD_SHARE, direct_share};
 use super::source::{Load, SourceRef, all_views, channels_of, stored_blocks};
 use crate::isolated::{ConvKind, Isolated};
 use crate::kernel::{Kernel, Machine, Ptr};
@@ -11,16 +12,15 @@ use crate::kernels::cross_group::ClearCrossGroup;
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::head::{HeadBack, HeadLogits, HeadWeightGrad};
 use crate::kernels::patch::Source;
-use crate::kernels::tap_conv::{ConvTiling, Destination, Operands, TapConv};
+use crate::kernels::tap_conv::{Destination, Operands};
 use crate::kernels::transpose_weights::TransposeWeights;
 use crate::kernels::weight_grad::{GradTiling, SumParts, WeightGrad};
 use crate::kernels::winograd;
-use crate::kernels::winograd::conv::{WinogradConv, WinogradTiling};
 use crate::kernels::winograd::weight_grad::{WinogradGradTiling, WinogradWeightGrad};
 use crate::layout::rule::VolumeRule;
 use crate::layout::{Layout, VolumeLayout, WeightBlocks, blocks};
 use crate::lower::{
-    BoundNode, Context, Kernels, Lower, NodeOperands, Places, by_storage, bytes_of, is_bf16, product, single,
+    BoundNode, Context, Kernels, Lower, NodeOperands, Places, by_storage, bytes_of, is_bf16, product,
 };
 use crate::simd::{Element, LANES};
 
@@ -109,80 +109,6 @@ fn weight_blocks(cx: &Context<'_>, layout: &Layout) -> Result<WeightBlocks, Unsu
     }
 }
 
-/// The share of the peak that direct kernels reach.
-fn direct_share(window: &Window, groups: usize, kind: ConvKind) -> f64 {
-    match kind {
-        // Narrow groups take two instructions for a multiply-add.
-        _ if groups > 1 => 0.5,
-        // With few taps there is little to do between loads and stores.
-        _ if window.taps() <= 8 => 0.6,
-        ConvKind::WeightGrad => 0.9,
-        ConvKind::Forward | ConvKind::Transposed => 0.95,
-    }
-}
-
-/// The share of the peak at which products are summed where [`winograd`] makes them fewer.
-const WINOGRAD_SHARE: f64 = 0.72;
-
-/// Which kernel runs, and how its work is cut.
-#[derive(Clone)]
-enum ForwardTiling {
-    Direct(Box<ConvTiling>),
-    Winograd(Box<WinogradTiling>),
-}
-
-/// A convolution or transposed convolution to blocks: its grid, how it is cut, how its weights lie.
-#[derive(Clone)]
-struct Forward {
-    grid: TapGrid,
-    tiling: ForwardTiling,
-    batch: usize,
-    blocks: WeightBlocks,
-    taps: usize,
-}
-
-impl Forward {
-    /// Of a result of an extent. `winograd` says whether rows of that width are worth transforming.
-    fn new(grid: TapGrid, batch: usize, blocks: WeightBlocks, taps: usize, winograd: bool) -> Forward {
-        let tiling = match winograd {
-            true => {
-                let tiling = WinogradTiling::new(&grid, batch, blocks.reach, blocks.out_blocks());
-                ForwardTiling::Winograd(Box::new(tiling))
-            }
-            false => ForwardTiling::Direct(Box::new(ConvTiling::new(&grid, batch, &blocks))),
-        };
-        Forward { grid, tiling, batch, blocks, taps }
-    }
-
-    /// Bytes of patches for all threads.
-    fn patches(&self, threads: usize) -> usize {
-        let per_thread = match &self.tiling {
-            ForwardTiling::Direct(tiling) => tiling.patch,
-            ForwardTiling::Winograd(tiling) => tiling.per_thread(),
-        };
-        bytes_of::<f32>(product([threads, per_thread]))
-    }
-
-    fn share(&self, direct: f64, width: usize) -> f64 {
-        match &self.tiling {
-            ForwardTiling::Direct(_) => direct,
-            ForwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(width),
-        }
-    }
-
-    fn kernel(&self, operands: Operands) -> Box<dyn BoundNode> {
-        match &self.tiling {
-            ForwardTiling::Direct(tiling) => {
-                let tiling = ConvTiling::clone(tiling);
-                single(TapConv::new(&self.grid, tiling, self.batch, self.taps, self.blocks.clone(), operands))
-            }
-            ForwardTiling::Winograd(tiling) => {
-                single(WinogradConv::new(WinogradTiling::clone(tiling), self.taps, operands))
-            }
-        }
-    }
-}
-
 /// Where the result of a node goes, and a volume that it is added to.
 fn destination(places: &Places, bf16: bool, added_to: Option<usize>) -> Destination {
     match bf16 {
@@ -207,11 +133,9 @@ impl Lower for FusedConv {
         let blocks = weight_blocks(cx, cx.input_layout(weights))?;
         let (from, result) = (cx.input(0).shape.spatial(), &cx.output(0).shape);
         let is_image = *cx.input_layout(0) == Layout::Given;
-        let [_, _, width] = result.spatial();
-        let winograd = conv.groups == 1 && !is_image && winograd::pays(&conv.window, width);
         let grid = TapGrid::convolution(&conv.window, from, result.spatial());
-        let forward = Forward::new(grid, result.batch(), blocks, conv.window.taps(), winograd);
-        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Forward), width);
+        let forward = Forward::new(cx, grid, result.batch(), blocks, (&conv.window, conv.groups));
+        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Forward));
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
         let isolated = Isolated::of(
             ConvKind::Forward,
@@ -220,19 +144,21 @@ impl Lower for FusedConv {
             &channels_of(&sources),
             (conv.window, conv.groups),
             flops,
-        );
-        let kernels = Kernels::new([forward.patches(cx.threads)], move |places| {
+        )
+        .with_bf16_products(forward.has_bf16_products());
+        let kernels = Kernels::new([forward.patches(cx.threads), forward.packed()], move |places| {
             let source = match is_image {
                 true => Source::Image(sources[0].image(places)),
                 false => Source::Features(stored_blocks(&sources, places)),
             };
-            forward.kernel(Operands {
+            let operands = Operands {
                 source,
                 weights: places.input(weights),
                 bias: bias.then(|| places.input(weights + 1)),
                 result: destination(places, bf16, added_to),
                 patches: places.scratch(0),
-            })
+            };
+            forward.kernel(operands, places.scratch(1))
         });
         let in_place: Vec<(usize, usize)> = added_to.iter().map(|operand| (0, *operand)).collect();
         Ok(kernels.in_place(in_place).cost(cx.cost(flops)).share(share).isolated(isolated))
@@ -285,10 +211,8 @@ impl Lower for FusedTranspose {
         let transposed_bytes = bytes_of::<f32>(of_transposed.count(taps));
         // The source whose channels are wanted begins at a block of its own: layouts are assigned so.
         let first = own.block_of(conv.first_channel);
-        let [_, _, width] = result.spatial();
-        let winograd = conv.groups == 1 && winograd::pays(&conv.window, width);
-        let forward = Forward::new(grid, result.batch(), of_transposed, taps, winograd);
-        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Transposed), width);
+        let forward = Forward::new(cx, grid, result.batch(), of_transposed, (&conv.window, conv.groups));
+        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Transposed));
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
         let isolated = Isolated::of(
             ConvKind::Transposed,
@@ -297,8 +221,10 @@ impl Lower for FusedTranspose {
             &[conv.channels],
             (conv.window, conv.groups),
             flops,
-        );
-        let kernels = Kernels::new([forward.patches(cx.threads), transposed_bytes], move |places| {
+        )
+        .with_bf16_products(forward.has_bf16_products());
+        let scratch = [forward.patches(cx.threads), transposed_bytes, forward.packed()];
+        let kernels = Kernels::new(scratch, move |places| {
             let transpose = TransposeWeights {
                 weights: places.input(weights),
                 blocks: own.clone(),
@@ -314,7 +240,7 @@ impl Lower for FusedTranspose {
                 result: destination(places, bf16, added_to),
                 patches: places.scratch(0),
             };
-            Box::new(Transposed { transpose, conv: forward.kernel(operands) })
+            Box::new(Transposed { transpose, conv: forward.kernel(operands, places.scratch(2)) })
         });
         Ok(kernels.in_place(in_place).cost(cx.cost(flops)).share(share).isolated(isolated))
     }

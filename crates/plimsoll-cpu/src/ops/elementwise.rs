@@ -9,11 +9,12 @@ use plimsoll_plan::Unsupported;
 
 use crate::kernel::Ptr;
 use crate::kernels;
+use crate::kernels::lane_sums::SumLanes;
 use crate::kernels::pointwise::{FeatureSums, Function, ImageSums, Pointwise};
 use crate::layout::rule::VolumeRule;
 use crate::layout::{Layout, blocks};
-use crate::lower::{Context, Kernels, Lower, NodeOperands, by_storage, serial};
-use crate::simd::Element;
+use crate::lower::{Context, InTurn2, Kernels, Lower, NodeOperands, by_storage, bytes_of, product, serial};
+use crate::simd::{Element, LANES};
 
 /// A function of the first operand, or of the first and the last, element by element as they are stored.
 pub(super) fn pointwise(cx: &Context<'_>, function: Function) -> Result<Kernels, Unsupported> {
@@ -108,13 +109,16 @@ impl Lower for ChannelSum {
 
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
         fn of_blocks<T: Element>(cx: &Context<'_>) -> Kernels {
-            let shape = cx.input(0).shape.clone();
-            Kernels::single(move |places| FeatureSums::<T> {
-                data: places.input(0),
-                batch: shape.batch(),
-                blocks: blocks(shape.channels()),
-                voxels: shape.voxels(),
-                result: places.output(0),
+            let shape = &cx.input(0).shape;
+            let (batch, blocks, voxels) = (shape.batch(), blocks(shape.channels()), shape.voxels());
+            let parts = FeatureSums::<T>::parts(batch, voxels);
+            let scratch = [bytes_of::<f64>(product([blocks, parts, LANES]))];
+            Kernels::new(scratch, move |places| {
+                let partial = places.scratch(0);
+                Box::new(InTurn2(
+                    FeatureSums::<T> { data: places.input(0), batch, blocks, voxels, partial },
+                    SumLanes { partial, blocks, parts, factor: 1.0, result: places.output(0) },
+                ))
             })
         }
         if *cx.input_layout(0) == Layout::Blocks {

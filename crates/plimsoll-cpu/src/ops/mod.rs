@@ -4,6 +4,7 @@
 mod attention;
 mod conv;
 mod elementwise;
+mod forward;
 pub(crate) mod head;
 mod loss;
 mod max_pool;

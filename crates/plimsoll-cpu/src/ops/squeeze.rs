@@ -5,11 +5,12 @@ use plimsoll_graph::ops::{Gate, GateGrad, GlobalMean, GlobalMeanGrad, Sigmoid};
 use plimsoll_plan::Unsupported;
 
 use super::source::{Load, SourceRef};
+use crate::kernels::lane_sums::SumLanes;
 use crate::kernels::planes::{Logistic, PlaneFill, PlaneScale, PlaneSource, PlaneSums, Planes};
 use crate::layout::blocks;
 use crate::layout::rule::VolumeRule;
-use crate::lower::{Context, Kernels, Lower, NodeOperands, Places, by_storage};
-use crate::simd::Element;
+use crate::lower::{Context, InTurn2, Kernels, Lower, NodeOperands, Places, by_storage, bytes_of, product};
+use crate::simd::{Element, LANES};
 
 fn planes(shape: &Shape) -> Planes {
     Planes { blocks: shape.batch() * blocks(shape.channels()), voxels: shape.voxels() }
@@ -68,12 +69,15 @@ impl Lower for FusedSqueeze {
                 return kernels.in_place([(0, 0)]);
             }
             let factor = if of == Squeeze::Mean { 1.0 / planes.voxels as f64 } else { 1.0 };
-            Kernels::single(move |places| PlaneSums::<T> {
-                planes,
-                source: read(places),
-                other: (of == Squeeze::GateGrad).then(|| places.input(0)),
-                factor,
-                result: places.output(0),
+            let (blocks, parts) = (planes.blocks, planes.parts());
+            let scratch = [bytes_of::<f64>(product([blocks, parts, LANES]))];
+            Kernels::new(scratch, move |places| {
+                let (partial, source) = (places.scratch(0), read(places));
+                let other = (of == Squeeze::GateGrad).then(|| places.input(0));
+                Box::new(InTurn2(
+                    PlaneSums::<T> { planes, source, other, partial },
+                    SumLanes { partial, blocks, parts, factor, result: places.output(0) },
+                ))
             })
         }
         Ok(by_storage!(cx.input(self.of.source()), with(cx, *self)).cost(cx.streaming()))

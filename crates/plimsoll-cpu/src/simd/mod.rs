@@ -7,6 +7,7 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+pub(crate) mod dot;
 mod element;
 pub(crate) mod exp;
 pub(crate) mod normal;
@@ -64,6 +65,11 @@ impl Level {
     /// The level of a name: `avx512`, `avx2` or `portable`.
     pub fn from_name(name: &str) -> Option<Level> {
         [Level::Portable, Level::Avx2, Level::Avx512].into_iter().find(|level| level.name() == name)
+    }
+
+    /// Whether this machine has, at this level, an instruction for dot products of bf16; without it they take several steps of f32.
+    pub fn multiplies_bf16(self) -> bool {
+        dot::DotLevel::of(self.min(Level::detect())).is_native()
     }
 
     fn name(self) -> &'static str {

@@ -140,9 +140,12 @@ pub fn label_ending(ending: &str) -> &str {
     }
 }
 
-/// What predictions end in where images end in this: the same, but PNG for all pictures.
+/// What predictions end in where images end in this: the same, but PNG beside JPEG, which would change classes, and BMP.
 pub fn prediction_ending(ending: &str) -> &str {
-    if is_picture_ending(ending) { ".png" } else { ending }
+    match &ending.to_ascii_lowercase()[..] {
+        ".jpg" | ".jpeg" | ".bmp" => ".png",
+        _ => ending,
+    }
 }
 
 fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {

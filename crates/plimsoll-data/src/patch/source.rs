@@ -28,6 +28,9 @@ impl Image {
             None => {
                 let mut file = VolumeFile::open_as(path, content)?;
                 file.decode(room)?;
+                if let Some(path) = cache.spills_beside() {
+                    file.decompress_beside(path, stop)?;
+                }
                 Ok(Image::File(Box::new(file)))
             }
         }

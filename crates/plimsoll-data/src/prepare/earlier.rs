@@ -1,8 +1,8 @@
 //! Labels of an earlier network as channels: one for each label above 0, which is 1 where the label is, and else 0.
 //!
-//! Each label is resized as an image of 0 and 1, and the largest of them wins; where several are as large the nearest voxel's, if it is
-//! one of them, and else the lowest (`resize_segmentation` of batchgenerators 0.25.5). A voxel is made of eight others at most, so
-//! no more than eight labels are compared, and no image of any is made.
+//! Each label is resized as an image of 0 and 1, and the largest of them wins; what wins where several are as large depends on the
+//! function that plans name ([`LabelTies`]). A voxel is made of eight others at most, so no more than eight labels are compared, and no
+//! image of any is made.
 
 use plimsoll_memory::Bytes;
 
@@ -11,7 +11,7 @@ use crate::prepare::PrepareError;
 use crate::prepare::mask::Mask;
 use crate::prepare::rule::ResizeRule;
 use crate::prepare::window::{Part, Samples};
-use crate::{Interpolation, PatchError, TargetGrid};
+use crate::{Interpolation, LabelTies, PatchError, TargetGrid};
 
 /// What background outside of the mask is, a label of its own while labels are resized.
 const OUTSIDE: i16 = -1;
@@ -23,6 +23,7 @@ pub(crate) struct Earlier<'a> {
     pub(crate) mask: &'a Mask,
     /// How many channels there are.
     pub(crate) labels: usize,
+    pub(crate) ties: LabelTies,
 }
 
 /// The two samples around a place along an axis.
@@ -78,8 +79,11 @@ impl Earlier<'_> {
                     let at = [d, h, w];
                     let place = [0, 1, 2].map(|axis| part.in_window[axis] + at[axis]);
                     let voxel = (place[0] * window[1] + place[1]) * window[2] + place[2];
-                    let winner = usize::try_from(winner([plane, row, column], label)).unwrap_or(0);
-                    if (1..=self.labels).contains(&winner) {
+                    // What is outside is below 0, and no label.
+                    let winner = usize::try_from(winner([plane, row, column], label, self.ties));
+                    if let Ok(winner) = winner
+                        && (1..=self.labels).contains(&winner)
+                    {
                         out[(winner - 1) * voxels + voxel] = 1.0;
                     }
                 }
@@ -116,8 +120,13 @@ impl Earlier<'_> {
     }
 }
 
+/// A weight as PyTorch compares it: times a thousand, in half precision.
+fn in_half(weight: f64) -> f64 {
+    f64::from(half::f16::from_f32((weight * 1000.0) as f32))
+}
+
 /// The label with the most weight around a place.
-fn winner(axes: [&Between; 3], label: impl Fn(usize) -> i16) -> i16 {
+fn winner(axes: [&Between; 3], label: impl Fn(usize) -> i16, ties: LabelTies) -> i16 {
     let nearest: usize = axes.iter().map(|axis| axis.offsets[axis.nearest]).sum();
     let nearest = label(nearest);
     // Labels and weights so far.
@@ -138,8 +147,38 @@ fn winner(axes: [&Between; 3], label: impl Fn(usize) -> i16) -> i16 {
             }
         }
     }
-    let found = &found[..count];
+    let found = &mut found[..count];
+    if ties == LabelTies::Lowest {
+        found.iter_mut().for_each(|(_, weight)| *weight = in_half(*weight));
+    }
     let most = found.iter().fold(0.0, |most: f64, (_, weight)| most.max(*weight));
     let tied = || found.iter().filter(|(_, weight)| *weight == most).map(|(label, _)| *label);
-    if tied().any(|label| label == nearest) { nearest } else { tied().min().unwrap_or(nearest) }
+    match ties {
+        LabelTies::Nearest if tied().any(|label| label == nearest) => nearest,
+        // The largest of weights is one of them.
+        LabelTies::Nearest | LabelTies::Lowest => tied().min().unwrap_or(nearest),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two voxels along one axis, of which the second has a share.
+    fn of_two(share: f64, labels: [i16; 2], ties: LabelTies) -> i16 {
+        let alone = || Between { offsets: [0, 0], weights: [1.0, 0.0], nearest: 0 };
+        let between =
+            Between { offsets: [0, 1], weights: [1.0 - share, share], nearest: usize::from(share >= 0.5) };
+        winner([&alone(), &alone(), &between], |offset| labels[offset], ties)
+    }
+
+    #[test]
+    fn of_labels_with_as_much_weight_the_nearest_or_the_lowest_wins() {
+        assert_eq!(of_two(0.5, [1, 3], LabelTies::Nearest), 3);
+        assert_eq!(of_two(0.5, [3, 1], LabelTies::Lowest), 1);
+        // torch.tensor([500.05, 499.95]).half() are both 500; of [500.3, 499.7] they are 500.25 and 499.75.
+        assert_eq!(of_two(0.50005, [1, 3], LabelTies::Nearest), 3);
+        assert_eq!(of_two(0.50005, [1, 3], LabelTies::Lowest), 1);
+        assert_eq!(of_two(0.5003, [1, 3], LabelTies::Lowest), 3);
+    }
 }

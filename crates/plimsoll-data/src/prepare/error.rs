@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use plimsoll_memory::MapError;
-use plimsoll_volume::VolumeError;
+use plimsoll_volume::{GeometryError, VolumeError};
 
 use crate::{NoForeground, PatchError};
 
@@ -18,6 +18,15 @@ pub enum PrepareError {
         /// What is said.
         found: [usize; 3],
     },
+    /// An image of several planes, of which pictures have one.
+    #[error("the image has {found} planes, but the model was trained on pictures, which have one")]
+    SeveralPlanes {
+        /// Of the image.
+        found: usize,
+    },
+    /// A picture, where images have several planes.
+    #[error("the image has one plane, but the model was trained on images of several")]
+    OnePlane,
     /// There are more or fewer channels than are said to be normalised.
     #[error("the case has {found} channels, but the model says of {expected} how they are normalised")]
     Channels {
@@ -68,6 +77,9 @@ pub enum PrepareError {
         /// Voxels that there is room for.
         room: usize,
     },
+    /// The voxels of a zoomed image cannot be numbered.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
     /// A channel cannot be normalised.
     #[error(transparent)]
     Normalisation(#[from] NoForeground),
@@ -92,6 +104,9 @@ impl PrepareError {
             PrepareError::Transposed { .. } | PrepareError::Cubic { .. } | PrepareError::AfterZoom { .. } | PrepareError::Within => {
                 Some("the model's description is damaged, or of a program that is not supported: check its plans.json".into())
             }
+            PrepareError::SeveralPlanes { .. } => Some("predict each plane as a picture of its own, or with a model of volumes".into()),
+            PrepareError::OnePlane => Some("give a TIFF file with a page for each plane".into()),
+            PrepareError::Geometry(problem) => problem.hint(),
             PrepareError::Sheared => Some("resample the image to a grid without shear".into()),
             PrepareError::Channels { .. } => Some("give the case the channels that the model's dataset.json names".into()),
             PrepareError::Earlier { expected: true } => {

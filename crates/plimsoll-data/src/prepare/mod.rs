@@ -15,6 +15,7 @@ mod survey;
 mod window;
 pub(crate) mod zoom;
 mod zoomed_case;
+mod zoomed_image;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,6 +27,7 @@ use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 pub use error::PrepareError;
 pub use spaced_case::{SpacedCase, SpacedGrid};
 pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
+pub use zoomed_image::ZoomedImage;
 
 use crate::prepare::earlier::Earlier;
 use crate::prepare::mask::Mask;
@@ -33,8 +35,8 @@ use crate::prepare::rule::ResizeRule;
 use crate::prepare::survey::{Ranges, Survey};
 use crate::prepare::window::{Channel, Part};
 use crate::{
-    Case, CaseFingerprint, CaseSource, Intensity, IntensityProperties, Interpolation, NnUnetSteps,
-    NoForeground, Normalisation, Scratch, TargetGrid, VolumeCache, resampled_shape,
+    Case, CaseFingerprint, CaseSource, Intensity, IntensityProperties, Interpolation, LabelTies, NnUnetSteps,
+    NoForeground, Normalisation, Planes, Scratch, TargetGrid, VolumeCache, resampled_shape,
 };
 
 /// The scratch of a [`PreparedCase`]: a cube of a hundred voxels twice, as one axis after the other is resized.
@@ -63,6 +65,12 @@ impl PreparedGrid {
         steps: &NnUnetSteps,
     ) -> Result<PreparedGrid, PrepareError> {
         let first = if steps.reorients { stored.canonical().1 } else { Reorientation::IDENTITY };
+        let found = stored.shape()[0];
+        match steps.planes {
+            Planes::One if found != 1 => return Err(PrepareError::SeveralPlanes { found }),
+            Planes::Several if found == 1 => return Err(PrepareError::OnePlane),
+            Planes::Any | Planes::One | Planes::Several => {}
+        }
         let refused = PrepareError::Transposed { found: steps.transposed };
         if steps.transposed.iter().any(|axis| *axis > 2) {
             return Err(refused);
@@ -162,6 +170,7 @@ pub struct PreparedCase {
     channels: Vec<PreparedChannel>,
     mask: Option<Mask>,
     earlier_labels: usize,
+    ties: LabelTies,
 }
 
 impl PreparedCase {
@@ -225,7 +234,7 @@ impl PreparedCase {
             channels.push(PreparedChannel { intensity, is_masked, ranges: ranges.filter(|_| overshoots) });
         }
         let earlier_labels = what.earlier.map_or(0, |(_, labels)| labels);
-        Ok(PreparedCase { place, source, channels, mask, earlier_labels })
+        Ok(PreparedCase { place, source, channels, mask, earlier_labels, ties: steps.ties })
     }
 
     /// The grid of windows.
@@ -281,6 +290,7 @@ impl PreparedCase {
                 rule: &self.place.labels,
                 mask,
                 labels: self.earlier_labels,
+                ties: self.ties,
             };
             let memory = bytemuck::cast_slice_mut(scratch.memory());
             labels.pull(part, (earlier, window), memory, image)?;

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
-use plimsoll_data::is_image_ending;
 use plimsoll_memory::Budget;
 use plimsoll_nn::bounds::MOST_FEATURES;
 use serde::de::{MapAccess, Visitor};
@@ -14,6 +13,7 @@ use serde_json::{Map, Value};
 use super::NnUnetError;
 use super::entry::Entry;
 use super::plans::{Described, read};
+use super::preparation;
 use crate::{Answers, RunError};
 
 /// The entries that are used. `overwrite_image_reader_writer` is none of them: it decides what plans are made with, which say it.
@@ -87,9 +87,9 @@ impl ModelDataset {
         let (key, names) = named.ok_or_else(|| missing("channel_names"))?;
         let channels = channels(path, key, names)?;
         let file_ending = raw.file_ending.clone().ok_or_else(|| missing("file_ending"))?;
-        if !is_image_ending(&file_ending) {
+        if !preparation::endings().contains(&&file_ending.to_ascii_lowercase()[..]) {
             let (key, found) = ("file_ending".into(), format!("{file_ending:?}"));
-            let expected = "images are read that end in .nii.gz or .nii".into();
+            let expected = format!("images are read that end in {}", preparation::endings().join(", "));
             return Err(NnUnetError::Value { path: path.clone(), key, found, expected }.into());
         }
         let labels = raw.labels.as_ref().ok_or_else(|| missing("labels"))?;

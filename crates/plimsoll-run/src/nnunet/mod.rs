@@ -22,6 +22,7 @@ mod network;
 mod plans;
 mod postprocessing;
 mod preparation;
+mod resampling;
 mod trainers;
 
 pub use error::NnUnetError;

@@ -1,10 +1,10 @@
 //! How images are prepared, as a configuration says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plimsoll_data::{
-    Channel, ChannelStatistics, IntensityProperties, Interpolation, MaskedNormalisation, NnUnetSteps,
-    Normalisation, Resizing, TargetSpacing,
+    Channel, ChannelStatistics, IntensityProperties, MaskedNormalisation, NnUnetSteps, Normalisation, Planes,
+    TargetSpacing,
 };
 use plimsoll_volume::Spacing;
 
@@ -12,15 +12,40 @@ use super::NnUnetError;
 use super::dataset::ModelDataset;
 use super::entry::Entry;
 use super::plans::{Configuration, Plans, one_of};
+use super::resampling::resampling;
 use crate::bounds::check_spacing;
 
-/// Programs that read images, and whether they bring them to the canonical orientation.
-const READERS: [(&str, bool); 3] =
-    [("SimpleITKIO", false), ("NibabelIO", false), ("NibabelIOWithReorient", true)];
-/// The one way of resampling that is done here.
-const RESAMPLING: &str = "resample_data_or_seg_to_shape";
-/// From which ratio of spacings on slices are resized for themselves.
-const ANISOTROPY: f64 = 3.0;
+/// A program of nnU-Net's that reads images.
+struct Reader {
+    name: &'static str,
+    /// Whether it brings them to the canonical orientation.
+    reorients: bool,
+    /// What the names of its images may end in.
+    endings: &'static [&'static str],
+    /// What images are that end so, of which there may be others.
+    planes: Planes,
+}
+
+const VOLUMES: &[&str] = &[".nii.gz", ".nii"];
+
+const READERS: [Reader; 5] = [
+    Reader { name: "SimpleITKIO", reorients: false, endings: VOLUMES, planes: Planes::Any },
+    Reader { name: "NibabelIO", reorients: false, endings: VOLUMES, planes: Planes::Any },
+    Reader { name: "NibabelIOWithReorient", reorients: true, endings: VOLUMES, planes: Planes::Any },
+    Reader {
+        name: "NaturalImage2DIO",
+        reorients: false,
+        endings: &[".png", ".bmp", ".tif"],
+        planes: Planes::One,
+    },
+    Reader { name: "Tiff3DIO", reorients: false, endings: &[".tif", ".tiff"], planes: Planes::Several },
+];
+
+/// What the names of images may end in that any of the readers reads.
+pub(super) fn endings() -> Vec<&'static str> {
+    let all: BTreeSet<&str> = READERS.iter().flat_map(|reader| reader.endings).copied().collect();
+    all.into_iter().collect()
+}
 
 const NORMALISATIONS: [(&str, Normalisation); 5] = [
     ("CTNormalization", Normalisation::Ct),
@@ -49,25 +74,43 @@ pub(super) fn images(
     if let Some(manager) = root.get("label_manager")? {
         one_of(&manager, "label manager", &["LabelManager"])?;
     }
-    let readers: Vec<&str> = READERS.iter().map(|(name, _)| *name).collect();
-    let reader = one_of(&root.need("image_reader_writer")?, "reader of images", &readers)?;
-    let reorients = READERS.iter().any(|(name, reorients)| *name == reader && *reorients);
+    let reader = reader(&root.need("image_reader_writer")?, dataset)?;
     let transposed = transposition(&root)?;
     let normalised = normalisations(configuration, dataset.channels.len())?;
     let named = dataset.channels.iter().zip(&normalised);
     let channels =
         named.map(|(name, of)| Channel { name: name.clone(), normalisation: of.normalisation }).collect();
     let foreground = foreground(&root, &normalised)?;
+    let labels = resampling(configuration, "resampling_fn_seg", true)?;
     let steps = NnUnetSteps {
         transposed,
-        reorients,
+        reorients: reader.reorients,
+        planes: reader.planes,
         spacing: spacing(configuration, dimensions)?,
         channels: normalised,
-        images: resizing(configuration, "resampling_fn_data", false)?,
-        logits: resizing(configuration, "resampling_fn_probabilities", false)?,
-        labels: resizing(configuration, "resampling_fn_seg", true)?,
+        images: resampling(configuration, "resampling_fn_data", false)?.resizing,
+        logits: resampling(configuration, "resampling_fn_probabilities", false)?.resizing,
+        labels: labels.resizing,
+        ties: labels.ties,
     };
     Ok(Images { steps, channels, foreground })
+}
+
+/// The reader that plans name, for images that end as the data set's do.
+fn reader(entry: &Entry<'_>, dataset: &ModelDataset) -> Result<&'static Reader, NnUnetError> {
+    let names: Vec<&str> = READERS.iter().map(|reader| reader.name).collect();
+    let name = one_of(entry, "reader of images", &names)?;
+    let found = READERS.iter().find(|reader| reader.name == name);
+    let reader = found.ok_or_else(|| entry.refuse("it is not known"))?;
+    let ending = dataset.file_ending.to_ascii_lowercase();
+    match reader.endings.contains(&&ending[..]) {
+        true => Ok(reader),
+        false => Err(entry.refuse(format!(
+            "images of the data set end in {}, and this reads {}",
+            dataset.file_ending,
+            reader.endings.join(", ")
+        ))),
+    }
 }
 
 /// `transpose_forward`, whose inverse is what logits are put back with.
@@ -179,54 +222,4 @@ fn foreground(
         found.insert(channel, properties);
     }
     Ok(found)
-}
-
-/// How something is resampled: the function by its name, and its arguments.
-fn resizing(configuration: &Configuration<'_>, name: &str, of_labels: bool) -> Result<Resizing, NnUnetError> {
-    configuration.known(name, "function that resamples", &[RESAMPLING])?;
-    let key = format!("{name}_kwargs");
-    let (mut order, mut order_across, mut slices) =
-        (Interpolation::Cubic, Interpolation::Nearest, Some(false));
-    let mut is_seg = false;
-    if let Some(arguments) = configuration.get(&key) {
-        let Some(object) = arguments.value().as_object() else {
-            return Err(arguments.refuse("it must have entries of names"));
-        };
-        for argument in object.keys() {
-            let Some(value) = arguments.get(argument)? else {
-                // Nothing is said: it depends on the spacings.
-                if argument == "force_separate_z" {
-                    slices = None;
-                }
-                continue;
-            };
-            match argument.as_str() {
-                "is_seg" => is_seg = value.truth()?,
-                "order" => order = interpolation(&value)?,
-                "order_z" => order_across = interpolation(&value)?,
-                "force_separate_z" => slices = Some(value.truth()?),
-                "separate_z_anisotropy_threshold" if value.number()? == ANISOTROPY => {}
-                "separate_z_anisotropy_threshold" => {
-                    return Err(value.refuse(format!(
-                        "slices are resized for themselves from a ratio of {ANISOTROPY} on"
-                    )));
-                }
-                _ => return Err(value.refuse(format!("`{RESAMPLING}` has no such argument"))),
-            }
-        }
-    }
-    if is_seg != of_labels {
-        let entry = configuration.need(name)?;
-        return Err(entry.refuse(format!("its `is_seg` must be {of_labels}")));
-    }
-    Ok(Resizing { order, order_across, slices })
-}
-
-fn interpolation(entry: &Entry<'_>) -> Result<Interpolation, NnUnetError> {
-    match entry.whole(0, 5)? {
-        0 => Ok(Interpolation::Nearest),
-        1 => Ok(Interpolation::Linear),
-        3 => Ok(Interpolation::Cubic),
-        _ => Err(entry.refuse("splines of order 0, 1 and 3 are possible")),
-    }
 }

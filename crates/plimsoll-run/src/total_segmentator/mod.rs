@@ -1,9 +1,9 @@
 //! TotalSegmentator's tasks: which of nnU-Net's models each of them runs, on which grid, and what their labels mean.
 //!
-//! The table, `tasks.json`, is that of [TotalSegmentator](https://github.com/wasserth/TotalSegmentator) 2.18, of the tasks whose weights
-//! everybody may download, which resample images, and whose labels are not changed after networks have decided. No weights are part of
-//! this program.
+//! The table, `tasks.json`, is that of [TotalSegmentator](https://github.com/wasserth/TotalSegmentator) 2.18, of all tasks whose weights
+//! everybody may download. No weights are part of this program.
 
+mod changes;
 mod weights;
 
 use std::collections::BTreeMap;
@@ -14,7 +14,30 @@ use serde::Deserialize;
 
 use crate::RunError;
 
+pub use changes::{Change, Refinement};
 pub use weights::weights_folder;
+
+/// The tasks of TotalSegmentator whose weights need a licence.
+const LICENSED: [&str; 18] = [
+    "aorta_annulus",
+    "aortic_dissection",
+    "aortic_sinuses",
+    "appendicular_bones",
+    "appendicular_bones_mr",
+    "brain_structures",
+    "coronary_arteries",
+    "coronary_arteries_LEGACY",
+    "face",
+    "face_mr",
+    "heartchambers_highres",
+    "pulmonary_artery_landmarks",
+    "renal_arteries",
+    "thigh_shoulder_muscles",
+    "thigh_shoulder_muscles_mr",
+    "tissue_4_types",
+    "tissue_types",
+    "tissue_types_mr",
+];
 
 /// A task.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -27,6 +50,11 @@ pub struct Task {
     /// Names of labels behind these, which a network is trained with but which are not written.
     #[serde(default)]
     pub auxiliary: Vec<String>,
+    /// Whether masks of its labels have one of all of them beside them, `body`, and one of its skin.
+    #[serde(default)]
+    pub has_skin: bool,
+    /// What labels are refined with at last.
+    pub refinement: Option<Refinement>,
     modes: BTreeMap<Mode, TaskModels>,
 }
 
@@ -47,8 +75,9 @@ pub enum Mode {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TaskModels {
-    /// The spacing that images are brought to before a network's own steps, along depth, height and width of the canonical orientation.
-    spacing: [f64; 3],
+    /// The spacing that images are brought to before a network's own steps, along depth, height and width of the canonical orientation;
+    /// none where these steps bring them to it.
+    spacing: Option<[f64; 3]>,
     /// The class of nnU-Net's that trained them, which is part of the folder's name.
     pub trainer: String,
     /// Their configuration, likewise.
@@ -57,6 +86,9 @@ pub struct TaskModels {
     pub folds: Option<Vec<u32>>,
     /// What images are cut to before.
     pub crop: Option<Crop>,
+    /// What is done with labels, one after the other.
+    #[serde(default)]
+    pub changes: Vec<Change>,
     /// Each model, in the order in which labels are put over those of the one before.
     pub parts: Vec<PartModel>,
 }
@@ -73,6 +105,9 @@ pub struct Crop {
     pub robust: bool,
     /// The task that has these labels; `total`, or `total_mr` for tasks of MR images, where nothing is said.
     pub task: Option<String>,
+    /// How finely that task looks, if it is said which it is.
+    #[serde(default)]
+    pub mode: Mode,
 }
 
 /// A model of a task.
@@ -86,9 +121,9 @@ pub struct PartModel {
 }
 
 impl TaskModels {
-    /// The spacing that images are brought to.
-    pub fn spacing(&self) -> Spacing {
-        Spacing(self.spacing)
+    /// The spacing that images are brought to before a network's own steps; none where these steps bring them to it.
+    pub fn spacing(&self) -> Option<Spacing> {
+        self.spacing.map(Spacing)
     }
 }
 
@@ -115,10 +150,14 @@ impl Task {
     /// The task of a name.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or its weights need a licence.
     pub fn named(name: &str) -> Result<&'static Task, RunError> {
         let all = Task::all()?;
-        all.get(name).ok_or_else(|| RunError::NoTask { found: name.into() })
+        let is_licensed = LICENSED.contains(&name);
+        all.get(name).ok_or_else(|| match is_licensed {
+            true => RunError::LicensedTask { found: name.into() },
+            false => RunError::NoTask { found: name.into() },
+        })
     }
 
     /// Its models when it looks so finely; where a task has nothing that coarse, as TotalSegmentator does, the next coarser that it has.
@@ -179,14 +218,29 @@ fn no_class(part: &PartModel, class: &str) -> RunError {
 impl Crop {
     /// Around labels of the task itself, as far as TotalSegmentator does it.
     pub fn around(labels: Vec<String>) -> Crop {
-        Crop { to: labels, margin_mm: 20.0, robust: false, task: None }
+        Crop { to: labels, margin_mm: 20.0, robust: false, task: None, mode: Mode::Default }
+    }
+
+    /// Around the body, where the task of that name finds it at 6 mm.
+    ///
+    /// # Errors
+    /// If the table does not have that task: a fault of this program.
+    pub fn body() -> Result<Crop, RunError> {
+        let task = "body".to_string();
+        let to = Task::named(&task)?.classes.clone();
+        Ok(Crop { to, margin_mm: 3.0, robust: false, task: Some(task), mode: Mode::Fast })
+    }
+
+    /// Whether another task would look for its labels if it were to do that more finely.
+    pub fn may_be_robust(&self) -> bool {
+        self.task.is_none()
     }
 
     /// The task and the mode that look for its labels, for a task of this name.
     pub fn of(&self, name: &str) -> (String, Mode) {
         let is_mr = name.ends_with("_mr");
         match &self.task {
-            Some(task) => (task.clone(), Mode::Default),
+            Some(task) => (task.clone(), self.mode),
             None if is_mr => ("total_mr".into(), Mode::Fast),
             None if self.robust => ("total".into(), Mode::Fast),
             None => ("total".into(), Mode::Fastest),
@@ -201,7 +255,7 @@ mod tests {
     #[test]
     fn every_label_of_every_model_is_one_of_its_task() {
         let all = Task::all().unwrap();
-        assert!(all.len() >= 20, "{}", all.len());
+        assert!(all.len() >= 33, "{}", all.len());
         for (name, task) in all {
             for models in task.modes.values() {
                 let mut found = vec![false; task.classes.len() + 1];
@@ -211,6 +265,14 @@ mod tests {
                     lookup.iter().for_each(|value| found[usize::from(*value)] = true);
                 }
                 assert!(found.iter().all(|found| *found), "{name}: a label that no model has");
+                for change in &models.changes {
+                    if let Change::KeepLargest { labels } | Change::DropSmall { labels, .. } = change {
+                        assert!(labels.iter().all(|label| task.value(label).is_some()), "{name}: {labels:?}");
+                    }
+                }
+                if let Some(Refinement { inside, task, .. }) = &task.refinement {
+                    assert!(Task::named(task).unwrap().value(inside).is_some(), "{name}: {inside}");
+                }
                 if let Some(crop) = &models.crop {
                     let (task, mode) = crop.of(name);
                     let other = Task::named(&task).unwrap();
@@ -244,6 +306,8 @@ mod tests {
         let models = cysts.models("kidney_cysts", Mode::Default).unwrap();
         assert_eq!(cysts.lookup(&models.parts[0]).unwrap(), [0, 1, 2, 0, 0]);
         assert!(cysts.models("kidney_cysts", Mode::Fast).is_err());
-        assert!(matches!(Task::named("heartchambers_highres"), Err(RunError::NoTask { .. })));
+        assert!(matches!(Task::named("heartchambers_highres"), Err(RunError::LicensedTask { .. })));
+        assert!(matches!(Task::named("heart"), Err(RunError::NoTask { .. })));
+        assert!(LICENSED.iter().all(|name| !Task::all().unwrap().contains_key(*name)));
     }
 }

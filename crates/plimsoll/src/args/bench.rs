@@ -4,7 +4,7 @@ use clap::{Args as ClapArgs, Subcommand};
 use plimsoll_memory::Bytes;
 use plimsoll_nn::NetworkName;
 
-use super::{Compute, Precision, Ram, Threads, network, triple};
+use super::{Compute, Held, Precision, Ram, Threads, network, thread_count, triple};
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
@@ -15,6 +15,39 @@ pub enum Bench {
     Curve(BenchCurve),
     /// The passes of single convolutions, as fractions of what the machine can do.
     Kernels(BenchKernels),
+    /// A made-up case through a network with random weights, window by window, from its file to the file of its labels.
+    Predict(BenchPredict),
+    /// What a step would take on many cores: each task is timed on one, and shared out among as many threads as asked for.
+    Scaling(BenchScaling),
+}
+
+/// Which prediction to measure.
+#[derive(Debug, ClapArgs)]
+pub struct BenchPredict {
+    /// The network, as nnU-Net's rules design it for the windows.
+    #[arg(long, value_parser = network(), default_value_t = NetworkName::PlainConvUNet)]
+    pub net: NetworkName,
+    /// Channels of each stage, the finest first [default: 32, doubled to at most 320].
+    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
+    pub features: Option<Vec<usize>>,
+    /// Edge of a window, or depth,height,width.
+    #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W", default_value = "128")]
+    pub size: [usize; 3],
+    /// Depth,height,width of the case [default: two windows deep, in which three stand].
+    #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W")]
+    pub shape: Option<[usize; 3]>,
+    /// Classes, the background counted.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..))]
+    pub classes: u16,
+    /// How often the case is predicted; the round with the median time counts.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+    #[command(flatten)]
+    pub held: Held,
+    #[command(flatten)]
+    pub compute: Compute,
+    #[command(flatten)]
+    pub ram: Ram,
 }
 
 /// How to measure kernels.
@@ -33,9 +66,9 @@ pub struct BenchKernels {
     pub threads: Threads,
 }
 
-/// Of which step.
+/// Of which network.
 #[derive(Debug, ClapArgs)]
-pub struct BenchedStep {
+pub struct BenchedNet {
     /// The network.
     #[arg(long, value_parser = network(), default_value_t = NetworkName::DynUNet)]
     pub net: NetworkName,
@@ -51,8 +84,36 @@ pub struct BenchedStep {
     /// How features are stored.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
+}
+
+/// Of which step.
+#[derive(Debug, ClapArgs)]
+pub struct BenchedStep {
+    #[command(flatten)]
+    pub what: BenchedNet,
     #[command(flatten)]
     pub compute: Compute,
+    #[command(flatten)]
+    pub ram: Ram,
+}
+
+/// On how many threads.
+#[derive(Debug, ClapArgs)]
+pub struct BenchScaling {
+    #[command(flatten)]
+    pub what: BenchedNet,
+    /// The forward pass alone: logits, without labels, gradients and updates.
+    #[arg(long)]
+    pub forward: bool,
+    /// Numbers of threads. Those that the machine has cores for are measured, the others simulated.
+    #[arg(long, value_delimiter = ',', value_name = "N,N,…", value_parser = thread_count, default_values_t = [8, 16, 32, 64])]
+    pub threads: Vec<usize>,
+    /// Runs, of which the best counts, task by task.
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+    /// How many of the nodes that lose most are listed.
+    #[arg(long, default_value_t = 8)]
+    pub nodes: usize,
     #[command(flatten)]
     pub ram: Ram,
 }
@@ -73,8 +134,8 @@ pub struct BenchStep {
     #[command(flatten)]
     pub step: BenchedStep,
     /// Steps that are timed, after one that is not.
-    #[arg(long, default_value_t = 6)]
-    pub steps: usize,
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..))]
+    pub steps: u16,
     /// The forward pass alone: logits, without labels, gradients and updates.
     #[arg(long)]
     pub forward: bool,

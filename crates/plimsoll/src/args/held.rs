@@ -1,10 +1,14 @@
 //! How a prediction is held in memory.
 
+use std::sync::Arc;
+
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_graph::DType;
 use plimsoll_infer::RingStorage;
+use plimsoll_plan::Backend;
 
 use super::Precision;
+use crate::failure::Outcome;
 
 /// How a prediction is held in memory.
 #[derive(Clone, Copy, Debug, Default, ClapArgs)]
@@ -13,7 +17,7 @@ pub struct Held {
     #[arg(long, value_enum, value_name = "TYPE")]
     ring: Option<WhichRing>,
     /// Of volumes: how features and the logits of a window are stored [default: features as the model was trained, logits as f32]. bf16,
-    /// and on GPUs f16, take half the memory; bf16 changes more labels than --ring f16 does.
+    /// and on GPUs f16, take half the memory; bf16 changes more labels than --ring f16 does, and bf16-dot some more.
     #[arg(long, value_enum, value_name = "TYPE")]
     precision: Option<Precision>,
 }
@@ -24,9 +28,22 @@ impl Held {
         self.ring.map(RingStorage::from)
     }
 
+    /// How features are stored and multiplied, as it is said: f32 where nothing is.
+    pub fn said(self) -> Precision {
+        self.precision.unwrap_or(Precision::F32)
+    }
+
     /// How features are stored, if it is said.
     pub fn precision(self) -> Option<DType> {
         self.precision.map(DType::from)
+    }
+
+    /// A backend that computes as is said.
+    pub fn on(self, backend: Arc<dyn Backend>) -> Outcome<Arc<dyn Backend>> {
+        match self.precision {
+            Some(precision) => precision.on(backend),
+            None => Ok(backend),
+        }
     }
 }
 

@@ -10,11 +10,14 @@ mod predict;
 mod run;
 mod segment;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
-pub use bench::{Bench, BenchCurve, BenchKernels, BenchStep, BenchedStep};
+pub use bench::{
+    Bench, BenchCurve, BenchKernels, BenchPredict, BenchScaling, BenchStep, BenchedNet, BenchedStep,
+};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
@@ -33,7 +36,7 @@ pub use run::{Plan, Train};
 pub use segment::Segment;
 
 use crate::backend::DeviceName;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -187,8 +190,29 @@ impl From<Precision> for DType {
     fn from(precision: Precision) -> DType {
         match precision {
             Precision::F32 => DType::F32,
-            Precision::Bf16 => DType::Bf16,
+            Precision::Bf16 | Precision::Bf16Dot => DType::Bf16,
             Precision::F16 => DType::F16,
+        }
+    }
+}
+
+impl Precision {
+    /// A backend that computes so.
+    pub fn on(self, backend: Arc<dyn Backend>) -> Outcome<Arc<dyn Backend>> {
+        match self {
+            Precision::F32 | Precision::Bf16 | Precision::F16 => Ok(backend),
+            Precision::Bf16Dot => Ok(backend.with_bf16_products()?),
+        }
+    }
+
+    /// That gradients can be computed so.
+    pub fn check_gradients(self) -> Outcome {
+        match self {
+            Precision::F32 | Precision::Bf16 | Precision::F16 => Ok(()),
+            Precision::Bf16Dot => Err(Failure::new(
+                "--precision bf16-dot is for prediction: gradients by weights are not multiplied in bf16",
+                "train with --precision bf16, and predict with --precision bf16-dot",
+            )),
         }
     }
 }
@@ -210,8 +234,19 @@ pub enum Precision {
     F32,
     /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
     Bf16,
+    /// The same, and convolutions multiply them as well, with sums in 32 bits: on processors with AVX-512 BF16, where that is fast.
+    Bf16Dot,
     /// 16-bit floats with more digits and a smaller range, for GPUs; the loss is scaled while training.
     F16,
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.to_possible_value() {
+            Some(value) => f.write_str(value.get_name()),
+            None => Err(fmt::Error),
+        }
+    }
 }
 
 /// The whole job.

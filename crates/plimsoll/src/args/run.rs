@@ -244,6 +244,9 @@ impl From<Allowed> for Concession {
 impl RunArgs {
     /// What is asked for, with what runs it.
     pub fn request(&self, backend: Arc<dyn Backend>) -> Outcome<PlanRequest> {
+        if let Some(precision) = self.precision {
+            precision.check_gradients()?;
+        }
         let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
         let mut settings = settings(self.config.as_deref(), self.settings())?;
         if let Some(model) = &plans_from {

@@ -29,9 +29,9 @@ struct Point {
 pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
     // The program of one micro-batch of several: gradients of parameters are added up as they come. Of a network that takes a batch in
     // one piece, the step.
-    let mut training = args.step.training(2)?;
+    let mut training = args.step.training(2, false)?;
     if training.needs_whole_batch().is_some() {
-        training = args.step.training(1)?;
+        training = args.step.training(1, false)?;
     }
     let program = training.programs()?.gradients.swap_remove(0);
     let backend = backend(&args.step, &program)?;

@@ -125,7 +125,7 @@ const WEIGHT_GRADIENT: &str = "weight gradient";
 /// Measures the passes of all layers: the best of some runs, as the peak is.
 pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     let threads = args.threads.count();
-    let backend = DeviceName::Cpu.open(threads, None)?;
+    let backend = args.precision.on(DeviceName::Cpu.open(threads, None)?)?;
     let budget = Budget::new(limits(&System::default(), None).line);
     let peak = multiply_add_peak(threads)?;
     let mut rows = Vec::new();

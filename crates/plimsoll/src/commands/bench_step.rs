@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plimsoll_graph::ops::Noise;
-use plimsoll_graph::{DType, Program, Role};
+use plimsoll_graph::{Program, Role};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident, watched_allocations};
 use plimsoll_nn::{Network, Objective, Optimizer, Training, names, predict};
 use plimsoll_plan::{
@@ -15,7 +15,7 @@ use plimsoll_train::measured;
 use serde::Serialize;
 
 use super::predicted_step::PredictedStep;
-use crate::args::{BenchStep, BenchedStep, Compute};
+use crate::args::{BenchStep, BenchedNet, BenchedStep, Compute};
 use crate::backend::{DeviceName, multiply_add_peak};
 use crate::failure::{Failure, Outcome};
 use crate::report::{json, or_dash};
@@ -28,7 +28,8 @@ struct StepReport {
     net: String,
     patch_size: [usize; 3],
     batch_size: usize,
-    precision: DType,
+    /// As it is asked for.
+    precision: String,
     engine: String,
     seconds_per_step: f64,
     gflops: f64,
@@ -46,9 +47,12 @@ struct StepReport {
     heap_allocations_in_steps: u64,
 }
 
-impl BenchedStep {
-    /// The training whose steps these are, in so many micro-batches of the size asked for.
-    pub(super) fn training(&self, micro_batches: usize) -> Outcome<Training> {
+impl BenchedNet {
+    /// The training whose steps these are, in so many micro-batches of the size asked for, or whose `forward` pass alone is run.
+    pub(super) fn training(&self, micro_batches: usize, forward: bool) -> Outcome<Training> {
+        if !forward {
+            self.precision.check_gradients()?;
+        }
         Ok(Training {
             net: Network::reference(self.net, self.features.as_deref())?,
             loss: Objective::default(),
@@ -64,6 +68,13 @@ impl BenchedStep {
             precision: self.precision.into(),
         })
     }
+}
+
+impl BenchedStep {
+    /// The training whose steps these are, in so many micro-batches of the size asked for, or whose `forward` pass alone is run.
+    pub(super) fn training(&self, micro_batches: usize, forward: bool) -> Outcome<Training> {
+        self.what.training(micro_batches, forward)
+    }
 
     /// The machine that it is measured on.
     pub(super) fn machine(&self) -> Machine {
@@ -74,7 +85,8 @@ impl BenchedStep {
 
 /// The backend of a machine whose rates are known.
 pub(super) fn backend(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn Backend>> {
-    Ok(measured(step.machine(), &*step.compute.open()?, std::slice::from_ref(program)))
+    let backend = step.what.precision.on(step.compute.open()?)?;
+    Ok(measured(step.machine(), &*backend, std::slice::from_ref(program)))
 }
 
 /// More than any card has: a kind of card has as much memory as a step takes.
@@ -82,18 +94,19 @@ const UNBOUNDED: Bytes = Bytes::gib(1 << 20);
 
 /// The same, to plan with alone.
 fn backend_to_plan(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn Backend>> {
-    match step.compute {
+    let kind = match step.compute {
         Compute { device: DeviceName::Kind(_), vram: None, threads } => {
             DeviceName::open_to_plan(step.compute.device, threads.count(), Some(UNBOUNDED))
         }
         Compute { device: DeviceName::Kind(_), .. } => step.compute.open_to_plan(),
-        _ => backend(step, program),
-    }
+        _ => return backend(step, program),
+    };
+    step.what.precision.on(kind?)
 }
 
 /// Measures steps, and prints their median; or what they are predicted to take.
 pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
-    let training = args.step.training(1)?;
+    let training = args.step.training(1, args.forward)?;
     let program = match args.forward {
         true => predict(training.net.as_architecture(), training.patch, training.batch, training.precision)?,
         false => training.programs()?.gradients.swap_remove(0),
@@ -133,10 +146,10 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     let budget = Budget::new(machine.line);
     let mut engine = open_engine(&*backend, plan, &budget)?;
     fill(&mut *engine, &program, &training)?;
-    let mut seconds = Vec::with_capacity(args.steps);
+    let mut seconds = Vec::with_capacity(usize::from(args.steps));
     engine.run(ONLY)?;
     let allocations = watched_allocations();
-    for _ in 0..args.steps.max(1) {
+    for _ in 0..args.steps {
         let start = Instant::now();
         engine.run(ONLY)?;
         seconds.push(start.elapsed().as_secs_f64());
@@ -152,10 +165,10 @@ pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
     };
     let context = device.map_or(Bytes::ZERO, |device| device.driver().context);
     let report = StepReport {
-        net: args.step.net.to_string(),
+        net: args.step.what.net.to_string(),
         patch_size: training.patch,
-        batch_size: args.step.batch,
-        precision: training.precision,
+        batch_size: args.step.what.batch,
+        precision: args.step.what.precision.to_string(),
         engine: engine.plan().backend().into(),
         seconds_per_step: median,
         gflops,

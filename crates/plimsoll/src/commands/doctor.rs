@@ -4,7 +4,7 @@ use plimsoll_memory::{Limits, System, host, limits};
 use serde::Serialize;
 
 use crate::args::Ram;
-use crate::backend::{Card, CardReport, instruction_set};
+use crate::backend::{Card, CardReport, instruction_set, multiplies_bf16};
 use crate::failure::Outcome;
 use crate::report::{Table, json};
 
@@ -14,6 +14,8 @@ struct Machine {
     cores: usize,
     processor: Option<String>,
     simd: String,
+    /// Whether `--precision bf16-dot` has an instruction, and is fast.
+    multiplies_bf16: bool,
     /// The first one that the driver finds.
     gpu: Option<CardReport>,
     /// Why there is none.
@@ -29,6 +31,7 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
         processor: host::processor_model(),
         simd: instruction_set(),
+        multiplies_bf16: multiplies_bf16(),
         no_gpu: gpu.as_ref().err().cloned(),
         gpu: gpu.ok(),
         limits: limits(&System::default(), ram.ram),
@@ -38,7 +41,11 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
     }
     println!("plimsoll {}", machine.version);
     let processor = machine.processor.as_deref().unwrap_or("unknown processor");
-    println!("processor  {processor}, {} cores, kernels for {}", machine.cores, machine.simd);
+    let products = match machine.multiplies_bf16 {
+        true => "with an instruction for products of bf16",
+        false => "without an instruction for products of bf16: --precision bf16-dot is slower than bf16",
+    };
+    println!("processor  {processor}, {} cores, kernels for {}, {products}", machine.cores, machine.simd);
     match (&machine.gpu, &machine.no_gpu) {
         (Some(gpu), _) => {
             let CardReport { device, name, architecture, memory_bytes, free_bytes, .. } = gpu;

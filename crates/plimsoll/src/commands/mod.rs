@@ -3,6 +3,8 @@
 mod bench;
 mod bench_curve;
 mod bench_kernels;
+mod bench_predict;
+mod bench_scaling;
 mod bench_step;
 mod classification;
 mod demo;

@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use crate::jobs::ensemble::predict_ensemble;
 use crate::jobs::predict::{PredictRequest, Predicted, predict_all};
-use crate::jobs::prediction_plan::ring_line;
+use crate::jobs::prediction_plan::{ring_line, strips_line};
 use crate::jobs::steps::of_model;
 use crate::report::{Table, json};
 use crate::signals::Stop;
@@ -26,7 +26,8 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let is_classifier = is_classifier(&model)?;
     expect_averaged(&model, &others)?;
     expect_effect(args, (&model, &others), is_classifier)?;
-    let backend = if args.plan { args.compute.open_to_plan()? } else { args.compute.open()? };
+    let backend =
+        args.held.on(if args.plan { args.compute.open_to_plan()? } else { args.compute.open()? })?;
     let request = args.request(model, Arc::clone(&backend))?;
     if is_classifier {
         let options = ClassifyOptions {
@@ -88,6 +89,10 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let halves = report.cases.iter().filter_map(|case| case.plan.as_ref());
     let line = halves.max_by_key(|plan| plan.f32_ring_ram_bytes).and_then(ring_line);
     if let Some(line) = line.filter(|_| args.held.ring().is_none()) {
+        println!("{line}");
+    }
+    let in_strips = report.cases.iter().filter_map(|case| case.plan.as_ref());
+    if let Some(line) = in_strips.max_by_key(|plan| plan.repeated_windows).and_then(strips_line) {
         println!("{line}");
     }
     if let Some(planned) = report.planned_bytes {

@@ -1,6 +1,6 @@
 //! What a step is predicted to take, by kind of kernel.
 
-use plimsoll_graph::{Cost, DType, Program};
+use plimsoll_graph::{Cost, Program};
 use plimsoll_memory::Bytes;
 use plimsoll_nn::Training;
 use plimsoll_plan::{Backend, Plan};
@@ -27,7 +27,7 @@ pub struct PredictedStep {
     net: String,
     patch_size: [usize; 3],
     batch_size: usize,
-    precision: DType,
+    precision: String,
     engine: String,
     predicted_seconds: f64,
     gflop: f64,
@@ -49,10 +49,10 @@ impl PredictedStep {
     ) -> PredictedStep {
         let schedule = plan.schedule(ONLY);
         PredictedStep {
-            net: step.net.to_string(),
+            net: step.what.net.to_string(),
             patch_size: training.patch,
-            batch_size: step.batch,
-            precision: training.precision,
+            batch_size: step.what.batch,
+            precision: step.what.precision.to_string(),
             engine: backend.identity(),
             predicted_seconds: schedule.predicted_seconds,
             gflop: program.flops() as f64 / 1e9,

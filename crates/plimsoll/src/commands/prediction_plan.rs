@@ -1,12 +1,13 @@
 //! `plimsoll predict --plan`, and that of `segment`
 
 use plimsoll_infer::PredictPlan;
+use plimsoll_memory::Bytes;
 
 use crate::duration::{duration, grouped};
 use crate::failure::Outcome;
 use crate::jobs::ensemble::plan_ensemble;
 use crate::jobs::predict::PredictRequest;
-use crate::jobs::prediction_plan::{PredictionPlan, plan_prediction, ring_line};
+use crate::jobs::prediction_plan::{PredictionPlan, plan_prediction, ring_line, strips_line};
 use crate::report::{Table, json};
 
 /// Plans what a model would hold and take, or each of several of which the mean is made; fails if a case could not be predicted.
@@ -71,10 +72,28 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
             "overhead" => "code, heap and stacks".into(),
             "arena" => format!("parameters, features stored as {}, scratch", plan.precision),
             "windows" => "windows on their way in and out".into(),
-            "logits" => format!("sums of logits, stored as {}, and labels of a plane", plan.ring),
+            "logits" => match plan.strips {
+                1 => format!("sums of logits, stored as {}, and labels of a plane", plan.ring),
+                strips => {
+                    format!("sums of logits of one of {strips} strips, stored as {}, and labels", plan.ring)
+                }
+            },
             "preparation" => "what has to be known of all of the image before any window".into(),
             "decoding" => "pictures being decoded".into(),
-            "cache" => "decoded images; what there is no room for is read again for each window".into(),
+            "cache" => match plan.decompressed_file_bytes {
+                Bytes::ZERO => {
+                    "decoded images; what there is no room for is read again for each window".into()
+                }
+                on_disk => {
+                    format!(
+                        "decoded images; those without room are decompressed on the disk: {on_disk} at most"
+                    )
+                }
+            },
+            "spool" => match plan.spool_file_bytes {
+                Bytes::ZERO => "labels that wait for being put in order".into(),
+                waiting => format!("labels that wait for being put in order: {waiting} on the disk"),
+            },
             "queue" => "planes of labels that wait for being written".into(),
             "next case" => "the next case, inspected and decoded meanwhile".into(),
             _ => String::new(),
@@ -88,6 +107,9 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
     ]);
     table.print();
     if let Some(line) = ring_line(plan).filter(|_| !is_ring_asked) {
+        println!("{line}");
+    }
+    if let Some(line) = strips_line(plan) {
         println!("{line}");
     }
     if let Some(device) = plan.device_bytes {

@@ -66,6 +66,7 @@ impl LabelFolder {
     /// is one that failed, and does not end the others.
     pub(super) fn process(&self, cases: &mut Cases, budget: &Budget, stop: &AtomicBool) -> Outcome {
         let Some((output, steps)) = &self.steps else { return Ok(()) };
+        make_folder(output)?;
         let Cases { predicted, kept, failed, processed } = cases;
         let mut is_done = |case: &str, file: &mut PathBuf, is_new: bool| -> Outcome<bool> {
             let Some(name) = file.file_name() else { return Ok(true) };

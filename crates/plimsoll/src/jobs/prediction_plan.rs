@@ -20,6 +20,7 @@ use super::predict::{
     Failed, Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open,
     stage_folder,
 };
+use crate::duration::grouped;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -227,6 +228,18 @@ pub fn ring_line(plan: &PredictPlan) -> Option<String> {
         format!(
             "sums are stored as f16: a voxel may get another label where two classes are nearly as likely; with {} they would be f32",
             plan.f32_ring_ram_bytes
+        )
+    })
+}
+
+/// What is said of a case that is passed through in strips: how many, and what that costs.
+pub fn strips_line(plan: &PredictPlan) -> Option<String> {
+    (plan.strips > 1).then(|| {
+        let PredictPlan { strips, windows, repeated_windows, .. } = plan;
+        let (windows, repeated) = (grouped(*windows as u64), grouped(*repeated_windows as u64));
+        format!(
+            "the line has no room for sums of whole planes: in {strips} strips, {repeated} of {windows} windows are computed again for \
+             another strip; labels are the same"
         )
     })
 }

@@ -1,43 +1,46 @@
 //! TotalSegmentator's tasks with the weights that its users have: images become label maps with names.
 
+mod change;
+mod checked;
+mod encoded;
 mod extras;
 mod input;
 mod parts;
 mod plan;
+mod refine;
+mod stages;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-use plimsoll_data::{Case, Preparation, ZoomSteps};
+use plimsoll_data::Case;
+use plimsoll_dicom::{SegmentationType, Series};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_graph::DType;
-use plimsoll_infer::{
-    CaseRequest, InferError, PartLabels, PredictOptions, PredictedCase, Predictor, RingStorage, Written,
-    box_of_labels, merge_labels, split_labels, write_segmentation,
-};
-use plimsoll_memory::{Budget, Bytes, MappedFiles, System, limits, mapped_files, resident};
+use plimsoll_infer::{InferError, RingStorage, Written, merge_labels, split_labels};
+use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_plan::Backend;
-use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
-use plimsoll_run::total_segmentator::{Crop, Mode, Task, TaskModels, weights_folder};
-use plimsoll_run::{FoldName, SegmentationModel};
-use plimsoll_volume::{LabelTable, VolumeFile, VoxelBox, is_segmentation};
+use plimsoll_run::total_segmentator::{Crop, Mode, Task, TaskModels};
+use plimsoll_volume::LabelTable;
 use serde::Serialize;
 
+use self::encoded::is_encoded;
 pub use self::extras::ExtraChoice;
 use self::extras::{Extras, written};
 use self::input::{Input, Kind};
 use self::parts::PartsFolder;
 pub use self::plan::plan_all;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::prediction_plan::ring_line;
 use crate::preview::{beside, preview_of};
-use crate::progress::Progress;
 
 /// What the names of label maps end in, and those of images in folders.
 const ENDING: &str = ".nii.gz";
+
+/// The masks of the whole body, and of its skin.
+const DERIVED: [&str; 2] = ["body", "skin"];
 
 /// The share of a window from one to the next, of the tasks of the whole body and of all others.
 const STEPS: [f64; 2] = [0.8, 0.5];
@@ -48,16 +51,26 @@ pub struct SegmentRequest {
     pub task: String,
     /// How finely.
     pub mode: Mode,
-    /// An image, a folder of images, or one of a series of DICOM.
+    /// An image, a folder of images, or one series of DICOM: a folder, a ZIP archive, or a file of many slices.
     pub input: PathBuf,
     /// The folder of an image's masks; with `one_file`, the label map of an image. Of a folder of images, a folder of these.
     pub output: PathBuf,
     /// Whether labels go into one file with names, instead of a file for each.
     pub one_file: bool,
+    /// How a segmentation of DICOM keeps labels.
+    pub segmentation_type: SegmentationType,
     /// What is made beside labels.
     pub extras: ExtraChoice,
     /// The labels that are wanted; all if none is named.
     pub subset: Vec<String>,
+    /// Whether images are cut to the body first.
+    pub body_seg: bool,
+    /// Whether what images are cut to is looked for at 3 mm, not 6.
+    pub robust_crop: bool,
+    /// The volume in mm³ up to which components of labels are removed.
+    pub remove_small_blobs: Option<f64>,
+    /// Whether masks have others beside them that are made of them.
+    pub derived: bool,
     /// The folder of weights, if it is not TotalSegmentator's own.
     pub weights: Option<PathBuf>,
     /// Whether files that are there are replaced.
@@ -98,6 +111,8 @@ pub struct Failed {
 pub struct Report {
     pub task: String,
     pub license: String,
+    /// What a user should know of the input.
+    pub warnings: Vec<String>,
     pub images: Vec<Segmented>,
     /// Whose files were there already.
     pub kept: Vec<PathBuf>,
@@ -109,72 +124,31 @@ pub struct Report {
 
 /// Segments every image of the input.
 pub fn segment_all(request: &SegmentRequest, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
-    let task = Task::named(&request.task)?;
-    let models = task.models(&request.task, request.mode)?;
-    if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
-        let message = format!("`{unknown}` is no label of {}", request.task);
-        return Err(Failure::new(message, "`plimsoll segment --list` names the labels of each task"));
+    let (job, kind) = Job::checked(request, stop, quiet)?;
+    let series = kind.series(&job.budget)?;
+    let warnings = series.as_ref().map_or_else(Vec::new, Series::warnings);
+    for warning in warnings.iter().filter(|_| !quiet) {
+        eprintln!("warning: {}: {warning}", request.input.display());
     }
-    let weights = match &request.weights {
-        Some(folder) => folder.clone(),
-        None => weights_folder()?,
-    };
-    let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let job = Job { request, task, models, weights, budget, stop, quiet };
-    let kind = Kind::of(&request.input)?;
-    let is_one = kind.is_one();
-    job.expect_writable(is_one)?;
-    job.expect_findable()?;
-    job.expect_weights()?;
-    let input = Input::open(&request.input, &kind, job.beside(&request.output), &job.budget, stop)?;
-    let cases = &input.cases;
     let mut report = Report {
         task: request.task.clone(),
-        license: task.license.clone(),
+        license: job.task.license.clone(),
+        warnings,
         images: Vec::new(),
         kept: Vec::new(),
         failed: Vec::new(),
         peak_rss_bytes: Bytes::ZERO,
         code: mapped_files()?,
     };
-    let output = |case: &Case| match (is_one, request.one_file) {
-        (true, _) => request.output.clone(),
-        (false, true) => request.output.join(format!("{}{ENDING}", case.id)),
-        (false, false) => request.output.join(&case.id),
-    };
-    let outputs: Vec<PathBuf> = cases.iter().map(output).collect();
-    job.expect_apart(cases, &outputs)?;
-    for (case, output) in cases.iter().zip(outputs) {
-        let Some(image) = case.images.first().map(|image| image.path.clone()) else { continue };
-        // What was named, and not what a series was brought into.
-        let named = if let Kind::Series(_) = kind { request.input.clone() } else { image.clone() };
-        let extras = job.extras(&output);
-        let labels = job.labels_written(&output).filter(|_| !request.overwrite);
-        let missing = labels.map(|labels| extras.missing(labels));
-        let start = std::time::Instant::now();
-        let made = match missing {
-            Some(missing) if missing.is_empty() => Ok(None),
-            // A label map that is there has all that its statistics and its preview are made of.
-            Some(missing) if request.one_file && !is_segmentation(&output) => {
-                job.make(&missing, &image, &output).map(|()| None)
-            }
-            _ => job.segment(case, &output, &extras).map(Some),
-        };
-        match made {
-            Ok(None) => report.kept.push(output),
-            Ok(Some(planned_bytes)) => {
-                let seconds = start.elapsed().as_secs_f64();
-                report.images.push(Segmented { image: named, output, seconds, planned_bytes });
-            }
-            Err(failure) if is_one || stop.load(std::sync::atomic::Ordering::Relaxed) => return Err(failure),
-            Err(failure) => {
-                report.failed.push(Failed {
-                    image: named,
-                    error: failure.line(),
-                    hint: failure.hint().into(),
-                });
-            }
-        }
+    if let Some(series) = &series {
+        job.expect_no_slice(series)?;
+    }
+    // The pixels of a series are not read where nothing is to be made of them.
+    if series.is_some() && job.has_all(&request.output) {
+        Input::sweep(&request.input, job.beside(&request.output))?;
+        report.kept.push(request.output.clone());
+    } else {
+        job.segment_each(&kind, series.as_ref(), &mut report)?;
     }
     report.peak_rss_bytes = resident()?.peak;
     Ok(report)
@@ -186,33 +160,90 @@ struct Job<'a> {
     task: &'static Task,
     models: &'static TaskModels,
     weights: PathBuf,
+    /// The body, where images are cut to it.
+    body: Option<Crop>,
     budget: Budget,
     stop: &'a AtomicBool,
     quiet: bool,
 }
 
-/// A task that is run on an image, or a part of it.
-struct Stage<'a> {
-    name: &'a str,
-    task: &'a Task,
-    models: &'a TaskModels,
-    /// The box of the stored image that is looked at.
-    within: Option<VoxelBox>,
-    /// The labels that are wanted; all if none is named.
-    subset: &'a [String],
-}
-
 impl Job<'_> {
+    /// Whether labels are there and are kept, and all that is made beside them is, too.
+    fn has_all(&self, output: &Path) -> bool {
+        let labels = self.labels_written(output).filter(|_| !self.request.overwrite);
+        labels.is_some_and(|labels| self.extras(output).missing(labels).is_empty())
+    }
+
+    /// Makes what is missing of each image.
+    fn segment_each(&self, kind: &Kind, series: Option<&Series>, report: &mut Report) -> Outcome {
+        let Job { request, stop, .. } = self;
+        if let Some(series) = series {
+            self.expect_referable(series)?;
+        }
+        let beside = self.beside(&request.output);
+        let input = Input::open(&request.input, series, beside, &self.budget, stop)?;
+        let cases = &input.cases;
+        let outputs = self.outputs(cases, kind)?;
+        for (case, output) in cases.iter().zip(outputs) {
+            let Some(image) = case.images.first().map(|image| image.path.clone()) else { continue };
+            // What was named, and not what a series was brought into.
+            let named = if series.is_some() { request.input.clone() } else { image.clone() };
+            self.sweep(&output, case)?;
+            let extras = self.extras(&output);
+            let labels = self.labels_written(&output).filter(|_| !request.overwrite);
+            let missing = labels.map(|labels| extras.missing(labels));
+            let start = std::time::Instant::now();
+            let made = match missing {
+                Some(missing) if missing.is_empty() => Ok(None),
+                // A label map that is there has all that its statistics and its preview are made of.
+                Some(missing) if request.one_file && !is_encoded(&output) => {
+                    self.make(&missing, &image, &output).map(|()| None)
+                }
+                _ => self.segment(case, series, &output, &extras).map(Some),
+            };
+            match made {
+                Ok(None) => report.kept.push(output),
+                Ok(Some(planned_bytes)) => {
+                    let seconds = start.elapsed().as_secs_f64();
+                    report.images.push(Segmented { image: named, output, seconds, planned_bytes });
+                }
+                Err(failure) if kind.is_one() || stop.load(Ordering::Relaxed) => return Err(failure),
+                Err(failure) => {
+                    report.failed.push(Failed {
+                        image: named,
+                        error: failure.line(),
+                        hint: failure.hint().into(),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// That all models that will be needed are there, before anything is computed.
     fn expect_weights(&self) -> Outcome {
-        let stages = [Some((self.request.task.clone(), self.request.mode)), self.rough()];
-        for (name, mode) in stages.into_iter().flatten() {
+        for (name, mode) in self.tasks()? {
             let models = Task::named(&name)?.models(&name, mode)?;
             for part in &models.parts {
                 models.folder(part, &self.weights)?;
             }
         }
         Ok(())
+    }
+
+    /// All tasks that are run, in their order, those that find where to look before those that look there.
+    fn tasks(&self) -> Outcome<Vec<(String, Mode)>> {
+        let mut all = Vec::new();
+        let mut next = self.rough();
+        while let Some((name, mode)) = next {
+            let crop = &Task::named(&name)?.models(&name, mode)?.crop;
+            next = crop.as_ref().map(|crop| crop.of(&name));
+            all.push((name, mode));
+        }
+        all.reverse();
+        all.push((self.request.task.clone(), self.request.mode));
+        all.extend(self.task.refinement.as_ref().map(|refinement| (refinement.task.clone(), Mode::Default)));
+        Ok(all)
     }
 
     /// That the task which finds the box has all labels that it is around.
@@ -250,7 +281,14 @@ impl Job<'_> {
 
     /// The files of masks in a folder.
     fn masks(&self, folder: &Path) -> impl Iterator<Item = PathBuf> {
-        self.names().labels.into_iter().map(move |(_, name)| folder.join(format!("{name}{ENDING}")))
+        let derived = DERIVED.into_iter().filter(|_| self.has_skin()).map(String::from);
+        let names = self.names().labels.into_iter().map(|(_, name)| name).chain(derived);
+        names.map(move |name| folder.join(format!("{name}{ENDING}")))
+    }
+
+    /// Whether masks have one of the body and one of its skin beside them.
+    fn has_skin(&self) -> bool {
+        self.task.has_skin && self.request.derived && !self.request.one_file
     }
 
     /// The task that finds the box which images are cut to.
@@ -258,12 +296,37 @@ impl Job<'_> {
         self.crop().map(|crop| crop.of(&self.request.task))
     }
 
-    /// What images are cut to: as the task has it, or to the labels that are wanted.
+    /// What images are cut to: as the task has it, to the labels that are wanted, or to the body.
     fn crop(&self) -> Option<Crop> {
-        match &self.models.crop {
+        let crop = match &self.models.crop {
             Some(crop) => Some(crop.clone()),
-            None if self.request.subset.is_empty() => None,
+            None if self.request.subset.is_empty() => self.body.clone(),
             None => Some(Crop::around(self.request.subset.clone())),
+        };
+        crop.map(|crop| Crop { robust: crop.robust || self.request.robust_crop, ..crop })
+    }
+
+    /// Refuses what would have no effect.
+    fn expect_effect(&self) -> Outcome {
+        let SegmentRequest { task, body_seg, robust_crop, remove_small_blobs, .. } = self.request;
+        let none = |flag: &str, why: String| {
+            Err(Failure::new(format!("{flag} has no effect with {task}: {why}"), "leave it out"))
+        };
+        let is_cut = self.models.crop.is_some() || !self.request.subset.is_empty();
+        match self.crop() {
+            _ if *body_seg && is_cut => none("--body-seg", "the image is cut to what it looks for".into()),
+            _ if *body_seg && task.ends_with("_mr") => {
+                none("--body-seg", "the model that finds the body is of CT images".into())
+            }
+            None if *robust_crop => none("--robust-crop", "the image is not cut".into()),
+            Some(crop) if *robust_crop && !crop.may_be_robust() => {
+                none("--robust-crop", format!("{} finds where to look", crop.of(task).0))
+            }
+            _ if remove_small_blobs.is_some_and(|mm3| !(mm3.is_finite() && mm3 > 0.0)) => Err(Failure::new(
+                "--remove-small-blobs takes a volume in mm³ above 0",
+                "leave the number out for 200 mm³",
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -294,13 +357,12 @@ impl Job<'_> {
     fn expect_writable(&self, is_one: bool) -> Outcome {
         let (output, one_file) = (&self.request.output, self.request.one_file);
         let name = output.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-        let is_file =
-            is_segmentation(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
+        let is_file = is_encoded(output) || [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending));
         let wrong = |why: &str, hint: &str| Err(Failure::new(format!("{} {why}", output.display()), hint));
         match (is_one && one_file, is_file) {
             (true, false) => wrong(
                 "is no name of a label map",
-                "let it end in .nii.gz or .nii, or in .seg.nrrd for 3D Slicer",
+                "let it end in .nii.gz or .nii, in .seg.nrrd for 3D Slicer, or in .dcm for DICOM",
             ),
             (false, true) if is_one => {
                 wrong("is the name of a file, but masks go into a folder", "say --ml for one file")
@@ -333,46 +395,50 @@ impl Job<'_> {
         }
     }
 
+    /// Removes what killed processes have left where an output goes to, whether or not there is still something to do.
+    fn sweep(&self, output: &Path, case: &Case) -> Outcome {
+        let beside = self.beside(output);
+        if !beside.is_dir() {
+            return Ok(());
+        }
+        sweep(beside).map_err(|error| Failure::of_path(beside, &error))?;
+        PartsFolder::sweep(beside, &case.id)
+    }
+
     /// Segments an image. Returns what the model that held most was planned to hold.
-    fn segment(&self, case: &Case, output: &Path, extras: &Extras) -> Outcome<Bytes> {
+    fn segment(
+        &self,
+        case: &Case,
+        series: Option<&Series>,
+        output: &Path,
+        extras: &Extras,
+    ) -> Outcome<Bytes> {
         let Some(image) = case.images.first().map(|image| image.path.as_path()) else {
             return Err(Failure::new(format!("{} has no image", case.id), "name an image"));
         };
         let beside = self.beside(output);
         plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
-        sweep(beside).map_err(|error| Failure::of_path(beside, &error))?;
         let parts = PartsFolder::make(beside, &case.id)?;
         let mut most = Bytes::ZERO;
         let names = self.names();
         let mut found = Vec::new();
-        let within = match (self.crop(), self.rough()) {
-            (Some(crop), Some((name, mode))) => {
-                let task = Task::named(&name)?;
-                let models = task.models(&name, mode)?;
-                let stage = Stage { name: &name, task, models, within: None, subset: &[] };
-                let rough = self.labels(&stage, case, &parts, &mut most)?;
-                Some(self.box_around(image, &rough, (&crop, task))?)
-            }
-            _ => None,
-        };
-        // A box around nothing: there is nothing to find.
-        if within != Some(None) {
-            let stage = Stage {
-                name: &self.request.task,
-                task: self.task,
-                models: self.models,
-                within: within.flatten(),
-                subset: &self.request.subset,
+        let looked = self.look(case, &parts, &mut most)?;
+        if let Some(labels) = looked {
+            found = match &self.task.refinement {
+                None => labels,
+                Some(refinement) => self.refine(refinement, labels, case, &parts, &mut most)?,
             };
-            found = self.labels(&stage, case, &parts, &mut most)?;
         }
-        let is_whole = self.request.one_file && !is_segmentation(output);
+        let is_whole = self.request.one_file && !is_encoded(output);
         let whole = if is_whole { output.to_path_buf() } else { parts.file("whole") };
         merge_labels(&found, &Written { path: &whole, image, names: &names }, &self.budget, self.stop)?;
         match (self.request.one_file, is_whole) {
             (true, true) => {}
-            (true, false) => write_segmentation(&whole, output, &names, &self.budget, self.stop)?,
-            (false, _) => split_labels(&whole, output, &names, &self.budget, self.stop)?,
+            (true, false) => self.encode(series, &whole, output)?,
+            (false, _) => {
+                split_labels(&whole, output, &names, &self.budget, self.stop)?;
+                self.derive((image, &whole), output, &parts)?;
+            }
         }
         self.make(extras, image, &whole)?;
         parts.remove();
@@ -383,100 +449,4 @@ impl Job<'_> {
     fn make(&self, extras: &Extras, image: &Path, labels: &Path) -> Outcome {
         extras.make((image, labels), &self.names(), self.request.extras, &self.budget, self.stop)
     }
-
-    /// The labels of each model of a task, in files.
-    fn labels(
-        &self,
-        stage: &Stage<'_>,
-        case: &Case,
-        parts: &PartsFolder,
-        most: &mut Bytes,
-    ) -> Outcome<Vec<PartLabels>> {
-        let needed = stage.models.parts.iter();
-        let is_needed = |part: &&plimsoll_run::total_segmentator::PartModel| {
-            stage.subset.is_empty() || stage.task.has_any(part, stage.subset)
-        };
-        let needed: Vec<_> = needed.filter(is_needed).collect();
-        let mut found = Vec::with_capacity(needed.len());
-        for (number, part) in needed.iter().enumerate() {
-            let folder = stage.models.folder(part, &self.weights)?;
-            let model = open(&folder, stage.models, &self.budget)?;
-            let file = parts.file(&part.dataset.to_string());
-            let is_whole_body = stage.name.starts_with("total");
-            let options = PredictOptions {
-                ring: self.request.ring,
-                precision: self.request.precision,
-                ..PredictOptions::new(STEPS[usize::from(!is_whole_body)], false, self.request.threads)
-            };
-            let mut predictor =
-                Predictor::new(model, options, Arc::clone(&self.request.backend), &self.budget)?;
-            let what = format!("{}, {} {} of {}", case.id, stage.name, number + 1, needed.len());
-            let mut bar: Option<Progress> = None;
-            let request =
-                CaseRequest { case, earlier: None, labels: &file, probabilities: None, within: stage.within };
-            let PredictedCase { plan, .. } = predictor.predict(&request, self.stop, &mut |windows| {
-                let bar =
-                    bar.get_or_insert_with(|| Progress::new(what.clone(), windows.of as u64, self.quiet));
-                bar.set(windows.windows as u64, String::new());
-            })?;
-            if let Some(bar) = bar {
-                bar.finish();
-            }
-            // Who asked for it knows it.
-            let unasked = ring_line(&plan).filter(|_| self.request.ring.is_none() && !self.quiet);
-            if let Some(line) = unasked {
-                eprintln!("warning: {what}: {line}");
-            }
-            *most = (*most).max(plan.total_bytes);
-            found.push(PartLabels { file, lookup: stage.task.lookup(part)? });
-        }
-        Ok(found)
-    }
-
-    /// The box of the stored image around some labels and a margin; none if they are nowhere.
-    fn box_around(
-        &self,
-        image: &Path,
-        rough: &[PartLabels],
-        (crop, task): (&Crop, &Task),
-    ) -> Outcome<Option<VoxelBox>> {
-        let geometry = *VolumeFile::open(image)?.geometry();
-        let mut found: Option<VoxelBox> = None;
-        for part in rough {
-            let wanted: Vec<u8> = crop.to.iter().filter_map(|class| task.value(class)).collect();
-            let values = (0..).zip(&part.lookup).filter(|(_, value)| wanted.contains(value));
-            let values: Vec<u16> = values.map(|(value, _)| value).collect();
-            let of_part = box_of_labels(&part.file, &values, &self.budget, self.stop)?;
-            found = match (found, of_part) {
-                (Some(one), Some(other)) => Some(one.around(&other)),
-                (one, other) => one.or(other),
-            };
-        }
-        let spacing = geometry.spacing().0;
-        Ok(found.map(|found| {
-            // In whole voxels, as nibabel has the spacing.
-            let margin = spacing.map(|length| (crop.margin_mm / f64::from(length as f32)) as usize);
-            let last = |axis: usize| {
-                (found.start[axis] + found.shape[axis] + margin[axis]).min(geometry.shape()[axis])
-            };
-            VoxelBox::between(
-                [0, 1, 2].map(|axis| found.start[axis].saturating_sub(margin[axis])),
-                [0, 1, 2].map(last),
-            )
-        }))
-    }
-}
-
-/// Opens a model that sees images at the spacing of its task.
-fn open(folder: &Path, models: &TaskModels, budget: &Budget) -> Outcome<SegmentationModel> {
-    let folds = models.folds.iter().flatten().map(|fold| FoldName::Number(*fold as usize)).collect();
-    // Its own trainers change how models are trained, none the network.
-    let trainer = Some("nnUNetTrainer".to_string());
-    let choice = NnUnetChoice { folds, trainer, ..NnUnetChoice::default() };
-    let mut model = NnUnetModel::open(folder, &choice, budget)?.model;
-    model.preparation = match model.preparation {
-        Preparation::NnUnet(then) => Preparation::Zoomed(ZoomSteps { spacing: models.spacing(), then }),
-        other => other,
-    };
-    Ok(model)
 }

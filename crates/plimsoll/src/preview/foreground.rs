@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{Geometry, VolumeFile, VoxelBox};
+use plimsoll_volume::{Geometry, VoxelBox};
 
+use super::source::Source;
 use crate::failure::Outcome;
 
 /// Where labels are, along each canonical axis.
@@ -16,14 +17,14 @@ pub struct Foreground {
 
 impl Foreground {
     /// Reads a label map plane by plane.
-    pub fn find(labels: &mut VolumeFile, budget: &Budget) -> Outcome<Foreground> {
+    pub fn find(labels: &mut Source, budget: &Budget) -> Outcome<Foreground> {
         let geometry = *labels.geometry();
         let [depth, height, width] = geometry.shape();
         let mut stored = [vec![0u64; depth], vec![0u64; height], vec![0u64; width]];
         let mut plane = Mapped::<f32>::zeroed(budget, "a plane of labels", height * width)?;
         let mut found = BTreeSet::new();
         for d in 0..depth {
-            labels.region_f32(0, VoxelBox { start: [d, 0, 0], shape: [1, height, width] }, &mut plane)?;
+            labels.read(VoxelBox { start: [d, 0, 0], shape: [1, height, width] }, &mut plane)?;
             for (h, row) in plane.chunks(width).enumerate() {
                 for (w, value) in row.iter().enumerate().filter(|(_, value)| **value > 0.0) {
                     stored[0][d] += 1;

@@ -5,17 +5,19 @@ mod foreground;
 mod layout;
 mod legend;
 mod slice;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{Content, LabelTable, VolumeFile, is_picture, label_colour};
+use plimsoll_volume::{LabelTable, VolumeFile, label_colour};
 
 use self::foreground::Foreground;
 use self::layout::{Plane, Window, arrange};
 use self::slice::{Greys, Slice};
+use self::source::Source;
 use crate::failure::{Failure, Outcome};
 use crate::progress_picture::canvas::{Canvas, Colour};
 use crate::report::write;
@@ -28,7 +30,7 @@ const OUTLINED: f64 = 0.95;
 const BEHIND: Colour = [16, 18, 22];
 
 /// What the names of label maps end in, which that of a preview has not.
-const ENDINGS: [&str; 4] = [".nii.gz", ".nii", ".seg.nrrd", ".png"];
+const ENDINGS: [&str; 7] = [".nii.gz", ".nii", ".seg.nrrd", ".dcm", ".png", ".tif", ".tiff"];
 
 /// What the names of previews end in.
 pub const PREVIEW: &str = ".preview.png";
@@ -75,10 +77,10 @@ impl Colours<'_> {
 /// or the head up and the patient's right on the left; of an image of one slice that slice. Where labels are in a small part, that part is
 /// shown with what is around it.
 pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
-    let mut labels = VolumeFile::open_labels(files.labels)?;
-    labels.decode(budget)?;
+    let mut labels = Source::labels(files.labels, budget)?;
     let geometry = *labels.geometry();
     let image = VolumeFile::open(files.image)?;
+    let is_picture = image.is_picture();
     if image.geometry().shape() != geometry.shape() {
         let message = format!(
             "{} has {:?} voxels, but {} has {:?}",
@@ -90,17 +92,15 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
         return Err(Failure::new(message, "draw labels over the image that they are of"));
     }
     let found = Foreground::find(&mut labels, budget)?;
-    drop((labels, image));
-    let planes = if is_picture(files.image) || geometry.shape().contains(&1) {
+    drop(image);
+    let planes = if is_picture || geometry.shape().contains(&1) {
         let thin = found.thin_axis(&geometry);
         vec![Plane::across(thin)]
     } else {
         [0, 1, 2].map(Plane::across).to_vec()
     };
-    let windows: Vec<Window> = planes
-        .iter()
-        .map(|plane| Window::around(*plane, &geometry, &found, is_picture(files.image)))
-        .collect();
+    let windows: Vec<Window> =
+        planes.iter().map(|plane| Window::around(*plane, &geometry, &found, is_picture)).collect();
     let layout = arrange(&windows);
     let colours = Colours {
         names: (0..)
@@ -108,16 +108,13 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
             .map(|(place, (label, name))| (*label, (place, name.as_str())))
             .collect(),
     };
-    let mut shown = BTreeSet::new();
-    let mut slices = Vec::with_capacity(windows.len());
     let pixels: usize = layout.panels.iter().map(|panel| panel.size[0] * panel.size[1]).sum();
     let _labels = budget.reserve("a picture", Bytes::of(pixels * size_of::<u16>()))?;
-    for (window, panel) in windows.iter().zip(&layout.panels) {
-        let slice = Slice::read((files.image, Content::Intensities), window, panel.size, budget)?;
-        let slice = slice.with_labels(files.labels, window, budget)?;
-        shown.extend(slice.labels.iter().copied().filter(|label| *label != 0));
-        slices.push(slice);
-    }
+    let sized: Vec<(&Window, [usize; 2])> =
+        windows.iter().zip(&layout.panels).map(|(window, panel)| (window, panel.size)).collect();
+    let slices = Slice::read_all(files.image, labels, &sized, budget)?;
+    let shown: BTreeSet<u16> =
+        slices.iter().flat_map(|slice| slice.labels.iter().copied()).filter(|label| *label != 0).collect();
     let legend = legend::Legend::of(&shown, found.labels(), layout.size[1]);
     let [height, width] = [layout.size[0] + legend.height(), layout.size[1]];
     let _canvas = budget.reserve("a picture", Bytes::of(2 * 3 * height * width))?;

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{Content, Outside, SourceBlock, VolumeFile, VoxelBox, pull_linear, pull_nearest};
+use plimsoll_volume::{Content, Outside, SourceBlock, VoxelBox, pull_linear, pull_nearest};
 
 use super::layout::Window;
+use super::source::Source;
 use super::{Colours, FILLED, OUTLINED};
 use crate::failure::{Failure, Outcome};
 use crate::progress_picture::canvas::Canvas;
@@ -45,28 +46,28 @@ pub struct Slice {
     size: [usize; 2],
     /// Intensities.
     values: Mapped<f32>,
-    /// None before they are read.
     pub labels: Vec<u16>,
 }
 
 impl Slice {
-    /// Reads what a window shows of an image.
-    pub fn read(
-        (image, content): (&Path, Content),
-        window: &Window,
-        size: [usize; 2],
+    /// Reads what windows show of the image in a file and of its labels, with so many rows and columns. The image is opened once the labels
+    /// are closed, so that what holds them whole is never there together.
+    pub fn read_all(
+        image: &Path,
+        mut labels: Source,
+        windows: &[(&Window, [usize; 2])],
         budget: &Budget,
-    ) -> Outcome<Slice> {
-        let values = pull((image, content), window, size, budget)?;
-        Ok(Slice { size, values, labels: Vec::new() })
-    }
-
-    /// The same with labels.
-    pub fn with_labels(self, labels: &Path, window: &Window, budget: &Budget) -> Outcome<Slice> {
-        let values = pull((labels, Content::Labels), window, self.size, budget)?;
-        // Labels are whole numbers of 16 bits.
-        let labels = values.iter().map(|value| *value as u16).collect();
-        Ok(Slice { labels, ..self })
+    ) -> Outcome<Vec<Slice>> {
+        let of_labels = pull(&mut labels, Content::Labels, windows, budget)?;
+        drop(labels);
+        let values = pull(&mut Source::image(image, budget)?, Content::Intensities, windows, budget)?;
+        let sizes = windows.iter().map(|(_, size)| *size);
+        let slices = values.into_iter().zip(of_labels).zip(sizes).map(|((values, labels), size)| {
+            // Labels are whole numbers of 16 bits.
+            let labels = labels.iter().map(|value| *value as u16).collect();
+            Slice { size, values, labels }
+        });
+        Ok(slices.collect())
     }
 
     /// Draws it with its upper left pixel at a place.
@@ -99,32 +100,38 @@ impl Slice {
     }
 }
 
-/// Samples of a window: linear of intensities, the nearest of labels.
+/// Samples of windows: linear of intensities, the nearest of labels.
 fn pull(
-    (path, content): (&Path, Content),
-    window: &Window,
-    size: [usize; 2],
+    source: &mut Source,
+    content: Content,
+    windows: &[(&Window, [usize; 2])],
     budget: &Budget,
-) -> Outcome<Mapped<f32>> {
+) -> Outcome<Vec<Mapped<f32>>> {
+    let path = source.path().to_path_buf();
     let wrong = |error: &dyn std::fmt::Display| {
         Failure::new(
             format!("{}: a slice cannot be drawn: {error}", path.display()),
             "leave --preview out, and look at the case with `plimsoll inspect`",
         )
     };
-    let mut file = VolumeFile::open_as(path, content)?;
-    file.decode(budget)?;
-    let (shape, out_shape, map) = (file.geometry().shape(), [1, size[0], size[1]], window.map(size));
-    let region = map.clamped_source_box(out_shape, shape, 1).unwrap_or(VoxelBox::whole(shape));
-    let voxels = region.voxel_count().ok_or_else(|| wrong(&"it has more voxels than can be addressed"))?;
-    let mut source = Mapped::<f32>::zeroed(budget, "a slice", voxels)?;
-    file.region_f32(0, region, &mut source)?;
-    let block = SourceBlock::new(&source[..], region, shape).map_err(|error| wrong(&error))?;
-    let mut values = Mapped::<f32>::zeroed(budget, "a slice", size[0] * size[1])?;
-    match content {
-        Content::Intensities => pull_linear(&block, &map, out_shape, Outside::Clamp, &mut values),
-        Content::Labels => pull_nearest(&block, &map, out_shape, Outside::Clamp, &mut values),
+    let shape = source.geometry().shape();
+    let region = |(window, size): &(&Window, [usize; 2])| {
+        let region = window.map(*size).clamped_source_box([1, size[0], size[1]], shape, 1);
+        region.unwrap_or(VoxelBox::whole(shape))
+    };
+    let regions: Vec<VoxelBox> = windows.iter().map(region).collect();
+    let read = source.regions(&regions, budget)?;
+    let mut pulled = Vec::with_capacity(windows.len());
+    for (((window, size), region), voxels) in windows.iter().zip(regions).zip(read) {
+        let block = SourceBlock::new(&voxels[..], region, shape).map_err(|error| wrong(&error))?;
+        let (out_shape, map) = ([1, size[0], size[1]], window.map(*size));
+        let mut values = Mapped::<f32>::zeroed(budget, "a slice", size[0] * size[1])?;
+        match content {
+            Content::Intensities => pull_linear(&block, &map, out_shape, Outside::Clamp, &mut values),
+            Content::Labels => pull_nearest(&block, &map, out_shape, Outside::Clamp, &mut values),
+        }
+        .map_err(|error| wrong(&error))?;
+        pulled.push(values);
     }
-    .map_err(|error| wrong(&error))?;
-    Ok(values)
+    Ok(pulled)
 }

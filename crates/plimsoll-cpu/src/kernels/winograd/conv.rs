@@ -9,7 +9,7 @@ use super::product::Product;
 use super::transform::{Inputs, TileTransform, results, weights};
 use super::{POINTS, RESULTS, RowTap, WIDTH, row_taps};
 use crate::kernel::{Kernel, Ptr};
-use crate::kernels::chunk::largest_chunk;
+use crate::kernels::chunk::{TASKS, largest_chunk};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::tap_conv::{Destination, Operands};
 use crate::simd::{Bf16, Element, LANES, Simd};
@@ -20,10 +20,8 @@ const PAIR: usize = 2;
 const CACHED_BYTES: usize = 1 << 20;
 /// The most bytes of a whole patch.
 const PATCH_BYTES: usize = 4 << 20;
-/// The least number of tasks, for threads to share the work evenly.
-const TASKS: usize = 16;
 /// The least tiles of a chunk, for the transform of the weights to cost little compared with their use.
-const TILES: usize = 32;
+const TILES: usize = 96;
 
 /// How the work is tiled, which depends on shapes alone.
 #[derive(Clone, Debug)]

@@ -9,7 +9,7 @@ use super::patch::TilePatch;
 use super::transform::{Gradients, Inputs, TileTransform, weight_gradients};
 use super::{POINTS, RESULTS, RowTap, WIDTH, row_taps};
 use crate::kernel::{Kernel, Ptr};
-use crate::kernels::chunk::largest_chunk;
+use crate::kernels::chunk::{TASKS, largest_chunk};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::patch::{Blocks, Source};
 use crate::kernels::weight_grad::SumParts;
@@ -17,8 +17,6 @@ use crate::simd::{LANES, Simd};
 
 /// Output blocks of a task, and source blocks: all pairs of them share what is gathered.
 const GROUP: usize = 2;
-/// The least number of tasks.
-const TASKS: usize = 16;
 /// The least tiles of a part, for its partial sum to be worth it.
 const PART_TILES: usize = 256;
 /// The most bytes of the patches of source and gradients, which should stay in the second-level cache.

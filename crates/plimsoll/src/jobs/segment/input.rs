@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{Case, Channel, Dataset, Normalisation};
 use plimsoll_dicom::{Series, has_dicom};
+use plimsoll_disk::atomic::sweep;
 use plimsoll_memory::Budget;
 
 use super::ENDING;
@@ -17,21 +18,39 @@ pub enum Kind {
     Image,
     /// A folder of images.
     Folder,
-    /// This folder of slices, which are one image.
+    /// This folder, archive or file of slices, which are one image.
     Series(PathBuf),
 }
 
 impl Kind {
     /// Looks what a path is. A folder with images of NIfTI is one of images, whatever else it has.
+    ///
+    /// # Errors
+    /// If there is nothing, or it cannot be read.
     pub fn of(path: &Path) -> Outcome<Kind> {
-        if !path.is_dir() {
-            return Ok(if path.is_file() { Kind::Image } else { Kind::Folder });
+        let metadata = plimsoll_disk::metadata(path).map_err(|error| Failure::of_path(path, &error))?;
+        if metadata.is_file() {
+            let name = path.to_string_lossy();
+            let is_nifti = [ENDING, ".nii"].iter().any(|ending| name.ends_with(ending));
+            let is_series = !is_nifti && has_dicom(path)?;
+            return Ok(if is_series { Kind::Series(path.into()) } else { Kind::Image });
+        }
+        if !metadata.is_dir() {
+            return Ok(Kind::Folder);
         }
         let entries = plimsoll_disk::read_dir(path).map_err(|error| Failure::of_path(path, &error))?;
         let has_nifti = entries.iter().any(|entry| entry.to_string_lossy().ends_with(ENDING));
         match has_nifti || !has_dicom(path)? {
             true => Ok(Kind::Folder),
             false => Ok(Kind::Series(path.into())),
+        }
+    }
+
+    /// The slices of a series, without their pixels; none where it is no series.
+    pub fn series(&self, budget: &Budget) -> Outcome<Option<Series>> {
+        match self {
+            Kind::Series(slices) => Ok(Some(Series::find(slices, budget)?)),
+            Kind::Image | Kind::Folder => Ok(None),
         }
     }
 
@@ -52,23 +71,39 @@ impl Input {
     /// Finds the images of a path. A series is written into a folder of its own in `beside`, which is made for it.
     pub fn open(
         path: &Path,
-        kind: &Kind,
+        series: Option<&Series>,
         beside: &Path,
         budget: &Budget,
         stop: &AtomicBool,
     ) -> Outcome<Input> {
-        let Kind::Series(slices) = kind else {
+        let Some(series) = series else {
             return Ok(Input { cases: images(path)?, _image: None });
         };
-        let series = Series::find(slices, budget)?;
         plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
-        let name =
-            path.file_name().map_or_else(|| "series".into(), |name| name.to_string_lossy().into_owned());
-        let folder = PartsFolder::make(beside, &format!("{name}.series"))?;
+        let name = series_name(path);
+        let folder = PartsFolder::make(beside, &folder_name(&name))?;
         let image: PathBuf = folder.plain(&name);
         series.write(&image, budget, stop)?;
         Ok(Input { cases: images(&image)?, _image: Some(folder) })
     }
+
+    /// Removes what killed processes have left in `beside` of the series of a path.
+    pub fn sweep(path: &Path, beside: &Path) -> Outcome {
+        sweep(beside).map_err(|error| Failure::of_path(beside, &error))?;
+        let name = series_name(path);
+        PartsFolder::sweep(beside, &folder_name(&name))?;
+        PartsFolder::sweep(beside, &name)
+    }
+}
+
+/// What the image of a series is called, which is its case, too.
+fn series_name(path: &Path) -> String {
+    path.file_name().map_or_else(|| "series".into(), |name| name.to_string_lossy().into_owned())
+}
+
+/// What the folder is called that this image is in.
+fn folder_name(series: &str) -> String {
+    format!("{series}.series")
 }
 
 /// The images of a path that is no series of DICOM.

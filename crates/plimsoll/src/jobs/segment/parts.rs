@@ -11,16 +11,22 @@ const ENDING: &str = "parts";
 pub struct PartsFolder(PathBuf);
 
 impl PartsFolder {
-    /// Makes the folder `.CASE.PROCESS.parts`, and removes those of processes that are no longer there.
-    pub fn make(beside: &Path, case: &str) -> Outcome<PartsFolder> {
-        let failed = |error| Failure::of_path(beside, &error);
-        for path in plimsoll_disk::read_dir(beside).map_err(failed)? {
+    /// Removes the folders of a case that processes have left which are no longer there.
+    pub fn sweep(beside: &Path, case: &str) -> Outcome {
+        for path in plimsoll_disk::read_dir(beside).map_err(|error| Failure::of_path(beside, &error))? {
             if let Some(process) = process_of(&path, case)
                 && !Path::new("/proc").join(process.to_string()).exists()
             {
                 PartsFolder(path).remove();
             }
         }
+        Ok(())
+    }
+
+    /// Makes the folder `.CASE.PROCESS.parts`, and removes those of processes that are no longer there.
+    pub fn make(beside: &Path, case: &str) -> Outcome<PartsFolder> {
+        let failed = |error| Failure::of_path(beside, &error);
+        PartsFolder::sweep(beside, case)?;
         let folder = beside.join(format!(".{case}.{}.{ENDING}", std::process::id()));
         plimsoll_disk::create_dir_all(&folder).map_err(failed)?;
         Ok(PartsFolder(folder))

@@ -1,103 +1,113 @@
 //! What a task would hold and take, from the headers of images alone.
 
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_data::Case;
-use plimsoll_infer::PredictOptions;
-use plimsoll_memory::{Budget, System, limits};
-use plimsoll_run::total_segmentator::{Task, weights_folder};
-use plimsoll_volume::is_segmentation;
+use plimsoll_infer::{PredictOptions, zoomed_image};
+use plimsoll_run::total_segmentator::{PartModel, Task};
 
+use super::change::least_line;
+use super::encoded::is_encoded;
 use super::input::{Kind, images};
-use super::{ENDING, Job, STEPS, SegmentRequest, open};
+use super::stages::{Stage, open};
+use super::{Job, STEPS, SegmentRequest};
 use crate::failure::{Failure, Outcome};
+use crate::jobs::predict::Failed;
 use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
 
-/// Plans each model of a task, and before them those that find where to look: for the whole images, of which what is looked at may be a part.
+/// Plans each model of a task, before them those that find where to look, and after them those that refine it: for the whole images, of which
+/// what is looked at may be a part.
 pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<PredictionPlan>> {
-    let task = Task::named(&request.task)?;
-    let models = task.models(&request.task, request.mode)?;
-    expect_known(request, task)?;
-    let weights = match &request.weights {
-        Some(folder) => folder.clone(),
-        None => weights_folder()?,
-    };
-    let kind = Kind::of(&request.input)?;
+    let never = AtomicBool::new(false);
+    let (job, kind) = Job::checked(request, &never, quiet)?;
     if let Kind::Series(_) = kind {
         let message = format!("{} is a series of DICOM, which is not planned", request.input.display());
         return Err(Failure::new(message, "leave --plan out: the series is brought into one image first"));
     }
     let cases = images(&request.input)?;
-    let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let never = AtomicBool::new(false);
-    let job = Job { request, task, models, weights, budget, stop: &never, quiet };
-    job.expect_writable(kind.is_one())?;
-    job.expect_findable()?;
-    job.expect_weights()?;
-    let (kept, cases): (Vec<Case>, Vec<Case>) =
-        cases.into_iter().partition(|case| job.is_kept(case, kind.is_one()));
-    let of =
-        |case: Case| CaseFiles { case, earlier: None, labels: request.output.clone(), probabilities: None };
-    let files: Vec<CaseFiles> = cases.into_iter().map(of).collect();
-    let mut plans = Vec::new();
-    if let Some((name, mode)) = job.rough() {
-        let rough = Task::named(&name)?;
-        for part in &rough.models(&name, mode)?.parts {
-            plans.push(job.plan_part(&name, rough.models(&name, mode)?, part, (&files, kept.len()))?);
+    let outputs = job.outputs(&cases, &kind)?;
+    let (mut files, mut kept) = (Vec::new(), 0);
+    for (case, labels) in cases.into_iter().zip(outputs) {
+        match job.is_kept(&labels) {
+            true => kept += 1,
+            false => files.push(CaseFiles { case, earlier: None, labels, probabilities: None }),
         }
     }
-    let is_needed = |part: &&plimsoll_run::total_segmentator::PartModel| {
-        request.subset.is_empty() || task.has_any(part, &request.subset)
-    };
-    for part in models.parts.iter().filter(is_needed) {
-        plans.push(job.plan_part(&request.task, models, part, (&files, kept.len()))?);
+    let mut plans = Vec::new();
+    // All but the task itself run with all of their models, and with no changes but their own.
+    for (name, mode) in job.tasks()? {
+        let task = Task::named(&name)?;
+        let models = task.models(&name, mode)?;
+        let is_asked = (&name, mode) == (&request.task, request.mode);
+        let (subset, changes): (&[String], _) = match is_asked {
+            true => (&request.subset, job.changes()),
+            false => (&[], models.changes.clone()),
+        };
+        let stage = Stage { name: &name, task, models, within: None, subset, changes };
+        for part in stage.parts() {
+            plans.push(job.plan_part(&stage, part, (&files, kept))?);
+        }
     }
     Ok(plans)
 }
 
-/// Refuses labels that the task does not have.
-fn expect_known(request: &SegmentRequest, task: &Task) -> Outcome {
-    match request.subset.iter().find(|class| task.value(class).is_none()) {
-        None => Ok(()),
-        Some(unknown) => {
-            let message = format!("`{unknown}` is no label of {}", request.task);
-            Err(Failure::new(message, "`plimsoll segment --list` names the labels of each task"))
-        }
-    }
-}
-
 impl Job<'_> {
-    /// Whether an image is not segmented again.
-    fn is_kept(&self, case: &Case, is_one: bool) -> bool {
-        let SegmentRequest { output, one_file, overwrite, .. } = self.request;
-        let output = match (is_one, one_file) {
-            (true, _) => output.clone(),
-            (false, true) => output.join(format!("{}{ENDING}", case.id)),
-            (false, false) => output.join(&case.id),
-        };
-        let Some(labels) = self.labels_written(&output).filter(|_| !overwrite) else { return false };
+    /// Whether an image whose labels go to `output` is not segmented again.
+    fn is_kept(&self, output: &Path) -> bool {
+        let SegmentRequest { one_file, overwrite, .. } = self.request;
+        let Some(labels) = self.labels_written(output).filter(|_| !overwrite) else { return false };
         // What is missing beside a label map is made of it.
-        (*one_file && !is_segmentation(&output)) || self.extras(&output).missing(labels).is_empty()
+        (*one_file && !is_encoded(output)) || self.extras(output).missing(labels).is_empty()
     }
 
     fn plan_part(
         &self,
-        name: &str,
-        models: &plimsoll_run::total_segmentator::TaskModels,
-        part: &plimsoll_run::total_segmentator::PartModel,
+        stage: &Stage<'_>,
+        part: &PartModel,
         (files, kept): (&[CaseFiles], usize),
     ) -> Outcome<PredictionPlan> {
-        let model = open(&models.folder(part, &self.weights)?, models, &self.budget)?;
+        let (name, models) = (stage.name, stage.models);
+        let model = open(&models.folder(part, &self.weights)?, models, models.spacing(), &self.budget)?;
         let options = PredictOptions {
             ring: self.request.ring,
             precision: self.request.precision,
             ..PredictOptions::new(STEPS[usize::from(!name.starts_with("total"))], false, self.request.threads)
         };
-        let name = format!("{name}, data set {}", part.dataset);
+        let title = format!("{name}, data set {}", part.dataset);
         let (backend, budget) = (&*self.request.backend, &self.budget);
         // Each image is predicted alone, and `segment` has no `--overlap`.
         let (can_overlap, is_ahead) = (false, false);
-        ModelToPlan { name, model, options, backend, budget, can_overlap, is_ahead }
-            .plan(files, kept, self.quiet)
+        let model = ModelToPlan { name: title, model, options, backend, budget, can_overlap, is_ahead };
+        let mut plan = model.plan(files, kept, self.quiet)?;
+        if !stage.changes.is_empty() {
+            self.with_changes(stage, files, &mut plan)?;
+        }
+        Ok(plan)
+    }
+
+    /// Raises the least lines of images to those that changing their labels takes, and refuses images for which the line is too low for that.
+    fn with_changes(&self, stage: &Stage<'_>, files: &[CaseFiles], plan: &mut PredictionPlan) -> Outcome {
+        for CaseFiles { case, .. } in files {
+            // What was refused already has its reason.
+            if !plan.cases.iter().any(|planned| planned.case == case.id) {
+                continue;
+            }
+            let image = zoomed_image(case, stage.within, stage.models.spacing())?;
+            match self.expect_room(stage, &case.id, &image) {
+                Ok(()) => {
+                    let least = least_line(&image, self.overhead_bytes());
+                    for planned in plan.cases.iter_mut().filter(|planned| planned.case == case.id) {
+                        planned.least_ram_bytes = planned.least_ram_bytes.max(least);
+                    }
+                }
+                Err(failure) => {
+                    if let Some(at) = plan.cases.iter().position(|planned| planned.case == case.id) {
+                        plan.predicted_seconds -= plan.cases.remove(at).plan.predicted_seconds;
+                        plan.refused.push(Failed::new(case.id.clone(), failure));
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 }

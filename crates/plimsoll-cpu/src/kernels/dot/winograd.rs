@@ -1,0 +1,493 @@
+//! Winograd's F(2, 3) along height and width: 16 products for 36 of a direct convolution.
+//!
+//! A task walks down the depth of a strip of rows. It holds as many transformed planes as the kernel has, in a ring, so that each plane
+//! is gathered and transformed once; the sums over all planes and channels are taken in registers. Values are rounded to bf16 once,
+//! when they are transformed; weights as well.
+
+use super::transform::{POINTS, RESULTS, WIDTH, inputs, results};
+use super::{DotOperands, ROW, SQUARE};
+use crate::kernel::DotKernel;
+use crate::kernels::chunk::TASKS;
+use crate::kernels::geometry::TapGrid;
+use crate::lower::product;
+use crate::simd::dot::{Dot, DotBody, PAIR, PAIRS};
+use crate::simd::{LANES, Simd};
+use plimsoll_graph::Window;
+
+/// Points of a tile.
+const SQUARE_POINTS: usize = POINTS * POINTS;
+/// Columns or rows that a tile reads.
+const READ: usize = RESULTS + WIDTH - 1;
+/// Output blocks that are summed at a time, at most.
+const BLOCKS: usize = 2;
+/// The most bytes of the ring and the sums, which should stay in the second-level cache with the weights that stream through it.
+const CACHED_BYTES: usize = 900 << 10;
+/// Tiles whose sums are held at a time, about.
+const HELD_TILES: usize = 64;
+/// The most rows of tiles in a strip.
+const STRIP_ROWS: usize = 16;
+/// The fewest planes of a walk: those of its ring are gathered once more than without cutting the depth.
+const WALK: usize = 8;
+/// The fewest tiles of a plane for which it pays: weights are 16/9 as large as those of a direct convolution, and are read for each plane.
+const PLANE_TILES: usize = 9;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// Whether a convolution between features without groups, or its transpose, to a result of this extent can be computed in this way and
+/// takes at most three fifths of the products.
+pub(crate) fn pays(window: &Window, [_, height, width]: [usize; 3]) -> bool {
+    let tiles = product([height.div_ceil(RESULTS), width.div_ceil(RESULTS)]);
+    window.stride == [1; 3]
+        && window.kernel[1..] == [WIDTH; 2]
+        && tiles >= PLANE_TILES
+        && product([5 * SQUARE_POINTS, tiles]) <= product([3 * WIDTH * WIDTH, height, width])
+}
+
+/// Products for a plane of results, as a share of those of a direct convolution.
+pub(crate) fn products([_, height, width]: [usize; 3]) -> f64 {
+    let tiles = height.div_ceil(RESULTS) * width.div_ceil(RESULTS);
+    (SQUARE_POINTS * tiles) as f64 / (WIDTH * WIDTH * height * width) as f64
+}
+
+/// The places in the kernel of the taps of one plane, row by row.
+pub(crate) type PlaneTaps = [[usize; WIDTH]; WIDTH];
+
+/// The taps of a convolution that is computed in this way, plane by plane of the source.
+pub(crate) fn plane_taps(grid: &TapGrid) -> Vec<PlaneTaps> {
+    let phases = grid.phases.iter().flat_map(|phase| &phase.taps);
+    let mut taps: Vec<_> = phases.map(|tap| (tap.shift, tap.index)).collect();
+    taps.sort_unstable();
+    let plane = |taps: &[([isize; 3], usize)]| {
+        [0, 1, 2].map(|row| [0, 1, 2].map(|column| taps[row * WIDTH + column].1))
+    };
+    taps.chunks_exact(WIDTH * WIDTH).map(plane).collect()
+}
+
+/// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
+#[derive(Clone, Debug)]
+pub(crate) struct StripTiling {
+    batch: usize,
+    source_blocks: usize,
+    out_blocks: usize,
+    /// Planes of the kernel.
+    planes: usize,
+    /// Rows of tiles of a strip, and strips.
+    rows: usize,
+    strips: usize,
+    /// Tiles of a row.
+    tiles: usize,
+    /// Rows of tiles whose sums are held at a time.
+    held: usize,
+    /// Planes of results of a walk, and walks.
+    walk: usize,
+    walks: usize,
+    /// Parts of the output blocks.
+    splits: usize,
+    low: [isize; 3],
+    source: [usize; 3],
+    result: [usize; 3],
+}
+
+impl StripTiling {
+    /// For a source of `source_blocks` blocks, and `out_blocks` blocks of results.
+    pub(crate) fn new(grid: &TapGrid, batch: usize, source_blocks: usize, out_blocks: usize) -> StripTiling {
+        let [depth, height, width] = grid.result;
+        let all_rows = height.div_ceil(RESULTS);
+        let tiles = width.div_ceil(RESULTS);
+        let mut tiling = StripTiling {
+            batch,
+            source_blocks,
+            out_blocks,
+            planes: grid.span[0] + 1,
+            rows: all_rows.clamp(1, STRIP_ROWS),
+            strips: 1,
+            tiles,
+            held: (HELD_TILES / tiles.max(1)).max(1),
+            walk: depth,
+            walks: 1,
+            splits: 1,
+            low: grid.low,
+            source: grid.source,
+            result: grid.result,
+        };
+        while tiling.rows > 1 && tiling.ring_bytes().saturating_add(tiling.sum_bytes()) > CACHED_BYTES {
+            tiling.rows -= 1;
+        }
+        tiling.strips = all_rows.div_ceil(tiling.rows);
+        tiling.rows = all_rows.div_ceil(tiling.strips.max(1)).max(1);
+        tiling.strips = all_rows.div_ceil(tiling.rows);
+        while product([batch, tiling.strips, tiling.walks]) < TASKS && depth / (2 * tiling.walks) >= WALK {
+            tiling.walks *= 2;
+        }
+        tiling.walk = depth.div_ceil(tiling.walks).max(1);
+        tiling.walks = depth.div_ceil(tiling.walk);
+        let pairs = out_blocks.div_ceil(BLOCKS);
+        tiling.splits =
+            TASKS.div_ceil(product([batch, tiling.strips, tiling.walks]).max(1)).min(pairs).max(1);
+        tiling
+    }
+
+    /// Elements of a plane of the ring, of one point.
+    fn plane(&self) -> usize {
+        product([self.rows, self.tiles, LANES])
+    }
+
+    /// Elements of the ring of one point and a column more, so that the points of a tile do not fall into the same sets of a cache.
+    fn point(&self) -> usize {
+        product([self.planes, self.plane()]).saturating_add(LANES)
+    }
+
+    /// Floats of the sums of one point, and a column more.
+    fn sum_point(&self) -> usize {
+        product([product([self.held, self.tiles]).saturating_add(1), LANES])
+    }
+
+    fn ring_bytes(&self) -> usize {
+        let bytes = product([self.source_blocks, SQUARE_POINTS, self.point(), size_of::<u16>()]);
+        bytes.checked_next_multiple_of(LINE).unwrap_or(usize::MAX)
+    }
+
+    fn sum_bytes(&self) -> usize {
+        product([BLOCKS, SQUARE_POINTS, self.sum_point(), size_of::<f32>()])
+    }
+
+    /// Columns that the tiles of a row read.
+    fn columns(&self) -> usize {
+        product([self.tiles, RESULTS]).saturating_add(WIDTH - 1)
+    }
+
+    /// Bytes of scratch of a thread: the ring, sums, and the rows that are transformed.
+    pub(crate) fn per_thread(&self) -> usize {
+        let rows = product([READ, self.columns(), LANES, size_of::<f32>()]);
+        self.ring_bytes().saturating_add(self.sum_bytes()).saturating_add(rows)
+    }
+
+    /// Packed weights.
+    pub(crate) fn packed(&self) -> usize {
+        product([SQUARE, SQUARE_POINTS, self.out_blocks, self.source_blocks, self.planes])
+    }
+}
+
+/// A convolution between features or its transpose, bound to memory.
+pub(crate) struct StripConv {
+    tiling: StripTiling,
+    operands: DotOperands,
+}
+
+/// A task's scratch, which is its thread's: the parts of [`StripTiling::per_thread`].
+#[derive(Clone, Copy)]
+struct Scratch {
+    /// `[source block][point][plane of the ring][row][tile][16]`
+    ring: *mut u16,
+    /// `[output block][point][row][tile][16]`
+    sums: *mut f32,
+    /// `[row][column][16]`
+    rows: *mut f32,
+}
+
+/// A strip of a task.
+struct Strip {
+    sample: usize,
+    /// The first row of results.
+    first: usize,
+    /// Rows of tiles.
+    rows: usize,
+}
+
+impl StripConv {
+    /// Prepares a convolution.
+    pub(crate) fn new(tiling: StripTiling, operands: DotOperands) -> StripConv {
+        StripConv { tiling, operands }
+    }
+
+    /// Gathers and transforms a plane of all source blocks into the ring: that which the `plane`th of all taps reads for the first plane
+    /// of results, or lies so many planes further down.
+    ///
+    /// # Safety
+    /// [`DotKernel::task`]'s contract for this kernel; `strip` is one of the result's and `scratch` this thread's.
+    #[inline(always)]
+    unsafe fn gather<D: Dot>(&self, strip: &Strip, plane: usize, scratch: Scratch) {
+        let tiling = &self.tiling;
+        let [depth, height, width] = tiling.source;
+        let slot = plane % tiling.planes;
+        let inside = |axis: usize, at: usize, extent: usize| {
+            let place = at as isize + tiling.low[axis];
+            usize::try_from(place).ok().filter(|place| *place < extent)
+        };
+        let columns = tiling.columns();
+        for block in 0..tiling.source_blocks {
+            // SAFETY: the ring has `planes` planes of each point of each source block, with rows and tiles below the strip's; there is
+            // room for `READ` rows of `columns` columns, and rows of the source are checked to be inside of it.
+            unsafe {
+                let to = scratch.ring.add(block * SQUARE_POINTS * tiling.point() + slot * tiling.plane());
+                let Some(d) = inside(0, plane, depth) else {
+                    for point in 0..SQUARE_POINTS {
+                        to.add(point * tiling.point()).write_bytes(0, strip.rows * tiling.tiles * LANES);
+                    }
+                    continue;
+                };
+                for at in 0..strip.rows * RESULTS + WIDTH - 1 {
+                    let row = inside(1, strip.first + at, height).map(|h| d * height + h);
+                    let line = scratch.rows.add(at % READ * columns * LANES);
+                    let of = (block, strip.sample);
+                    self.operands.source.row::<D>(of, row, (tiling.low[2], width), columns, line);
+                    // The last row of a row of tiles.
+                    if at + 1 >= READ && (at + 1 - READ).is_multiple_of(RESULTS) {
+                        let first = at + 1 - READ;
+                        let to = to.add(first / RESULTS * tiling.tiles * LANES);
+                        self.transform::<D>(first, scratch.rows, to);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Transforms a row of tiles, whose first row of inputs is `first`.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `D`. `rows` are `READ` rows, each at its number modulo that, and `to` is the place of a row
+    /// of tiles in a block of the ring.
+    #[inline(always)]
+    unsafe fn transform<D: Dot>(&self, first: usize, rows: *const f32, to: *mut u16) {
+        let tiling = &self.tiling;
+        let (stride, point) = (tiling.columns() * LANES, tiling.point());
+        for tile in 0..tiling.tiles {
+            // SAFETY: a row has columns for all that its tiles read, and the ring has a place for each tile in each point.
+            unsafe {
+                let mut d = [[D::S::zero(); POINTS]; READ];
+                for (i, d) in d.iter_mut().enumerate() {
+                    let row = rows.add((first + i) % READ * stride + tile * RESULTS * LANES);
+                    for (j, d) in d.iter_mut().enumerate() {
+                        *d = D::S::load(row.add(j * LANES));
+                    }
+                    *d = inputs::<D::S>(*d);
+                }
+                for j in 0..POINTS {
+                    let v = inputs::<D::S>([d[0][j], d[1][j], d[2][j], d[3][j]]);
+                    for (i, v) in v.into_iter().enumerate() {
+                        D::store_operand(to.add((i * POINTS + j) * point + tile * LANES), v);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sums all products of `count` output blocks for `held` rows of tiles from `first` on, and stores the results.
+    ///
+    /// # Safety
+    /// [`DotKernel::task`]'s contract for this kernel. `strip` is one of the result's, with `first + held` rows of tiles or more, and the
+    /// ring holds the planes that plane `d` of the results reads. `block + count` is at most the output blocks, `count` at most
+    /// [`Dot::BLOCKS`], and `held` at most those whose sums are held.
+    #[inline(always)]
+    unsafe fn rows<D: Dot>(
+        &self,
+        strip: &Strip,
+        (d, first, held): (usize, usize, usize),
+        (block, count): (usize, usize),
+        scratch: Scratch,
+    ) {
+        let tiling = &self.tiling;
+        let tiles = held * tiling.tiles;
+        let pieces = tiles.div_ceil(D::POSITIONS);
+        let out_block = tiling.source_blocks * tiling.planes * SQUARE;
+        for point in 0..SQUARE_POINTS {
+            for piece in 0..pieces {
+                let (from, to) = (tiles * piece / pieces, tiles * (piece + 1) / pieces);
+                // SAFETY: the point, rows and tiles are below those of the ring and of the sums, and the blocks below those of weights.
+                unsafe {
+                    let piece = Piece {
+                        tiling,
+                        plane: d,
+                        source: scratch
+                            .ring
+                            .add(point * tiling.point() + (first * tiling.tiles + from) * LANES),
+                        weights: self.operands.packed.0.add((point * tiling.out_blocks + block) * out_block),
+                        sums: scratch.sums.add(point * tiling.sum_point() + from * LANES),
+                    };
+                    match count {
+                        1 => piece.sum::<D, 1>(to - from),
+                        _ => piece.sum::<D, 2>(to - from),
+                    }
+                }
+            }
+        }
+        for b in 0..count {
+            for row in 0..held {
+                // SAFETY: the sums of `count` blocks of all points are there, and the rows are the strip's.
+                unsafe {
+                    let from =
+                        scratch.sums.add(b * SQUARE_POINTS * tiling.sum_point() + row * tiling.tiles * LANES);
+                    let h = strip.first + (first + row) * RESULTS;
+                    self.store::<D>((strip.sample, block + b), [d, h], from);
+                }
+            }
+        }
+    }
+
+    /// Transforms the sums of a row of tiles and stores what is inside of the result.
+    ///
+    /// # Safety
+    /// [`DotKernel::task`]'s contract for this kernel; sample, block, plane and first row are of the task, and `from` the place of a row
+    /// of tiles among the sums of a block.
+    #[inline(always)]
+    unsafe fn store<D: Dot>(&self, (sample, block): (usize, usize), [d, h]: [usize; 2], from: *const f32) {
+        let tiling = &self.tiling;
+        let [depth, height, width] = tiling.result;
+        let plane = ((sample * tiling.out_blocks + block) * depth + d) * height;
+        let sum_point = tiling.sum_point();
+        // SAFETY: all points have sums of `tiles` tiles; rows and columns are checked to be inside of the result.
+        unsafe {
+            let bias = self.operands.bias::<D>(block);
+            for tile in 0..tiling.tiles {
+                let mut rows = [[D::S::zero(); RESULTS]; POINTS];
+                for (i, row) in rows.iter_mut().enumerate() {
+                    let mut m = [D::S::zero(); POINTS];
+                    for (j, m) in m.iter_mut().enumerate() {
+                        *m = D::S::load(from.add((i * POINTS + j) * sum_point + tile * LANES));
+                    }
+                    *row = results::<D::S>(m);
+                }
+                for j in 0..RESULTS {
+                    let w = tile * RESULTS + j;
+                    let y = results::<D::S>([rows[0][j], rows[1][j], rows[2][j], rows[3][j]]);
+                    for (i, y) in y.into_iter().enumerate() {
+                        if h + i < height && w < width {
+                            let place = ((plane + h + i) * width + w) * LANES;
+                            self.operands.store::<D>(place, D::S::add(y, bias));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl DotKernel for StripConv {
+    fn tasks(&self) -> usize {
+        let StripTiling { batch, strips, walks, splits, .. } = self.tiling;
+        batch * strips * walks * splits
+    }
+
+    #[inline(always)]
+    unsafe fn task<D: Dot>(&self, task: usize, thread: usize) {
+        let tiling = &self.tiling;
+        let (split, task) = (task % tiling.splits, task / tiling.splits);
+        let (strip, task) = (task % tiling.strips, task / tiling.strips);
+        let (walk, sample) = (task % tiling.walks, task / tiling.walks);
+        let all_rows = tiling.result[1].div_ceil(RESULTS);
+        let rows = tiling.rows.min(all_rows - strip * tiling.rows);
+        let strip = Strip { sample, first: strip * tiling.rows * RESULTS, rows };
+        let pairs = tiling.out_blocks.div_ceil(BLOCKS);
+        let of_split = |split: usize| (BLOCKS * (pairs * split / tiling.splits)).min(tiling.out_blocks);
+        let first = walk * tiling.walk;
+        // SAFETY: scratch has `per_thread` bytes for `thread`, in whole cache lines, which the parts add up to. The strip is inside the
+        // result, and when a plane of results is summed, the planes that it reads were the last to be gathered.
+        unsafe {
+            let ring = self.operands.scratch.0.add(thread * tiling.per_thread());
+            let sums = ring.add(tiling.ring_bytes());
+            let rows = sums.add(tiling.sum_bytes()).cast();
+            let scratch = Scratch { ring: ring.cast(), sums: sums.cast(), rows };
+            for plane in first..first + tiling.planes - 1 {
+                self.gather::<D>(&strip, plane, scratch);
+            }
+            for d in first..tiling.result[0].min(first + tiling.walk) {
+                self.gather::<D>(&strip, d + tiling.planes - 1, scratch);
+                let mut block = of_split(split);
+                while block < of_split(split + 1) {
+                    let count = D::BLOCKS.min(of_split(split + 1) - block);
+                    for row in (0..strip.rows).step_by(tiling.held) {
+                        let held = tiling.held.min(strip.rows - row);
+                        self.rows::<D>(&strip, (d, row, held), (block, count), scratch);
+                    }
+                    block += count;
+                }
+            }
+        }
+    }
+}
+
+/// The sums of some tiles at one point.
+struct Piece<'a> {
+    tiling: &'a StripTiling,
+    /// The plane of the results.
+    plane: usize,
+    /// The first tile in the first plane of the ring.
+    source: *const u16,
+    /// Packed weights of the point and the first block of outputs.
+    weights: *const u16,
+    sums: *mut f32,
+}
+
+/// A piece to be summed. To run it asks for [`Piece::sum`]'s contract.
+struct SumPiece<'a, const B: usize, const W: usize>(&'a Piece<'a>);
+
+impl Piece<'_> {
+    /// Sums the products of `B` blocks of outputs and `width` tiles.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `D`. The ring has all planes of the tiles in each source block; weights are there for `B`
+    /// blocks of outputs, and so are places of sums.
+    ///
+    /// # Panics
+    /// If there are more blocks than [`Dot::BLOCKS`], or more tiles than [`Dot::POSITIONS`].
+    #[inline(always)]
+    unsafe fn sum<D: Dot, const B: usize>(&self, width: usize) {
+        macro_rules! choose {
+            ($($w:literal)+) => {
+                match width {
+                    $($w => {
+                        // Known when compiling, so that tiles too large for the registers are not compiled.
+                        if const { B <= D::BLOCKS && $w <= D::POSITIONS } {
+                            // SAFETY: this function's contract is that of the body, for so many tiles.
+                            unsafe { D::call(SumPiece::<B, $w>(self)) }
+                        } else {
+                            unreachable!("a piece of {B} × {width} sums is too large")
+                        }
+                    })+
+                    // Tiles are divided into these widths only.
+                    _ => unreachable!("no piece of {width} tiles"),
+                }
+            };
+        }
+        choose!(1 2 3 4 5 6 7 8 9 10 11 12 13 14);
+    }
+}
+
+impl<const B: usize, const W: usize> DotBody for SumPiece<'_, B, W> {
+    #[inline(always)]
+    unsafe fn run<D: Dot>(self) {
+        let Piece { tiling, plane, source, weights, sums: to } = *self.0;
+        let out_block = tiling.source_blocks * tiling.planes * SQUARE;
+        let (ring_block, ring_plane) = (SQUARE_POINTS * tiling.point(), tiling.plane());
+        // SAFETY: whoever runs this body answers for `Piece::sum`'s contract: planes are below those of the ring, and blocks below those
+        // of the source and of the weights.
+        unsafe {
+            let mut sums = [[D::S::zero(); W]; B];
+            let mut weights = weights;
+            for source_block in 0..tiling.source_blocks {
+                let source = source.add(source_block * ring_block);
+                for k in 0..tiling.planes {
+                    let source = source.add((plane + k) % tiling.planes * ring_plane);
+                    for pair in 0..PAIRS {
+                        let mut w = [D::load_pairs(weights); B];
+                        for (b, w) in w.iter_mut().enumerate().skip(1) {
+                            *w = D::load_pairs(weights.add(b * out_block));
+                        }
+                        weights = weights.add(ROW);
+                        for p in 0..W {
+                            let x = D::splat_pair(source.add(p * LANES + pair * PAIR));
+                            for b in 0..B {
+                                sums[b][p] = D::dot(sums[b][p], w[b], x);
+                            }
+                        }
+                    }
+                }
+            }
+            for (b, sums) in sums.iter().enumerate() {
+                for (p, sum) in sums.iter().enumerate() {
+                    D::S::store(to.add(b * SQUARE_POINTS * tiling.sum_point() + p * LANES), *sum);
+                }
+            }
+        }
+    }
+}

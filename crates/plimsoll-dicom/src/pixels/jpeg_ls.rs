@@ -1,0 +1,37 @@
+//! JPEG-LS, lossless and nearly (ITU-T T.87).
+
+use plimsoll_memory::{Budget, Bytes};
+
+use super::markers::{LS, only_frame};
+use super::{Expected, Failed};
+
+/// What the decoder has beside the image that it returns: contexts, and rows of 32 bits, counted for those.
+const FIXED: u64 = 64 << 10;
+const ROW_BYTES: u64 = 32;
+
+/// Decodes an image of one colour into a plane of its extent.
+///
+/// # Errors
+/// What is wrong with it, or that the budget has no room for it once more.
+pub(super) fn decode(
+    bytes: &[u8],
+    expected: Expected,
+    plane: &mut [u16],
+    budget: &Budget,
+) -> Result<(), Failed> {
+    let frame = only_frame(bytes, expected)?;
+    if frame.marker != LS {
+        return Err(format!("its pixels are not of JPEG-LS (marker FF{:02X})", frame.marker).into());
+    }
+    let image = Bytes::of(size_of_val(plane));
+    let rows = Bytes(FIXED + expected.columns as u64 * ROW_BYTES);
+    let _held = budget.reserve("decoding JPEG-LS", image + rows)?;
+    let (columns, rows) = (expected.columns as u32, expected.rows as u32);
+    let (decoded, ..) =
+        jpegls::decode(bytes, columns, rows).map_err(|error| format!("its pixels: {error}"))?;
+    if decoded.len() != plane.len() {
+        return Err(format!("it has {} pixels, and should have {}", decoded.len(), plane.len()).into());
+    }
+    plane.copy_from_slice(&decoded);
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Labels that are changed on the grid that networks see, before they go back to the stored one.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use plimsoll_data::{Case, ChannelFile, ZoomedImage};
+use plimsoll_infer::{
+    Growth, PartLabels, Written, grow_labels, labels_as_stored, merge_labels, write_zoomed, zoomed_image,
+};
+use plimsoll_memory::{Bytes, Overhead, Reservation};
+use plimsoll_postprocess::{
+    LabelMap, LabelSet, LeastSize, Neighbours, Step, Vertebrae, number_vertebrae, process_file,
+};
+use plimsoll_run::total_segmentator::{Change, Task};
+use plimsoll_volume::LabelTable;
+
+use super::Job;
+use super::parts::PartsFolder;
+use super::stages::Stage;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::line::driver_bytes;
+
+/// What a change of labels holds for each voxel of the grid: a label map of two bytes, and nine for a box that may be all of it.
+const BYTES_OF_A_VOXEL: u64 = 11;
+
+/// An image as networks see it, in a file of its own.
+pub(super) struct ZoomedFile {
+    pub(super) image: ZoomedImage,
+    /// The stored image.
+    stored: PathBuf,
+    /// The file, as a case.
+    pub(super) case: Case,
+}
+
+/// The least line for changing labels on the grid of such an image.
+pub(super) fn least_line(image: &ZoomedImage, overhead: Bytes) -> Bytes {
+    let voxels = image.shape().iter().fold(1u64, |product, extent| product.saturating_mul(*extent as u64));
+    overhead + Bytes(voxels.saturating_mul(BYTES_OF_A_VOXEL)) + Bytes::mib(1)
+}
+
+/// The names of all labels of a task.
+pub(super) fn all_names(task: &Task) -> LabelTable {
+    let names = task.classes.iter();
+    LabelTable {
+        labels: names.filter_map(|class| Some((task.value(class)?.into(), class.clone()))).collect(),
+    }
+}
+
+/// Labels with the values of a task, in one file.
+pub(super) fn as_they_are(file: PathBuf) -> Vec<PartLabels> {
+    vec![PartLabels { file, lookup: (0..=u8::MAX).collect() }]
+}
+
+impl Job<'_> {
+    /// What the process holds beside what it reserves by size, for as long as it is held.
+    pub(super) fn overhead(&self) -> Outcome<Reservation> {
+        Ok(self.budget.reserve("overhead", self.overhead_bytes())?)
+    }
+
+    pub(super) fn overhead_bytes(&self) -> Bytes {
+        Overhead::new(self.request.threads).total() + driver_bytes(&*self.request.backend)
+    }
+
+    /// Refuses an image with a grid on which the line has no room for changing the labels of a stage.
+    pub(super) fn expect_room(&self, stage: &Stage<'_>, case: &str, image: &ZoomedImage) -> Outcome {
+        let (needed, line) = (least_line(image, self.overhead_bytes()), self.budget.line());
+        if stage.changes.is_empty() || needed <= line {
+            return Ok(());
+        }
+        let message = format!(
+            "{case}: the labels of {} are changed on a grid of {:?} voxels, for which {needed} are needed below the line of {line}",
+            stage.name,
+            image.shape()
+        );
+        Err(Failure::new(message, format!("raise --ram to {needed}")))
+    }
+
+    /// Writes the image of a stage as its networks see it.
+    pub(super) fn zoomed(&self, stage: &Stage<'_>, case: &Case, parts: &PartsFolder) -> Outcome<ZoomedFile> {
+        let image = zoomed_image(case, stage.within, stage.models.spacing())?;
+        // Before the networks of the stage are run, of which nothing would come.
+        self.expect_room(stage, &case.id, &image)?;
+        let stored = case.images.first().map(|image| image.path.clone());
+        let stored =
+            stored.ok_or_else(|| Failure::new(format!("{} has no image", case.id), "name an image"))?;
+        let file = parts.plain(&format!("{}-image", stage.name));
+        let _overhead = self.overhead()?;
+        write_zoomed(case, &image, &file, &self.budget, self.stop)?;
+        let images = vec![ChannelFile { path: file, index: 0 }];
+        Ok(ZoomedFile { image, stored, case: Case { id: case.id.clone(), images, label: None } })
+    }
+
+    /// Puts the labels of a stage's models together, changes them, and brings them back to the stored grid.
+    pub(super) fn changed(
+        &self,
+        stage: &Stage<'_>,
+        zoomed: &ZoomedFile,
+        found: &[PartLabels],
+        parts: &PartsFolder,
+    ) -> Outcome<Vec<PartLabels>> {
+        let _overhead = self.overhead()?;
+        let Some(image) = zoomed.case.images.first() else { return Ok(Vec::new()) };
+        let names = all_names(stage.task);
+        let mut labels = parts.plain(&format!("{}-labels", stage.name));
+        let to = Written { path: &labels, image: &image.path, names: &names };
+        merge_labels(found, &to, &self.budget, self.stop)?;
+        for (number, change) in stage.changes.iter().enumerate() {
+            let to = parts.plain(&format!("{}-change-{number}", stage.name));
+            self.change(change, stage.task, &zoomed.image, (&labels, &to))?;
+            labels = to;
+        }
+        let to = parts.file(&format!("{}-stored", stage.name));
+        let grid = zoomed.image.grid();
+        labels_as_stored((&labels, &grid), &zoomed.stored, &to, &self.budget, self.stop)?;
+        Ok(as_they_are(to))
+    }
+
+    fn change(
+        &self,
+        change: &Change,
+        task: &Task,
+        image: &ZoomedImage,
+        (from, to): (&Path, &Path),
+    ) -> Outcome {
+        let (threads, spacing) = (self.request.threads, image.spacing());
+        let step = match change {
+            Change::KeepLargest { labels } => Step::KeepLargest {
+                labels: label_set(task, labels)?,
+                together: false,
+                neighbours: Neighbours::Faces,
+            },
+            Change::DropSmall { labels, mm3 } => Step::DropSmall {
+                labels: label_set(task, if labels.is_empty() { &task.classes } else { labels })?,
+                together: false,
+                neighbours: Neighbours::Faces,
+                least: LeastSize::Voxels(Change::voxels_above(*mm3, spacing.0)),
+            },
+            Change::NumberVertebrae { least_mm3 } => {
+                let last = task.classes.last().and_then(|class| task.value(class));
+                let last = last.map(u16::from).ok_or_else(|| no_label("any"))?;
+                let least_voxels = Change::voxels_of(*least_mm3, spacing.0);
+                let vertebrae = Vertebrae { first: 1, last, least_voxels };
+                let mut map = LabelMap::read(from, &self.budget)?;
+                number_vertebrae(map.labels_mut(), image.shape(), vertebrae, &self.budget, threads)?;
+                return Ok(map.write(to, &self.budget)?);
+            }
+            Change::Grow { radius_mm } => {
+                let growth = Growth { radius_mm: *radius_mm, spacing, inside: None };
+                return Ok(grow_labels(from, to, &growth, &self.budget, self.stop)?);
+            }
+        };
+        process_file(from, to, &[step], &self.budget, threads)?;
+        Ok(())
+    }
+}
+
+/// The values of labels of a task.
+fn label_set(task: &Task, labels: &[String]) -> Outcome<LabelSet> {
+    let value = |label: &String| task.value(label).map(u16::from).ok_or_else(|| no_label(label));
+    let values = labels.iter().map(value).collect::<Outcome<BTreeSet<u16>>>()?;
+    LabelSet::try_from(values).map_err(|why| Failure::new(why, "report it: the table of tasks is not sound"))
+}
+
+fn no_label(label: &str) -> Failure {
+    Failure::new(
+        format!("a task changes `{label}`, which it does not have"),
+        "report it: the table of tasks is not sound",
+    )
+}

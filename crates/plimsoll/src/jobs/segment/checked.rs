@@ -1,0 +1,58 @@
+//! What is refused before any image is read, whether images are to be segmented or only planned.
+
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+use plimsoll_data::Case;
+use plimsoll_memory::{Budget, System, limits};
+use plimsoll_run::total_segmentator::{Crop, Task, weights_folder};
+
+use super::input::Kind;
+use super::{ENDING, Job, SegmentRequest};
+use crate::failure::{Failure, Outcome};
+
+impl<'a> Job<'a> {
+    /// The job of a request, and what its input is.
+    ///
+    /// Refuses labels that the task does not have, options that have no effect on it, names that no label map can be written under, labels that cannot be looked for, and
+    /// weights that are not there.
+    pub(super) fn checked(
+        request: &'a SegmentRequest,
+        stop: &'a AtomicBool,
+        quiet: bool,
+    ) -> Outcome<(Job<'a>, Kind)> {
+        let task = Task::named(&request.task)?;
+        let models = task.models(&request.task, request.mode)?;
+        if let Some(unknown) = request.subset.iter().find(|class| task.value(class).is_none()) {
+            let message = format!("`{unknown}` is no label of {}", request.task);
+            return Err(Failure::new(message, "`plimsoll segment --list` names the labels of each task"));
+        }
+        let weights = match &request.weights {
+            Some(folder) => folder.clone(),
+            None => weights_folder()?,
+        };
+        let budget = Budget::new(limits(&System::default(), request.ram).line);
+        let body = if request.body_seg { Some(Crop::body()?) } else { None };
+        let job = Job { request, task, models, weights, body, budget, stop, quiet };
+        let kind = Kind::of(&request.input)?;
+        job.expect_effect()?;
+        job.expect_series(&kind)?;
+        job.expect_writable(kind.is_one())?;
+        job.expect_findable()?;
+        job.expect_weights()?;
+        Ok((job, kind))
+    }
+
+    /// Where the labels of each image go: its label map, or the folder of its masks. Refuses to write them over any of the images.
+    pub(super) fn outputs(&self, cases: &[Case], kind: &Kind) -> Outcome<Vec<PathBuf>> {
+        let SegmentRequest { output, one_file, .. } = self.request;
+        let of_case = |case: &Case| match (kind.is_one(), one_file) {
+            (true, _) => output.clone(),
+            (false, true) => output.join(format!("{}{ENDING}", case.id)),
+            (false, false) => output.join(&case.id),
+        };
+        let outputs: Vec<PathBuf> = cases.iter().map(of_case).collect();
+        self.expect_apart(cases, &outputs)?;
+        Ok(outputs)
+    }
+}

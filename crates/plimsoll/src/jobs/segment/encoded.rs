@@ -1,0 +1,84 @@
+//! Labels in one file that is made of a label map: a segmentation of 3D Slicer's, or of DICOM's.
+
+use std::path::Path;
+
+use plimsoll_dicom::{DicomError, SegmentationRequest, Series, is_dicom_name};
+use plimsoll_infer::{InferError, write_segmentation};
+use plimsoll_volume::is_segmentation;
+
+use super::input::Kind;
+use super::{Job, SegmentRequest};
+use crate::failure::{Failure, Outcome};
+
+/// Whether a file of this name is made of a label map, and is none itself.
+pub(super) fn is_encoded(output: &Path) -> bool {
+    is_segmentation(output) || is_dicom_name(output)
+}
+
+impl Job<'_> {
+    /// Refuses a segmentation of DICOM where the input is no series that it could refer to, before anything is computed.
+    pub(super) fn expect_series(&self, kind: &Kind) -> Outcome {
+        let (input, output) = (&self.request.input, &self.request.output);
+        match kind {
+            Kind::Image | Kind::Folder if is_dicom_name(output) => Err(no_series(input, output)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses to write labels over a slice of the series, or the archive that it is in, under whatever name it is reached.
+    pub(super) fn expect_no_slice(&self, series: &Series) -> Outcome {
+        let SegmentRequest { input, output, one_file, .. } = self.request;
+        let real = |path: &Path| path.canonicalize().ok();
+        // What is not there yet is no slice.
+        let (Some(to), true) = (real(output), *one_file) else { return Ok(()) };
+        // The slices of one file follow each other.
+        let mut before = None;
+        let mut files = std::iter::once(input.as_path()).chain(series.files());
+        match files.find(|file| before.replace(*file) != Some(*file) && real(file).as_ref() == Some(&to)) {
+            None => Ok(()),
+            Some(file) => {
+                let case = input.display().to_string();
+                Err(InferError::ReplacesImage { case, image: file.into() }.into())
+            }
+        }
+    }
+
+    /// Refuses a series that a segmentation of DICOM cannot refer to, before anything is computed.
+    pub(super) fn expect_referable(&self, series: &Series) -> Outcome {
+        if !is_dicom_name(&self.request.output) {
+            return Ok(());
+        }
+        series.expect_referable(&self.budget).map_err(|error| match error {
+            DicomError::Attribute { .. } => Failure::new(
+                error,
+                "let the output end in .nii.gz or .seg.nrrd, with --ml: these refer to no slice",
+            ),
+            other => other.into(),
+        })
+    }
+
+    /// Writes labels as the name of the file says it.
+    pub(super) fn encode(&self, series: Option<&Series>, labels: &Path, output: &Path) -> Outcome {
+        let names = self.names();
+        if !is_dicom_name(output) {
+            return Ok(write_segmentation(labels, output, &names, &self.budget, self.stop)?);
+        }
+        let Some(series) = series else { return Err(no_series(&self.request.input, output)) };
+        let request = SegmentationRequest {
+            kind: self.request.segmentation_type,
+            names: &names,
+            description: &self.request.task,
+            algorithm: &format!("TotalSegmentator {}", self.request.task),
+        };
+        Ok(series.write_segmentation(labels, output, &request, &self.budget, self.stop)?)
+    }
+}
+
+fn no_series(input: &Path, output: &Path) -> Failure {
+    let (input, output) = (input.display(), output.display());
+    Failure::new(
+        format!("{output} is to refer to the slices of a series of DICOM, and {input} is none"),
+        "name the folder of the series with -i, a ZIP archive of it or a file of many slices, or let the output end in .nii.gz, or \
+         .seg.nrrd for 3D Slicer",
+    )
+}

@@ -1,0 +1,69 @@
+//! What is done with labels on the stored grid at last: borders that another task draws, and the skin of the body.
+
+use std::path::Path;
+
+use plimsoll_data::Case;
+use plimsoll_infer::{Growth, PartLabels, SkinFiles, Written, grow_labels, merge_labels, write_skin};
+use plimsoll_memory::Bytes;
+use plimsoll_run::total_segmentator::{Mode, Refinement, Task};
+use plimsoll_volume::VolumeFile;
+
+use super::change::{all_names, as_they_are};
+use super::parts::PartsFolder;
+use super::stages::Stage;
+use super::{DERIVED, ENDING, Job};
+use crate::failure::{Failure, Outcome};
+
+impl Job<'_> {
+    /// Lets labels grow, and cuts them to a label of another task, which is run for it.
+    pub(super) fn refine(
+        &self,
+        refinement: &Refinement,
+        found: Vec<PartLabels>,
+        case: &Case,
+        parts: &PartsFolder,
+        most: &mut Bytes,
+    ) -> Outcome<Vec<PartLabels>> {
+        let Some(image) = case.images.first().map(|image| image.path.as_path()) else { return Ok(found) };
+        let name = &refinement.task;
+        let task = Task::named(name)?;
+        let models = task.models(name, Mode::Default)?;
+        let changes = models.changes.clone();
+        let stage = Stage { name, task, models, within: None, subset: &[], changes };
+        let other = self.labels(&stage, case, parts, most)?;
+        let inside = task.value(&refinement.inside).ok_or_else(|| {
+            let message = format!("{name} has no label `{}`", refinement.inside);
+            Failure::new(message, "report it: the table of tasks is not sound")
+        })?;
+        let _overhead = self.overhead()?;
+        let (labels, others, refined) = (parts.plain("found"), parts.plain("inside"), parts.plain("refined"));
+        for (parts, to, task) in [(&found, &labels, self.task), (&other, &others, task)] {
+            let names = all_names(task);
+            merge_labels(parts, &Written { path: to, image, names: &names }, &self.budget, self.stop)?;
+        }
+        let growth = Growth {
+            radius_mm: refinement.radius_mm,
+            // As the header states it, which is what TotalSegmentator measures with.
+            spacing: VolumeFile::open(image)?.stated_spacing(),
+            inside: Some((&others, inside)),
+        };
+        grow_labels(&labels, &refined, &growth, &self.budget, self.stop)?;
+        Ok(as_they_are(refined))
+    }
+
+    /// Makes the masks of the body and its skin, where the task has them.
+    pub(super) fn derive(
+        &self,
+        (image, labels): (&Path, &Path),
+        folder: &Path,
+        parts: &PartsFolder,
+    ) -> Outcome {
+        if !self.has_skin() {
+            return Ok(());
+        }
+        let [body, skin] = DERIVED.map(|name| folder.join(format!("{name}{ENDING}")));
+        let files = SkinFiles { body: &body, skin: &skin, meanwhile: &parts.plain("skin") };
+        let _overhead = self.overhead()?;
+        Ok(write_skin((image, labels), &files, &self.budget, self.stop)?)
+    }
+}

@@ -1,0 +1,218 @@
+//! The stages of a task on an image: those that find where to look, and the one that looks there.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_data::{Case, Preparation, ZoomSteps};
+use plimsoll_infer::{CaseRequest, PartLabels, PredictOptions, PredictedCase, Predictor, box_of_labels};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
+use plimsoll_run::total_segmentator::{Change, Crop, PartModel, Task, TaskModels};
+use plimsoll_run::{FoldName, SegmentationModel};
+use plimsoll_volume::{Spacing, VolumeFile, VoxelBox};
+
+use super::change::least_line;
+use super::parts::PartsFolder;
+use super::{Job, STEPS};
+use crate::failure::Outcome;
+use crate::jobs::prediction_plan::{ring_line, strips_line};
+use crate::progress::Progress;
+
+/// A task that is run on an image, or a part of it.
+pub(super) struct Stage<'a> {
+    pub(super) name: &'a str,
+    pub(super) task: &'a Task,
+    pub(super) models: &'a TaskModels,
+    /// The box of the stored image that is looked at.
+    pub(super) within: Option<VoxelBox>,
+    /// The labels that are wanted; all if none is named.
+    pub(super) subset: &'a [String],
+    /// What is done with labels afterwards, on the grid that networks see.
+    pub(super) changes: Vec<Change>,
+}
+
+impl Stage<'_> {
+    /// The models that have any of the labels that are wanted.
+    pub(super) fn parts(&self) -> Vec<&PartModel> {
+        let has_any = |part: &&PartModel| self.subset.is_empty() || self.task.has_any(part, self.subset);
+        self.models.parts.iter().filter(has_any).collect()
+    }
+
+    /// Whether networks see a file of their own, in place of the stored image.
+    pub(super) fn is_in_a_file(&self) -> bool {
+        self.models.spacing().is_none() || !self.changes.is_empty()
+    }
+}
+
+impl Job<'_> {
+    /// The labels of the task on the stored grid; none where what the image is cut to is nowhere.
+    pub(super) fn look(
+        &self,
+        case: &Case,
+        parts: &PartsFolder,
+        most: &mut Bytes,
+    ) -> Outcome<Option<Vec<PartLabels>>> {
+        let within = match self.crop() {
+            None => None,
+            Some(crop) => match self.find(&self.request.task, &crop, case, parts, most)? {
+                None => return Ok(None),
+                found => found,
+            },
+        };
+        let stage = Stage {
+            name: &self.request.task,
+            task: self.task,
+            models: self.models,
+            within,
+            subset: &self.request.subset,
+            changes: self.changes(),
+        };
+        self.labels(&stage, case, parts, most).map(Some)
+    }
+
+    /// What is done with the labels of the task: as it has it, and what is asked for.
+    pub(super) fn changes(&self) -> Vec<Change> {
+        let asked = self.request.remove_small_blobs.map(Change::remove_small_blobs);
+        self.models.changes.iter().cloned().chain(asked).collect()
+    }
+
+    /// The box that the image of the task `name` is cut to; none if what it is around is nowhere.
+    fn find(
+        &self,
+        name: &str,
+        crop: &Crop,
+        case: &Case,
+        parts: &PartsFolder,
+        most: &mut Bytes,
+    ) -> Outcome<Option<VoxelBox>> {
+        let Some(image) = case.images.first() else { return Ok(None) };
+        let (name, mode) = crop.of(name);
+        let task = Task::named(&name)?;
+        let models = task.models(&name, mode)?;
+        let within = match &models.crop {
+            None => None,
+            Some(own) => {
+                // As TotalSegmentator does it: the whole image where a task is to find another's box, and its own is around nothing.
+                let whole = VoxelBox::whole(VolumeFile::open(&image.path)?.geometry().shape());
+                Some(self.find(&name, own, case, parts, most)?.unwrap_or(whole))
+            }
+        };
+        let changes = models.changes.clone();
+        let stage = Stage { name: &name, task, models, within, subset: &[], changes };
+        let rough = self.labels(&stage, case, parts, most)?;
+        self.box_around(&image.path, &rough, (crop, task))
+    }
+
+    /// The labels of each model of a task, in files.
+    pub(super) fn labels(
+        &self,
+        stage: &Stage<'_>,
+        case: &Case,
+        parts: &PartsFolder,
+        most: &mut Bytes,
+    ) -> Outcome<Vec<PartLabels>> {
+        let needed = stage.parts();
+        let zoomed = match stage.is_in_a_file() {
+            true => Some(self.zoomed(stage, case, parts)?),
+            false => None,
+        };
+        let (case, within) = zoomed.as_ref().map_or((case, stage.within), |zoomed| (&zoomed.case, None));
+        let spacing = stage.models.spacing().filter(|_| zoomed.is_none());
+        let mut found = Vec::with_capacity(needed.len());
+        for (number, part) in needed.iter().enumerate() {
+            let folder = stage.models.folder(part, &self.weights)?;
+            let model = open(&folder, stage.models, spacing, &self.budget)?;
+            let file = parts.file(&part.dataset.to_string());
+            let is_whole_body = stage.name.starts_with("total");
+            let options = PredictOptions {
+                ring: self.request.ring,
+                precision: self.request.precision,
+                ..PredictOptions::new(STEPS[usize::from(!is_whole_body)], false, self.request.threads)
+            };
+            let mut predictor =
+                Predictor::new(model, options, Arc::clone(&self.request.backend), &self.budget)?;
+            let what = format!("{}, {} {} of {}", case.id, stage.name, number + 1, needed.len());
+            let mut bar: Option<Progress> = None;
+            let request = CaseRequest { case, earlier: None, labels: &file, probabilities: None, within };
+            let PredictedCase { plan, .. } = predictor.predict(&request, self.stop, &mut |windows| {
+                let bar =
+                    bar.get_or_insert_with(|| Progress::new(what.clone(), windows.of as u64, self.quiet));
+                bar.set(windows.windows as u64, String::new());
+            })?;
+            if let Some(bar) = bar {
+                bar.finish();
+            }
+            // Who asked for it knows it.
+            let unasked = ring_line(&plan).filter(|_| self.request.ring.is_none() && !self.quiet);
+            if let Some(line) = unasked {
+                eprintln!("warning: {what}: {line}");
+            }
+            if let Some(line) = strips_line(&plan).filter(|_| !self.quiet) {
+                eprintln!("{what}: {line}");
+            }
+            *most = (*most).max(plan.total_bytes);
+            found.push(PartLabels { file, lookup: stage.task.lookup(part)? });
+        }
+        match zoomed {
+            None => Ok(found),
+            Some(zoomed) => {
+                if !stage.changes.is_empty() {
+                    *most = (*most).max(least_line(&zoomed.image, self.overhead_bytes()));
+                }
+                self.changed(stage, &zoomed, &found, parts)
+            }
+        }
+    }
+
+    /// The box of the stored image around some labels and a margin; none if they are nowhere.
+    fn box_around(
+        &self,
+        image: &Path,
+        rough: &[PartLabels],
+        (crop, task): (&Crop, &Task),
+    ) -> Outcome<Option<VoxelBox>> {
+        let geometry = *VolumeFile::open(image)?.geometry();
+        let mut found: Option<VoxelBox> = None;
+        for part in rough {
+            let wanted: Vec<u8> = crop.to.iter().filter_map(|class| task.value(class)).collect();
+            let values = (0..).zip(&part.lookup).filter(|(_, value)| wanted.contains(value));
+            let values: Vec<u16> = values.map(|(value, _)| value).collect();
+            let of_part = box_of_labels(&part.file, &values, &self.budget, self.stop)?;
+            found = match (found, of_part) {
+                (Some(one), Some(other)) => Some(one.around(&other)),
+                (one, other) => one.or(other),
+            };
+        }
+        let spacing = geometry.spacing().0;
+        Ok(found.map(|found| {
+            // In whole voxels, as nibabel has the spacing.
+            let margin = spacing.map(|length| (crop.margin_mm / f64::from(length as f32)) as usize);
+            let last = |axis: usize| {
+                (found.start[axis] + found.shape[axis] + margin[axis]).min(geometry.shape()[axis])
+            };
+            VoxelBox::between(
+                [0, 1, 2].map(|axis| found.start[axis].saturating_sub(margin[axis])),
+                [0, 1, 2].map(last),
+            )
+        }))
+    }
+}
+
+/// Opens a model that sees images at a spacing that they are zoomed to, or as nnU-Net prepares them where none is said.
+pub(super) fn open(
+    folder: &Path,
+    models: &TaskModels,
+    spacing: Option<Spacing>,
+    budget: &Budget,
+) -> Outcome<SegmentationModel> {
+    let folds = models.folds.iter().flatten().map(|fold| FoldName::Number(*fold as usize)).collect();
+    // Its own trainers change how models are trained, none the network.
+    let trainer = Some("nnUNetTrainer".to_string());
+    let choice = NnUnetChoice { folds, trainer, ..NnUnetChoice::default() };
+    let mut model = NnUnetModel::open(folder, &choice, budget)?.model;
+    model.preparation = match (model.preparation, spacing) {
+        (Preparation::NnUnet(then), Some(spacing)) => Preparation::Zoomed(ZoomSteps { spacing, then }),
+        (other, _) => other,
+    };
+    Ok(model)
+}
