@@ -8,7 +8,8 @@ Writes oracles/data_pulls.json. Each stored image has at voxel i (depth, height,
 times 0.01. The canonical image has its axes along (superior, anterior, right). The grid at the target spacing occupies
 the same box as the canonical one. A patch starts at a voxel of that grid; it is mirrored, then scaled, then rotated
 about its centre, rigidly in millimetres: about width (depth towards height), then height (width towards depth), then
-depth (height towards width). Outside of the box that the voxels fill the image is 0 and the label 0.
+depth (height towards width). Outside of the box that the voxels fill the image is 0 and the label 0. Labels are the arg
+max of the one-hot encoding, each class of which is interpolated linearly.
 """
 
 import json
@@ -84,8 +85,10 @@ for name, shape, letters, spacing, target, start, patch, angles, factors, mirror
     size = numpy.array(image.shape)[:, None]
     at = (index + 0.5) * size / grid[:, None] - 0.5
     inside = ((at >= -0.5) & (at <= size - 0.5)).all(axis=0)
-    # Where rounding decides which voxel is nearest, or whether a sample is outside, either is accepted.
-    close = numpy.abs(at - numpy.floor(at) - 0.5).min(axis=0) < 1e-4
+    classes = numpy.array([map_coordinates((label == c).astype(float), at, order=1, mode="nearest") for c in range(5)])
+    first, second = numpy.sort(classes, axis=0)[::-1][:2]
+    # Where rounding decides which class has more weight, or whether a sample is outside, either is accepted.
+    close = (numpy.abs(at - numpy.floor(at) - 0.5).min(axis=0) < 1e-4) | (first - second < 1e-3)
     result.append(
         {
             "name": name,
@@ -99,7 +102,7 @@ for name, shape, letters, spacing, target, start, patch, angles, factors, mirror
             "factors": factors,
             "mirrored": mirrored,
             "image": numpy.where(inside, map_coordinates(image, at, order=1, mode="nearest"), 0).round(6).tolist(),
-            "labels": numpy.where(inside, map_coordinates(label, at, order=0, mode="nearest"), 0).astype(int).tolist(),
+            "labels": numpy.where(inside, classes.argmax(axis=0), 0).astype(int).tolist(),
             "close": close.astype(int).tolist(),
         }
     )

@@ -31,6 +31,7 @@ parser.add_argument("--peers", default="pytorch-f32,pytorch-bf16,onnxruntime-f32
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--runs", type=int, default=3, help="windows that are timed in each round, after one that is not")
 parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 parser.add_argument("--peer", help="measure this one, and print it")
 parser.add_argument("--onnx", help="the network, for those that read it")
 args = parser.parse_args()
@@ -105,8 +106,10 @@ def write_onnx(path):
 
 
 def main():
-    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
-    binary = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/plimsoll"
+    binary = args.binary
+    if binary is None:
+        subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+        binary = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/plimsoll"
     text = lambda values: ",".join(map(str, values))
     shared = ["--size", text(size), "--features", text(args.features), "--classes", str(args.classes), "--threads", str(args.threads)]
     contenders = {}
@@ -115,9 +118,10 @@ def main():
         contenders[f"plimsoll {precision}"] = (command, {})
     with tempfile.TemporaryDirectory() as folder:
         onnx = str(Path(folder) / "network.onnx")
-        write_onnx(onnx)
+        if "onnx" in args.peers or "openvino" in args.peers:
+            write_onnx(onnx)
         jemalloc = ctypes.util.find_library("jemalloc")
-        for name in args.peers.split(","):
+        for name in filter(None, args.peers.split(",")):
             command = [sys.executable, __file__, "--peer", name, "--onnx", onnx, "--runs", str(args.runs), *shared]
             environment = {"LD_PRELOAD": jemalloc} if jemalloc and name.startswith("pytorch") else {}
             contenders[name] = (command, environment | {"OMP_NUM_THREADS": str(args.threads)})

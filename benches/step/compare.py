@@ -1,6 +1,6 @@
 """A training step here and in PyTorch, alternating in one run: medians, and the ratio of the pairs.
 
-    python benches/step/compare.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16] [--checkpoint] [--arena 500MiB] [--rounds 5]
+    python benches/step/compare.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16-dot] [--checkpoint] [--arena 500MiB] [--rounds 5]
     python benches/step/compare.py --net seresnext50 --size 1,224,224 --batch 8 [--forward]
 
 Needs cargo, and torch, monai and timm in the Python that runs this. If libjemalloc is available, PyTorch is also measured with it.
@@ -24,7 +24,7 @@ parser.add_argument("--size", default="64", help="edge of the patch, or depth,he
 parser.add_argument("--steps", type=int, default=5)
 parser.add_argument("--arena", help="what ours may take; values are recomputed instead of held")
 parser.add_argument("--batch", type=int, default=1)
-parser.add_argument("--precision", choices=["f32", "bf16"], default="f32")
+parser.add_argument("--precision", choices=["f32", "bf16", "bf16-dot"], default="f32")
 parser.add_argument("--checkpoint", action="store_true", help="the peer computes activations again")
 parser.add_argument("--forward", action="store_true", help="predict logits alone")
 parser.add_argument("--rounds", type=int, default=5)
@@ -32,14 +32,16 @@ parser.add_argument("--threads", type=int, default=2)
 args = parser.parse_args()
 
 subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
-shared = ["--net", args.net, "--size", args.size, "--steps", str(args.steps), "--batch", str(args.batch), "--precision", args.precision, "--threads", str(args.threads)]
+shared = ["--net", args.net, "--size", args.size, "--steps", str(args.steps), "--batch", str(args.batch), "--threads", str(args.threads)]
 if args.forward:
     shared += ["--forward"]
 if args.features:
     shared += ["--features", args.features]
+# Autocast multiplies bf16 either way.
+autocast = args.precision.removesuffix("-dot")
 target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-ours = [str(target / "release/plimsoll"), "bench", "step", "--json", *shared, *(["--arena", args.arena] if args.arena else [])]
-peer = [sys.executable, str(Path(__file__).with_name("pytorch_step.py")), *shared, *(["--checkpoint"] if args.checkpoint else [])]
+ours = [str(target / "release/plimsoll"), "bench", "step", "--json", *shared, "--precision", args.precision, *(["--arena", args.arena] if args.arena else [])]
+peer = [sys.executable, str(Path(__file__).with_name("pytorch_step.py")), *shared, "--precision", autocast, *(["--checkpoint"] if args.checkpoint else [])]
 contenders = {"plimsoll": (ours, {}), "PyTorch": (peer, {})}
 jemalloc = ctypes.util.find_library("jemalloc")
 if jemalloc:

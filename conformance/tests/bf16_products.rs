@@ -3,7 +3,7 @@
 
 use conformance::{Case, cases, check, expected, run};
 use plimsoll_cpu::{CpuBackend, CpuOptions, Level, Products};
-use plimsoll_graph::ops::{Conv, ConvTranspose, LeakyRelu, Normalise};
+use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad, LeakyRelu, Normalise};
 use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorInfo, Window};
 use plimsoll_plan::{Backend, Options};
 
@@ -61,7 +61,7 @@ fn maps_and_heads_agree_with_the_definitions() {
     check_all(cases::all_of_maps);
 }
 
-/// A convolution and its transpose, of a volume as it is and one that is normalised and activated by given statistics. (Statistics that
+/// A convolution, its transpose and its gradient by the weights, of a volume as it is and one that is normalised and activated by given statistics. (Statistics that
 /// kernels sum themselves are rounded otherwise by each instruction set.)
 fn convolution(
     window: Window,
@@ -94,6 +94,8 @@ fn convolution(
     let back = ConvTranspose { window, groups, first_channel: 0, channels, output, bias, dtype: DType::Bf16 };
     let dx = p.push_one(back, &[dy, weights]).ok()?;
     p.mark_output(dx, "dx");
+    let dw = p.push_one(ConvWeightGrad { window, groups }, &[a, activated, dy]).ok()?;
+    p.mark_output(dw, "dw");
     let name = format!("{channels} + 5 → {out} of {extent:?}, {window:?}, {result:?}");
     Some(Case::new(name, p, 0))
 }
@@ -128,6 +130,45 @@ fn convolutions_have_the_same_bits_with_every_instruction_set() {
     }
     assert!(compared > 20, "{compared} convolutions");
     assert!(rounded > 10, "of {compared} convolutions {rounded} are others than with products of f32");
+}
+
+/// A head whose logits are read by the host alone, so that they lie in rows: of a volume as it is and one that is normalised and activated.
+fn head(extent: [usize; 3], [channels, classes]: [usize; 2], bias: bool) -> Case {
+    let mut p = Program::new("a head");
+    let mut volume = |name: &str, channels| {
+        let shape = Shape::volume(2, channels, extent);
+        let (dtype, role, kind) = (DType::Bf16, Role::Input, Kind::Volume);
+        p.declare(TensorInfo { name: name.into(), shape, dtype, role, kind })
+    };
+    let (a, b) = (volume("a", channels), volume("b", 5));
+    let statistics = p.input("statistics", Shape(vec![2, 5, 2]), Kind::Statistics);
+    let normalised = p.push_one(Normalise { affine: false }, &[b, statistics]).unwrap();
+    let activated = p.push_one(LeakyRelu { slope: 0.01 }, &[normalised]).unwrap();
+    let weights = p.parameter("weights", Shape(vec![classes, channels + 5, 1, 1, 1]), Kind::Weights);
+    let mut operands = vec![a, activated, weights];
+    if bias {
+        operands.push(p.parameter("bias", Shape(vec![classes]), Kind::Channels));
+    }
+    let y = p.push_one(Conv::new(Window::point(), bias, DType::Bf16), &operands).unwrap();
+    p.mark_output(y, "y");
+    Case::new(format!("{channels} + 5 → {classes} of {extent:?}"), p, 0)
+}
+
+#[test]
+fn logits_of_bf16_in_rows_agree_with_the_definitions_and_have_the_same_bits_everywhere() {
+    // Tiles that are not filled, one block and more than are transposed once, an odd number of them, groups of classes of all sizes.
+    let shapes = [([2, 3, 5], [16, 1], true), ([5, 7, 11], [40, 13], true), ([3, 12, 64], [100, 7], false)];
+    for (extent, channels, bias) in shapes {
+        let case = head(extent, channels, bias);
+        let expected = expected(&case);
+        for level in levels() {
+            check(&backend(2, level, true), &case, &expected, TOLERANCE);
+            let of_f32 = CpuOptions { level, poison: true, ..CpuOptions::new(2) };
+            check(&CpuBackend::new(of_f32).unwrap(), &case, &expected, TOLERANCE / 2.0);
+            let first = bits(&backend(1, Level::detect(), true), &case);
+            assert!(first == bits(&backend(2, level, true), &case), "{} with {level}", case.name);
+        }
+    }
 }
 
 #[test]

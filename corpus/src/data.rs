@@ -3,8 +3,8 @@
 use std::path::{Component, Path};
 
 use plimsoll_data::{
-    Case, Channel, ChannelFile, Dataset, InspectConfig, Inspection, Labels, Normalisation, Splits,
-    is_case_name,
+    Case, Channel, ChannelFile, Dataset, InspectConfig, Inspection, Labels, Layout, Normalisation, Reading,
+    Splits, is_case_name,
 };
 use plimsoll_memory::{Budget, Bytes};
 
@@ -114,9 +114,11 @@ fn known_dataset() -> Option<Dataset> {
         id: id.into(),
         images: vec![ChannelFile { path: folder.join(format!("imagesTr/{id}_0000.nii.gz")), index: 0 }],
         label: Some(folder.join(format!("labelsTr/{id}.nii.gz"))),
+        reading: Reading::default(),
     };
     Some(Dataset {
         name: "corpus".into(),
+        layout: Layout::NnUnet,
         channels: vec![Channel { name: "CT".into(), normalisation: Normalisation::for_channel("CT") }],
         labels: labels()?,
         file_ending: ".nii.gz".into(),

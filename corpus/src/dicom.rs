@@ -1,7 +1,6 @@
 //! Series of DICOM.
 
 use std::path::Path;
-use std::sync::Once;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_dicom::{DicomError, Series, has_dicom};
@@ -43,9 +42,6 @@ pub fn dicom_archive(bytes: &[u8]) {
 
 /// Finds a series and writes it; what cannot must say why.
 fn read(folder: &Folder, path: &Path) {
-    // What a decoder says when it panics is caught, and no fault; a fuzzer would end there.
-    static UNHOOK: Once = Once::new();
-    UNHOOK.call_once(|| drop(std::panic::take_hook()));
     let budget = Budget::new(ROOM);
     let image = folder.path().join("image.nii");
     if let Err(error) = write(path, &image, &budget) {

@@ -25,14 +25,14 @@ pub use images::{image, image_table};
 pub use models::{model_file, monai_bundle, monai_config};
 pub use probabilities::npz;
 pub use runs::{events, lock, metrics, settings, specification};
-pub use volumes::{nifti, nifti_gz, nifti_pair};
+pub use volumes::{meta_image, nifti, nifti_gz, nifti_pair, nifti_zst, npy, nrrd};
 pub use weights::{pytorch, safetensors};
 
 /// What reads the bytes of a file.
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
-pub const TARGETS: [(&str, Body); 21] = [
+pub const TARGETS: [(&str, Body); 25] = [
     ("dataset", dataset),
     ("dicom", dicom),
     ("dicom_archive", dicom_archive),
@@ -41,6 +41,7 @@ pub const TARGETS: [(&str, Body); 21] = [
     ("image", image),
     ("image_table", image_table),
     ("lock", lock),
+    ("meta_image", meta_image),
     ("metrics", metrics),
     ("model_file", model_file),
     ("monai_bundle", monai_bundle),
@@ -48,7 +49,10 @@ pub const TARGETS: [(&str, Body); 21] = [
     ("nifti", nifti),
     ("nifti_gz", nifti_gz),
     ("nifti_pair", nifti_pair),
+    ("nifti_zst", nifti_zst),
+    ("npy", npy),
     ("npz", npz),
+    ("nrrd", nrrd),
     ("pytorch", pytorch),
     ("safetensors", safetensors),
     ("settings", settings),

@@ -9,9 +9,13 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
 use crate::folder::Folder;
+use crate::granted;
 
 /// Room for planes and for whole images: small, so that reading either is refused for what is too large.
 const ROOM: Bytes = Bytes(256 << 10);
+
+/// Room for the windows of Zstandard's frames as well.
+const ROOM_OF_WINDOWS: Bytes = Bytes::mib(40);
 
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -50,22 +54,59 @@ pub fn nifti_pair(bytes: &[u8]) {
     read(&folder.write("a.hdr", header));
 }
 
+/// An image of NRRD. A file of voxels that it may name is beside it.
+pub fn nrrd(bytes: &[u8]) {
+    let folder = Folder::with("a.raw", &[7; 64]);
+    read(&folder.write("a.nrrd", bytes));
+}
+
+/// A MetaImage. A file of voxels that it may name is beside it.
+pub fn meta_image(bytes: &[u8]) {
+    let folder = Folder::with("a.raw", &[7; 64]);
+    read(&folder.write("a.mha", bytes));
+}
+
+/// An array of NumPy's.
+pub fn npy(bytes: &[u8]) {
+    let folder = Folder::new();
+    read(&folder.write("a.npy", bytes));
+}
+
+/// An image compressed by Zstandard, with room for what that goes back to.
+pub fn nifti_zst(bytes: &[u8]) {
+    let folder = Folder::new();
+    read_within(&folder.write("a.nii.zst", bytes), ROOM_OF_WINDOWS);
+}
+
 /// Reads all that can be read of an image; what cannot must say why.
 fn read(path: &Path) {
-    for result in [planes(path), whole(path)] {
+    read_within(path, ROOM);
+}
+
+fn read_within(path: &Path, room: Bytes) {
+    let folder = path.parent().unwrap_or(path);
+    for result in [planes(path, room), whole(path, room)] {
         if let Err(error) = result {
-            assert!(error.to_string().contains(&*path.with_extension("").to_string_lossy()), "{error}");
+            assert!(error.to_string().contains(&*folder.to_string_lossy()), "{error}");
             error.hint();
         }
     }
 }
 
-fn planes(path: &Path) -> Result<(), VolumeError> {
-    let budget = Budget::new(ROOM);
+fn planes(path: &Path, room: Bytes) -> Result<(), VolumeError> {
+    let budget = Budget::new(room);
+    let read = planes_of(path, &budget);
+    if room > ROOM {
+        granted(budget.peak());
+    }
+    read
+}
+
+fn planes_of(path: &Path, budget: &Budget) -> Result<(), VolumeError> {
     let mut file = VolumeFile::open(path)?;
     let shape = file.geometry().shape();
     for channel in 0..file.channels().min(MOST_CHANNELS) {
-        file.for_each_plane(channel, &budget, |_, _| Ok::<(), VolumeError>(()))?;
+        file.for_each_plane(channel, budget, |_, _| Ok::<(), VolumeError>(()))?;
         let corner = VoxelBox { start: [0; 3], shape: shape.map(|extent| extent.min(4)) };
         let count = corner.shape.iter().product();
         file.region_f32(channel, corner, &mut vec![0.0; count])?;
@@ -74,8 +115,8 @@ fn planes(path: &Path) -> Result<(), VolumeError> {
     Ok(())
 }
 
-fn whole(path: &Path) -> Result<(), VolumeError> {
-    let budget = Budget::new(ROOM);
+fn whole(path: &Path, room: Bytes) -> Result<(), VolumeError> {
+    let budget = Budget::new(room);
     let volume = StoredVolume::read(path, &budget, "image")?;
     assert_eq!(budget.used(), volume.reserved());
     let (canonical, _) = volume.geometry().canonical();

@@ -153,6 +153,8 @@ pub fn convolutions_of_rows(precision: DType) -> Vec<Case> {
     }
     // More chunks than tasks are wanted, and several blocks on either side.
     cases.extend(convolution(precision, windows[0], (2, [5, 23, 17]), (17, 33), true));
+    // Rows of more tiles than a chunk has, and more blocks of the source than are summed at once.
+    cases.extend(convolution(precision, windows[0], (1, [3, 5, 67]), (81, 17), true));
     cases
 }
 

@@ -1,6 +1,6 @@
 //! An image in memory, as a case whose channels are files that only this process has.
 
-use plimsoll_data::{Case, ChannelFile};
+use plimsoll_data::{Case, ChannelFile, Reading};
 use plimsoll_memory::Budget;
 use plimsoll_volume::{ElementType, Geometry, MemoryVolume};
 
@@ -27,7 +27,10 @@ impl MemoryCase {
         let volumes: Vec<MemoryVolume> = channels.iter().map(copy).collect::<Result<_, _>>()?;
         let file = |volume: &MemoryVolume| ChannelFile { path: volume.path().into(), index: 0 };
         let images = volumes.iter().map(file).collect();
-        Ok(MemoryCase { case: Case { id: NAME.into(), images, label: None }, volumes })
+        Ok(MemoryCase {
+            case: Case { id: NAME.into(), images, label: None, reading: Reading::default() },
+            volumes,
+        })
     }
 
     /// A text in which channels are called by their numbers, where it calls them by their paths.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use plimsoll::*;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
-use plimsoll_data::{Case, ChannelFile, Dataset};
+use plimsoll_data::{Case, ChannelFile, Dataset, Reading};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, is_nnunet};
@@ -265,7 +265,8 @@ fn a_program_in_c_predicts_what_a_file_has() {
         writer.finish().unwrap();
         images.push(ChannelFile { path: file, index: 0 });
     }
-    let expected = predict_files(&model, &Case { id: "image".into(), images, label: None });
+    let expected =
+        predict_files(&model, &Case { id: "image".into(), images, label: None, reading: Reading::default() });
     assert!(expected.iter().filter(|label| **label > 0).count() > 100);
 
     let program = path("predict");

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use plimsoll_graph::{DType, Program};
-use plimsoll_memory::Reservation;
+use plimsoll_memory::{Reservation, fnv1a};
 use plimsoll_plan::{
-    Backend, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported, VerifiedPlan,
-    agree,
+    Backend, Bf16Products, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported,
+    VerifiedPlan, agree,
 };
 
 use crate::engine::CpuEngine;
@@ -28,6 +28,8 @@ use crate::simd::dot::DotLevel;
 pub struct CpuBackend {
     options: CpuOptions,
     rates: Rates,
+    /// Where products are of bf16: the convolutions that are not.
+    but: Arc<Bf16Products>,
     /// For measuring single kernels: how the volumes of the one program lie.
     pinned: Option<Arc<[VolumeLayout]>>,
 }
@@ -52,12 +54,17 @@ impl CpuBackend {
             let expected = format!("the best that this machine has is {best}");
             return wrong("level", options.level.to_string(), expected);
         }
-        Ok(CpuBackend { options, rates: rates::NOMINAL, pinned: None })
+        Ok(CpuBackend { options, rates: rates::NOMINAL, but: Arc::new(Bf16Products::ALL), pinned: None })
     }
 
-    /// The same with nominal rates for one program, whose volumes lie as is said.
-    fn pinned(&self, volumes: Arc<[VolumeLayout]>) -> CpuBackend {
-        CpuBackend { rates: rates::NOMINAL, pinned: Some(volumes), ..*self }
+    /// The same with nominal rates for the program of one convolution.
+    fn pinned(&self, isolated: &Isolated, program: &Program) -> CpuBackend {
+        CpuBackend {
+            options: CpuOptions { products: isolated.products(), ..self.options },
+            rates: rates::NOMINAL,
+            but: Arc::new(Bf16Products::ALL),
+            pinned: Some(isolated.volumes(program).into()),
+        }
     }
 
     /// How dot products of bf16 are computed, if they are asked for.
@@ -91,6 +98,7 @@ impl CpuBackend {
                     outputs: &node.outputs,
                     threads: self.options.threads,
                     dot: self.dot(),
+                    in_f32: &self.but.in_f32,
                 };
                 let kernels = node.op.lowering().lower(&cx)?;
                 self.node(&cx, &node, kernels)
@@ -144,7 +152,21 @@ impl Backend for CpuBackend {
     fn identity(&self) -> String {
         let CpuOptions { threads, level, .. } = self.options;
         let pinned = if self.pinned.is_some() { ", one kernel" } else { "" };
-        format!("CPU, {level}{}, {threads} threads{pinned}", self.products())
+        let but = &self.but.in_f32;
+        let but = match (self.dot(), but.len()) {
+            (None, _) | (_, 0) => String::new(),
+            (Some(_), count) => {
+                let names: Vec<&[u8]> = but.iter().map(|name| name.as_bytes()).collect();
+                format!(" but for {count} shapes ({:08x})", fnv1a(&names.join(&b'\n')) as u32)
+            }
+        };
+        format!("CPU, {level}{}{but}, {threads} threads{pinned}", self.products())
+    }
+
+    fn rated(&self) -> String {
+        // The names of kernels say what their products are of.
+        let CpuOptions { threads, level, .. } = self.options;
+        format!("CPU, {level}, {threads} threads")
     }
 
     fn arithmetic(&self) -> String {
@@ -181,9 +203,22 @@ impl Backend for CpuBackend {
         Arc::new(CpuBackend { rates: rates.unwrap_or(rates::NOMINAL), ..self.clone() })
     }
 
-    fn with_bf16_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
+    fn with_bf16_products(&self, which: &Bf16Products) -> Result<Arc<dyn Backend>, PlanError> {
         let options = CpuOptions { products: Products::Bf16, ..self.options };
-        Ok(Arc::new(CpuBackend { options, ..self.clone() }))
+        Ok(Arc::new(CpuBackend { options, but: Arc::new(which.clone()), ..self.clone() }))
+    }
+
+    fn fastest_products(&self, programs: &[Program]) -> Result<Bf16Products, PlanError> {
+        let native = DotLevel::of(self.options.level).is_native();
+        let rate = |isolated: &Isolated| self.rates.kernels.get(&isolated.name());
+        let is_faster = |isolated: &Isolated| match (rate(isolated), rate(&isolated.clone().in_f32())) {
+            (Some(bf16), Some(f32)) => bf16 >= f32,
+            _ => native,
+        };
+        let slower =
+            self.isolated(programs)?.into_iter().filter(|isolated| isolated.products() == Products::Bf16);
+        let in_f32 = slower.filter(|isolated| !is_faster(isolated)).map(|isolated| isolated.in_f32().name());
+        Ok(Bf16Products { in_f32: in_f32.collect() })
     }
 
     fn measure(
@@ -199,13 +234,20 @@ impl Backend for CpuBackend {
         };
         // What cannot be lowered is not planned either: the planner will say so.
         let Ok(lowered) = self.isolated(programs) else { return Ok(learned.then_some(rates)) };
-        for isolated in lowered {
+        let native = DotLevel::of(self.options.level).is_native();
+        // Several instructions for a product are never the faster way: they are not measured.
+        let of_bf16 = |isolated: &Isolated| isolated.products() == Products::Bf16;
+        let both = lowered.into_iter().flat_map(|isolated| {
+            let in_f32 = of_bf16(&isolated).then(|| isolated.clone().in_f32());
+            [Some(isolated).filter(|isolated| native || !of_bf16(isolated)), in_f32]
+        });
+        for isolated in both.flatten() {
             let name = isolated.name();
             if rates.kernels.contains_key(&name) {
                 continue;
             }
             let Some(program) = isolated.program() else { continue };
-            let pinned = self.pinned(isolated.volumes(&program).into());
+            let pinned = self.pinned(&isolated, &program);
             if let Some(rate) = measure(&program, &pinned, memory)? {
                 rates.kernels.insert(name, rate);
                 learned = true;

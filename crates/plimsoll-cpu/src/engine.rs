@@ -7,7 +7,7 @@ use std::time::Instant;
 use plimsoll_graph::{DType, TensorId, TensorInfo};
 use plimsoll_memory::{Mapped, Reservation, watch_this_thread};
 use plimsoll_plan::{
-    Block, Engine, EngineError, HostSlice, HostSliceMut, Launch, ProgramId, ProgramPlan, Timings,
+    Block, Engine, EngineError, HostSlice, HostSliceMut, HostView, Launch, ProgramId, ProgramPlan, Timings,
     VerifiedPlan,
 };
 
@@ -214,6 +214,17 @@ impl Engine for CpuEngine {
             }
         }
         Ok(())
+    }
+
+    fn view(&self, program: ProgramId, tensor: TensorId) -> Result<Option<HostView<'_>>, EngineError> {
+        let (stored, _) = self.plan.stored(program, tensor)?;
+        let (info, layout, range) = self.tensor(program, tensor, 0, (0, stored.dtype))?;
+        let bytes = &self.arena[range];
+        Ok(match (layout, info.dtype) {
+            (Layout::Given, DType::F32) => Some(HostView::F32(bytemuck::cast_slice(bytes))),
+            (Layout::Given, DType::Bf16) => Some(HostView::Bf16(bytemuck::cast_slice(bytes))),
+            _ => None,
+        })
     }
 
     fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {

@@ -5,6 +5,7 @@ use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_graph::{DType, Kind, Op, Program, Role, Shape, TensorId, TensorInfo, Window};
 
 use crate::layout::{Layout, VolumeLayout};
+use crate::options::Products;
 
 /// What is measured should take some milliseconds at the most.
 const FLOPS: u64 = 1 << 30;
@@ -93,6 +94,16 @@ impl Isolated {
     /// The same with products of bf16, or not.
     pub(crate) fn with_bf16_products(self, bf16_products: bool) -> Isolated {
         Isolated { bf16_products, ..self }
+    }
+
+    /// The same with products of f32.
+    pub(crate) fn in_f32(self) -> Isolated {
+        self.with_bf16_products(false)
+    }
+
+    /// What its products are of.
+    pub(crate) fn products(&self) -> Products {
+        if self.bf16_products { Products::Bf16 } else { Products::F32 }
     }
 
     /// What tells it from others.

@@ -3,6 +3,8 @@
 //! [`Lower::lower`] chooses the kernels of a node and cuts their work; from that follow the scratch, the cost, and, once the
 //! arena is there, the kernels bound to their places. Both come from the same values, so they cannot disagree.
 
+use std::collections::BTreeSet;
+
 use plimsoll_graph::{Cost, DType, Node, Program, TensorId, TensorInfo};
 use plimsoll_plan::Unsupported;
 
@@ -47,6 +49,12 @@ impl<'a> NodeOperands<'a> {
     pub(crate) fn input(&self, operand: usize) -> &'a TensorInfo {
         self.program.tensor(self.node.inputs[operand])
     }
+
+    /// Whether any node of the program reads a result.
+    pub(crate) fn is_read(&self) -> bool {
+        let is_result = |id: &TensorId| self.node.outputs.contains(id);
+        self.program.nodes.iter().any(|node| node.inputs.iter().any(is_result))
+    }
 }
 
 /// There are no kernels for an op.
@@ -65,9 +73,17 @@ pub(crate) struct Context<'a> {
     pub(crate) threads: usize,
     /// How dot products of bf16 are computed, where convolutions between features that are stored as bf16 multiply bf16.
     pub(crate) dot: Option<DotLevel>,
+    /// The convolutions that multiply f32 all the same, by their names.
+    pub(crate) in_f32: &'a BTreeSet<String>,
 }
 
 impl<'a> Context<'a> {
+    /// How dot products of bf16 are computed in a convolution, if its products are of bf16.
+    pub(crate) fn dot_of(&self, isolated: &Isolated) -> Option<DotLevel> {
+        let stored = is_bf16(self.input(0));
+        self.dot.filter(|_| stored && (self.in_f32.is_empty() || !self.in_f32.contains(&isolated.name())))
+    }
+
     pub(crate) fn input(&self, operand: usize) -> &'a TensorInfo {
         self.program.tensor(self.inputs[operand])
     }

@@ -2,7 +2,8 @@
 
 use crate::simd::Level;
 
-/// What convolutions multiply where features are stored as bf16. Sums are f32 in either case.
+/// What convolutions multiply where features are stored as bf16, but for those that [a choice](plimsoll_plan::Bf16Products) keeps in
+/// f32. Sums are f32 in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Products {
     /// Values and weights in f32.

@@ -89,7 +89,7 @@ fn main() {
         [("as they are", Augmentation::none()), ("augmented", Augmentation::default())]
     {
         for threads in [1, 2] {
-            let sampler_config = SamplerConfig { augmentation, ..SamplerConfig::new(grid) };
+            let sampler_config = SamplerConfig { augmentation, ..SamplerConfig::new(grid, 2) };
             let sampler = Sampler::new(Arc::clone(&inspection), &fold, sampler_config).unwrap();
             let patches = Arc::new(Patches::new(&dataset, sampler, Arc::clone(&cache)).unwrap());
             let config = LoaderConfig {

@@ -1,8 +1,8 @@
 //! Decoded volumes, shared by all threads, within a budget.
 //!
 //! A volume is kept in its stored type until another needs the space; the least recently used one is evicted first, but
-//! never one that is in use. A volume that does not fit is not cached: its regions are read from the file. The cache
-//! therefore affects the speed of a patch, never its contents.
+//! never one that is in use. With access points, volumes are not evicted for one whose regions cost little in its file. A volume that
+//! does not fit is not cached: its regions are read from the file. The cache therefore affects the speed of a patch, never its contents.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use plimsoll_memory::{Budget, Bytes, OverBudget};
-use plimsoll_volume::{Content, StoredVolume, VolumeError, VolumeFile};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::{Content, IndexFolder, StoredVolume, VolumeError, VolumeFile};
 use serde::Serialize;
+
+use crate::Case;
 
 /// Decoded volumes within a budget.
 pub struct VolumeCache {
@@ -24,13 +26,15 @@ pub struct VolumeCache {
     settled: Condvar,
     /// Beside which file compressed images are decompressed that it has no room for.
     spills_beside: Option<PathBuf>,
+    /// Where access points of compressed images are kept that it has no room for.
+    indexes: Option<IndexFolder>,
 }
 
 #[derive(Default)]
 struct CacheState {
     entries: HashMap<PathBuf, Entry>,
-    /// The bytes that each file's volume reserves, so that a file that does not fit is not opened again to find out.
-    sizes: HashMap<PathBuf, Bytes>,
+    /// What is known of each file, so that one that does not fit is not opened again to find out.
+    known: HashMap<PathBuf, Known>,
     /// Incremented with every request.
     clock: u64,
     limit: Bytes,
@@ -38,6 +42,15 @@ struct CacheState {
     misses: u64,
     bypasses: u64,
     evictions: u64,
+}
+
+/// What is known of a file.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The bytes that its volume reserves.
+    size: Bytes,
+    /// Whether a region of the file costs little more than what it holds, with access points if it is compressed.
+    has_cheap_regions: bool,
 }
 
 enum Entry {
@@ -81,8 +94,14 @@ impl VolumeCache {
     pub fn new(budget: Budget) -> VolumeCache {
         let state = CacheState { limit: budget.line(), ..CacheState::default() };
         let decoding = Budget::new(Bytes::ZERO);
-        let spills_beside = None;
-        VolumeCache { budget, decoding, state: Mutex::new(state), settled: Condvar::new(), spills_beside }
+        VolumeCache {
+            budget,
+            decoding,
+            state: Mutex::new(state),
+            settled: Condvar::new(),
+            spills_beside: None,
+            indexes: None,
+        }
     }
 
     /// With room in which pictures are decoded, those of one case at a time: at least
@@ -97,17 +116,38 @@ impl VolumeCache {
         VolumeCache { spills_beside: Some(path.into()), ..self }
     }
 
+    /// Regions of compressed images that it has no room for are read from access points, which are kept in this folder, and found there
+    /// if they are not known yet. Volumes are then not evicted for others whose regions cost little.
+    pub fn indexed_in(self, folder: IndexFolder) -> VolumeCache {
+        VolumeCache { indexes: Some(folder), ..self }
+    }
+
+    /// Where access points are kept.
+    pub(crate) fn indexes(&self) -> Option<&IndexFolder> {
+        self.indexes.as_ref()
+    }
+
     /// Where images are decompressed that it has no room for.
     pub(crate) fn spills_beside(&self) -> Option<&Path> {
         self.spills_beside.as_deref()
     }
 
-    /// The room in which pictures are decoded, once no other case is in it.
+    /// The room in which the files of a case are decoded, of which `path` is one, once no other case is in it.
     ///
     /// # Errors
     /// If there is none.
-    pub(crate) fn decoding_room(&self) -> Result<Budget, OverBudget> {
-        Ok(self.decoding.reserve_in_turn("decoding of pictures", self.decoding.line())?.into_budget())
+    pub(crate) fn decoding_room(&self, path: &Path) -> Result<Budget, VolumeError> {
+        match self.decoding.reserve_in_turn("decoding of pictures", self.decoding.line()) {
+            Ok(room) => Ok(room.into_budget()),
+            Err(problem) => Err(VolumeError::Memory { path: path.into(), problem: Box::new(problem.into()) }),
+        }
+    }
+
+    /// Is told that no access points of a file are known though they were looked for, as where they cannot be kept.
+    pub(crate) fn has_no_points(&self, path: &Path) {
+        if let Some(known) = self.lock().known.get_mut(path) {
+            known.has_cheap_regions = false;
+        }
     }
 
     /// The whole volume of a file, read if it is not cached. `None` if it is larger than the cache, or the volumes that
@@ -131,8 +171,8 @@ impl VolumeCache {
         room: &Budget,
         stop: &AtomicBool,
     ) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
-        let size = self.size(path, content)?;
-        let part = match self.turn(path, size) {
+        let known = self.known(path, content)?;
+        let part = match self.turn(path, known) {
             Turn::Use(volume) => return Ok(Some(volume)),
             Turn::Bypass => return Ok(None),
             Turn::Read(part) => part,
@@ -150,6 +190,30 @@ impl VolumeCache {
         // If the read failed, this lets other threads try.
         drop(reading);
         result
+    }
+
+    /// Reads the images and labels of a case that are not there, as long as that evicts nothing. `false` if there was no room for all of them.
+    ///
+    /// # Errors
+    /// If a file cannot be read.
+    pub fn fill(&self, case: &Case, stop: &AtomicBool) -> Result<bool, VolumeError> {
+        let Some(first) = case.files().next() else { return Ok(true) };
+        let room = self.decoding_room(first)?;
+        let files = case.image_files().map(|path| (path, Content::Intensities));
+        for (path, content) in files.chain(case.label.as_deref().map(|path| (path, Content::Labels))) {
+            let Known { size, .. } = self.known(path, content)?;
+            let state = self.lock();
+            let is_there = state.entries.contains_key(path);
+            let has_room = self.budget.used() + size <= state.limit;
+            drop(state);
+            if is_there {
+                continue;
+            }
+            if !has_room || self.get_unless((path, content), &room, stop)?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Limits the cache to `bytes` (and the budget) from now on, and evicts volumes that are not in use until it is
@@ -180,19 +244,19 @@ impl VolumeCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The bytes that the volume reserves.
-    fn size(&self, path: &Path, content: Content) -> Result<Bytes, VolumeError> {
-        if let Some(size) = self.lock().sizes.get(path) {
-            return Ok(*size);
+    fn known(&self, path: &Path, content: Content) -> Result<Known, VolumeError> {
+        if let Some(known) = self.lock().known.get(path) {
+            return Ok(*known);
         }
-        let stored = VolumeFile::open_as(path, content)?.stored_bytes();
+        let file = VolumeFile::open_as(path, content)?;
         // A volume that cannot be addressed does not fit either.
-        let size = StoredVolume::reserves(stored).unwrap_or(Bytes(u64::MAX));
-        self.lock().sizes.insert(path.into(), size);
-        Ok(size)
+        let size = StoredVolume::reserves(file.stored_bytes()).unwrap_or(Bytes(u64::MAX));
+        let known = Known { size, has_cheap_regions: file.has_cheap_regions() };
+        self.lock().known.insert(path.into(), known);
+        Ok(known)
     }
 
-    fn turn(&self, path: &Path, size: Bytes) -> Turn {
+    fn turn(&self, path: &Path, known: Known) -> Turn {
         let mut state = self.lock();
         loop {
             let now = state.tick();
@@ -206,15 +270,19 @@ impl VolumeCache {
                 Some(Entry::Loading) => {
                     state = self.settled.wait(state).unwrap_or_else(PoisonError::into_inner);
                 }
-                None => return self.make_room(&mut state, path, size),
+                None => return self.make_room(&mut state, path, known),
             }
         }
     }
 
-    fn make_room(&self, state: &mut CacheState, path: &Path, size: Bytes) -> Turn {
+    fn make_room(&self, state: &mut CacheState, path: &Path, known: Known) -> Turn {
+        let Known { size, has_cheap_regions } = known;
         let idle = state.entries.values().filter_map(Entry::idle_bytes).sum::<Bytes>();
+        // Of cases that are drawn at random, those that are here are as likely to be next as those that are not. So where regions cost
+        // little in the file, decoding one whole volume after the other would cost time and find no more of them.
+        let stays = self.indexes.is_some() && has_cheap_regions && self.budget.used() + size > state.limit;
         // Evict nothing if it would not be enough.
-        if self.budget.used() - idle + size > state.limit {
+        if stays || self.budget.used() - idle + size > state.limit {
             state.bypasses += 1;
             return Turn::Bypass;
         }

@@ -1,7 +1,6 @@
 //! From a folder of images to batches of patches.
 //!
-//! 1. [`Dataset::open`] reads a folder's description: channels, labels, and the files of each case. nnU-Net's raw
-//!    format and the Decathlon's are both supported.
+//! 1. [`FoundData::find`] finds the files of each case and the channels, however they are laid out; a [`Dataset`] has classes as well.
 //! 2. [`Inspection::run`] reads every image once, plane by plane. It collects all [`Problem`]s, computes the
 //!    [`Fingerprint`] (sizes, spacings, intensities, the target spacing) and, for each case, a bounded
 //!    [`ForegroundIndex`]. It can be saved, and is reused as long as no file changes.
@@ -39,13 +38,14 @@ mod statistics;
 
 pub use cache::{CacheStatistics, VolumeCache};
 pub use dataset::{
-    Case, Channel, ChannelFile, Dataset, DatasetError, Labels, is_case_name, is_image_ending,
-    is_picture_ending, label_ending, prediction_ending,
+    Case, Channel, ChannelFile, DataOptions, DataSettings, Dataset, DatasetError, FoundData, Labels, Layout,
+    LayoutName, LengthUnit, Names, Reading, is_case_name, is_image_ending, is_picture_ending, label_ending,
+    prediction_ending,
 };
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoForeground};
 pub use inspect::{
-    ForegroundIndex, InspectConfig, InspectError, Inspection, Positions, Problem, Severity, inspect_images,
-    inspection_bytes,
+    ForegroundIndex, InspectConfig, InspectError, Inspection, LabelCensus, Positions, Problem, Severity,
+    far_apart, inspect_images, inspection_bytes, meant_unit,
 };
 pub use loader::{
     Answer, Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig,
@@ -54,9 +54,9 @@ pub use loader::{
 };
 pub use normalisation::{Intensity, Normalisation};
 pub use patch::{
-    Augmentation, AugmentationError, CaseSource, ChannelChange, IntensityChange, Mode, PatchError, PatchGrid,
-    Range, Recipe, Sampler, SamplerConfig, SamplerError, Scratch, SpatialChange, TargetGrid, TargetSpacing,
-    pull, resampled_shape,
+    Augmentation, AugmentationError, BiasField, CaseSource, ChannelChange, ImageInterpolation,
+    IntensityChange, Mode, Oversampling, PatchError, PatchGrid, Range, Recipe, Sampler, SamplerConfig,
+    SamplerError, Scratch, SpacingSetting, SpatialChange, TargetGrid, TargetSpacing, pull, resampled_shape,
 };
 pub use preparation::{
     Interpolation, LabelTies, MaskedNormalisation, MonaiIntensity, MonaiSteps, NnUnetSteps, Planes,

@@ -10,7 +10,7 @@ use std::thread;
 
 use plimsoll_data::VolumeCache;
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{Content, ElementType, VolumeError};
+use plimsoll_volume::{Content, ElementType, IndexFolder, VolumeError};
 use proptest::prelude::*;
 use support::{grid, write_image};
 
@@ -65,6 +65,24 @@ fn a_volume_that_does_not_fit_is_not_cached_and_evicts_nothing() {
     drop(in_use);
     assert!(cache.get(&images[2]).unwrap().is_some());
     assert_eq!(cache.statistics().evictions, 2);
+}
+
+#[test]
+fn volumes_stay_where_regions_of_others_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = images(folder.path(), 3);
+    let cache = cache(5).indexed_in(IndexFolder::new(folder.path().join("points")));
+    for _ in 0..3 {
+        assert!(cache.get(&images[1]).unwrap().is_some() && cache.get(&images[2]).unwrap().is_some());
+        assert!(cache.get(&images[0]).unwrap().is_none());
+    }
+    let statistics = cache.statistics();
+    assert_eq!((statistics.misses, statistics.hits, statistics.bypasses, statistics.evictions), (2, 4, 3, 0));
+    // Of this one all that precedes a region is decompressed.
+    let other = folder.path().join("other.mha");
+    write_image(&other, &grid([1, 64, 64], [1.0; 3]), 1, ElementType::U8, &[1.0; 4096]);
+    assert!(cache.get(&other).unwrap().is_some());
+    assert_eq!(cache.statistics().evictions, 1);
 }
 
 #[test]

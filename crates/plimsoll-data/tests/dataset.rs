@@ -153,7 +153,7 @@ fn a_folder_that_is_not_a_data_set_is_an_error() {
     let empty = tempfile::tempdir().unwrap();
     let error = Dataset::open(empty.path()).unwrap_err();
     assert_eq!(error.to_string(), format!("{} has no dataset.json", empty.path().display()));
-    assert!(error.hint().unwrap().contains("imagesTr"));
+    assert!(error.hint().unwrap().contains("(raw/ and seg/)"));
     let missing = empty.path().join("nowhere");
     assert!(matches!(Dataset::open(missing), Err(DatasetError::NotAFolder { .. })));
     error_of(&raw(&[]), "imagesTr has no images that end in `.nii.gz`");
@@ -226,8 +226,8 @@ fn channels_are_numbered_from_zero_without_gaps() {
 #[test]
 fn unsupported_endings_are_an_error() {
     let raw = raw(&["a"]);
-    raw.set("file_ending", Some(".mha".into()));
-    error_of(&raw, "images that end in `.mha` are not supported");
+    raw.set("file_ending", Some(".mnc".into()));
+    error_of(&raw, "images that end in `.mnc` are not supported");
 }
 
 #[test]
@@ -245,20 +245,21 @@ fn labels_may_be_written_in_several_ways() {
 }
 
 #[test]
-fn the_ignore_label_comes_last_and_is_not_a_class() {
+fn the_ignore_label_is_numbered_last_and_is_not_a_class() {
     let labels = with_labels(json!({"background": 0, "a": 1, "ignore": 2})).open().labels;
     assert_eq!((labels.classes(), labels.ignore()), (2, Some(2)));
     assert!(labels.contains(2) && !labels.contains(3) && !labels.is_foreground(2) && labels.is_foreground(1));
-    let raw = with_labels(json!({"background": 0, "ignore": 1, "a": 2}));
-    error_of(&raw, "the label `a` has the value 2 where 1 would come next");
-    let raw = with_labels(json!({"background": 0, "a": 1, "ignore": 9}));
-    error_of(&raw, "`ignore` has the value 9, but must come last, with 2");
+    assert!(labels.file_values().is_none());
+    let labels = with_labels(json!({"background": 0, "ignore": 1, "a": 200})).open().labels;
+    assert_eq!((labels.classes(), labels.ignore()), (2, Some(2)));
+    assert_eq!(labels.in_files(), [("background".into(), 0), ("a".into(), 200), ("ignore".into(), 1)]);
 }
 
 #[test]
 fn labels_that_cannot_be_trained_on_are_an_error() {
-    error_of(&with_labels(json!({"background": 0, "a": 1, "c": 3})), "`c` has the value 3 where 2 would");
-    error_of(&with_labels(json!({"background": 0, "a": 1, "b": 1})), "`b` has the value 1 where 2 would");
+    error_of(&with_labels(json!({"background": 0, "a": 1, "b": 1})), "`a` and `b` both have the value 1");
+    error_of(&with_labels(json!({"background": 0, "a": 1, "2": "a"})), "the label `a` has the values");
+    error_of(&with_labels(json!({"background": 0, "a": 256})), "the label `a` has the value 256");
     error_of(&with_labels(json!({"a": 1})), "no label has the value 0");
     error_of(&with_labels(json!({"background": 0, "whole": [1, 2], "core": 2})), "`whole` is a region");
     error_of(&with_labels(json!({"background": 0, "a": 1.5})), "the label `a` is 1.5");

@@ -5,14 +5,17 @@ mod support;
 
 use std::fs;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use plimsoll_data::{
-    BatchReader, BatchShape, Dataset, Inspection, Loader, LoaderConfig, LoaderError, Mode, PatchGrid,
-    Patches, SampleShape, SamplerConfig, Samples, Scratch, Targets,
+    BatchReader, BatchShape, Dataset, Fold, Inspection, Loader, LoaderConfig, LoaderError, Mode, PatchGrid,
+    Patches, SampleShape, Sampler, SamplerConfig, Samples, Scratch, Targets, VolumeCache,
 };
+use plimsoll_disk::faults::{Fault, FaultKind, inject};
 use plimsoll_memory::{Budget, Bytes};
-use support::{inspect, patches, phantom};
+use plimsoll_volume::IndexFolder;
+use support::{ids, inspect, patches, phantom};
 
 const PATCH: [usize; 3] = [16, 20, 12];
 
@@ -30,7 +33,7 @@ fn config(threads: usize) -> LoaderConfig {
 
 fn sampler_config(inspection: &Inspection) -> SamplerConfig {
     let spacing = inspection.fingerprint.as_ref().unwrap().target_spacing;
-    SamplerConfig::new(PatchGrid { patch: PATCH, spacing: spacing.into() })
+    SamplerConfig::new(PatchGrid { patch: PATCH, spacing: spacing.into() }, 2)
 }
 
 struct Set {
@@ -49,6 +52,60 @@ impl Set {
     fn patches(&self, cache: Bytes) -> Arc<Patches> {
         patches(&self.dataset, Arc::clone(&self.inspection), sampler_config(&self.inspection), cache)
     }
+}
+
+#[test]
+fn patches_are_the_same_from_access_points_in_any_cache() {
+    let set = Set::new(3);
+    let expected = batches(set.patches(Bytes::mib(16)), config(1), 6);
+    let points = tempfile::tempdir().unwrap();
+    let folder = IndexFolder::new(points.path().join("points"));
+    for round in 0..2 {
+        let sampler = Sampler::new(
+            Arc::clone(&set.inspection),
+            &Fold::all(&ids(&set.dataset)),
+            sampler_config(&set.inspection),
+        );
+        let cache = VolumeCache::new(Budget::new(Bytes::ZERO)).indexed_in(folder.clone());
+        let patches = Patches::new(&set.dataset, sampler.unwrap(), Arc::new(cache)).unwrap();
+        assert_eq!(batches(Arc::new(patches), config(2), 6), expected, "round {round}");
+        let kept = fs::read_dir(folder.path()).unwrap().count();
+        assert!((2..=6).contains(&kept), "{kept} files of points");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_for_a_moment_is_read_again() {
+    let set = Set::new(1);
+    let expected = batches(set.patches(Bytes::mib(16)), config(1), 1);
+    let patches = set.patches(Bytes::mib(16));
+    let fault = Fault { number: 3, kind: FaultKind::Eio };
+    let (found, reached) =
+        inject(set._folder.path(), fault, || batches(Arc::clone(&patches) as _, config(1), 1));
+    assert!(reached && patches.retries() == 1);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_warm_cache_has_the_cases_that_it_has_room_for_and_evicts_none() {
+    let set = Set::new(3);
+    let all: Bytes =
+        set.inspection.fingerprint.as_ref().unwrap().cases.iter().map(|case| case.decoded_bytes()).sum();
+    let never = AtomicBool::new(false);
+    let patches = set.patches(all + Bytes::mib(1));
+    assert_eq!(patches.warm(0..3, &never).unwrap(), 3);
+    let before = patches.cache().statistics();
+    assert!(before.misses == 6 && before.evictions == 0, "{before:?}");
+    batches(Arc::clone(&patches) as _, config(1), 3);
+    assert_eq!(patches.cache().statistics().misses, before.misses);
+    let half = set.patches(Bytes(all.0 / 2));
+    assert!((1..3).contains(&half.warm(0..3, &never).unwrap()));
+    assert_eq!(half.cache().statistics().evictions, 0);
+    // A file that is gone is named with its case.
+    let case = &set.dataset.cases[1];
+    fs::remove_file(&case.images[0].path).unwrap();
+    let problem = set.patches(all).warm(0..3, &never).unwrap_err().to_string();
+    assert!(problem.contains(&case.id), "{problem}");
 }
 
 type Found = (u64, Vec<u32>, Vec<u8>, Vec<usize>);
@@ -193,7 +250,8 @@ fn an_error_comes_at_its_step_with_the_case_and_the_file() {
         };
         assert!(good[step as usize].3.contains(&broken));
         let text = error.to_string();
-        assert!(text.starts_with(&format!("step {step}: case {}: ", case.id)), "{text}");
+        assert!(text.starts_with(&format!("step {step}, patch ")), "{text}");
+        assert!(text.contains(&format!(": case {}: ", case.id)), "{text}");
         assert!(text.contains(&path.display().to_string()) && error.hint().is_some(), "{text}");
         assert!(matches!(loader.next_batch(), Err(LoaderError::Stopped { .. })));
     }

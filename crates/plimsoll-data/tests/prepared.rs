@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_data::{
     Case, Channel, ChannelFile, IntensityProperties, Interpolation, LabelTies, MaskedNormalisation,
     NnUnetSteps, Normalisation, PREPARED_SCRATCH, Planes, PrepareError, PreparedCase, PreparedGrid,
-    Preparing, Resizing, Scratch, TargetSpacing, VolumeCache, inspect_images,
+    Preparing, Reading, Resizing, Scratch, TargetSpacing, VolumeCache, inspect_images,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};
@@ -72,7 +72,7 @@ fn write(example: &Value, folder: &Path) -> Case {
     }
     let labels: Vec<f32> = (0..voxels).map(|at| ((hash(at as u64 / 5) >> 10) % 4) as f32).collect();
     write_image(&folder.join("earlier.nii"), &geometry, 1, ElementType::U8, &labels);
-    Case { id: "a".into(), images, label: None }
+    Case { id: "a".into(), images, label: None, reading: Reading::default() }
 }
 
 /// Opens an example, with its earlier labels or without.

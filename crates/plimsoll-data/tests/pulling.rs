@@ -6,8 +6,8 @@ mod support;
 use std::path::{Path, PathBuf};
 
 use plimsoll_data::{
-    Case, CaseSource, ChannelFile, Intensity, PatchError, Recipe, Scratch, SpatialChange, TargetGrid,
-    VolumeCache, pull,
+    Case, CaseSource, ChannelFile, Intensity, PatchError, Reading, Recipe, Scratch, SpatialChange,
+    TargetGrid, VolumeCache, pull,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VoxelMap};
@@ -16,7 +16,7 @@ use support::{grid, hash, numbers, oracle, shape, three, write_image};
 
 fn case(image: &Path, channels: usize, label: Option<&Path>) -> Case {
     let images = (0..channels).map(|index| ChannelFile { path: image.into(), index }).collect();
-    Case { id: "a".into(), images, label: label.map(PathBuf::from) }
+    Case { id: "a".into(), images, label: label.map(PathBuf::from), reading: Reading::default() }
 }
 
 /// A cache that is too small for any volume, or large enough for all.
@@ -73,6 +73,7 @@ fn patches_match_nibabel_and_scipy_step_by_step() {
             radians: three(&example["angles"]),
             factors: three(&example["factors"]),
             mirrored: three(&example["mirrored"]).map(|mirrored| mirrored == 1.0),
+            ..SpatialChange::NONE
         };
         let start = three(&example["start"]).map(|at| at as i64);
         let recipe = Recipe::new(0, &target, start, shape(&example["patch"]), spacing, &change);
@@ -86,6 +87,7 @@ fn patches_match_nibabel_and_scipy_step_by_step() {
             ours.iter().zip(&our_labels).zip(theirs).zip(close)
         {
             if close == 0.0 {
+                // Less than a ten-thousandth of the range, which is from -4.2 to 3.8.
                 assert!((f64::from(*ours) - value).abs() < 5e-4, "{name}: {ours} against {value}");
                 assert_eq!(f64::from(*our_label), label, "{name}");
                 compared += 1;
@@ -127,7 +129,7 @@ proptest! {
             let (stored, case) = made(folder.path(), ending, [14, 21, 19]);
             let target = TargetGrid::new(&stored, spacing);
             let radians = if turned { radians } else { [0.0; 3] };
-            let change = SpatialChange { radians, factors: [factor; 3], mirrored };
+            let change = SpatialChange { radians, factors: [factor; 3], mirrored, ..SpatialChange::NONE };
             let recipe = Recipe::new(0, &target, start, patch, spacing, &change);
             let intensity = Intensity { clip: Some((-2000.0, 3000.0)), shift: 100.0, scale: 0.003 };
             for room in [Bytes::ZERO, Bytes::mib(1)] {
@@ -240,7 +242,12 @@ fn rounding_a_map_moves_no_voxel_by_a_ten_thousandth() {
     let spacing = Spacing([1.1, 0.77, 0.77]);
     let target = TargetGrid::new(&stored, spacing);
     let patch = [160, 256, 512];
-    let change = SpatialChange { radians: [0.5, -0.4, 0.3], factors: [1.37; 3], mirrored: [true; 3] };
+    let change = SpatialChange {
+        radians: [0.5, -0.4, 0.3],
+        factors: [1.37; 3],
+        mirrored: [true; 3],
+        ..SpatialChange::NONE
+    };
     let recipe = Recipe::new(0, &target, [13, -7, 100], patch, spacing, &change);
     let centre = patch.map(|voxels| (voxels as f64 - 1.0) / 2.0);
     let exact = VoxelMap::new([

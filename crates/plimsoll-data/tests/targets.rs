@@ -40,7 +40,7 @@ fn targets(asked: Arc<Mutex<Vec<(u64, usize)>>>) -> Targets {
 
 fn patches(dataset: &Dataset, inspection: &Arc<Inspection>, targets: Targets) -> Arc<Patches> {
     let spacing = inspection.fingerprint.as_ref().unwrap().target_spacing;
-    let config = SamplerConfig::new(PatchGrid { patch: PATCH, spacing: spacing.into() });
+    let config = SamplerConfig::new(PatchGrid { patch: PATCH, spacing: spacing.into() }, 2);
     let sampler = Sampler::new(Arc::clone(inspection), &Fold::all(&ids(dataset)), config).unwrap();
     let cache = Arc::new(VolumeCache::new(Budget::new(Bytes::mib(16))));
     Arc::new(Patches::new(dataset, sampler, cache).unwrap().with_targets(targets))

@@ -136,26 +136,6 @@ pub enum DicomError {
         /// How many there would be between them.
         missing: Missing,
     },
-    /// Slices are on top of each other along a line that is not upright on them.
-    #[error(
-        "{slice} and those above it are stacked along a line that is tilted by {degrees:.2}° against them: each is \
-         {usual:.3} mm above the one before, and shifted by {:.3} mm down its columns and {:.3} mm along its rows{}",
-        shift[0],
-        shift[1],
-        match told { Some(told) => format!(" (GantryDetectorTilt is {told}°)"), None => String::new() }
-    )]
-    Tilted {
-        /// The first slice.
-        slice: String,
-        /// How much.
-        degrees: f64,
-        /// From one slice to the next, down the columns and along the rows, in mm.
-        shift: [f64; 2],
-        /// From one slice to the next, along their normal, in mm.
-        usual: f64,
-        /// What the scanner said of its gantry.
-        told: Option<f64>,
-    },
     /// A slice is beside the line that the others are on.
     #[error(
         "{slice} is {beside:.3} mm beside the line from the first slice to the last, which are {usual:.3} mm apart each"
@@ -260,9 +240,6 @@ impl DicomError {
             DicomError::Doubled { is_same: true, .. } => "take one of them away".into(),
             DicomError::Doubled { .. } => "put the slices of each volume into a folder of its own".into(),
             DicomError::Gap { .. } => "copy the series again: it is not complete".into(),
-            DicomError::Tilted { .. } => {
-                "bring it to a straight grid first, as `dcm2niix` does: the gantry was tilted".into()
-            }
             DicomError::Stray { .. } => "put only slices of one volume into the folder".into(),
             DicomError::Grid { source, .. } => return source.hint(),
             DicomError::Volume(error) => return error.hint(),

@@ -3,6 +3,7 @@
 //! [`Series::find`] reads the headers of the files in a folder or a ZIP archive, and makes one volume of them or says why it is none: several
 //! series, slices that are missing, doubled, turned or of other sizes. A file is one slice, or many (enhanced CT, MR and PET).
 //! [`Series::write`] decodes slice by slice, whichever way they are compressed, and writes a NIfTI image.
+//! With [`register`], everything that reads images reads series as well, slice by slice.
 //! [`Series::write_segmentation`] writes labels of it as DICOM SEG, a label map or masks.
 //!
 //! Files are read by `elements`, which keeps what is asked for and passes over all else, so that what a file takes in memory does not
@@ -23,8 +24,10 @@ mod segmentation;
 mod series;
 mod stack;
 mod syntax;
+mod volume;
 mod write;
 
 pub use error::{DicomError, Missing};
 pub use segmentation::{SegmentationRequest, SegmentationType, is_dicom_name};
 pub use series::{Series, has_dicom};
+pub use volume::register;

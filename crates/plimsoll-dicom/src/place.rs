@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use plimsoll_memory::{Budget, Bytes, OverBudget, Reservation};
+
 use crate::DicomError;
 use crate::archive::{Member, each_member, is_archive};
 use crate::elements::MAGIC;
+use crate::held::Held;
 use crate::reader::Reader;
 
 /// How deep folders are looked into.
@@ -65,13 +68,15 @@ impl Place {
     }
 }
 
-/// Calls `see` with each file of a folder and of those in it, but for links to folders, or of an archive.
+/// Calls `see` with each file of a folder and of those in it, in the order of their names and but for links to folders, or of an archive.
+/// The names of a folder are reserved from the budget while its files are seen.
 pub(crate) fn each_place(
     path: &Path,
+    budget: &Budget,
     see: &mut dyn FnMut(Place) -> Result<(), DicomError>,
 ) -> Result<(), DicomError> {
     if path.is_dir() {
-        return each_file(path, DEPTH, see);
+        return each_file(path, DEPTH, budget, see);
     }
     match is_archive(path)? {
         true => each_member(path, |member| see(Place::Member(Box::new((path.into(), member))))),
@@ -82,18 +87,95 @@ pub(crate) fn each_place(
 fn each_file(
     folder: &Path,
     depth: usize,
+    budget: &Budget,
     see: &mut dyn FnMut(Place) -> Result<(), DicomError>,
 ) -> Result<(), DicomError> {
     let io = |source| DicomError::Io { path: folder.into(), source };
-    for entry in plimsoll_disk::read_dir(folder).map_err(io)? {
+    let mut names = Names { paths: Held::new(budget, NAMES), texts: Held::new(budget, NAMES), room: 0 };
+    for entry in plimsoll_disk::entries(folder).map_err(io)? {
+        names.push(entry.map_err(io)?, budget)?;
+    }
+    // No two are the same.
+    names.paths.as_mut_slice().sort_unstable();
+    for entry in &*names.paths {
         if entry.is_dir() {
-            // Links may lead round, and bring the same files again.
-            if depth > 0 && !entry.is_symlink() {
-                each_file(&entry, depth - 1, see)?;
+            if is_looked_into(entry, depth) {
+                each_file(entry, depth - 1, budget, see)?;
             }
         } else if entry.is_file() {
-            see(Place::File(entry))?;
+            see(Place::File(entry.clone()))?;
         }
     }
     Ok(())
+}
+
+/// Whether a folder in another is looked into: links may lead round, and bring the same files again.
+fn is_looked_into(folder: &Path, depth: usize) -> bool {
+    depth > 0 && !folder.is_symlink()
+}
+
+/// Whether any file of a folder and of those in it, or of an archive, is one that is looked for. Names are not held, so files come in the
+/// order that the system has them in, and those behind one that is found are not opened.
+pub(crate) fn any_place(
+    path: &Path,
+    is_one: &mut dyn FnMut(&Place) -> Result<bool, DicomError>,
+) -> Result<bool, DicomError> {
+    if path.is_dir() {
+        return any_file(path, DEPTH, is_one);
+    }
+    if !is_archive(path)? {
+        return is_one(&Place::File(path.into()));
+    }
+    let mut found = false;
+    each_member(path, |member| {
+        found = found || is_one(&Place::Member(Box::new((path.into(), member))))?;
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+fn any_file(
+    folder: &Path,
+    depth: usize,
+    is_one: &mut dyn FnMut(&Place) -> Result<bool, DicomError>,
+) -> Result<bool, DicomError> {
+    let io = |source| DicomError::Io { path: folder.into(), source };
+    for entry in plimsoll_disk::entries(folder).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let found = match entry.is_dir() {
+            true => is_looked_into(&entry, depth) && any_file(&entry, depth - 1, is_one)?,
+            false => entry.is_file() && is_one(&Place::File(entry))?,
+        };
+        if found {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What holds the names of a folder.
+const NAMES: &str = "names of files";
+
+/// How much is reserved for texts of names at a time.
+const TEXTS: u64 = 16 << 10;
+
+/// The names of a folder, which are reserved before there are more of them.
+struct Names {
+    paths: Held<PathBuf>,
+    texts: Held<Reservation>,
+    /// Of what is reserved for texts, what has none yet.
+    room: u64,
+}
+
+impl Names {
+    fn push(&mut self, path: PathBuf, budget: &Budget) -> Result<(), OverBudget> {
+        let bytes = path.capacity() as u64;
+        if bytes > self.room {
+            let more = bytes.max(TEXTS);
+            self.texts.push(budget.reserve(NAMES, Bytes(more))?)?;
+            self.room = more;
+        }
+        self.room -= bytes;
+        self.paths.push(path)
+    }
 }

@@ -10,8 +10,8 @@ use plimsoll_volume::Geometry;
 use crate::DicomError;
 use crate::header::{Header, Slice, read, values};
 use crate::held::Held;
-use crate::place::each_place;
-use crate::stack::{geometry, order};
+use crate::place::{Place, any_place, each_place};
+use crate::stack::{Order, Tilt, geometry, order};
 
 /// How many series a message names.
 const MOST_NAMED: usize = 6;
@@ -22,6 +22,9 @@ pub struct Series {
     pub(crate) folder: PathBuf,
     pub(crate) slices: Held<Slice>,
     geometry: Geometry,
+    tilt: Option<Tilt>,
+    /// Millimetres from one slice to the next, along their normal.
+    pub(crate) apart: f64,
     _headers: Held<Reservation>,
 }
 
@@ -30,12 +33,7 @@ pub struct Series {
 /// # Errors
 /// If it cannot be read.
 pub fn has_dicom(path: &Path) -> Result<bool, DicomError> {
-    let mut found = false;
-    each_place(path, &mut |place| {
-        found = found || place.is_dicom()?;
-        Ok(())
-    })?;
-    Ok(found)
+    any_place(path, &mut Place::is_dicom)
 }
 
 impl Series {
@@ -49,7 +47,7 @@ impl Series {
     pub fn find(folder: &Path, budget: &Budget) -> Result<Series, DicomError> {
         let mut slices: Held<Slice> = Held::new(budget, "slices of DICOM");
         let mut headers = Held::new(budget, "files of DICOM");
-        each_place(folder, &mut |place| {
+        each_place(folder, budget, &mut |place| {
             if place.is_dicom()?
                 && let Some((header, planes)) = read(place, budget)?
             {
@@ -62,9 +60,9 @@ impl Series {
             Ok(())
         })?;
         expect_one(folder, &slices)?;
-        let step = order(folder, slices.as_mut_slice())?;
+        let Order { step, apart, tilt } = order(folder, slices.as_mut_slice())?;
         let geometry = geometry(folder, &slices, step)?;
-        Ok(Series { folder: folder.into(), slices, geometry, _headers: headers })
+        Ok(Series { folder: folder.into(), slices, geometry, tilt, apart, _headers: headers })
     }
 
     /// The grid: depth along the stack, height down the rows, width along the columns.
@@ -100,18 +98,25 @@ impl Series {
         }
     }
 
-    /// What a user should know of the series: whether its pixels were compressed with loss, and how.
+    /// What a user should know of the series: whether its pixels were compressed with loss, and how; whether its slices are stacked along a
+    /// line that is tilted against them.
     pub fn warnings(&self) -> Vec<String> {
+        let loss = self
+            .loss()
+            .map(|loss| format!("{loss}: labels may differ from those of the pixels as they were taken"));
+        let tilt = self.slices.first().zip(self.tilt).map(|(first, tilt)| {
+            format!("{first} and those above it are {tilt}: the image is sheared as they are, and nothing is resampled")
+        });
+        loss.into_iter().chain(tilt).collect()
+    }
+
+    /// Which slices were compressed with loss, and how; none if none was.
+    pub(crate) fn loss(&self) -> Option<String> {
         let lossy = || self.slices.iter().filter(|slice| slice.header.lossy.is_some());
-        let Some((first, how)) = lossy().next().and_then(|slice| Some((slice, slice.header.lossy.as_ref()?)))
-        else {
-            return Vec::new();
-        };
+        let first = lossy().next()?;
+        let how = first.header.lossy.as_ref()?;
         let (count, all) = (lossy().count(), self.slices.len());
-        vec![format!(
-            "{count} of {all} slices were compressed with loss ({how}), the first {first}: labels may differ from those of the \
-             pixels as they were taken"
-        )]
+        Some(format!("{count} of {all} slices were compressed with loss ({how}), the first {first}"))
     }
 }
 

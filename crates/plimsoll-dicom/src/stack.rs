@@ -1,5 +1,6 @@
 //! Slices put on top of each other: their order, and the grid that they make.
 
+use std::fmt;
 use std::path::Path;
 
 use plimsoll_volume::{Affine, Geometry};
@@ -17,14 +18,48 @@ const ONE_PLACE: f64 = 1e-3;
 /// How much a distance between slices may differ from the others: a share of it, and mm.
 const UNEVEN: (f64, f64) = (0.02, 0.02);
 
-/// The most degrees by which the line of positions may be tilted against slices: rounded positions make some.
-const MOST_TILT: f64 = 0.5;
+/// Below so many degrees between the line of positions and the normal of slices they are not tilted: rounded positions make some.
+const LEAST_TILT: f64 = 0.5;
 
-/// Brings slices into their order, and returns how far it is from one to the next, in LPS millimetres.
+/// How slices are stacked.
+pub(crate) struct Order {
+    /// From one slice to the next, in LPS millimetres.
+    pub(crate) step: [f64; 3],
+    /// The part of it along their normal, in mm.
+    pub(crate) apart: f64,
+    /// None where they are upright on each other.
+    pub(crate) tilt: Option<Tilt>,
+}
+
+/// How the line on which slices are is tilted against them, as where a gantry was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tilt {
+    degrees: f64,
+    /// From one slice to the next, down the columns and along the rows, in mm.
+    shift: [f64; 2],
+    /// From one slice to the next, along their normal, in mm.
+    usual: f64,
+    /// What the scanner said of its gantry.
+    told: Option<f64>,
+}
+
+impl fmt::Display for Tilt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Tilt { degrees, shift: [down, along], usual, told } = self;
+        write!(
+            f,
+            "stacked along a line that is tilted by {degrees:.2}° against them, each {usual:.3} mm above the one before, and shifted by \
+             {down:.3} mm down its columns and {along:.3} mm along its rows"
+        )?;
+        told.map_or(Ok(()), |told| write!(f, " (GantryDetectorTilt is {told}°)"))
+    }
+}
+
+/// Brings slices into their order, and returns how they are stacked.
 ///
 /// # Errors
-/// If one is of another grid than the first, or they are not equally far apart on a line that is upright on them.
-pub(crate) fn order(folder: &Path, slices: &mut [Slice]) -> Result<[f64; 3], DicomError> {
+/// If one is of another grid than the first, or they are not equally far apart on a line.
+pub(crate) fn order(folder: &Path, slices: &mut [Slice]) -> Result<Order, DicomError> {
     let nothing = || DicomError::Nothing { folder: folder.into() };
     let first = slices.first().cloned().ok_or_else(nothing)?;
     slices.iter().try_for_each(|slice| expect_like(slice, &first))?;
@@ -39,14 +74,15 @@ pub(crate) fn order(folder: &Path, slices: &mut [Slice]) -> Result<[f64; 3], Dic
             let why = "is missing, and there is no other slice to tell it by".into();
             return Err(DicomError::Attribute { path, attribute: "SliceThickness", why });
         };
-        return Ok(normal.map(|part| part * thickness));
+        return Ok(Order { step: normal.map(|part| part * thickness), apart: thickness, tilt: None });
     }
     expect_single(slices, normal)?;
     let usual = expect_even(slices, normal)?;
     let steps = (slices.len() - 1) as f64;
     let step = [0, 1, 2].map(|axis| (last.plane.position[axis] - first.plane.position[axis]) / steps);
-    expect_upright(slices, normal, step, usual)?;
-    Ok(step)
+    expect_in_line(slices, step, usual)?;
+    let tilt = slices.first().and_then(|first| tilt(first, normal, step, usual));
+    Ok(Order { step, apart: dot(step, normal), tilt })
 }
 
 /// Refuses a slice that is of another grid than the first one.
@@ -141,8 +177,8 @@ fn median<I: Iterator<Item = f64>>(count: usize, all: impl Fn() -> I) -> f64 {
     f64::from_bits(low)
 }
 
-/// Refuses slices along a line that is not upright on them: where a gantry was tilted, or where single ones are beside the line.
-fn expect_upright(slices: &[Slice], normal: [f64; 3], step: [f64; 3], usual: f64) -> Result<(), DicomError> {
+/// Refuses slices beside the line that the others are on.
+fn expect_in_line(slices: &[Slice], step: [f64; 3], usual: f64) -> Result<(), DicomError> {
     let Some(first) = slices.first() else { return Ok(()) };
     let allowed = UNEVEN.0 * usual + UNEVEN.1;
     let stray = |(number, slice): &(usize, &Slice)| {
@@ -156,18 +192,15 @@ fn expect_upright(slices: &[Slice], normal: [f64; 3], step: [f64; 3], usual: f64
         let beside = stray(&found);
         return Err(DicomError::Stray { slice: found.1.to_string(), beside, usual });
     }
-    let degrees = (dot(step, normal) / dot(step, step).sqrt()).clamp(-1.0, 1.0).acos().to_degrees();
-    if degrees > MOST_TILT {
-        let [along_rows, along_columns] = first.plane.directions;
-        return Err(DicomError::Tilted {
-            slice: first.to_string(),
-            degrees,
-            shift: [dot(step, along_columns), dot(step, along_rows)],
-            usual,
-            told: first.header.tilt,
-        });
-    }
     Ok(())
+}
+
+/// How slices are tilted that are on a line; none if it is upright on them.
+fn tilt(first: &Slice, normal: [f64; 3], step: [f64; 3], usual: f64) -> Option<Tilt> {
+    let degrees = (dot(step, normal) / dot(step, step).sqrt()).clamp(-1.0, 1.0).acos().to_degrees();
+    let [along_rows, along_columns] = first.plane.directions;
+    let shift = [dot(step, along_columns), dot(step, along_rows)];
+    (degrees > LEAST_TILT).then_some(Tilt { degrees, shift, usual, told: first.header.tilt })
 }
 
 /// The grid of slices in order.

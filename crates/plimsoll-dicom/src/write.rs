@@ -11,13 +11,18 @@ use crate::pixels::Decoder;
 use crate::{DicomError, Series};
 
 impl Series {
+    /// How real values are kept: as whole numbers of 16 bits, where all that may be stored fits them, or else as floats.
+    pub(crate) fn element_type(&self) -> ElementType {
+        if self.slices.iter().all(is_short) { ElementType::I16 } else { ElementType::F32 }
+    }
+
     /// Writes the volume, rescaled: as whole numbers of 16 bits, where all that may be stored fits them, or else as floats.
     ///
     /// # Errors
     /// If a slice cannot be decoded, the image cannot be written, the budget has no room for a slice and what decoding it takes, or `stop`
     /// is set. Nothing is written then.
     pub fn write(&self, to: &Path, budget: &Budget, stop: &AtomicBool) -> Result<(), DicomError> {
-        let element = if self.slices.iter().all(is_short) { ElementType::I16 } else { ElementType::F32 };
+        let element = self.element_type();
         let [_, rows, columns] = self.geometry().shape();
         let mut writer = VolumeWriter::create(to, self.geometry(), 1, element, None)?;
         let mut plane = Mapped::<u8>::zeroed(budget, "a slice", writer.plane_bytes())?;
@@ -45,7 +50,7 @@ fn is_short(slice: &Slice) -> bool {
 }
 
 /// Puts the real values of a slice into a plane of voxels.
-fn rescale(slice: &Slice, stored: &[u16], element: ElementType, plane: &mut [u8]) {
+pub(crate) fn rescale(slice: &Slice, stored: &[u16], element: ElementType, plane: &mut [u8]) {
     let sample = slice.header.sample;
     let (slope, intercept) = (slice.plane.slope, slice.plane.intercept);
     let real = stored.iter().map(|stored| f64::from(sample.number(*stored)) * slope + intercept);

@@ -15,7 +15,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// All heap of the process counts, so one test at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// What is not reserved: names of a folder's files, messages.
+/// What is not reserved: messages, and what the system reads of a folder at a time.
 const BESIDE: u64 = 32 << 10;
 
 fn oracle(name: &str) -> PathBuf {
@@ -152,6 +152,21 @@ fn layers_that_are_only_claimed_are_reserved_before_they_are_made() {
     // Where there is room they are made, and are no more than that; its data is of other blocks.
     let told = measured(dir.path(), Bytes(4 << 30)).unwrap_err().to_string();
     assert!(told.contains("0.dcm"), "{told}");
+}
+
+/// A folder of many files that are no slices: their names alone take more than the line has.
+#[test]
+fn names_of_files_are_reserved_before_they_are_held() {
+    let _one = ONE.lock().unwrap_or_else(|lock| lock.into_inner());
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..4000 {
+        fs::write(dir.path().join(format!("{number:04}{}", "a".repeat(100))), "").unwrap();
+    }
+    fs::copy(oracle("short/00.dcm"), dir.path().join("slice.dcm")).unwrap();
+    assert!(plimsoll_dicom::has_dicom(dir.path()).unwrap());
+    let refused = measured(dir.path(), Bytes(400 << 10)).unwrap_err();
+    assert!(refused.to_string().contains("names of files"), "{refused}");
+    measured(dir.path(), Bytes::mib(4)).unwrap();
 }
 
 /// Fourteen bytes make a part of a tile, of which the decoder keeps some more.

@@ -41,6 +41,7 @@ fn voxels_and_their_places_are_simpleitks() {
         let budget = budget();
         series.write(&path, &budget, &AtomicBool::new(false)).unwrap();
         assert_eq!(budget.used(), Bytes::ZERO);
+        expect_same_as_image(&oracle(&name), &path);
         let mut file = VolumeFile::open(&path).unwrap();
         assert_eq!(file.geometry().shape(), SHAPE);
         let expected_type = if name == "floats" { ElementType::F32 } else { ElementType::I16 };
@@ -57,6 +58,24 @@ fn voxels_and_their_places_are_simpleitks() {
             }
         }
     }
+}
+
+/// That the folder of a series is read as an image just as the file that it was written to, within what it says to reserve.
+fn expect_same_as_image(folder: &Path, written: &Path) {
+    plimsoll_dicom::register();
+    let (mut series, mut file) = (VolumeFile::open(folder).unwrap(), VolumeFile::open(written).unwrap());
+    assert_eq!((series.element_type(), series.channels()), (file.element_type(), 1));
+    assert!(series.geometry().difference(file.geometry(), 1e-3).is_none());
+    let middle = VoxelBox { start: [1, 2, 3], shape: [4, 5, 6] };
+    let (mut found, mut known) = (vec![0.0; 120], vec![0.0; 120]);
+    assert!(series.region_f32(0, middle, &mut found).is_err(), "before there is room for a slice");
+    let room = Budget::new(series.decoding_bytes());
+    series.decode(&room).unwrap();
+    series.region_f32(0, middle, &mut found).unwrap();
+    file.region_f32(0, middle, &mut known).unwrap();
+    assert_eq!(found, known);
+    drop(series);
+    assert_eq!(room.used(), Bytes::ZERO);
 }
 
 /// A copy of a series, to be spoilt.
@@ -244,7 +263,7 @@ fn other_values_of_a_slice_are_as_they_are_in_its_file() {
 }
 
 /// The series `short` with other positions: y and z of each slice in order, from 20.25 and 310 mm on.
-fn moved(folder: &Path, to: impl Fn(usize) -> [f64; 2]) -> String {
+fn moved(folder: &Path, to: impl Fn(usize) -> [f64; 2]) {
     let files = copy("short", folder);
     for slice in 0..SHAPE[0] {
         let path = &files[(slice * 5 + 2) % SHAPE[0]];
@@ -257,14 +276,24 @@ fn moved(folder: &Path, to: impl Fn(usize) -> [f64; 2]) -> String {
         bytes[at..at + old.len()].copy_from_slice(new.as_bytes());
         fs::write(path, bytes).unwrap();
     }
-    error(folder).to_string()
 }
 
 #[test]
-fn tilt_strays_and_several_gaps_are_told_with_their_numbers() {
+fn a_tilted_gantry_shears_the_image_and_strays_and_several_gaps_are_told_with_their_numbers() {
     let dir = tempfile::tempdir().unwrap();
     let usual = |slice: usize| 2.5 * slice as f64;
-    let told = moved(&dir.path().join("tilt"), |slice| [0.5 * slice as f64, usual(slice)]);
+    let tilted = dir.path().join("tilt");
+    moved(&tilted, |slice| [0.5 * slice as f64, usual(slice)]);
+    let series = Series::find(&tilted, &budget()).unwrap();
+    let straight = Series::find(&oracle("short"), &budget()).unwrap();
+    let place = |series: &Series| series.geometry().voxel_to_world([4.0, 3.0, 2.0]);
+    let (found, [x, y, z]) = (place(&series), place(&straight));
+    // Four slices up, 2 mm to the back, which is towards −y in RAS.
+    for (found, known) in found.into_iter().zip([x, y - 2.0, z]) {
+        assert!((found - known).abs() < 1e-6, "{found} instead of {known}");
+    }
+    assert!(straight.warnings().is_empty());
+    let told = series.warnings().concat();
     // The tangent is one fifth.
     assert!(told.contains("short_02.dcm") && told.contains("tilted by 11.31° against them"), "{told}");
     assert!(
@@ -272,8 +301,12 @@ fn tilt_strays_and_several_gaps_are_told_with_their_numbers() {
         "{told}"
     );
     assert!(told.contains("and 0.000 mm along its rows"), "{told}");
-    let told = moved(&dir.path().join("stray"), |slice| [if slice == 3 { 5.0 } else { 0.0 }, usual(slice)]);
+    let refused = |name: &str, to: &dyn Fn(usize) -> [f64; 2]| {
+        moved(&dir.path().join(name), to);
+        error(&dir.path().join(name)).to_string()
+    };
+    let told = refused("stray", &|slice| [if slice == 3 { 5.0 } else { 0.0 }, usual(slice)]);
     assert!(told.contains("short_05.dcm is 5.000 mm beside the line"), "{told}");
-    let told = moved(&dir.path().join("gaps"), |slice| [0.0, 2.5 * [0.0, 1.0, 3.0, 4.0, 6.0, 7.0][slice]]);
+    let told = refused("gaps", &|slice| [0.0, 2.5 * [0.0, 1.0, 3.0, 4.0, 6.0, 7.0][slice]]);
     assert!(told.contains(": 1 missing; there are 2 such gaps, with 2 slices missing in all"), "{told}");
 }

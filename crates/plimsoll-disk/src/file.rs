@@ -144,6 +144,17 @@ impl File {
         Ok(())
     }
 
+    /// Asks the system to forget what it holds of the file in memory, so that the next read is from the disk. Not all systems do.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    pub fn forget_cached(&self) -> io::Result<()> {
+        gate::pass(Kind::Metadata, &self.path)?;
+        #[cfg(target_os = "linux")]
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
+    }
+
     /// Takes the advisory lock that only one open file has at a time, until it is closed, also by the end of its process.
     /// `false` if another has it; it does not wait.
     ///

@@ -13,6 +13,7 @@
 mod cache;
 mod dataset;
 mod decode;
+mod decoder;
 mod encode;
 mod error;
 pub mod phantom;
@@ -26,6 +27,7 @@ pub use dataset::{
     Inspection, LabelSource, ProblemKind, Split, TableSettings, folds, inspect, state_of,
 };
 pub use decode::{DecodeOptions, Decoded, Grey16, Header, ImageFile, LabelImage, Orientation};
+pub use decoder::{Panicked, run_decoder};
 pub use encode::write_label_png;
 pub use error::{ImageError, SettingError};
 pub use pipeline::{

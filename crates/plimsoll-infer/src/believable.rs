@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use plimsoll_data::Case;
+use plimsoll_data::{Case, far_apart};
 use plimsoll_volume::Spacing;
 
 use crate::InferError;
@@ -22,7 +22,7 @@ const LEAST_EXTENT: f64 = 1.0 / 1024.0;
 /// The grid of an image that cannot be meant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{}: its spacing is {spacing}; at that of training, {target}, it would have {shape} voxels, but {limit}",
+    "{}: its spacing is {spacing}; at {target} it would have {shape} voxels, but {limit}",
     file.display()
 )]
 pub struct GridFault {
@@ -30,7 +30,7 @@ pub struct GridFault {
     pub file: PathBuf,
     /// Its spacing in millimetres (depth, height, width), along the axes of the network.
     pub spacing: String,
-    /// The spacing of training.
+    /// The spacing that it would be brought to.
     pub target: String,
     /// The shape that the image would have.
     pub shape: String,
@@ -57,14 +57,44 @@ pub(crate) fn check(
     } else {
         return Ok(());
     };
+    Err(fault(case, (shape, spacing), target, limit))
+}
+
+/// Refuses a case whose spacing is so far from that of training that the unit of its header is wrong.
+pub(crate) fn check_unit(
+    case: &Case,
+    (shape, spacing): ([usize; 3], Spacing),
+    target: Spacing,
+) -> Result<(), InferError> {
+    // From slice to slice, planes have no spacing to speak of.
+    let axes = || (0..3).filter(|axis| shape[*axis] > 1);
+    let along = |lengths: Spacing| axes().map(|axis| lengths.0[axis]).collect::<Vec<f64>>();
+    match far_apart(&along(spacing), &along(target)) {
+        None => Ok(()),
+        Some(_) => Err(fault(
+            case,
+            (shape, spacing),
+            target,
+            "50 times is the most that they may be apart: is the unit of its header right?",
+        )),
+    }
+}
+
+fn fault(
+    case: &Case,
+    (shape, spacing): ([usize; 3], Spacing),
+    target: Spacing,
+    limit: &'static str,
+) -> InferError {
+    let extents = [0, 1, 2].map(|axis| spacing.0[axis] / target.0[axis] * shape[axis] as f64);
     let fault = GridFault {
-        file: case.images.first().map(|image| image.path.clone()).unwrap_or_else(|| case.id.clone().into()),
+        file: case.images.first().map_or_else(|| case.id.clone().into(), |image| image.path.clone()),
         spacing: format!("{} mm", triple(spacing.0)),
         target: format!("{} mm", triple(target.0)),
         shape: triple(extents),
         limit,
     };
-    Err(InferError::Grid { case: case.id.clone(), fault: Box::new(fault) })
+    InferError::Grid { case: case.id.clone(), fault: Box::new(fault) }
 }
 
 /// Three lengths, with as many digits as tell them apart.
@@ -85,11 +115,11 @@ fn number(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_data::ChannelFile;
+    use plimsoll_data::{ChannelFile, Reading};
 
     fn checked(shape: [usize; 3], spacing: [f64; 3], target: [f64; 3]) -> Result<(), InferError> {
         let images = vec![ChannelFile { path: "images/a_0000.nii".into(), index: 0 }];
-        let case = Case { id: "a".into(), images, label: None };
+        let case = Case { id: "a".into(), images, label: None, reading: Reading::default() };
         check(&case, (shape, Spacing(spacing)), Spacing(target))
     }
 
@@ -118,6 +148,18 @@ mod tests {
             assert!(error.hint().unwrap().contains("spacing"));
         }
         assert!(checked([1 << 14, 1 << 13, (1 << 13) + 1], [1.0; 3], [1.0; 3]).is_err(), "2^40 and some");
+    }
+
+    #[test]
+    fn a_spacing_a_thousand_times_that_of_training_is_asked_for_its_unit() {
+        let images = vec![ChannelFile { path: "images/a_0000.nii".into(), index: 0 }];
+        let case = Case { id: "a".into(), images, label: None, reading: Reading::default() };
+        let check =
+            |shape, spacing| check_unit(&case, (shape, Spacing(spacing)), Spacing([5e-3, 1e-3, 1e-3]));
+        let text = check([9; 3], [5.0, 1.0, 1.0]).unwrap_err().to_string();
+        assert!(text.contains("is the unit of its header right?"), "{text}");
+        check([9; 3], [0.1, 1e-3, 1e-3]).unwrap();
+        check([1, 9, 9], [5.0, 1e-3, 1e-3]).unwrap();
     }
 
     #[test]

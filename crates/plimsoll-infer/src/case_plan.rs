@@ -110,6 +110,8 @@ pub(crate) struct CaseNeeds {
     pub(crate) spool: SpoolNeeds,
     /// How sums have to be stored; none where it is single precision if the line has room for that.
     pub(crate) ring: Option<RingStorage>,
+    /// What looking at its images takes, before the arena and all else of the case.
+    pub(crate) inspection: Bytes,
     pub(crate) preparation: Bytes,
     pub(crate) decoding: Bytes,
     /// Decoded images, and earlier labels.
@@ -381,7 +383,7 @@ impl CasePlanner<'_> {
     pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes) -> Bytes {
         let least = needs.rings().map(|ring| self.least(needs, ring)).min_by_key(|(all, _)| *all);
         let of_case = least.map_or(Bytes(u64::MAX), |(all, _)| all);
-        self.fixed() + arena + of_case
+        self.fixed() + (arena + of_case).max(needs.inspection)
     }
 
     /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least.
@@ -402,7 +404,7 @@ impl CasePlanner<'_> {
     ) -> Result<InferError, InferError> {
         let fixed = self.fixed();
         let (of_case, logits) = self.least(needs, ring);
-        let needed = fixed + arena + of_case;
+        let needed = fixed + (arena + of_case).max(needs.inspection);
         let mut parts = String::new();
         let window_bytes = fixed - self.overhead;
         let all = [

@@ -12,11 +12,11 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::SegmentationModel;
 use plimsoll_volume::{Geometry, Spacing, VoxelBox};
 
-use crate::{InferError, believable};
+use crate::{CaseSpacing, InferError, believable};
 
 /// What follows for a case from its grid and its model, before any window is pulled.
 pub(crate) enum CasePlace<'a> {
-    Canonical { grid: TargetGrid },
+    Canonical { grid: TargetGrid, target: Spacing },
     Prepared { place: PreparedGrid, steps: &'a NnUnetSteps },
     Zoomed { place: ZoomedGrid, largest: TargetGrid, steps: &'a ZoomSteps },
     Spaced { place: SpacedGrid, steps: &'a MonaiSteps },
@@ -36,18 +36,35 @@ pub(crate) struct CaseImages<'a> {
     pub(crate) earlier: Option<&'a Path>,
     /// The box of the stored image that is looked at; none where all of it is.
     pub(crate) within: Option<VoxelBox>,
+    /// The spacing at which it is seen; none where that is the model's.
+    pub(crate) spacing: Option<CaseSpacing>,
+}
+
+impl CaseImages<'_> {
+    /// The grid of windows of images that are zero outside of a box, as nnU-Net prepares them.
+    fn prepared(&self, nonzero: VoxelBox, steps: &NnUnetSteps) -> Result<PreparedGrid, InferError> {
+        let place = |steps: &NnUnetSteps| {
+            let place = PreparedGrid::new(self.geometry, self.stated, nonzero, steps);
+            place.map_err(|problem| refused(self.case, problem))
+        };
+        let trained = place(steps)?;
+        let Some(spacing) = self.spacing else { return Ok(trained) };
+        let (_, own) = trained.cropped();
+        place(&NnUnetSteps { spacing: spacing.target(own), ..steps.clone() })
+    }
 }
 
 impl<'a> CasePlace<'a> {
     /// Of a case.
     ///
     /// # Errors
-    /// If its spacing cannot be meant, or it has earlier labels and the model does not take any, or the other way round.
+    /// If its spacing cannot be meant, it is to be seen at another one than the model's and the model cannot see it so, or it has earlier
+    /// labels and the model does not take any, or the other way round.
     pub(crate) fn new(
         model: &'a SegmentationModel,
         images: CaseImages<'_>,
     ) -> Result<CasePlace<'a>, InferError> {
-        let CaseImages { case, geometry, earlier, within, .. } = images;
+        let CaseImages { case, geometry, earlier, within, spacing: other, .. } = images;
         let expected = model.earlier_labels > 0;
         if expected != earlier.is_some() {
             return Err(refused(case, PrepareError::Earlier { expected }));
@@ -59,15 +76,23 @@ impl<'a> CasePlace<'a> {
             return Err(refused(case, PrepareError::Within));
         }
         match &model.preparation {
+            Preparation::Zoomed(_) | Preparation::Monai(_) if other.is_some() => {
+                Err(refused(case, PrepareError::OtherSpacing))
+            }
             Preparation::Canonical { spacing } => {
                 let (canonical, _) = geometry.canonical();
-                let of_image = (canonical.shape(), canonical.spacing());
-                believable::check(case, of_image, spacing.of(canonical.spacing()))?;
-                Ok(CasePlace::Canonical { grid: TargetGrid::new(geometry, *spacing) })
+                let own = canonical.spacing();
+                let spacing = other.map_or(*spacing, |other| other.target(own));
+                let target = spacing.of(own);
+                let of_image = (canonical.shape(), own);
+                believable::check(case, of_image, target)?;
+                if other.is_none() {
+                    believable::check_unit(case, of_image, target)?;
+                }
+                Ok(CasePlace::Canonical { grid: TargetGrid::new(geometry, spacing), target })
             }
             Preparation::NnUnet(steps) => {
-                let place = PreparedGrid::new(geometry, images.stated, images.nonzero_box, steps)
-                    .map_err(|problem| refused(case, problem))?;
+                let place = images.prepared(images.nonzero_box, steps)?;
                 believable::check(case, place.cropped(), place.target())?;
                 Ok(CasePlace::Prepared { place, steps })
             }
@@ -96,6 +121,16 @@ impl<'a> CasePlace<'a> {
         }
     }
 
+    /// The spacing that images are brought to, along the axes of the network.
+    pub(crate) fn target(&self) -> Spacing {
+        match self {
+            CasePlace::Canonical { target, .. } => *target,
+            CasePlace::Zoomed { steps, .. } => steps.spacing,
+            CasePlace::Prepared { place, .. } => place.target(),
+            CasePlace::Spaced { place, .. } => place.target(),
+        }
+    }
+
     /// The grid that windows would be of if nothing were cut, which headers alone lead to.
     ///
     /// # Errors
@@ -103,8 +138,7 @@ impl<'a> CasePlace<'a> {
     pub(crate) fn uncut_grid(&self, images: CaseImages<'_>) -> Result<TargetGrid, InferError> {
         let CasePlace::Prepared { steps, .. } = self else { return Ok(*self.largest_grid()) };
         let whole = VoxelBox::whole(images.geometry.shape());
-        let place = PreparedGrid::new(images.geometry, images.stated, whole, steps);
-        Ok(*place.map_err(|problem| refused(images.case, problem))?.grid())
+        Ok(*images.prepared(whole, steps)?.grid())
     }
 
     /// Bytes that [`open`](Self::open) reserves beside the cache.
@@ -137,7 +171,7 @@ impl<'a> CasePlace<'a> {
     ) -> Result<CaseWindows, InferError> {
         let CaseImages { case, earlier, .. } = images;
         match self {
-            CasePlace::Canonical { grid } => {
+            CasePlace::Canonical { grid, .. } => {
                 let intensities = fingerprint
                     .intensities(&model.channels, &model.foreground)
                     .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;

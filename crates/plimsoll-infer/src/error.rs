@@ -50,7 +50,7 @@ pub enum InferError {
     /// A case's images cannot be inspected.
     #[error(transparent)]
     Inspect(#[from] InspectError),
-    /// Resampled to the spacing of training, a case would have a shape that nobody can mean.
+    /// Resampled to the spacing at which it is seen, a case would have a shape that nobody can mean.
     #[error("{case}: {fault}")]
     Grid {
         /// The case.
@@ -262,7 +262,8 @@ impl InferError {
             InferError::Patch(error) => error.hint(),
             InferError::Volume(error) | InferError::Write(error) => error.hint(),
             InferError::Grid { .. } => Some(
-                "check the spacing in the file: it is probably damaged, or in other units than the file says"
+                "check the spacing in the file: it is probably damaged, or in other units than the file says, which --unit um, mm or \
+                 m corrects"
                     .into(),
             ),
             InferError::NotFinite { ring, in_f32, .. } => {

@@ -6,10 +6,11 @@
 
 use bytemuck::Pod;
 use plimsoll_data::TargetGrid;
-use plimsoll_memory::{Budget, Bytes, MapError, Mapped, OverBudget, Reservation};
+use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
 use plimsoll_run::Answers;
 use plimsoll_volume::VoxelBox;
 
+use crate::lines::{AlongLine, LineRoom, Planes};
 use crate::places::{AxisPlaces, Place};
 use crate::ring::{Ring, RingShape};
 use crate::sums::Sum;
@@ -59,17 +60,18 @@ impl Label for u16 {
 /// The way from the windows' grid to the slices of a part of the stored one.
 ///
 /// A slice has the stored voxels of one place along the axis along which planes of logits are finished. Its rows follow each other along the
-/// first of the other two stored axes, and its columns along the second.
+/// first of the other two stored axes, and its columns along the second. *Lines* are what lies along the second axis of a plane of
+/// the ring, where logits lie together: rows of a slice, or its columns.
 pub(crate) struct Export {
     shape: RingShape,
     answers: Answers,
     /// Of the covered slices, in the order in which planes of logits are finished.
     slices: Vec<Place>,
-    /// Of the covered rows and columns of a slice, in what the ring holds of a plane.
-    rows: Vec<Place>,
-    columns: Vec<Place>,
-    /// Whether rows of a slice run along the first axis of a plane of the ring.
-    rows_are_first: bool,
+    /// Of the covered lines, in what the ring holds of a plane.
+    lines: Vec<Place>,
+    along: AlongLine,
+    /// Whether lines are rows of a slice.
+    lines_are_rows: bool,
     /// Slices, rows and columns of the part.
     extent: [usize; 3],
     /// The slices, rows and columns before those that the windows' grid covers.
@@ -132,12 +134,17 @@ impl Export {
             (covered.start - start, covered.filter_map(|index| places.at(index)).map(in_tile).collect())
         };
         let (of_slices, of_rows, of_columns) = (along(0), along(1), along(2));
+        let lines_are_rows = lines_are_rows(grid, &shape, slices);
+        let (lines, along) = match lines_are_rows {
+            true => (of_rows.1, of_columns.1),
+            false => (of_columns.1, of_rows.1),
+        };
         Ok(Export {
             before: [of_slices.0, of_rows.0, of_columns.0],
             slices: of_slices.1,
-            rows: of_rows.1,
-            columns: of_columns.1,
-            rows_are_first: grid.axis_of(axes[1]).0 == plane_axes[0],
+            lines,
+            along: AlongLine::new(along),
+            lines_are_rows,
             answers: answers.clone(),
             extent: axes.map(|axis| part.shape[axis]),
             shape,
@@ -171,33 +178,37 @@ impl Export {
         self.place(slice).is_none_or(|place| place.upper < finished)
     }
 
-    /// What a thread has: the largest logit so far of each voxel of a row, or all of them where probabilities are wanted.
+    /// What a thread has that decides lines.
     ///
     /// # Errors
     /// If the budget has no room for it.
-    pub(crate) fn room(&self, wanted: Wanted<'_>, budget: &Budget) -> Result<Mapped<f32>, MapError> {
-        Mapped::zeroed(budget, "labels", self.extent[2].saturating_mul(wanted.probabilities().max(1)))
+    pub(crate) fn room(&self, budget: &Budget) -> Result<LineRoom, MapError> {
+        let [_, rows, columns] = self.extent;
+        LineRoom::new(self.shape.tile.extent[1], rows.max(columns), budget)
     }
 
-    /// Bytes that it reserves, for rows of so many voxels.
+    /// Bytes that it reserves, for slices of so many rows and columns.
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub(crate) fn room_bytes(row: usize, wanted: Wanted<'_>) -> Result<Bytes, MapError> {
-        Mapped::<f32>::bytes(row.saturating_mul(wanted.probabilities().max(1)))
+    pub(crate) fn room_bytes(shape: &RingShape, [rows, columns]: [usize; 2]) -> Result<Bytes, MapError> {
+        LineRoom::bytes(shape.tile.extent[1], rows.max(columns))
     }
 
-    /// Makes the labels of a slice, of [`Wanted::label_bytes`] each.
+    /// Makes the labels of a slice, of [`Wanted::label_bytes`] each. Where lines are its columns, `turned` has room for it as well.
     pub(crate) fn labels<S: Sum>(
         &self,
         ring: &Ring<S>,
         slice: usize,
-        labels: &mut [u8],
-        rooms: &mut [Mapped<f32>],
+        (labels, turned): (&mut [u8], &mut [u8]),
+        rooms: &mut [LineRoom],
     ) {
         match labels.len() == self.slice_voxels() {
-            true => self.plane_of_labels::<u8, S>(ring, slice, labels, rooms),
-            false => self.plane_of_labels::<u16, S>(ring, slice, bytemuck::cast_slice_mut(labels), rooms),
+            true => self.plane_of_labels::<u8, S>(ring, slice, (labels, turned), rooms),
+            false => {
+                let planes = (bytemuck::cast_slice_mut(labels), bytemuck::cast_slice_mut(turned));
+                self.plane_of_labels::<u16, S>(ring, slice, planes, rooms);
+            }
         }
     }
 
@@ -205,14 +216,28 @@ impl Export {
         &self,
         ring: &Ring<S>,
         slice: usize,
-        labels: &mut [L],
-        rooms: &mut [Mapped<f32>],
+        (labels, turned): (&mut [L], &mut [L]),
+        rooms: &mut [LineRoom],
     ) {
         labels.fill(L::of(0));
         let Some(planes) = self.planes_around(ring, slice) else { return };
-        share(self.covered_rows(labels, self.extent[2]), rooms, |(row, line), largest| {
-            self.line(planes, row, line, largest);
-        });
+        let ([_, rows, columns], [_, first_row, first_column]) = (self.extent, self.before);
+        let decide = |(place, line): (Place, &mut [L]), room: &mut LineRoom| {
+            let decided = room.labels(&planes, place, &self.along, &self.answers);
+            line.iter_mut().zip(decided).for_each(|(label, decided)| *label = L::of(*decided as u16));
+        };
+        if self.lines_are_rows {
+            let lines = labels.chunks_exact_mut(columns).skip(first_row);
+            let lines = lines.map(|line| &mut line[first_column..]);
+            share(self.lines.iter().copied().zip(lines), rooms, decide);
+            return;
+        }
+        share(self.lines.iter().copied().zip(turned.chunks_exact_mut(rows)), rooms, decide);
+        let lines = labels.chunks_exact_mut(columns).skip(first_row).take(self.along.count());
+        for (row, line) in lines.enumerate() {
+            let of_row = turned[row..].iter().step_by(rows).take(self.lines.len());
+            line[first_column..].iter_mut().zip(of_row).for_each(|(label, decided)| *label = *decided);
+        }
     }
 
     /// Makes the probabilities of a slice, `[row][output][column]`: the softmax of classes, or the sigmoid of each region. What
@@ -222,143 +247,43 @@ impl Export {
         ring: &Ring<S>,
         slice: usize,
         probabilities: &mut [f32],
-        rooms: &mut [Mapped<f32>],
+        rooms: &mut [LineRoom],
     ) {
-        let (outputs, width) = (self.answers.outputs(), self.extent[2]);
+        let (outputs, [_, _, width]) = (self.answers.outputs(), self.extent);
         probabilities.fill(0.0);
         if let Answers::Classes(_) = self.answers {
             probabilities.chunks_exact_mut(outputs * width).for_each(|row| row[..width].fill(1.0));
         }
         let Some(planes) = self.planes_around(ring, slice) else { return };
-        share(self.covered_rows(probabilities, outputs * width), rooms, |(row, line), logits| {
-            let (start, count) = (self.before[2], self.columns.len());
-            for (class, logits) in logits.chunks_exact_mut(width).take(outputs).enumerate() {
-                self.each_logit(planes, row, class, |column, logit| logits[column] = logit);
-            }
-            for column in 0..count {
-                let logit = |class: usize| logits[class * width + column];
-                let place = |class: usize| class * width + start + column;
-                if self.shape.activation.is_some() {
-                    (0..outputs).for_each(|class| line[place(class)] = logit(class));
-                    continue;
+        let [_, first_row, first_column] = self.before;
+        let (rows, columns) = match self.lines_are_rows {
+            true => (self.lines.len(), self.along.count()),
+            false => (self.along.count(), self.lines.len()),
+        };
+        let lines = probabilities.chunks_exact_mut(outputs * width).skip(first_row).take(rows);
+        share(lines.enumerate(), rooms, |(row, of_row), room| {
+            let covered = first_column..first_column + columns;
+            let (of_row, activation) = (of_row, self.shape.activation);
+            room.probabilities((of_row, width), covered, (&self.answers, activation), |output, rooms, to| {
+                match self.lines_are_rows {
+                    true => self.along.write(&planes, (output, self.lines[row]), rooms, to),
+                    false => self.along.write_across(&planes, (output, &self.lines), row, to),
                 }
-                match self.answers {
-                    Answers::Classes(classes) => {
-                        let largest = (0..classes).map(logit).fold(f32::NEG_INFINITY, f32::max);
-                        let sum: f32 = (0..classes).map(|class| (logit(class) - largest).exp()).sum();
-                        for class in 0..classes {
-                            line[place(class)] = (logit(class) - largest).exp() / sum;
-                        }
-                    }
-                    Answers::Regions(_) => {
-                        for region in 0..outputs {
-                            line[place(region)] = 1.0 / (1.0 + (-logit(region)).exp());
-                        }
-                    }
-                }
-            }
+            });
         });
     }
 
-    /// The planes of logits on both sides of a slice, and the share of the later one; `None` if it is not covered.
-    fn planes_around<'a, S: Sum>(&self, ring: &'a Ring<S>, slice: usize) -> Option<(&'a [S], &'a [S], f32)> {
-        let place = self.place(slice)?;
-        Some((ring.plane(place.lower), ring.plane(place.upper), place.share))
+    /// The planes of logits on both sides of a slice; `None` if it is not covered.
+    fn planes_around<'a, S: Sum>(&'a self, ring: &'a Ring<S>, slice: usize) -> Option<Planes<'a, S>> {
+        let Place { lower, upper, share } = *self.place(slice)?;
+        Some(Planes { shape: &self.shape, before: ring.plane(lower), after: ring.plane(upper), share })
     }
+}
 
-    /// The covered rows of a plane, of `length` numbers each, with their places.
-    fn covered_rows<'a, T: Send>(
-        &'a self,
-        plane: &'a mut [T],
-        length: usize,
-    ) -> impl Iterator<Item = (Place, &'a mut [T])> + Send {
-        let lines = plane.chunks_exact_mut(length).skip(self.before[1]);
-        self.rows.iter().copied().zip(lines)
-    }
-
-    /// Makes the labels of a row, class by class, so that what is next to each other is read one after the other.
-    fn line<L: Label, S: Sum>(
-        &self,
-        planes: (&[S], &[S], f32),
-        row: Place,
-        line: &mut [L],
-        largest: &mut [f32],
-    ) {
-        let line = &mut line[self.before[2]..];
-        match &self.answers {
-            Answers::Classes(classes) => {
-                largest.fill(f32::NEG_INFINITY);
-                for class in 0..*classes {
-                    let value = L::of(class as u16);
-                    let mut voxels = line.iter_mut().zip(largest.iter_mut());
-                    self.each_logit(planes, row, class, |_, logit| {
-                        if let Some((label, largest)) = voxels.next()
-                            && logit > *largest
-                        {
-                            (*label, *largest) = (value, logit);
-                        }
-                    });
-                }
-            }
-            Answers::Regions(values) => {
-                // As likely as not: that is enough for MONAI, whose activations are done before, and not for the others.
-                let is_taken = |logit: f32| match self.shape.activation {
-                    Some(_) => logit >= 0.5,
-                    None => logit > 0.0,
-                };
-                for (region, value) in values.iter().enumerate() {
-                    let value = L::of(*value);
-                    let mut voxels = line.iter_mut();
-                    self.each_logit(planes, row, region, |_, logit| {
-                        if let Some(label) = voxels.next()
-                            && is_taken(logit)
-                        {
-                            *label = value;
-                        }
-                    });
-                }
-            }
-        }
-    }
-
-    /// Interpolates the logits of an output along a covered row. Where a voxel lies on a plane or a row of logits, what is beside it
-    /// counts nothing and is not read.
-    #[inline(always)]
-    fn each_logit<S: Sum>(
-        &self,
-        (before, after, share): (&[S], &[S], f32),
-        row: Place,
-        output: usize,
-        mut take: impl FnMut(usize, f32),
-    ) {
-        let voxels = self.shape.plane();
-        let second = self.shape.tile.extent[1];
-        let place = |row: usize, column: usize| match self.rows_are_first {
-            true => row * second + column,
-            false => column * second + row,
-        };
-        let (before, after) = (&before[output * voxels..][..voxels], &after[output * voxels..][..voxels]);
-        let of_row = |plane: &[S], row: usize, column: &Place| {
-            let at = |place: usize| plane[place].wide();
-            let (lower, upper) = (at(place(row, column.lower)), at(place(row, column.upper)));
-            lower + column.share * (upper - lower)
-        };
-        let of_plane = |plane: &[S], column: &Place| {
-            let lower = of_row(plane, row.lower, column);
-            match row.share == 0.0 {
-                true => lower,
-                false => lower + row.share * (of_row(plane, row.upper, column) - lower),
-            }
-        };
-        for (number, column) in self.columns.iter().enumerate() {
-            let first = of_plane(before, column);
-            let logit = match share == 0.0 {
-                true => first,
-                false => first + share * (of_plane(after, column) - first),
-            };
-            take(number, logit);
-        }
-    }
+/// Whether what lies next to each other in planes of a ring are rows of stored slices; else they are columns.
+pub(crate) fn lines_are_rows(grid: &TargetGrid, shape: &RingShape, slices: usize) -> bool {
+    let [_, rows, _] = slice_axes(slices);
+    grid.axis_of(rows).0 == shape.plane_axes()[0]
 }
 
 #[cfg(test)]
@@ -373,7 +298,7 @@ mod tests {
     use serde_json::Value;
 
     use crate::npz::ProbabilityWriter;
-    use crate::ring::Room;
+    use crate::ring::{LogitsOf, Room};
     use crate::rows::Rows;
     use crate::stream::{Stream, Summing};
     use crate::sums::RingStorage;
@@ -468,7 +393,8 @@ mod tests {
                     to.iter_mut().enumerate().for_each(|(number, to)| *to = logit(from + number));
                     Ok(())
                 };
-                assert_eq!(stream.add((start, [false; 3]), &mut rooms, read), Ok(true));
+                let logits = LogitsOf::Read(&read);
+                assert_eq!(stream.add((start, [false; 3]), &mut rooms, logits), Ok(true));
             }
             let visited = stream.finish_row(&rows, row, |labels, probabilities| {
                 visit(labels, probabilities);

@@ -229,7 +229,7 @@ fn predict_each(
 mod tests {
     use super::*;
     use crate::RingStorage;
-    use plimsoll_data::ChannelFile;
+    use plimsoll_data::{ChannelFile, Reading};
     use plimsoll_graph::DType;
     use plimsoll_memory::Bytes;
     use std::fs;
@@ -268,7 +268,12 @@ mod tests {
     fn case(folder: &Path, id: &str) -> Case {
         let path = folder.join(format!("{id}.nii"));
         fs::write(&path, "image").unwrap();
-        Case { id: id.into(), images: vec![ChannelFile { path, index: 0 }], label: None }
+        Case {
+            id: id.into(),
+            images: vec![ChannelFile { path, index: 0 }],
+            label: None,
+            reading: Reading::default(),
+        }
     }
 
     struct Folders {

@@ -4,14 +4,14 @@ use std::path::Path;
 
 use plimsoll_data::Case;
 use plimsoll_memory::Bytes;
-use plimsoll_volume::{Geometry, Spacing, VolumeError, VolumeFile};
+use plimsoll_volume::{Geometry, HeaderError, Spacing, VolumeError, VolumeFile};
 
 /// What the headers of a case's images say. Whether the files keep to it is seen when they are read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Headers {
-    /// The grid of the first image as stored.
+    /// The grid of the first image as stored, in the unit that is set.
     pub(crate) geometry: Geometry,
-    /// Its spacing (depth, height, width) as its file states it.
+    /// Its spacing (depth, height, width) as its file states it, in that unit.
     pub(crate) stated: Spacing,
     /// What all images take decoded, and the labels of an earlier network: each in whole pages.
     pub(crate) decoded: Bytes,
@@ -31,14 +31,10 @@ impl Headers {
         let mut found: Option<Headers> = None;
         for path in case.image_files() {
             let file = VolumeFile::open(path)?;
-            let headers = found.get_or_insert_with(|| Headers {
-                geometry: *file.geometry(),
-                stated: file.stated_spacing(),
-                decoded: Bytes::ZERO,
-                compressed: Bytes::ZERO,
-                decoding: Bytes::ZERO,
-            });
-            headers.add(&file);
+            match &mut found {
+                Some(headers) => headers.add(&file),
+                None => found.insert(Headers::of_first(case, &file)?).add(&file),
+            }
         }
         if let (Some(path), Some(headers)) = (earlier, &mut found) {
             let there = plimsoll_disk::exists(path);
@@ -51,11 +47,26 @@ impl Headers {
         Ok(found)
     }
 
+    /// The grid of the first image in the unit that is set, and nothing counted.
+    fn of_first(case: &Case, file: &VolumeFile) -> Result<Headers, VolumeError> {
+        let scale = case.reading.scale(file);
+        let scaled = file.geometry().scaled(scale).map_err(|problem| VolumeError::Header {
+            path: file.path().into(),
+            problem: HeaderError::Geometry { problem, source_field: "unit that is set" },
+        });
+        Ok(Headers {
+            geometry: if scale == 1.0 { *file.geometry() } else { scaled? },
+            stated: Spacing(file.stated_spacing().0.map(|length| length * scale)),
+            decoded: Bytes::ZERO,
+            compressed: Bytes::ZERO,
+            decoding: Bytes::ZERO,
+        })
+    }
+
     fn add(&mut self, file: &VolumeFile) {
         let decoded = in_pages(file.stored_bytes());
         self.decoded += decoded;
-        // A picture is decoded as a whole, whatever it is compressed with.
-        if !file.is_random_access() && file.decoding_bytes() == Bytes::ZERO {
+        if file.is_compressed() {
             self.compressed += decoded;
         }
         self.decoding += file.decoding_bytes();
@@ -80,7 +91,7 @@ fn in_pages(bytes: u64) -> Bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plimsoll_data::ChannelFile;
+    use plimsoll_data::{ChannelFile, Reading};
     use plimsoll_volume::{Affine, ElementType, VolumeWriter};
 
     #[test]
@@ -95,7 +106,7 @@ mod tests {
             path
         };
         let images = vec![ChannelFile { path: write("a_0000.nii", ElementType::I16), index: 0 }];
-        let case = Case { id: "a".into(), images, label: None };
+        let case = Case { id: "a".into(), images, label: None, reading: Reading::default() };
         let read = |earlier: Option<&Path>| Headers::read(&case, earlier).unwrap().unwrap();
         let alone = read(None);
         assert_eq!((alone.decoded, alone.compressed), (in_pages(120), Bytes::ZERO));

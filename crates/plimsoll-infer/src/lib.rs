@@ -12,6 +12,7 @@
 mod ahead;
 mod believable;
 mod case_plan;
+mod case_spacing;
 mod case_windows;
 mod ensemble;
 mod error;
@@ -27,6 +28,7 @@ mod label_maps;
 mod label_output;
 mod label_sink;
 mod label_statistics;
+mod lines;
 mod mirror;
 mod npz;
 mod npz_reader;
@@ -49,6 +51,7 @@ mod zoomed_labels;
 
 pub use believable::GridFault;
 pub use case_plan::{CaseEstimate, Instead, PredictPlan};
+pub use case_spacing::{CaseSpacing, CaseView};
 pub use ensemble::{EnsembleRequest, label_by_mean};
 pub use error::InferError;
 pub use folder::{CaseReport, Destination, FolderProgress, FolderReport, Outcome, predict_cases};

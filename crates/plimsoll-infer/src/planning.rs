@@ -1,10 +1,10 @@
 //! What a predictor plans: of a case whose images were looked at, or of cases of which headers alone are read.
 
-use plimsoll_data::{Case, Preparation, TargetGrid};
+use plimsoll_data::{Case, Preparation, Reading, TargetGrid, inspection_bytes};
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{VerifiedPlan, engine_bytes};
-use plimsoll_volume::{ElementType, Geometry, VoxelBox};
+use plimsoll_volume::{ElementType, Geometry, Spacing, VoxelBox};
 
 use crate::ahead::ahead_bytes;
 use crate::case_plan::{
@@ -21,7 +21,7 @@ use crate::rows::{Rows, slices_of};
 use crate::spool::Record;
 use crate::stream::{Stream, Summing};
 use crate::sums::RingStorage;
-use crate::{CaseRequest, InferError, Predictor};
+use crate::{CaseRequest, CaseSpacing, CaseView, InferError, Predictor};
 
 /// Memory of a case that follows from its files.
 pub(crate) struct CaseMemory {
@@ -102,13 +102,17 @@ impl Predictor {
         Ok(plans)
     }
 
-    /// The windows of a case, each fold counted, from the headers of its images alone: of images that are cut to what is not zero, as many as
-    /// there are at most.
+    /// How a case is seen at a spacing, or at the model's, from the headers of its images alone.
     ///
     /// # Errors
-    /// If a header cannot be read, or its spacing cannot be meant.
-    pub fn windows(&self, request: &CaseRequest<'_>) -> Result<usize, InferError> {
-        Ok(self.needs_by_headers(request, None)?.windows)
+    /// If a header cannot be read, the spacing cannot be meant, or the model cannot see cases at another one than its own.
+    pub fn view(
+        &self,
+        request: &CaseRequest<'_>,
+        spacing: Option<CaseSpacing>,
+    ) -> Result<CaseView, InferError> {
+        let (needs, spacing) = self.seen_by_headers(request, spacing, None)?;
+        Ok(CaseView { windows: needs.windows, spacing })
     }
 
     fn needs_by_headers(
@@ -116,6 +120,16 @@ impl Predictor {
         request: &CaseRequest<'_>,
         ahead: Option<Bytes>,
     ) -> Result<CaseNeeds, InferError> {
+        Ok(self.seen_by_headers(request, self.spacing_of(request.case), ahead)?.0)
+    }
+
+    /// What a case needs that is seen at a spacing, or at the model's, and the spacing that its images are brought to.
+    fn seen_by_headers(
+        &self,
+        request: &CaseRequest<'_>,
+        spacing: Option<CaseSpacing>,
+        ahead: Option<Bytes>,
+    ) -> Result<(CaseNeeds, Spacing), InferError> {
         let case = request.case;
         let headers = Headers::read(case, request.earlier)?;
         let headers = headers.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
@@ -126,6 +140,7 @@ impl Predictor {
             nonzero_box: VoxelBox::whole(headers.geometry.shape()),
             earlier: request.earlier,
             within: request.within,
+            spacing,
         };
         let place = CasePlace::new(&self.model, images)?;
         let ahead = ahead.unwrap_or(Bytes::ZERO);
@@ -137,7 +152,8 @@ impl Predictor {
             is_cut: false,
             waits_in_memory: false,
         };
-        self.needs(request.probabilities.is_some(), (images, &place), memory)
+        let needs = self.needs(request.probabilities.is_some(), (images, &place), memory)?;
+        Ok((needs, place.target()))
     }
 
     /// Plans what predicting a case would hold and take of which only the grid is known, as if no plane of it were empty: a model that
@@ -147,7 +163,7 @@ impl Predictor {
     /// If the line is too low for it, or its spacing cannot be meant.
     pub fn plan_grid(&self, planned: &CaseGrid<'_>) -> Result<PredictPlan, InferError> {
         let CaseGrid { name, geometry, element } = *planned;
-        let case = Case { id: name.into(), images: Vec::new(), label: None };
+        let case = Case { id: name.into(), images: Vec::new(), label: None, reading: Reading::default() };
         let images = CaseImages {
             case: &case,
             geometry: &geometry,
@@ -155,6 +171,7 @@ impl Predictor {
             nonzero_box: VoxelBox::whole(geometry.shape()),
             earlier: None,
             within: None,
+            spacing: None,
         };
         let place = CasePlace::new(&self.model, images)?;
         let voxels = (geometry.voxel_count() as u64).saturating_mul(element.size() as u64);
@@ -255,6 +272,7 @@ impl Predictor {
             strips,
             spool,
             ring: self.options.ring,
+            inspection: inspection_bytes(images.case)?,
             preparation: place.bytes(images)?,
             decoding: memory.decoding,
             decoded: memory.decoded,

@@ -1,5 +1,6 @@
 //! Windows over a case, one after the other.
 
+use std::collections::BTreeMap;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +14,7 @@ use plimsoll_data::{
 use plimsoll_graph::{DType, Role, TensorId};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_nn::weights::WeightFile;
-use plimsoll_plan::{Backend, EngineError, HostSlice, HostSliceMut};
+use plimsoll_plan::{Backend, EngineError, HostSlice, HostSliceMut, HostView};
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
@@ -28,7 +29,7 @@ use crate::label_sink::{LabelFile, LabelSink};
 use crate::mirror::{all_mirrors, mirror};
 use crate::npz::ProbabilityWriter;
 use crate::planning::CaseMemory;
-use crate::ring::Room;
+use crate::ring::{LogitsOf, Room};
 use crate::rows::Rows;
 use crate::spool::Spool;
 use crate::stream::{Stream, Summing};
@@ -36,7 +37,7 @@ use crate::sums::RingStorage;
 use crate::times::{Clock, PredictedCase};
 use crate::windows::Weights;
 use crate::workers::stacks;
-use crate::{InferError, PredictPlan};
+use crate::{CaseSpacing, InferError, PredictPlan};
 
 /// How to predict.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -116,6 +117,8 @@ pub struct Predictor {
     /// Made for the first case, and again for one whose logits leave its arena no room.
     pub(crate) running: Option<Running>,
     pub(crate) overhead: Reservation,
+    /// Cases that are seen at another spacing than the model's, by name.
+    spacings: BTreeMap<String, CaseSpacing>,
     /// What opening a file of weights takes, set aside but while one is read.
     weights_room: Option<Reservation>,
     /// The least arena with features in 16 bits, once it was asked for.
@@ -178,6 +181,7 @@ impl Predictor {
             forward,
             buffers,
             running: None,
+            spacings: BTreeMap::new(),
             overhead: held,
             weights_room: Some(budget.reserve(WEIGHTS, weights_bytes)?),
             least_halved: OnceLock::new(),
@@ -189,6 +193,17 @@ impl Predictor {
     /// The model.
     pub fn model(&self) -> &SegmentationModel {
         &self.model
+    }
+
+    /// From now on, a case is seen at another spacing than the model's, wherever it is planned or predicted. Labels are on the grid of its
+    /// images whatever the spacing is.
+    pub fn see_at(&mut self, case: &Case, spacing: CaseSpacing) {
+        self.spacings.insert(case.id.clone(), spacing);
+    }
+
+    /// The spacing at which a case is seen; none where that is the model's.
+    pub(crate) fn spacing_of(&self, case: &Case) -> Option<CaseSpacing> {
+        self.spacings.get(&case.id).copied()
     }
 
     /// Gives the engine of the last case back, where it leaves no room for `bytes` beside it. The next case brings another one.
@@ -267,14 +282,17 @@ impl Predictor {
         let (fingerprint, prepared) = self.inspect(case, before, stop)?;
         let first = case.images.first().ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
         let template = VolumeFile::open(&first.path)?;
+        let headers = Headers::read(case, earlier)?;
+        let headers = headers.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
         let geometry = &fingerprint.geometry;
         let images = CaseImages {
             case,
             geometry,
-            stated: template.stated_spacing(),
+            stated: headers.stated,
             nonzero_box: fingerprint.nonzero_box,
             earlier,
             within,
+            spacing: self.spacing_of(case),
         };
         // Shared, so that the engine can be replaced while the model's answers and steps are in use.
         let model = Arc::clone(&self.model);
@@ -282,8 +300,6 @@ impl Predictor {
         let held = prepared.as_ref().map_or(Bytes::ZERO, |(_, held)| *held);
         let ahead = next.as_ref().and_then(|next| ahead_bytes(next.case, next.earlier).ok().flatten());
         let output = labels.waits_beside();
-        let headers = Headers::read(case, earlier)?;
-        let headers = headers.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
         let memory = CaseMemory {
             decoded: headers.decoded.max(held),
             compressed: output.map_or(Bytes::ZERO, |_| headers.compressed),
@@ -335,7 +351,8 @@ impl Predictor {
         let element = if wanted.label_bytes() == 1 { ElementType::U8 } else { ElementType::U16 };
         let [_, height, width] = geometry.shape();
         let plane = height * width * wanted.label_bytes();
-        labels.begin(geometry, element, template.header())?;
+        // Whatever unit its lengths are in, labels are on the grid that the image has.
+        labels.begin(template.geometry(), element, template.header())?;
         let mut probabilities = match probabilities {
             Some(path) => Some(ProbabilityWriter::create(path, model.answers.outputs(), geometry.shape())?),
             None => None,
@@ -513,8 +530,14 @@ impl Predictor {
         clock.lap(|times| &mut times.pull_seconds);
         let Running { engine, forward, .. } = planned(&mut self.running)?;
         for mirrored in all_mirrors(window, along) {
-            let input = &mut other[..image.len()];
-            mirror(image, input, window, mirrored);
+            let input = match mirrored {
+                [false, false, false] => &image[..],
+                _ => {
+                    let input = &mut other[..image.len()];
+                    mirror(image, input, window, mirrored);
+                    input
+                }
+            };
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
             engine.run(*forward)?;
             let (engine, output) = (&**engine, self.forward.logits);
@@ -522,15 +545,13 @@ impl Predictor {
                 engine.read(*forward, output, HostSliceMut::F32(copied))?;
             }
             clock.lap(|times| &mut times.forward_seconds);
-            let copied = &**copied;
-            let read = |from: usize, to: &mut [f32]| match copied.get(from..from + to.len()) {
-                Some(logits) => {
-                    to.copy_from_slice(logits);
-                    Ok(())
-                }
-                None => engine.read_from(*forward, output, from, HostSliceMut::F32(to)),
+            let read =
+                |from: usize, to: &mut [f32]| engine.read_from(*forward, output, from, HostSliceMut::F32(to));
+            let logits = match copied.is_empty() {
+                true => engine.view(*forward, output)?.map_or(LogitsOf::Read(&read), LogitsOf::Here),
+                false => LogitsOf::Here(HostView::F32(copied)),
             };
-            let is_summed = stream.add((start, mirrored), rooms, read)?;
+            let is_summed = stream.add((start, mirrored), rooms, logits)?;
             clock.lap(|times| &mut times.sum_seconds);
             if !is_summed {
                 return Ok(false);

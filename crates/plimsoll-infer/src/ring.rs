@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_plan::HostView;
 
 use crate::shares::WindowShares;
 use crate::sums::{RingStorage, Sum};
@@ -58,23 +59,41 @@ pub enum Activation {
 }
 
 impl Activation {
-    /// Applies it to the logits `[class][voxel]` of a plane.
+    /// Applies it to the logits `[class][voxel]` of a plane of so many voxels.
     fn apply<S: Sum>(self, logits: &mut [S], voxels: usize) {
         match self {
             Activation::Sigmoid => {
                 logits.iter_mut().for_each(|logit| *logit = S::narrow(1.0 / (1.0 + (-logit.wide()).exp())));
             }
             Activation::Softmax => {
-                let count = logits.len();
-                for voxel in 0..voxels {
-                    let of_voxel = || (voxel..count).step_by(voxels.max(1));
-                    let largest = of_voxel().map(|at| logits[at].wide()).fold(f32::NEG_INFINITY, f32::max);
-                    let sum: f32 = of_voxel().map(|at| (logits[at].wide() - largest).exp()).sum();
-                    for at in of_voxel() {
-                        logits[at] = S::narrow((logits[at].wide() - largest).exp() / sum);
-                    }
+                for first in (0..voxels).step_by(VOXELS_TOGETHER) {
+                    let count = VOXELS_TOGETHER.min(voxels - first);
+                    softmax(logits, voxels, first..first + count);
                 }
             }
+        }
+    }
+}
+
+/// Voxels whose classes are looked at together: of a class they lie next to each other.
+const VOXELS_TOGETHER: usize = 64;
+
+/// Makes probabilities of the logits `[class][voxel]` of some voxels, at most [`VOXELS_TOGETHER`].
+fn softmax<S: Sum>(logits: &mut [S], voxels: usize, of: Range<usize>) {
+    let (mut largest, mut sums) = ([f32::NEG_INFINITY; VOXELS_TOGETHER], [0.0f32; VOXELS_TOGETHER]);
+    for class in logits.chunks_exact(voxels) {
+        for (largest, logit) in largest.iter_mut().zip(&class[of.clone()]) {
+            *largest = largest.max(logit.wide());
+        }
+    }
+    for class in logits.chunks_exact(voxels) {
+        for ((sum, largest), logit) in sums.iter_mut().zip(&largest).zip(&class[of.clone()]) {
+            *sum += (logit.wide() - largest).exp();
+        }
+    }
+    for class in logits.chunks_exact_mut(voxels) {
+        for ((sum, largest), logit) in sums.iter().zip(&largest).zip(&mut class[of.clone()]) {
+            *logit = S::narrow((logit.wide() - largest).exp() / sum);
         }
     }
 }
@@ -197,16 +216,14 @@ impl<S: Sum> Ring<S> {
         })
     }
 
-    /// Adds the logits `[class][d][h][w]` of a window at `start`, mirrored along some axes, each as its share along each axis.
-    /// `read` copies as many logits as there is room for, from one on. Returns whether all can be summed; if not, some may be missing.
+    /// Adds the logits of a window to the planes that it has. Returns whether all can be summed; if not, some may be missing.
     ///
     /// # Errors
-    /// If `read` fails.
+    /// If logits cannot be read.
     pub(crate) fn add<E: Send>(
         &mut self,
-        window: &WindowLogits<'_>,
+        window: &WindowLogits<'_, E>,
         rooms: &mut [Room<E>],
-        read: impl Fn(usize, &mut [f32]) -> Result<(), E> + Sync,
     ) -> Result<bool, E> {
         let shape = self.shape;
         let first = window.start[shape.axis];
@@ -224,7 +241,7 @@ impl<S: Sum> Ring<S> {
         rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
         share(groups, rooms, |mut planes, room| {
             if let Ok(true) = room.outcome {
-                room.outcome = window.add_to(&shape, &mut planes, &mut room.rows, &read);
+                room.outcome = window.add_to(&shape, &mut planes, room);
             }
         });
         let mut all = true;
@@ -260,120 +277,214 @@ const PLANES_TOGETHER: usize = 16;
 
 /// What a thread that sums logits has.
 pub(crate) struct Room<E> {
-    /// Rows of one class and depth of a window.
+    /// Shares of the mean of the voxels of a plane of a window, or of a row of each of several planes.
+    shares: Mapped<f32>,
+    /// Rows of one class and depth of a window, where they are copied, and a row of it behind them.
     rows: Mapped<f32>,
     outcome: Result<bool, E>,
 }
 
 impl<E> Room<E> {
     /// Reserves that of a thread for windows of an extent.
-    pub(crate) fn new(window: [usize; 3], budget: &Budget) -> Result<Room<E>, MapError> {
-        let rows = Mapped::zeroed(budget, "logits of the windows being summed", window[1] * window[2])?;
-        Ok(Room { rows, outcome: Ok(true) })
+    pub(crate) fn new([depth, height, width]: [usize; 3], budget: &Budget) -> Result<Room<E>, MapError> {
+        let room = |count| Mapped::zeroed(budget, "logits of the windows being summed", count);
+        let shares = (height * width).max(depth * width).max(height * PLANES_TOGETHER);
+        let rows = height * width + height.max(width);
+        Ok(Room { shares: room(shares)?, rows: room(rows)?, outcome: Ok(true) })
     }
 }
 
-/// Where the logits of a window belong, and how much of the mean they are.
-pub(crate) struct WindowLogits<'a> {
+/// Copies as many logits of a window as there is room for, from one on.
+pub(crate) type ReadLogits<'a, E> = &'a (dyn Fn(usize, &mut [f32]) -> Result<(), E> + Sync);
+
+/// The logits `[class][d][h][w]` of a window.
+pub(crate) enum LogitsOf<'a, E> {
+    /// Where they lie.
+    Here(HostView<'a>),
+    /// Where they have to be copied.
+    Read(ReadLogits<'a, E>),
+}
+
+/// The logits of a window, where they belong, and how much of the mean they are.
+pub(crate) struct WindowLogits<'a, E> {
     pub(crate) start: [usize; 3],
     /// Along which axes the window was mirrored.
     pub(crate) mirrored: [bool; 3],
     /// Of each voxel.
     pub(crate) shares: WindowShares<'a>,
+    pub(crate) logits: LogitsOf<'a, E>,
 }
 
-impl WindowLogits<'_> {
+/// Rows of logits of one class and depth, as the network said them.
+#[derive(Clone, Copy)]
+enum Slab<'a> {
+    F32(&'a [f32]),
+    Bf16(&'a [u16]),
+}
+
+fn from_bf16(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
+impl Slab<'_> {
+    /// Copies every `step`-th logit, from one on.
+    fn strided(self, from: usize, step: usize, to: &mut [f32]) {
+        match self {
+            Slab::F32(logits) => {
+                to.iter_mut().zip(logits[from..].iter().step_by(step)).for_each(|(to, logit)| *to = *logit);
+            }
+            Slab::Bf16(logits) => {
+                let logits = logits[from..].iter().step_by(step);
+                to.iter_mut().zip(logits).for_each(|(to, logit)| *to = from_bf16(*logit));
+            }
+        }
+    }
+
+    /// Some logits that lie together: where they are, or copied to `to`, mirrored if they are to be.
+    fn row<'a>(&'a self, of: Range<usize>, is_mirrored: bool, to: &'a mut [f32]) -> &'a [f32] {
+        let to = &mut to[..of.len()];
+        match self {
+            Slab::F32(logits) => {
+                let logits = &logits[of];
+                if !is_mirrored {
+                    return logits;
+                }
+                to.iter_mut().zip(logits.iter().rev()).for_each(|(to, logit)| *to = *logit);
+            }
+            Slab::Bf16(logits) => {
+                let logits = &logits[of];
+                to.iter_mut().zip(logits).for_each(|(to, logit)| *to = from_bf16(*logit));
+                if is_mirrored {
+                    to.reverse();
+                }
+            }
+        }
+        to
+    }
+}
+
+impl<E> WindowLogits<'_, E> {
     /// Adds what belongs to some planes, one at least, which are given with their places in the window. Returns whether all can be summed.
-    fn add_to<E, S: Sum>(
+    fn add_to<S: Sum>(
         &self,
         shape: &RingShape,
         planes: &mut [(usize, &mut [S])],
-        rows: &mut [f32],
-        read: impl Fn(usize, &mut [f32]) -> Result<(), E>,
+        room: &mut Room<E>,
     ) -> Result<bool, E> {
-        let [depth, height, width] = shape.window;
-        let voxels = depth * height * width;
-        let place = planes[0].0;
-        // Along the axis of passing there is one place for each plane, and along the others what is held.
-        let of_axis = |axis: usize| match shape.axis == axis {
-            true => place..place + 1,
-            false => shape.held_of(axis, self.start[axis]),
-        };
-        let (depths, heights) = (of_axis(0), of_axis(1));
-        let widths = shape.held_of(2, self.start[2]);
-        if heights.is_empty() || widths.is_empty() {
+        let Room { shares, rows, .. } = room;
+        let held = [0, 1, 2].map(|axis| shape.held_of(axis, self.start[axis]));
+        if held.iter().any(|held| held.is_empty()) {
             return Ok(true);
         }
+        match (shape.axis, &mut *planes) {
+            (0 | 1, [(place, sums)]) => self.add_rows(shape, held, (*place, sums), shares, rows),
+            _ => self.add_columns(shape, held, planes, shares, rows),
+        }
+    }
+
+    /// Adds to a plane what has rows of its own, along the width.
+    fn add_rows<S: Sum>(
+        &self,
+        shape: &RingShape,
+        [depths, heights, widths]: [Range<usize>; 3],
+        (place, sums): (usize, &mut [S]),
+        shares: &mut [f32],
+        rows: &mut [f32],
+    ) -> Result<bool, E> {
+        let depths = if shape.axis == 0 { place..place + 1 } else { depths };
+        let heights = if shape.axis == 1 { place..place + 1 } else { heights };
+        let (count, width) = (widths.len(), shape.window[2]);
+        let (copied, row) = rows.split_at_mut(shape.window[1] * width);
+        let mut of_rows = shares.chunks_exact_mut(count);
+        for d in depths.clone() {
+            for (h, shares) in heights.clone().zip(&mut of_rows) {
+                self.shares.fill(self.start, [d, h, widths.start], 2, shares);
+            }
+        }
+        // In a row that is mirrored, the logits of these widths.
+        let of_row = match self.mirrored[2] {
+            true => width - widths.end..width - widths.start,
+            false => widths.clone(),
+        };
         let mut all = true;
         for class in 0..shape.classes {
+            let mut shares = shares.chunks_exact(count);
             for d in depths.clone() {
-                let from = mirrored(d, depth, self.mirrored[0]);
-                let rows_from = match self.mirrored[1] {
-                    true => height - heights.end,
-                    false => heights.start,
-                };
-                let rows = &mut rows[..heights.len() * width];
-                read(class * voxels + (from * height + rows_from) * width, rows)?;
-                all &= can_be_summed::<S>(rows);
-                for h in heights.clone() {
-                    let row = mirrored(h - heights.start, heights.len(), self.mirrored[1]);
-                    let row = &mut rows[row * width..][..width];
-                    if self.mirrored[2] {
-                        row.reverse();
-                    }
-                    let row = &mut row[widths.clone()];
-                    self.shares.scale(self.start, [d, h], widths.start, row);
-                    // Where a voxel of the row lies in a plane.
-                    let at = |w: usize| {
-                        let at = [self.start[0] + d, self.start[1] + h, self.start[2] + w];
-                        class * shape.plane() + shape.in_plane(at)
-                    };
-                    match &mut *planes {
-                        [(_, sums)] if shape.axis < 2 => {
-                            S::add(&mut sums[at(widths.start)..][..row.len()], row);
-                        }
-                        planes => {
-                            for (w, sums) in planes {
-                                let to = at(*w);
-                                S::add(&mut sums[to..=to], &row[*w..=*w]);
-                            }
-                        }
-                    }
+                let slab = self.slab(shape.window, class, d, &heights, copied)?;
+                for (h, shares) in heights.clone().zip(&mut shares) {
+                    let from = mirrored(h - heights.start, heights.len(), self.mirrored[1]) * width;
+                    let logits = slab.row(from + of_row.start..from + of_row.end, self.mirrored[2], row);
+                    let at = [self.start[0] + d, self.start[1] + h, self.start[2] + widths.start];
+                    let to = class * shape.plane() + shape.in_plane(at);
+                    all &= S::add_shares(&mut sums[to..to + count], logits, shares);
                 }
             }
         }
         Ok(all)
+    }
+
+    /// Adds to several planes of a ring along the last axis, in which rows run along the height.
+    fn add_columns<S: Sum>(
+        &self,
+        shape: &RingShape,
+        [depths, heights, _]: [Range<usize>; 3],
+        planes: &mut [(usize, &mut [S])],
+        shares: &mut [f32],
+        rows: &mut [f32],
+    ) -> Result<bool, E> {
+        let (count, width) = (heights.len(), shape.window[2]);
+        let (copied, column) = rows.split_at_mut(shape.window[1] * width);
+        let column = &mut column[..count];
+        let mut all = true;
+        for d in depths {
+            for ((w, _), shares) in planes.iter().zip(shares.chunks_exact_mut(count)) {
+                self.shares.fill(self.start, [d, heights.start, *w], 1, shares);
+            }
+            for class in 0..shape.classes {
+                let slab = self.slab(shape.window, class, d, &heights, copied)?;
+                for ((w, sums), shares) in planes.iter_mut().zip(shares.chunks_exact(count)) {
+                    slab.strided(mirrored(*w, width, self.mirrored[2]), width, column);
+                    if self.mirrored[1] {
+                        column.reverse();
+                    }
+                    let at = [self.start[0] + d, self.start[1] + heights.start, self.start[2] + *w];
+                    let to = class * shape.plane() + shape.in_plane(at);
+                    all &= S::add_shares(&mut sums[to..to + count], column, shares);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The logits of a class at a depth and some heights of the window, as the network said them; copied to `room` where they have to be.
+    fn slab<'a>(
+        &'a self,
+        [depth, height, width]: [usize; 3],
+        class: usize,
+        d: usize,
+        heights: &Range<usize>,
+        room: &'a mut [f32],
+    ) -> Result<Slab<'a>, E> {
+        let from = mirrored(d, depth, self.mirrored[0]);
+        let rows_from = match self.mirrored[1] {
+            true => height - heights.end,
+            false => heights.start,
+        };
+        let first = ((class * depth + from) * height + rows_from) * width;
+        let count = heights.len() * width;
+        Ok(match &self.logits {
+            LogitsOf::Here(HostView::F32(logits)) => Slab::F32(&logits[first..first + count]),
+            LogitsOf::Here(HostView::Bf16(logits)) => Slab::Bf16(&logits[first..first + count]),
+            LogitsOf::Read(read) => {
+                let room = &mut room[..count];
+                read(first, room)?;
+                Slab::F32(room)
+            }
+        })
     }
 }
 
 /// A place along an axis, from its other end if that is mirrored.
 fn mirrored(place: usize, extent: usize, is_mirrored: bool) -> usize {
     if is_mirrored { extent - 1 - place } else { place }
-}
-
-/// Whether all logits are finite, and will be when they are summed. Without an early exit, which would keep the compiler from
-/// looking at several at once.
-fn can_be_summed<S: Sum>(logits: &[f32]) -> bool {
-    // The comparison is false for NaN.
-    logits.iter().fold(true, |all, logit| all & (logit.abs() < S::LARGEST_LOGIT))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_logit_that_cannot_be_summed_is_found_wherever_it_is() {
-        let mut logits = vec![-3.0; 1000];
-        assert!(can_be_summed::<f32>(&logits));
-        for at in [0, 499, 999] {
-            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -2e30] {
-                logits[at] = value;
-                assert!(!can_be_summed::<f32>(&logits), "{value} at {at}");
-                logits[at] = 0.0;
-            }
-        }
-        assert!(can_be_summed::<f32>(&[]));
-        assert!(can_be_summed::<half::f16>(&[64_999.0]) && !can_be_summed::<half::f16>(&[65_504.0]));
-    }
 }

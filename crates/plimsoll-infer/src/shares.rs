@@ -145,19 +145,26 @@ fn sum_plane(
 }
 
 impl WindowShares<'_> {
-    /// Brings the logits of a row of the window at `start`, at depth `d` and height `h` of it and from a width on, to their shares.
-    pub(crate) fn scale(&self, start: [usize; 3], [d, h]: [usize; 2], from: usize, row: &mut [f32]) {
+    /// The shares of voxels of the window at `start` that follow each other along its height (1) or width (2), from one of them on.
+    pub(crate) fn fill(&self, start: [usize; 3], first: [usize; 3], axis: usize, shares: &mut [f32]) {
         match self {
-            WindowShares::Product([along, down, across]) => {
-                let share = along[d] * down[h];
-                row.iter_mut().zip(&across[from..]).for_each(|(logit, across)| *logit *= share * across);
+            WindowShares::Product(of) => {
+                let [d, h, w] = first;
+                let along = &of[axis][first[axis]..];
+                let others = match axis {
+                    1 => of[0][d] * of[2][w],
+                    _ => of[0][d] * of[1][h],
+                };
+                shares.iter_mut().zip(along).for_each(|(share, along)| *share = others * along);
             }
             WindowShares::Quotient { weights, shape, looks, totals } => {
-                for (w, logit) in (from..).zip(row) {
-                    let place = [start[0] + d, start[1] + h, start[2] + w];
+                for (number, share) in shares.iter_mut().enumerate() {
+                    let mut voxel = first;
+                    voxel[axis] += number;
+                    let place = [0, 1, 2].map(|axis| start[axis] + voxel[axis]);
                     let slot = shape.slot(shape.turn(place[shape.axis]));
                     let total = totals[slot * shape.plane() + shape.in_plane(place)];
-                    *logit *= weights.of([d, h, w]) / (total * looks);
+                    *share = weights.of(voxel) / (total * looks);
                 }
             }
         }
@@ -200,8 +207,8 @@ mod tests {
                 let of = shares.of(start);
                 for d in 0..window[0] {
                     for h in 0..window[1] {
-                        let mut row = vec![1.0; window[2]];
-                        of.scale(start, [d, h], 0, &mut row);
+                        let mut row = vec![0.0; window[2]];
+                        of.fill(start, [d, h, 0], 2, &mut row);
                         for (w, share) in row.into_iter().enumerate() {
                             let at = [start[0] + d, start[1] + h, start[2] + w];
                             sums[(at[0] * grid[1] + at[1]) * grid[2] + at[2]] +=

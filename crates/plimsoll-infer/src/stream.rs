@@ -7,8 +7,9 @@ use half::f16;
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
-use crate::export::{Export, Wanted};
-use crate::ring::{Ring, Room, WindowLogits};
+use crate::export::{Export, Wanted, lines_are_rows};
+use crate::lines::LineRoom;
+use crate::ring::{LogitsOf, Ring, Room, WindowLogits};
 use crate::rows::Rows;
 use crate::shares::Shares;
 use crate::sums::RingStorage;
@@ -37,10 +38,12 @@ pub(crate) struct Stream {
     shares: Shares,
     export: Export,
     labels: Mapped<u8>,
+    /// The same `[column][row]`, where logits lie together so; else nothing.
+    turned: Mapped<u8>,
     /// `[row][output][column]` of a slice; nothing if none are wanted.
     probabilities: Mapped<f32>,
     /// Of each thread.
-    rooms: Vec<Mapped<f32>>,
+    rooms: Vec<LineRoom>,
     finished: usize,
     written: usize,
     cleared: usize,
@@ -54,18 +57,22 @@ impl Stream {
         wanted: Wanted<'_>,
         (weights, summing): (&Weights, Summing),
     ) -> Result<Bytes, MapError> {
-        let [_, _, columns] = rows.part_extent();
-        let rooms = Bytes(Export::room_bytes(columns, wanted)?.0.saturating_mul(summing.threads as u64));
-        let [labels, probabilities] = Stream::of_slice(rows, wanted);
-        let slices = Mapped::<u8>::bytes(labels)? + Mapped::<f32>::bytes(probabilities)?;
+        let [_, height, width] = rows.part_extent();
+        let rooms = Export::room_bytes(&rows.shape, [height, width])?;
+        let rooms = Bytes(rooms.0.saturating_mul(summing.threads as u64));
+        let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
+        let labels = Mapped::<u8>::bytes(labels)? + Mapped::<u8>::bytes(turned)?;
+        let slices = labels + Mapped::<f32>::bytes(probabilities)?;
         let ring = rows.shape.bytes(summing.storage)? + Shares::bytes(&rows.shape, weights)?;
         Ok(ring + slices + Export::bytes(grid) + rooms)
     }
 
-    /// Bytes of the labels of a slice, and its probabilities.
-    fn of_slice(rows: &Rows, wanted: Wanted<'_>) -> [usize; 2] {
+    /// Bytes of the labels of a slice, as they are written and as they lie in planes of the ring, and its probabilities.
+    fn of_slice(grid: &TargetGrid, rows: &Rows, wanted: Wanted<'_>) -> [usize; 3] {
         let [_, height, width] = rows.part_extent();
-        [wanted.label_bytes(), wanted.probabilities()]
+        let label = wanted.label_bytes();
+        let turned = if lines_are_rows(grid, &rows.shape, rows.slices) { 0 } else { label };
+        [label, turned, wanted.probabilities()]
             .map(|of_voxel| height.saturating_mul(width).saturating_mul(of_voxel))
     }
 
@@ -79,7 +86,7 @@ impl Stream {
     ) -> Result<Stream, MapError> {
         let Summing { storage, looks, threads } = summing;
         let export = Export::new(grid, rows.shape, (&rows.part, rows.slices), wanted.answers, budget)?;
-        let [labels, probabilities] = Stream::of_slice(rows, wanted);
+        let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
             sums: match storage {
                 RingStorage::F32 => Sums::F32(Ring::new(rows.shape, budget)?),
@@ -87,8 +94,9 @@ impl Stream {
             },
             shares: Shares::new(rows.shape, rows.starts(), weights, looks, budget)?,
             labels: Mapped::zeroed(budget, "labels", labels)?,
+            turned: Mapped::zeroed(budget, "labels", turned)?,
             probabilities: Mapped::zeroed(budget, "probabilities", probabilities)?,
-            rooms: (0..threads).map(|_| export.room(wanted, budget)).collect::<Result<_, _>>()?,
+            rooms: (0..threads).map(|_| export.room(budget)).collect::<Result<_, _>>()?,
             export,
             finished: 0,
             written: 0,
@@ -104,21 +112,20 @@ impl Stream {
         }
     }
 
-    /// Adds the logits `[class][d][h][w]` of the window at `start`, mirrored along some axes. `read` copies as many of them as there is room
-    /// for, from one on. Returns whether all can be summed; if not, some are missing.
+    /// Adds the logits of the window at `start`, mirrored along some axes. Returns whether all can be summed; if not, some are missing.
     ///
     /// # Errors
-    /// If `read` fails.
+    /// If logits cannot be read.
     pub(crate) fn add<E: Send>(
         &mut self,
         (start, mirrored): ([usize; 3], [bool; 3]),
         rooms: &mut [Room<E>],
-        read: impl Fn(usize, &mut [f32]) -> Result<(), E> + Sync,
+        logits: LogitsOf<'_, E>,
     ) -> Result<bool, E> {
-        let logits = WindowLogits { start, mirrored, shares: self.shares.of(start) };
+        let window = WindowLogits { start, mirrored, shares: self.shares.of(start), logits };
         match &mut self.sums {
-            Sums::F32(ring) => ring.add(&logits, rooms, read),
-            Sums::F16(ring) => ring.add(&logits, rooms, read),
+            Sums::F32(ring) => ring.add(&window, rooms),
+            Sums::F16(ring) => ring.add(&window, rooms),
         }
     }
 
@@ -141,6 +148,10 @@ impl Stream {
             write(&self.labels, &self.probabilities)?;
             self.written += 1;
         }
+        if self.written == self.export.slices() {
+            // No window comes any more.
+            return Ok(());
+        }
         let needed = self.export.first_needed(self.written).min(finished);
         match &mut self.sums {
             Sums::F32(ring) => ring.clear_before(self.cleared, needed, &mut self.rooms),
@@ -152,10 +163,10 @@ impl Stream {
 
     /// Makes the labels of a slice, and its probabilities if they are wanted.
     fn decide(&mut self, slice: usize) {
-        let Stream { sums, export, labels, probabilities, rooms, .. } = self;
+        let Stream { sums, export, labels, turned, probabilities, rooms, .. } = self;
         match sums {
-            Sums::F32(ring) => export.labels(ring, slice, labels, rooms),
-            Sums::F16(ring) => export.labels(ring, slice, labels, rooms),
+            Sums::F32(ring) => export.labels(ring, slice, (labels, turned), rooms),
+            Sums::F16(ring) => export.labels(ring, slice, (labels, turned), rooms),
         }
         if !probabilities.is_empty() {
             match sums {
@@ -173,6 +184,7 @@ mod tests {
     use crate::mirror::mirror;
     use crate::rows::Strips;
     use crate::windows::gaussian;
+    use plimsoll_plan::HostView;
     use plimsoll_run::Answers;
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
     use proptest::prelude::*;
@@ -207,12 +219,20 @@ mod tests {
         sums.iter().zip(total).map(|(sum, weight)| sum.map(|sum| sum / weight)).collect()
     }
 
+    /// How logits are given: as f32 or bf16 where they lie, or to be copied.
+    #[derive(Clone, Copy, Debug)]
+    enum Given {
+        F32,
+        Bf16,
+        Copied,
+    }
+
     /// The labels and probabilities of all stored voxels, passed through along a stored axis in strips, from logits that nothing else explains.
     fn streamed(
         (grid, stored): (&TargetGrid, &Geometry),
         (whole, strips): (&Rows, Option<Strips>),
         (weights, mirrored): (&Weights, [bool; 3]),
-        summing: Summing,
+        (summing, given): (Summing, Given),
     ) -> (Vec<u8>, Vec<u32>) {
         let (window, threads) = (whole.shape.window, summing.threads);
         let budget = Budget::new(Bytes(1 << 26));
@@ -237,11 +257,17 @@ mod tests {
                     // What a network says of a mirrored window is mirrored too.
                     let mut said = vec![0.0; logits.len()];
                     mirror(&logits, &mut said, window, mirrored);
+                    let halves: Vec<u16> = said.iter().map(|said| (said.to_bits() >> 16) as u16).collect();
                     let read = |from: usize, to: &mut [f32]| {
                         to.copy_from_slice(&said[from..][..to.len()]);
                         Ok(())
                     };
-                    assert_eq!(stream.add((start, mirrored), &mut rooms, read), Ok(true));
+                    let logits = match given {
+                        Given::F32 => LogitsOf::Here(HostView::F32(&said)),
+                        Given::Bf16 => LogitsOf::Here(HostView::Bf16(&halves)),
+                        Given::Copied => LogitsOf::Read(&read),
+                    };
+                    assert_eq!(stream.add((start, mirrored), &mut rooms, logits), Ok(true));
                 }
                 let taken = stream.finish_row(&rows, row, |of_slice, of_classes| {
                     let columns = rows.part.shape[column_axis];
@@ -270,6 +296,10 @@ mod tests {
         (labels, probabilities)
     }
 
+    fn given() -> impl Strategy<Value = Given> {
+        prop::sample::select(vec![Given::F32, Given::Bf16, Given::Copied])
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -283,7 +313,7 @@ mod tests {
             step in 0.2..=1.0f64,
             mirrored: [bool; 3],
             threads in 1usize..4,
-            in_halves: bool,
+            (in_halves, given) in (any::<bool>(), given()),
             slices in 0usize..3,
         ) {
             let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
@@ -294,7 +324,7 @@ mod tests {
             let all = Weights { along: weights.clone(), least: 0.0 };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
             let summing = Summing { storage, looks: 1, threads };
-            let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), summing);
+            let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (summing, given));
             let whole = whole(&rows, &weights);
             for (voxel, label) in voxels(stored.shape()).zip(labels) {
                 // Linear interpolation between the eight voxels around, within the image.
@@ -316,8 +346,13 @@ mod tests {
                         *sum += weight * logit;
                     }
                 }
-                // Rounding may decide otherwise where both classes are as likely: of means up to 3, halves keep 11 bits with each window.
-                let unclear = if in_halves { 3e-2 } else { 1e-4 };
+                // Rounding may decide otherwise where both classes are as likely: of means up to 3, halves keep 11 bits with each window, and
+                // upper halves of logits 8.
+                let unclear = match given {
+                    Given::Bf16 => 6e-2,
+                    _ if in_halves => 3e-2,
+                    _ => 1e-4,
+                };
                 if (sums[0] - sums[1]).abs() > unclear {
                     prop_assert_eq!(label, u8::from(sums[1] > sums[0]), "{:?}: {:?}", voxel, sums);
                 }
@@ -333,7 +368,7 @@ mod tests {
             spacing in prop::array::uniform3(0.6..2.0f64),
             step in 0.2..=1.0f64,
             mirrored: [bool; 3],
-            (threads, in_halves) in (1usize..4, any::<bool>()),
+            (threads, in_halves, given) in (1usize..4, any::<bool>(), given()),
             (slices, second, size) in (0usize..3, 1usize..3, 1usize..9),
             least in prop::sample::select(vec![0.0f32, 0.05]),
         ) {
@@ -346,7 +381,7 @@ mod tests {
             let weights = Weights { along: gaussian(window), least };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
             let summing = Summing { storage, looks: 1, threads };
-            let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), summing);
+            let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), (summing, given));
             let whole = of(None);
             let axis = slice_axes(slices)[second];
             prop_assert!(of(Some(Strips { axis, size })) == whole, "in strips of {} along {}", size, axis);

@@ -45,8 +45,27 @@ pub(crate) trait Sum: Pod + Send + Sync {
     /// The nearest to a number.
     fn narrow(number: f32) -> Self;
 
-    /// Adds to each of some sums a number.
-    fn add(sums: &mut [Self], terms: &[f32]);
+    /// Adds to each of some sums its share of a logit. Returns whether all logits are finite and can be summed.
+    fn add_shares(sums: &mut [Self], logits: &[f32], shares: &[f32]) -> bool;
+
+    /// Copies numbers in single precision.
+    fn widen(sums: &[Self], to: &mut [f32]);
+
+    /// The same numbers in single precision: where they are, or in `room`, which has as many.
+    fn widened<'a>(sums: &'a [Self], room: &'a mut [f32]) -> &'a [f32];
+}
+
+/// Adds shares in single precision. Returns whether all logits are below a limit; without an early exit, which would keep the compiler
+/// from doing several at once.
+#[inline(always)]
+fn add_shares(sums: &mut [f32], logits: &[f32], shares: &[f32], limit: f32) -> bool {
+    let mut all = 1;
+    for ((sum, logit), share) in sums.iter_mut().zip(logits).zip(shares) {
+        *sum += logit * share;
+        // The comparison is false for NaN.
+        all &= u32::from(logit.abs() < limit);
+    }
+    all == 1
 }
 
 impl Sum for f32 {
@@ -63,8 +82,17 @@ impl Sum for f32 {
         number
     }
 
-    fn add(sums: &mut [f32], terms: &[f32]) {
-        sums.iter_mut().zip(terms).for_each(|(sum, term)| *sum += term);
+    fn add_shares(sums: &mut [f32], logits: &[f32], shares: &[f32]) -> bool {
+        add_shares(sums, logits, shares, f32::LARGEST_LOGIT)
+    }
+
+    fn widen(sums: &[f32], to: &mut [f32]) {
+        to.copy_from_slice(sums);
+    }
+
+    #[inline(always)]
+    fn widened<'a>(sums: &'a [f32], _: &'a mut [f32]) -> &'a [f32] {
+        sums
     }
 }
 
@@ -93,17 +121,28 @@ impl Sum for f16 {
         f16::from_f32(number)
     }
 
-    fn add(sums: &mut [f16], terms: &[f32]) {
+    fn add_shares(sums: &mut [f16], logits: &[f32], shares: &[f32]) -> bool {
         /// Sums that are made wide at a time.
         const PIECE: usize = 128;
-        let mut wide = [0.0f32; PIECE];
-        for (sums, terms) in sums.chunks_mut(PIECE).zip(terms.chunks(PIECE)) {
+        let (mut wide, mut all) = ([0.0f32; PIECE], true);
+        let pieces = sums.chunks_mut(PIECE).zip(logits.chunks(PIECE)).zip(shares.chunks(PIECE));
+        for ((sums, logits), shares) in pieces {
             let wide = &mut wide[..sums.len()];
             sums.convert_to_f32_slice(wide);
-            f32::add(wide, terms);
+            all &= add_shares(wide, logits, shares, f16::LARGEST_LOGIT);
             // To the nearest, and of two as near to the even one.
             sums.convert_from_f32_slice(wide);
         }
+        all
+    }
+
+    fn widen(sums: &[f16], to: &mut [f32]) {
+        sums.convert_to_f32_slice(to);
+    }
+
+    fn widened<'a>(sums: &'a [f16], room: &'a mut [f32]) -> &'a [f32] {
+        f16::widen(sums, room);
+        room
     }
 }
 
@@ -124,12 +163,33 @@ mod tests {
 
     #[test]
     fn halves_are_added_in_single_precision_and_rounded_once() {
-        let terms: Vec<f32> = (0..300).map(|at| (at as f32 * 0.7).sin() * 3.0).collect();
+        let logits: Vec<f32> = (0..300).map(|at| (at as f32 * 0.7).sin() * 3.0).collect();
+        let shares: Vec<f32> = (0..300).map(|at| 1.0 / (at as f32 + 1.0)).collect();
         let mut sums: Vec<f16> = (0..300).map(|at| f16::from_f32(at as f32 * 0.1 - 15.0)).collect();
+        let terms = logits.iter().zip(&shares).map(|(logit, share)| logit * share);
         let expected: Vec<f16> =
-            sums.iter().zip(&terms).map(|(sum, term)| f16::from_f32(sum.to_f32() + term)).collect();
-        f16::add(&mut sums, &terms);
+            sums.iter().zip(terms).map(|(sum, term)| f16::from_f32(sum.to_f32() + term)).collect();
+        assert!(f16::add_shares(&mut sums, &logits, &shares));
         assert_eq!(sums, expected);
+        let mut room = [0.0; 300];
+        let wide: Vec<f32> = sums.iter().map(|sum| sum.to_f32()).collect();
+        assert_eq!(f16::widened(&sums, &mut room), wide);
+    }
+
+    #[test]
+    fn one_logit_that_cannot_be_summed_is_found_wherever_it_is() {
+        fn is_found<S: Sum>(value: f32, at: usize) -> bool {
+            let (mut sums, mut logits, shares) = ([S::zeroed(); 1000], [-3.0; 1000], [0.5; 1000]);
+            logits[at] = value;
+            !S::add_shares(&mut sums, &logits, &shares)
+        }
+        for at in [0, 499, 999] {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -2e30] {
+                assert!(is_found::<f32>(value, at) && is_found::<f16>(value, at), "{value} at {at}");
+            }
+            assert!(!is_found::<f32>(65_504.0, at) && is_found::<f16>(65_504.0, at));
+            assert!(!is_found::<f16>(64_999.0, at));
+        }
     }
 
     /// Of two ways to store a sum in 16 bits, half precision keeps it eight times as near.

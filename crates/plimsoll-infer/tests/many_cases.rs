@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
-use plimsoll_data::{Case, ChannelFile};
+use plimsoll_data::{Case, ChannelFile, Reading};
 use plimsoll_infer::{
     Destination, FolderProgress, Outcome, PredictOptions, Predictor, RingStorage, predict_cases,
 };
@@ -60,7 +60,7 @@ fn resident_behind(shapes: &[[usize; 3]], line: Bytes) -> Vec<Bytes> {
                 ChannelFile { path, index: 0 }
             };
             let images = (0..channels).map(of_channel).collect();
-            Case { id: format!("c{number:02}"), images, label: None }
+            Case { id: format!("c{number:02}"), images, label: None, reading: Reading::default() }
         })
         .collect();
     let labels = folder.path().join("labels");

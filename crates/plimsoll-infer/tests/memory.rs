@@ -105,8 +105,10 @@ impl Prediction {
         });
         let found = found.collect();
         assert!(most <= self.line);
-        // What is reserved for a case is reserved at the same time, and nothing else is.
-        assert_eq!(budget.peak(), most, "{}", self.name);
+        // What is reserved for a case is reserved at the same time, and nothing else is; looking at images before may take more than a case
+        // that is small.
+        let peak = budget.peak();
+        assert!(peak == most || peak > most && peak <= self.line, "{}: {peak}, {most}", self.name);
         found
     }
 
@@ -316,7 +318,11 @@ fn below_the_line_for_whole_planes_a_case_is_predicted_in_strips_with_the_same_b
             // Ever lower lines, down to the least that headers ask for: they do not say how an image is cut, which may round strips to a few
             // voxels, and so pages, more.
             let below = plan.minimum_ram_bytes.0 - 1;
-            let least = (of.least().0 + (16 << 10)).min(below);
+            let least = of.least().0 + (16 << 10);
+            if least > below {
+                // Looking at the images of a small case takes more than its planes do.
+                continue;
+            }
             let mut last = 1;
             for line in [below, least + (below - least) / 2, least].map(Bytes) {
                 let found = Prediction { line, ..of }.predict();

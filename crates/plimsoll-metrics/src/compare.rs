@@ -1,9 +1,10 @@
 //! The confusion matrix of two label maps, and the bounding box of each class.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{Geometry, VolumeFile, VoxelBox};
+use plimsoll_volume::{Geometry, LabelValues, VolumeFile, VoxelBox};
 
 use crate::{MetricError, Overlap};
 
@@ -83,6 +84,8 @@ impl Confusion {
 pub struct CaseFiles {
     prediction: VolumeFile,
     reference: VolumeFile,
+    /// Which class each value of the reference stands for; none where values are the numbers of classes.
+    reference_values: Option<Arc<LabelValues>>,
     /// The decoded labels of both, in this order, if they are held.
     held: Option<[Mapped<u8>; 2]>,
 }
@@ -96,6 +99,7 @@ impl CaseFiles {
         let files = CaseFiles {
             prediction: VolumeFile::open_labels(prediction)?,
             reference: VolumeFile::open_labels(reference)?,
+            reference_values: None,
             held: None,
         };
         match files.geometry().difference(files.prediction.geometry(), TOLERANCE) {
@@ -105,6 +109,19 @@ impl CaseFiles {
                 reference: reference.into(),
                 difference,
             }),
+        }
+    }
+
+    /// The same, with what the values of the reference stand for.
+    pub fn with_reference_values(self, reference_values: Option<Arc<LabelValues>>) -> CaseFiles {
+        CaseFiles { reference_values, ..self }
+    }
+
+    /// Replaces what was read of the reference by classes.
+    fn replace(&self, region: VoxelBox, reference: &mut [u8]) -> Result<(), MetricError> {
+        match &self.reference_values {
+            Some(values) => Ok(values.replace(self.reference.path(), region, reference)?),
+            None => Ok(()),
         }
     }
 
@@ -127,6 +144,7 @@ impl CaseFiles {
         for (file, labels) in files.into_iter().zip(&mut held) {
             file.region_labels(0, whole, labels)?;
         }
+        self.replace(whole, &mut held[1])?;
         self.held = Some(held);
         Ok(())
     }
@@ -160,7 +178,7 @@ impl CaseFiles {
         }
         self.prediction.region_labels(0, region, prediction)?;
         self.reference.region_labels(0, region, reference)?;
-        Ok(())
+        self.replace(region, reference)
     }
 }
 

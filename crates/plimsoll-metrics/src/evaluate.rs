@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::VoxelBox;
+use plimsoll_volume::{LabelValues, VoxelBox};
 
 use crate::compare::CaseFiles;
 use crate::masks::shape_with_margin;
@@ -20,6 +21,8 @@ pub struct CasePaths {
     pub prediction: PathBuf,
     /// The reference label map.
     pub reference: PathBuf,
+    /// Which class each of its values stands for; none where values are the numbers of classes.
+    pub reference_values: Option<Arc<LabelValues>>,
 }
 
 /// Finds for every reference of a folder the prediction of the same name, but for what `endings` names of predictions and of
@@ -64,6 +67,7 @@ pub fn pair_cases(
     let paths = |case: String| CasePaths {
         prediction: predictions.join(format!("{case}{of_prediction}")),
         reference: references.join(format!("{case}{of_reference}")),
+        reference_values: None,
     };
     Ok(expected.into_iter().map(paths).collect())
 }
@@ -95,7 +99,8 @@ fn evaluate_case(
     budget: &Budget,
     threads: usize,
 ) -> Result<CaseScores, MetricError> {
-    let mut files = CaseFiles::open(&case.prediction, &case.reference)?;
+    let files = CaseFiles::open(&case.prediction, &case.reference)?;
+    let mut files = files.with_reference_values(case.reference_values.clone());
     let of_shape = settings.groups.iter().any(|group| *group != Group::Overlap);
     if of_shape {
         files.hold(budget)?;
@@ -123,7 +128,7 @@ fn evaluate_case(
         }
         metrics.insert(class, scores);
     }
-    let CasePaths { prediction, reference } = case.clone();
+    let CasePaths { prediction, reference, .. } = case.clone();
     Ok(CaseScores { prediction_file: prediction, reference_file: reference, metrics })
 }
 

@@ -8,7 +8,7 @@ use plimsoll_graph::{DType, Program};
 use plimsoll_memory::Reservation;
 use serde::{Deserialize, Serialize};
 
-use crate::{DeviceMemory, Engine, EngineError, LoweredProgram, PlanError, VerifiedPlan};
+use crate::{Bf16Products, DeviceMemory, Engine, EngineError, LoweredProgram, PlanError, VerifiedPlan};
 
 /// What a device does per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,12 +91,25 @@ pub trait Backend: Any + Send + Sync {
     /// The same backend, predicting times from `rates`, or from nominal ones.
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend>;
 
-    /// The same backend, where convolutions between features that are stored as bf16 multiply bf16 as well, and sum in f32.
+    /// The same backend, where some convolutions between features that are stored as bf16 multiply bf16 as well, and sum in f32.
     ///
     /// # Errors
     /// If it has no kernels for that.
-    fn with_bf16_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
+    fn with_bf16_products(&self, _which: &Bf16Products) -> Result<Arc<dyn Backend>, PlanError> {
         Err(PlanError::Products { backend: self.identity() })
+    }
+
+    /// Which convolutions of some programs should multiply bf16: those that its rates say are the faster for it.
+    ///
+    /// # Errors
+    /// If the programs cannot be lowered, or there are no kernels for that.
+    fn fastest_products(&self, _programs: &[Program]) -> Result<Bf16Products, PlanError> {
+        Err(PlanError::Products { backend: self.identity() })
+    }
+
+    /// Tells the device, its instruction set and threads from every other whose rates differ.
+    fn rated(&self) -> String {
+        self.identity()
     }
 
     /// Measures what is not `known` yet of the rates that some programs depend on, each within `memory` bytes and a fraction of a

@@ -27,6 +27,15 @@ pub enum HostSliceMut<'a> {
     U8(&'a mut [u8]),
 }
 
+/// The values of a tensor where they lie, in the logical order of its shape.
+#[derive(Clone, Copy, Debug)]
+pub enum HostView<'a> {
+    /// Of an f32 tensor.
+    F32(&'a [f32]),
+    /// Of a bf16 tensor: the upper halves of f32.
+    Bf16(&'a [u16]),
+}
+
 impl HostSlice<'_> {
     /// How many values of which type.
     pub fn extent(&self) -> (usize, DType) {
@@ -182,6 +191,15 @@ pub trait Engine: Send + Sync {
         first: usize,
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError>;
+
+    /// The values of a tensor without a copy, where they lie in memory of this process and in the logical order of its shape; none
+    /// where they have to be read.
+    ///
+    /// # Errors
+    /// If the tensor has no memory.
+    fn view(&self, program: ProgramId, tensor: TensorId) -> Result<Option<HostView<'_>>, EngineError> {
+        self.plan().stored(program, tensor).map(|_| None)
+    }
 
     /// Runs a program. Allocates nothing.
     ///

@@ -7,8 +7,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Mapped};
+use plimsoll_volume::LabelValues;
 use serde::{Deserialize, Serialize};
 
 use crate::dice::{Mean, counts};
@@ -27,6 +29,8 @@ pub struct Pair {
     pub prediction: PathBuf,
     /// The reference label map.
     pub reference: PathBuf,
+    /// Which label each of its values stands for; none where values are the labels.
+    pub reference_values: Option<Arc<LabelValues>>,
 }
 
 /// What steps do to a label.
@@ -237,32 +241,36 @@ fn measure(
 ) -> Result<Measured, PostprocessError> {
     let mut means: Vec<BTreeMap<u16, Mean>> = vec![BTreeMap::new(); trials.len()];
     let mut volumes: BTreeMap<u16, Vec<f64>> = BTreeMap::new();
-    let mut measure_case = |Pair { prediction, reference }: &Pair| -> Result<(), PostprocessError> {
-        let mut predicted = LabelMap::read(prediction, budget)?;
-        let expected = LabelMap::read(reference, budget)?;
-        if let Some(difference) = expected.geometry().difference(predicted.geometry(), TOLERANCE) {
-            let (prediction, reference) = (prediction.clone(), reference.clone());
-            return Err(PostprocessError::OtherGrid { prediction, reference, difference });
-        }
-        let grid = (predicted.geometry().shape(), predicted.geometry().spacing());
-        process(accepted, predicted.labels_mut(), grid, budget, threads)?;
-        let mut tried = Mapped::<u16>::zeroed(budget, "labels of a trial", predicted.labels().len())?;
-        for (number, (trial, means)) in trials.iter().zip(&mut means).enumerate() {
-            tried.copy_from_slice(predicted.labels());
-            process(trial, &mut tried, grid, budget, threads)?;
-            let counts = counts(&tried, expected.labels(), ignore);
-            for label in labels {
-                // A label that is in neither map has no voxels.
-                let of_label = counts.get(label).copied().unwrap_or_default();
-                means.entry(*label).or_default().add(of_label.dice());
-                if number == 0 && of_label.reference > 0 {
-                    let voxel: f64 = grid.1.0.iter().product();
-                    volumes.entry(*label).or_default().push(of_label.reference as f64 * voxel);
+    let mut measure_case =
+        |Pair { prediction, reference, reference_values }: &Pair| -> Result<(), PostprocessError> {
+            let mut predicted = LabelMap::read(prediction, budget)?;
+            let mut expected = LabelMap::read(reference, budget)?;
+            if let Some(values) = reference_values {
+                expected.replace(reference, values)?;
+            }
+            if let Some(difference) = expected.geometry().difference(predicted.geometry(), TOLERANCE) {
+                let (prediction, reference) = (prediction.clone(), reference.clone());
+                return Err(PostprocessError::OtherGrid { prediction, reference, difference });
+            }
+            let grid = (predicted.geometry().shape(), predicted.geometry().spacing());
+            process(accepted, predicted.labels_mut(), grid, budget, threads)?;
+            let mut tried = Mapped::<u16>::zeroed(budget, "labels of a trial", predicted.labels().len())?;
+            for (number, (trial, means)) in trials.iter().zip(&mut means).enumerate() {
+                tried.copy_from_slice(predicted.labels());
+                process(trial, &mut tried, grid, budget, threads)?;
+                let counts = counts(&tried, expected.labels(), ignore);
+                for label in labels {
+                    // A label that is in neither map has no voxels.
+                    let of_label = counts.get(label).copied().unwrap_or_default();
+                    means.entry(*label).or_default().add(of_label.dice());
+                    if number == 0 && of_label.reference > 0 {
+                        let voxel: f64 = grid.1.0.iter().product();
+                        volumes.entry(*label).or_default().push(of_label.reference as f64 * voxel);
+                    }
                 }
             }
-        }
-        Ok(())
-    };
+            Ok(())
+        };
     for case in cases {
         measure_case(case).map_err(|error| error.of_map(&case.prediction))?;
         done();

@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{ElementType, Geometry, NiftiHeader, VolumeFile, VolumeWriter, VoxelBox};
+use plimsoll_volume::{
+    ElementType, Geometry, LabelValues, NiftiHeader, VolumeError, VolumeFile, VolumeWriter, VoxelBox,
+};
 
 use crate::PostprocessError;
 
@@ -81,6 +83,26 @@ impl LabelMap {
             writer.write_planes(&bytes)?;
         }
         Ok(writer.finish()?)
+    }
+
+    /// Replaces values by the labels that they stand for. `path` is where they are from.
+    ///
+    /// # Errors
+    /// If a value stands for no label.
+    pub(crate) fn replace(&mut self, path: &Path, values: &LabelValues) -> Result<(), PostprocessError> {
+        let [_, height, width] = self.geometry.shape();
+        for (at, label) in self.labels.iter_mut().enumerate() {
+            let path = || path.to_path_buf();
+            let voxel = [at / (height * width), at / width % height, at % width];
+            let value = u8::try_from(*label).map_err(|_| PostprocessError::NotALabel {
+                path: path(),
+                voxel,
+                value: f32::from(*label),
+            })?;
+            let class = values.class(value);
+            *label = class.ok_or_else(|| VolumeError::UnknownLabel { path: path(), voxel, value })?.into();
+        }
+        Ok(())
     }
 
     /// The grid.

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_postprocess::{
     Chosen, LabelMap, LabelSet, LeastSize, Neighbours, Pair, PostprocessError, Postprocessing, Step, choose,
     process, process_file,
 };
-use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
+use plimsoll_volume::{Affine, ElementType, Geometry, LabelValues, Spacing, VolumeWriter};
 
 const SHAPE: [usize; 3] = [20, 24, 28];
 
@@ -187,9 +188,30 @@ fn cases(folder: &Path) -> Vec<Pair> {
         let file = |name: &str| -> PathBuf { folder.join(format!("{name}_{case}.nii.gz")) };
         write(&file("truth"), &truth, ElementType::U8);
         write(&file("found"), &found, ElementType::U8);
-        pairs.push(Pair { prediction: file("found"), reference: file("truth") });
+        pairs.push(Pair { prediction: file("found"), reference: file("truth"), reference_values: None });
     }
     pairs
+}
+
+#[test]
+fn values_of_references_that_stand_for_labels_choose_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut pairs = cases(dir.path());
+    let labels = BTreeSet::from([1, 2, 3, 4]);
+    let choose = |pairs: &[Pair]| choose(pairs, &labels, None, &budget(), 1, &mut |_, _| ());
+    let expected = choose(&pairs).unwrap();
+    let values = Arc::new(LabelValues::new([(0, 0), (50, 1), (100, 2), (150, 3), (200, 4)]));
+    for pair in &mut pairs {
+        let map = LabelMap::read(&pair.reference, &budget()).unwrap();
+        let path = pair.reference.with_extension("").with_extension("nii");
+        write(&path, &map.labels().iter().map(|label| label * 50).collect::<Vec<u16>>(), ElementType::U8);
+        pair.reference = path;
+        pair.reference_values = Some(Arc::clone(&values));
+    }
+    assert_eq!(choose(&pairs).unwrap(), expected);
+    pairs[0].reference_values = Some(Arc::new(LabelValues::new([(0, 0), (50, 1)])));
+    let error = format!("{:?}", choose(&pairs).unwrap_err());
+    assert!(error.contains("UnknownLabel") && error.contains("value: 100"), "{error}");
 }
 
 #[test]
@@ -241,7 +263,7 @@ fn holes_that_only_helped_since_another_label_took_them_are_left() {
     set(&mut found, [3, 19, 3], 1, 0);
     write(&reference, &truth, ElementType::U8);
     write(&prediction, &found, ElementType::U8);
-    let pairs = [Pair { prediction, reference }];
+    let pairs = [Pair { prediction, reference, reference_values: None }];
     let choice = choose(&pairs, &(1..=2).collect(), None, &budget(), 1, &mut |done, of| assert!(done <= of));
     let choice = choice.unwrap();
     assert!(choice.steps.is_empty(), "{:?}", choice.steps);

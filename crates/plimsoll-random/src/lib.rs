@@ -29,6 +29,8 @@ pub enum Purpose {
     Mixing = 8,
     /// The order in which groups of cases are assigned to folds.
     Folds = 9,
+    /// The control points of an elastic deformation.
+    Deformation = 10,
 }
 
 /// One stream.

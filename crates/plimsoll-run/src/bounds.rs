@@ -2,7 +2,9 @@
 //!
 //! A network's bounds stand in [`plimsoll_nn::bounds`]. Learning rates, optimizers and schedules check themselves.
 
-use plimsoll_data::{Augmentation, AugmentationError, TargetSpacing};
+use plimsoll_data::{
+    Augmentation, AugmentationError, Fingerprint, SpacingSetting, TargetSpacing, far_apart, meant_unit,
+};
 use plimsoll_nn::ConfigError;
 use plimsoll_nn::bounds::{MOST_BATCH, check_count, check_patch_size};
 
@@ -60,6 +62,20 @@ pub(crate) fn check_spacing(spacing: TargetSpacing) -> Result<(), ConfigError> {
     Ok(())
 }
 
+/// That a spacing is not so far from that of the images that its unit is wrong.
+pub(crate) fn check_near(spacing: TargetSpacing, fingerprint: &Fingerprint) -> Result<(), RunError> {
+    let median = fingerprint.median_spacing();
+    let usual = if spacing.is_of_slices() { &median.0[1..] } else { &median.0[..] };
+    match far_apart(spacing.lengths(), usual) {
+        None => Ok(()),
+        Some(times) => {
+            let list = |lengths: &[f64]| lengths.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
+            let (found, median) = (list(spacing.lengths()), list(usual));
+            Err(RunError::FarSpacing { found, median, times, meant: meant_unit(times) })
+        }
+    }
+}
+
 /// That a validation is of a countable number of batches.
 pub(crate) fn check_validation(iterations: u64) -> Result<(), ConfigError> {
     if iterations > MOST_VALIDATION {
@@ -109,7 +125,9 @@ impl Settings {
         self.network.check_bounds()?;
         check_count("dimensions", self.dimensions.unwrap_or(3), 2, 3)?;
         self.patch_size.map_or(Ok(()), check_patch_size)?;
-        self.spacing.map_or(Ok(()), check_spacing)?;
+        if let Some(SpacingSetting::To(spacing)) = self.spacing {
+            check_spacing(spacing)?;
+        }
         for (setting, given) in [("batch_size", self.batch_size), ("micro_batch", self.micro_batch)] {
             given.map_or(Ok(()), |found| check_count(setting, found, 1, MOST_BATCH))?;
         }

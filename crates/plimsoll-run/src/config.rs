@@ -1,7 +1,6 @@
 //! All that the result of a run depends on, written down.
 
 use plimsoll_data::{Dataset, Fingerprint, Fold};
-use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Activation, Component, CrossEntropy, Loss, SoftDice, WeightedBce};
 use plimsoll_image::ImageDataset;
 use plimsoll_nn::bounds::{check_batch, check_count};
@@ -11,15 +10,26 @@ use plimsoll_nn::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::bounds::{check_spacing, check_steps, check_validation};
+use crate::bounds::{check_near, check_spacing, check_steps, check_validation};
 use crate::slices;
 use crate::{
-    BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageTarget, RunError, SegmentationTask,
-    Settings, Task, Topology,
+    BadNumbers, ClassWeights, ClassificationTask, EarlyStopping, ImageTarget, Precision, Products, RunError,
+    SegmentationTask, Settings, Task, Topology,
 };
 
-/// Voxels of a patch, about, where nobody asked for another size.
-const PATCH_VOXELS: usize = 64 * 64 * 64;
+/// The most voxels that a patch of a volume has where nobody asked for another size, as many as nnU-Net's has at its reference memory of
+/// 8 GB: larger ones cost time in proportion, and seldom help.
+const MOST_VOXELS: usize = 128 * 128 * 128;
+/// The least voxels that a patch is made to have so that it fits. A smaller one sees too little to be chosen silently.
+const LEAST_VOXELS: usize = 32 * 32 * 32;
+/// The most pixels of a slice, where nobody asked for another size.
+const MOST_PIXELS: usize = 512 * 512;
+/// The share of a data set that a batch covers at most, as in nnU-Net.
+const MOST_OF_ALL: f64 = 0.05;
+/// Images of more voxels than so many patches get the Dice of the whole batch. nnU-Net has it where it also makes a configuration of
+/// low resolution: where a patch covers less than a quarter of the median image, and an image that is covered so has half its
+/// voxels at most.
+const MANY_PATCHES: f64 = 8.0;
 
 /// The network of images where no other is set.
 const IMAGE_NETWORK: NetworkName = NetworkName::SEResNeXt50;
@@ -31,6 +41,8 @@ pub struct RunConfig {
     pub task: Task,
     /// Network, loss, optimizer, patch, batch.
     pub training: Training,
+    /// What convolutions multiply.
+    pub products: Products,
     /// Learning rates.
     pub schedule: Schedule,
     /// Epochs.
@@ -65,6 +77,46 @@ impl RunConfig {
         dataset: &Dataset,
         fingerprint: &Fingerprint,
     ) -> Result<RunConfig, RunError> {
+        RunConfig::resolve_with(settings, None, dataset, fingerprint)
+    }
+
+    /// The patches that a run may have where none is set, the largest first: those of nnU-Net's sequence. Empty where one is set, and
+    /// of slices, whose patch does not depend on memory.
+    ///
+    /// # Errors
+    /// If the settings contradict themselves.
+    pub fn patches(settings: &Settings, fingerprint: &Fingerprint) -> Result<Vec<[usize; 3]>, RunError> {
+        settings.check()?;
+        let spacing = slices::target_spacing(settings, fingerprint)?;
+        check_spacing(spacing)?;
+        if settings.patch_size.is_some() || spacing.is_of_slices() {
+            return Ok(Vec::new());
+        }
+        let mut patches: Vec<[usize; 3]> = Vec::new();
+        for topology in Topology::sequence(spacing, median_shape(fingerprint)) {
+            if !patches.is_empty() && topology.voxels() < LEAST_VOXELS {
+                break;
+            }
+            patches.push(topology.patch);
+        }
+        Ok(patches)
+    }
+
+    /// Whether a patch may be the default: a larger one has to be asked for.
+    pub fn is_usual_patch(patch: [usize; 3]) -> bool {
+        patch.iter().product::<usize>() <= MOST_VOXELS
+    }
+
+    /// As [`resolve`](RunConfig::resolve), with one of [`patches`](RunConfig::patches) where none is set.
+    ///
+    /// # Errors
+    /// If the settings contradict themselves.
+    pub fn resolve_with(
+        settings: &Settings,
+        patch: Option<[usize; 3]>,
+        dataset: &Dataset,
+        fingerprint: &Fingerprint,
+    ) -> Result<RunConfig, RunError> {
         settings.check()?;
         settings.expect_none_of(
             "images",
@@ -73,10 +125,12 @@ impl RunConfig {
         )?;
         let spacing = slices::target_spacing(settings, fingerprint)?;
         check_spacing(spacing)?;
-        let median_shape = fingerprint.median_shape.map(|extent| extent.round().max(1.0) as usize);
-        let topology = match settings.patch_size {
+        check_near(spacing, fingerprint)?;
+        let median = median_shape(fingerprint);
+        let most = if spacing.is_of_slices() { MOST_PIXELS } else { MOST_VOXELS };
+        let topology = match settings.patch_size.or(patch) {
             Some(patch) => Topology::of(spacing, patch),
-            None => Topology::for_images(spacing, median_shape, PATCH_VOXELS),
+            None => Topology::for_images(spacing, median, most),
         };
         let design = topology.design(dataset.channels.len(), dataset.labels.classes());
         let net = Network::design(&design, &settings.network)?;
@@ -91,17 +145,23 @@ impl RunConfig {
         // The network may have been given strides of its own.
         let patch = settings.patch_size.unwrap_or_else(|| net.extents().next_larger(topology.patch));
         net.check_patch(patch)?;
-        // A single slice often has no voxel of a class, so nnU-Net takes the Dice of slices over the whole batch.
-        let batch = spacing.is_of_slices();
+        let usual = match (spacing.is_of_slices(), settings.patch_size) {
+            (true, _) => Usual { batch: slices::batch(fingerprint, patch), ..Usual::SEGMENTATION },
+            (false, None) => Usual { batch: volumes(fingerprint, patch), ..Usual::SEGMENTATION },
+            (false, Some(_)) => Usual::SEGMENTATION,
+        };
+        // A single slice, or a small part of an image, often has no voxel of a class, so nnU-Net takes the Dice of these over the
+        // whole batch. It cannot where a smaller part of it is to go through the network at a time.
+        let voxels = |shape: [usize; 3]| shape.iter().map(|extent| *extent as f64).product::<f64>();
+        let is_part = settings.patch_size.is_none() && voxels(median) > MANY_PATCHES * voxels(patch);
+        let in_parts =
+            settings.micro_batch.is_some_and(|size| size < settings.batch_size.unwrap_or(usual.batch));
+        let batch = spacing.is_of_slices() || (is_part && !in_parts);
         let dice = SoftDice { include_background: false, batch, ..SoftDice::default() };
         let nnunet_loss = || Loss::dice_ce(dice, 1.0).into();
         let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
         loss.ignore = loss.ignore.or(dataset.labels.ignore());
         let task = SegmentationTask::new(settings, (dataset, fingerprint), spacing, patch);
-        let usual = match spacing.is_of_slices() {
-            true => Usual { batch: slices::batch(fingerprint, patch), ..Usual::SEGMENTATION },
-            false => Usual::SEGMENTATION,
-        };
         RunConfig::complete(settings, Task::Segmentation(task), (net, loss, patch), &usual)
     }
 
@@ -120,8 +180,11 @@ impl RunConfig {
             ("dimensions", settings.dimensions.is_some()),
             ("patch_size", settings.patch_size.is_some()),
             ("spacing", settings.spacing.is_some()),
+            ("data", settings.data.is_some()),
+            ("labels", settings.labels.is_some()),
             ("augmentation", settings.augmentation.is_some()),
             ("oversample_foreground", settings.oversample_foreground.is_some()),
+            ("oversampling", settings.oversampling.is_some()),
             ("validation_iterations", settings.validation_iterations.is_some()),
         ] {
             settings.expect_none_of(setting, is_given, "images are given a class as a whole")?;
@@ -230,8 +293,9 @@ impl RunConfig {
                 spacing: task.spacing(),
                 batch,
                 micro_batch: settings.micro_batch.unwrap_or(batch),
-                precision: settings.precision.unwrap_or(DType::F32),
+                precision: settings.precision.unwrap_or(Precision::F32).storage(),
             },
+            products: settings.precision.unwrap_or(Precision::F32).products(),
             task,
             schedule: Schedule {
                 learning_rate: settings.learning_rate.unwrap_or((usual.learning_rate)(&optimizer)),
@@ -280,7 +344,7 @@ impl RunConfig {
             network: self.training.net.settings()?,
             dimensions: task.map(SegmentationTask::dimensions),
             patch_size: task.map(|_| self.training.patch),
-            spacing: task.map(|task| task.spacing),
+            spacing: task.map(|task| task.spacing.into()),
             ..Settings::default()
         })
     }
@@ -323,6 +387,24 @@ impl RunConfig {
         self.training.spacing = self.task.spacing();
         self.training.loss.soft = self.task.soft_targets();
     }
+}
+
+fn median_shape(fingerprint: &Fingerprint) -> [usize; 3] {
+    fingerprint.median_shape.map(|extent| extent.round().max(1.0) as usize)
+}
+
+/// Volumes of a step: two, or where a patch holds the median image as many as have the voxels of two of the largest patches, but no
+/// more than a twentieth of the data set has.
+fn volumes(fingerprint: &Fingerprint, patch: [usize; 3]) -> usize {
+    let median = median_shape(fingerprint);
+    if (0..3).any(|axis| patch[axis] < median[axis]) {
+        return Usual::SEGMENTATION.batch;
+    }
+    let voxels = |shape: [usize; 3]| shape.iter().map(|extent| *extent as f64).product::<f64>();
+    let most = MOST_OF_ALL * fingerprint.cases.len() as f64 * voxels(median) / voxels(patch);
+    let reference = Usual::SEGMENTATION.batch as f64 * MOST_VOXELS as f64 / voxels(patch);
+    // The casts saturate, and the quotients are not negative.
+    (reference.round().min(most.round()) as usize).max(Usual::SEGMENTATION.batch)
 }
 
 /// Sets the weights of classes in the cross-entropy of a loss.

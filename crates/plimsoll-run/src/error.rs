@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use plimsoll_data::LengthUnit;
 use plimsoll_memory::{Bytes, MapError};
 use plimsoll_nn::ConfigError;
 use plimsoll_nn::weights::WeightError;
@@ -183,6 +184,21 @@ pub enum RunError {
     NoFold {
         /// The name.
         found: String,
+    },
+    /// A spacing is so far from that of the images that its unit is wrong.
+    #[error(
+        "`spacing` is {found} mm, but the median of the data set is {median} mm: they are {:.0} times apart",
+        if *times > 1.0 { *times } else { 1.0 / times }
+    )]
+    FarSpacing {
+        /// What is set.
+        found: String,
+        /// The median.
+        median: String,
+        /// How many times it is the median.
+        times: f64,
+        /// The unit that may have been meant.
+        meant: Option<LengthUnit>,
     },
     /// A case of a fold is not among the valid cases.
     #[error("case {case} of the fold is not among the valid cases")]
@@ -393,6 +409,18 @@ impl RunError {
                 Some("wait for it (`plimsoll status` says how far it is), end it, or choose another --out".into())
             }
             RunError::NoFold { .. } => Some("folds are 0, 1, 2, … or `all`".into()),
+            RunError::FarSpacing { found, meant: Some(unit), .. } => {
+                let short = if *unit == LengthUnit::Micrometre { "um" } else { "m" };
+                Some(format!(
+                    "is the unit {unit}? Then give --spacing {}{short}; if headers are wrong, --unit um, mm or m says what their \
+                     numbers are in",
+                    found.replace(", ", ",")
+                ))
+            }
+            RunError::FarSpacing { .. } => Some(
+                "check the spacing, which is in millimetres (5,1,1um is in micrometres), and with `plimsoll inspect` what headers say"
+                    .into(),
+            ),
             RunError::UnknownCase { .. } => {
                 Some("run `inspect` to see the case's problems; repair it, or remove it from the fold".into())
             }

@@ -5,7 +5,7 @@ use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_plan::DriverUse;
 use serde::{Deserialize, Serialize};
 
-use crate::{RunError, WayOut};
+use crate::{Products, RunError, WayOut};
 
 /// What a run is given of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,6 +91,8 @@ pub struct RunPlan {
     pub whole_batch: Option<String>,
     /// How features are stored.
     pub precision: DType,
+    /// What convolutions multiply.
+    pub products: Products,
     /// Floating-point operations beyond those of the network, as a fraction: what fitting costs.
     pub recompute_flops_fraction: f64,
     /// Values that are recomputed instead of held.
@@ -112,9 +114,52 @@ pub struct RunPlan {
     pub parameters: u64,
     /// All cases of the data set, decoded: what the cache would hold if it could.
     pub decoded_bytes: Bytes,
+    /// The largest case of the data set, decoded.
+    pub largest_case_bytes: Bytes,
+    /// Threads that make batches.
+    pub loader_threads: usize,
+    /// What smaller and larger patches would cost, the smallest first; empty where it was not asked for.
+    pub patches: Vec<PatchCost>,
+}
+
+/// What a run would cost with patches of a size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PatchCost {
+    /// Depth, height, width.
+    pub patch_size: [usize; 3],
+    /// Samples of a step.
+    pub batch_size: usize,
+    /// The line with which nothing is recomputed, without a cache: with the smallest micro-batch.
+    pub ram_bytes: Bytes,
+    /// The same of a device's memory; none where the run is on the processor.
+    pub vram_bytes: Option<Bytes>,
+    /// Whether it fits so.
+    pub fits: bool,
+    /// Predicted time of a step.
+    pub predicted_seconds_per_step: f64,
 }
 
 impl RunPlan {
+    /// What the cache will do for a run: the share of the cases that it has room for, and where that is not all, what becomes of the others.
+    pub fn cache_says(&self) -> String {
+        let RunPlan { cache_bytes, decoded_bytes, largest_case_bytes, loader_threads, loader_bytes, .. } =
+            self;
+        let share = 100.0 * cache_bytes.0 as f64 / decoded_bytes.0.max(1) as f64;
+        let what = format!("decoded cases; all of them would be {decoded_bytes}");
+        if cache_bytes >= decoded_bytes {
+            return what;
+        }
+        let threads = format!("{loader_bytes} are the loader's, of {loader_threads} thread(s)");
+        match cache_bytes < largest_case_bytes {
+            true => format!(
+                "{what}, the largest alone {largest_case_bytes}: patches of what it has no room for are read from their files; {threads}"
+            ),
+            false => format!(
+                "{what}, of which it has room for {share:.0} %: patches of the others decode their case again; {threads}"
+            ),
+        }
+    }
+
     /// The parts of the line, as they add up to the total.
     pub fn parts(&self) -> Vec<Part> {
         let of_device = self.device.as_ref();

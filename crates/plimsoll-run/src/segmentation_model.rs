@@ -80,7 +80,7 @@ pub enum Answers {
 impl TryFrom<Model> for SegmentationModel {
     type Error = RunError;
 
-    /// A run's model, as it was trained: one output for each class, any axis may be mirrored.
+    /// A run's model, as it was trained: one output for each class; those axes may be mirrored along which patches were.
     ///
     /// # Errors
     /// If the run gives whole images a class.
@@ -100,7 +100,7 @@ impl TryFrom<Model> for SegmentationModel {
             foreground: dataset.foreground_intensity_properties_per_channel,
             preparation: Preparation::Canonical { spacing: task.spacing },
             earlier_labels: 0,
-            mirror_axes: [true; 3],
+            mirror_axes: task.augmentation.mirrored_axes(),
             windows: Windows::Even,
             interpolated: Interpolated::Logits,
         })

@@ -1,11 +1,12 @@
 //! What a user may set. Everything has a default, which is nnU-Net's where nnU-Net has one.
 
-use plimsoll_data::{Augmentation, TargetSpacing};
-use plimsoll_graph::DType;
+use std::collections::BTreeMap;
+
+use plimsoll_data::{Augmentation, DataOptions, DataSettings, Oversampling, SpacingSetting};
 use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
 use serde::{Deserialize, Serialize};
 
-use crate::{BadNumbers, EarlyStopping, ImageSettings};
+use crate::{BadNumbers, EarlyStopping, ImageSettings, Precision};
 
 /// What a user may set, in `plimsoll.toml` or by flags. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -16,16 +17,18 @@ pub struct Settings {
     /// 2: patches are slices across the depth; 3: they are volumes [default: 2 for patches of one slice, and where images have
     /// one].
     pub dimensions: Option<usize>,
-    /// Depth, height, width of a patch in voxels [default: the proportions of the median image, about 64³ voxels].
+    /// Depth, height, width of a patch in voxels [default: the largest of nnU-Net's sequence that fits the
+    /// line, at most 128³ voxels].
     pub patch_size: Option<[usize; 3]>,
-    /// Spacing that images are brought to, in millimetres; of slices that in their plane alone [default: nnU-Net's rule].
-    pub spacing: Option<TargetSpacing>,
-    /// Samples of a step [default: 2; of slices as many as have the voxels of two patches of a volume].
+    /// Spacing that images are brought to, in millimetres; of slices that in their plane alone; or `"native"`, that each keeps its own
+    /// [default: nnU-Net's rule].
+    pub spacing: Option<SpacingSetting>,
+    /// Samples of a step [default: 2; more where a patch holds the median image, and of slices].
     pub batch_size: Option<usize>,
     /// Samples that go through the network at a time [default: as many as fit].
     pub micro_batch: Option<usize>,
-    /// How features are stored [default: f32].
-    pub precision: Option<DType>,
+    /// How features are stored, and what convolutions multiply [default: f32].
+    pub precision: Option<Precision>,
     /// Epochs [default: 1000].
     pub epochs: Option<u64>,
     /// Steps of an epoch [default: 250].
@@ -55,8 +58,14 @@ pub struct Settings {
     pub loss: Option<Objective>,
     /// How patches are changed [default: nnU-Net's ways].
     pub augmentation: Option<Augmentation>,
-    /// The share of patches centred on the foreground [default: 1/3].
+    /// The share of patches centred on the foreground [default: 0.33].
     pub oversample_foreground: Option<f64>,
+    /// Where the files of volumes are, and what they do not say [default: found].
+    pub data: Option<DataSettings>,
+    /// Classes by name with their values in label maps [default: as the data set says, or numbers from 0 as names].
+    pub labels: Option<BTreeMap<String, u64>>,
+    /// Which patches these are [default: the last of each batch].
+    pub oversampling: Option<Oversampling>,
     /// Images in two dimensions, and how they become inputs [default: see there].
     pub images: Option<ImageSettings>,
     /// Of initial weights, patches and augmentation [default: 0].
@@ -68,6 +77,12 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// How the data set is opened.
+    pub fn data_options(&self, allow_outside: bool) -> DataOptions {
+        let data = self.data.clone().unwrap_or_default();
+        DataOptions { data, labels: self.labels.clone(), allow_outside }
+    }
+
     /// These settings where they say something, else those of `other`.
     pub fn or(self, other: Settings) -> Settings {
         Settings {
@@ -93,6 +108,12 @@ impl Settings {
             loss: self.loss.or(other.loss),
             augmentation: self.augmentation.or(other.augmentation),
             oversample_foreground: self.oversample_foreground.or(other.oversample_foreground),
+            data: match (self.data, other.data) {
+                (Some(own), Some(other)) => Some(own.or(other)),
+                (own, other) => own.or(other),
+            },
+            labels: self.labels.or(other.labels),
+            oversampling: self.oversampling.or(other.oversampling),
             images: match (self.images, other.images) {
                 (Some(own), Some(other)) => Some(own.or(other)),
                 (own, other) => own.or(other),

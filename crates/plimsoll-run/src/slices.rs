@@ -3,7 +3,7 @@
 //! The rules for slices are those of nnU-Net's 2d configuration: images are resampled in the plane alone, and a patch is one slice
 //! across the depth of the canonical orientation.
 
-use plimsoll_data::{Fingerprint, TargetSpacing};
+use plimsoll_data::{Fingerprint, SpacingSetting, TargetSpacing};
 use plimsoll_nn::ConfigError;
 use plimsoll_volume::Spacing;
 
@@ -29,8 +29,10 @@ pub(crate) fn target_spacing(
     let slices = match (settings.dimensions, depth, settings.spacing) {
         (Some(dimensions), ..) => dimensions == 2,
         (None, Some(depth), _) => depth == 1,
-        (None, None, Some(spacing)) => spacing.is_of_slices(),
-        (None, None, None) => fingerprint.cases.iter().all(|case| case.shape()[0] == 1),
+        (None, None, Some(SpacingSetting::To(spacing))) => spacing.is_of_slices(),
+        (None, None, Some(SpacingSetting::Native) | None) => {
+            fingerprint.cases.iter().all(|case| case.shape()[0] == 1)
+        }
     };
     let refuse = |setting, found: String, expected: &str| {
         Err(ConfigError::Value { setting, found, expected: expected.into() })
@@ -42,7 +44,19 @@ pub(crate) fn target_spacing(
         };
         return refuse("patch_size", format!("{patch:?}"), expected);
     }
-    if let Some(spacing) = settings.spacing.filter(|spacing| spacing.is_of_slices() != slices) {
+    let spacing = match settings.spacing {
+        Some(SpacingSetting::Native) if slices => {
+            return refuse(
+                "spacing",
+                "\"native\"".into(),
+                "slices are resampled in their plane: two numbers, height and width",
+            );
+        }
+        Some(SpacingSetting::Native) => return Ok(TargetSpacing::Native(fingerprint.median_spacing())),
+        Some(SpacingSetting::To(spacing)) => Some(spacing),
+        None => None,
+    };
+    if let Some(spacing) = spacing.filter(|spacing| spacing.is_of_slices() != slices) {
         let expected = match slices {
             true => {
                 "slices have two numbers, height and width: each image keeps its own spacing from slice to slice"
@@ -52,7 +66,7 @@ pub(crate) fn target_spacing(
         return refuse("spacing", format!("{:?}", spacing.lengths()), expected);
     }
     let Spacing([_, height, width]) = fingerprint.target_spacing;
-    Ok(settings.spacing.unwrap_or(match slices {
+    Ok(spacing.unwrap_or(match slices {
         true => TargetSpacing::InPlane([height, width]),
         false => fingerprint.target_spacing.into(),
     }))

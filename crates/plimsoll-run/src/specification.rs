@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::{FoldFolder, FoldName, RunConfig, RunError, Settings, read_json, write_json};
 
 /// Of the file and of what stands beside it; one of another version is refused. 2: checkpoints and journals have the factor that a loss is
-/// multiplied by (`loss_scale`).
-const VERSION: u32 = 2;
+/// multiplied by (`loss_scale`). 3: configurations have what convolutions multiply (`products`).
+const VERSION: u32 = 3;
 
 /// The longest file that is read: that of a hundred thousand cases fits.
 const LONGEST: u64 = 64 << 20;

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 
 use plimsoll_data::{
-    Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, PatchGrid, SamplerConfig,
-    TargetSpacing, is_case_name, is_image_ending,
+    Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, Oversampling, PatchGrid,
+    SamplerConfig, TargetSpacing, is_case_name, is_image_ending,
 };
 use plimsoll_nn::{ConfigError, SoftTargets};
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{check_augmentation, check_share, check_spacing};
 use crate::{ClassificationTask, RunError, Score, Settings};
-
-/// The ratio of edges from which a slice is long.
-const LONG_SLICE: f64 = 1.5;
 
 /// What a run learns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,6 +48,8 @@ pub struct SegmentationTask {
     pub augmentation: Augmentation,
     /// The share of patches centred on the foreground.
     pub oversample_foreground: f64,
+    /// Which patches these are.
+    pub oversampling: Oversampling,
 }
 
 impl Task {
@@ -207,7 +206,7 @@ impl SegmentationTask {
         spacing: TargetSpacing,
         patch: [usize; 3],
     ) -> SegmentationTask {
-        let usual_share = SamplerConfig::new(PatchGrid { patch, spacing }).oversample_foreground;
+        let usual = SamplerConfig::new(PatchGrid { patch, spacing }, 2);
         SegmentationTask {
             dataset: DatasetSummary {
                 name: dataset.name.clone(),
@@ -219,8 +218,9 @@ impl SegmentationTask {
                     .clone(),
             },
             spacing,
-            augmentation: augmentation(settings, spacing, patch),
-            oversample_foreground: settings.oversample_foreground.unwrap_or(usual_share),
+            augmentation: augmentation(settings, spacing),
+            oversample_foreground: settings.oversample_foreground.unwrap_or(usual.oversample_foreground),
+            oversampling: settings.oversampling.unwrap_or(usual.oversampling),
         }
     }
 
@@ -229,12 +229,14 @@ impl SegmentationTask {
         if self.spacing.is_of_slices() { 2 } else { 3 }
     }
 
-    /// How patches of a shape are chosen.
-    pub fn sampler(&self, patch: [usize; 3]) -> SamplerConfig {
+    /// How patches of a shape are chosen, so many for a batch.
+    pub fn sampler(&self, patch: [usize; 3], batch_size: usize) -> SamplerConfig {
         SamplerConfig {
             grid: PatchGrid { patch, spacing: self.spacing },
             augmentation: self.augmentation,
+            batch_size,
             oversample_foreground: self.oversample_foreground,
+            oversampling: self.oversampling,
         }
     }
 
@@ -268,16 +270,11 @@ impl SegmentationTask {
     }
 }
 
-/// How patches are changed, where nothing else is set nnU-Net's ways: long slices are rotated by up to 15° alone, so that they still
-/// cover what they are of. No slice is mirrored across slices.
-fn augmentation(settings: &Settings, spacing: TargetSpacing, [_, height, width]: [usize; 3]) -> Augmentation {
+/// How patches are changed, where nothing else is set nnU-Net's ways. No slice is mirrored across slices.
+fn augmentation(settings: &Settings, spacing: TargetSpacing) -> Augmentation {
     let mut augmentation = settings.augmentation.unwrap_or_default();
     if spacing.is_of_slices() {
         augmentation.mirror_axes[0] = false;
-        let is_long = height.max(width) as f64 > LONG_SLICE * height.min(width) as f64;
-        if settings.augmentation.is_none() && is_long {
-            augmentation.rotation_in_plane = [-15.0, 15.0];
-        }
     }
     augmentation
 }

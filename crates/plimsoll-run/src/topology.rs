@@ -71,8 +71,22 @@ impl Topology {
         Topology { patch, kernels, strides }
     }
 
-    /// For images of a median shape, with a patch of at most about `voxels`.
+    /// For images of a median shape, with the first patch of nnU-Net's sequence that has at most `voxels`.
     pub fn for_images(spacing: TargetSpacing, median_shape: [usize; 3], voxels: usize) -> Topology {
+        let mut last = None;
+        for topology in Topology::sequence(spacing, median_shape) {
+            if topology.voxels() <= voxels {
+                return topology;
+            }
+            last = Some(topology);
+        }
+        last.unwrap_or_else(|| Topology::of(spacing, [1; 3]))
+    }
+
+    /// What nnU-Net tries one after the other for images of a median shape, the largest patch first: it begins with the proportions
+    /// of the spacing, at most the median image, and shortens the axis along which the patch covers the largest share of the
+    /// image, by as much as it must be divisible by.
+    pub fn sequence(spacing: TargetSpacing, median_shape: [usize; 3]) -> impl Iterator<Item = Topology> {
         let axes = axes(spacing);
         // As many millimetres along each axis, and as many voxels as nnU-Net starts from.
         let inverse = spacing.within_patch().map(|mm| 1.0 / mm);
@@ -84,23 +98,23 @@ impl Topology {
             let cube = (inverse[axis] * scale).round() as usize;
             patch[axis] = cube.clamp(1, median_shape[axis].max(1));
         }
-        loop {
-            let topology = Topology::of(spacing, patch);
-            if topology.patch.iter().product::<usize>() <= voxels {
-                return topology;
-            }
-            // The axis along which the patch covers the largest share of the image is shortened, by one multiple.
+        std::iter::successors(Some(Topology::of(spacing, patch)), move |topology| {
             let cover = |axis: usize| topology.patch[axis] as f64 / median_shape[axis].max(1) as f64;
             let multiple = |axis: usize| -> usize { topology.strides.iter().map(|s| s[axis]).product() };
             let axis = axes
                 .iter()
                 .copied()
                 .filter(|axis| topology.patch[*axis] > multiple(*axis).max(SMALLEST))
-                .max_by(|a, b| cover(*a).total_cmp(&cover(*b)));
-            let Some(axis) = axis else { return topology };
-            patch = topology.patch;
+                .max_by(|a, b| cover(*a).total_cmp(&cover(*b)))?;
+            let mut patch = topology.patch;
             patch[axis] = (patch[axis] - multiple(axis)).max(1);
-        }
+            Some(Topology::of(spacing, patch))
+        })
+    }
+
+    /// Voxels of its patch.
+    pub fn voxels(&self) -> usize {
+        self.patch.iter().product()
     }
 
     /// What a network for so many channels and classes is designed from.
@@ -163,6 +177,18 @@ mod tests {
         assert!(topology.patch[2] >= topology.patch[0]);
         let small = Topology::for_images(volume([1.0; 3]), [9, 20, 20], 64 * 64 * 64);
         assert!(small.patch[0] <= 16 && small.patch[1] <= 32, "{:?}", small.patch);
+    }
+
+    #[test]
+    fn patches_are_those_that_nnu_net_tries_and_become_smaller() {
+        // nnU-Net's plans of 3d_fullres at its reference memory: the Decathlon's hippocampus has 40 × 56 × 40, and its median image
+        // 36 × 50 × 35 voxels of 1 mm.
+        let mut sequence = Topology::sequence(volume([1.0; 3]), [36, 50, 35]);
+        assert_eq!(sequence.next().unwrap().patch, [40, 56, 40]);
+        let all: Vec<usize> =
+            Topology::sequence(volume([1.0; 3]), [300, 400, 400]).map(|t| t.voxels()).collect();
+        assert!(all.len() > 20 && all.windows(2).all(|pair| pair[1] < pair[0]), "{all:?}");
+        assert!(all[0] > 200 * 200 * 200 && *all.last().unwrap() <= 16 * 16 * 16, "{all:?}");
     }
 
     #[test]

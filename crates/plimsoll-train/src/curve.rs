@@ -6,6 +6,7 @@ use plimsoll_run::{Machine, RunConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::{Candidate, Site, micro_batches};
+use crate::products::{choose_products, multiplying};
 use crate::rates::measured;
 use crate::{DataFacts, TrainError};
 
@@ -53,6 +54,9 @@ pub fn run_curve(
     data: DataFacts,
     observer: &mut dyn FnMut(CurveProgress),
 ) -> Result<Vec<RunPoint>, TrainError> {
+    let all = multiplying(backend, &config.products)?;
+    let config = &choose_products(config, micro_batch_is_set, Site::new(machine, &*all, data))?;
+    let backend = &*multiplying(backend, &config.products)?;
     let site = Site::new(machine, backend, data);
     let mut points = Vec::new();
     let sizes = micro_batches(config, micro_batch_is_set);

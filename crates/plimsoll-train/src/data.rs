@@ -12,6 +12,7 @@ use crate::TrainError;
 
 /// What a run is trained on.
 #[derive(Clone)]
+#[allow(clippy::large_enum_variant, reason = "a run has one, which is not moved in any loop")]
 pub enum RunData {
     /// Volumes with a label for each voxel.
     Volumes {
@@ -38,6 +39,8 @@ pub struct DataFacts {
     pub validated: u64,
     /// All of it, as a cache holds it.
     pub decoded: Bytes,
+    /// The largest case of it, as a cache holds it.
+    pub largest: Bytes,
     /// What is held of it all the time.
     pub index: Bytes,
     /// What decoding the pictures of a case takes.
@@ -72,6 +75,7 @@ impl RunData {
                     cases: cases.len(),
                     validated: config.validated(fold),
                     decoded: cases.iter().map(CaseFingerprint::decoded_bytes).sum(),
+                    largest: cases.iter().map(CaseFingerprint::decoded_bytes).max().unwrap_or(Bytes::ZERO),
                     index: self.index_bytes(),
                     decoding: cases.iter().map(|case| case.decoding_bytes).max().unwrap_or(Bytes::ZERO),
                     scratch: ScratchFacts::Patches { largest: voxels.max().unwrap_or(0) },
@@ -86,6 +90,7 @@ impl RunData {
                     cases: dataset.cases.len(),
                     validated: config.validated(fold),
                     decoded: Bytes::of(used.saturating_mul(prepared) + dataset.cases.len() * PREPARED_BESIDE),
+                    largest: Bytes::of(prepared),
                     index: self.index_bytes() + ImageSamples::list_bytes(dataset.cases.len()),
                     // Each thread decodes in its own scratch.
                     decoding: Bytes::ZERO,
@@ -138,7 +143,8 @@ impl RunData {
         counts
     }
 
-    /// The cases of a fold that a task has a use for: of images, those of the classes that are told apart.
+    /// The cases of a fold that a task has a use for: of images, those of the classes that are told apart; of volumes, those that are not
+    /// left out.
     pub fn used(&self, task: &Task, fold: &Fold) -> Fold {
         match (self, task) {
             (RunData::Images { dataset, .. }, Task::Classification(task)) => {
@@ -150,7 +156,12 @@ impl RunData {
                 let of = |names: &[String]| names.iter().filter(is_used).cloned().collect();
                 Fold { train: of(&fold.train), val: of(&fold.val) }
             }
-            _ => fold.clone(),
+            (RunData::Volumes { dataset, .. }, _) => {
+                let is_there = |name: &&String| dataset.cases.iter().any(|case| case.id == **name);
+                let of = |names: &[String]| names.iter().filter(is_there).cloned().collect();
+                Fold { train: of(&fold.train), val: of(&fold.val) }
+            }
+            (RunData::Images { .. }, _) => fold.clone(),
         }
     }
 }

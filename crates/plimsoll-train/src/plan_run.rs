@@ -15,6 +15,7 @@ use plimsoll_run::{DevicePlan, Machine, RunConfig, RunPlan};
 use crate::candidate::{Candidate, Needs, Site, micro_batches};
 use crate::concessions::ways_out;
 use crate::fit::{first_that_fits, least};
+use crate::products::{choose_products, multiplying};
 use crate::rates::measured;
 use crate::targets::target_maps;
 use crate::{Concession, DataFacts, RunPrograms, TrainError};
@@ -36,6 +37,11 @@ pub struct PlannedRun {
 }
 
 impl PlannedRun {
+    /// What makes its batches.
+    pub fn loader(&self) -> &LoaderConfig {
+        &self.loader
+    }
+
     /// What the loader makes for the programs' inputs that follow from the labels alone.
     pub(crate) fn target_maps(&self) -> Targets {
         target_maps(&self.config, &self.programs)
@@ -55,10 +61,10 @@ pub fn plan_run_allowing(
     (machine, backend): (Machine, &dyn Backend),
     data: DataFacts,
 ) -> Result<PlannedRun, TrainError> {
-    let nominal = backend.with_rates(None);
+    let nominal = multiplying(backend, &config.products)?;
     let site = Site::new(machine, &*nominal, data);
     if allowed.is_empty() || site.fits(least(config, micro_batch_is_set, site)?) {
-        return plan_run(config, micro_batch_is_set, site);
+        return plan_chosen(config, micro_batch_is_set, site);
     }
     let mut changed = config.clone();
     for concession in allowed {
@@ -70,10 +76,21 @@ pub fn plan_run_allowing(
         }
         changed = steps.into_iter().next_back().unwrap_or(changed);
     }
-    let mut planned = plan_run(&changed, micro_batch_is_set, site)?;
+    let mut planned = plan_chosen(&changed, micro_batch_is_set, site)?;
     planned.numbers.changes =
         allowed.iter().filter_map(|concession| concession.difference(config, &changed)).collect();
     Ok(planned)
+}
+
+/// Plans a run whose products of bf16 are those that are the fastest, chosen now unless they were chosen before.
+fn plan_chosen(
+    config: &RunConfig,
+    micro_batch_is_set: bool,
+    site: Site<'_>,
+) -> Result<PlannedRun, TrainError> {
+    let config = choose_products(config, micro_batch_is_set, site)?;
+    let nominal = multiplying(site.nominal, &config.products)?;
+    plan_run(&config, micro_batch_is_set, Site::new(site.machine, &*nominal, site.data))
 }
 
 /// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line (the
@@ -177,6 +194,7 @@ fn finish(
         accumulation: training.accumulation(),
         whole_batch: training.needs_whole_batch(),
         precision: training.precision,
+        products: candidate.config.products.clone(),
         recompute_flops_fraction: planned.recompute_flops_fraction,
         recomputed: planned.recomputed(&programs[fullest]),
         flops_per_step: candidate.flops(),
@@ -187,6 +205,9 @@ fn finish(
         epochs: candidate.config.epochs,
         parameters,
         decoded_bytes: data.decoded,
+        largest_case_bytes: data.largest,
+        loader_threads: machine.loader_threads,
+        patches: Vec::new(),
     };
     let Candidate { config, programs, loader, .. } = candidate;
     PlannedRun { numbers, programs, plan, backend, loader, config }

@@ -66,7 +66,8 @@ impl StoredRates {
 
 /// A backend that predicts times from the machine's rates, for the kernels of some programs: from `plimsoll/costs-….json` in
 /// the user's cache folder, and what is not there or doubtful measured and written there. They decide which plan is thought the
-/// fastest, never what comes out of a run.
+/// fastest, and by [`fastest_products`](crate::fastest_products) which convolutions of a new run multiply bf16; never anything else that
+/// comes out of a run.
 pub fn measured(machine: Machine, backend: &dyn Backend, programs: &[Program]) -> Arc<dyn Backend> {
     let file = costs_file(backend);
     let memory = usize::try_from(machine.line.0 / PART_OF_LINE).unwrap_or(usize::MAX);
@@ -76,7 +77,7 @@ pub fn measured(machine: Machine, backend: &dyn Backend, programs: &[Program]) -
     if let Some(learned) = backend.measure(believed.as_ref(), programs, memory).ok().flatten() {
         let stored = stored.get_or_insert_with(|| StoredRates {
             processor: processor(),
-            backend: backend.identity(),
+            backend: backend.rated(),
             rates: learned.clone(),
             doubtful: Doubtful::default(),
         });
@@ -114,7 +115,7 @@ fn processor() -> String {
 
 /// Where the rates of a backend on this machine are kept; none where there is no such place.
 fn costs_file(backend: &dyn Backend) -> Option<PathBuf> {
-    let key = format!("{}\n{}\n{}", processor(), backend.identity(), env!("CARGO_PKG_VERSION"));
+    let key = format!("{}\n{}\n{}", processor(), backend.rated(), env!("CARGO_PKG_VERSION"));
     let name = format!("costs-{:016x}.json", fnv1a(key.as_bytes()));
     cache_folder().map(|folder| folder.join("plimsoll").join(name))
 }

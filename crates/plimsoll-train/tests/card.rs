@@ -18,7 +18,7 @@ use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
 use plimsoll_plan::Backend;
 use plimsoll_run::{
     Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, LossScale, Machine, Model,
-    RunConfig, RunFolder, RunRecord, SegmentationModel, Settings, Specification, StopReason,
+    Precision, RunConfig, RunFolder, RunRecord, SegmentationModel, Settings, Specification, StopReason,
 };
 use plimsoll_train::{Job, Observer, PlannedRun, RunData, StepReport, plan_run_allowing, train};
 
@@ -124,6 +124,8 @@ impl Site {
             splits: None,
             log_steps: false,
             company: None,
+            warm: false,
+            notes: Vec::new(),
         };
         let stop = Arc::new(AtomicBool::new(false));
         let mut seen = Seen { stop: Arc::clone(&stop), stop_after, ..Seen::default() };
@@ -270,7 +272,7 @@ fn in_halves(weight: f32) -> Site {
         let cross_entropy = CrossEntropy { weight, ..CrossEntropy::default() };
         let components = vec![Component::CrossEntropy(cross_entropy)];
         settings.loss = Some(Loss { components, ignore: None }.into());
-        settings.precision = Some(DType::F16);
+        settings.precision = Some(Precision::F16);
         settings.iterations_per_epoch = Some(4);
     })
 }
@@ -283,7 +285,7 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     assert_eq!((record.ended, record.steps), (StopReason::Finished, 8));
     assert_eq!(site.loss_scales("halves")[1], LossScale { good_steps: 8, ..LossScale::default() });
     let mut single = in_halves(1.0);
-    single.settings.precision = Some(DType::F32);
+    single.settings.precision = Some(Precision::F32);
     single.config.training.precision = DType::F32;
     let (_, expected) = single.train("single", &card, false, None);
     assert_eq!(seen.losses.len(), 10);

@@ -6,12 +6,13 @@
 #![allow(clippy::unwrap_used)] // A benchmark may panic.
 
 use std::hint::black_box;
+use std::path::Path;
 use std::time::Instant;
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{
-    Outside, SourceBlock, Spacing, StoredVolume, VolumeFile, VolumeWriter, VoxelBox, VoxelMap, pull_linear,
-    pull_nearest,
+    IndexFolder, Outside, SourceBlock, Spacing, StoredVolume, VolumeFile, VolumeWriter, VoxelBox, VoxelMap,
+    pull_linear, pull_nearest,
 };
 
 const PATCH: [usize; 3] = [96; 3];
@@ -29,6 +30,43 @@ fn median(mut run: impl FnMut()) -> f64 {
     seconds[seconds.len() / 2]
 }
 
+/// A region in the middle of a compressed file, with and without access points, and what these take to be found and kept.
+fn compressed_regions(path: &Path, folder: &Path, rate: &dyn Fn(&str, f64)) {
+    let points = IndexFolder::new(folder.join("points"));
+    let kept = points.file(path).unwrap();
+    let pass = |with_points: bool| {
+        let mut file = VolumeFile::open(path).unwrap();
+        if with_points {
+            let _ = std::fs::remove_file(&kept);
+            file.index_in(&points);
+        }
+        let [depth, height, width] = file.geometry().shape();
+        let mut plane = vec![0; height * width * file.element_type().size()];
+        for d in 0..depth {
+            let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
+            file.read_region(0, region, &mut plane).unwrap();
+        }
+    };
+    rate("pass", median(|| pass(false)));
+    rate("pass that finds points", median(|| pass(true)));
+    println!("{:24} {:8.0} KiB", "points", std::fs::metadata(&kept).unwrap().len() as f64 / 1024.0);
+    let mut out = vec![0.0; PATCH.iter().product()];
+    for (name, with_points) in [("region, from the begin", false), ("region, with points", true)] {
+        let mut region_of = |at: [f64; 3]| {
+            let mut file = VolumeFile::open(path).unwrap();
+            if with_points {
+                file.index_in(&points);
+            }
+            let shape = file.geometry().shape();
+            let start = std::array::from_fn(|axis| ((shape[axis] - 96) as f64 * at[axis]) as usize);
+            file.region_f32(0, VoxelBox { start, shape: PATCH }, &mut out).unwrap();
+        };
+        for at in [[0.1, 0.5, 0.5], [0.5; 3], [0.9, 0.3, 0.6]] {
+            println!("{name:24} {:8.1} ms", 1e3 * median(|| region_of(at)));
+        }
+    }
+}
+
 fn main() {
     let Some(path) = std::env::args().skip(1).find(|argument| !argument.starts_with('-')) else {
         return println!("give an image, at least 96 voxels along each axis");
@@ -38,10 +76,11 @@ fn main() {
     let (shape, megabytes) = (stored.geometry().shape(), stored.bytes().len() as f64 / 1e6);
     println!("{shape:?} {} {megabytes:.1} MB", stored.element_type());
     let rate = |name: &str, seconds: f64| println!("{name:24} {:8.0} MB/s", megabytes / seconds);
-    rate("read compressed", median(|| drop(StoredVolume::read(&path, &budget, "bench").unwrap())));
-
     let folder = std::env::temp_dir().join(format!("plimsoll-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
+    compressed_regions(Path::new(&path), &folder, &rate);
+    rate("read compressed", median(|| drop(StoredVolume::read(&path, &budget, "bench").unwrap())));
+
     let write = |name: &str| {
         let (grid, element_type) = (stored.geometry(), stored.element_type());
         let mut writer = VolumeWriter::create(folder.join(name), grid, 1, element_type, None).unwrap();

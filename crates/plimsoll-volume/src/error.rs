@@ -1,7 +1,7 @@
 //! Errors of reading and writing image files.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_image::ImageError;
 use plimsoll_memory::{Bytes, MapError};
@@ -36,11 +36,28 @@ pub enum VolumeError {
     },
     /// The file name does not have an image's extension.
     #[error(
-        "{path} does not have the name of an image that is supported: .nii, .nii.gz, .hdr/.img, .png, .jpg, .tif, .bmp"
+        "{path} neither begins as an image of any format that is read, nor has the name of one: {}",
+        endings()
     )]
     UnknownName {
         /// The file.
         path: PathBuf,
+    },
+    /// The file name does not have the extension of an image that is written.
+    #[error(
+        "{path} does not have the name of an image that is written: .nii.gz, .nii, .nrrd, .mha, .png, .tif, .tiff"
+    )]
+    UnwrittenName {
+        /// The file that was to be written.
+        path: PathBuf,
+    },
+    /// An image has more bytes than this machine can address.
+    #[error("{path} has the shape {shape:?}, of more bytes than can be addressed")]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// The shape of the image.
+        shape: [usize; 3],
     },
     /// The other file of a pair is missing.
     #[error("{path} is one of a pair of files, but the other is not there; looked for {}", list(.tried))]
@@ -89,6 +106,42 @@ pub enum VolumeError {
         channels: usize,
         /// Planes.
         depth: usize,
+    },
+    /// A text in a header, or what it describes, cannot be used.
+    #[error("{path} cannot be read as {format}: {why}")]
+    Text {
+        /// The file with the header.
+        path: PathBuf,
+        /// The format, with its article where it has one.
+        format: &'static str,
+        /// Which field, what it says, and what it may say.
+        why: String,
+        /// What to do about it.
+        hint: &'static str,
+    },
+    /// The format of an image does not keep labels as they are.
+    #[error("{path} cannot hold labels: {why}")]
+    NotForLabels {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// What a crate says that has added a format.
+    #[error("{error}")]
+    Added {
+        /// What is wrong, with the file.
+        error: Box<dyn std::error::Error + Send + Sync>,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// The format is written with one channel.
+    #[error("{path} is written with one channel, but here are {channels}")]
+    ChannelsNotWritten {
+        /// The file that was to be written.
+        path: PathBuf,
+        /// Channels.
+        channels: usize,
     },
     /// The header cannot be used.
     #[error("{path}: {problem}")]
@@ -205,6 +258,16 @@ pub enum VolumeError {
         /// The value after scaling.
         value: f64,
     },
+    /// A value of a label map stands for no class.
+    #[error("{path}: voxel {voxel:?} (depth, height, width) is {value}, which stands for no class")]
+    UnknownLabel {
+        /// The file.
+        path: PathBuf,
+        /// (depth, height, width), from 0.
+        voxel: [usize; 3],
+        /// The value.
+        value: u8,
+    },
     /// There is no room for a buffer.
     #[error("{path}: {problem}")]
     Memory {
@@ -273,11 +336,38 @@ pub enum VolumeError {
     },
 }
 
+fn endings() -> String {
+    crate::format::image_endings().collect::<Vec<_>>().join(", ")
+}
+
 fn list(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 impl VolumeError {
+    pub(crate) fn of_memory(path: &Path, problem: MapError) -> VolumeError {
+        VolumeError::Memory { path: path.into(), problem: Box::new(problem) }
+    }
+
+    /// Whether the same may succeed a moment later: a network or a disk did not answer.
+    pub fn may_pass(&self) -> bool {
+        let VolumeError::Io { source, action: "read" | "open", .. } = self else { return false };
+        let number = source.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+        number == Some(rustix::io::Errno::IO)
+            || matches!(
+                source.kind(),
+                io::ErrorKind::TimedOut
+                    | io::ErrorKind::WouldBlock
+                    | io::ErrorKind::ResourceBusy
+                    | io::ErrorKind::StaleNetworkFileHandle
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::HostUnreachable
+                    | io::ErrorKind::NetworkUnreachable
+                    | io::ErrorKind::NetworkDown
+            )
+    }
+
     /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -297,6 +387,10 @@ impl VolumeError {
                 ),
                 _ => "write to another disk, or raise the memory line, so that the image is held in memory".into(),
             },
+            VolumeError::Added { hint, .. } => return hint.clone(),
+            VolumeError::Text { hint, .. } => (*hint).into(),
+            VolumeError::NotForLabels { .. } => "write the labels as .nii.gz, .nrrd or .mha, in one channel of whole numbers".into(),
+            VolumeError::ChannelsNotWritten { .. } => "name the output .nii.gz or .nrrd".into(),
             VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
             VolumeError::Picture { problem } => return problem.hint(),
             VolumeError::Stack { .. } => "write the planes of one channel at one time as grey pages of a TIFF file, or as NIfTI".into(),
@@ -325,14 +419,18 @@ impl VolumeError {
                 let not_a_label = DecodeError::NotALabel { position: 0, value: *value };
                 return not_a_label.hint();
             }
+            VolumeError::UnknownLabel { .. } => {
+                "correct the label map, or name its value under `labels`; `plimsoll inspect` names all of them".into()
+            }
             VolumeError::Memory { .. } => {
                 "raise the memory line, or read the volume by regions instead of whole".into()
             }
-            VolumeError::WritesPair { .. } => "name the output .nii.gz or .nii".into(),
+            VolumeError::WritesPair { .. } | VolumeError::UnwrittenName { .. } => "name the output .nii.gz or .nii".into(),
             VolumeError::TemplateDiffers { .. } => {
                 "resample to the template's grid first, or write without a template".into()
             }
-            VolumeError::Channel { .. }
+            VolumeError::TooLarge { .. }
+            | VolumeError::Channel { .. }
             | VolumeError::Region { .. }
             | VolumeError::BufferLength { .. }
             | VolumeError::UnwritableSize { .. }

@@ -1,57 +1,46 @@
 //! Reading regions of an image file.
 
 use std::fmt;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
-use plimsoll_disk::ScratchFile;
 use plimsoll_memory::{Budget, Bytes, Mapped};
 
-use crate::nifti::{HeaderError, Layout, NiftiHeader, NiftiVersion, names};
-use crate::picture::{Content, Picture, is_picture, is_tiff};
+use crate::format::{self, Opened, VoxelSource};
+use crate::nifti::{Layout, NiftiHeader};
+use crate::picture::Content;
 use crate::region::runs;
-use crate::stack::Stack;
-use crate::stream::ByteStream;
 use crate::{
-    DecodeError, ElementType, Geometry, Scaling, Spacing, VolumeError, VoxelBox, decode_f32, decode_labels,
+    DecodeError, ElementType, Geometry, IndexFolder, Scaling, Spacing, VolumeError, VoxelBox, decode_f32,
+    decode_labels,
 };
 
 /// Stored bytes that are decoded in one step.
 const SCRATCH: usize = 64 << 10;
 
-/// Decompressed bytes behind the voxels that are read for the checksum behind them, of an image that is smaller than this; of
-/// a larger one, as many as it has itself.
-const TRAILING: u64 = 1 << 20;
-
-/// The largest expansion of deflate per byte: a match of 258 bytes takes two bits.
-const DEFLATE_LIMIT: u64 = 1032;
-
-/// An image in a file: NIfTI-1 or NIfTI-2, in one file or a pair, plain or compressed; or a PNG, JPEG, TIFF or BMP, which is a volume
-/// of one slice with pixels of 1 mm; or a TIFF of several pages, which are its planes.
+/// An image in a file, or in a folder of files, of any format that `docs/formats.md` of the project lists.
 ///
 /// Opening reads the header and checks it against the length of the file. Voxels are read by regions with a fixed
-/// amount of memory (about 0.2 MB), however large the image. From a plain file only the region itself is read. A
-/// compressed file is decompressed up to the region's end: reading forward continues from the last read, reading
-/// backward starts again from the first byte. Its checksum is verified when its last voxel is read. A picture is
-/// [decoded](Self::decode) as a whole before regions of it are read; of pages, one at a time is.
+/// amount of memory (at most [`OPEN_BYTES`](Self::OPEN_BYTES)), however large the image, and what [`decode`](Self::decode) reserves. From a plain file only the
+/// region itself is read. A compressed file is decompressed up to the region's end: reading forward continues from the last read, reading
+/// backward starts again from the first byte, or both from the last [access point](Self::index_in) before the region. Its checksum is
+/// verified when its last voxel is read. A picture is decoded as a whole before regions of it are read; of pages and slices, one at a time
+/// is.
 pub struct VolumeFile {
     path: PathBuf,
-    source: Source,
+    source: Box<dyn VoxelSource>,
+    header: Option<Box<NiftiHeader>>,
     layout: Layout,
     scratch: Box<[u8]>,
 }
 
-/// Where voxels are from.
-enum Source {
-    Nifti { header: Box<NiftiHeader>, stream: ByteStream },
-    Picture(Box<Picture>),
-    Stack(Box<Stack>),
-}
-
 impl VolumeFile {
-    /// Opens the image `path`: `.nii` or `.nii.gz`, or either file of a pair `.hdr` and `.img`, each possibly with
-    /// `.gz`.
+    /// The most that an open file holds beside what it decodes: buffers, a decompressor with its window and tables, the access points of a
+    /// compressed file and one of their windows.
+    pub const OPEN_BYTES: Bytes = Bytes(640 << 10);
+
+    /// Opens the image `path`: a file, either file of a pair `.hdr` and `.img`, or a folder whose files are one image. Its format follows
+    /// from what it begins with.
     ///
     /// # Errors
     /// If a file is missing, the header is not usable (the error names the field), or the file is too short for what
@@ -73,88 +62,70 @@ impl VolumeFile {
     /// # Errors
     /// As these.
     pub fn open_as(path: impl AsRef<Path>, content: Content) -> Result<VolumeFile, VolumeError> {
-        let path = path.as_ref();
-        let scratch = vec![0; SCRATCH].into_boxed_slice();
-        if is_tiff(path)
-            && let Some((stack, layout)) = Stack::open(path, content)?
-        {
-            return Ok(VolumeFile {
-                path: path.into(),
-                source: Source::Stack(Box::new(stack)),
-                layout,
-                scratch,
-            });
-        }
-        if is_picture(path) {
-            let (picture, layout) = Picture::open(path, content)?;
-            return Ok(VolumeFile {
-                path: path.into(),
-                source: Source::Picture(Box::new(picture)),
-                layout,
-                scratch,
-            });
-        }
-        let parts = names::parts(path)?;
-        let mut stream = open(&parts.header)?;
-        let header = read_header(&parts.header, &mut stream)?;
-        let in_header = |problem| VolumeError::Header { path: parts.header.clone(), problem };
-        let layout = header.layout().map_err(in_header)?;
-        let data_path = match (header.pair, parts.image) {
-            (false, _) => parts.header.clone(),
-            (true, Some(image)) => {
-                stream = open(&image)?;
-                image
-            }
-            (true, None) => return Err(in_header(HeaderError::PairInOneFile)),
-        };
-        check_length(&data_path, &stream, &layout)?;
-        let source = Source::Nifti { header: Box::new(header), stream };
-        Ok(VolumeFile { path: data_path, source, layout, scratch })
+        Ok(VolumeFile::of(format::open(path.as_ref(), content)?))
     }
 
-    /// Bytes that decoding a picture reserves while it runs, of which those of its pixels stay reserved; of pages, those of one. 0 of NIfTI.
+    pub(crate) fn of(opened: Opened) -> VolumeFile {
+        let Opened { path, layout, header, source } = opened;
+        VolumeFile { path, source, header, layout, scratch: vec![0; SCRATCH].into_boxed_slice() }
+    }
+
+    /// Makes regions of a compressed file cost what they hold and a little more: takes its access points from a folder, or finds them while
+    /// the file is read from its first voxel to its last, and keeps them there for the next time. Does nothing of other files. Regions
+    /// are the same with and without.
+    pub fn index_in(&mut self, folder: &IndexFolder) {
+        self.source.index_in(folder);
+    }
+
+    /// As [`index_in`](Self::index_in), but if the access points of a compressed file are not there, the file is read to its end to find
+    /// them. Once `stop` is set, it is left without.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged.
+    pub fn index_now(&mut self, folder: &IndexFolder, stop: &AtomicBool) -> Result<(), VolumeError> {
+        self.source.index_in(folder);
+        self.source.find_points(stop)
+    }
+
+    /// Bytes that [`decode`](Self::decode) reserves while it runs: of a picture, of which those of its pixels stay reserved; of pages and
+    /// slices, those of one; of Zstandard, those that it goes back to. 0 of files whose regions are read from them.
     pub fn decoding_bytes(&self) -> Bytes {
-        match &self.source {
-            Source::Nifti { .. } => Bytes::ZERO,
-            Source::Picture(picture) => picture.decoding_bytes(),
-            Source::Stack(stack) => stack.decoding_bytes(),
-        }
+        self.source.decoding_bytes()
     }
 
-    /// Decodes a picture within a budget, for as long as the file is open; of several pages, makes room for one. Of NIfTI, whose regions are
-    /// read from the file, does nothing.
+    /// Decodes a picture within a budget, for as long as the file is open; of several pages or slices, makes room for one. Does nothing
+    /// for files whose regions are read from them.
     ///
     /// # Errors
     /// If the budget has no room, or the picture is damaged.
     pub fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
-        match &mut self.source {
-            Source::Nifti { .. } => Ok(()),
-            Source::Picture(picture) => picture.decode(budget),
-            Source::Stack(stack) => stack.prepare(budget),
-        }
+        self.source.decode(budget)
     }
 
-    /// The file with the voxels.
+    /// The file with the voxels, or that which names it.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The header of NIfTI, which can serve as the template of images written on the same grid.
     pub fn header(&self) -> Option<&NiftiHeader> {
-        match &self.source {
-            Source::Nifti { header, .. } => Some(header),
-            Source::Picture(_) | Source::Stack(_) => None,
-        }
+        self.header.as_deref()
     }
 
     /// Whether it is a picture, which has one plane and no place in the world.
     pub fn is_picture(&self) -> bool {
-        matches!(self.source, Source::Picture(_))
+        self.source.is_picture()
     }
 
     /// The grid.
     pub fn geometry(&self) -> &Geometry {
         &self.layout.geometry
+    }
+
+    /// Millimetres in the unit of length that the header states: 1 where it states none.
+    pub fn millimetres_per_unit(&self) -> f64 {
+        // A header whose unit is not known was refused when it was opened.
+        self.header().map_or(1.0, |header| header.millimetres_per_unit().unwrap_or(1.0))
     }
 
     /// Millimetres between voxels along (depth, height, width) as the file states them, where its affine says the same: the columns of
@@ -190,13 +161,27 @@ impl VolumeFile {
         self.layout.bytes
     }
 
-    /// Whether a region can be read without what precedes it in the file: true unless the file is compressed, and not decoded.
+    /// Whether a region can be read without what precedes it in the file: true unless the file is compressed, not decoded, and its
+    /// access points are not known.
     pub fn is_random_access(&self) -> bool {
-        match &self.source {
-            Source::Nifti { stream, .. } => !stream.is_compressed(),
-            Source::Picture(picture) => picture.is_decoded(),
-            Source::Stack(stack) => stack.is_prepared(),
-        }
+        self.source.is_random_access()
+    }
+
+    /// Whether a region costs what it holds and a little more: as the file is, or once its [access points](Self::index_in) are known. Not so
+    /// where a whole plane is decoded for it, or all that precedes it.
+    pub fn has_cheap_regions(&self) -> bool {
+        let can_be_read = self.is_random_access() || self.source.can_be_indexed();
+        can_be_read && self.decoding_bytes() == Bytes::ZERO
+    }
+
+    /// Whether what precedes a region in the file has to be decompressed to read it.
+    pub fn is_compressed(&self) -> bool {
+        self.source.is_compressed()
+    }
+
+    /// What a user should know of the image: what was lost before it came here, or is unusual.
+    pub fn warnings(&self) -> Vec<String> {
+        self.source.warnings()
     }
 
     /// Decompresses a compressed file into one without a name beside a path, which is gone when this is dropped: regions are then read from
@@ -205,38 +190,7 @@ impl VolumeFile {
     /// # Errors
     /// [`VolumeError::Decompress`] if the disk beside the path refuses it; else if the file cannot be read or is damaged.
     pub fn decompress_beside(&mut self, beside: &Path, stop: &AtomicBool) -> Result<(), VolumeError> {
-        let end = self.layout.end();
-        let stream = match &mut self.source {
-            Source::Nifti { stream, .. } if stream.is_compressed() => stream,
-            Source::Nifti { .. } | Source::Picture(_) | Source::Stack(_) => return Ok(()),
-        };
-        let failed = |source| VolumeError::Decompress {
-            path: self.path.clone(),
-            beside: beside.into(),
-            bytes: Bytes(end),
-            source,
-        };
-        let mut decompressed = ScratchFile::beside(beside, end).map_err(failed)?;
-        let mut at = 0;
-        while at < end {
-            if stop.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            let part = (end - at).min(SCRATCH as u64);
-            // No longer than the buffer.
-            let part = &mut self.scratch[..part as usize];
-            let read = stream.read_exact_at(at, part);
-            read.map_err(|error| damaged_or_refused(&self.path, stream, end, error))?;
-            decompressed.write_all_at(at, part).map_err(failed)?;
-            at += part.len() as u64;
-        }
-        let most = end.max(TRAILING);
-        let is_whole = stream.verify_rest(most);
-        if !is_whole.map_err(|error| damaged_or_refused(&self.path, stream, end, error))? {
-            return Err(VolumeError::Trailing { path: self.path.clone(), end, most });
-        }
-        *stream = ByteStream::decompressed(decompressed, end).map_err(failed)?;
-        Ok(())
+        self.source.decompress_beside(beside, stop)
     }
 
     /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
@@ -254,7 +208,7 @@ impl VolumeFile {
         self.check(channel, region, voxels.len(), size)?;
         for run in runs(self.geometry().shape(), region) {
             let part = &mut voxels[run.region.start * size..run.region.end * size];
-            self.read_voxels(channel, run.source, part)?;
+            self.source.read(channel, run.source, part)?;
         }
         self.layout.byte_order.swap_to_native(size, voxels);
         Ok(())
@@ -302,7 +256,7 @@ impl VolumeFile {
         let bytes = height * width * self.element_type().size();
         self.decode(budget)?;
         let mut plane = Mapped::<u8>::zeroed(budget, "a plane of an image", bytes)
-            .map_err(|problem| VolumeError::Memory { path: self.path.clone(), problem: Box::new(problem) })?;
+            .map_err(|problem| VolumeError::of_memory(&self.path, problem))?;
         for index in 0..depth {
             let region = VoxelBox { start: [index, 0, 0], shape: [1, height, width] };
             self.read_region(channel, region, &mut plane)?;
@@ -325,40 +279,12 @@ impl VolumeFile {
         for run in runs(geometry.shape(), region) {
             let mut source = run.source;
             for part in voxels[run.region].chunks_mut(at_once) {
-                // Taken out of `self` while it is filled, because reading borrows the rest of `self`.
-                let mut scratch = std::mem::take(&mut self.scratch);
-                let stored = &mut scratch[..part.len() * size];
-                let read = self.read_voxels(channel, source, stored);
+                let stored = &mut self.scratch[..part.len() * size];
+                self.source.read(channel, source, stored)?;
                 byte_order.swap_to_native(size, stored);
                 let decoded = decode(element_type, scaling, stored, part);
-                self.scratch = scratch;
-                read?;
                 decoded.map_err(|error| decode_error(&self.path, &geometry, channel, source, error))?;
                 source += part.len();
-            }
-        }
-        Ok(())
-    }
-
-    /// Reads the bytes of consecutive voxels in the file's byte order.
-    fn read_voxels(&mut self, channel: usize, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError> {
-        let size = self.layout.element_type.size() as u64;
-        let channel_start = channel as u64 * self.layout.geometry.voxel_count() as u64;
-        let offset = self.layout.start + (channel_start + first as u64) * size;
-        let end = self.layout.end();
-        let stream = match &mut self.source {
-            Source::Nifti { stream, .. } => stream,
-            Source::Picture(picture) => return picture.read(channel, first, bytes, &self.path),
-            // Whose only channel it is, as was checked.
-            Source::Stack(stack) => return stack.read(first * size as usize, bytes),
-        };
-        let failed = |stream: &ByteStream, error| damaged_or_refused(&self.path, stream, end, error);
-        stream.read_exact_at(offset, bytes).map_err(|error| failed(stream, error))?;
-        if stream.position() == end {
-            let most = end.max(TRAILING);
-            let is_whole = stream.verify_rest(most).map_err(|error| failed(stream, error))?;
-            if !is_whole {
-                return Err(VolumeError::Trailing { path: self.path.clone(), end, most });
             }
         }
         Ok(())
@@ -422,63 +348,5 @@ pub(crate) fn decode_error(
         DecodeError::Length { bytes, voxels, .. } => {
             VolumeError::BufferLength { path, needed: bytes, found: voxels }
         }
-    }
-}
-
-fn open(path: &Path) -> Result<ByteStream, VolumeError> {
-    ByteStream::open(path).map_err(|source| VolumeError::Io { path: path.into(), action: "open", source })
-}
-
-fn read_header(path: &Path, stream: &mut ByteStream) -> Result<NiftiHeader, VolumeError> {
-    let mut bytes = [0; NiftiVersion::Two.header_size()];
-    let mut read = |from: usize, part: &mut [u8]| {
-        let to = (from + part.len()) as u64;
-        stream.read_exact_at(from as u64, part).map_err(|error| {
-            match damaged_or_refused(path, stream, to, error) {
-                VolumeError::TooShort { path, found, .. } => VolumeError::NoHeader { path, found },
-                other => other,
-            }
-        })
-    };
-    let mut start = [0; 4];
-    read(0, &mut start)?;
-    let in_header = |problem| VolumeError::Header { path: path.into(), problem };
-    let (version, byte_order) = NiftiHeader::detect(start).map_err(in_header)?;
-    let (head, rest) = bytes.split_at_mut(start.len());
-    head.copy_from_slice(&start);
-    read(start.len(), &mut rest[..version.header_size() - start.len()])?;
-    NiftiHeader::decode(version, byte_order, &bytes).map_err(in_header)
-}
-
-fn check_length(path: &Path, stream: &ByteStream, layout: &Layout) -> Result<(), VolumeError> {
-    let (needed, found) = (layout.end(), stream.stored_length());
-    if !stream.is_compressed() {
-        return if needed <= found {
-            Ok(())
-        } else {
-            Err(VolumeError::TooShort { path: path.into(), needed, found })
-        };
-    }
-    let most = found.saturating_mul(DEFLATE_LIMIT);
-    if needed <= most {
-        Ok(())
-    } else {
-        Err(VolumeError::ImpossibleSize { path: path.into(), needed, compressed: found, most })
-    }
-}
-
-/// Distinguishes a damaged file from an error of the operating system.
-fn damaged_or_refused(path: &Path, stream: &ByteStream, expected: u64, error: io::Error) -> VolumeError {
-    let path = path.into();
-    let got = stream.position();
-    match error.kind() {
-        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => {
-            if stream.is_compressed() {
-                VolumeError::Damaged { path, expected, got, problem: error }
-            } else {
-                VolumeError::TooShort { path, needed: expected, found: got }
-            }
-        }
-        _ => VolumeError::Io { path, action: "read", source: error },
     }
 }

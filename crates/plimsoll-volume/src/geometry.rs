@@ -165,6 +165,14 @@ impl Geometry {
         Ok(Geometry { shape, affine, inverse })
     }
 
+    /// The same grid with all lengths times a factor, as in another unit.
+    ///
+    /// # Errors
+    /// If a length is then no number that a grid can have.
+    pub fn scaled(&self, factor: f64) -> Result<Geometry, GeometryError> {
+        Geometry::new(self.shape, Affine(self.affine.0.map(|row| row.map(|value| value * factor))))
+    }
+
     /// The number of voxels along (depth, height, width).
     pub fn shape(&self) -> [usize; 3] {
         self.shape

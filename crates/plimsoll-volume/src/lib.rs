@@ -2,12 +2,11 @@
 //!
 //! * [`Geometry`] is the grid of an image: its shape and the [`Affine`] from voxel indices to RAS millimetres, with its
 //!   [`Spacing`], its [`Orientation`], and the [`Reorientation`] to the canonical axes.
-//! * [`VolumeFile`] reads regions of NIfTI images with a fixed amount of memory, and of pictures (PNG, JPEG, TIFF, BMP),
-//!   which are volumes of one slice, once they are decoded, and of TIFF files of many pages; [`StoredVolume`] holds a whole image
-//!   in its stored type, inside a budget; [`VolumeWriter`] writes an image plane by plane, and makes it appear only
-//!   when it is complete.
+//! * [`VolumeFile`] reads regions of images with a fixed amount of memory, whatever their format: `format` has one trait that formats
+//!   implement, and the list of them; [`StoredVolume`] holds a whole image in its stored type, inside a budget; [`VolumeWriter`] writes an
+//!   image plane by plane, and makes it appear only when it is complete.
 //! * [`MemoryVolume`] makes an image that is in memory one that can be read like a file.
-//! * [`VoxelMap`] maps voxels of an output to a source; [`pull_linear`] and [`pull_nearest`] resample through it,
+//! * [`VoxelMap`] maps voxels of an output to a source; [`pull_linear`], [`pull_labels`] and [`pull_nearest`] resample through it,
 //!   reading only the part of the source that the output touches.
 //!
 //! Arrays are in the order (depth, height, width), slowest first, everywhere. NIfTI's order (i, j, k) is reversed when
@@ -20,35 +19,52 @@ mod decode;
 mod element;
 mod error;
 mod file;
+mod format;
+mod forward;
 mod geometry;
 mod gzip;
+mod label_values;
 mod matrix;
 mod memory;
+mod meta_image;
 mod nifti;
+mod npy;
 mod nrrd;
 mod orientation;
 mod picture;
 mod pull;
+mod raw;
 mod region;
+mod spacing;
 mod stack;
 mod stored;
 mod stream;
+mod text;
 mod voxel_box;
 mod voxel_map;
 mod writer;
+mod zstd;
 
 pub use affine::{Affine, Spacing};
 pub use decode::{DecodeError, decode_f32, decode_labels};
 pub use element::{ByteOrder, ElementType, Scaling};
 pub use error::VolumeError;
 pub use file::VolumeFile;
+pub use format::{
+    Beginning, Format, Opened, VoxelSource, add_format, image_ending, image_endings, written_ending,
+};
 pub use geometry::{Geometry, GeometryDifference, GeometryError};
+pub use gzip::IndexFolder;
+pub use label_values::LabelValues;
 pub use memory::{MemoryVolume, MemoryVolumeError};
 pub use nifti::{HeaderError, LabelTable, NiftiHeader, NiftiVersion, colour as label_colour};
 pub use nrrd::{Segment, is_segmentation};
 pub use orientation::{Direction, Orientation, Reorientation};
 pub use picture::{Content, ENDINGS as PICTURE_ENDINGS, is_picture};
-pub use pull::{Outside, PullError, SourceBlock, pull_linear, pull_nearest};
+pub use pull::{
+    Outside, PullError, SourceBlock, box_of_points, pull_cubic, pull_labels, pull_linear, pull_nearest,
+    sample_cubic, sample_labels, sample_linear,
+};
 pub use stored::StoredVolume;
 pub use voxel_box::VoxelBox;
 pub use voxel_map::{SingularMap, VoxelMap};

@@ -17,11 +17,6 @@ use crate::{ElementType, Geometry};
 /// The folder of a process's own descriptors.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// Whether a path is that of a descriptor, whose name says nothing of its format.
-pub(crate) fn is_descriptor(path: &Path) -> bool {
-    path.parent() == Some(Path::new(DESCRIPTORS))
-}
-
 /// An image in an anonymous file, which is there for as long as this is.
 #[derive(Debug)]
 pub struct MemoryVolume {

@@ -3,12 +3,14 @@
 //! A picture has no place in the world: its pixels are a millimetre apart, and rows run along the height. Its formats are decoded as
 //! a whole, within a budget, before any region is read; the header is enough for the grid.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_image::{DecodeOptions, Decoded, ImageError, ImageFile, LabelImage};
 use plimsoll_memory::{Budget, Bytes};
 
+use crate::format::{Opened, VoxelSource};
 use crate::nifti::{HeaderError, Layout};
+use crate::stack::Stack;
 use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeError};
 
 /// What the names of pictures end in, with the dot, in lower case.
@@ -25,7 +27,8 @@ pub enum Content {
 }
 
 /// A picture whose header was read, and its pixels once they are decoded.
-pub(crate) struct Picture {
+struct Picture {
+    path: PathBuf,
     file: File,
     decoded: Option<Decoded>,
 }
@@ -47,13 +50,35 @@ pub(crate) fn is_tiff(path: &Path) -> bool {
         .is_some_and(|ending| ["tif", "tiff"].iter().any(|tiff| ending.eq_ignore_ascii_case(tiff)))
 }
 
+/// What pictures begin with: PNG, JPEG, BMP, and TIFF in both byte orders, of up to 4 GiB and of more.
+const BEGINNINGS: [&[u8]; 7] =
+    [b"\x89PNG\r\n", b"\xff\xd8\xff", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"];
+
+/// Whether a file begins as pictures do.
+pub(crate) fn begins(head: &[u8]) -> bool {
+    // Two letters are few: a header of BMP has four zeros behind the length of the file.
+    let is_bmp = |head: &[u8]| head.get(6..10) == Some(&[0; 4]);
+    BEGINNINGS.iter().any(|start| head.starts_with(start) && (*start != b"BM" || is_bmp(head)))
+}
+
+/// Opens a picture, or a TIFF of several pages.
+///
+/// # Errors
+/// If it cannot be opened, or is none of what is read.
+pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
+    if let Some(stack) = Stack::open(path, content)? {
+        return Ok(stack);
+    }
+    Picture::open(path, content)
+}
+
 fn refused(problem: ImageError) -> VolumeError {
     VolumeError::Picture { problem: Box::new(problem) }
 }
 
 impl Picture {
     /// Reads the header.
-    pub(crate) fn open(path: &Path, content: Content) -> Result<(Picture, Layout), VolumeError> {
+    fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
         let options = DecodeOptions::default();
         let (file, extent, channels, bits) = match content {
             Content::Intensities => {
@@ -80,11 +105,13 @@ impl Picture {
         let byte_order = ByteOrder::NATIVE;
         let layout =
             Layout { geometry, channels, element_type, byte_order, scaling: Scaling::NONE, start: 0, bytes };
-        Ok((Picture { file, decoded: None }, layout))
+        let source = Box::new(Picture { path: path.into(), file, decoded: None });
+        Ok(Opened { path: path.into(), layout, header: None, source })
     }
+}
 
-    /// Bytes that decoding reserves while it runs.
-    pub(crate) fn decoding_bytes(&self) -> Bytes {
+impl VoxelSource for Picture {
+    fn decoding_bytes(&self) -> Bytes {
         let bytes = match &self.file {
             File::Intensities(file) => file.decoding_bytes(),
             File::Labels(file) => file.decoding_bytes(),
@@ -92,8 +119,7 @@ impl Picture {
         bytes.unwrap_or(Bytes(u64::MAX))
     }
 
-    /// Decodes the pixels, once.
-    pub(crate) fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
+    fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
         if self.decoded.is_none() {
             let decoded = match &self.file {
                 File::Intensities(file) => file.decode(budget),
@@ -104,18 +130,16 @@ impl Picture {
         Ok(())
     }
 
-    pub(crate) fn is_decoded(&self) -> bool {
+    fn is_random_access(&self) -> bool {
         self.decoded.is_some()
     }
 
-    /// Copies consecutive pixels of a channel, from pixel `first` on; pixels are stored with their channels together.
-    pub(crate) fn read(
-        &self,
-        channel: usize,
-        first: usize,
-        bytes: &mut [u8],
-        path: &Path,
-    ) -> Result<(), VolumeError> {
+    fn is_picture(&self) -> bool {
+        true
+    }
+
+    /// Pixels are stored with their channels together.
+    fn read(&mut self, channel: usize, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError> {
         fn copy<T: bytemuck::Pod>(image: &[T], channels: usize, from: (usize, usize), bytes: &mut [u8]) {
             let (channel, first) = from;
             let samples = image.iter().skip(first * channels + channel).step_by(channels.max(1));
@@ -127,7 +151,7 @@ impl Picture {
         match &self.decoded {
             Some(Decoded::Eight(image)) => copy(image, image.channels(), from, bytes),
             Some(Decoded::Sixteen(image)) => copy(image, image.channels(), from, bytes),
-            None => return Err(VolumeError::NotDecoded { path: path.into() }),
+            None => return Err(VolumeError::NotDecoded { path: self.path.clone() }),
         }
         Ok(())
     }

@@ -5,16 +5,19 @@ use std::path::Path;
 
 use plimsoll_disk::{File, ScratchFile};
 
-use crate::gzip::Members;
+use crate::forward::{Compression, Forward, peek};
+use crate::gzip::{IndexFolder, Members};
+use crate::zstd;
 
 /// Bytes per read from the file.
 const BUFFER: usize = 16 << 10;
 
-/// Bytes per step when decompressed data is skipped.
+/// Bytes per step when what follows the voxels is read.
 const SKIP: usize = 32 << 10;
 
 /// A file whose (decompressed) bytes are read from given offsets. A plain file seeks; a compressed file is decompressed
-/// forward from the current offset, and rewound to go backward.
+/// forward from the current offset, and rewound to go backward, unless its access points are known: then it begins at the last
+/// before the offset.
 pub(crate) struct ByteStream {
     bytes: Bytes,
     /// The offset of the next byte that `bytes` gives.
@@ -29,8 +32,12 @@ enum Bytes {
     Plain(BufReader<File>),
     /// What was decompressed before.
     Scratch(BufReader<ScratchFile>),
-    Compressed(Members),
+    Compressed(Box<Members>),
+    Forward(Box<Forward>),
 }
+
+/// The largest expansion of deflate per byte: a match of 258 bytes takes two bits.
+const DEFLATE_LIMIT: u64 = 1032;
 
 impl ByteStream {
     /// Opens a file. Compression is detected from its first bytes, not from its name.
@@ -41,13 +48,52 @@ impl ByteStream {
             return Err(io::Error::from(io::ErrorKind::IsADirectory));
         }
         let mut reader = BufReader::with_capacity(BUFFER, file);
-        let mut magic = Vec::with_capacity(2);
-        // The first read may give a single byte.
-        reader.by_ref().take(2).read_to_end(&mut magic)?;
-        reader.seek_relative(-(magic.len() as i64))?;
-        let compressed = magic == [0x1f, 0x8b];
-        let bytes = if compressed { Bytes::Compressed(Members::new(reader)) } else { Bytes::Plain(reader) };
+        let mut magic = [0; 4];
+        peek(&mut reader, &mut magic)?;
+        let bytes = match magic {
+            [0x1f, 0x8b, ..] => Bytes::Compressed(Box::new(Members::new(reader.into_inner())?)),
+            zstd::MAGIC => Bytes::Forward(Box::new(Forward::new(reader, 0, Compression::Zstd)?)),
+            _ => Bytes::Plain(reader),
+        };
         Ok(ByteStream { bytes, position: 0, stored_length: metadata.len(), lost: false })
+    }
+
+    /// Opens a file whose bytes are as they are, whatever they begin with.
+    pub(crate) fn open_plain(path: &Path) -> io::Result<ByteStream> {
+        let file = File::open(path)?;
+        let stored_length = file.metadata()?.len();
+        let bytes = Bytes::Plain(BufReader::with_capacity(BUFFER, file));
+        Ok(ByteStream { bytes, position: 0, stored_length, lost: false })
+    }
+
+    /// Opens the compressed data that begin at byte `start` of a file; offsets count decompressed bytes from there.
+    pub(crate) fn open_part(path: &Path, start: u64, how: Compression) -> io::Result<ByteStream> {
+        let file = File::open(path)?;
+        let stored_length = file.metadata()?.len().saturating_sub(start);
+        let reader = BufReader::with_capacity(BUFFER, file);
+        let bytes = Bytes::Forward(Box::new(Forward::new(reader, start, how)?));
+        Ok(ByteStream { bytes, position: 0, stored_length, lost: false })
+    }
+
+    /// The most bytes that it can give.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        let growth = match &self.bytes {
+            Bytes::Plain(_) | Bytes::Scratch(_) => 1,
+            Bytes::Compressed(_) => DEFLATE_LIMIT,
+            Bytes::Forward(forward) => match forward.compression() {
+                Some(Compression::Zstd) => zstd::MOST_EXPANDED,
+                _ => DEFLATE_LIMIT,
+            },
+        };
+        self.stored_length.saturating_mul(growth)
+    }
+
+    /// The bytes that decompression goes back to, beyond a fixed amount.
+    pub(crate) fn window(&self) -> u64 {
+        match &self.bytes {
+            Bytes::Forward(forward) => forward.window(),
+            Bytes::Plain(_) | Bytes::Scratch(_) | Bytes::Compressed(_) => 0,
+        }
     }
 
     /// The bytes of a file that were decompressed before, as many as there are.
@@ -57,8 +103,34 @@ impl ByteStream {
         Ok(ByteStream { bytes, position: 0, stored_length: length, lost: false })
     }
 
-    pub(crate) fn is_compressed(&self) -> bool {
+    /// Takes the access points of a compressed file from a folder, or finds them while it is read: see [`Members::index_in`].
+    pub(crate) fn index_in(&mut self, folder: &IndexFolder, path: &Path, holds: u64) {
+        if let Bytes::Compressed(members) = &mut self.bytes {
+            members.index_in(folder, path, holds);
+        }
+    }
+
+    /// Whether any byte can be read without most of what precedes it.
+    pub(crate) fn is_random_access(&self) -> bool {
+        match &self.bytes {
+            Bytes::Plain(_) | Bytes::Scratch(_) => true,
+            Bytes::Compressed(members) => members.is_indexed(),
+            Bytes::Forward(_) => false,
+        }
+    }
+
+    /// Whether access points of it can be found.
+    pub(crate) fn can_be_indexed(&self) -> bool {
         matches!(self.bytes, Bytes::Compressed(_))
+    }
+
+    /// Whether access points are found while it is read.
+    pub(crate) fn finds_points(&self) -> bool {
+        matches!(&self.bytes, Bytes::Compressed(members) if members.finds_points())
+    }
+
+    pub(crate) fn is_compressed(&self) -> bool {
+        matches!(self.bytes, Bytes::Compressed(_) | Bytes::Forward(_))
     }
 
     pub(crate) fn stored_length(&self) -> u64 {
@@ -84,6 +156,19 @@ impl ByteStream {
         Ok(())
     }
 
+    /// Fills `buffer` with the bytes from `offset` on, as far as there are any, and returns how many there are.
+    pub(crate) fn read_some_at(&mut self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.seek(offset)?;
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.read(&mut buffer[filled..])? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        Ok(filled)
+    }
+
     /// Reads a compressed file to its end, which verifies its checksums. `false` if there are more than `most` bytes up to
     /// there: a few kilobytes can stand for gigabytes.
     pub(crate) fn verify_rest(&mut self, most: u64) -> io::Result<bool> {
@@ -105,6 +190,7 @@ impl ByteStream {
                 Bytes::Plain(reader) => reader.read(buffer),
                 Bytes::Scratch(reader) => reader.read(buffer),
                 Bytes::Compressed(members) => members.read(buffer),
+                Bytes::Forward(forward) => forward.read(buffer),
             };
             match result {
                 Ok(count) => {
@@ -121,23 +207,37 @@ impl ByteStream {
     }
 
     fn seek(&mut self, offset: u64) -> io::Result<()> {
-        if self.lost || (self.is_compressed() && offset < self.position) {
+        if self.lost {
             self.rewind()?;
         }
         // A seek within the buffer is free, where a plain seek would discard the buffer. Both offsets are within a file.
         let by = offset as i64 - self.position as i64;
         let sought = match &mut self.bytes {
-            Bytes::Plain(reader) => Some(reader.seek_relative(by)),
-            Bytes::Scratch(reader) => Some(reader.seek_relative(by)),
-            Bytes::Compressed(_) => None,
+            Bytes::Plain(reader) => reader.seek_relative(by),
+            Bytes::Scratch(reader) => reader.seek_relative(by),
+            Bytes::Compressed(members) => {
+                let sought = members.seek(offset);
+                if sought.is_err() {
+                    // How far it came.
+                    self.position = members.position();
+                }
+                sought
+            }
+            Bytes::Forward(_) => return self.skip_to(offset),
         };
-        if let Some(sought) = sought {
-            self.lost = sought.is_err();
-            sought?;
-            self.position = offset;
+        self.lost = sought.is_err();
+        sought?;
+        self.position = offset;
+        Ok(())
+    }
+
+    /// Goes to an offset of data that are decompressed forwards only.
+    fn skip_to(&mut self, offset: u64) -> io::Result<()> {
+        if offset < self.position {
+            self.rewind()?;
         }
+        let mut skipped = [0; SKIP];
         while self.position < offset {
-            let mut skipped = [0; SKIP];
             let step = (offset - self.position).min(SKIP as u64) as usize;
             if self.read(&mut skipped[..step])? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
@@ -146,7 +246,17 @@ impl ByteStream {
         Ok(())
     }
 
+    /// Lets go of what a decompressor that only goes forwards has taken in memory, by going back to the first byte.
+    pub(crate) fn let_go(&mut self) -> io::Result<()> {
+        match self.bytes {
+            Bytes::Forward(_) if self.position > 0 => self.rewind(),
+            _ => Ok(()),
+        }
+    }
+
     fn rewind(&mut self) -> io::Result<()> {
+        // Until it is done.
+        self.lost = true;
         match &mut self.bytes {
             Bytes::Plain(reader) => {
                 reader.seek(SeekFrom::Start(0))?;
@@ -155,6 +265,7 @@ impl ByteStream {
                 reader.seek(SeekFrom::Start(0))?;
             }
             Bytes::Compressed(members) => members.rewind()?,
+            Bytes::Forward(forward) => forward.rewind()?,
         }
         self.position = 0;
         self.lost = false;

@@ -1,18 +1,18 @@
 //! Writing an image plane by plane, so that it appears only when it is complete.
 
 use std::fmt;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use flate2::Compression;
-use flate2::write::GzEncoder;
+use flate2::write::{GzEncoder, ZlibEncoder};
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_image::{Extent, write_label_png};
 
 use crate::nifti::{LabelTable, NiftiHeader, names};
 use crate::picture::{is_picture, is_tiff};
 use crate::stack::StackWriter;
-use crate::{ByteOrder, ElementType, Geometry, Segment, VolumeError, nrrd};
+use crate::{ByteOrder, ElementType, Geometry, Segment, VolumeError, meta_image, nrrd};
 
 /// The tolerance in millimetres between the positions of a voxel on the template's grid and on the given one: either
 /// may have been rounded to f32.
@@ -37,6 +37,8 @@ pub struct VolumeWriter {
 enum Output {
     Plain(BufWriter<AtomicFile>),
     Compressed(Box<GzEncoder<BufWriter<AtomicFile>>>),
+    /// With the place of the header at which the length of what is compressed is said.
+    Deflated(Box<ZlibEncoder<BufWriter<AtomicFile>>>, u64),
     Picture(BufWriter<AtomicFile>, Extent),
     Stack(Box<StackWriter>),
 }
@@ -46,6 +48,7 @@ impl Output {
         match self {
             Output::Plain(file) => file.write_all(bytes),
             Output::Compressed(file) => file.write_all(bytes),
+            Output::Deflated(file, _) => file.write_all(bytes),
             // Its only plane.
             Output::Picture(file, extent) => write_label_png(file, *extent, bytes),
             Output::Stack(file) => file.write(bytes),
@@ -57,6 +60,14 @@ impl Output {
         let file = match self {
             Output::Plain(file) | Output::Picture(file, _) => file,
             Output::Compressed(file) => file.finish()?,
+            Output::Deflated(mut encoder, place) => {
+                encoder.try_finish()?;
+                let length = meta_image::length(encoder.total_out());
+                let mut file = encoder.finish()?;
+                file.seek(SeekFrom::Start(place))?;
+                file.write_all(length.as_bytes())?;
+                file
+            }
             Output::Stack(file) => file.finish()?,
         };
         file.into_inner().map_err(io::IntoInnerError::into_error)
@@ -74,8 +85,11 @@ impl VolumeWriter {
     /// One plane of one channel with 8 bits may be named `.png`, and planes of one channel with 8 or 16 bits `.tif` or `.tiff`, which have no
     /// header to keep. Of several planes in TIFF the spacing is written beside them, into a file of the same name with `.json`.
     ///
+    /// `.nrrd` and `.mha` are compressed, with the affine alone: a template is of NIfTI and not used. `.mha` has one channel, as voxels come
+    /// channel by channel and are together there.
+    ///
     /// # Errors
-    /// If the name is not `.nii`, `.nii.gz`, `.png`, `.tif` or `.tiff`, the template is on another grid, or the file cannot be created.
+    /// If the name is not `.nii`, `.nii.gz`, `.nrrd`, `.mha`, `.png`, `.tif` or `.tiff`, the template is on another grid, or the file cannot be created.
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -113,17 +127,30 @@ impl VolumeWriter {
     ) -> Result<VolumeWriter, VolumeError> {
         let path = path.as_ref();
         if !nrrd::is_segmentation(path) || !matches!(element_type, ElementType::U8 | ElementType::U16) {
-            return Err(VolumeError::UnknownName { path: path.into() });
+            return Err(VolumeError::UnwrittenName { path: path.into() });
         }
-        let (plane_bytes, planes) = sizes(path, geometry, 1, element_type)?;
+        let header = nrrd::header(geometry, 1, element_type, Some(segments));
+        VolumeWriter::with_text(path, geometry, (1, element_type), header, |file| {
+            Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
+        })
+    }
+
+    /// Starts a file with a header of text, which is as it is, and voxels behind it that are compressed.
+    fn with_text(
+        path: &Path,
+        geometry: &Geometry,
+        (channels, element_type): (usize, ElementType),
+        header: String,
+        compressed: impl FnOnce(BufWriter<AtomicFile>) -> Output,
+    ) -> Result<VolumeWriter, VolumeError> {
+        let (plane_bytes, planes) = sizes(path, geometry, channels, element_type)?;
         let mut file = create(path)?;
-        let header = nrrd::header(geometry, element_type, segments);
         file.write_all(header.as_bytes()).map_err(|source| VolumeError::Io {
             path: path.into(),
             action: "write",
             source,
         })?;
-        let output = Some(Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL)))));
+        let output = Some(compressed(file));
         Ok(VolumeWriter { path: path.into(), output, element_type, plane_bytes, planes, written: 0 })
     }
 
@@ -134,6 +161,21 @@ impl VolumeWriter {
         template: Option<&NiftiHeader>,
         labels: Option<&LabelTable>,
     ) -> Result<VolumeWriter, VolumeError> {
+        if nrrd::is_name(path) {
+            let header = nrrd::header(geometry, channels, element_type, None);
+            return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |file| {
+                Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
+            });
+        }
+        if meta_image::is_name(path) {
+            if channels > 1 {
+                return Err(VolumeError::ChannelsNotWritten { path: path.into(), channels });
+            }
+            let (header, place) = meta_image::header(geometry, element_type);
+            return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |file| {
+                Output::Deflated(Box::new(ZlibEncoder::new(file, Compression::new(LEVEL))), place)
+            });
+        }
         let depth = geometry.shape()[0];
         let picture = is_picture(path);
         let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));

@@ -265,7 +265,8 @@ fn missing_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let missing = VolumeFile::open(folder.path().join("missing.nii.gz")).unwrap_err();
     assert!(missing.to_string().contains("missing.nii.gz") && missing.hint().is_some());
-    let name = VolumeFile::open(folder.path().join("image.mha")).unwrap_err();
+    fs::write(folder.path().join("image.gipl"), "of no format that is read").unwrap();
+    let name = VolumeFile::open(folder.path().join("image.gipl")).unwrap_err();
     assert!(matches!(name, VolumeError::UnknownName { .. }));
     let half = folder.path().join("half.hdr");
     fs::write(&half, Raw { pair: true, ..Raw::new([1; 3]) }.header()).unwrap();

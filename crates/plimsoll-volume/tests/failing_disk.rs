@@ -11,7 +11,7 @@ use plimsoll_volume::{
 };
 
 const SHAPE: [usize; 3] = [20, 30, 40];
-const NAMES: [&str; 2] = ["image.nii", "image.nii.gz"];
+const NAMES: [&str; 4] = ["image.nii", "image.nii.gz", "image.nrrd", "image.mha"];
 
 /// Voxels that hardly compress, so that also compressed files take several reads and writes.
 fn voxels(seed: u32) -> Vec<u8> {

@@ -122,6 +122,8 @@ macro_rules! without_hint {
 with_hint!(
     plimsoll_data::DatasetError,
     plimsoll_data::InspectError,
+    plimsoll_data::LoaderError,
+    plimsoll_data::SamplerError,
     plimsoll_data::SplitsError,
     plimsoll_data::phantom::PhantomError,
     plimsoll_dicom::DicomError,

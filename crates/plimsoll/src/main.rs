@@ -7,6 +7,7 @@ mod commands;
 mod drawing;
 mod duration;
 mod failure;
+mod inspect_page;
 mod jobs;
 mod picture;
 mod preview;
@@ -32,6 +33,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 fn main() -> ExitCode {
     keep_resident_small();
+    plimsoll_dicom::register();
     end_with_the_pipe();
     let args = match args::Args::try_parse_from(args::with_own_names(std::env::args_os())) {
         Ok(args) => args,

@@ -50,7 +50,9 @@ fn settings_are_listed_with_defaults_and_hints_say_where() {
     let line = |key: &str| list.as_array().unwrap().iter().find(|line| line["key"] == key).unwrap().clone();
     assert_eq!(line("epochs")["default"]["is"], "1000");
     assert_eq!(line("seed")["default"]["is"], "0");
-    assert!(line("batch_size")["default"]["follows"].as_str().unwrap().starts_with("2; of slices"));
+    assert!(
+        line("batch_size")["default"]["follows"].as_str().unwrap().starts_with("2; more where a patch holds")
+    );
     assert!(line("learning_rate")["default"]["follows"].as_str().unwrap().contains("0.001 for adamw"));
     let printed = String::from_utf8(run(&["settings"]).stdout).unwrap();
     for said in ["[network]", "encoder_convs", "[[loss.components]]", "tolerance_mm", "[augmentation]"] {

@@ -5,6 +5,7 @@ mod support;
 
 use std::fs;
 
+use plimsoll_data::phantom::{self, PhantomConfig};
 use serde_json::Value;
 use support::{dataset, final_bits, run_error, run_json};
 
@@ -88,6 +89,53 @@ fn the_curve_falls_and_a_line_below_it_is_refused_with_ways_out() {
     for said in ["the run needs", "--ram", "--precision bf16", "--patch-size"] {
         assert!(error.contains(said), "{said}: {error}");
     }
+}
+
+#[test]
+fn the_default_patch_is_the_largest_that_fits_the_line_and_a_run_that_goes_on_keeps_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("dataset");
+    let config = PhantomConfig { cases: 2, test_cases: 0, size: [64, 64], ..PhantomConfig::default() };
+    phantom::write(&data, &config).unwrap();
+    let data = data.to_str().unwrap();
+    let net = ["--net", "dynunet", "--features", "8,16,16", "--config", "/dev/null", "--threads", "1"];
+    let plan = |ram: &str, more: &[&str]| run_json(&[&["plan", data, "--ram", ram][..], &net, more].concat());
+    let voxels = |plan: &Value| -> u64 {
+        plan["patch_size"].as_array().unwrap().iter().map(|extent| extent.as_u64().unwrap()).product()
+    };
+    // All of the median image.
+    let roomy = plan("2GiB", &[]);
+    assert!(voxels(&roomy) > 32 * 32 * 32, "{roomy}");
+    let costs = roomy["patches"].as_array().unwrap();
+    assert!(costs.len() > 1, "{costs:?}");
+    for pair in costs.windows(2) {
+        assert!(
+            voxels(&pair[0]) < voxels(&pair[1])
+                && number(&pair[0], "ram_bytes") < number(&pair[1], "ram_bytes")
+        );
+    }
+    let own = costs.iter().find(|cost| cost["patch_size"] == roomy["patch_size"]).unwrap();
+    assert_eq!(own["fits"], true);
+    // A line that holds a smaller one just so.
+    let line = number(&costs[0], "ram_bytes").to_string();
+    let tight = plan(&line, &[]);
+    assert_eq!(tight["feasible"], true);
+    assert!(voxels(&tight) >= voxels(&costs[0]) && voxels(&tight) < voxels(&roomy), "{tight}");
+    assert!(tight["recomputed"].as_array().unwrap().is_empty());
+    assert_eq!(plan(&line, &["--patch-size", "32,32,32"])["patch_size"], serde_json::json!([32, 32, 32]));
+
+    let out = dir.path().join("run");
+    let train = |ram: &str, more: &[&str]| {
+        let short = ["--iterations", "1", "--validation-iterations", "1", "--fold", "all"];
+        let start = ["train", data, "--out", out.to_str().unwrap(), "--ram", ram];
+        run_json(&[&start[..], &net, &short, more].concat());
+        let text = fs::read(out.join("fold_all/specification.json")).unwrap();
+        let specification: Value = serde_json::from_slice(&text).unwrap();
+        specification["config"]["training"].clone()
+    };
+    let first = train(&line, &["--epochs", "1"]);
+    assert_eq!(first["patch"], tight["patch_size"]);
+    assert_eq!(train("2GiB", &["--epochs", "2", "--resume"]), first);
 }
 
 #[test]

@@ -160,6 +160,49 @@ fn a_spacing_that_cannot_be_meant_is_told_within_the_line_and_the_other_cases_ar
     assert!(bytes("planned_bytes") <= 100 << 20, "{report}");
 }
 
+/// Labels of a model for the same voxels at two spacings, the first as its header says and the second in µm, although that says nothing.
+fn check_unit(model: &str, millimetres: f32, more: &[&str]) {
+    let predicted = |length: f32, unit: &[&str]| {
+        let folders = Folders::new();
+        folders.add("a", [length; 3]);
+        let args = folders.args(model, &[&["--threads", "2"][..], unit, more].concat());
+        let plan = args.iter().cloned().chain(["--plan".to_string()]).collect::<Vec<_>>();
+        let (is_planned, plan, said) = outcome(&plan);
+        assert!(is_planned, "{said}");
+        let (is_predicted, report, said) = outcome(&args);
+        assert!(is_predicted, "{said}");
+        assert_eq!(plan[0]["cases"][0]["plan"]["windows"], report["cases"][0]["windows"]);
+        let mut file = VolumeFile::open(folders.labels().join("a.nii.gz")).unwrap();
+        assert!((file.geometry().spacing().0[0] / f64::from(length) - 1.0).abs() < 1e-6, "that of the image");
+        let mut labels = Vec::new();
+        let planes = file.for_each_plane(0, &Budget::new(Bytes::mib(64)), |_, plane| {
+            labels.extend_from_slice(plane);
+            Ok::<(), VolumeError>(())
+        });
+        planes.unwrap();
+        (report["cases"][0]["windows"].clone(), labels)
+    };
+    let (windows, labels) = predicted(millimetres, &[]);
+    let (of_unit, found) = predicted(millimetres * 1000.0, &["--unit", "um"]);
+    assert_eq!(windows, of_unit);
+    // The spacing in a header has single precision, so that voxels may be interpolated at a ten-millionth beside where they are.
+    let same = labels.iter().zip(&found).filter(|(a, b)| a == b).count();
+    assert!(labels.len() == found.len() && same as f64 > 0.999 * found.len() as f64, "{same}");
+}
+
+#[test]
+fn lengths_are_read_in_the_unit_that_is_said_and_labels_are_on_the_grid_of_the_image() {
+    check_unit(&model(), 1e-3, &[]);
+    let folders = Folders::new();
+    folders.add("a", [1.0; 3]);
+    let (is_predicted, _, said) = outcome(&folders.args(&model(), &[]));
+    assert!(!is_predicted && said.contains("--unit um, mm or m"), "{said}");
+    let of_nnunet =
+        "../../oracles/nnunet/cascade/results/Dataset105_Cascade/nnUNetTrainer__nnUNetPlans__3d_fullres";
+    let of_nnunet = Path::new(env!("CARGO_MANIFEST_DIR")).join(of_nnunet);
+    check_unit(of_nnunet.to_str().unwrap(), 1.0, &["--disable_tta"]);
+}
+
 #[test]
 fn a_bad_case_does_not_end_a_folder_and_what_is_there_is_kept() {
     let folders = Folders::new();
@@ -431,8 +474,8 @@ fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_o
     // Its header is whole; its voxels are not there.
     let whole = fs::read(sound()).unwrap();
     fs::write(folders.images().join("cut_0000.nii.gz"), &whole[..whole.len() / 2]).unwrap();
-    // Seen at the spacing of training, a hundred times as large.
-    folders.add("wide", [5e-3; 3]);
+    // Seen at the spacing of training, a thousand times as large, and with more at its least line than the others whatever its strips.
+    folders.add("wide", [1e-2; 3]);
     fs::create_dir(folders.labels()).unwrap();
     fs::write(folders.labels().join("done.nii.gz"), "labels").unwrap();
     let (succeeded, plans, errors) = outcome(&folders.args(&model(), &["--plan", "--ram", "2GiB"]));

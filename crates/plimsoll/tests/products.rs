@@ -1,9 +1,12 @@
-//! `--precision bf16-dot`: it is said in plans and reports, and refused by name where nothing multiplies bf16.
+//! `--precision bf16-dot`: it is said in plans and reports, and refused by name where nothing multiplies bf16; runs keep which convolutions do.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
 
-use support::{run_error, run_json};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
 
 /// Processors that have the instruction, and those that have not, name it in the engine.
 #[test]
@@ -31,12 +34,66 @@ fn devices_and_commands_without_products_of_bf16_refuse_them() {
     let kind = ["bench", "step", "--size", "32", "--forward", "--predict", "--device", "sm_90"];
     let kind = run_error(&[&kind[..], &["--precision", "bf16-dot"]].concat());
     assert!(kind.contains("products of bf16") && kind.contains("--precision bf16"), "{kind}");
-    let training: [&[&str]; 4] =
-        [&["train", "/nowhere"], &["bench", "step"], &["bench", "curve"], &["bench", "scaling"]];
-    for command in training {
-        let error = run_error(&[command, &["--precision", "bf16-dot"]].concat());
-        assert!(error.contains("bf16-dot is for prediction"), "{command:?}: {error}");
+    let dir = tempfile::tempdir().unwrap();
+    let (data, out) = (dataset(dir.path()), dir.path().join("run"));
+    let run = small_run(data.to_str().unwrap(), out.to_str().unwrap());
+    let run = run_error(&[&run[..], &["--device", "reference", "--precision", "bf16-dot"]].concat());
+    assert!(run.contains("products of bf16") && run.contains("--precision bf16"), "{run}");
+    assert!(!out.exists(), "nothing is left of a run that cannot be");
+}
+
+/// Which convolutions multiply bf16 is chosen once, and goes on as it was chosen.
+#[test]
+fn a_run_with_products_of_bf16_goes_on_to_the_same_bits() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dataset(dir.path());
+    let path = |name: &str| dir.path().join(name);
+    let begin = |name: &str| {
+        let run = path(name);
+        let mut command = plimsoll();
+        command.env("XDG_CACHE_HOME", path("known"));
+        command.args(small_run(data.to_str().unwrap(), run.to_str().unwrap()));
+        command.args(["--precision", "bf16-dot"]).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    let specification = |name: &str| -> serde_json::Value {
+        let text = std::fs::read(path(name).join("fold_all/specification.json")).unwrap();
+        serde_json::from_slice(&text).unwrap()
+    };
+    assert!(begin("whole").wait().unwrap().success());
+    let kept = specification("whole");
+    assert_eq!(kept["settings"]["precision"], "bf16-dot");
+    assert!(kept["config"]["products"]["bf16"]["in_f32"].is_array(), "{}", kept["config"]["products"]);
+    // Rates that were doubted, since the machine has other work, would be measured again.
+    for file in std::fs::read_dir(path("known/plimsoll")).unwrap() {
+        let file = file.unwrap().path();
+        // Other things are kept there as well.
+        if !file.file_name().unwrap().to_string_lossy().starts_with("costs-") {
+            continue;
+        }
+        let mut rates: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        rates["doubtful"] = serde_json::json!({ "machine": false, "kernels": [] });
+        std::fs::write(&file, serde_json::to_vec(&rates).unwrap()).unwrap();
     }
+    let mut child = begin("killed");
+    let journal = path("killed").join("fold_all/metrics.jsonl");
+    let deadline = Instant::now() + Duration::from_secs(300);
+    while std::fs::read_to_string(&journal).unwrap_or_default().is_empty() {
+        assert!(Instant::now() < deadline, "no epoch was finished");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(specification("killed")["config"]["products"], kept["config"]["products"]);
+    // Gone on with where nothing is known of the machine: what was chosen is not chosen again.
+    let killed = path("killed");
+    let mut command = plimsoll();
+    command.env("XDG_CACHE_HOME", path("nothing known"));
+    command.args(["train", data.to_str().unwrap(), "--out", killed.to_str().unwrap(), "--fold", "all"]);
+    let output = command.args(["--ram", "512MiB", "--config", "/dev/null", "--resume"]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(specification("killed")["config"]["products"], kept["config"]["products"]);
+    expect_same(&killed, &path("whole"), "resumed with products of bf16");
 }
 
 /// Before anything is written or held for it.

@@ -1,7 +1,10 @@
 //! Heads: from features to the logits of a few classes, voxel by voxel, and back.
 //!
 //! Features lie with channels innermost, logits with voxels innermost; between the two, squares of sixteen voxels by
-//! sixteen channels are transposed in registers.
+//! sixteen channels are transposed in registers, once for all classes. Rows of logits are far apart, often by a power of two, so that a
+//! cache holds the ends of few of them: a class is written for a whole tile of voxels at a time.
+
+use std::mem::MaybeUninit;
 
 use super::patch::{Affine, SourceBlock, norm_act};
 use crate::kernel::{Kernel, Ptr};
@@ -12,10 +15,43 @@ const CHUNK: usize = 2048;
 /// Voxels of a part of a sum.
 pub(crate) const PART: usize = 4 * CHUNK;
 /// Classes whose sums are held in registers at a time.
-const CLASSES: usize = 8;
+pub(super) const CLASSES: usize = 8;
+/// Voxels of a tile.
+pub(super) const TILE: usize = 128;
+/// Squares of sixteen voxels of a tile.
+pub(super) const SQUARES: usize = TILE / LANES;
+/// Blocks of channels that are transposed once for all classes; those behind them for each group of classes.
+const BLOCKS: usize = 4;
+
+/// Calls a function for one group of classes after the other: as many as a register tile has, then powers of two of what is left.
+macro_rules! by_classes {
+    ($classes:expr, $this:ident . $function:ident :: <$s:ty> ($group:ident, $($arguments:expr),*)) => {{
+        let classes = $classes;
+        let mut $group = 0;
+        while classes - $group >= 8 {
+            $this.$function::<$s, 8>($group, $($arguments),*);
+            $group += 8;
+        }
+        if classes - $group >= 4 {
+            $this.$function::<$s, 4>($group, $($arguments),*);
+            $group += 4;
+        }
+        if classes - $group >= 2 {
+            $this.$function::<$s, 2>($group, $($arguments),*);
+            $group += 2;
+        }
+        if classes > $group {
+            $this.$function::<$s, 1>($group, $($arguments),*);
+        }
+    }};
+}
+
+pub(super) use by_classes;
+
+const _: () = assert!(CLASSES == 8, "`by_classes` takes as many at a time");
 
 /// A block of one sample, and how it is read.
-struct Reader<V, T> {
+pub(super) struct Reader<V, T> {
     /// `[voxel][16]`
     data: *const T,
     affine: Option<Affine<V>>,
@@ -26,7 +62,7 @@ impl<V: Copy, T: Element> Reader<V, T> {
     /// The machine has the instruction set of `S`; the block's buffers are as its fields say, and `sample` is one of
     /// theirs.
     #[inline(always)]
-    unsafe fn new<S: Simd<V = V>>(block: &SourceBlock<T>, sample: usize) -> Reader<V, T> {
+    pub(super) unsafe fn new<S: Simd<V = V>>(block: &SourceBlock<T>, sample: usize) -> Reader<V, T> {
         // SAFETY: the sample is one of the block's, as this function's contract says, so it begins in the block's buffer.
         unsafe {
             let affine = match &block.norm {
@@ -42,7 +78,7 @@ impl<V: Copy, T: Element> Reader<V, T> {
     /// # Safety
     /// The machine has the instruction set of `S`; `voxel` is one of the block's, which is valid for reads and initialised.
     #[inline(always)]
-    unsafe fn voxel<S: Simd<V = V>>(&self, voxel: usize) -> V {
+    pub(super) unsafe fn voxel<S: Simd<V = V>>(&self, voxel: usize) -> V {
         // SAFETY: the voxel is one of the block's, as this function's contract says, and so has sixteen elements.
         unsafe {
             let stored = T::load::<S>(self.data.add(voxel * LANES));
@@ -54,21 +90,24 @@ impl<V: Copy, T: Element> Reader<V, T> {
     }
 }
 
+/// Sixteen channels of sixteen voxels, `[channel][voxel]`.
+type Square = [[f32; LANES]; LANES];
+
 /// logits\[n,c,v\] = bias\[c\] + Σ weights\[c,i\] · features\[n,i,v\]
-pub(crate) struct HeadLogits<T> {
+pub(crate) struct HeadLogits<T, O = f32> {
     pub(crate) source: Vec<SourceBlock<T>>,
     /// `[class][block][16]`
     pub(crate) weights: Ptr<f32>,
     /// `[class]`
     pub(crate) bias: Option<Ptr<f32>>,
     /// The result, `[sample][class][voxel]`.
-    pub(crate) logits: Ptr<f32>,
+    pub(crate) logits: Ptr<O>,
     pub(crate) batch: usize,
     pub(crate) classes: usize,
     pub(crate) voxels: usize,
 }
 
-impl<T: Element> Kernel for HeadLogits<T> {
+impl<T: Element, O: Element> Kernel for HeadLogits<T, O> {
     fn tasks(&self) -> usize {
         self.batch * self.voxels.div_ceil(CHUNK)
     }
@@ -78,60 +117,100 @@ impl<T: Element> Kernel for HeadLogits<T> {
         let chunks = self.voxels.div_ceil(CHUNK);
         let (chunk, sample) = (task % chunks, task / chunks);
         let end = self.voxels.min((chunk + 1) * CHUNK);
-        let mut first = chunk * CHUNK;
-        while first < end {
-            let count = LANES.min(end - first);
-            for group in (0..self.classes).step_by(CLASSES) {
-                // SAFETY: `first + count` is at most `voxels` and `group` is below `classes`; `task < tasks`, so the sample
-                // is below `batch`.
-                unsafe { self.square::<S>(sample, (first, count), group) };
+        let mut squares = [const { MaybeUninit::<Square>::uninit() }; BLOCKS * SQUARES];
+        for first in (chunk * CHUNK..end).step_by(TILE) {
+            let voxels = (first, TILE.min(end - first));
+            // SAFETY: voxels of a tile end with the sample, and `task < tasks`, so the sample is below `batch`. There are squares for
+            // `BLOCKS` blocks, which are written before they are read.
+            unsafe {
+                for (b, block) in self.source.iter().enumerate().take(BLOCKS) {
+                    for square in 0..voxels.1.div_ceil(LANES) {
+                        let to = &mut squares[b * SQUARES + square];
+                        to.write(transposed::<S, T>(block, sample, voxels, square));
+                    }
+                }
+                by_classes!(self.classes, self.group::<S>(group, sample, voxels, squares.as_ptr().cast()));
             }
-            first += count;
         }
     }
 }
 
-impl<T: Element> HeadLogits<T> {
-    /// [`CLASSES`] classes from `group` on, or those that are left, of up to sixteen voxels.
+/// A square of a block of one sample, of a tile of some voxels.
+///
+/// # Safety
+/// [`Reader::new`]'s contract; `first + count` voxels are in the block, and the square has at least one of them.
+#[inline(always)]
+unsafe fn transposed<S: Simd, T: Element>(
+    block: &SourceBlock<T>,
+    sample: usize,
+    (first, count): (usize, usize),
+    square: usize,
+) -> Square {
+    let mut columns = [[0.0; LANES]; LANES];
+    // SAFETY: voxels that are read are below `first + count`, as this function's contract says; columns have sixteen lanes.
+    unsafe {
+        let reader = Reader::new::<S>(block, sample);
+        let mut rows = [S::zero(); LANES];
+        for (i, row) in rows.iter_mut().enumerate().take(count - square * LANES) {
+            *row = reader.voxel::<S>(first + square * LANES + i);
+        }
+        for (column, lanes) in columns.iter_mut().zip(S::transpose(rows)) {
+            S::store(column.as_mut_ptr(), lanes);
+        }
+    }
+    columns
+}
+
+impl<T: Element, O: Element> HeadLogits<T, O> {
+    /// `N` classes from `group` on, of a tile of `count` voxels.
     ///
     /// # Safety
-    /// [`Kernel::task`]'s contract for this kernel; `sample < batch`, `first + count <= voxels`, `count <= 16`, and
-    /// `group < classes`.
+    /// [`Kernel::task`]'s contract for this kernel; `sample < batch`, `first + count <= voxels`, `count <= TILE`, and
+    /// `group + N <= classes`. The first [`BLOCKS`] blocks of the source have `[block][SQUARES]` squares.
     #[inline(always)]
-    unsafe fn square<S: Simd>(&self, sample: usize, (first, count): (usize, usize), group: usize) {
-        let classes = CLASSES.min(self.classes - group);
-        // SAFETY: `group + c < classes`, `b` is below the number of blocks, and `first + i` is a voxel of the sample, as
-        // this function's contract says.
+    unsafe fn group<S: Simd, const N: usize>(
+        &self,
+        group: usize,
+        sample: usize,
+        (first, count): (usize, usize),
+        squares: *const Square,
+    ) {
+        let blocks = self.source.len();
+        let mut rows = [const { MaybeUninit::<[O; TILE]>::uninit() }; N];
+        // SAFETY: `group + c < classes`, `b < blocks`, and a tile has `count` voxels from `first` on, as this function's contract says.
+        // Of each row the squares of these voxels are written, and then `count` numbers read.
         unsafe {
-            let mut sums = [S::zero(); CLASSES];
-            if let Some(bias) = self.bias {
-                for (c, sum) in sums.iter_mut().enumerate().take(classes) {
-                    *sum = S::splat(*bias.0.add(group + c));
-                }
-            }
-            for (b, block) in self.source.iter().enumerate() {
-                let reader = Reader::new::<S>(block, sample);
-                let mut by_voxel = [[0.0; LANES]; LANES];
-                for (i, lanes) in by_voxel.iter_mut().enumerate().take(count) {
-                    *lanes = S::to_array(reader.voxel::<S>(first + i));
-                }
-                let weights = self.weights.0.add((group * self.source.len() + b) * LANES);
-                for channel in 0..LANES {
-                    let mut by_channel = [0.0; LANES];
-                    for (x, lanes) in by_channel.iter_mut().zip(&by_voxel) {
-                        *x = lanes[channel];
-                    }
-                    let x = S::load(by_channel.as_ptr());
-                    for (c, sum) in sums.iter_mut().enumerate().take(classes) {
-                        let w = S::splat(*weights.add(c * self.source.len() * LANES + channel));
-                        *sum = S::fma(w, x, *sum);
+            for square in 0..count.div_ceil(LANES) {
+                let mut sums = [S::zero(); N];
+                if let Some(bias) = self.bias {
+                    for (c, sum) in sums.iter_mut().enumerate() {
+                        *sum = S::splat(*bias.0.add(group + c));
                     }
                 }
+                for b in 0..blocks {
+                    let own;
+                    let columns = match b < BLOCKS {
+                        true => &*squares.add(b * SQUARES + square),
+                        false => {
+                            own = transposed::<S, T>(&self.source[b], sample, (first, count), square);
+                            &own
+                        }
+                    };
+                    let weights = self.weights.0.add((group * blocks + b) * LANES);
+                    for (channel, column) in columns.iter().enumerate() {
+                        let x = S::load(column.as_ptr());
+                        for (c, sum) in sums.iter_mut().enumerate() {
+                            *sum = S::fma(S::splat(*weights.add(c * blocks * LANES + channel)), x, *sum);
+                        }
+                    }
+                }
+                for (row, sum) in rows.iter_mut().zip(sums) {
+                    O::store::<S>(row.as_mut_ptr().cast::<O>().add(square * LANES), sum);
+                }
             }
-            for (c, sum) in sums.into_iter().enumerate().take(classes) {
+            for (c, row) in rows.iter().enumerate() {
                 let to = self.logits.0.add((sample * self.classes + group + c) * self.voxels + first);
-                let lanes = S::to_array(sum);
-                std::ptr::copy_nonoverlapping(lanes.as_ptr(), to, count);
+                std::ptr::copy_nonoverlapping(row.as_ptr().cast::<O>(), to, count);
             }
         }
     }

@@ -5,6 +5,7 @@ mod chunk;
 pub(crate) mod cross_group;
 pub(crate) mod dot;
 pub(crate) mod dropout;
+mod f23;
 pub(crate) mod geometry;
 pub(crate) mod head;
 pub(crate) mod lane_sums;

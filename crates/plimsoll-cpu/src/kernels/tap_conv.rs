@@ -97,7 +97,7 @@ pub(crate) struct Operands {
     /// `[output block][16]`
     pub(crate) bias: Option<Ptr<f32>>,
     pub(crate) result: Destination,
-    /// Scratch, per thread: [`ConvTiling::patch`] floats, or those of `WinogradTiling::per_thread`.
+    /// Scratch, per thread: [`ConvTiling::patch`] floats, or those that `per_thread` of the Winograd kernels' tilings says.
     pub(crate) patches: Ptr<f32>,
 }
 

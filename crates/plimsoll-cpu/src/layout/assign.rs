@@ -190,12 +190,16 @@ fn constrain(
     };
     let mut add = |demand: Demand, volumes: Vec<usize>| constraints.push(Constraint { op, demand, volumes });
     let all = || [volumes(&node.inputs), volumes(&node.outputs)].concat();
-    for id in node.inputs.iter().chain(&node.outputs) {
+    let rule = ops::of(&node.op).volumes(&NodeOperands { program, node });
+    // Features of bf16 lie in blocks; logits may lie in rows of it.
+    let may_be_rows = matches!(rule, VolumeRule::Conv { point: true, .. });
+    let made = if may_be_rows { &[][..] } else { &node.outputs };
+    for id in node.inputs.iter().chain(made) {
         if program.tensor(*id).dtype == DType::Bf16 {
             add(Demand::Are(VolumeLayout::Blocks), volumes(&[*id]));
         }
     }
-    match ops::of(&node.op).volumes(&NodeOperands { program, node }) {
+    match rule {
         VolumeRule::Any => {}
         VolumeRule::Rows => add(Demand::Are(VolumeLayout::Rows), all()),
         VolumeRule::Blocks => add(Demand::Are(VolumeLayout::Blocks), all()),

@@ -4,11 +4,14 @@ use plimsoll_graph::Window;
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_plan::Unsupported;
 
-use super::forward::{Forward, WINOGRAD_SHARE, direct_share};
+use super::forward::{DOT_WINOGRAD_SHARE, Forward, Packed, WINOGRAD_SHARE, direct_share, features, pace};
 use super::source::{Load, SourceRef, all_views, channels_of, stored_blocks};
 use crate::isolated::{ConvKind, Isolated};
-use crate::kernel::{Kernel, Machine, Ptr};
+use crate::kernel::{DotKernel, Kernel, Machine, Ptr};
 use crate::kernels::cross_group::ClearCrossGroup;
+use crate::kernels::dot::direct_grad::{DirectGrad, DirectGradTiling};
+use crate::kernels::dot::winograd_grad::{self, StripGrad, StripGradTiling};
+use crate::kernels::dot::{DotHead, PackHeadWeights};
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::head::{HeadBack, HeadLogits, HeadWeightGrad};
 use crate::kernels::patch::Source;
@@ -22,7 +25,7 @@ use crate::layout::{Layout, VolumeLayout, WeightBlocks, blocks};
 use crate::lower::{
     BoundNode, Context, Kernels, Lower, NodeOperands, Places, by_storage, bytes_of, is_bf16, product,
 };
-use crate::simd::{Element, LANES};
+use crate::simd::{Bf16, Element, LANES};
 
 /// The most channels of an image that is convolved.
 const IMAGE_CHANNELS: usize = LANES;
@@ -65,7 +68,9 @@ fn may_be_image(of: &NodeOperands<'_>, sources: usize) -> bool {
 impl Lower for Conv {
     fn volumes(&self, of: &NodeOperands<'_>) -> VolumeRule {
         let sources = self.sources(of.node.inputs.len());
-        let point = is_point(&self.window, self.groups) && !is_bf16(of.program.tensor(of.node.outputs[0]));
+        // Rows of bf16 are for the host: no kernel reads them.
+        let may_be_rows = !is_bf16(of.program.tensor(of.node.outputs[0])) || !of.is_read();
+        let point = is_point(&self.window, self.groups) && may_be_rows;
         VolumeRule::Conv { sources, image: may_be_image(of, sources), point }
     }
 
@@ -128,14 +133,22 @@ impl Lower for FusedConv {
             if self.added {
                 return Err(cx.unsupported("internal error: logits that are added to something"));
             }
-            return Ok(by_storage!(cx.input(0), head(cx, sources, weights, conv.bias)).cost(cx.cost(flops)));
+            let operands = (sources, weights, conv.bias);
+            // Logits of bf16 are those of predictions, where products go by shapes alone.
+            let kernels = match (is_bf16(cx.output(0)), cx.dot.filter(|_| is_bf16(cx.input(0)))) {
+                (true, Some(level)) => {
+                    let share = Forward::dot_share(level, direct_share(&conv.window, 1, ConvKind::Forward));
+                    dot_head(cx, operands).share(share)
+                }
+                (true, None) => by_storage!(cx.input(0), bf16_head(cx, operands)),
+                (false, _) => by_storage!(cx.input(0), f32_head(cx, operands)),
+            };
+            return Ok(kernels.cost(cx.cost(flops)));
         }
         let blocks = weight_blocks(cx, cx.input_layout(weights))?;
         let (from, result) = (cx.input(0).shape.spatial(), &cx.output(0).shape);
         let is_image = *cx.input_layout(0) == Layout::Given;
         let grid = TapGrid::convolution(&conv.window, from, result.spatial());
-        let forward = Forward::new(cx, grid, result.batch(), blocks, (&conv.window, conv.groups));
-        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Forward));
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
         let isolated = Isolated::of(
             ConvKind::Forward,
@@ -144,8 +157,10 @@ impl Lower for FusedConv {
             &channels_of(&sources),
             (conv.window, conv.groups),
             flops,
-        )
-        .with_bf16_products(forward.has_bf16_products());
+        );
+        let forward = Forward::new(cx, grid, result.batch(), blocks, (&conv.window, conv.groups), &isolated);
+        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Forward));
+        let isolated = isolated.with_bf16_products(forward.has_bf16_products());
         let kernels = Kernels::new([forward.patches(cx.threads), forward.packed()], move |places| {
             let source = match is_image {
                 true => Source::Image(sources[0].image(places)),
@@ -211,8 +226,6 @@ impl Lower for FusedTranspose {
         let transposed_bytes = bytes_of::<f32>(of_transposed.count(taps));
         // The source whose channels are wanted begins at a block of its own: layouts are assigned so.
         let first = own.block_of(conv.first_channel);
-        let forward = Forward::new(cx, grid, result.batch(), of_transposed, (&conv.window, conv.groups));
-        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Transposed));
         let (bias, bf16) = (conv.bias, is_bf16(cx.output(0)));
         let isolated = Isolated::of(
             ConvKind::Transposed,
@@ -221,8 +234,11 @@ impl Lower for FusedTranspose {
             &[conv.channels],
             (conv.window, conv.groups),
             flops,
-        )
-        .with_bf16_products(forward.has_bf16_products());
+        );
+        let of = (&conv.window, conv.groups);
+        let forward = Forward::new(cx, grid, result.batch(), of_transposed, of, &isolated);
+        let share = forward.share(direct_share(&conv.window, conv.groups, ConvKind::Transposed));
+        let isolated = isolated.with_bf16_products(forward.has_bf16_products());
         let scratch = [forward.patches(cx.threads), transposed_bytes, forward.packed()];
         let kernels = Kernels::new(scratch, move |places| {
             let transpose = TransposeWeights {
@@ -269,10 +285,44 @@ impl<K: Kernel + Send> BoundNode for Partial<K> {
     }
 }
 
+/// The same where products are of bf16.
+struct DotPartial<K> {
+    sums: K,
+    add: Option<SumParts>,
+}
+
+impl<K: DotKernel + Send> BoundNode for DotPartial<K> {
+    unsafe fn run(&self, machine: &Machine) {
+        // SAFETY: the arena is alive and untouched by others until this returns, as this function's contract says; each kernel
+        // has ended before the next begins.
+        unsafe {
+            machine.launch_dot(&self.sums);
+            if let Some(add) = &self.add {
+                machine.launch(add);
+            }
+        }
+    }
+}
+
 /// Which kernel runs, and how its work is cut.
 enum BackwardTiling {
     Direct(Box<GradTiling>),
     Winograd(Box<WinogradGradTiling>),
+    DotDirect(Box<DirectGradTiling>),
+    DotWinograd(Box<StripGradTiling>),
+}
+
+impl BackwardTiling {
+    /// Of the partial sums, and of what each thread gathers into.
+    fn bytes(&self, threads: usize) -> [usize; 2] {
+        let (partial, per_thread) = match self {
+            BackwardTiling::Direct(tiling) => (tiling.partial(), bytes_of::<f32>(tiling.per_thread())),
+            BackwardTiling::Winograd(tiling) => (tiling.partial(), bytes_of::<f32>(tiling.per_thread())),
+            BackwardTiling::DotDirect(tiling) => (tiling.partial(), tiling.per_thread()),
+            BackwardTiling::DotWinograd(tiling) => (tiling.partial(), tiling.per_thread()),
+        };
+        [bytes_of::<f32>(partial), product([threads, per_thread])]
+    }
 }
 
 impl Lower for FusedWeightGrad {
@@ -294,23 +344,7 @@ impl Lower for FusedWeightGrad {
             grad.groups == 1 && !is_image && winograd::pays_for_weights(&grad.window, height, width);
         let (batch, taps) = (result.batch(), grad.window.taps());
         let clear = blocks.connects_groups().then(|| blocks.clone());
-        let tiling = match winograd {
-            true => BackwardTiling::Winograd(Box::new(WinogradGradTiling::new(
-                &grid,
-                batch,
-                blocks.reach,
-                blocks.out_blocks(),
-            ))),
-            false => BackwardTiling::Direct(Box::new(GradTiling::new(&grid, batch, blocks, taps))),
-        };
-        let (partial, per_thread) = match &tiling {
-            BackwardTiling::Direct(tiling) => (tiling.partial(), tiling.per_thread()),
-            BackwardTiling::Winograd(tiling) => (tiling.partial(), tiling.per_thread()),
-        };
-        let share = match &tiling {
-            BackwardTiling::Direct(_) => direct_share(&grad.window, grad.groups, ConvKind::WeightGrad),
-            BackwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(width),
-        };
+        let (reach, outputs) = (blocks.reach, blocks.out_blocks());
         let isolated = Isolated::of(
             ConvKind::WeightGrad,
             (cx.input(0), cx.output(0)),
@@ -319,7 +353,30 @@ impl Lower for FusedWeightGrad {
             (grad.window, grad.groups),
             flops,
         );
-        let scratch = [bytes_of::<f32>(partial), bytes_of::<f32>(product([cx.threads, per_thread]))];
+        let dot = cx.dot_of(&isolated).filter(|_| grad.groups == 1 && !is_image);
+        let tiling = match dot {
+            Some(_) if winograd_grad::pays(&grad.window, result.spatial()) => {
+                BackwardTiling::DotWinograd(Box::new(StripGradTiling::new(&grid, batch, reach, outputs)))
+            }
+            Some(_) => {
+                BackwardTiling::DotDirect(Box::new(DirectGradTiling::new(&grid, batch, reach, outputs)))
+            }
+            None if winograd => {
+                BackwardTiling::Winograd(Box::new(WinogradGradTiling::new(&grid, batch, reach, outputs)))
+            }
+            None => BackwardTiling::Direct(Box::new(GradTiling::new(&grid, batch, blocks, taps))),
+        };
+        let pace = pace(dot);
+        let direct = direct_share(&grad.window, grad.groups, ConvKind::WeightGrad);
+        let share = match &tiling {
+            BackwardTiling::Direct(_) | BackwardTiling::DotDirect(_) => pace * direct,
+            BackwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(width),
+            BackwardTiling::DotWinograd(_) => {
+                pace * DOT_WINOGRAD_SHARE / winograd_grad::products(result.spatial())
+            }
+        };
+        let isolated = isolated.with_bf16_products(dot.is_some());
+        let scratch = tiling.bytes(cx.threads);
         let kernels = Kernels::new(scratch, move |places| {
             let source = match is_image {
                 true => Source::Image(sources[0].image(places)),
@@ -341,16 +398,39 @@ impl Lower for FusedWeightGrad {
                     let (sums, add) = WinogradWeightGrad::new(tiling, source, gradient, buffers);
                     Box::new(Partial { sums, add, clear: None })
                 }
+                BackwardTiling::DotDirect(tiling) => {
+                    let tiling = DirectGradTiling::clone(tiling);
+                    let buffers = (result, partial, buffers.2.cast());
+                    let (sums, add) = DirectGrad::new(tiling, features(source), gradient, buffers);
+                    Box::new(DotPartial { sums, add })
+                }
+                BackwardTiling::DotWinograd(tiling) => {
+                    let tiling = StripGradTiling::clone(tiling);
+                    let buffers = (result, partial, buffers.2.cast());
+                    let (sums, add) = StripGrad::new(tiling, features(source), gradient, buffers);
+                    Box::new(DotPartial { sums, add })
+                }
             }
         });
         Ok(kernels.cost(cx.cost(flops)).share(share).isolated(isolated))
     }
 }
 
+/// The sources of a head, the operand of its weights, and whether it has a bias.
+type HeadOperands = (Vec<SourceRef>, usize, bool);
+
+fn f32_head<T: Element>(cx: &Context<'_>, operands: HeadOperands) -> Kernels {
+    head::<T, f32>(cx, operands)
+}
+
+fn bf16_head<T: Element>(cx: &Context<'_>, operands: HeadOperands) -> Kernels {
+    head::<T, Bf16>(cx, operands)
+}
+
 /// A convolution to rows.
-fn head<T: Element>(cx: &Context<'_>, sources: Vec<SourceRef>, weights: usize, bias: bool) -> Kernels {
+fn head<T: Element, O: Element>(cx: &Context<'_>, (sources, weights, bias): HeadOperands) -> Kernels {
     let shape = cx.output(0).shape.clone();
-    Kernels::single(move |places| HeadLogits::<T> {
+    Kernels::single(move |places| HeadLogits::<T, O> {
         source: all_views(&sources, places),
         weights: places.input(weights),
         bias: bias.then(|| places.input(weights + 1)),
@@ -358,6 +438,28 @@ fn head<T: Element>(cx: &Context<'_>, sources: Vec<SourceRef>, weights: usize, b
         batch: shape.batch(),
         classes: shape.channels(),
         voxels: shape.voxels(),
+    })
+}
+
+/// The same of products of bf16.
+fn dot_head(cx: &Context<'_>, (sources, weights, bias): HeadOperands) -> Kernels {
+    let shape = cx.output(0).shape.clone();
+    let blocks: usize = sources.iter().map(|source| blocks(source.channels)).sum();
+    let packed = bytes_of::<u16>(product([shape.channels(), blocks, LANES]));
+    Kernels::new([packed], move |places| {
+        let (packed, classes) = (places.scratch(0), shape.channels());
+        Box::new(Packed {
+            pack: PackHeadWeights { weights: places.input(weights), packed, classes, blocks },
+            conv: DotHead {
+                source: all_views(&sources, places),
+                packed,
+                bias: bias.then(|| places.input(weights + 1)),
+                logits: places.output(0),
+                batch: shape.batch(),
+                classes,
+                voxels: shape.voxels(),
+            },
+        })
     })
 }
 

@@ -85,6 +85,46 @@ impl Simd for Avx512 {
         unsafe { _mm512_mask_storeu_ps(p, first(count), v) }
     }
     #[inline(always)]
+    unsafe fn transpose(rows: [__m512; LANES]) -> [__m512; LANES] {
+        unsafe {
+            // Pairs of lanes of two rows, then fours of four rows: of four rows from 4 i on, the (4 i + j)-th has in its k-th quarter
+            // what they have in column 4 k + j.
+            let mut pairs = rows;
+            for i in (0..LANES).step_by(2) {
+                pairs[i] = _mm512_unpacklo_ps(rows[i], rows[i + 1]);
+                pairs[i + 1] = _mm512_unpackhi_ps(rows[i], rows[i + 1]);
+            }
+            let mut fours = rows;
+            for i in (0..LANES).step_by(4) {
+                for half in 0..2 {
+                    let (one, other) =
+                        (_mm512_castps_pd(pairs[i + half]), _mm512_castps_pd(pairs[i + half + 2]));
+                    fours[i + 2 * half] = _mm512_castpd_ps(_mm512_unpacklo_pd(one, other));
+                    fours[i + 2 * half + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(one, other));
+                }
+            }
+            // The even quarters of two, and the odd ones, twice.
+            const EVEN: i32 = 0x88;
+            const ODD: i32 = 0xdd;
+            let mut columns = rows;
+            for j in 0..4 {
+                let even = [
+                    _mm512_shuffle_f32x4::<EVEN>(fours[j], fours[4 + j]),
+                    _mm512_shuffle_f32x4::<EVEN>(fours[8 + j], fours[12 + j]),
+                ];
+                let odd = [
+                    _mm512_shuffle_f32x4::<ODD>(fours[j], fours[4 + j]),
+                    _mm512_shuffle_f32x4::<ODD>(fours[8 + j], fours[12 + j]),
+                ];
+                columns[j] = _mm512_shuffle_f32x4::<EVEN>(even[0], even[1]);
+                columns[8 + j] = _mm512_shuffle_f32x4::<ODD>(even[0], even[1]);
+                columns[4 + j] = _mm512_shuffle_f32x4::<EVEN>(odd[0], odd[1]);
+                columns[12 + j] = _mm512_shuffle_f32x4::<ODD>(odd[0], odd[1]);
+            }
+            columns
+        }
+    }
+    #[inline(always)]
     unsafe fn load_bf16(p: *const u16) -> __m512 {
         unsafe {
             let half = _mm256_loadu_si256(p.cast());

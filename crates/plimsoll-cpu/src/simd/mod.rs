@@ -235,6 +235,29 @@ pub(crate) trait Simd: Copy + Send + Sync + 'static {
         }
     }
 
+    /// Lane j of the i-th result is lane i of the j-th vector. Bits are moved, whatever they mean.
+    ///
+    /// # Safety
+    /// The machine has the instruction set.
+    #[inline(always)]
+    unsafe fn transpose(rows: [Self::V; LANES]) -> [Self::V; LANES] {
+        let mut columns = [[0.0; LANES]; LANES];
+        // SAFETY: each column has sixteen elements; the machine has the instruction set, as this function's contract says.
+        unsafe {
+            for (j, row) in rows.into_iter().enumerate() {
+                let lanes = Self::to_array(row);
+                for (column, lane) in columns.iter_mut().zip(lanes) {
+                    column[j] = lane;
+                }
+            }
+            let mut result = rows;
+            for (result, column) in result.iter_mut().zip(&columns) {
+                *result = Self::load(column.as_ptr());
+            }
+            result
+        }
+    }
+
     /// The lanes, in order.
     ///
     /// # Safety

@@ -1,10 +1,13 @@
 //! Channels and cases, with their names and files.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
+use plimsoll_volume::{LabelValues, VolumeFile};
 use serde::{Deserialize, Serialize};
 
 use crate::Normalisation;
+use crate::dataset::LengthUnit;
 
 /// One channel of every image of a data set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +44,24 @@ pub struct Case {
     pub images: Vec<ChannelFile>,
     /// The label map.
     pub label: Option<PathBuf>,
+    /// How its files are read where they do not say so themselves.
+    pub reading: Reading,
+}
+
+/// How files are read that do not say by themselves what they mean.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Which class each value of the label map stands for; none where values are the numbers of classes.
+    pub label_values: Option<Arc<LabelValues>>,
+    /// The unit that lengths in headers are in, whatever headers say; none where they are right.
+    pub unit: Option<LengthUnit>,
+}
+
+impl Reading {
+    /// What the lengths of a file are times in millimetres: 1 where its header is right.
+    pub fn scale(&self, file: &VolumeFile) -> f64 {
+        self.unit.map_or(1.0, |unit| unit.millimetres() / file.millimetres_per_unit())
+    }
 }
 
 impl Case {

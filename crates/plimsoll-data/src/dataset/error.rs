@@ -20,6 +20,44 @@ pub enum DatasetError {
         /// The folder.
         folder: PathBuf,
     },
+    /// No layout is found.
+    #[error("{} has neither a dataset.json nor files that are laid out in a way that is known: there are {seen}", .place.display())]
+    NoLayout {
+        /// The folder or the file.
+        place: PathBuf,
+        /// What is there.
+        seen: String,
+    },
+    /// The files of a layout cannot be told apart, or a setting is not of it.
+    #[error("{}: {problem}", .path.display())]
+    Layout {
+        /// The folder or the file.
+        path: PathBuf,
+        /// What is wrong.
+        problem: String,
+        /// A remedy.
+        hint: String,
+    },
+    /// An image has no label map.
+    #[error("case {case} has no label map in {}{}", .folder.display(), more(*.others))]
+    NoPartner {
+        /// The case.
+        case: String,
+        /// The folder that was searched.
+        folder: PathBuf,
+        /// The number of other cases without one.
+        others: usize,
+    },
+    /// The values of label maps are not the numbers of classes, and nothing says what they are.
+    #[error("{}: its label maps have the values {values}, and nothing says which classes these are", .folder.display())]
+    Values {
+        /// The data set.
+        folder: PathBuf,
+        /// The values.
+        values: String,
+        /// The line that would say it.
+        said: String,
+    },
     /// The operating system reported an error.
     #[error("cannot {action} {path}")]
     Io {
@@ -96,27 +134,37 @@ pub enum DatasetError {
         /// The file.
         path: PathBuf,
     },
-    /// The values are not consecutive.
-    #[error("{path}: the label `{name}` has the value {found} where {expected} would come next")]
-    NotConsecutive {
-        /// The file.
+    /// Two labels have the same value.
+    #[error("{path}: the labels `{name}` and `{other}` both have the value {value}")]
+    SameValue {
+        /// Where they are from.
         path: PathBuf,
-        /// The first label that is out of order.
+        /// One.
+        name: String,
+        /// The other.
+        other: String,
+        /// The value of both.
+        value: u64,
+    },
+    /// One label has two values.
+    #[error("{path}: the label `{name}` has the values {} and {}", .values[0], .values[1])]
+    SameName {
+        /// Where they are from.
+        path: PathBuf,
+        /// The label.
+        name: String,
+        /// Its values.
+        values: [u64; 2],
+    },
+    /// A value is no byte.
+    #[error("{path}: the label `{name}` has the value {found}; values of labels are from 0 to 255")]
+    LabelValue {
+        /// Where they are from.
+        path: PathBuf,
+        /// The label.
         name: String,
         /// Its value.
         found: u64,
-        /// The next consecutive value.
-        expected: u64,
-    },
-    /// The value of "ignore" is not the one after the last class.
-    #[error("{path}: the label `ignore` has the value {found}, but must come last, with {expected}")]
-    IgnoreNotLast {
-        /// The file.
-        path: PathBuf,
-        /// Its value.
-        found: u64,
-        /// The required value.
-        expected: u64,
     },
     /// More classes than a byte can represent.
     #[error("{path} has {found} classes; at most {most} are supported")]
@@ -223,14 +271,28 @@ fn more(others: usize) -> String {
     if others == 0 { String::new() } else { format!(" (and {others} more)") }
 }
 
+/// What a data set can be.
+const LAYOUTS: &str = "a data set is a folder with images and one with label maps (raw/ and seg/), a folder for each case, BIDS, a table \
+                       with columns of paths, a list of MONAI, or has a dataset.json as nnU-Net; where names do not say which is which, \
+                       [data] of plimsoll.toml does, and `plimsoll inspect FOLDER --write` then makes the dataset.json";
+
 impl DatasetError {
     /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             DatasetError::NotAFolder { .. } => "check the path".into(),
             DatasetError::NoDatasetJson { .. } => {
-                "a data set is a folder with dataset.json, imagesTr and labelsTr, as nnU-Net or the Medical \
-                 Segmentation Decathlon lay it out"
+                LAYOUTS.into()
+            }
+            DatasetError::Values { said, .. } => format!(
+                "`plimsoll inspect FOLDER --write` makes a dataset.json that says it with names to correct; or write into plimsoll.toml: \
+                 labels = {{ {said} }}"
+            ),
+            DatasetError::NoLayout { .. } => LAYOUTS.into(),
+            DatasetError::Layout { hint, .. } => hint.clone(),
+            DatasetError::NoPartner { .. } => {
+                "add the label map, or move the image elsewhere; if names match in another way, say how in plimsoll.toml: under [data], \
+                 labels = \"seg/*_seg.nii.gz\", where * is the name of the case"
                     .into()
             }
             DatasetError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
@@ -246,7 +308,8 @@ impl DatasetError {
                 "write them like {\"0\": \"T1\", \"1\": \"T2\"}".into()
             }
             DatasetError::FileEnding { .. } => {
-                "convert volumes to NIfTI, plain images to PNG or TIFF, and set `file_ending` to .nii.gz, .nii, .png or .tif"
+                "convert volumes to NIfTI, NRRD or MetaImage, plain images to PNG or TIFF, and set `file_ending` to .nii.gz, .nrrd, .mha, \
+                 .png or .tif"
                     .into()
             }
             DatasetError::LabelForm { .. } => {
@@ -256,8 +319,11 @@ impl DatasetError {
                 "give every class a value of its own, and merge classes when evaluating".into()
             }
             DatasetError::NoBackground { .. } => "add \"background\": 0 to `labels`".into(),
-            DatasetError::NotConsecutive { .. } | DatasetError::IgnoreNotLast { .. } => {
-                "renumber the labels 0, 1, 2, … (`ignore` last), in dataset.json and in the label maps".into()
+            DatasetError::SameValue { .. } | DatasetError::SameName { .. } => {
+                "give every class a name and a value of its own".into()
+            }
+            DatasetError::LabelValue { .. } => {
+                "renumber the labels from 0 to 255, in the description and in the label maps".into()
             }
             DatasetError::TooManyClasses { .. } => "merge classes, or split the task".into(),
             DatasetError::NoCases { .. } => {
@@ -274,8 +340,8 @@ impl DatasetError {
             }
             DatasetError::DuplicateCase { .. } => "leave one of the two out".into(),
             DatasetError::Outside { .. } => {
-                "list files relative to the folder of dataset.json, without `..`; to use files from elsewhere, put links to \
-                 them into the folder"
+                "list files relative to the folder of the list, without `..`; to read files from elsewhere, give --allow-outside, or put links \
+                 to them into the folder"
                     .into()
             }
             DatasetError::NoName { .. } => "list files like \"./imagesTr/CASE.nii.gz\"".into(),

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use crate::dataset::json::{Listed, is_picture_ending};
-use crate::dataset::{Case, Channel, ChannelFile, DatasetError};
+use crate::dataset::json::is_picture_ending;
+use crate::dataset::{Case, Channel, ChannelFile, DatasetError, Reading};
 
 /// The images of a folder: their names, sorted.
 pub(crate) struct Folder {
@@ -19,13 +19,13 @@ pub(crate) fn file_name(path: &Path) -> String {
 }
 
 /// `CASE_0012` as (`CASE`, 12).
-fn split_channel(stem: &str) -> Option<(&str, usize)> {
+pub(crate) fn split_channel(stem: &str) -> Option<(&str, usize)> {
     let (id, number) = stem.rsplit_once('_')?;
     let is_number = number.len() == 4 && number.bytes().all(|byte| byte.is_ascii_digit());
     if is_number && !id.is_empty() { Some((id, number.parse().ok()?)) } else { None }
 }
 
-fn channel_name(id: &str, channel: usize, file_ending: &str) -> String {
+pub(crate) fn channel_name(id: &str, channel: usize, file_ending: &str) -> String {
     format!("{id}_{channel:04}{file_ending}")
 }
 
@@ -84,6 +84,7 @@ impl Folder {
                     channels.len(),
                 ),
                 label: None,
+                reading: Reading::default(),
             };
             return Ok(found.keys().map(case).collect());
         }
@@ -106,7 +107,7 @@ impl Folder {
     fn case_of_channel_files(&self, id: &str, channels: usize) -> Case {
         let file = |channel| self.path.join(channel_name(id, channel, &self.file_ending));
         let images = (0..channels).map(|channel| ChannelFile { path: file(channel), index: 0 }).collect();
-        Case { id: id.into(), images, label: None }
+        Case { id: id.into(), images, label: None, reading: Reading::default() }
     }
 
     /// Gives every case its label map, which has the case's name.
@@ -159,100 +160,17 @@ impl Folder {
                 Some((id, 0)) if alone && channels.len() == 1 => id,
                 _ => stem,
             };
-            Case { id: id.into(), images: all_channels_of(&path, channels.len()), label: None }
+            Case {
+                id: id.into(),
+                images: all_channels_of(&path, channels.len()),
+                label: None,
+                reading: Reading::default(),
+            }
         };
         Ok(self.stems().zip(&self.names).map(whole).collect())
     }
 }
 
-fn all_channels_of(path: &Path, channels: usize) -> Vec<ChannelFile> {
+pub(crate) fn all_channels_of(path: &Path, channels: usize) -> Vec<ChannelFile> {
     (0..channels).map(|index| ChannelFile { path: path.into(), index }).collect()
-}
-
-fn description(folder: &Path) -> PathBuf {
-    folder.join("dataset.json")
-}
-
-/// The path of a listed file: one that lies in the data set's folder by its name alone. Links in the folder may lead
-/// anywhere, since a description cannot make them.
-fn inside(folder: &Path, listed: &str) -> Result<PathBuf, DatasetError> {
-    let mut path = folder.to_path_buf();
-    for part in Path::new(listed).components() {
-        match part {
-            Component::CurDir => {}
-            Component::Normal(name) => path.push(name),
-            Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                return Err(DatasetError::Outside { path: description(folder), listed: listed.into() });
-            }
-        }
-    }
-    match path == folder {
-        true => Err(DatasetError::NoName { path: description(folder), listed: listed.into() }),
-        false => Ok(path),
-    }
-}
-
-/// The cases of a list, sorted by id. An image that exists under its listed name holds all channels; otherwise its
-/// channels may be in separate files, as in the first version of nnU-Net. For training every case needs a label map.
-pub(crate) fn listed(
-    folder: &Path,
-    list: &[Listed],
-    channels: &[Channel],
-    file_ending: &str,
-    for_training: bool,
-) -> Result<Vec<Case>, DatasetError> {
-    let mut cases = BTreeMap::new();
-    let mut absent = Vec::new();
-    for entry in list {
-        let (image, label) = match entry {
-            Listed::Pair { image, label } => (image, label.as_ref()),
-            Listed::Image(image) => (image, None),
-        };
-        let path = inside(folder, image)?;
-        let name = file_name(&path);
-        let id = name.strip_suffix(file_ending).unwrap_or(&name).to_string();
-        if id.is_empty() {
-            return Err(DatasetError::NoName { path: description(folder), listed: image.clone() });
-        }
-        let images: Vec<ChannelFile> = if path.is_file() {
-            all_channels_of(&path, channels.len())
-        } else {
-            let file = |channel| path.with_file_name(channel_name(&id, channel, file_ending));
-            (0..channels.len()).map(|channel| ChannelFile { path: file(channel), index: 0 }).collect()
-        };
-        absent.extend(
-            images
-                .iter()
-                .enumerate()
-                .filter(|(_, file)| !file.path.is_file())
-                .map(|(channel, _)| (id.clone(), channel, path.clone())),
-        );
-        let label = match label {
-            Some(label) => Some(inside(folder, label)?),
-            None => for_training.then(|| folder.join("labelsTr").join(&name)),
-        };
-        let case = Case { id: id.clone(), images, label };
-        if cases.insert(id.clone(), case).is_some() {
-            return Err(DatasetError::DuplicateCase { path: description(folder), case: id });
-        }
-    }
-    if let Some((case, channel, path)) = absent.first() {
-        return Err(DatasetError::MissingChannel {
-            case: case.clone(),
-            channel: *channel,
-            name: channels[*channel].name.clone(),
-            path: path.clone(),
-            others: absent.len() - 1,
-        });
-    }
-    let labels = cases.values().filter_map(|case| Some((case, case.label.as_ref()?)));
-    let missing: Vec<(&Case, &PathBuf)> = labels.filter(|(_, label)| !label.is_file()).collect();
-    if let Some((case, label)) = missing.first() {
-        return Err(DatasetError::MissingLabel {
-            case: case.id.clone(),
-            path: label.to_path_buf(),
-            others: missing.len() - 1,
-        });
-    }
-    Ok(cases.into_values().collect())
 }

@@ -5,29 +5,30 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::TooLong;
-use plimsoll_volume::PICTURE_ENDINGS;
+use plimsoll_volume::{PICTURE_ENDINGS, image_endings, written_ending};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::Normalisation;
-use crate::dataset::{Channel, DatasetError};
+use crate::dataset::{Channel, DatasetError, LengthUnit, Names};
 
 /// The largest description that is read: a Decathlon description of a hundred thousand cases fits.
 const LARGEST: u64 = 16 << 20;
 
-/// The supported file endings of volumes; pictures are beside them.
-const VOLUMES: [&str; 3] = [".nii.gz", ".nii", ".hdr"];
-
-/// The entries of `dataset.json` that are used here.
+/// The entries of a description that are used here.
 pub(crate) struct Description {
     pub(crate) path: PathBuf,
     pub(crate) name: Option<String>,
-    pub(crate) labels: Map<String, Value>,
+    pub(crate) labels: Option<Map<String, Value>>,
     pub(crate) training_cases: Option<u64>,
+    /// The file ending of images.
+    pub(crate) file_ending: Option<String>,
+    /// The unit that lengths in headers are in, whatever headers say.
+    pub(crate) unit: Option<LengthUnit>,
     raw: Raw,
 }
 
-/// The entries of either layout. Others are ignored.
+/// The entries of any layout. Others are ignored.
 #[derive(Deserialize)]
 struct Raw {
     name: Option<String>,
@@ -37,51 +38,71 @@ struct Raw {
     file_ending: Option<String>,
     #[serde(rename = "numTraining")]
     training_cases: Option<u64>,
-    training: Option<Vec<Listed>>,
-    test: Option<Vec<Listed>>,
+    /// The unit that lengths in headers are in, whatever headers say.
+    unit: Option<LengthUnit>,
+    /// nnU-Net's list of files by case.
+    dataset: Option<BTreeMap<String, ListedCase>>,
+    training: Option<Vec<Entry>>,
+    test: Option<Vec<Entry>>,
+    /// What MONAI calls them.
+    testing: Option<Vec<Entry>>,
+}
+
+/// A case of `dataset`.
+#[derive(Deserialize)]
+struct ListedCase {
+    images: Vec<String>,
+    label: String,
 }
 
 /// An entry of `training` or `test`.
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Listed {
-    /// An image with its label map, relative to the data set's folder.
-    Pair { image: String, label: Option<String> },
+enum Entry {
+    /// An image, or one for each channel, with its label map.
+    Pair { image: Names, label: Option<String>, fold: Option<u64> },
     /// An image alone.
     Image(String),
 }
 
-/// The cases that a Decathlon description lists.
-pub(crate) struct ListedCases<'a> {
-    pub(crate) training: &'a [Listed],
-    pub(crate) test: &'a [Listed],
+/// A case of a list: files relative to the folder of the list.
+pub(crate) struct Listed {
+    /// Its name, if the list gives it one.
+    pub(crate) case: Option<String>,
+    /// One image with all channels, or one for each.
+    pub(crate) images: Vec<String>,
+    pub(crate) label: Option<String>,
+}
+
+/// The cases that a description lists.
+pub(crate) struct Lists {
+    pub(crate) training: Vec<Listed>,
+    pub(crate) test: Vec<Listed>,
 }
 
 impl Description {
-    pub(crate) fn read(folder: &Path) -> Result<Description, DatasetError> {
-        if !folder.is_dir() {
-            return Err(DatasetError::NotAFolder { path: folder.into() });
-        }
-        let path = folder.join("dataset.json");
-        if !path.is_file() {
-            return Err(DatasetError::NoDatasetJson { folder: folder.into() });
-        }
+    pub(crate) fn read(path: PathBuf) -> Result<Description, DatasetError> {
         let bytes = read_bounded(&path)?;
         let mut raw: Raw = serde_json::from_slice(&bytes)
             .map_err(|problem| DatasetError::Json { path: path.clone(), problem })?;
-        let labels = raw
-            .labels
-            .take()
-            .ok_or_else(|| DatasetError::MissingKey { path: path.clone(), key: "labels" })?;
-        Ok(Description { path, name: raw.name.take(), labels, training_cases: raw.training_cases, raw })
+        if let Some(ending) = raw.file_ending.as_ref().filter(|ending| !is_image_ending(ending)) {
+            return Err(DatasetError::FileEnding { path, found: ending.clone() });
+        }
+        Ok(Description {
+            path,
+            name: raw.name.take(),
+            labels: raw.labels.take(),
+            training_cases: raw.training_cases,
+            file_ending: raw.file_ending.take(),
+            unit: raw.unit,
+            raw,
+        })
     }
 
-    /// The channels, in order. nnU-Net calls them `channel_names`, the Decathlon `modality`.
-    pub(crate) fn channels(&self) -> Result<Vec<Channel>, DatasetError> {
+    /// The channels, in order, if it says them. nnU-Net calls them `channel_names`, the Decathlon `modality`.
+    pub(crate) fn channels(&self) -> Result<Option<Vec<Channel>>, DatasetError> {
         let names = self.raw.channel_names.as_ref().or(self.raw.modality.as_ref());
-        let names = names.filter(|names| !names.is_empty());
-        let names = names
-            .ok_or_else(|| DatasetError::MissingKey { path: self.path.clone(), key: "channel_names" })?;
+        let Some(names) = names.filter(|names| !names.is_empty()) else { return Ok(None) };
         let mut numbered: Vec<(Option<usize>, &String)> =
             names.iter().map(|(number, name)| (number.parse().ok(), name)).collect();
         numbered.sort();
@@ -91,40 +112,53 @@ impl Description {
         }
         let channel =
             |name: &String| Channel { name: name.clone(), normalisation: Normalisation::for_channel(name) };
-        Ok(numbered.into_iter().map(|(_, name)| channel(name)).collect())
+        Ok(Some(numbered.into_iter().map(|(_, name)| channel(name)).collect()))
     }
 
-    /// The file ending of images. The Decathlon's is always the same, so its description has none.
-    pub(crate) fn file_ending(&self) -> Result<String, DatasetError> {
-        let ending = match (&self.raw.file_ending, self.listed_cases()) {
-            (Some(ending), _) => ending.clone(),
-            (None, Some(_)) => ".nii.gz".into(),
-            (None, None) => {
-                return Err(DatasetError::MissingKey { path: self.path.clone(), key: "file_ending" });
-            }
+    /// The cases that it lists, if it does: under `dataset`, as nnU-Net; or under `training`. nnU-Net's format is distinguished by
+    /// `channel_names`; lists of the latter kind that a conversion left over are then ignored, as nnU-Net does.
+    pub(crate) fn lists(&self) -> Result<Option<Lists>, DatasetError> {
+        let raw = &self.raw;
+        if let Some(cases) = &raw.dataset {
+            let listed = |(case, files): (&String, &ListedCase)| Listed {
+                case: Some(case.clone()),
+                images: files.images.clone(),
+                label: Some(files.label.clone()),
+            };
+            return Ok(Some(Lists { training: cases.iter().map(listed).collect(), test: Vec::new() }));
+        }
+        let Some(training) = raw.training.as_ref().filter(|_| raw.channel_names.is_none()) else {
+            return Ok(None);
         };
-        if !is_image_ending(&ending) {
-            return Err(DatasetError::FileEnding { path: self.path.clone(), found: ending });
-        }
-        Ok(ending)
+        let listed = |entry: &Entry| match entry {
+            Entry::Pair { image, label, .. } => {
+                Listed { case: None, images: image.list().to_vec(), label: label.clone() }
+            }
+            Entry::Image(image) => Listed { case: None, images: vec![image.clone()], label: None },
+        };
+        let test = raw.test.iter().chain(&raw.testing).flatten();
+        Ok(Some(Lists { training: training.iter().map(listed).collect(), test: test.map(listed).collect() }))
     }
 
-    /// The lists of a Decathlon description. nnU-Net's format is distinguished by `channel_names`; lists that a
-    /// conversion left over are then ignored, as nnU-Net does.
-    pub(crate) fn listed_cases(&self) -> Option<ListedCases<'_>> {
-        match (&self.raw.channel_names, &self.raw.training) {
-            (None, Some(training)) => {
-                Some(ListedCases { training, test: self.raw.test.as_deref().unwrap_or_default() })
-            }
-            _ => None,
-        }
+    /// Whether its entries name folds.
+    pub(crate) fn has_folds(&self) -> bool {
+        let mut entries = self.raw.training.iter().flatten();
+        entries.any(|entry| matches!(entry, Entry::Pair { fold: Some(_), .. }))
     }
 }
 
 /// Whether the names of images can end in this, the dot included.
 pub fn is_image_ending(ending: &str) -> bool {
     let ending = ending.to_ascii_lowercase();
-    VOLUMES.contains(&&ending[..]) || PICTURE_ENDINGS.contains(&&ending[..])
+    image_endings().any(|known| known == ending)
+}
+
+/// What a name ends in, if that is an ending of images.
+pub fn name_ending(name: &str) -> Option<&str> {
+    let lower = name.to_ascii_lowercase();
+    let endings = image_endings().filter(|ending| lower.ends_with(ending));
+    // The longest: `.nii.gz` and not what is within it.
+    endings.map(str::len).max().and_then(|length| name.get(name.len() - length..))
 }
 
 /// Whether images whose names end in this are pictures: PNG, JPEG, TIFF, BMP.
@@ -132,23 +166,23 @@ pub fn is_picture_ending(ending: &str) -> bool {
     PICTURE_ENDINGS.contains(&&ending.to_ascii_lowercase()[..])
 }
 
-/// What label maps end in beside images that end in this: the same, but PNG beside JPEG, which would change classes.
+/// What label maps end in beside images that end in this: the same, but PNG beside JPEG, which would change classes, and NIfTI beside DICOM,
+/// where labels are of another kind.
 pub fn label_ending(ending: &str) -> &str {
     match &ending.to_ascii_lowercase()[..] {
         ".jpg" | ".jpeg" => ".png",
+        ".dcm" => ".nii.gz",
         _ => ending,
     }
 }
 
-/// What predictions end in where images end in this: the same, but PNG beside JPEG, which would change classes, and BMP.
+/// What predictions end in where images end in this: the same where the format is written and keeps classes, else `.nii.gz` of volumes and
+/// `.png` of pictures.
 pub fn prediction_ending(ending: &str) -> &str {
-    match &ending.to_ascii_lowercase()[..] {
-        ".jpg" | ".jpeg" | ".bmp" => ".png",
-        _ => ending,
-    }
+    written_ending(ending)
 }
 
-fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {
+pub(crate) fn read_bounded(path: &Path) -> Result<Vec<u8>, DatasetError> {
     plimsoll_disk::read(path, LARGEST).map_err(|source: io::Error| match TooLong::of(&source) {
         Some(TooLong { found, most }) => DatasetError::TooLarge { path: path.into(), found, most },
         None => DatasetError::Io { path: path.into(), action: "read", source },

@@ -1,25 +1,28 @@
 //! The structure of a data set: channels, labels, cases and their files. No image is decoded here.
 //!
-//! Two layouts are supported: nnU-Net's raw format (`imagesTr/CASE_0000.nii.gz` per channel, `labelsTr/CASE.nii.gz`)
-//! and that of the Medical Segmentation Decathlon (`dataset.json` lists pairs of an image, 4D if it has channels, and a
-//! label map). Images are NIfTI, or pictures of which one file may hold all channels: an RGB image `CASE_0000.png` has three.
+//! A [`Layout`] decides which files belong to a case: nnU-Net's raw format (`imagesTr/CASE_0000.nii.gz` per channel,
+//! `labelsTr/CASE.nii.gz`), lists as of the Medical Segmentation Decathlon and MONAI, pairs of folders, BIDS, a folder for each case, or
+//! a table. [`FoundData`] are such cases before their classes are known. Images are NIfTI, or pictures of which one file may hold all channels: an RGB image `CASE_0000.png` has three.
 
 mod case;
 mod error;
 mod files;
 mod json;
 mod labels;
+mod layout;
+mod settings;
 
 use std::path::{Path, PathBuf};
 
-pub use case::{Case, Channel, ChannelFile, is_case_name};
+pub use case::{Case, Channel, ChannelFile, Reading, is_case_name};
 pub use error::DatasetError;
-pub use json::{is_image_ending, is_picture_ending, label_ending, prediction_ending};
+pub use json::{is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending};
 pub use labels::Labels;
+pub use layout::{FoundData, Layout};
+pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 
 use files::Folder;
-use json::Description;
-use plimsoll_volume::VolumeFile;
+use plimsoll_volume::{VolumeFile, image_ending, image_endings};
 
 /// A data set as its folder describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct Dataset {
     pub folder: PathBuf,
     /// Its name: `name` of `dataset.json`, or the name of the folder.
     pub name: String,
+    /// How its files are laid out.
+    pub layout: Layout,
     /// The channels of its images.
     pub channels: Vec<Channel>,
     /// Its classes.
@@ -43,59 +48,33 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Reads `dataset.json` and finds the files of each case.
+    /// Opens a data set whose description says what its classes are, in `dataset.json`.
     ///
     /// # Errors
     /// If the folder is not a data set, its description is not usable, there are no cases, or a file of a case is
     /// missing. The error names the file.
     pub fn open(folder: impl AsRef<Path>) -> Result<Dataset, DatasetError> {
+        Dataset::open_with(folder, &DataOptions::default())
+    }
+
+    /// The same, with what a user says of it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(folder: impl AsRef<Path>, options: &DataOptions) -> Result<Dataset, DatasetError> {
         let folder = folder.as_ref();
-        let description = Description::read(folder)?;
-        let channels = description.channels()?;
-        let labels = Labels::from_json(&description.path, &description.labels)?;
-        let file_ending = description.file_ending()?;
-        let mut warnings = Vec::new();
-        let (cases, test_cases) = match description.listed_cases() {
-            Some(list) => (
-                files::listed(folder, list.training, &channels, &file_ending, true)?,
-                files::listed(folder, list.test, &channels, &file_ending, false)?,
-            ),
-            None => {
-                let images = Folder::read(&folder.join("imagesTr"), &file_ending)?;
-                let mut cases = images.channel_cases(&channels, &mut warnings)?;
-                let labels = folder.join("labelsTr");
-                let mut label_maps = Folder::read(&labels, label_ending(&file_ending))?;
-                if label_maps.names.is_empty() {
-                    // Of a format that is refused once its files are opened, by their names.
-                    label_maps = Folder::read(&labels, &file_ending)?;
-                }
-                label_maps.give_labels(&mut cases, &mut warnings)?;
-                let test_folder = folder.join("imagesTs");
-                let test_cases = if test_folder.is_dir() {
-                    Folder::read(&test_folder, &file_ending)?.channel_cases(&channels, &mut warnings)?
-                } else {
-                    Vec::new()
-                };
-                (cases, test_cases)
-            }
+        let Some(found) = FoundData::find(folder, options)? else {
+            return Err(DatasetError::NoDatasetJson { folder: folder.into() });
         };
-        if cases.is_empty() {
-            return Err(DatasetError::NoCases { folder: folder.join("imagesTr"), file_ending });
+        match found.labels.clone() {
+            Some(labels) => Ok(found.with_labels(labels)),
+            None => Err(DatasetError::MissingKey { path: folder.into(), key: "labels" }),
         }
-        if let Some(said) = description.training_cases
-            && said != cases.len() as u64
-        {
-            let path = description.path.display();
-            warnings.push(format!("{path}: `numTraining` is {said}, but there are {} cases", cases.len()));
-        }
-        let name = description.name.clone().unwrap_or_else(|| folder_name(folder));
-        let folder = folder.to_path_buf();
-        Ok(Dataset { folder, name, channels, labels, file_ending, cases, test_cases, warnings })
     }
 
     /// Finds images to predict: `CASE_0000.nii.gz`, `CASE_0001.nii.gz`, … in a folder; or, where no file is named like
-    /// that, every file is a case of its own that holds all channels. `path` may also be one such file. Sorted by id,
-    /// without label maps.
+    /// that, every file is a case of its own that holds all channels. `path` may also be one such file, or a folder that is one image: a
+    /// series of slices. Sorted by id, without label maps.
     ///
     /// # Errors
     /// If there are no images, a channel of a case is missing, or an image that should hold all channels does not.
@@ -105,13 +84,19 @@ impl Dataset {
         file_ending: &str,
     ) -> Result<Vec<Case>, DatasetError> {
         let path = path.as_ref();
-        let folder = if path.is_file() {
-            let parent = path.parent().unwrap_or(Path::new("")).to_path_buf();
-            Folder { path: parent, names: vec![files::file_name(path)], file_ending: file_ending.into() }
+        let is_one = path.is_file() || is_one_image(path, file_ending)?;
+        let folder = if is_one {
+            // `.` and the like have no name of their own.
+            let named = match path.file_name() {
+                Some(_) => path.to_path_buf(),
+                None => path.canonicalize().unwrap_or_else(|_| path.to_path_buf()),
+            };
+            let parent = named.parent().unwrap_or(Path::new("")).to_path_buf();
+            Folder { path: parent, names: vec![files::file_name(&named)], file_ending: file_ending.into() }
         } else {
             Folder::read(path, file_ending)?
         };
-        let cases = folder.cases_to_predict(path.is_file(), channels)?;
+        let cases = folder.cases_to_predict(is_one, channels)?;
         if cases.is_empty() {
             return Err(DatasetError::NoCases { folder: path.into(), file_ending: file_ending.into() });
         }
@@ -131,9 +116,58 @@ impl Dataset {
         }
         Ok(cases)
     }
+
+    /// What the names of the images to predict end in: `usual`, that of the images which a model was trained on, wherever there are any or
+    /// it is that of pictures; else that of the format which the image has, or most of the images in a folder have.
+    ///
+    /// # Errors
+    /// If the path cannot be read.
+    pub fn input_ending(path: &Path, usual: &str) -> Result<String, DatasetError> {
+        if is_picture_ending(usual) || !path.exists() {
+            return Ok(usual.into());
+        }
+        let is_volume = |ending: &&str| !is_picture_ending(ending);
+        if path.is_file() || is_one_image(path, usual)? {
+            let named = files::file_name(path).ends_with(usual);
+            let found = if named { None } else { image_ending(path)?.filter(is_volume) };
+            return Ok(found.unwrap_or(usual).into());
+        }
+        if !Folder::read(path, usual)?.names.is_empty() {
+            return Ok(usual.into());
+        }
+        let mut most = (0, usual);
+        for ending in image_endings().filter(is_volume) {
+            let count = Folder::read(path, ending)?.names.len();
+            if count > most.0 {
+                most = (count, ending);
+            }
+        }
+        Ok(most.1.into())
+    }
 }
 
-fn folder_name(folder: &Path) -> String {
-    let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_path_buf());
-    files::file_name(&absolute)
+/// What the names of files and folders of DICOM end in.
+const DICOM: &str = ".dcm";
+
+/// Whether a folder is one image, as a series of slices is, and has none whose names end as those of `ending`.
+fn is_one_image(folder: &Path, ending: &str) -> Result<bool, DatasetError> {
+    let is_of_dicom = |name: &String| name.to_ascii_lowercase().ends_with(DICOM);
+    let is_other = |name: &String| {
+        let lower = name.to_ascii_lowercase();
+        ending != DICOM && name.ends_with(ending)
+            || image_endings().any(|known| known != DICOM && lower.ends_with(known))
+    };
+    if !folder.is_dir() {
+        return Ok(false);
+    }
+    let names = Folder::read(folder, "")?.names;
+    // Of DICOM a folder is an image, and a file with many slices; files with one are slices of the same image.
+    let is_image = |path: &Path| {
+        path.is_dir() || VolumeFile::open(path).is_ok_and(|file| file.geometry().shape()[0] > 1)
+    };
+    let first = names.iter().find(|name| is_of_dicom(name));
+    if names.iter().any(is_other) || first.is_some_and(|name| is_image(&folder.join(name))) {
+        return Ok(false);
+    }
+    Ok(image_ending(folder)?.is_some())
 }

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use blow_up::BlowUp;
 
 use crate::dataset::Channel;
+use crate::percentile;
 use crate::statistics::{ChannelStatistics, IntensityProperties};
 use crate::{Intensity, Normalisation};
 
@@ -150,6 +151,13 @@ impl Fingerprint {
             foreground_intensity_properties_per_channel: foreground,
             cases,
         })
+    }
+
+    /// The median spacing, axis by axis.
+    pub fn median_spacing(&self) -> Spacing {
+        Spacing(
+            [0, 1, 2].map(|axis| percentile::of(self.spacings.iter().map(|spacing| spacing.0[axis]), 50.0)),
+        )
     }
 
     /// The case of this name.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes, Digest, Digester};
-use plimsoll_volume::{ElementType, Geometry, VolumeError, VolumeFile, VoxelBox};
+use plimsoll_volume::{ElementType, Geometry, IndexFolder, VolumeError, VolumeFile, VoxelBox};
 
 use crate::Labels;
 use crate::dataset::{Case, Channel};
@@ -16,8 +16,8 @@ use crate::inspect::problem::{Problem, Problems};
 use crate::inspect::{InspectError, judge};
 use crate::statistics::ChannelStatistics;
 
-/// The memory of an open file: buffers and the decompressor's window.
-const OPEN_FILE: u64 = 256 << 10;
+/// The memory of an open file.
+const OPEN_FILE: u64 = VolumeFile::OPEN_BYTES.0;
 
 /// The findings about a case.
 pub(crate) struct CaseReport {
@@ -40,6 +40,8 @@ pub(crate) struct Task<'a> {
     pub(crate) intensities: usize,
     /// The key of the random sample.
     pub(crate) key: u64,
+    /// Where access points of compressed files are kept.
+    pub(crate) indexes: Option<&'a IndexFolder>,
     /// Set from outside to end early.
     pub(crate) stop: Option<&'a AtomicBool>,
 }
@@ -55,13 +57,20 @@ impl Task<'_> {
         let mut problems = Problems::of(&self.case.id);
         let mut images = self.open_images(&mut problems);
         let mut label = self.open_label(&mut problems);
-        let grid = images.iter().flatten().next().map(|image| *image.geometry());
+        let grid = match images.iter().flatten().next() {
+            Some(image) => self.grid(&mut problems, image),
+            None => None,
+        };
         if let Some(grid) = &grid {
             for image in images.iter().flatten() {
-                judge::grids(&mut problems, image.path(), image.geometry(), grid, "the first channel");
+                if let Some(found) = self.grid(&mut problems, image) {
+                    judge::grids(&mut problems, image.path(), &found, grid, "the first channel");
+                }
             }
-            if let Some(label) = &label {
-                judge::grids(&mut problems, label.path(), label.geometry(), grid, "the image");
+            if let Some(label) = &label
+                && let Some(found) = self.grid(&mut problems, label)
+            {
+                judge::grids(&mut problems, label.path(), &found, grid, "the image");
             }
         }
         let memory = self.reserve(&images, label.as_ref(), budget)?;
@@ -71,6 +80,9 @@ impl Task<'_> {
             let path = opened.path().to_path_buf();
             if usable(&mut problems, &path, opened.decode(&memory)).is_none() {
                 *file = None;
+            } else if let Some(folder) = self.indexes {
+                // All of it is about to be read.
+                opened.index_in(folder);
             }
         }
         let labels = self.read_labels(&mut problems, label.as_mut(), &memory)?;
@@ -112,6 +124,14 @@ impl Task<'_> {
             Some(image)
         };
         self.case.image_files().map(open_image).collect()
+    }
+
+    /// The grid of a file, in the unit that is set.
+    fn grid(&self, problems: &mut Problems, file: &VolumeFile) -> Option<Geometry> {
+        let Some(unit) = self.case.reading.unit else { return Some(*file.geometry()) };
+        let scaled = file.geometry().scaled(self.case.reading.scale(file));
+        let hint = "leave the unit to the header, or correct it";
+        scaled.map_err(|problem| problems.error(file.path(), format!("in {unit}: {problem}"), hint)).ok()
     }
 
     fn open_label(&self, problems: &mut Problems) -> Option<VolumeFile> {
@@ -157,7 +177,13 @@ impl Task<'_> {
         memory: &Budget,
     ) -> Result<Option<LabelScan>, InspectError> {
         let (Some(label), Some(labels)) = (label, self.labels) else { return Ok(None) };
-        let scanned = label_scan::scan(label, labels, self.intensities, self.key, memory)?;
+        let scanned = label_scan::scan(
+            label,
+            (labels, self.case.reading.label_values.as_deref()),
+            self.intensities,
+            self.key,
+            memory,
+        )?;
         let scan = usable(problems, label.path(), scanned);
         if let Some(scan) = &scan {
             judge::label_values(problems, label.path(), scan, labels);

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use plimsoll_memory::{MapError, OverBudget};
+use plimsoll_volume::VolumeError;
 
 /// Why an inspection could not be run, saved or loaded.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +26,14 @@ pub enum InspectError {
     /// A thread ended unexpectedly.
     #[error("a thread that read images ended unexpectedly")]
     ThreadLost,
+    /// A label map cannot be read as one.
+    #[error("{} is no label map", .path.display())]
+    Labels {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: VolumeError,
+    },
     /// It was told to stop.
     #[error("interrupted while reading images")]
     Stopped,
@@ -53,6 +62,7 @@ impl InspectError {
             InspectError::Case { .. } | InspectError::Memory(_) => {
                 Some("raise the memory line, or inspect with fewer threads".into())
             }
+            InspectError::Labels { source, .. } => source.hint(),
             InspectError::Thread(_) => Some("use fewer threads".into()),
             InspectError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("free space on the disk, or write somewhere else".into())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_memory::{Budget, Digest, Digester, Mapped};
-use plimsoll_volume::{DecodeError, VolumeError, VolumeFile, VoxelBox, decode_labels};
+use plimsoll_volume::{DecodeError, LabelValues, VolumeError, VolumeFile, VoxelBox, decode_labels};
 
 use crate::Labels;
 use crate::inspect::InspectError;
@@ -56,7 +56,7 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
 /// Reads a label map, planes within `memory`. The outer error is the budget's, the inner one the file's.
 pub(crate) fn scan(
     file: &mut VolumeFile,
-    labels: &Labels,
+    (labels, values): (&Labels, Option<&LabelValues>),
     intensities: usize,
     key: u64,
     memory: &Budget,
@@ -73,16 +73,26 @@ pub(crate) fn scan(
             return Ok(Err(problem));
         }
         let before = (d * plane) as u64;
-        if decode_labels(file.element_type(), file.scaling(), &stored, &mut decoded).is_err() {
+        let is_decoded = decode_labels(file.element_type(), file.scaling(), &stored, &mut decoded).is_ok();
+        if !is_decoded {
             for (at, label) in decoded.iter_mut().enumerate() {
                 let one = &stored[at * size..(at + 1) * size];
                 let mut found = [0];
                 let result = decode_labels(file.element_type(), file.scaling(), one, &mut found);
                 *label = found[0];
                 if let Err(DecodeError::NotALabel { value, .. }) = result {
+                    // What is no label stays what the background is in the file.
                     *label = 0;
                     tally.note_wrong(value, before + at as u64);
                 }
+            }
+        }
+        if let Some(values) = values {
+            for (at, label) in decoded.iter_mut().enumerate() {
+                *label = values.class(*label).unwrap_or_else(|| {
+                    tally.note_wrong(f64::from(*label), before + at as u64);
+                    0
+                });
             }
         }
         tally.visit(&decoded, before);

@@ -6,6 +6,7 @@
 
 mod case;
 mod error;
+mod far;
 mod foreground;
 mod image_scan;
 mod judge;
@@ -15,6 +16,7 @@ mod problem;
 mod sample;
 mod stamp;
 mod store;
+mod values;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,13 +24,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use plimsoll_memory::{Budget, Bytes, Mapped};
-use plimsoll_volume::Spacing;
+use plimsoll_volume::{IndexFolder, Spacing};
 
 pub use case::inspection_bytes;
 pub use error::InspectError;
+pub use far::{far_apart, meant_unit};
 pub use foreground::{ForegroundIndex, Positions};
 pub(crate) use moments::Moments;
 pub use problem::{Problem, Severity};
+pub use values::LabelCensus;
 
 use crate::PatchGrid;
 use crate::dataset::{Case, Channel, Dataset};
@@ -87,6 +91,21 @@ impl Inspection {
         budget: &Budget,
         observe: &(dyn Fn(usize, usize) + Sync),
     ) -> Result<Inspection, InspectError> {
+        Inspection::run_indexing(dataset, config, None, budget, observe)
+    }
+
+    /// As [`run`](Self::run); access points of compressed files are found meanwhile and kept in a folder, so that regions of these can be read
+    /// without what precedes them.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_indexing(
+        dataset: &Dataset,
+        config: InspectConfig,
+        indexes: Option<&IndexFolder>,
+        budget: &Budget,
+        observe: &(dyn Fn(usize, usize) + Sync),
+    ) -> Result<Inspection, InspectError> {
         let cases = &dataset.cases;
         let samples = (INTENSITIES_IN_ALL / cases.len().max(1)).clamp(1, INTENSITIES_OF_A_CASE);
         // Taken before anything is read, so that a file that changes meanwhile is not considered current later.
@@ -95,6 +114,7 @@ impl Inspection {
             dataset,
             seed: config.seed,
             samples,
+            indexes,
             budget,
             next: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
@@ -144,7 +164,7 @@ pub fn inspect_images(
     budget: &Budget,
     stop: &AtomicBool,
 ) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
-    let task = Task { case, channels, labels: None, intensities: 0, key: 0, stop: Some(stop) };
+    let task = Task { case, channels, labels: None, intensities: 0, key: 0, indexes: None, stop: Some(stop) };
     let report = task.run(budget).map_err(|problem| problem.in_case(&case.id))?;
     Ok((report.problems, report.fingerprint))
 }
@@ -154,6 +174,7 @@ struct SharedScan<'a> {
     dataset: &'a Dataset,
     seed: u64,
     samples: usize,
+    indexes: Option<&'a IndexFolder>,
     budget: &'a Budget,
     next: AtomicUsize,
     stop: AtomicBool,
@@ -171,8 +192,15 @@ impl SharedScan<'_> {
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(case) = cases.get(number) else { break };
             let key = mix(self.seed ^ mix(number as u64));
-            let task =
-                Task { case, channels, labels: Some(labels), intensities: self.samples, key, stop: None };
+            let task = Task {
+                case,
+                channels,
+                labels: Some(labels),
+                intensities: self.samples,
+                key,
+                indexes: self.indexes,
+                stop: None,
+            };
             let report = task.run(self.budget);
             let kept = report.and_then(|report| self.lock().keep(number, report, self.budget));
             match kept {
@@ -254,14 +282,14 @@ impl Findings {
             properties.extend(IntensityProperties::of(&mut of_channel[..end]).map(|found| (channel, found)));
         }
         let mut problems = Vec::new();
-        let (mut fingerprints, mut foreground) = (Vec::new(), Vec::new());
-        for (found, sound) in self.reports.into_iter().flatten() {
+        let mut sound = Vec::new();
+        for (found, of_case) in self.reports.into_iter().flatten() {
             problems.extend(found);
-            if let Some((fingerprint, index)) = sound {
-                fingerprints.push(fingerprint);
-                foreground.push(index);
-            }
+            sound.extend(of_case);
         }
+        let (sound, of_units) = far::take_out(dataset, sound);
+        problems.extend(of_units);
+        let (fingerprints, foreground) = sound.into_iter().unzip();
         let fingerprint = Fingerprint::of(fingerprints, properties);
         if let Some(fingerprint) = &fingerprint {
             problems.extend(blow_ups(dataset, fingerprint));

@@ -13,7 +13,7 @@ use plimsoll_memory::{Budget, Bytes, Fnv1a, MapError};
 use serde::{Deserialize, Serialize};
 
 use crate::Labels;
-use crate::dataset::{Channel, Dataset};
+use crate::dataset::{Channel, Dataset, LengthUnit};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::foreground::unit;
 use crate::inspect::stamp::{FileStamp, stamps};
@@ -24,7 +24,7 @@ const FINGERPRINT: &str = "dataset_fingerprint.json";
 const INDEX: &str = "foreground_index.bin";
 
 /// The version of the entry `inspection`. Raise it when the samples or the statistics change.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The largest fingerprint that is read: that of a hundred thousand cases fits.
 const LARGEST: u64 = 256 << 20;
@@ -40,6 +40,8 @@ struct InspectionRecord {
     seed: u64,
     channels: Vec<Channel>,
     labels: Labels,
+    /// The unit that headers were taken to be in, where the user said so.
+    unit: Option<LengthUnit>,
     files: Vec<FileStamp>,
     problems: Vec<Problem>,
     /// The number of positions by case and class.
@@ -91,6 +93,7 @@ impl Inspection {
             seed: self.seed,
             channels: dataset.channels.clone(),
             labels: dataset.labels.clone(),
+            unit: unit_of(dataset),
             files: self.stamps.clone(),
             problems: self.problems.clone(),
             index_counts: self.foreground.iter().map(ForegroundIndex::counts).collect(),
@@ -126,6 +129,7 @@ impl Inspection {
             && kept.seed == config.seed
             && kept.channels == dataset.channels
             && kept.labels == dataset.labels
+            && kept.unit == unit_of(dataset)
             && kept.files == stamps(dataset)
             && are_of(&cases, dataset)
             && kept.index_counts.len() == cases.len()
@@ -177,6 +181,11 @@ fn read_fingerprint(path: &Path, budget: &Budget) -> Result<Option<StoredFingerp
         budget.reserve("fingerprint", Bytes(length.saturating_mul(HEAP_PER_BYTE))).map_err(MapError::from)?;
     let Ok(bytes) = plimsoll_disk::read(path, length) else { return Ok(None) };
     Ok(serde_json::from_slice(&bytes).ok())
+}
+
+/// The unit that the headers of a data set are in, where the user says so: the same of all its cases.
+fn unit_of(dataset: &Dataset) -> Option<LengthUnit> {
+    dataset.cases.first().and_then(|case| case.reading.unit)
 }
 
 /// Whether these are cases of a data set, in its order, with facts that can be true.

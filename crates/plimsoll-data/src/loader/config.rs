@@ -1,6 +1,7 @@
 //! The configuration of a loader, and the memory that it needs.
 
 use plimsoll_memory::Bytes;
+use plimsoll_volume::VolumeFile;
 use serde::{Deserialize, Serialize};
 
 use crate::Mode;
@@ -12,8 +13,12 @@ use crate::patch::Scratch;
 /// The stack of a thread: large buffers are in its scratch.
 pub(crate) const STACK: usize = 512 << 10;
 
-/// The memory of a thread beside its scratch: its stack, and the buffers and the decompressor's window of an open file.
-const THREAD_BYTES: u64 = STACK as u64 + (256 << 10);
+/// The memory of a thread beside its scratch: its stack, and files that are open. Of a case these are a file for each channel, at most, and
+/// that of its labels.
+fn thread_bytes(sample: &SampleShape) -> Bytes {
+    let files = sample.channels as u64 + 1;
+    Bytes(STACK as u64 + files.saturating_mul(VolumeFile::OPEN_BYTES.0))
+}
 
 /// The configuration of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,7 +52,7 @@ impl LoaderConfig {
         let shape = BatchShape { batch_size: self.batch_size, sample };
         let slot = BatchBuffer::bytes(shape, self.mode, targets)?;
         let maps = TargetScratch::bytes(targets, self.mode)?;
-        let thread = Scratch::reserves(self.scratch)? + maps + Bytes(THREAD_BYTES);
+        let thread = Scratch::reserves(self.scratch)? + maps + thread_bytes(&sample);
         let times = |bytes: Bytes, count: usize| Bytes(bytes.0.saturating_mul(count as u64));
         Ok(times(slot, self.slots) + times(thread, self.threads))
     }

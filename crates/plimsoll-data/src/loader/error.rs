@@ -5,6 +5,7 @@ use std::io;
 use plimsoll_image::{ImageError, SettingError};
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_morphology::MorphologyError;
+use plimsoll_volume::VolumeError;
 
 use crate::fingerprint::NoForeground;
 use crate::patch::PatchError;
@@ -39,15 +40,26 @@ pub enum LoaderError {
         problem: NoForeground,
     },
     /// A patch cannot be loaded.
-    #[error("step {step}: case {case}: {problem}")]
+    #[error("step {step}, patch {sample}: case {case}: {problem}")]
     Patch {
         /// The step of its batch.
         step: u64,
+        /// Its number in the batch, from 0.
+        sample: u64,
         /// The case.
         case: String,
         /// The file and the reason.
         #[source]
         problem: Box<PatchError>,
+    },
+    /// A case cannot be read into the cache.
+    #[error("case {case}: {problem}")]
+    Warm {
+        /// The case.
+        case: String,
+        /// The file and the reason.
+        #[source]
+        problem: Box<VolumeError>,
     },
     /// An image cannot be loaded.
     #[error("step {step}: case {case}: {problem}")]
@@ -103,6 +115,7 @@ impl LoaderError {
             LoaderError::UnknownCase { .. } => Some("inspect the data set again".into()),
             LoaderError::Normalisation { problem, .. } => problem.hint(),
             LoaderError::Patch { problem, .. } => problem.hint(),
+            LoaderError::Warm { problem, .. } => problem.hint(),
             LoaderError::Image { problem, .. } => problem.hint(),
             LoaderError::Pipeline(problem) => problem.hint(),
             LoaderError::AllLent { .. } => Some("drop a batch first, or use more slots".into()),

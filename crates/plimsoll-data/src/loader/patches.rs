@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use plimsoll_memory::{Budget, Bytes};
@@ -13,6 +14,9 @@ use crate::loader::samples::{SamplePlace, SampleWorker, Samples, processor_nanos
 use crate::loader::{LoaderError, SampleShape, Targets};
 use crate::patch::{CaseSource, PatchError, Scratch, pull};
 use crate::{Intensity, IntensityProperties, Sampler, VolumeCache};
+
+/// How long it is waited before a patch is read again whose files could not be, because a network or a disk was not there for a moment.
+const PAUSES: [Duration; 3] = [Duration::from_millis(50), Duration::from_millis(250), Duration::from_secs(1)];
 
 /// The sources of patches: the sampler that chooses them, the files of the cases, the cache.
 pub struct Patches {
@@ -25,6 +29,7 @@ pub struct Patches {
     /// In nanoseconds.
     on_patches: AtomicU64,
     on_maps: AtomicU64,
+    retries: AtomicU64,
 }
 
 /// Processor time of filling batches, summed over all threads.
@@ -76,7 +81,8 @@ impl Patches {
         let targets = Targets::default();
         let channels = dataset.channels.len();
         let nothing = AtomicU64::default;
-        Ok(Patches { sampler, channels, cases, cache, targets, on_patches: nothing(), on_maps: nothing() })
+        let (on_patches, on_maps, retries) = (nothing(), nothing(), nothing());
+        Ok(Patches { sampler, channels, cases, cache, targets, on_patches, on_maps, retries })
     }
 
     /// The same, with target maps.
@@ -92,6 +98,37 @@ impl Patches {
     /// The cache of decoded volumes.
     pub fn cache(&self) -> &VolumeCache {
         &self.cache
+    }
+
+    /// How often a patch was read again since its files could not be read for a moment.
+    pub fn retries(&self) -> u64 {
+        self.retries.load(Ordering::Relaxed)
+    }
+
+    /// Reads the volumes of cases into the cache, until they are all there or it has no room for the next. Returns how many are there as a
+    /// whole.
+    ///
+    /// # Errors
+    /// If a file cannot be read; the error names the case.
+    pub fn warm(&self, cases: impl Iterator<Item = usize>, stop: &AtomicBool) -> Result<usize, LoaderError> {
+        let mut kept = 0;
+        for case in cases {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let Some((files, _)) = self.cases.get(case) else {
+                return Err(LoaderError::UnknownCase { case: format!("number {case}") });
+            };
+            let is_whole = self.cache.fill(files, stop).map_err(|problem| LoaderError::Warm {
+                case: files.id.clone(),
+                problem: Box::new(problem),
+            })?;
+            if !is_whole {
+                break;
+            }
+            kept += 1;
+        }
+        Ok(kept)
     }
 
     /// Processor time of filling batches so far.
@@ -138,11 +175,27 @@ impl SampleWorker for PatchWorker {
         let recipe = patches.sampler.recipe(mode, seed, step, sample);
         let (files, intensities) = &patches.cases[recipe.case()];
         let start = processor_nanos();
-        CaseSource::open(files, intensities, true, &patches.cache)
-            .map_err(PatchError::from)
-            .and_then(|mut source| pull(&recipe, &mut source, image, Some(labels), &mut self.scratch))
-            .map_err(Box::new)
-            .map_err(|problem| LoaderError::Patch { step, case: files.id.clone(), problem })?;
+        let mut attempt = || {
+            let mut source = CaseSource::open(files, intensities, true, &patches.cache)?;
+            pull(&recipe, &mut source, image, Some(labels), &mut self.scratch)
+        };
+        let mut result = attempt();
+        for pause in PAUSES {
+            match &result {
+                Err(PatchError::Volume(problem)) if problem.may_pass() => {
+                    patches.retries.fetch_add(1, Ordering::Relaxed);
+                    thread::sleep(pause);
+                    result = attempt();
+                }
+                _ => break,
+            }
+        }
+        result.map_err(Box::new).map_err(|problem| LoaderError::Patch {
+            step,
+            sample,
+            case: files.id.clone(),
+            problem,
+        })?;
         patches.on_patches.fetch_add(processor_nanos() - start, Ordering::Relaxed);
         Ok(recipe.case())
     }

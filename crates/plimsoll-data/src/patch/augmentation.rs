@@ -1,14 +1,10 @@
-//! Augmentation of patches: settings, and the changes drawn from them.
+//! Augmentation of patches: what can be set.
 //!
-//! Names, probabilities and ranges are those of nnU-Net v2's default trainer, without its blur, its simulated low
-//! resolution and its elastic deformation (which is off by default). Spatial changes are composed into the map that the
-//! patch is resampled through; intensities are changed afterwards, in nnU-Net's order.
+//! Names, probabilities and ranges are those of nnU-Net v2's default trainer (`get_training_transforms`), and so is the order.
+//! Spatial changes are composed into the map that the patch is resampled through; intensities are changed afterwards. Shear,
+//! elastic deformation, bias fields and cubic interpolation are not nnU-Net's, and are off.
 
 use serde::{Deserialize, Serialize};
-
-use crate::PatchGrid;
-use crate::patch::intensity::{ChannelChange, IntensityChange};
-use plimsoll_random::Draws;
 
 /// A range: two numbers, the smaller first.
 pub type Range = [f64; 2];
@@ -22,13 +18,27 @@ pub struct Augmentation {
     /// The rotation about each axis in degrees; rigid for any spacing.
     pub rotation: Range,
     /// The rotation of an anisotropic patch in degrees, which is only rotated within its plane. A patch is anisotropic
-    /// if it is more than three times as long along another axis as along that of the coarsest spacing, or one slice.
-    pub rotation_in_plane: Range,
+    /// if it is more than three times as long along another axis as along that of the coarsest spacing, or one slice. None
+    /// stands for nnU-Net's rule: ±15° for slices of which one edge is more than 1.5 times the other, else ±180°.
+    pub rotation_in_plane: Option<Range>,
     /// The probability of scaling.
     pub p_scaling: f64,
     /// The factor of the extent that a patch covers; above 1 objects look smaller. The same for all axes, or for both
     /// axes of the plane of an anisotropic patch.
     pub scaling: Range,
+    /// The probability of shearing.
+    pub p_shear: f64,
+    /// By how many millimetres along one axis a millimetre along another is displaced, drawn for each pair of axes, or for the
+    /// two of the plane of an anisotropic patch.
+    pub shear: Range,
+    /// The probability of an elastic deformation.
+    pub p_elastic: f64,
+    /// The distance between its control points, as a share of the patch's edge.
+    pub elastic_spacing: Range,
+    /// Its longest displacement along each axis, in voxels of the patch.
+    pub elastic_magnitude: Range,
+    /// How images are interpolated.
+    pub interpolation: ImageInterpolation,
     /// The probability of mirroring along each of the axes below.
     pub p_mirror: f64,
     /// The axes (depth, height, width) along which a patch may be mirrored.
@@ -38,6 +48,12 @@ pub struct Augmentation {
     /// Its standard deviation, in units of the normalised image. nnU-Net calls this number a variance, but uses it as
     /// the deviation.
     pub gaussian_noise: Range,
+    /// The probability of a blur.
+    pub p_gaussian_blur: f64,
+    /// The probability that it blurs a channel.
+    pub p_gaussian_blur_per_channel: f64,
+    /// The standard deviation of its Gaussian in voxels, drawn by channel and axis.
+    pub gaussian_blur: Range,
     /// The probability of a brightness change.
     pub p_brightness: f64,
     /// The factor of intensities, drawn by channel.
@@ -47,12 +63,34 @@ pub struct Augmentation {
     /// The factor of each value's difference from the mean, drawn by channel; values are clipped to their original
     /// range.
     pub contrast: Range,
+    /// The probability of a lower resolution.
+    pub p_low_resolution: f64,
+    /// The probability that a channel has it.
+    pub p_low_resolution_per_channel: f64,
+    /// The resolution as a share of the patch's, drawn by channel and the same for all axes but the one perpendicular to
+    /// the plane of an anisotropic patch, which keeps its own.
+    pub low_resolution: Range,
     /// The probability that values, scaled to 0 … 1, are raised to a power; mean and standard deviation are restored.
     pub p_gamma: f64,
     /// The probability of the same on the inverted image.
     pub p_inverted_gamma: f64,
     /// The exponent, drawn by channel.
     pub gamma: Range,
+    /// The probability of a bias field.
+    pub p_bias_field: f64,
+    /// Its coefficients.
+    pub bias_field: Range,
+}
+
+/// How the intensities of images are interpolated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ImageInterpolation {
+    /// Linearly between the eight voxels around.
+    #[default]
+    Linear,
+    /// By Keys' cubic convolution of the 64 voxels around.
+    Cubic,
 }
 
 impl Default for Augmentation {
@@ -60,20 +98,34 @@ impl Default for Augmentation {
         Augmentation {
             p_rotation: 0.2,
             rotation: [-30.0, 30.0],
-            rotation_in_plane: [-180.0, 180.0],
+            rotation_in_plane: None,
             p_scaling: 0.2,
             scaling: [0.7, 1.4],
+            p_shear: 0.0,
+            shear: [-0.1, 0.1],
+            p_elastic: 0.0,
+            elastic_spacing: [0.2, 0.5],
+            elastic_magnitude: [0.0, 4.0],
+            interpolation: ImageInterpolation::Linear,
             p_mirror: 0.5,
             mirror_axes: [true; 3],
             p_gaussian_noise: 0.1,
             gaussian_noise: [0.0, 0.1],
+            p_gaussian_blur: 0.2,
+            p_gaussian_blur_per_channel: 0.5,
+            gaussian_blur: [0.5, 1.0],
             p_brightness: 0.15,
             brightness: [0.75, 1.25],
             p_contrast: 0.15,
             contrast: [0.75, 1.25],
+            p_low_resolution: 0.25,
+            p_low_resolution_per_channel: 0.5,
+            low_resolution: [0.5, 1.0],
             p_gamma: 0.3,
             p_inverted_gamma: 0.1,
             gamma: [0.7, 1.5],
+            p_bias_field: 0.0,
+            bias_field: [0.0, 0.1],
         }
     }
 }
@@ -93,7 +145,7 @@ pub struct AugmentationError {
 impl AugmentationError {
     /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
-        Some("leave the setting out for nnU-Net's default".into())
+        Some("leave the setting out for its default".into())
     }
 }
 
@@ -103,12 +155,17 @@ impl Augmentation {
         Augmentation {
             p_rotation: 0.0,
             p_scaling: 0.0,
+            p_shear: 0.0,
+            p_elastic: 0.0,
             p_mirror: 0.0,
             p_gaussian_noise: 0.0,
+            p_gaussian_blur: 0.0,
             p_brightness: 0.0,
             p_contrast: 0.0,
+            p_low_resolution: 0.0,
             p_gamma: 0.0,
             p_inverted_gamma: 0.0,
+            p_bias_field: 0.0,
             ..Augmentation::default()
         }
     }
@@ -121,12 +178,19 @@ impl Augmentation {
         for (setting, probability) in [
             ("p_rotation", self.p_rotation),
             ("p_scaling", self.p_scaling),
+            ("p_shear", self.p_shear),
+            ("p_elastic", self.p_elastic),
             ("p_mirror", self.p_mirror),
             ("p_gaussian_noise", self.p_gaussian_noise),
+            ("p_gaussian_blur", self.p_gaussian_blur),
+            ("p_gaussian_blur_per_channel", self.p_gaussian_blur_per_channel),
             ("p_brightness", self.p_brightness),
             ("p_contrast", self.p_contrast),
+            ("p_low_resolution", self.p_low_resolution),
+            ("p_low_resolution_per_channel", self.p_low_resolution_per_channel),
             ("p_gamma", self.p_gamma),
             ("p_inverted_gamma", self.p_inverted_gamma),
+            ("p_bias_field", self.p_bias_field),
         ] {
             if !(0.0..=1.0).contains(&probability) {
                 let expected = "a probability from 0 to 1";
@@ -135,11 +199,38 @@ impl Augmentation {
         }
         const ANGLE: &str = "two angles in degrees from -360 to 360, the smaller first";
         const FACTOR: &str = "two factors from 0.01 to 100, the smaller first";
+        let in_plane = self.rotation_in_plane.unwrap_or_default();
         for (setting, [low, high], [least, most], expected) in [
             ("rotation", self.rotation, [-360.0, 360.0], ANGLE),
-            ("rotation_in_plane", self.rotation_in_plane, [-360.0, 360.0], ANGLE),
+            ("rotation_in_plane", in_plane, [-360.0, 360.0], ANGLE),
             ("scaling", self.scaling, [0.01, 100.0], FACTOR),
             ("gaussian_noise", self.gaussian_noise, [0.0, 1e6], "two deviations from 0, the smaller first"),
+            ("shear", self.shear, [-1.0, 1.0], "two shares from -1 to 1, the smaller first"),
+            (
+                "elastic_spacing",
+                self.elastic_spacing,
+                [0.03, 1.0],
+                "two shares from 0.03 to 1, the smaller first",
+            ),
+            (
+                "elastic_magnitude",
+                self.elastic_magnitude,
+                [0.0, 100.0],
+                "two lengths from 0 to 100 voxels, the smaller first",
+            ),
+            (
+                "gaussian_blur",
+                self.gaussian_blur,
+                [0.01, 20.0],
+                "two deviations from 0.01 to 20 voxels, the smaller first",
+            ),
+            (
+                "low_resolution",
+                self.low_resolution,
+                [0.01, 1.0],
+                "two shares from 0.01 to 1, the smaller first",
+            ),
+            ("bias_field", self.bias_field, [-1.0, 1.0], "two coefficients from -1 to 1, the smaller first"),
             ("brightness", self.brightness, [0.01, 100.0], FACTOR),
             ("contrast", self.contrast, [0.01, 100.0], FACTOR),
             ("gamma", self.gamma, [0.01, 100.0], FACTOR),
@@ -152,75 +243,8 @@ impl Augmentation {
         Ok(())
     }
 
-    /// Draws the rotation, scale and mirroring of a patch.
-    pub(crate) fn draw_space(&self, grid: &PatchGrid, draws: &mut Draws) -> SpatialChange {
-        let mut change = SpatialChange::NONE;
-        let plane_axis = grid.plane_axis();
-        let (turned, scaled) = (draws.chance(self.p_rotation), draws.chance(self.p_scaling));
-        if turned {
-            for axis in 0..3 {
-                change.radians[axis] = match plane_axis {
-                    None => draws.between(self.rotation.into()).to_radians(),
-                    Some(only) if only == axis => draws.between(self.rotation_in_plane.into()).to_radians(),
-                    Some(_) => 0.0,
-                };
-            }
-        }
-        if scaled {
-            let factor = draws.between(self.scaling.into());
-            for axis in (0..3).filter(|axis| plane_axis != Some(*axis)) {
-                change.factors[axis] = factor;
-            }
-        }
-        for axis in 0..3 {
-            // A patch of one slice has nothing to mirror across slices.
-            change.mirrored[axis] =
-                draws.chance(self.p_mirror) && self.mirror_axes[axis] && grid.patch[axis] > 1;
-        }
-        change
+    /// The axes (depth, height, width) along which patches are mirrored at all.
+    pub fn mirrored_axes(&self) -> [bool; 3] {
+        self.mirror_axes.map(|axis| axis && self.p_mirror > 0.0)
     }
-
-    /// Draws the changes of a patch's intensities.
-    pub(crate) fn draw_intensity(&self, channels: usize, draws: &mut Draws) -> IntensityChange {
-        let noise =
-            draws.chance(self.p_gaussian_noise).then(|| draws.between(self.gaussian_noise.into()) as f32);
-        let mut of_each = vec![ChannelChange::default(); channels];
-        if draws.chance(self.p_brightness) {
-            of_each.iter_mut().for_each(|channel| channel.brightness = Some(factor(self.brightness, draws)));
-        }
-        if draws.chance(self.p_contrast) {
-            of_each.iter_mut().for_each(|channel| channel.contrast = Some(factor(self.contrast, draws)));
-        }
-        if draws.chance(self.p_inverted_gamma) {
-            of_each.iter_mut().for_each(|channel| channel.inverted_gamma = Some(factor(self.gamma, draws)));
-        }
-        if draws.chance(self.p_gamma) {
-            of_each.iter_mut().for_each(|channel| channel.gamma = Some(factor(self.gamma, draws)));
-        }
-        IntensityChange { noise, channels: of_each }
-    }
-}
-
-/// A factor, equally likely below 1 and above, whatever the range (`BGContrast` of batchgenerators).
-fn factor([low, high]: Range, draws: &mut Draws) -> f32 {
-    let below = draws.chance(0.5) && low < 1.0;
-    draws.between(if below { (low, high.min(1.0)) } else { (low.max(1.0).min(high), high) }) as f32
-}
-
-/// The rotation, scale and mirroring of a patch about its centre.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SpatialChange {
-    /// The angles about (depth, height, width) in radians, as for
-    /// [`VoxelMap::rotation`](plimsoll_volume::VoxelMap::rotation).
-    pub radians: [f64; 3],
-    /// The factor of the extent that the patch covers along each axis.
-    pub factors: [f64; 3],
-    /// The axes along which it is mirrored.
-    pub mirrored: [bool; 3],
-}
-
-impl SpatialChange {
-    /// No change.
-    pub const NONE: SpatialChange =
-        SpatialChange { radians: [0.0; 3], factors: [1.0; 3], mirrored: [false; 3] };
 }

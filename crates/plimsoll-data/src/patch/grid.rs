@@ -5,6 +5,7 @@ use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox, VoxelMap};
 use serde::{Deserialize, Serialize};
 
 use crate::TargetSpacing;
+use crate::patch::augmentation::Range;
 use crate::prepare::zoom::Zoom;
 
 /// The shape of an image at another spacing: rounded to the nearest integer (ties to even), as nnU-Net's
@@ -38,12 +39,23 @@ impl PatchGrid {
     pub(crate) fn plane_axis(&self) -> Option<usize> {
         let spacing = match self.spacing {
             TargetSpacing::InPlane(_) => return Some(0),
-            TargetSpacing::Volume(Spacing(lengths)) => lengths,
+            TargetSpacing::Native(Spacing(lengths)) | TargetSpacing::Volume(Spacing(lengths)) => lengths,
         };
         let coarsest =
             (0..3).fold(0, |worst, axis| if spacing[axis] > spacing[worst] { axis } else { worst });
         let longest = self.patch.into_iter().fold(0, usize::max);
         (longest > 3 * self.patch[coarsest]).then_some(coarsest)
+    }
+
+    /// The angles in degrees by which patches are rotated in their plane where no others are set, by nnU-Net's rule: long slices
+    /// by a little, so that they still cover what they are of.
+    pub(crate) fn usual_rotation_in_plane(&self) -> Range {
+        let [_, height, width] = self.patch;
+        let is_long = 2 * height.max(width) > 3 * height.min(width);
+        match self.spacing {
+            TargetSpacing::InPlane(_) if is_long => [-15.0, 15.0],
+            _ => [-180.0, 180.0],
+        }
     }
 }
 

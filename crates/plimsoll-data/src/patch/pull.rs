@@ -4,9 +4,14 @@ use std::fmt;
 use std::path::PathBuf;
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
-use plimsoll_volume::{Outside, PullError, SourceBlock, VolumeError, VoxelBox, pull_linear, pull_nearest};
+use plimsoll_volume::{
+    Outside, PullError, SourceBlock, VolumeError, VoxelBox, VoxelMap, pull_cubic, pull_labels, pull_linear,
+    sample_cubic, sample_labels, sample_linear,
+};
 
-use crate::patch::recipe::Recipe;
+use crate::patch::augmentation::ImageInterpolation;
+use crate::patch::recipe::{Recipe, rows};
+use crate::patch::separable::slab_length;
 use crate::patch::source::CaseSource;
 use crate::patch::tiles::{Tiling, TooSmall, is_contiguous, within};
 use plimsoll_random::{Draws, Purpose};
@@ -17,18 +22,20 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The most that a thread needs: 8 MiB, a cube of 128 voxels in f32.
+    /// 8 MiB, a cube of 128 voxels in f32: more is needed only for filters along the axes of patches with larger planes.
     pub const DEFAULT: Bytes = Bytes::mib(8);
 
     /// What is enough for patches of a shape, of images of which the largest has `largest` voxels: twice the patch, which
-    /// is more than one reads at the image's own spacing that is turned by thirty degrees about an axis; at most the largest image beside a patch, and at most [`DEFAULT`](Scratch::DEFAULT). Patches that read more are pulled in
-    /// pieces.
+    /// is more than one reads at the image's own spacing that is turned by thirty degrees about an axis; at most the largest
+    /// image beside a patch, and at most [`DEFAULT`](Scratch::DEFAULT). Patches that read more are pulled in pieces. It is at
+    /// least what filters along an axis need.
     pub fn for_patches(patch: [usize; 3], largest: usize) -> Bytes {
         const LEAST: Bytes = Bytes(64 << 10);
         let voxels = patch.iter().fold(2usize, |product, extent| product.saturating_mul(*extent));
         // What is not contiguous in a patch is put together beside what is read.
         let enough = voxels.min(largest.saturating_add(voxels / 2)).saturating_mul(size_of::<f32>());
-        Bytes::of(enough.next_multiple_of(4096)).clamp(LEAST, Scratch::DEFAULT)
+        let slab = Bytes::of(slab_length(patch).saturating_mul(size_of::<f32>()).next_multiple_of(4096));
+        Bytes::of(enough.next_multiple_of(4096)).clamp(LEAST, Scratch::DEFAULT).max(slab)
     }
 
     /// Scratch of `bytes`, rounded up to whole pages, reserved from `budget` for as long as it lives.
@@ -89,6 +96,14 @@ pub enum PatchError {
         /// The bytes of the scratch.
         found: Bytes,
     },
+    /// The scratch is too small to filter the patch along its axes.
+    #[error("filters along the axes of a patch need {needed} of scratch, but it is {found}")]
+    ScratchForFilters {
+        /// The bytes needed.
+        needed: Bytes,
+        /// The bytes of the scratch.
+        found: Bytes,
+    },
     /// A buffer's length is not that of the patch.
     #[error("a buffer for a patch of {expected} values has {found}")]
     BufferLength {
@@ -116,7 +131,7 @@ impl PatchError {
         match self {
             PatchError::Volume(problem) => problem.hint(),
             PatchError::Changed { .. } => Some("inspect the data set again".into()),
-            PatchError::ScratchTooSmall { needed, .. } => {
+            PatchError::ScratchTooSmall { needed, .. } | PatchError::ScratchForFilters { needed, .. } => {
                 Some(format!("raise the scratch to {needed} at least; {} is usual", Scratch::DEFAULT))
             }
             PatchError::Interpolation { problem, .. } => problem.hint(),
@@ -125,16 +140,17 @@ impl PatchError {
     }
 }
 
-/// Fills a patch: `image` with normalised intensities `[channel][depth][height][width]`, interpolated linearly, and
-/// `labels` with `[depth][height][width]`, those of the nearest voxel. Outside of the image, normalised intensities are
-/// 0 and labels are background. A patch that is neither rotated nor resampled copies voxels exactly.
+/// Fills a patch: `image` with normalised intensities `[channel][depth][height][width]`, interpolated as the recipe says, and
+/// `labels` with `[depth][height][width]`, the arg max of their linearly interpolated one-hot encoding
+/// ([`pull_labels`]). Outside of the image, normalised intensities are 0 and labels are background. A patch that is
+/// neither rotated nor resampled copies voxels exactly.
 ///
 /// Only the part of each image that the patch touches is read, in pieces that fit `scratch`; the result does not depend
 /// on how many. A patch coarser than the source skips the voxels between its samples: there is no low-pass filter.
 ///
 /// # Errors
 /// If a file cannot be read or has changed since it was inspected, a buffer has the wrong length, or the scratch cannot
-/// hold the eight voxels of one sample.
+/// hold the voxels of one sample, or what filters along an axis need.
 pub fn pull(
     recipe: &Recipe,
     source: &mut CaseSource,
@@ -153,13 +169,18 @@ pub fn pull(
         check_length(voxels, labels.len())?;
         let image = source.label_map().ok_or(PatchError::NoLabel)?;
         let memory = bytemuck::cast_slice_mut(&mut scratch.voxels);
-        let layer = Layer { path: image.path().into(), outside: 0, interpolate: pull_nearest };
-        pull_one(recipe, &layer, labels, memory, |region, voxels| image.read_labels(region, voxels))?;
+        let how = How { affine: pull_labels, at_points: sample_labels, margin: 0 };
+        let layer = Layer { path: image.path().into(), outside: 0, how };
+        pull_one(recipe, &layer, labels, memory, |region, voxels| image.read(region, voxels))?;
     }
+    let how = match recipe.interpolation {
+        ImageInterpolation::Linear => How { affine: pull_linear, at_points: sample_linear, margin: 0 },
+        ImageInterpolation::Cubic => How { affine: pull_cubic, at_points: sample_cubic, margin: 1 },
+    };
     for (channel, out) in image.chunks_exact_mut(voxels.max(1)).enumerate() {
         // Images are normalised before they are interpolated, so the value outside is 0 for every normalisation.
         let (image, channel) = source.channel(channel);
-        let layer = Layer { path: image.path().into(), outside: 0.0, interpolate: pull_linear };
+        let layer = Layer { path: image.path().into(), outside: 0.0, how };
         pull_one(recipe, &layer, out, &mut scratch.voxels, |region, voxels| {
             image.read_f32(channel.index, region, voxels)?;
             channel.intensity.apply(voxels);
@@ -167,7 +188,13 @@ pub fn pull(
         })?;
     }
     let stream = recipe.stream;
-    recipe.change.apply(image, voxels, || {
+    let filters = recipe.change.needs_slab();
+    if filters && scratch.voxels.len() < slab_length(recipe.patch) {
+        let bytes = |values: usize| Bytes::of(values.saturating_mul(size_of::<f32>()));
+        let (needed, found) = (bytes(slab_length(recipe.patch)), bytes(scratch.voxels.len()));
+        return Err(PatchError::ScratchForFilters { needed, found });
+    }
+    recipe.change.apply(image, recipe.patch, &mut scratch.voxels, || {
         Draws::new(stream.seed, Purpose::Noise, stream.group, stream.step, stream.sample)
     });
     Ok(())
@@ -183,16 +210,23 @@ struct Layer<T> {
     path: PathBuf,
     /// The value outside of the stored image.
     outside: T,
-    interpolate: Interpolate<T>,
+    how: How<T>,
 }
 
-type Interpolate<T> = fn(
-    &SourceBlock<'_, T>,
-    &plimsoll_volume::VoxelMap,
-    [usize; 3],
-    Outside<T>,
-    &mut [T],
-) -> Result<(), PullError>;
+type ThroughMap<T> =
+    fn(&SourceBlock<'_, T>, &VoxelMap, [usize; 3], Outside<T>, &mut [T]) -> Result<(), PullError>;
+type AtPoints<T> = fn(&SourceBlock<'_, T>, &[[f64; 3]], Outside<T>, &mut [T]) -> Result<(), PullError>;
+
+/// How a layer is interpolated.
+#[derive(Clone, Copy)]
+struct How<T> {
+    /// Through an affine map.
+    affine: ThroughMap<T>,
+    /// At given source indices.
+    at_points: AtPoints<T>,
+    /// The voxels that are read beyond those of linear interpolation.
+    margin: usize,
+}
 
 fn pull_one<T: Copy>(
     recipe: &Recipe,
@@ -211,7 +245,8 @@ fn pull_one<T: Copy>(
     };
     let in_file =
         |problem: PullError| PatchError::Interpolation { path: path.clone(), problem: Box::new(problem) };
-    let tiling = Tiling::new(&recipe.map, recipe.patch, recipe.stored_shape, memory.len());
+    let region = |part: &VoxelBox| recipe.region(part, layer.how.margin);
+    let tiling = Tiling::new(&recipe.map, &region, recipe.patch, memory.len());
     tiling.visit(too_small, &mut |tile| {
         let Some(region) = tile.region else {
             copy_rows(&tile.part, recipe.patch, |row| out[row].fill(layer.outside));
@@ -221,16 +256,14 @@ fn pull_one<T: Copy>(
         let (voxels, aside) = memory.split_at_mut(region.shape.iter().product());
         read(region, voxels)?;
         let block = SourceBlock::new(voxels, region, recipe.stored_shape).map_err(in_file)?;
-        let map = within(&recipe.map, &tile.part);
         let count = tile.part.shape.iter().product::<usize>();
-        let outside = Outside::Constant(layer.outside);
         if is_contiguous(&tile.part, recipe.patch) {
             let first = offset(tile.part.start, recipe.patch);
-            let part = &mut out[first..first + count];
-            return (layer.interpolate)(&block, &map, tile.part.shape, outside, part).map_err(in_file);
+            return interpolate(recipe, layer, &block, &tile.part, &mut out[first..first + count])
+                .map_err(in_file);
         }
         let aside = &mut aside[..count];
-        (layer.interpolate)(&block, &map, tile.part.shape, outside, aside).map_err(in_file)?;
+        interpolate(recipe, layer, &block, &tile.part, aside).map_err(in_file)?;
         let mut rows = aside.chunks_exact(tile.part.shape[2]);
         copy_rows(&tile.part, recipe.patch, |row| {
             if let Some(pulled) = rows.next() {
@@ -239,6 +272,27 @@ fn pull_one<T: Copy>(
         });
         Ok(())
     })
+}
+
+/// Interpolates a part of a patch, whose voxels go to `out` one after the other.
+fn interpolate<T: Copy>(
+    recipe: &Recipe,
+    layer: &Layer<T>,
+    block: &SourceBlock<'_, T>,
+    part: &VoxelBox,
+    out: &mut [T],
+) -> Result<(), PullError> {
+    let outside = Outside::Constant(layer.outside);
+    let Some(deformation) = &recipe.deformation else {
+        return (layer.how.affine)(block, &within(&recipe.map, part), part.shape, outside, out);
+    };
+    let width = part.shape[2];
+    let mut points = vec![[0.0; 3]; width];
+    for ((d, h), row) in rows(part).zip(out.chunks_exact_mut(width)) {
+        recipe.points(deformation, (d, h), part.start[2], &mut points);
+        (layer.how.at_points)(block, &points, outside, row)?;
+    }
+    Ok(())
 }
 
 fn offset(start: [usize; 3], patch: [usize; 3]) -> usize {

@@ -1,10 +1,13 @@
 //! The recipe of a patch: its case, its map to the stored image, its augmentation.
 
-use plimsoll_volume::{Spacing, VoxelMap};
+use plimsoll_volume::{Spacing, VoxelBox, VoxelMap, box_of_points};
 
 use crate::TargetGrid;
-use crate::patch::augmentation::SpatialChange;
+use crate::patch::augmentation::ImageInterpolation;
+use crate::patch::changes::SpatialChange;
+use crate::patch::deformation::Deformation;
 use crate::patch::intensity::IntensityChange;
+use crate::patch::tiles::within;
 
 /// Maps are rounded to multiples of this. The coordinates of patch voxels are then computed exactly, and a tile of a
 /// patch has the same coordinates as the whole patch. It is just above the 1e-7 voxels within which a [`VoxelMap`]
@@ -28,13 +31,17 @@ pub struct Recipe {
     pub(crate) patch: [usize; 3],
     pub(crate) stored_shape: [usize; 3],
     pub(crate) map: VoxelMap,
+    /// The displacement of the patch's voxels before the map.
+    pub(crate) deformation: Option<Deformation>,
+    pub(crate) interpolation: ImageInterpolation,
     pub(crate) change: IntensityChange,
     pub(crate) stream: Stream,
 }
 
 impl Recipe {
     /// The patch of `patch` voxels that starts at voxel `start` of `target`, which may be out of bounds; `change`
-    /// rotates, scales and mirrors it about its centre, rigidly on a grid of `spacing`. Intensities are unchanged.
+    /// mirrors, scales, shears and rotates it about its centre, rigidly on a grid of `spacing`. Intensities are unchanged, and
+    /// interpolated linearly.
     pub fn new(
         case: usize,
         target: &TargetGrid,
@@ -50,8 +57,17 @@ impl Recipe {
             mirror[axis][axis] = if mirrored { -1.0 } else { 1.0 };
             mirror[axis][3] = if mirrored { 2.0 * centre[axis] } else { 0.0 };
         }
+        let mut shear = [[0.0; 4]; 3];
+        for (axis, row) in shear.iter_mut().enumerate() {
+            row[axis] = 1.0;
+            for by in (0..3).filter(|by| *by != axis) {
+                row[by] = change.shears[axis][by] * spacing.0[by] / spacing.0[axis];
+                row[3] -= row[by] * centre[by];
+            }
+        }
         let map = VoxelMap::new(mirror)
             .then(&VoxelMap::scale(change.factors, centre))
+            .then(&VoxelMap::new(shear))
             .then(&VoxelMap::rotation(change.radians, spacing, centre))
             .then(&target.window(start));
         Recipe {
@@ -59,6 +75,8 @@ impl Recipe {
             patch,
             stored_shape: target.stored_shape(),
             map: rounded(&map, centre),
+            deformation: None,
+            interpolation: ImageInterpolation::Linear,
             change: IntensityChange::default(),
             stream: Stream { seed: 0, group: 0, step: 0, sample: 0 },
         }
@@ -89,10 +107,61 @@ impl Recipe {
         &self.change
     }
 
+    /// The source voxels that a part of the patch reads, with `margin` voxels more on each side; `None` if it lies wholly outside of
+    /// the source.
+    pub(crate) fn region(&self, part: &VoxelBox, margin: usize) -> Option<VoxelBox> {
+        let Some(deformation) = &self.deformation else {
+            return within(&self.map, part).source_box(part.shape, self.stored_shape, margin);
+        };
+        let mut points = vec![[0.0; 3]; part.shape[2]];
+        let mut all = [(f64::INFINITY, f64::NEG_INFINITY); 3];
+        let mut inside = false;
+        for (d, h) in rows(part) {
+            self.points(deformation, (d, h), part.start[2], &mut points);
+            let of_row = extent(&points);
+            inside |= of_row
+                .iter()
+                .zip(self.stored_shape)
+                .all(|((low, high), voxels)| *high >= -0.5 && *low <= voxels as f64 - 0.5);
+            for (so_far, (low, high)) in all.iter_mut().zip(of_row) {
+                *so_far = (so_far.0.min(low), so_far.1.max(high));
+            }
+        }
+        let corners = [all.map(|(low, _)| low), all.map(|(_, high)| high)];
+        if inside { box_of_points(corners, self.stored_shape, margin) } else { None }
+    }
+
+    /// The source indices of voxels of row (d, h) of the patch, from voxel `from` on, where it is deformed.
+    pub(crate) fn points(
+        &self,
+        deformation: &Deformation,
+        (d, h): (usize, usize),
+        from: usize,
+        points: &mut [[f64; 3]],
+    ) {
+        deformation.displaced_row(d, h, from, points);
+        points.iter_mut().for_each(|point| *point = self.map.apply(*point));
+    }
+
     /// The voxels of a patch.
     pub(crate) fn voxels(&self) -> usize {
         self.patch.iter().product()
     }
+}
+
+/// The rows of a part of a patch.
+pub(crate) fn rows(part: &VoxelBox) -> impl Iterator<Item = (usize, usize)> {
+    let ([depth, height, _], shape) = (part.start, part.shape);
+    (depth..depth + shape[0]).flat_map(move |d| (height..height + shape[1]).map(move |h| (d, h)))
+}
+
+/// The least and the greatest coordinate along each axis.
+fn extent(points: &[[f64; 3]]) -> [(f64, f64); 3] {
+    std::array::from_fn(|axis| {
+        points.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| {
+            (low.min(point[axis]), high.max(point[axis]))
+        })
+    })
 }
 
 /// The map with entries rounded to multiples of [`QUANTUM`], which keeps `centre` in place.

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use plimsoll_volume::{Spacing, VoxelBox};
 use serde::{Deserialize, Serialize};
 
-use crate::patch::augmentation::{Augmentation, AugmentationError, SpatialChange};
+use crate::patch::augmentation::{Augmentation, AugmentationError};
+use crate::patch::changes::SpatialChange;
 use crate::patch::intensity::IntensityChange;
 use crate::patch::recipe::{Recipe, Stream};
 use crate::{Fold, Inspection, PatchGrid, TargetGrid};
@@ -40,20 +41,52 @@ pub struct SamplerConfig {
     /// The augmentation of training patches.
     #[serde(default)]
     pub augmentation: Augmentation,
+    /// Samples of a batch.
+    pub batch_size: usize,
     /// The share of patches that are centred on the foreground.
-    #[serde(default = "default_oversampling")]
+    #[serde(default = "default_share")]
     pub oversample_foreground: f64,
+    /// Which patches these are.
+    #[serde(default)]
+    pub oversampling: Oversampling,
 }
 
-fn default_oversampling() -> f64 {
-    1.0 / 3.0
+/// Which patches are centred on the foreground.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Oversampling {
+    /// The last samples of each batch: all but the first B · (1 − share), rounded to the nearest integer, of B, as nnU-Net's
+    /// trainer does it. Of two samples it is one. A batch of one, which nnU-Net never has, would have none: its sample is drawn
+    /// with the probability of the share.
+    #[default]
+    Last,
+    /// Each with the probability of the share.
+    Random,
+}
+
+impl Oversampling {
+    /// Of `batch_size` samples, how many at the beginning are not centred on the foreground with [`Oversampling::Last`].
+    fn first(batch_size: usize, share: f64) -> u64 {
+        // Ties to even, as Python rounds.
+        (batch_size as f64 * (1.0 - share)).round_ties_even() as u64
+    }
+}
+
+/// nnU-Net's `oversample_foreground_percent`.
+fn default_share() -> f64 {
+    0.33
 }
 
 impl SamplerConfig {
-    /// nnU-Net's augmentation, and a third of the patches on the foreground.
-    pub fn new(grid: PatchGrid) -> SamplerConfig {
-        let (augmentation, oversample_foreground) = (Augmentation::default(), default_oversampling());
-        SamplerConfig { grid, augmentation, oversample_foreground }
+    /// nnU-Net's augmentation, and its share of patches on the foreground.
+    pub fn new(grid: PatchGrid, batch_size: usize) -> SamplerConfig {
+        SamplerConfig {
+            grid,
+            augmentation: Augmentation::default(),
+            batch_size,
+            oversample_foreground: default_share(),
+            oversampling: Oversampling::Last,
+        }
     }
 }
 
@@ -190,10 +223,11 @@ impl Sampler {
 
     /// The recipe of sample `sample` of step `step`.
     ///
-    /// The case is drawn uniformly. With probability `oversample_foreground` the patch is centred on a foreground
-    /// voxel, whose class is drawn uniformly from those of the case; otherwise, or without foreground, its position is
-    /// uniform. It stays within the box of non-zero voxels along axes where it fits, and is centred along the others.
-    /// If the data set has an "ignore" label, patches that are not on the foreground are centred on an annotated voxel.
+    /// The case is drawn uniformly. As [`Oversampling`] says, the patch is centred on a foreground voxel, whose class is
+    /// drawn uniformly from those of the case; otherwise, or without foreground, its position is uniform within the box of
+    /// non-zero voxels along axes where it fits, and it is centred along the others. If the data set has an "ignore" label,
+    /// patches that are not on the foreground are centred on an annotated voxel. As in nnU-Net, a patch that is centred on a
+    /// voxel does not begin before that box, but may end behind it.
     pub fn recipe(&self, mode: Mode, seed: u64, step: u64, sample: u64) -> Recipe {
         let stream = Stream { seed, group: mode.group(), step, sample };
         let draws = |purpose| Draws::new(seed, purpose, stream.group, step, sample);
@@ -203,25 +237,38 @@ impl Sampler {
         };
         let mut place = draws(Purpose::Place);
         let case = cases[place.below(cases.len())];
-        let start = self.start(case, &mut place);
+        // Validated samples are numbered through, whatever the size of their batches.
+        let in_batch = match mode {
+            Mode::Training => sample,
+            Mode::Validation => step % self.config.batch_size.max(1) as u64,
+        };
+        let start = self.start(case, in_batch, &mut place);
         let augmentation = &self.config.augmentation;
-        let (space, change) = match mode {
+        let grid = &self.config.grid;
+        let (space, deformation, change) = match mode {
             Mode::Training => (
-                augmentation.draw_space(&self.config.grid, &mut draws(Purpose::Space)),
-                augmentation.draw_intensity(self.channels, &mut draws(Purpose::Intensity)),
+                augmentation.draw_space(grid, &mut draws(Purpose::Space)),
+                augmentation.draw_deformation(grid, &mut draws(Purpose::Deformation)),
+                augmentation.draw_intensity(grid, self.channels, &mut draws(Purpose::Intensity)),
             ),
-            Mode::Validation => (SpatialChange::NONE, IntensityChange::default()),
+            Mode::Validation => (SpatialChange::NONE, None, IntensityChange::default()),
         };
         let PatchGrid { patch, spacing } = self.config.grid;
         let rigid_on = Spacing(spacing.within_patch());
         let recipe = Recipe::new(case, &self.places[case].target, start, patch, rigid_on, &space);
-        Recipe { change, stream, ..recipe }
+        Recipe { change, stream, deformation, interpolation: augmentation.interpolation, ..recipe }
     }
 
-    fn start(&self, case: usize, draws: &mut Draws) -> [i64; 3] {
+    fn start(&self, case: usize, in_batch: u64, draws: &mut Draws) -> [i64; 3] {
         let Place { target, starts } = &self.places[case];
         let index = &self.inspection.foreground[case];
-        let on_foreground = draws.chance(self.config.oversample_foreground);
+        let share = self.config.oversample_foreground;
+        let on_foreground = match self.config.oversampling {
+            Oversampling::Last if self.config.batch_size > 1 => {
+                in_batch >= Oversampling::first(self.config.batch_size, share)
+            }
+            Oversampling::Last | Oversampling::Random => draws.chance(share),
+        };
         let positions = if on_foreground {
             let present: Vec<u8> = index.present().collect();
             (!present.is_empty()).then(|| index.positions(present[draws.below(present.len())]))
@@ -236,8 +283,7 @@ impl Sampler {
                 let centre = target.index_of(voxel);
                 std::array::from_fn(|axis| {
                     let before = (self.config.grid.patch[axis] / 2) as i64;
-                    let (first, last) = starts[axis];
-                    (centre[axis].round() as i64 - before).clamp(first, last)
+                    (centre[axis].round() as i64 - before).max(starts[axis].0)
                 })
             }
             None => starts.map(|(first, last)| first + draws.below((last - first + 1) as usize) as i64),
@@ -261,6 +307,15 @@ fn starts(room: &VoxelBox, patch: [usize; 3]) -> [(i64, i64); 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn as_many_samples_of_a_batch_are_on_the_foreground_as_in_nnu_net() {
+        // `not sample_idx < round(batch_size * (1 - 0.33))`, nnU-Net 2.8.1.
+        for (batch, on) in [(2, 1), (3, 1), (4, 1), (5, 2), (12, 4), (49, 16)] {
+            assert_eq!(batch as u64 - Oversampling::first(batch, default_share()), on, "{batch}");
+        }
+        assert_eq!([Oversampling::first(2, 0.0), Oversampling::first(2, 1.0)], [2, 0]);
+    }
 
     #[test]
     fn a_patch_stays_inside_where_it_fits_and_is_centred_elsewhere() {

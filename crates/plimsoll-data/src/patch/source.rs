@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{Content, StoredVolume, VolumeError, VolumeFile, VoxelBox, is_picture};
+use plimsoll_volume::{Content, LabelValues, StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
 use crate::dataset::Case;
 use crate::{Intensity, VolumeCache};
@@ -28,6 +28,12 @@ impl Image {
             None => {
                 let mut file = VolumeFile::open_as(path, content)?;
                 file.decode(room)?;
+                if let Some(folder) = cache.indexes() {
+                    file.index_now(folder, stop)?;
+                    if !file.is_random_access() {
+                        cache.has_no_points(path);
+                    }
+                }
                 if let Some(path) = cache.spills_beside() {
                     file.decompress_beside(path, stop)?;
                 }
@@ -64,10 +70,31 @@ impl Image {
     }
 
     /// Reads a region of a label map.
-    pub(crate) fn read_labels(&mut self, region: VoxelBox, labels: &mut [u8]) -> Result<(), VolumeError> {
+    fn read_labels(&mut self, region: VoxelBox, labels: &mut [u8]) -> Result<(), VolumeError> {
         match self {
             Image::Memory(volume) => volume.region_labels(0, region, labels),
             Image::File(file) => file.region_labels(0, region, labels),
+        }
+    }
+}
+
+/// A label map, and what its values stand for.
+pub(crate) struct LabelMap {
+    image: Image,
+    values: Option<Arc<LabelValues>>,
+}
+
+impl LabelMap {
+    pub(crate) fn path(&self) -> &Path {
+        self.image.path()
+    }
+
+    /// Reads the classes of a region.
+    pub(crate) fn read(&mut self, region: VoxelBox, labels: &mut [u8]) -> Result<(), VolumeError> {
+        self.image.read_labels(region, labels)?;
+        match &self.values {
+            Some(values) => values.replace(self.image.path(), region, labels),
+            None => Ok(()),
         }
     }
 }
@@ -86,7 +113,7 @@ pub(crate) struct SourceChannel {
 pub struct CaseSource {
     images: Vec<Image>,
     channels: Vec<SourceChannel>,
-    label: Option<Image>,
+    label: Option<LabelMap>,
     /// Held until the images are: those that are not in the cache are decoded in it.
     _room: Option<Budget>,
 }
@@ -117,11 +144,8 @@ impl CaseSource {
         cache: &VolumeCache,
         stop: &AtomicBool,
     ) -> Result<CaseSource, VolumeError> {
-        let room = match case.files().find(|path| is_picture(path)) {
-            Some(path) => Some(cache.decoding_room().map_err(|problem| VolumeError::Memory {
-                path: path.into(),
-                problem: Box::new(problem.into()),
-            })?),
+        let room = match case.files().next() {
+            Some(path) => Some(cache.decoding_room(path)?),
             None => None,
         };
         let none = Budget::new(Bytes::ZERO);
@@ -141,7 +165,10 @@ impl CaseSource {
             channels.push(SourceChannel { image, index: file.index, intensity: *intensity });
         }
         let label = match case.label.as_deref().filter(|_| with_label) {
-            Some(path) => Some(Image::open((path, Content::Labels), cache, decoding, stop)?),
+            Some(path) => Some(LabelMap {
+                image: Image::open((path, Content::Labels), cache, decoding, stop)?,
+                values: case.reading.label_values.clone(),
+            }),
             None => None,
         };
         Ok(CaseSource { images, channels, label, _room: room })
@@ -159,11 +186,12 @@ impl CaseSource {
 
     /// The path and the shape of each image, the label map's last.
     pub(crate) fn shapes(&self) -> impl Iterator<Item = (&Path, [usize; 3])> {
-        self.images.iter().chain(&self.label).map(|image| (image.path(), image.shape()))
+        let label = self.label.iter().map(|label| &label.image);
+        self.images.iter().chain(label).map(|image| (image.path(), image.shape()))
     }
 
     /// The label map, if it was opened.
-    pub(crate) fn label_map(&mut self) -> Option<&mut Image> {
+    pub(crate) fn label_map(&mut self) -> Option<&mut LabelMap> {
         self.label.as_mut()
     }
 

@@ -15,9 +15,9 @@ pub(crate) struct Tile {
 
 /// A patch that is pulled in tiles.
 pub(crate) struct Tiling<'a> {
-    map: &'a VoxelMap,
+    /// The box of the source that a part of the patch reads.
+    region: &'a dyn Fn(&VoxelBox) -> Option<VoxelBox>,
     patch: [usize; 3],
-    source_shape: [usize; 3],
     /// The capacity in elements.
     capacity: usize,
     /// The patch's axes, starting with the one that advances furthest through the source's planes.
@@ -32,10 +32,11 @@ pub(crate) struct TooSmall {
 }
 
 impl<'a> Tiling<'a> {
+    /// Of a patch whose parts read what `region` says, about as `map` leads.
     pub(crate) fn new(
-        map: &'a VoxelMap,
+        map: &VoxelMap,
+        region: &'a dyn Fn(&VoxelBox) -> Option<VoxelBox>,
         patch: [usize; 3],
-        source_shape: [usize; 3],
         capacity: usize,
     ) -> Tiling<'a> {
         let rows = map.rows();
@@ -44,7 +45,7 @@ impl<'a> Tiling<'a> {
         order.sort_by(|a, b| {
             reach(*b, 0).total_cmp(&reach(*a, 0)).then(reach(*b, 1).total_cmp(&reach(*a, 1))).then(a.cmp(b))
         });
-        Tiling { map, patch, source_shape, capacity, order }
+        Tiling { region, patch, capacity, order }
     }
 
     /// Calls `visit` with tiles that cover the patch, each once, and whose source (and, where a tile is not in one piece
@@ -79,7 +80,7 @@ impl<'a> Tiling<'a> {
     }
 
     fn region(&self, part: &VoxelBox) -> Option<VoxelBox> {
-        within(self.map, part).source_box(part.shape, self.source_shape, 0)
+        (self.region)(part)
     }
 
     /// The elements that are held while a tile is pulled.
@@ -150,7 +151,8 @@ mod tests {
         ) {
             let map = VoxelMap::scale(factors, [3.0; 3])
                 .then(&VoxelMap::rotation(radians, Spacing([1.0; 3]), [4.0; 3]));
-            let tiling = Tiling::new(&map, patch, [9, 8, 10], capacity);
+            let region = |part: &VoxelBox| within(&map, part).source_box(part.shape, [9, 8, 10], 0);
+            let tiling = Tiling::new(&map, &region, patch, capacity);
             let mut covered = vec![0; patch.iter().product()];
             tiling.visit(|too_small| too_small.needed, &mut |tile| {
                 let source = tile.region.map_or(0, |region| region.voxel_count().unwrap());
@@ -173,7 +175,8 @@ mod tests {
     #[test]
     fn an_unrotated_patch_is_cut_between_the_planes_of_the_file_in_order() {
         let backwards = VoxelMap::new([[0.0, -1.0, 0.0, 15.0], [1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]]);
-        let tiling = Tiling::new(&backwards, [16; 3], [16; 3], 1024);
+        let region = |part: &VoxelBox| within(&backwards, part).source_box(part.shape, [16; 3], 0);
+        let tiling = Tiling::new(&backwards, &region, [16; 3], 1024);
         let mut next = 0;
         tiling
             .visit(|_| (), &mut |tile| {

@@ -6,7 +6,7 @@
 
 use plimsoll_memory::Bytes;
 
-use crate::patch::Image;
+use crate::patch::LabelMap;
 use crate::prepare::PrepareError;
 use crate::prepare::mask::Mask;
 use crate::prepare::rule::ResizeRule;
@@ -45,7 +45,7 @@ impl Earlier<'_> {
         part: Part,
         (out, window): (&mut [f32], [usize; 3]),
         memory: &mut [u8],
-        image: &mut Image,
+        image: &mut LabelMap,
     ) -> Result<(), PrepareError> {
         let samples = Samples::of(self.grid, self.rule, part.of_grid);
         let stored = samples.region.voxel_count();
@@ -62,7 +62,7 @@ impl Earlier<'_> {
                 .try_for_each(|half| self.pull(half, (&mut *out, window), memory, image));
         };
         let labels = &mut memory[..stored];
-        image.read_labels(samples.region, labels)?;
+        image.read(samples.region, labels)?;
         let axes = [0, 1, 2].map(|axis| self.between(&samples, part, axis));
         let voxels: usize = window.iter().product();
         let [depth, height, width] = samples.region.shape;

@@ -60,6 +60,9 @@ pub enum PrepareError {
     /// A part of an image is looked at by a model that sees whole ones.
     #[error("a part of the image is to be looked at, but the model sees whole images")]
     Within,
+    /// A case is to be seen at another spacing than its model's.
+    #[error("the case is to be seen at another spacing, but the model's own steps say which one it is")]
+    OtherSpacing,
     /// A model that sees zoomed images would change them in a way that is not done here.
     #[error("the model sees images that are zoomed, but {why}")]
     AfterZoom {
@@ -107,6 +110,7 @@ impl PrepareError {
             PrepareError::SeveralPlanes { .. } => Some("predict each plane as a picture of its own, or with a model of volumes".into()),
             PrepareError::OnePlane => Some("give a TIFF file with a page for each plane".into()),
             PrepareError::Geometry(problem) => problem.hint(),
+            PrepareError::OtherSpacing => Some("leave the other spacing out".into()),
             PrepareError::Sheared => Some("resample the image to a grid without shear".into()),
             PrepareError::Channels { .. } => Some("give the case the channels that the model's dataset.json names".into()),
             PrepareError::Earlier { expected: true } => {

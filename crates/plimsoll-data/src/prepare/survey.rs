@@ -7,7 +7,7 @@ use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_volume::VoxelBox;
 
 use crate::inspect::Moments;
-use crate::patch::Image;
+use crate::patch::LabelMap;
 use crate::prepare::PrepareError;
 use crate::prepare::mask::Mask;
 use crate::prepare::rule::ResizeRule;
@@ -157,7 +157,7 @@ impl Survey {
     pub(crate) fn add_labels(
         &mut self,
         mask: &mut Mask,
-        labels: &mut Image,
+        labels: &mut LabelMap,
         stop: &AtomicBool,
     ) -> Result<(), PrepareError> {
         let [depth, height, width] = self.covered.shape;
@@ -169,10 +169,7 @@ impl Survey {
                 return Err(PrepareError::Stopped);
             }
             let [first, down, right] = self.covered.start;
-            labels.read_labels(
-                VoxelBox { start: [first + d, down, right], shape: [1, height, width] },
-                plane,
-            )?;
+            labels.read(VoxelBox { start: [first + d, down, right], shape: [1, height, width] }, plane)?;
             for (h, row) in plane.chunks_exact(width).enumerate() {
                 mask.include_row(d, h, row);
             }

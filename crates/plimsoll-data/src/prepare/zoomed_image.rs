@@ -115,7 +115,7 @@ impl ZoomedImage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ChannelFile;
+    use crate::{ChannelFile, Reading};
     use plimsoll_volume::Reorientation;
 
     #[test]
@@ -131,7 +131,12 @@ mod tests {
         let values: Vec<f32> = (0..24).map(|value| value as f32 + 0.75).collect();
         writer.write_planes(bytemuck::cast_slice(&values)).unwrap();
         writer.finish().unwrap();
-        let case = Case { id: "case".into(), images: vec![ChannelFile { path, index: 0 }], label: None };
+        let case = Case {
+            id: "case".into(),
+            images: vec![ChannelFile { path, index: 0 }],
+            label: None,
+            reading: Reading::default(),
+        };
         let stored_shape = stored.shape();
         let within =
             VoxelBox { start: [1, 0, 0], shape: [stored_shape[0] - 1, stored_shape[1], stored_shape[2]] };

@@ -125,18 +125,25 @@ impl Header {
         }
     }
 
-    /// The codestream with all that the decoder insists on: a length of every part, and the marker of the end. Where it has them it is the
-    /// same, and else a copy.
-    pub(super) fn completed<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    /// Whether the last byte may be none of the codestream, but make the length of all even: it is zero, the last part has no length, and
+    /// nothing marks the end. It may be the part's as well.
+    pub(super) fn may_be_padded(&self, bytes: &[u8]) -> bool {
+        self.open_part.is_some() && !self.has_end && bytes.last() == Some(&0)
+    }
+
+    /// The codestream, without so many bytes of padding, with all that the decoder insists on: a length of every part, and the marker of the
+    /// end. Where it has them it is the same, and else a copy.
+    pub(super) fn completed<'a>(&self, bytes: &'a [u8], padding: u32) -> Cow<'a, [u8]> {
         if self.open_part.is_none() && self.has_end {
             return Cow::Borrowed(bytes);
         }
-        let mut all = Vec::with_capacity(self.end + 2);
-        all.extend_from_slice(bytes.get(..self.end).unwrap_or(bytes));
+        let end = self.end.saturating_sub(padding as usize);
+        let mut all = Vec::with_capacity(end + 2);
+        all.extend_from_slice(bytes.get(..end).unwrap_or(bytes));
         if let Some((at, length)) = self.open_part
             && let Some(to) = all.get_mut(at..at + 4)
         {
-            to.copy_from_slice(&length.to_be_bytes());
+            to.copy_from_slice(&length.saturating_sub(padding).to_be_bytes());
         }
         all.extend_from_slice(&END.to_be_bytes());
         Cow::Owned(all)

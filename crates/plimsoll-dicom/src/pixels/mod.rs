@@ -13,10 +13,10 @@ mod markers;
 mod run_lengths;
 
 use std::io::{self, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
+use plimsoll_image::{Panicked, run_decoder};
 use plimsoll_memory::{Budget, Bytes, Mapped};
 
 use crate::DicomError;
@@ -64,17 +64,21 @@ impl From<&str> for Failed {
 }
 
 /// Decodes slices, one after the other.
-pub(crate) struct Decoder<'a> {
-    budget: &'a Budget,
+pub(crate) struct Decoder {
+    budget: Budget,
     plane: Mapped<u16>,
     /// The pixels of a file of many frames that can only be read forwards, from this byte on.
     held: Option<(Arc<Header>, u64, Mapped<u8>)>,
 }
 
-impl<'a> Decoder<'a> {
+impl Decoder {
     /// A decoder of slices of so many pixels.
-    pub(crate) fn new(pixels: usize, budget: &'a Budget) -> Result<Decoder<'a>, DicomError> {
-        Ok(Decoder { budget, plane: Mapped::zeroed(budget, "pixels of DICOM", pixels)?, held: None })
+    pub(crate) fn new(pixels: usize, budget: &Budget) -> Result<Decoder, DicomError> {
+        Ok(Decoder {
+            budget: budget.clone(),
+            plane: Mapped::zeroed(budget, "pixels of DICOM", pixels)?,
+            held: None,
+        })
     }
 
     /// The stored pixels of a slice in order, in the low bits.
@@ -105,12 +109,12 @@ impl<'a> Decoder<'a> {
             .ok_or_else(|| unreadable("it is larger than the others".into()))?;
         let decoded = match header.syntax.coding {
             Coding::Plain(order) => plain(bytes, order, sample, plane),
-            Coding::Deflated => inflate(bytes, expected, plane, self.budget),
+            Coding::Deflated => inflate(bytes, expected, plane, &self.budget),
             Coding::RunLengths => run_lengths::decode(bytes, sample.bytes, plane).map_err(Failed::from),
             Coding::JpegLossless => jpeg_lossless::decode(bytes, expected, plane).map_err(Failed::from),
-            Coding::JpegLs => guarded(|| jpeg_ls::decode(bytes, expected, plane, self.budget)),
-            Coding::Jpeg => guarded(|| jpeg::decode(bytes, expected, plane, self.budget)),
-            Coding::Jpeg2000 => guarded(|| jpeg_2000::decode(bytes, expected, plane, self.budget)),
+            Coding::JpegLs => guarded(|| jpeg_ls::decode(bytes, expected, plane, &self.budget)),
+            Coding::Jpeg => guarded(|| jpeg::decode(bytes, expected, plane, &self.budget)),
+            Coding::Jpeg2000 => guarded(|| jpeg_2000::decode(bytes, expected, plane, &self.budget)),
         };
         decoded.map_err(|failed| match failed {
             Failed::OverBudget(error) => error.into(),
@@ -129,7 +133,7 @@ impl<'a> Decoder<'a> {
 
     /// The bytes of a slice as they are stored, and how many of the buffer they are.
     fn stored(&mut self, slice: &Slice) -> Result<(Mapped<u8>, usize), Stored> {
-        let (header, budget) = (&slice.header, self.budget);
+        let (header, budget) = (&slice.header, self.budget.clone());
         let is_forward = !header.place.can_seek() || header.syntax.is_deflated;
         let whole = if is_forward && header.frames > 1 { Some(self.hold(header)?) } else { None };
         let mut reader = match whole {
@@ -140,7 +144,7 @@ impl<'a> Decoder<'a> {
         match &header.pixels {
             Pixels::Plain { at, .. } => {
                 let frame = header.frame_bytes();
-                let mut buffer = buffer(budget, frame)?;
+                let mut buffer = buffer(&budget, frame)?;
                 reader.skip_to(at + frame * u64::from(slice.frame))?;
                 reader.fill(&mut buffer)?;
                 let length = buffer.len();
@@ -148,7 +152,7 @@ impl<'a> Decoder<'a> {
             }
             Pixels::Fragments(fragments) => {
                 let frame = fragments.frame(slice.frame, header.frames).map_err(Stored::Why)?;
-                let mut buffer = buffer(budget, frame.most_bytes())?;
+                let mut buffer = buffer(&budget, frame.most_bytes())?;
                 let length = frame.read(&mut reader, &mut buffer)?;
                 Ok((buffer, length))
             }
@@ -169,7 +173,7 @@ impl<'a> Decoder<'a> {
             if header.syntax.is_deflated {
                 reader = read_meta(reader)?.1;
             }
-            let mut bytes = buffer(self.budget, end - at)?;
+            let mut bytes = buffer(&self.budget, end - at)?;
             reader.skip_to(at)?;
             reader.fill(&mut bytes)?;
             self.held = Some((Arc::clone(header), at, bytes));
@@ -201,8 +205,8 @@ fn buffer(budget: &Budget, bytes: u64) -> Result<Mapped<u8>, DicomError> {
 
 /// Runs a decoder that is a library's.
 fn guarded(decode: impl FnOnce() -> Result<(), Failed>) -> Result<(), Failed> {
-    catch_unwind(AssertUnwindSafe(decode))
-        .unwrap_or_else(|_| Err("its pixels are damaged: the decoder failed on them".into()))
+    run_decoder(decode)
+        .unwrap_or_else(|Panicked| Err("its pixels are damaged: the decoder failed on them".into()))
 }
 
 /// Pixels that are stored as they are.

@@ -113,7 +113,7 @@ impl Series {
             let frame = Frame { slice, segment: 0 };
             digest.update(&encode(&frames::of_frame(&references, SegmentationType::LabelMap, frame)?)?);
         }
-        let shared = frames::shared(&references, self.geometry().spacing().0[0]);
+        let shared = frames::shared(&references, self.apart);
         digest.update(&encode(&shared)?);
         let pixels = Pixels::of(request.kind, [rows, columns], (&segments, &frames), to)?;
         let mut header =

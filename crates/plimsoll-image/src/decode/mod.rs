@@ -12,7 +12,6 @@ mod samples;
 mod tiff;
 
 use std::io::{BufRead, BufReader, Cursor, Seek};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use image::{ColorType, ImageDecoder, ImageReader, Limits};
@@ -26,6 +25,7 @@ pub use orientation::Orientation;
 pub use samples::{Decoded, Grey16};
 
 use crate::ImageError;
+use crate::decoder::{Panicked, run_decoder};
 use crate::raster::{Extent, Image};
 use header::Format;
 
@@ -200,7 +200,7 @@ fn guarded<T>(
     decode: impl FnOnce() -> image::ImageResult<T>,
 ) -> Result<T, ImageError> {
     let damaged = |problem: String| ImageError::Damaged { path: path.into(), format: format.name(), problem };
-    match catch_unwind(AssertUnwindSafe(decode)) {
+    match run_decoder(decode) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(image::ImageError::Unsupported(problem))) => Err(ImageError::Unsupported {
             path: path.into(),
@@ -208,7 +208,7 @@ fn guarded<T>(
             feature: problem.to_string(),
         }),
         Ok(Err(problem)) => Err(damaged(problem.to_string())),
-        Err(_) => Err(damaged("the decoder failed on it".into())),
+        Err(Panicked) => Err(damaged("the decoder failed on it".into())),
     }
 }
 

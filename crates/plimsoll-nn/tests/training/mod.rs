@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use conformance::{engine_for, noise};
-use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_cpu::{CpuBackend, CpuOptions, Products};
 use plimsoll_graph::ops::{Component, Loss, SoftDice};
 use plimsoll_graph::{Array, DType, Kind, Program, Role, TensorInfo, interpret};
 use plimsoll_memory::{Budget, Bytes};
@@ -165,8 +165,8 @@ fn by_formula(parameter: &TensorInfo, gain: f64, values: &mut [f32]) {
 }
 
 /// An engine for some programs, with the weights of a record.
-fn engine(programs: &[Program], record: &Record, folder: &Path) -> Box<dyn Engine> {
-    let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
+fn engine(programs: &[Program], record: &Record, folder: &Path, products: Products) -> Box<dyn Engine> {
+    let backend = CpuBackend::new(CpuOptions { products, ..CpuOptions::new(2) }).unwrap();
     let mut engine = engine_for(&backend, programs, Options::default()).unwrap();
     let budget = Budget::new(Bytes::gib(1));
     let mut file = record.weights.as_ref().map(|name| WeightFile::open(&folder.join(name), &budget).unwrap());
@@ -190,9 +190,9 @@ fn read(engine: &dyn Engine, program: &Program, name: &str) -> Vec<f32> {
 }
 
 /// The losses of all steps; gradients' norms are compared on the way, where the step takes them.
-fn losses(record: &Record, training: &Training, folder: &Path) -> Vec<f64> {
+fn losses(record: &Record, training: &Training, folder: &Path, products: Products) -> Vec<f64> {
     let step = training.programs().unwrap().gradients.swap_remove(0);
-    let mut engine = engine(std::slice::from_ref(&step), record, folder);
+    let mut engine = engine(std::slice::from_ref(&step), record, folder, products);
     let input = |name| step.find(name).unwrap();
     let mut losses = Vec::new();
     for (i, expected_norm) in record.gradient_norms.iter().enumerate() {
@@ -214,7 +214,7 @@ fn losses(record: &Record, training: &Training, folder: &Path) -> Vec<f64> {
 
 pub fn losses_agree(folder: &Path, name: &str) {
     let record = Record::open(folder, name);
-    let losses = losses(&record, &record.training(), folder);
+    let losses = losses(&record, &record.training(), folder, Products::F32);
     let off = |losses: &[f64], from: &[f64]| {
         losses.iter().zip(from).map(|(loss, from)| (loss / from - 1.0).abs()).fold(0.0, f64::max)
     };
@@ -229,15 +229,27 @@ pub fn losses_agree(folder: &Path, name: &str) {
     assert!(worst <= (KINKS * theirs).max(bound), "{name}: losses are {worst:.1e} off PyTorch's");
 }
 
-/// That losses with features in bf16 stay near PyTorch's under autocast.
+/// That losses with features in bf16, and with products of bf16 as well, stay near PyTorch's under autocast.
 pub fn bf16_losses_agree(folder: &Path, name: &str) {
     let record = Record::open(folder, name);
     let training = Training { precision: DType::Bf16, ..record.training() };
-    let losses = losses(&record, &training, folder);
-    let worst = losses.iter().zip(&record.bf16_losses).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max);
-    eprintln!("{name}: losses with bf16 agree to {worst:.1e}");
-    assert_eq!(losses.len(), record.bf16_losses.len());
-    assert!(worst <= 0.02, "{name}: losses with bf16 are {worst:.1e} off PyTorch's");
+    let off = |losses: &[f64], from: &[f64]| {
+        losses.iter().zip(from).map(|(a, b)| (a / b - 1.0).abs()).fold(0.0, f64::max)
+    };
+    let theirs = off(&record.bf16_losses, &record.losses);
+    let mut found = Vec::new();
+    for products in [Products::F32, Products::Bf16] {
+        let losses = losses(&record, &training, folder, products);
+        let (worst, from_f32) = (off(&losses, &record.bf16_losses), off(&losses, &record.losses));
+        eprintln!(
+            "{name}: losses with bf16 and products of {products:?} agree to {worst:.1e}; off f32 by {from_f32:.1e}, PyTorch \
+             {theirs:.1e}"
+        );
+        assert_eq!(losses.len(), record.bf16_losses.len());
+        assert!(worst <= 0.02, "{name}: losses with products of {products:?} are {worst:.1e} off PyTorch's");
+        found.push(losses);
+    }
+    assert_ne!(found[0], found[1], "{name}: products of bf16 round");
 }
 
 /// Whether an activation on the other side of the kink is to be expected.
@@ -272,7 +284,7 @@ fn program_of_gradients(record: &Record) -> (Training, Program) {
 pub fn gradients_agree(folder: &Path, name: &str) {
     let record = Record::open(folder, name);
     let (training, program) = program_of_gradients(&record);
-    let mut engine = engine(std::slice::from_ref(&program), &record, folder);
+    let mut engine = engine(std::slice::from_ref(&program), &record, folder, Products::F32);
     let (image, labels) = record.batch(0);
     engine.write(FIRST, program.find(names::IMAGE).unwrap(), HostSlice::F32(&image)).unwrap();
     engine.write(FIRST, program.find(names::LABELS).unwrap(), HostSlice::U8(&labels)).unwrap();

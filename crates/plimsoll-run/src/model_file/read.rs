@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use plimsoll_data::TargetSpacing;
 use plimsoll_nn::weights::{SafetensorsFile, WeightError, WeightSource};
 
 use super::{ModelRecord, RECORD, prefix};
@@ -95,7 +96,13 @@ impl ModelFile {
                     task.dataset.channels.iter().map(|channel| channel.name.as_str()).collect();
                 // As many digits as a header has.
                 let lengths: Vec<f32> = task.spacing.lengths().iter().map(|length| *length as f32).collect();
-                lines.push(format!("windows   {depth} × {height} × {width}, at {lengths:?} mm"));
+                let at = match task.spacing {
+                    TargetSpacing::Native(_) => {
+                        format!("at the spacing of each image, of training {lengths:?} mm")
+                    }
+                    _ => format!("at {lengths:?} mm"),
+                };
+                lines.push(format!("windows   {depth} × {height} × {width}, {at}"));
                 lines.push(format!("channels  {}", channels.join(", ")));
                 lines.push(format!("labels    {}", task.dataset.labels.names().join(", ")));
                 lines.push(format!("data set  {}", task.dataset.name));

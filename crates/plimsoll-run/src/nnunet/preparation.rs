@@ -28,8 +28,11 @@ struct Reader {
 
 const VOLUMES: &[&str] = &[".nii.gz", ".nii"];
 
+/// Of what ITK reads besides, what is read here.
+const VOLUMES_OF_ITK: &[&str] = &[".nii.gz", ".nii", ".nrrd", ".mha"];
+
 const READERS: [Reader; 5] = [
-    Reader { name: "SimpleITKIO", reorients: false, endings: VOLUMES, planes: Planes::Any },
+    Reader { name: "SimpleITKIO", reorients: false, endings: VOLUMES_OF_ITK, planes: Planes::Any },
     Reader { name: "NibabelIO", reorients: false, endings: VOLUMES, planes: Planes::Any },
     Reader { name: "NibabelIOWithReorient", reorients: true, endings: VOLUMES, planes: Planes::Any },
     Reader {

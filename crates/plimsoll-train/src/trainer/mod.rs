@@ -38,6 +38,9 @@ const KEPT_TIMES: usize = 1 << 14;
 /// So many steps' times say whether a prediction was right.
 const ENOUGH_TIMES: usize = 20;
 
+/// The share of the time of steps that they may wait for batches without a word: the first batch is always waited for.
+const MOST_WAITING: f64 = 0.05;
+
 /// A fold to be trained.
 pub struct Job {
     /// What the run holds, and its programs.
@@ -56,6 +59,10 @@ pub struct Job {
     pub log_steps: bool,
     /// What else trains in this process at the same time.
     pub company: Option<Company>,
+    /// Whether cases are read into the cache before the first step.
+    pub warm: bool,
+    /// What its user is to be reminded of in the events of the run.
+    pub notes: Vec<String>,
 }
 
 /// Folds that train at the same time in one process.
@@ -91,7 +98,7 @@ pub struct StepReport {
 pub trait Observer {
     /// The run begins at a step, on an engine.
     fn begin(&mut self, specification: &Specification, first_step: u64, engine: &str);
-    /// What became of a tensor of the file of initial weights, or of a parameter.
+    /// What became of a tensor of the file of initial weights, or of a parameter; or how many cases the cache has before the first step.
     fn loaded(&mut self, what: &str);
     /// A step is done.
     fn step(&mut self, report: &StepReport);
@@ -271,6 +278,7 @@ impl Run {
         let problem = match went {
             Ok(_) => {
                 self.doubt_rates(observer)?;
+                self.say_waiting(observer)?;
                 let record = self.record(why);
                 write_json(&self.folder.record(), &record)?;
                 self.events.say(Event::Stop { why, steps, detail })?;
@@ -297,6 +305,25 @@ impl Run {
             Some(what) => self.warn(what, observer),
             None => Ok(()),
         }
+    }
+
+    /// Says so if steps waited for their batches.
+    fn say_waiting(&mut self, observer: &mut dyn Observer) -> Result<(), RunError> {
+        let all: f64 = self.seconds.iter().sum();
+        let waiting = self.waiting.as_secs_f64();
+        if self.seconds.len() < ENOUGH_TIMES || waiting <= MOST_WAITING * all {
+            return Ok(());
+        }
+        let cache = self.source.cache();
+        let asked = (cache.hits + cache.misses + cache.bypasses).max(1);
+        self.warn(
+            format!(
+                "steps waited {waiting:.1} s of {all:.1} s for their batches, of whose files {:.0} % were in the cache: \
+                 `plimsoll bench system` says what is slow; more --ram, --loader-threads or --warm may help",
+                100.0 * cache.hits as f64 / asked as f64
+            ),
+            observer,
+        )
     }
 
     /// What of the planned parts was really held.

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use plimsoll_data::{
     CacheStatistics, Fold, ImageFold, ImageSamples, Inspection, LoaderError, MakingTimes, Mode, Patches,
@@ -9,7 +11,7 @@ use plimsoll_data::{
 };
 use plimsoll_image::{ImageDataset, PreparedCache};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_run::{ClassificationTask, Specification};
+use plimsoll_run::{ClassificationTask, Specification, points_folder};
 
 use super::bad_numbers::BadStep;
 use crate::{PlannedRun, RunData, TrainError};
@@ -38,14 +40,18 @@ impl Source {
         match data {
             RunData::Volumes { dataset, inspection } => {
                 let task = config.task.segmentation()?;
-                let sampler = task.sampler(config.training.patch);
+                let sampler = task.sampler(config.training.patch, config.training.batch);
                 let sampler = Sampler::new(Arc::clone(&inspection), &specification.cases, sampler)?;
                 // Of the run, not of what the data set has become: with another case added, all would be normalised in another
                 // way.
                 let known = &task.dataset;
                 let normalisation = (&known.channels[..], &known.foreground_intensity_properties_per_channel);
                 let decoding = budget.part("decoding", planned.numbers.decoding_bytes)?;
-                let cache = Arc::new(VolumeCache::new(cache()?).decoding_within(decoding));
+                let cache = VolumeCache::new(cache()?).decoding_within(decoding);
+                let cache = Arc::new(match points_folder() {
+                    Some(folder) => cache.indexed_in(folder),
+                    None => cache,
+                });
                 let patches = Patches::normalised(&dataset, sampler, cache, normalisation)?;
                 let patches = Arc::new(patches.with_targets(planned.target_maps()));
                 Ok(Source::Volumes { patches, inspection })
@@ -67,6 +73,35 @@ impl Source {
             Source::Volumes { patches, .. } => patches.clone(),
             Source::Images { samples, .. } => samples.clone(),
         }
+    }
+
+    /// Reads the cases of the fold into the cache, those to train on first, as many as it has room for. Returns what came of it, in words; of
+    /// images, which are kept as they are used, that they are.
+    pub(super) fn warm(&self, specification: &Specification) -> Result<String, TrainError> {
+        let Source::Volumes { patches, inspection } = self else {
+            return Ok("cache: images are kept when they are first used".into());
+        };
+        let start = Instant::now();
+        let places: HashMap<&str, usize> = inspection
+            .fingerprint
+            .iter()
+            .flat_map(|all| &all.cases)
+            .enumerate()
+            .map(|(at, case)| (&case.id[..], at))
+            .collect();
+        let Fold { train, val } = &specification.cases;
+        let mut names: Vec<&str> = train.iter().map(String::as_str).collect();
+        names.extend(val.iter().filter(|name| !train.contains(name)).map(String::as_str));
+        let cases = names.iter().filter_map(|name| places.get(name).copied());
+        let kept = patches.warm(cases, &AtomicBool::new(false))?;
+        let statistics = patches.cache().statistics();
+        Ok(format!(
+            "cache: {kept} of {} cases, {} of {}, read in {:.1} s",
+            names.len(),
+            statistics.now,
+            statistics.limit,
+            start.elapsed().as_secs_f64()
+        ))
     }
 
     /// The labels of a case of a batch; none of volumes.

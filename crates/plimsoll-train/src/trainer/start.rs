@@ -49,8 +49,8 @@ impl Run {
         budget: &Budget,
         observer: &mut dyn Observer,
     ) -> Result<Run, TrainError> {
-        let Job { planned, data, asked, folder, splits, log_steps, company, .. } = job;
-        let mut warnings = Vec::new();
+        let Job { planned, data, asked, folder, splits, log_steps, company, warm, notes, .. } = job;
+        let mut warnings = notes;
         let swept =
             sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
         if !swept.is_empty() {
@@ -95,6 +95,9 @@ impl Run {
         progress.epoch_parts.resize(part_count, (0.0, 0));
         let source = Source::open(data, &planned, &specification, budget)?;
         let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
+        if warm {
+            observer.loaded(&source.warm(&specification)?);
+        }
         let loader = start_loader(&planned, &specification, &progress, &source, &loader_budget)?;
         let validation = BatchReader::new(
             source.samples(),

@@ -11,11 +11,13 @@ mod header;
 mod label_table;
 mod layout;
 pub(crate) mod names;
+mod open;
 mod position;
 mod version;
 
 pub use error::HeaderError;
 pub use header::NiftiHeader;
 pub use label_table::{LabelTable, colour};
-pub(crate) use layout::Layout;
+pub(crate) use layout::{Layout, bytes_of};
+pub(crate) use open::{begins, open};
 pub use version::NiftiVersion;

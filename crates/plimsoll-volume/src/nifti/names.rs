@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use crate::VolumeError;
-use crate::memory::is_descriptor;
 
 /// The files of an image.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,10 +20,13 @@ enum FileKind {
     Image,
 }
 
+fn extension(path: &Path) -> Option<String> {
+    Some(path.extension()?.to_str()?.to_ascii_lowercase())
+}
+
 fn kind(path: &Path) -> Option<(FileKind, PathBuf)> {
-    let extension = |path: &Path| Some(path.extension()?.to_str()?.to_ascii_lowercase());
     let bare = match extension(path)?.as_str() {
-        "gz" => path.with_extension(""),
+        "gz" | "zst" => path.with_extension(""),
         _ => path.to_path_buf(),
     };
     match extension(&bare)?.as_str() {
@@ -38,11 +40,9 @@ fn kind(path: &Path) -> Option<(FileKind, PathBuf)> {
 /// Finds the files of the image `path`. Either file of a pair may be named; the other is searched for beside it, plain
 /// or with `.gz`.
 pub(crate) fn parts(path: &Path) -> Result<Parts, VolumeError> {
-    if is_descriptor(path) {
-        return Ok(Parts { header: path.into(), image: None });
-    }
+    // Of another name it begins as NIfTI does.
     let Some((kind, bare)) = kind(path) else {
-        return Err(VolumeError::UnknownName { path: path.into() });
+        return Ok(Parts { header: path.into(), image: None });
     };
     let other = |extensions: [&str; 4]| {
         let tried = extensions.map(|extension| bare.with_extension(extension));
@@ -65,8 +65,10 @@ pub(crate) fn parts(path: &Path) -> Result<Parts, VolumeError> {
 /// Whether an image of this name is to be written compressed.
 pub(crate) fn is_compressed_on_write(path: &Path) -> Result<bool, VolumeError> {
     match kind(path) {
-        Some((FileKind::Single, bare)) => Ok(bare != path),
+        Some((FileKind::Single, bare)) if bare == path => Ok(false),
+        Some((FileKind::Single, _)) if extension(path).as_deref() == Some("gz") => Ok(true),
+        Some((FileKind::Single, _)) => Err(VolumeError::UnwrittenName { path: path.into() }),
         Some(_) => Err(VolumeError::WritesPair { path: path.into() }),
-        None => Err(VolumeError::UnknownName { path: path.into() }),
+        None => Err(VolumeError::UnwrittenName { path: path.into() }),
     }
 }

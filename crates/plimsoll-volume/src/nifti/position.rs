@@ -79,7 +79,7 @@ impl NiftiHeader {
     }
 
     /// An unknown unit means millimetres, as all programs assume in practice.
-    fn millimetres_per_unit(&self) -> Result<f64, HeaderError> {
+    pub(crate) fn millimetres_per_unit(&self) -> Result<f64, HeaderError> {
         match self.fields.xyzt_units & 0b111 {
             0 | 2 => Ok(1.0),
             1 => Ok(1000.0),

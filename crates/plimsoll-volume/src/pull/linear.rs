@@ -22,7 +22,7 @@ pub fn pull_linear(
     outside: Outside<f32>,
     out: &mut [f32],
 ) -> Result<(), PullError> {
-    if !reads_source(source, map, out_shape, &outside, out.len())? {
+    if !reads_source(source, map, (out_shape, 0), &outside, out.len())? {
         fill_rows(out_shape, [0..0, 0..0, 0..0], outside, out, |_, _, _| {});
         return Ok(());
     }
@@ -44,7 +44,7 @@ pub(super) fn pull_each(
     for_each_sample(source, map, out_shape, outside, out, &Linear(source));
 }
 
-struct Linear<'a>(&'a SourceBlock<'a, f32>);
+pub(super) struct Linear<'a>(pub(super) &'a SourceBlock<'a, f32>);
 
 impl Sampler<f32> for Linear<'_> {
     #[inline(always)]
@@ -79,8 +79,7 @@ fn pull_aligned(
     out: &mut [f32],
 ) {
     let inside = &tables.inside;
-    let whole = (0..3).all(|axis| tables.axes[axis].is_whole(&inside[tables.driver[axis]]));
-    if whole {
+    if tables.are_whole() {
         return fill_rows(out_shape, inside.clone(), outside, out, |d, h, row| {
             tables.gather_row(voxels, d, h, row);
         });

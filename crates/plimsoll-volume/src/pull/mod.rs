@@ -5,15 +5,21 @@
 //! voxel ([`sample`]). Both compute the same coordinates with the same arithmetic in the same order, so the result
 //! depends neither on the path nor on how much of the source is given.
 
+mod cubic;
+mod labels;
 mod linear;
 mod nearest;
+mod points;
 mod sample;
 mod tables;
 
 use std::ops::Range;
 
+pub use cubic::pull_cubic;
+pub use labels::pull_labels;
 pub use linear::pull_linear;
 pub use nearest::pull_nearest;
+pub use points::{box_of_points, sample_cubic, sample_labels, sample_linear};
 
 use crate::{VoxelBox, VoxelMap};
 
@@ -113,12 +119,13 @@ impl<'a, T> SourceBlock<'a, T> {
     }
 }
 
-/// Checks all arguments, so that the sampling loops stay in bounds. Returns whether anything is read at all: false if
+/// Checks all arguments, so that the sampling loops stay in bounds; they read `margin` voxels beyond those of linear
+/// interpolation. Returns whether anything is read at all: false if
 /// the output is empty, or lies outside of the source and becomes the constant.
 fn reads_source<T>(
     source: &SourceBlock<'_, T>,
     map: &VoxelMap,
-    out_shape: [usize; 3],
+    (out_shape, margin): ([usize; 3], usize),
     outside: &Outside<T>,
     out_length: usize,
 ) -> Result<bool, PullError> {
@@ -130,8 +137,8 @@ fn reads_source<T>(
         return Err(PullError::NotFinite);
     }
     let needed = match outside {
-        Outside::Clamp => map.clamped_source_box(out_shape, source.volume_shape, 0),
-        Outside::Constant(_) => map.source_box(out_shape, source.volume_shape, 0),
+        Outside::Clamp => map.clamped_source_box(out_shape, source.volume_shape, margin),
+        Outside::Constant(_) => map.source_box(out_shape, source.volume_shape, margin),
     };
     match needed {
         None => Ok(false),

@@ -84,6 +84,11 @@ impl Tables {
         Some(Tables { axes, driver, inside })
     }
 
+    /// Whether all samples lie on centres of voxels.
+    pub(super) fn are_whole(&self) -> bool {
+        (0..3).all(|axis| self.axes[axis].is_whole(&self.inside[self.driver[axis]]))
+    }
+
     /// The entries of source axis `axis` at output row (d, h), for an axis that is not driven by the width.
     pub(super) fn at_row(&self, axis: usize, d: usize, h: usize) -> (usize, usize, f32) {
         let index = if self.driver[axis] == 0 { d } else { h };

@@ -5,20 +5,20 @@
 
 mod description;
 mod directory;
-mod spacing;
 mod write;
 
 use std::io::{BufReader, Seek};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
+use plimsoll_image::{Panicked, run_decoder};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 use tiff::decoder::ifd::Value;
 use tiff::decoder::{Decoder, Limits};
 use tiff::tags::{PhotometricInterpretation, Tag};
 use tiff::{ColorType, TiffError, TiffResult};
 
+use crate::format::{Opened, VoxelSource};
 use crate::nifti::{HeaderError, Layout};
 use crate::picture::Content;
 use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeError};
@@ -52,6 +52,7 @@ pub(crate) struct Stack {
     /// The directories that are pages.
     pages: Vec<usize>,
     page_bytes: usize,
+    element_size: usize,
     decoded: Option<Page>,
 }
 
@@ -78,7 +79,7 @@ impl Stack {
     /// # Errors
     /// If the file cannot be opened, pages differ, have several samples or ones that are not read, there are more than planes of one channel,
     /// or their spacing is not said as it must be.
-    pub(crate) fn open(path: &Path, content: Content) -> Result<Option<(Stack, Layout)>, VolumeError> {
+    pub(crate) fn open(path: &Path, content: Content) -> Result<Option<Opened>, VolumeError> {
         let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
         let file = File::open(path).map_err(failed)?;
         let file_bytes = file.len().map_err(failed)?;
@@ -136,7 +137,7 @@ impl Stack {
             return Err(refused(why));
         }
         let page_bytes = check_size(&form, pages.len(), file_bytes).map_err(refused)?;
-        let spacing = spacing::read(path, content)?.unwrap_or(Spacing([1.0; 3]));
+        let spacing = crate::spacing::read(path, content)?.unwrap_or(Spacing([1.0; 3]));
         let shape = [pages.len(), form.height as usize, form.width as usize];
         let geometry = Geometry::new(shape, Affine::from_spacing(spacing)).map_err(|problem| {
             let problem = HeaderError::Geometry { problem, source_field: "pages" };
@@ -154,29 +155,28 @@ impl Stack {
         // A small page may be longer compressed than plain, by less than what a directory's entry may take.
         limits.intermediate_buffer_size = page_bytes.saturating_add(ENTRY);
         let decoder = decoder.with_limits(limits);
-        Ok(Some((Stack { path: path.into(), decoder, pages, page_bytes, decoded: None }, layout)))
-    }
-
-    /// Bytes that [`prepare`](Self::prepare) reserves.
-    pub(crate) fn decoding_bytes(&self) -> Bytes {
-        Mapped::<u8>::bytes(self.page_bytes).map_or(Bytes(u64::MAX), |page| page + self.decoder_bytes())
+        let element_size = form.element_type.size();
+        let source =
+            Box::new(Stack { path: path.into(), decoder, pages, page_bytes, element_size, decoded: None });
+        Ok(Some(Opened { path: path.into(), layout, header: None, source }))
     }
 
     /// What the decoder reads a page from, and has beside it.
     fn decoder_bytes(&self) -> Bytes {
         Bytes::of(self.page_bytes) + FIXED
     }
+}
 
-    /// Makes room for a page, once.
-    ///
-    /// # Errors
-    /// If the budget has none.
-    pub(crate) fn prepare(&mut self, budget: &Budget) -> Result<(), VolumeError> {
+impl VoxelSource for Stack {
+    fn decoding_bytes(&self) -> Bytes {
+        Mapped::<u8>::bytes(self.page_bytes).map_or(Bytes(u64::MAX), |page| page + self.decoder_bytes())
+    }
+
+    fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
         if self.decoded.is_some() {
             return Ok(());
         }
-        let memory =
-            |problem: MapError| VolumeError::Memory { path: self.path.clone(), problem: Box::new(problem) };
+        let memory = |problem: MapError| VolumeError::of_memory(&self.path, problem);
         let room = budget.reserve("decoder of images", self.decoder_bytes());
         let room = room.map_err(|error| memory(error.into()))?;
         let samples = Mapped::zeroed(budget, "a page of an image", self.page_bytes).map_err(memory)?;
@@ -184,16 +184,14 @@ impl Stack {
         Ok(())
     }
 
-    pub(crate) fn is_prepared(&self) -> bool {
+    fn is_random_access(&self) -> bool {
         self.decoded.is_some()
     }
 
-    /// Copies consecutive samples from the byte `first` of all pages on.
-    ///
-    /// # Errors
-    /// If there is no room for a page yet, or the file is damaged.
-    pub(crate) fn read(&mut self, mut first: usize, mut bytes: &mut [u8]) -> Result<(), VolumeError> {
-        let Stack { path, decoder, pages, page_bytes, decoded } = self;
+    // The only channel it is, as was checked.
+    fn read(&mut self, _channel: usize, first: usize, mut bytes: &mut [u8]) -> Result<(), VolumeError> {
+        let mut first = first * self.element_size;
+        let Stack { path, decoder, pages, page_bytes, decoded, .. } = self;
         let Some(page) = decoded else { return Err(VolumeError::NotDecoded { path: path.clone() }) };
         while !bytes.is_empty() {
             let (number, at) = (first / *page_bytes, first % *page_bytes);
@@ -270,13 +268,13 @@ fn check_size(form: &Form, pages: usize, file_bytes: u64) -> Result<usize, Strin
 
 /// Runs the decoder. Should it panic, which no file should make it do, that is an error, too.
 fn guarded<T>(path: &Path, decode: impl FnOnce() -> TiffResult<T>) -> Result<T, VolumeError> {
-    let why = match catch_unwind(AssertUnwindSafe(decode)) {
+    let why = match run_decoder(decode) {
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(TiffError::IoError(source))) if source.raw_os_error().is_some() => {
             return Err(VolumeError::Io { path: path.into(), action: "read", source });
         }
         Ok(Err(problem)) => problem.to_string(),
-        Err(_) => "the decoder failed on it".into(),
+        Err(Panicked) => "the decoder failed on it".into(),
     };
     Err(VolumeError::Stack { path: path.into(), why: format!("it is damaged: {why}") })
 }

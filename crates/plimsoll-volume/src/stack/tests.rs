@@ -56,10 +56,10 @@ fn stack(folder: &Path, [pages, height, width]: [u32; 3], description: &[u8], mo
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, VolumeError> {
-    let (mut stack, layout) = Stack::open(path, Content::Intensities)?.unwrap();
-    stack.prepare(&Budget::new(Bytes::mib(8)))?;
+    let Opened { layout, mut source, .. } = Stack::open(path, Content::Intensities)?.unwrap();
+    source.decode(&Budget::new(Bytes::mib(8)))?;
     let mut bytes = vec![0; layout.bytes as usize];
-    stack.read(0, &mut bytes)?;
+    source.read(0, 0, &mut bytes)?;
     Ok(bytes)
 }
 

@@ -68,7 +68,7 @@ impl StackWriter {
     ) -> io::Result<StackWriter> {
         // Before pages are written, which may be long.
         if let Some(spacing) = spacing {
-            super::spacing::is_said(&path, spacing)?;
+            crate::spacing::is_said(&path, spacing)?;
         }
         let [height, width] = extent.map(|side| u32::try_from(side).map_err(|_| too_long()));
         let page = extent[0].saturating_mul(extent[1]).saturating_mul(element_type.size());
@@ -128,7 +128,7 @@ impl StackWriter {
         file.seek(SeekFrom::Start(FIRST))?;
         file.write_all(&u32::try_from(first).map_err(|_| too_long())?.to_le_bytes())?;
         if let Some(spacing) = self.spacing {
-            super::spacing::write(&self.path, spacing)?;
+            crate::spacing::write(&self.path, spacing)?;
         }
         Ok(file)
     }

@@ -4,11 +4,18 @@ use clap::{Args as ClapArgs, Subcommand};
 use plimsoll_memory::Bytes;
 use plimsoll_nn::NetworkName;
 
+use super::bench_data::BenchData;
 use super::{Compute, Held, Precision, Ram, Threads, network, thread_count, triple};
 
 /// What to measure.
 #[derive(Debug, Subcommand)]
 pub enum Bench {
+    /// How fast the files of a data set are read, with and without the system's memory of them.
+    Load(Box<BenchData>),
+    /// How fast batches of a data set are made, from the cache that a run would have.
+    Patch(Box<BenchData>),
+    /// The whole way of a data set from the disk to a step: what is the slowest, and what to change.
+    System(Box<BenchData>),
     /// Training steps of a network on made-up data.
     Step(BenchStep),
     /// Points between keeping all values and the least memory: planned, predicted and measured.
@@ -53,7 +60,7 @@ pub struct BenchPredict {
 /// How to measure kernels.
 #[derive(Debug, ClapArgs)]
 pub struct BenchKernels {
-    /// How features are stored.
+    /// How features are stored, and what convolutions multiply.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
     /// Runs, of which the best counts.
@@ -81,7 +88,7 @@ pub struct BenchedNet {
     /// Samples of a step.
     #[arg(long, default_value_t = 1)]
     pub batch: usize,
-    /// How features are stored.
+    /// How features are stored, and what convolutions multiply.
     #[arg(long, value_enum, default_value_t)]
     pub precision: Precision,
 }

@@ -1,6 +1,7 @@
 //! Arguments.
 
 mod bench;
+mod bench_data;
 mod evaluate;
 mod held;
 mod models;
@@ -18,25 +19,27 @@ use std::sync::Arc;
 pub use bench::{
     Bench, BenchCurve, BenchKernels, BenchPredict, BenchScaling, BenchStep, BenchedNet, BenchedStep,
 };
+pub use bench_data::BenchData;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
 pub use held::Held;
 pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};
 pub use nnunet::{NnUnetFlags, with_own_names};
-use plimsoll_data::TargetSpacing;
+use plimsoll_data::{DataSettings, LengthUnit, SpacingSetting, TargetSpacing};
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
 use plimsoll_nn::NetworkName;
 use plimsoll_plan::Backend;
+use plimsoll_plan::Bf16Products;
 use plimsoll_run::CheckpointKind;
 pub use postprocess::Postprocess;
 pub use predict::Predict;
-pub use run::{Plan, Train};
+pub use run::{Plan, RunArgs, Train};
 pub use segment::Segment;
 
 use crate::backend::DeviceName;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 
 /// Trains and runs medical-image networks inside a memory line, and never over it.
 #[derive(Debug, Parser)]
@@ -95,14 +98,29 @@ fn triple<T: FromStr + Copy>(text: &str) -> Result<[T; 3], String> {
     }
 }
 
-/// Reads `D,H,W` or `H,W`, or one number for three axes.
-fn target_spacing(text: &str) -> Result<TargetSpacing, String> {
-    let lengths: Option<Vec<f64>> = text.split(',').map(|number| number.trim().parse().ok()).collect();
-    let lengths = lengths.ok_or("write numbers with commas between: depth,height,width, or height,width")?;
-    match lengths[..] {
-        [all] => TargetSpacing::try_from(vec![all; 3]),
-        _ => TargetSpacing::try_from(lengths),
+/// Reads `D,H,W` or `H,W`, or one number for three axes, in millimetres or with a unit behind the last; or `native`.
+fn target_spacing(text: &str) -> Result<SpacingSetting, String> {
+    if text == "native" {
+        return Ok(SpacingSetting::Native);
     }
+    let number = text.trim_end_matches(|letter: char| letter.is_alphabetic());
+    // `inf` is a number without a unit, and refused by its value.
+    let has_unit = number.trim_end().ends_with(|last: char| last.is_ascii_digit() || last == '.');
+    let number = if has_unit { number } else { text };
+    let unit = match &text[number.len()..] {
+        "" => LengthUnit::Millimetre,
+        unit => unit.parse()?,
+    };
+    let lengths: Option<Vec<f64>> = number
+        .split(',')
+        .map(|number| Some(number.trim().parse::<f64>().ok()? * unit.millimetres()))
+        .collect();
+    let lengths = lengths.ok_or(
+        "write numbers with commas between: depth,height,width, or height,width; in millimetres, or with a unit behind the last, like \
+         5,1,1um; or write `native`",
+    )?;
+    let lengths = if let [all] = lengths[..] { vec![all; 3] } else { lengths };
+    TargetSpacing::try_from(lengths).map(SpacingSetting::To)
 }
 
 /// Reads the name of a network.
@@ -186,33 +204,29 @@ impl Compute {
     }
 }
 
-impl From<Precision> for DType {
-    fn from(precision: Precision) -> DType {
+impl From<Precision> for plimsoll_run::Precision {
+    fn from(precision: Precision) -> plimsoll_run::Precision {
         match precision {
-            Precision::F32 => DType::F32,
-            Precision::Bf16 | Precision::Bf16Dot => DType::Bf16,
-            Precision::F16 => DType::F16,
+            Precision::F32 => plimsoll_run::Precision::F32,
+            Precision::Bf16 => plimsoll_run::Precision::Bf16,
+            Precision::Bf16Dot => plimsoll_run::Precision::Bf16Dot,
+            Precision::F16 => plimsoll_run::Precision::F16,
         }
     }
 }
 
+impl From<Precision> for DType {
+    fn from(precision: Precision) -> DType {
+        plimsoll_run::Precision::from(precision).storage()
+    }
+}
+
 impl Precision {
-    /// A backend that computes so.
+    /// A backend that computes so, wherever it can.
     pub fn on(self, backend: Arc<dyn Backend>) -> Outcome<Arc<dyn Backend>> {
         match self {
             Precision::F32 | Precision::Bf16 | Precision::F16 => Ok(backend),
-            Precision::Bf16Dot => Ok(backend.with_bf16_products()?),
-        }
-    }
-
-    /// That gradients can be computed so.
-    pub fn check_gradients(self) -> Outcome {
-        match self {
-            Precision::F32 | Precision::Bf16 | Precision::F16 => Ok(()),
-            Precision::Bf16Dot => Err(Failure::new(
-                "--precision bf16-dot is for prediction: gradients by weights are not multiplied in bf16",
-                "train with --precision bf16, and predict with --precision bf16-dot",
-            )),
+            Precision::Bf16Dot => Ok(backend.with_bf16_products(&Bf16Products::ALL)?),
         }
     }
 }
@@ -226,7 +240,7 @@ impl Threads {
     }
 }
 
-/// How features are stored.
+/// How features are stored, and what convolutions multiply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Precision {
     /// 32-bit floats.
@@ -265,12 +279,38 @@ pub struct Demo {
     pub compute: Compute,
 }
 
+/// How the files of a data set are read.
+#[derive(Debug, Default, ClapArgs)]
+pub struct Files {
+    /// The unit that lengths in headers are in, whatever headers say: um, mm or m.
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<LengthUnit>,
+    /// Read files outside of the data set's folder that its list or table names.
+    #[arg(long)]
+    pub allow_outside: bool,
+}
+
+impl Files {
+    /// What flags say of the data set; none where they say nothing.
+    pub fn settings(&self) -> Option<DataSettings> {
+        self.unit.map(|unit| DataSettings { unit: Some(unit), ..DataSettings::default() })
+    }
+}
+
 /// A data set.
 #[derive(Debug, ClapArgs)]
 pub struct Inspect {
-    /// The data set: a folder in nnU-Net's raw layout or the Medical Segmentation Decathlon's; or images, in a folder for each class
-    /// or listed in a .csv file.
+    /// The data set: a folder of images and one of label maps, a folder for each case, BIDS, a table of paths, a list of MONAI, nnU-Net's raw
+    /// layout; or images, in a folder for each class or listed in a .csv file.
     pub dataset: PathBuf,
+    #[command(flatten)]
+    pub files: Files,
+    /// Write a dataset.json into the folder that describes what is found, where none is: layout, channels, and label maps' values.
+    #[arg(long)]
+    pub write: bool,
+    /// Write a page with thumbnails, plots and what is flagged to this file, and the numbers beside it as .json.
+    #[arg(long, value_name = "FILE.html")]
+    pub page: Option<PathBuf>,
     /// Settings [default: plimsoll.toml where it is there].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,

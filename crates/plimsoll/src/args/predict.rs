@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use plimsoll_infer::PredictOptions;
+use plimsoll_data::{LengthUnit, SpacingSetting};
+use plimsoll_infer::{CaseSpacing, PredictOptions};
 use plimsoll_metrics::votes::Rule;
 use plimsoll_plan::Backend;
 use plimsoll_run::ModelSource;
 
-use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint};
+use super::{Compute, Held, NnUnetFlags, Ram, WhichCheckpoint, target_spacing};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::predict::{PredictRequest, VolumeOptions};
 use crate::jobs::steps::StepChoice;
@@ -31,12 +32,19 @@ pub struct Predict {
     /// The folder that label maps are written to, not that of the images; of classifiers the .csv file of probabilities.
     #[arg(short, long, value_name = "OUT")]
     pub output: PathBuf,
+    /// Of volumes: the unit that lengths in headers are in, whatever headers say: um, mm or m.
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<LengthUnit>,
     /// The checkpoint; of models of nnU-Net, -chk names its file [default: final].
     #[arg(long, value_enum)]
     pub checkpoint: Option<WhichCheckpoint>,
     /// Of volumes: the share of a window that the next one covers too, from 0 to less than 1 [default: 0.5].
     #[arg(long, value_name = "SHARE")]
     pub overlap: Option<f64>,
+    /// Of volumes: see cases that have far more windows than the others at the spacing of their images, or a coarser one in mm along the
+    /// axes of the network, instead of that of training.
+    #[arg(long, value_name = "native|Z,Y,X", value_parser = case_spacing)]
+    pub outlier_spacing: Option<CaseSpacing>,
     /// Look at each window mirrored, too, in all eight ways, or the four of slices.
     #[arg(long)]
     pub mirror: bool,
@@ -130,10 +138,12 @@ impl Predict {
         let is_nnunet = matches!(ModelSource::of(&model)?, ModelSource::NnUnet(_));
         Ok(PredictRequest {
             volumes: VolumeOptions {
+                unit: self.unit,
                 nnunet: is_nnunet.then(|| self.nnunet.choice()),
                 earlier: self.nnunet.prev_stage_predictions.clone(),
                 probabilities: self.nnunet.save_probabilities,
                 postprocessing: self.steps(),
+                outlier_spacing: self.outlier_spacing,
                 preview: self.preview,
                 verbose: self.nnunet.verbose,
             },
@@ -153,6 +163,18 @@ impl Predict {
             ram: self.ram.ram,
             backend,
         })
+    }
+}
+
+/// Reads the spacing at which a single case is seen.
+fn case_spacing(text: &str) -> Result<CaseSpacing, String> {
+    let spacing = match target_spacing(text)? {
+        SpacingSetting::Native => return Ok(CaseSpacing::Native),
+        SpacingSetting::To(spacing) => spacing,
+    };
+    match spacing.lengths().iter().all(|length| length.is_finite() && *length > 0.0) {
+        true => Ok(CaseSpacing::Of(spacing)),
+        false => Err("a spacing is more than 0 mm along each axis".into()),
     }
 }
 

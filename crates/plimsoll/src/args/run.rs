@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
-use plimsoll_data::TargetSpacing;
-use plimsoll_graph::DType;
+use plimsoll_data::SpacingSetting;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
 use plimsoll_run::{FoldName, Model, RunFolder, Settings};
 use plimsoll_train::Concession;
 
-use super::{Compute, Precision, Ram, network, target_spacing, thread_count, triple};
+use super::{Compute, Files, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::{PlanRequest, settings};
 use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
@@ -52,6 +51,9 @@ pub struct Train {
     /// The folder of the run [default: runs/NAME].
     #[arg(long, value_name = "RUN")]
     pub out: Option<PathBuf>,
+    /// Read cases into the cache before the first step, instead of when they are first used.
+    #[arg(long)]
+    pub warm: bool,
     /// Go on from the last checkpoint.
     #[arg(long)]
     pub resume: bool,
@@ -108,6 +110,7 @@ impl Train {
             device: self.run.compute.device,
             run: RunFolder::new(run),
             folds,
+            warm: self.warm,
             resume: self.resume,
             accept_changed_data: self.accept_changed_data,
             weights: self.weights.as_ref().map(|path| WeightChoice {
@@ -145,7 +148,8 @@ fn numbers(list: &str) -> Outcome<Vec<usize>> {
 /// What shapes a run.
 #[derive(Debug, Default, ClapArgs)]
 pub struct RunArgs {
-    /// The folder of the data set: nnU-Net's raw layout, or the Medical Segmentation Decathlon's.
+    /// The data set: a folder of images and one of label maps, a folder for each case, BIDS, a table of paths, a list of MONAI, nnU-Net's raw
+    /// layout; or images, in a folder for each class or listed in a .csv file.
     pub dataset: PathBuf,
     #[command(flatten)]
     pub ram: Ram,
@@ -154,25 +158,31 @@ pub struct RunArgs {
     /// Threads that make batches [default: one, and one more for every eight kernel threads].
     #[arg(long, value_name = "N", value_parser = thread_count)]
     pub loader_threads: Option<usize>,
+    /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. The run keeps a record.
+    #[arg(long)]
+    pub skip_bad_cases: bool,
     /// Settings to read [default: plimsoll.toml, if it is there].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// 2: patches are slices across the depth, resampled in their plane alone; 3: they are volumes.
     #[arg(long, value_parser = clap::value_parser!(u8).range(2..=3), value_name = "N")]
     pub dimensions: Option<u8>,
+    #[command(flatten)]
+    pub files: Files,
     /// Depth,height,width of a patch in voxels.
     #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W")]
     pub patch_size: Option<[usize; 3]>,
-    /// Spacing that images are brought to, in millimetres: depth,height,width; of slices height,width.
+    /// Spacing that images are brought to, in millimetres: depth,height,width; of slices height,width; 5,1,1um in micrometres; or `native`:
+    /// no image is resampled.
     #[arg(long, value_parser = target_spacing, value_name = "D,H,W")]
-    pub spacing: Option<TargetSpacing>,
+    pub spacing: Option<SpacingSetting>,
     /// Samples of a step.
     #[arg(long, value_name = "N")]
     pub batch_size: Option<usize>,
     /// Samples that go through the network at a time.
     #[arg(long, value_name = "N")]
     pub micro_batch: Option<usize>,
-    /// How features are stored.
+    /// How features are stored, and what convolutions multiply.
     #[arg(long, value_enum)]
     pub precision: Option<Precision>,
     /// The network.
@@ -244,9 +254,6 @@ impl From<Allowed> for Concession {
 impl RunArgs {
     /// What is asked for, with what runs it.
     pub fn request(&self, backend: Arc<dyn Backend>) -> Outcome<PlanRequest> {
-        if let Some(precision) = self.precision {
-            precision.check_gradients()?;
-        }
         let plans_from = self.plans_from.as_deref().map(Model::plans).transpose()?;
         let mut settings = settings(self.config.as_deref(), self.settings())?;
         if let Some(model) = &plans_from {
@@ -258,15 +265,18 @@ impl RunArgs {
             ram: self.ram.ram,
             threads: self.compute.threads.count(),
             loader_threads: self.loader_threads,
+            skip_bad_cases: self.skip_bad_cases,
             backend,
             allowed: self.allow.iter().map(|allowed| (*allowed).into()).collect(),
             plans_from,
+            allow_outside: self.files.allow_outside,
         })
     }
 
     /// What the flags say.
     pub fn settings(&self) -> Settings {
         Settings {
+            data: self.files.settings(),
             network: NetworkSettings {
                 net: self.net,
                 features: self.features.clone(),
@@ -280,7 +290,7 @@ impl RunArgs {
             spacing: self.spacing,
             batch_size: self.batch_size,
             micro_batch: self.micro_batch,
-            precision: self.precision.map(DType::from),
+            precision: self.precision.map(Into::into),
             epochs: self.epochs,
             iterations_per_epoch: self.iterations,
             validation_iterations: self.validation_iterations,

@@ -29,12 +29,12 @@ struct Point {
 pub fn run(args: &BenchCurve, as_json: bool) -> Outcome {
     // The program of one micro-batch of several: gradients of parameters are added up as they come. Of a network that takes a batch in
     // one piece, the step.
-    let mut training = args.step.training(2, false)?;
+    let mut training = args.step.training(2)?;
     if training.needs_whole_batch().is_some() {
-        training = args.step.training(1, false)?;
+        training = args.step.training(1)?;
     }
     let program = training.programs()?.gradients.swap_remove(0);
-    let backend = backend(&args.step, &program)?;
+    let backend = backend(&args.step, &program, false)?;
     let plans = points(&program, &*backend)?;
     let line = args.step.machine().line;
     let mut seconds: Vec<Vec<f64>> = vec![Vec::new(); plans.len()];

@@ -168,7 +168,7 @@ pub fn run(args: &BenchKernels, as_json: bool) -> Outcome {
     }
     println!(
         "multiply-add peak of {threads} threads: {:.0} GFLOP/s; operations are those of a direct convolution, of which some \
-         kernels need half",
+         kernels need half or less",
         peak / 1e9
     );
     let mut table = Table::new([

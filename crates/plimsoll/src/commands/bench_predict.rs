@@ -5,7 +5,7 @@ use std::io::{BufWriter, IntoInnerError};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_data::{Case, Channel, ChannelFile, Normalisation, Preparation, TargetSpacing};
+use plimsoll_data::{Case, Channel, ChannelFile, Normalisation, Preparation, Reading, TargetSpacing};
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::{DType, Role, Shape, TensorId};
 use plimsoll_infer::{
@@ -72,7 +72,12 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
         ..PredictOptions::new(STEP, false, threads)
     };
     let mut predictor = Predictor::new(model(args, net, &weights), options, backend, &budget)?;
-    let case = Case { id: "case".into(), images: vec![ChannelFile { path: image, index: 0 }], label: None };
+    let case = Case {
+        id: "case".into(),
+        images: vec![ChannelFile { path: image, index: 0 }],
+        label: None,
+        reading: Reading::default(),
+    };
     let labels = folder.path().join("case.nii.gz");
     let request =
         CaseRequest { case: &case, earlier: None, within: None, labels: &labels, probabilities: None };

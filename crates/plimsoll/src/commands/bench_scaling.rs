@@ -184,7 +184,7 @@ impl Scaled {
 
 /// Times the tasks, and prints what comes of them on each number of threads.
 pub fn run(args: &BenchScaling, as_json: bool) -> Outcome {
-    let training = args.what.training(1, args.forward)?;
+    let training = args.what.training(1)?;
     let program = match args.forward {
         true => predict(training.net.as_architecture(), training.patch, training.batch, training.precision)?,
         false => training.programs()?.gradients.swap_remove(0),

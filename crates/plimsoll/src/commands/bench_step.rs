@@ -11,11 +11,11 @@ use plimsoll_plan::{
     Backend, DeviceMemory, Engine, EngineError, HostSlice, Options, ProgramId, open_engine, plan,
 };
 use plimsoll_run::Machine;
-use plimsoll_train::measured;
+use plimsoll_train::{fastest_products, measured};
 use serde::Serialize;
 
 use super::predicted_step::PredictedStep;
-use crate::args::{BenchStep, BenchedNet, BenchedStep, Compute};
+use crate::args::{BenchStep, BenchedNet, BenchedStep, Compute, Precision};
 use crate::backend::{DeviceName, multiply_add_peak};
 use crate::failure::{Failure, Outcome};
 use crate::report::{json, or_dash};
@@ -48,11 +48,8 @@ struct StepReport {
 }
 
 impl BenchedNet {
-    /// The training whose steps these are, in so many micro-batches of the size asked for, or whose `forward` pass alone is run.
-    pub(super) fn training(&self, micro_batches: usize, forward: bool) -> Outcome<Training> {
-        if !forward {
-            self.precision.check_gradients()?;
-        }
+    /// The training whose steps these are, in so many micro-batches of the size asked for.
+    pub(super) fn training(&self, micro_batches: usize) -> Outcome<Training> {
         Ok(Training {
             net: Network::reference(self.net, self.features.as_deref())?,
             loss: Objective::default(),
@@ -71,9 +68,9 @@ impl BenchedNet {
 }
 
 impl BenchedStep {
-    /// The training whose steps these are, in so many micro-batches of the size asked for, or whose `forward` pass alone is run.
-    pub(super) fn training(&self, micro_batches: usize, forward: bool) -> Outcome<Training> {
-        self.what.training(micro_batches, forward)
+    /// The training whose steps these are, in so many micro-batches of the size asked for.
+    pub(super) fn training(&self, micro_batches: usize) -> Outcome<Training> {
+        self.what.training(micro_batches)
     }
 
     /// The machine that it is measured on.
@@ -83,38 +80,46 @@ impl BenchedStep {
     }
 }
 
-/// The backend of a machine whose rates are known.
-pub(super) fn backend(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn Backend>> {
-    let backend = step.what.precision.on(step.compute.open()?)?;
-    Ok(measured(step.machine(), &*backend, std::slice::from_ref(program)))
+/// The backend of a machine whose rates are known, with the products of bf16 that are the faster there if they are asked for:
+/// as a run is trained; a `forward` pass has all of them, as a prediction.
+pub(super) fn backend(step: &BenchedStep, program: &Program, forward: bool) -> Outcome<Arc<dyn Backend>> {
+    let (machine, programs) = (step.machine(), std::slice::from_ref(program));
+    let mut backend = step.compute.open()?;
+    if forward {
+        backend = step.what.precision.on(backend)?;
+    } else if step.what.precision == Precision::Bf16Dot {
+        let chosen = fastest_products(machine, &*backend, programs)?;
+        backend = backend.with_bf16_products(&chosen)?;
+    }
+    Ok(measured(machine, &*backend, programs))
 }
 
 /// More than any card has: a kind of card has as much memory as a step takes.
 const UNBOUNDED: Bytes = Bytes::gib(1 << 20);
 
 /// The same, to plan with alone.
-fn backend_to_plan(step: &BenchedStep, program: &Program) -> Outcome<Arc<dyn Backend>> {
+fn backend_to_plan(step: &BenchedStep, program: &Program, forward: bool) -> Outcome<Arc<dyn Backend>> {
     let kind = match step.compute {
         Compute { device: DeviceName::Kind(_), vram: None, threads } => {
             DeviceName::open_to_plan(step.compute.device, threads.count(), Some(UNBOUNDED))
         }
         Compute { device: DeviceName::Kind(_), .. } => step.compute.open_to_plan(),
-        _ => return backend(step, program),
+        _ => return backend(step, program, forward),
     };
     step.what.precision.on(kind?)
 }
 
 /// Measures steps, and prints their median; or what they are predicted to take.
 pub fn run(args: &BenchStep, as_json: bool) -> Outcome {
-    let training = args.step.training(1, args.forward)?;
+    let training = args.step.training(1)?;
     let program = match args.forward {
         true => predict(training.net.as_architecture(), training.patch, training.batch, training.precision)?,
         false => training.programs()?.gradients.swap_remove(0),
     };
     let machine = args.step.machine();
     let backend = match args.predict {
-        true => backend_to_plan(&args.step, &program)?,
-        false => backend(&args.step, &program)?,
+        true => backend_to_plan(&args.step, &program, args.forward)?,
+        false => backend(&args.step, &program, args.forward)?,
     };
     let asked = args.arena.map(|arena| usize::try_from(arena.0).unwrap_or(usize::MAX));
     let room = backend.device_memory().map(DeviceMemory::room);

@@ -164,9 +164,11 @@ pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> 
         ram: Some(args.ram),
         threads: args.compute.threads.count(),
         loader_threads: None,
+        skip_bad_cases: false,
         backend: args.compute.open()?,
         allowed: Vec::new(),
         plans_from: None,
+        allow_outside: false,
     };
     Ok(TrainRequest {
         plan,
@@ -174,6 +176,7 @@ pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> 
         folds: FoldChoice::Named(vec![FoldName::Number(0)]),
         parallel: 1,
         device: args.compute.device,
+        warm: false,
         resume: false,
         accept_changed_data: false,
         weights: None,

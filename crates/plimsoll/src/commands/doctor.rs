@@ -43,7 +43,9 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
     let processor = machine.processor.as_deref().unwrap_or("unknown processor");
     let products = match machine.multiplies_bf16 {
         true => "with an instruction for products of bf16",
-        false => "without an instruction for products of bf16: --precision bf16-dot is slower than bf16",
+        false => {
+            "without an instruction for products of bf16: predictions with --precision bf16-dot are slower than with bf16"
+        }
     };
     println!("processor  {processor}, {} cores, kernels for {}, {products}", machine.cores, machine.simd);
     match (&machine.gpu, &machine.no_gpu) {

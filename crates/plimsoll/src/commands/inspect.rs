@@ -1,28 +1,58 @@
 //! `plimsoll inspect`
 
-use plimsoll_data::{Dataset, Fingerprint, Inspection, Problem, Severity, resampled_shape};
+use std::io;
+use std::path::Path;
+
+use plimsoll_data::{
+    Dataset, Fingerprint, FoundData, Inspection, Labels, Problem, Severity, resampled_shape,
+};
 use plimsoll_image::{ImageDataset, Split};
-use plimsoll_memory::Bytes;
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::Settings;
 use plimsoll_train::RunData;
 use serde::Serialize;
 
 use crate::args::Inspect;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::inspect::{inspect, inspect_images};
+use crate::inspect_page::page;
+use crate::jobs::inspect::{census, inspect, inspect_images};
 use crate::jobs::line::Line;
-use crate::jobs::listed::Listed;
+use crate::jobs::listed::{Listed, Opening};
 use crate::jobs::plan::settings;
-use crate::report::{Table, json};
+use crate::progress::Progress;
+use crate::report::{Table, json, write, write_json};
+
+/// The file that describes a data set.
+const DESCRIPTION: &str = "dataset.json";
 
 #[derive(Serialize)]
 struct Report<'a> {
     name: &'a str,
+    layout: String,
     cases: usize,
+    /// Classes with their values in label maps.
+    labels: Vec<(&'a str, u8)>,
     problems: &'a [Problem],
     fingerprint: Option<&'a Fingerprint>,
     index_bytes: Bytes,
     warnings: &'a [String],
+}
+
+impl<'a> Report<'a> {
+    fn of(dataset: &'a Dataset, inspection: &'a Inspection) -> Report<'a> {
+        let labels = &dataset.labels;
+        let named = labels.names().iter().zip(0..=u8::MAX);
+        Report {
+            name: &dataset.name,
+            layout: dataset.layout.to_string(),
+            cases: dataset.cases.len(),
+            labels: named.map(|(name, class)| (name.as_str(), labels.value_in_files(class))).collect(),
+            problems: &inspection.problems,
+            fingerprint: inspection.fingerprint.as_ref(),
+            index_bytes: inspection.index_bytes(),
+            warnings: &dataset.warnings,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -38,22 +68,30 @@ struct ImageReport<'a> {
 /// Inspects a data set; fails if a case cannot be used.
 pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     let threads = args.threads.count();
+    args.page.as_deref().map_or(Ok(()), check_page)?;
     let line = Line::draw(args.ram.ram, threads)?;
-    let settings = settings(args.config.as_deref(), Settings::default())?;
-    let errors: Vec<String> = match Listed::open(&args.dataset, &settings, &line.budget)? {
+    let flags = Settings { data: args.files.settings(), ..Settings::default() };
+    let settings = settings(args.config.as_deref(), flags)?;
+    let opening =
+        Opening { settings: &settings, allow_outside: args.files.allow_outside, threads, quiet: as_json };
+    let listed = match args.write {
+        true => Listed::Volumes(describe(&args.dataset, &opening, &line.budget)?),
+        false => Listed::open(&args.dataset, &opening, &line.budget)?,
+    };
+    if let (Listed::Images { .. }, Some(_)) = (&listed, &args.page) {
+        let message = format!("--page is of volumes, and {} has images with classes", args.dataset.display());
+        return Err(Failure::new(message, "leave --page out"));
+    }
+    let errors: Vec<String> = match listed {
         Listed::Volumes(dataset) => {
             let inspection = inspect(&dataset, threads, &line.budget, as_json)?;
             if as_json {
-                json(&Report {
-                    name: &dataset.name,
-                    cases: dataset.cases.len(),
-                    problems: &inspection.problems,
-                    fingerprint: inspection.fingerprint.as_ref(),
-                    index_bytes: inspection.index_bytes(),
-                    warnings: &dataset.warnings,
-                })?;
+                json(&Report::of(&dataset, &inspection))?;
             } else {
                 print(&dataset, &inspection);
+            }
+            if let Some(path) = &args.page {
+                write_page(path, &dataset, &inspection, &line.budget, as_json)?;
             }
             let errors = inspection.problems.iter().filter(|problem| problem.severity == Severity::Error);
             errors.map(ToString::to_string).collect()
@@ -80,6 +118,76 @@ pub fn run(args: &Inspect, as_json: bool) -> Outcome {
     let plural = if errors.len() == 1 { "error" } else { "errors" };
     let message = format!("{} {plural} in {}: {first}", errors.len(), args.dataset.display());
     Err(Failure::new(message, "mend or remove the cases that are named above"))
+}
+
+/// Writes a description of what is found, and opens it.
+fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dataset> {
+    let options = opening.settings.data_options(opening.allow_outside);
+    let Some(found) = FoundData::find(place, &options)? else {
+        let message = format!("{} has nothing that looks like images with label maps", place.display());
+        return Err(Failure::new(
+            message,
+            "--write is for these; say under [data] of plimsoll.toml where they are",
+        ));
+    };
+    let path = found.folder.join(DESCRIPTION);
+    if path.exists() {
+        let hint = "leave --write out to inspect what it describes, or move it away to have it written anew";
+        return Err(Failure::new(format!("{} is there already", path.display()), hint));
+    }
+    let classes = match &found.labels {
+        Some(labels) => labels.in_files(),
+        None => census(&found, opening, budget)?.classes(&found),
+    };
+    let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
+    let labels = Labels::of_values(&path, &values)?;
+    let described = found.description(&classes);
+    write(&path, |file| {
+        serde_json::to_writer_pretty(&mut *file, &described)?;
+        file.write_all(b"\n")
+    })?;
+    let said: Vec<String> = classes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    eprintln!(
+        "wrote {}: {}, {} cases, labels {}",
+        path.display(),
+        found.layout,
+        found.cases.len(),
+        said.join(", ")
+    );
+    Ok(found.with_labels(labels))
+}
+
+/// Writes the page, and its numbers beside it.
+fn write_page(
+    path: &Path,
+    dataset: &Dataset,
+    inspection: &Inspection,
+    budget: &Budget,
+    quiet: bool,
+) -> Outcome {
+    let progress = Progress::new("drawing", dataset.cases.len() as u64, quiet);
+    let observe = |done: usize| progress.set(done as u64, String::new());
+    let mut fault = None;
+    let written = write(path, |file| {
+        page((path, file), dataset, inspection, budget, &observe).map_err(|failure| {
+            fault = Some(failure);
+            io::Error::other("the page is not whole")
+        })
+    });
+    progress.finish();
+    fault.map_or(written, Err)?;
+    write(&path.with_extension("json"), |file| write_json(file, &Report::of(dataset, inspection)))
+}
+
+/// That neither the page nor the numbers beside it take the place of a description.
+fn check_page(path: &Path) -> Outcome {
+    let beside = path.with_extension("json");
+    if beside == path || beside.file_name().is_some_and(|name| name == DESCRIPTION) {
+        let message =
+            format!("--page {} has no room for the numbers, in {}", path.display(), beside.display());
+        return Err(Failure::new(message, "call it otherwise, like report.html"));
+    }
+    Ok(())
 }
 
 /// Classes with their numbers of images.
@@ -134,6 +242,12 @@ pub fn print(dataset: &Dataset, inspection: &Inspection) {
     let labels = dataset.labels.names().iter().skip(1).cloned().collect::<Vec<_>>().join(", ");
     let channels = dataset.channels.iter().map(|channel| channel.name.clone()).collect::<Vec<_>>().join(", ");
     println!("{}: {} cases, channels: {channels}; classes: {labels}", dataset.name, dataset.cases.len());
+    println!("layout: {}", dataset.layout);
+    let others = dataset.labels.other_values();
+    if !others.is_empty() {
+        let said: Vec<String> = others.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        println!("values of label maps: {}; classes are numbered from 0 in predictions", said.join(", "));
+    }
     for warning in &dataset.warnings {
         println!("warning: {warning}");
     }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bench_curve;
+mod bench_data;
 mod bench_kernels;
 mod bench_predict;
 mod bench_scaling;

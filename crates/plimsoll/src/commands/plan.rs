@@ -1,9 +1,11 @@
 //! `plimsoll plan`
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use plimsoll_data::{TargetSpacing, is_picture_ending};
 use plimsoll_disk::atomic;
+use plimsoll_graph::Role;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{Explanation, Fate, Maker, explain};
 use plimsoll_run::{DevicePlan, RunPlan};
@@ -19,7 +21,10 @@ use crate::report::{Table, json};
 /// Plans a run; fails if it does not fit the line.
 pub fn run(args: &Plan, as_json: bool) -> Outcome {
     let request = args.run.request(args.run.compute.open_to_plan()?)?;
-    let (opened, planned, fold) = request.prepare(as_json)?;
+    let (opened, mut planned, fold) = request.prepare(as_json)?;
+    if !args.pareto && args.explain.is_none() {
+        planned.numbers.patches = request.patch_costs(&opened, &planned, &fold)?;
+    }
     let numbers = &planned.numbers;
     if let Some(file) = &args.draw {
         write_drawing(&planned, file)?;
@@ -49,6 +54,7 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
         json(&numbers)?;
     } else {
         print(&planned);
+        print_patches(numbers);
     }
     numbers.check()?;
     Ok(())
@@ -56,7 +62,8 @@ pub fn run(args: &Plan, as_json: bool) -> Outcome {
 
 /// Prints a plan as a table.
 pub fn print(planned: &PlannedRun) {
-    let RunPlan { batch_size, micro_batch, accumulation, precision, parameters, .. } = &planned.numbers;
+    let RunPlan { batch_size, micro_batch, accumulation, precision, products, parameters, .. } =
+        &planned.numbers;
     let numbers = &planned.numbers;
     let [d, h, w] = numbers.patch_size;
     println!(
@@ -65,13 +72,16 @@ pub fn print(planned: &PlannedRun) {
         *parameters as f64 / 1e6
     );
     println!(
-        "patch {d}×{h}×{w}, batch {batch_size} as {accumulation} × {micro_batch}, features stored as {precision}, {:.0} GFLOP \
+        "patch {d}×{h}×{w}, batch {batch_size} as {accumulation} × {micro_batch}, features stored as {precision}, products of {products}, {:.0} GFLOP \
          and about {:.2} s per step, {:+.1} % operations for recomputation",
         numbers.flops_per_step as f64 / 1e9,
         numbers.predicted_seconds_per_step,
         100.0 * numbers.recompute_flops_fraction
     );
     if let Some(line) = slices(planned) {
+        println!("{line}");
+    }
+    if let Some(line) = blocks(planned) {
         println!("{line}");
     }
     let mut table = Table::new(["part", "bytes", "what it is"]);
@@ -87,7 +97,7 @@ pub fn print(planned: &PlannedRun) {
             "index" => "of the cases: their names, and where their classes are".into(),
             "decoding" => "pictures being decoded, those of one case at a time".into(),
             "checkpoint" => "a copy of the largest tensor".into(),
-            "cache" => format!("decoded cases; all of them would be {}", numbers.decoded_bytes),
+            "cache" => numbers.cache_says(),
             _ => String::new(),
         };
         table.row([part.name, part.bytes.to_string(), what]);
@@ -103,6 +113,48 @@ pub fn print(planned: &PlannedRun) {
         print_device(numbers, device);
     }
     println!("{}", times(numbers));
+}
+
+/// Prints what smaller and larger patches would cost.
+fn print_patches(numbers: &RunPlan) {
+    if numbers.patches.is_empty() {
+        return;
+    }
+    let on_device = numbers.patches.iter().any(|cost| cost.vram_bytes.is_some());
+    let line = if on_device { "line there" } else { "line" };
+    let mut table = Table::new(["patch", "batch", line, "predicted step", ""]);
+    for cost in &numbers.patches {
+        let [d, h, w] = cost.patch_size;
+        let said = match (cost.patch_size == numbers.patch_size, cost.fits) {
+            (true, _) => "this run's",
+            (false, true) => "fits",
+            (false, false) => "",
+        };
+        table.row([
+            format!("{d}×{h}×{w}"),
+            cost.batch_size.to_string(),
+            cost.vram_bytes.unwrap_or(cost.ram_bytes).to_string(),
+            format!("{:.2} s", cost.predicted_seconds_per_step),
+            said.into(),
+        ]);
+    }
+    println!("what patches cost in the smallest micro-batches, with nothing recomputed and no cache:");
+    table.print();
+    if let Some(line) = larger_patch(numbers) {
+        println!("{line}");
+    }
+}
+
+/// What is said where a patch would fit that is larger by more than half.
+fn larger_patch(numbers: &RunPlan) -> Option<String> {
+    let voxels = |patch: [usize; 3]| patch.iter().product::<usize>();
+    let largest = numbers.patches.iter().rfind(|cost| cost.fits)?;
+    let [d, h, w] = largest.patch_size;
+    (voxels(largest.patch_size) * 2 > voxels(numbers.patch_size) * 3).then(|| {
+        format!(
+            "the line has room for larger patches, which see more and take longer: --patch-size {d},{h},{w}"
+        )
+    })
 }
 
 fn arena(numbers: &RunPlan) -> String {
@@ -144,6 +196,34 @@ fn slices(planned: &PlannedRun) -> Option<String> {
         "in two dimensions: a patch is one slice across the depth (S, inferior to superior), brought to {height} × {width} mm in \
          its plane; nothing is resampled from slice to slice"
     ))
+}
+
+/// Channels that kernels of the processor compute together.
+const BLOCK: usize = 16;
+
+/// What is said of features that do not fill the blocks of channels that the processor's kernels compute.
+fn blocks(planned: &PlannedRun) -> Option<String> {
+    if planned.numbers.device.is_some() {
+        return None;
+    }
+    let program = &planned.programs[planned.programs.fullest()];
+    let weights = program.with_role(Role::Parameter).map(|id| program.shape(id));
+    let (mut given, mut taken) = (BTreeSet::new(), BTreeSet::new());
+    for shape in weights {
+        if let [out, into, _, _, _] = shape.0[..] {
+            given.insert(out);
+            taken.insert(into);
+        }
+    }
+    // Neither channels of images nor classes: what one layer gives and another takes.
+    let part: Vec<String> = given
+        .intersection(&taken)
+        .filter(|features| !features.is_multiple_of(BLOCK))
+        .map(|features| format!("{features} cost as much as {}", features.next_multiple_of(BLOCK)))
+        .collect();
+    let is_any = !part.is_empty();
+    is_any
+        .then(|| format!("kernels compute {BLOCK} channels at a time: of the features, {}", part.join(", ")))
 }
 
 /// How long the run takes, and what a day buys.
@@ -292,6 +372,7 @@ mod tests {
             accumulation: 1,
             whole_batch: None,
             precision: plimsoll_graph::DType::F32,
+            products: plimsoll_run::Products::F32,
             recompute_flops_fraction: 0.0,
             recomputed: Vec::new(),
             flops_per_step: 1,
@@ -302,6 +383,9 @@ mod tests {
             epochs,
             parameters: 1,
             decoded_bytes: bytes,
+            largest_case_bytes: bytes,
+            loader_threads: 1,
+            patches: Vec::new(),
         }
     }
 

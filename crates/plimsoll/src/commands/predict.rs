@@ -12,6 +12,7 @@ use crate::duration::grouped;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use crate::jobs::ensemble::predict_ensemble;
+use crate::jobs::outliers::OtherSpacing;
 use crate::jobs::predict::{PredictRequest, Predicted, predict_all};
 use crate::jobs::prediction_plan::{ring_line, strips_line};
 use crate::jobs::steps::of_model;
@@ -86,6 +87,12 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         println!("{} in {:.1} s{}", case.file.display(), case.seconds, held.unwrap_or_default());
     }
     print_times(&report.cases);
+    for case in &report.cases {
+        for other in &case.other_spacings {
+            let OtherSpacing { trained_mm, seen_mm, .. } = other;
+            println!("{} was seen at {seen_mm}, and the network was trained at {trained_mm}", case.case);
+        }
+    }
     let halves = report.cases.iter().filter_map(|case| case.plan.as_ref());
     let line = halves.max_by_key(|plan| plan.f32_ring_ram_bytes).and_then(ring_line);
     if let Some(line) = line.filter(|_| args.held.ring().is_none()) {
@@ -160,6 +167,8 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         |source: &ModelSource| matches!(source, ModelSource::MonaiBundle(_) | ModelSource::MonaiConfig(_));
     let has_one = |source: &ModelSource| matches!(source, ModelSource::File(_)) || is_monai(source);
     let is_all_monai = std::iter::once(&first).chain(&others).all(is_monai);
+    let is_any_monai = std::iter::once(&first).chain(&others).any(is_monai);
+    let says_spacing = "transforms of MONAI say themselves at which spacing images are seen";
     let says_windows = "the model says itself where windows stand";
     let without_effect =
         |flag: &str, why: &str| Err(Failure::new(format!("{flag} has no effect: {why}"), "leave it out"));
@@ -181,6 +190,9 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         ),
         ("-step_size", args.nnunet.step_size.is_some() && is_all_monai, says_windows),
         ("--overlap", args.overlap.is_some() && is_all_monai, says_windows),
+        ("--outlier-spacing", args.outlier_spacing.is_some() && is_any_monai, says_spacing),
+        ("--outlier-spacing", args.outlier_spacing.is_some() && is_classifier, of_volumes),
+        ("--unit", args.unit.is_some() && is_classifier, of_volumes),
         ("-step_size", args.nnunet.step_size.is_some() && is_classifier, of_volumes),
         ("--save_probabilities", args.nnunet.save_probabilities && is_classifier, "a table has them always"),
         ("--postprocessing", args.nnunet.postprocessing.is_some() && is_classifier, of_volumes),

@@ -58,7 +58,7 @@ fn print(planned: &PredictionPlan) {
         );
     }
     for case in &planned.cases {
-        if let Some(outlier) = case.outlier {
+        if let Some(outlier) = &case.outlier {
             let seconds = Some(case.plan.predicted_seconds);
             eprintln!("warning: {}", outlier.line(&case.case, seconds, planned.can_overlap));
         }

@@ -71,6 +71,15 @@ impl<'a> Sharing<'a> {
         Sharing { request, device, whole: opened.machine }
     }
 
+    /// What each of so many folds is given of the machine, but for its threads.
+    pub fn part(&self, folds: usize, opened: &Opened) -> Machine {
+        if folds == 1 {
+            return self.whole;
+        }
+        let line = share(folds, opened, driver_bytes(&*self.request.backend)).each(self.whole.line);
+        Machine { line, ..self.whole }
+    }
+
     /// Plans one of so many folds with `plan`, which is given a request and a data set for its part of the machine.
     fn planned(
         &self,

@@ -16,7 +16,7 @@ use plimsoll_run::{
 };
 use serde::Serialize;
 
-use super::listed::Listed;
+use super::listed::{Listed, Opening};
 use super::mistakes::{Mistakes, Sheet, Worst};
 use super::pairs::pair_run;
 use super::predict::PredictRequest;
@@ -238,7 +238,8 @@ fn list(input: &Path, settings: &Settings, budget: &Budget) -> Outcome<Arc<Image
         if let Some(images) = settings.images.as_mut().filter(|_| has_folders) {
             images.table = None;
         }
-        if let Listed::Images { dataset, .. } = Listed::open(input, &settings, budget)? {
+        let opening = Opening { settings: &settings, allow_outside: false, threads: 1, quiet: true };
+        if let Listed::Images { dataset, .. } = Listed::open(input, &opening, budget)? {
             return Ok(dataset);
         }
     }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_data::{Case, prediction_ending};
 use plimsoll_infer::{
     CaseReport, CaseTimes, Destination, EnsembleRequest, InferError, Outcome as CaseOutcome, PredictPlan,
     label_by_mean,
@@ -16,8 +16,9 @@ use plimsoll_memory::{Budget, Digest, System, limits};
 use plimsoll_run::Answers;
 
 use super::label_folder::LabelFolder;
+use super::outliers::OtherSpacing;
 use super::predict::{
-    Cases, Failed, Kept, Opened, PredictRequest, Predicted, Report, VolumeOptions, earlier_labels,
+    Cases, Failed, Found, Kept, Opened, PredictRequest, Predicted, Report, VolumeOptions, earlier_labels,
     expect_earlier_used, expect_sound, open, predict_into,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
@@ -55,7 +56,7 @@ impl<'a> Ensemble<'a> {
         let labels = LabelFolder::of(request, &budget, quiet)?;
         let members = open_all(requests, &budget)?;
         let model = &members.first().ok_or_else(no_model)?.opened.model;
-        let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+        let cases = request.images(model)?;
         let to = Destination {
             folder: labels.folder.clone(),
             ending: prediction_ending(&model.file_ending).into(),
@@ -77,6 +78,8 @@ struct CaseState<'a> {
     seconds: f64,
     /// That of the model that held most.
     plan: Option<PredictPlan>,
+    /// Those at which models saw it in place of theirs.
+    other_spacings: Vec<OtherSpacing>,
     times: Option<CaseTimes>,
     /// Why a model could not predict it.
     error: Option<InferError>,
@@ -96,7 +99,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
         if !quiet && !states.is_empty() {
             eprintln!("model {number} of {}: {}", members.len(), member.opened.folder.display());
         }
-        member.predict(&mut states, &budget, stop, quiet)?;
+        member.predict(&cases, &mut states, &budget, stop, quiet)?;
     }
     let kept = |case: &Case| Kept { case: case.id.clone(), file: to.file(case) };
     let mut found = Cases { kept: done.into_iter().map(kept).collect(), ..Cases::default() };
@@ -127,7 +130,8 @@ pub fn plan_ensemble(requests: &[PredictRequest], quiet: bool) -> Outcome<Vec<Pr
         let to = destination(&request, opened, request.output.clone());
         to.check(&missing)?;
         let (kept, left): (Vec<Case>, Vec<Case>) = missing.iter().cloned().partition(|case| to.keeps(case));
-        plans.push(plan_cases((&request, opened), left, &to, done.len() + kept.len(), (&budget, quiet))?);
+        let kept = kept.into_iter().chain(done.iter().cloned()).collect();
+        plans.push(plan_cases((&request, opened), left, kept, &to, (&budget, quiet))?);
     }
     Ok(plans)
 }
@@ -210,9 +214,10 @@ impl Member {
         self.request.output.join(format!("{}.npz", case.id))
     }
 
-    /// Predicts the cases that no model before it failed at, with probabilities.
+    /// Predicts those of all cases that no model before it failed at, with probabilities.
     fn predict(
         &self,
+        all: &[Case],
         states: &mut [CaseState<'_>],
         budget: &Budget,
         stop: &AtomicBool,
@@ -231,8 +236,10 @@ impl Member {
             earlier: earlier_labels(request, opened, stop, quiet)?,
         };
         let cases: Vec<Case> = states.iter().map(|state| state.case.clone()).collect();
-        let found = predict_into(&to, (&cases, opened.model.clone()), request, budget, stop, quiet)?;
-        for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(found.cases) {
+        let (model, left) = (opened.model.clone(), &cases[..]);
+        let Found { report, windows } = predict_into(&to, (all, left, model), request, budget, stop, quiet)?;
+        for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(report.cases) {
+            state.other_spacings.extend(windows.used(&state.case.id).cloned());
             state.add(outcome);
         }
         Ok(())
@@ -241,7 +248,15 @@ impl Member {
 
 impl<'a> CaseState<'a> {
     fn new(case: &'a Case) -> CaseState<'a> {
-        CaseState { case, windows: 0, seconds: 0.0, plan: None, times: None, error: None }
+        CaseState {
+            case,
+            windows: 0,
+            seconds: 0.0,
+            plan: None,
+            other_spacings: Vec::new(),
+            times: None,
+            error: None,
+        }
     }
 
     /// Adds what came of it with another model.
@@ -284,7 +299,7 @@ impl Mean<'_> {
 
     /// Labels a case that all models have predicted, and says what came of it.
     fn label(&self, state: CaseState<'_>, found: &mut Cases, budget: &Budget, stop: &AtomicBool) -> Outcome {
-        let CaseState { case, windows, seconds, plan, times, error } = state;
+        let CaseState { case, windows, seconds, plan, other_spacings, times, error } = state;
         let start = Instant::now();
         match error.map_or_else(|| self.write(case, budget, stop), Err) {
             Ok(()) => {
@@ -294,7 +309,8 @@ impl Mean<'_> {
                 let seconds = seconds + start.elapsed().as_secs_f64();
                 let file = self.to.file(case);
                 let case = case.id.clone();
-                found.predicted.push(Predicted { case, file, windows, seconds, times, plan });
+                let predicted = Predicted { case, file, windows, seconds, times, plan, other_spacings };
+                found.predicted.push(predicted);
             }
             Err(error) => {
                 // Here it is the file of one case that cannot be read.

@@ -1,10 +1,12 @@
 //! Comparing predictions with references.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plimsoll_data::{Dataset, label_ending, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::{CasePaths, Metric, Scores, Settings, Summary, evaluate, pair_cases};
+use plimsoll_volume::image_endings;
 
 use super::line::Line;
 use crate::failure::{Failure, Outcome};
@@ -60,17 +62,23 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Byte
     let described = dataset.join("dataset.json").is_file().then(|| Dataset::open(&dataset)).transpose()?;
     let classes = classes(request, &dataset, described.as_ref())?;
     let settings = Settings { classes, ..request.settings.clone() };
+    let reference_values = described.as_ref().and_then(|dataset| dataset.labels.file_values()).map(Arc::new);
     let ending = match described {
         Some(dataset) => dataset.file_ending,
         None => usual_ending(references)?,
     };
-    let cases = match is_file {
-        true => vec![CasePaths { prediction: predictions.clone(), reference: references.clone() }],
+    let mut cases = match is_file {
+        true => vec![CasePaths {
+            prediction: predictions.clone(),
+            reference: references.clone(),
+            reference_values: None,
+        }],
         false => {
             let endings = [prediction_ending(&ending), label_ending(&ending)];
             pair_cases(predictions, references, endings, request.partial)?
         }
     };
+    cases.iter_mut().for_each(|case| case.reference_values.clone_from(&reference_values));
     let line = Line::draw(request.ram, *threads)?;
     let summary = score(&cases, &settings, &line.budget, *threads, quiet)?;
     if let Some((images, pictures)) = &request.pictures {
@@ -88,14 +96,21 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Byte
     Ok((summary, line.budget.peak()))
 }
 
-/// What the names of label maps end in where no data set says so: `.png` of a PNG and in a folder of PNGs without NIfTI.
+/// What the names of label maps end in where no data set says so: that of a file, and of a folder that of NIfTI if it has any, else the
+/// ending that most of its images have.
 fn usual_ending(references: &Path) -> Outcome<String> {
     let names = match references.is_file() {
         true => vec![references.to_path_buf()],
         false => plimsoll_disk::read_dir(references).map_err(|error| Failure::of_path(references, &error))?,
     };
-    let has = |ending: &str| names.iter().any(|path| path.to_string_lossy().ends_with(ending));
-    Ok(if has(".png") && !has(".nii.gz") { ".png".into() } else { ".nii.gz".into() })
+    let count = |ending: &&str| names.iter().filter(|path| path.to_string_lossy().ends_with(*ending)).count();
+    let usual = ".nii.gz";
+    if count(&usual) > 0 {
+        return Ok(usual.into());
+    }
+    // Of equally many the first that is listed.
+    let most = image_endings().map(|ending| (count(&ending), ending)).rev().max_by_key(|(count, _)| *count);
+    Ok(most.filter(|(count, _)| *count > 0).map_or(usual, |(_, ending)| ending).into())
 }
 
 /// Scores cases within a budget.

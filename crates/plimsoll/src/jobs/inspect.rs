@@ -2,11 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use plimsoll_data::{Dataset, InspectConfig, Inspection, Severity};
+use plimsoll_data::{Dataset, FoundData, InspectConfig, Inspection, LabelCensus, Severity};
+use plimsoll_disk::atomic;
 use plimsoll_image::{DecodeOptions, ImageDataset, InspectOptions};
-use plimsoll_memory::{Budget, Digest};
-use plimsoll_run::cache_folder;
+use plimsoll_memory::{Budget, Bytes, Digest};
+use plimsoll_run::{cache_folder, points_folder};
 
+use super::listed::Opening;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -23,14 +25,57 @@ pub fn inspect(dataset: &Dataset, threads: usize, budget: &Budget, quiet: bool) 
         return Ok(inspection);
     }
     let progress = Progress::new("inspecting", dataset.cases.len() as u64, quiet);
-    let inspection =
-        Inspection::run(dataset, config, budget, &|done, _| progress.set(done as u64, String::new()))?;
+    let observe = |done: usize, _: usize| progress.set(done as u64, String::new());
+    let inspection = Inspection::run_indexing(dataset, config, points_folder().as_ref(), budget, &observe)?;
     progress.finish();
     if let Some(folder) = kept {
         // What cannot be kept is found again by the next command.
         let _ = plimsoll_disk::create_dir_all(&folder).map(|()| inspection.save(&folder, dataset));
     }
     Ok(inspection)
+}
+
+/// The file of the values of label maps, in the folder of a data set in the cache.
+const VALUES: &str = "label_values.json";
+
+/// The longest file of them that is read: that of a hundred thousand cases fits.
+const LONGEST: u64 = 64 << 20;
+
+/// What a byte of it becomes at most, read and understood: a stamp is of a path of at least so many bytes.
+const HEAP_PER_BYTE: u64 = 4;
+
+/// The values of all label maps: reads them once, or takes what an earlier command found as long as no file has changed since.
+pub fn census(found: &FoundData, opening: &Opening<'_>, budget: &Budget) -> Outcome<LabelCensus> {
+    let kept = place(&found.folder);
+    if let Some(folder) = &kept
+        && let Some(census) = kept_census(&folder.join(VALUES), budget)?
+        && census.is_current(found)
+    {
+        return Ok(census);
+    }
+    let progress = Progress::new("reading label maps", found.cases.len() as u64, opening.quiet);
+    let census =
+        LabelCensus::take(found, opening.threads, budget, &|done| progress.set(done as u64, String::new()));
+    progress.finish();
+    let census = census?;
+    if let Some(folder) = kept {
+        // What cannot be kept is found again by the next command.
+        let _ = plimsoll_disk::create_dir_all(&folder).and_then(|()| {
+            atomic::write(&folder.join(VALUES), |file| Ok(serde_json::to_writer(file, &census)?))
+        });
+    }
+    Ok(census)
+}
+
+/// Reads what an earlier command found; none if it is none. Meanwhile what that can take is reserved.
+fn kept_census(path: &Path, budget: &Budget) -> Outcome<Option<LabelCensus>> {
+    let Ok(length) = plimsoll_disk::metadata(path).map(|metadata| metadata.len()) else { return Ok(None) };
+    if length > LONGEST {
+        return Ok(None);
+    }
+    let _held = budget.reserve("label values", Bytes(length.saturating_mul(HEAP_PER_BYTE)))?;
+    let Ok(bytes) = plimsoll_disk::read(path, length) else { return Ok(None) };
+    Ok(serde_json::from_slice(&bytes).ok())
 }
 
 /// The file of what was found of images, in the folder of a data set in the cache.

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, Fold, Splits};
+use plimsoll_data::{Dataset, DatasetError, Fold, FoundData, Inspection, Problem, Severity, Splits};
 use plimsoll_image::{ImageDataset, LabelSource, Split, TableSettings, folds};
 use plimsoll_memory::Budget;
 use plimsoll_run::Settings;
 use plimsoll_train::RunData;
 
-use super::inspect::{expect_sound, inspect, inspect_images};
+use super::inspect::{census, expect_sound, inspect, inspect_images};
 use crate::failure::{Failure, Outcome};
 
 /// The file of folds in the folder of a data set.
@@ -19,6 +19,7 @@ const SPLITS_FILE: &str = "splits_final.json";
 const FOLDS: (usize, u64) = (5, 0);
 
 /// A data set of which names and labels are known.
+#[allow(clippy::large_enum_variant, reason = "a command has one")]
 pub enum Listed {
     /// Volumes with a label for each voxel, as `dataset.json` says.
     Volumes(Dataset),
@@ -26,17 +27,39 @@ pub enum Listed {
     Images { name: String, place: PathBuf, dataset: Arc<ImageDataset> },
 }
 
+/// How a data set is opened.
+pub struct Opening<'a> {
+    pub settings: &'a Settings,
+    /// Whether lists may name files outside of the data set's folder.
+    pub allow_outside: bool,
+    /// Label maps that are read at a time, where nothing says what their values are.
+    pub threads: usize,
+    /// Whether no progress is shown.
+    pub quiet: bool,
+}
+
 impl Listed {
-    /// Opens what is there: a folder with a `dataset.json`, a table, or folders of images.
-    pub fn open(place: &Path, settings: &Settings, budget: &Budget) -> Outcome<Listed> {
+    /// Opens what is there: volumes with label maps, however they are laid out; else images with classes, in a table or in folders.
+    pub fn open(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Listed> {
+        let settings = opening.settings;
+        let options = settings.data_options(opening.allow_outside);
+        if let Some(found) = FoundData::find(place, &options)? {
+            let labels = match found.labels.clone() {
+                Some(labels) => labels,
+                None => census(&found, opening, budget)?.labels(&found)?,
+            };
+            return Ok(Listed::Volumes(found.with_labels(labels)));
+        }
         let is_table = place.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("csv"));
-        let has = |name: &str| place.join(name).exists();
         let has_folders = || -> Outcome<bool> {
             let found = plimsoll_disk::read_dir(place).map_err(|error| Failure::of_path(place, &error))?;
             Ok(found.iter().any(|path| path.is_dir()))
         };
-        if !is_table && (!place.is_dir() || has("dataset.json") || has("imagesTr") || !has_folders()?) {
-            return Ok(Listed::Volumes(Dataset::open(place)?));
+        if !is_table && !place.is_dir() {
+            return Err(DatasetError::NotAFolder { path: place.into() }.into());
+        }
+        if !is_table && (place.join("imagesTr").exists() || !has_folders()?) {
+            return Err(DatasetError::NoDatasetJson { folder: place.into() }.into());
         }
         let images = settings.images.clone().unwrap_or_default();
         let dataset = match is_table {
@@ -112,14 +135,34 @@ impl Listed {
         }
     }
 
-    /// Inspects it, and refuses cases that cannot be used. Returns its name as well.
-    pub fn inspect(self, threads: usize, budget: &Budget, quiet: bool) -> Outcome<(String, RunData)> {
+    /// Inspects it on so many threads, and refuses cases that cannot be used, or leaves them out.
+    pub fn inspect(
+        self,
+        (threads, skip_bad_cases): (usize, bool),
+        budget: &Budget,
+        quiet: bool,
+    ) -> Outcome<InspectedData> {
         match self {
-            Listed::Volumes(dataset) => {
+            Listed::Volumes(mut dataset) => {
                 let inspection = inspect(&dataset, threads, budget, quiet)?;
-                expect_sound(&inspection)?;
-                Ok((dataset.name.clone(), RunData::Volumes { dataset, inspection: Arc::new(inspection) }))
+                let mut skipped = Vec::new();
+                match skip_bad_cases {
+                    true => skipped = leave_out(&mut dataset, &inspection),
+                    false => expect_sound(&inspection)?,
+                }
+                if dataset.cases.is_empty() && !skipped.is_empty() {
+                    let message =
+                        format!("no case of {} can be used; {}", dataset.folder.display(), skipped[0]);
+                    return Err(Failure::new(message, "mend the files that `plimsoll inspect` names"));
+                }
+                let name = dataset.name.clone();
+                let data = RunData::Volumes { dataset, inspection: Arc::new(inspection) };
+                Ok(InspectedData { name, data, skipped })
             }
+            Listed::Images { .. } if skip_bad_cases => Err(Failure::new(
+                "--skip-bad-cases is of volumes, but this data set has images",
+                "move the files that are named without it out of the data set",
+            )),
             Listed::Images { name, place, dataset } => {
                 let inspection = inspect_images(&place, &dataset, threads, budget, quiet)?;
                 if let Some(first) = inspection.problems.iter().find(|problem| problem.kind.is_error()) {
@@ -131,10 +174,27 @@ impl Listed {
                     };
                     return Err(Failure::new(format!("{first}{more}"), first.hint()));
                 }
-                Ok((name, RunData::Images { dataset, inspection: Arc::new(inspection) }))
+                let data = RunData::Images { dataset, inspection: Arc::new(inspection) };
+                Ok(InspectedData { name, data, skipped: Vec::new() })
             }
         }
     }
+}
+
+/// A data set that was inspected.
+pub struct InspectedData {
+    pub name: String,
+    pub data: RunData,
+    /// Cases that were left out, and why.
+    pub skipped: Vec<String>,
+}
+
+/// Takes cases with an error out of a data set. Returns what is to be said of each.
+fn leave_out(dataset: &mut Dataset, inspection: &Inspection) -> Vec<String> {
+    let is_error = |problem: &&Problem| problem.severity == Severity::Error;
+    let errors: Vec<&Problem> = inspection.problems.iter().filter(is_error).collect();
+    dataset.cases.retain(|case| !errors.iter().any(|error| error.case == case.id));
+    errors.iter().map(|error| format!("left out: {error}")).collect()
 }
 
 /// Columns as they are usually called.

@@ -1,8 +1,13 @@
-//! Cases with far more windows than the others: mostly a header that is wrong, and always hours.
+//! Cases with far more windows than the others: mostly a header that is wrong, and always hours. On request they are seen at another
+//! spacing than that of training.
 
+use plimsoll_data::{Preparation, TargetSpacing};
+use plimsoll_infer::{CaseRequest, CaseSpacing, CaseView, Predictor};
+use plimsoll_volume::Spacing;
 use serde::Serialize;
 
 use crate::duration::{duration, grouped};
+use crate::failure::{Failure, Outcome};
 
 /// A case with more windows than so many times the median is an outlier.
 const TIMES_THE_MEDIAN: usize = 20;
@@ -10,74 +15,262 @@ const TIMES_THE_MEDIAN: usize = 20;
 /// So is one with more windows than this, whatever the others have.
 const MANY: usize = 2000;
 
-/// Windows of all cases that are to be predicted.
+/// The spacing that is offered where that of the image would take no fewer windows, in units of that of training.
+const COARSER: f64 = 2.0;
+
+/// What is done about outliers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Remedy {
+    /// They are seen as all others are, and nothing else can be asked for.
+    None,
+    /// So are they, but another spacing can be asked for.
+    Offer,
+    /// They are seen at another spacing.
+    See(CaseSpacing),
+}
+
+impl Remedy {
+    /// Of a command that takes `--outlier-spacing`.
+    pub fn asked(spacing: Option<CaseSpacing>) -> Remedy {
+        spacing.map_or(Remedy::Offer, Remedy::See)
+    }
+}
+
+/// A case whose windows are counted.
+pub struct Counting<'a> {
+    /// It, and the labels of an earlier network that it has.
+    pub request: CaseRequest<'a>,
+    /// Whether its prediction is there already, and kept.
+    pub is_kept: bool,
+}
+
+/// Windows of all cases, those whose predictions are there included: which of them are outliers does not change as they are predicted.
 #[derive(Clone, Debug, Default)]
 pub struct Windows {
-    /// By the name of a case.
-    cases: Vec<(String, usize)>,
+    cases: Vec<Counted>,
+}
+
+#[derive(Clone, Debug)]
+struct Counted {
+    case: String,
+    /// At the spacing of training.
+    windows: usize,
+    is_kept: bool,
+    other_spacing: Option<OtherSpacing>,
+}
+
+/// A spacing other than that of training, at which a case has fewer windows.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OtherSpacing {
+    /// Whether the case is seen so, or could be.
+    pub is_used: bool,
+    /// The flag that asks for it.
+    pub flag: String,
+    /// The spacing of training in millimetres, along the axes of the network.
+    pub trained_mm: Spacing,
+    /// That which the network sees instead.
+    pub seen_mm: Spacing,
+    /// The windows that the case then has, each fold counted.
+    pub windows: usize,
 }
 
 /// A case with far more windows than the others.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outlier {
-    /// Its windows, each fold counted.
+    /// Its windows at the spacing of training, each fold counted.
     pub windows: usize,
     /// The median over all cases.
     pub median: usize,
+    /// The other spacing at which it is seen, or could be; none where none is known that takes fewer windows.
+    pub other_spacing: Option<OtherSpacing>,
 }
 
 impl Windows {
-    /// Adds a case.
-    pub fn add(&mut self, case: &str, windows: usize) {
-        self.cases.push((case.into(), windows));
+    /// Counts the windows of cases, as far as their headers say; what is wrong with the others is told at their turn. From then on the
+    /// predictor sees outliers as the remedy says.
+    ///
+    /// # Errors
+    /// If an outlier that is to be predicted has no fewer windows at the spacing that is asked for, or it cannot be meant.
+    pub fn count(predictor: &mut Predictor, cases: &[Counting<'_>], remedy: Remedy) -> Outcome<Windows> {
+        let mut windows = Windows::default();
+        let mut views = Vec::new();
+        for counting in cases {
+            if let Ok(view) = predictor.view(&counting.request, None) {
+                windows.add(&counting.request.case.id, view.windows, counting.is_kept);
+                views.push((counting, view));
+            }
+        }
+        let Some(median) = windows.median() else { return Ok(windows) };
+        let mut has_outlier = false;
+        for (counted, (Counting { request, is_kept }, trained)) in windows.cases.iter_mut().zip(views) {
+            let is_outlier = is_far(counted.windows, median);
+            has_outlier |= is_outlier;
+            if !is_outlier || *is_kept {
+                continue;
+            }
+            counted.other_spacing = match remedy {
+                Remedy::None => None,
+                Remedy::Offer => offered(predictor, request, trained),
+                Remedy::See(spacing) => Some(used(predictor, request, trained, spacing)?),
+            };
+        }
+        if matches!(remedy, Remedy::See(_)) && !has_outlier {
+            eprintln!(
+                "warning: no case has far more windows than the others: --outlier-spacing changes none"
+            );
+        }
+        Ok(windows)
     }
 
-    /// The windows of a case; none of one that is not known.
-    fn of(&self, case: &str) -> Option<usize> {
-        self.cases.iter().find(|(name, _)| name == case).map(|(_, windows)| *windows)
+    fn add(&mut self, case: &str, windows: usize, is_kept: bool) {
+        self.cases.push(Counted { case: case.into(), windows, is_kept, other_spacing: None });
+    }
+
+    fn find(&self, case: &str) -> Option<&Counted> {
+        self.cases.iter().find(|counted| counted.case == case)
+    }
+
+    /// The other spacing at which a case is seen, if it is.
+    pub fn used(&self, case: &str) -> Option<&OtherSpacing> {
+        self.find(case)?.other_spacing.as_ref().filter(|other| other.is_used)
     }
 
     /// How many windows the cases behind one have, in units of the windows of all cases up to it and of their number: cases as long as
-    /// these on average. None where the case is not known.
+    /// these on average. Those that are kept are not counted. None where the case is not known.
     pub fn behind(&self, case: &str) -> Option<f64> {
-        let place = self.cases.iter().position(|(name, _)| name == case)?;
-        let sum = |of: &[(String, usize)]| of.iter().map(|(_, windows)| *windows as f64).sum::<f64>();
-        let (before, behind) = self.cases.split_at(place + 1);
+        let left: Vec<&Counted> = self.cases.iter().filter(|counted| !counted.is_kept).collect();
+        let place = left.iter().position(|counted| counted.case == case)?;
+        let sum = |of: &[&Counted]| of.iter().map(|counted| counted.computed() as f64).sum::<f64>();
+        let (before, behind) = left.split_at(place + 1);
         Some(sum(behind) / sum(before) * before.len() as f64).filter(|cases| cases.is_finite())
     }
 
     /// The lower of the middle two, or the middle one; none without a case.
     pub fn median(&self) -> Option<usize> {
-        let mut all: Vec<usize> = self.cases.iter().map(|(_, windows)| *windows).collect();
+        let mut all: Vec<usize> = self.cases.iter().map(|counted| counted.windows).collect();
         all.sort_unstable();
         all.get(all.len().saturating_sub(1) / 2).copied()
     }
 
     /// Whether a case has far more windows than the others.
     pub fn outlier(&self, case: &str) -> Option<Outlier> {
-        let (windows, median) = (self.of(case)?, self.median()?);
-        let is_far = windows > MANY || windows > median.saturating_mul(TIMES_THE_MEDIAN);
-        is_far.then_some(Outlier { windows, median })
+        let (Counted { windows, other_spacing, .. }, median) = (self.find(case)?, self.median()?);
+        let other_spacing = other_spacing.clone();
+        is_far(*windows, median).then_some(Outlier { windows: *windows, median, other_spacing })
+    }
+}
+
+/// Whether so many windows are far more than the median.
+fn is_far(windows: usize, median: usize) -> bool {
+    windows > MANY || windows > median.saturating_mul(TIMES_THE_MEDIAN)
+}
+
+impl Counted {
+    /// The windows that are computed for it.
+    fn computed(&self) -> usize {
+        let used = self.other_spacing.as_ref().filter(|other| other.is_used);
+        used.map_or(self.windows, |other| other.windows)
     }
 }
 
 impl Outlier {
     /// What is said of it before it begins, with what it is predicted to take if rates were measured. `can_overlap` is whether `--overlap`
     /// would make its windows fewer.
-    pub fn line(self, case: &str, seconds: Option<f64>, can_overlap: bool) -> String {
-        let Outlier { windows, median } = self;
+    pub fn line(&self, case: &str, seconds: Option<f64>, can_overlap: bool) -> String {
+        let Outlier { windows, median, other_spacing } = self;
         let of_others = match windows > median {
-            true => format!(", where the median is {}", grouped(median as u64)),
+            true => format!(", where the median is {}", grouped(*median as u64)),
             false => String::new(),
         };
-        let takes = seconds.map(|seconds| format!(", about {}", duration(seconds))).unwrap_or_default();
-        let way_out = match can_overlap {
-            true => ", cut it to what is looked for, or look at fewer windows with --overlap 0.25",
-            false => ", or cut it to what is looked for",
+        let about = |seconds: Option<f64>| {
+            seconds.map(|seconds| format!(", about {}", duration(seconds))).unwrap_or_default()
         };
-        let windows = grouped(windows as u64);
-        format!("{case} has {windows} windows{of_others}{takes}: check the spacing in its header{way_out}")
+        let count = grouped(*windows as u64);
+        let (ways, last) = match other_spacing {
+            Some(OtherSpacing { is_used: true, trained_mm, seen_mm, windows, .. }) => {
+                return format!(
+                    "{case} has {count} windows at the spacing of training, {trained_mm}{of_others}: it is seen at {seen_mm}, in {} \
+                     windows{}; the network was not trained to see that, so check its labels",
+                    grouped(*windows as u64),
+                    about(seconds)
+                );
+            }
+            Some(OtherSpacing { flag, seen_mm, windows: fewer, .. }) => {
+                let seconds = seconds.map(|seconds| seconds * *fewer as f64 / (*windows).max(1) as f64);
+                let (fewer, takes) = (grouped(*fewer as u64), about(seconds));
+                (true, format!(", or see it at {seen_mm} with {flag}: {fewer} windows{takes}"))
+            }
+            None => (false, String::new()),
+        };
+        let cut = match (can_overlap, ways) {
+            (true, true) => ", cut it to what is looked for, look at fewer windows with --overlap 0.25",
+            (true, false) => ", cut it to what is looked for, or look at fewer windows with --overlap 0.25",
+            (false, true) => ", cut it to what is looked for",
+            (false, false) => ", or cut it to what is looked for",
+        };
+        let takes = about(seconds);
+        format!("{case} has {count} windows{of_others}{takes}: check the spacing in its header{cut}{last}")
     }
+}
+
+/// The flag that asks for a spacing.
+fn flag(spacing: CaseSpacing) -> String {
+    match spacing {
+        CaseSpacing::Native => "--outlier-spacing native".into(),
+        CaseSpacing::Of(spacing) => {
+            let lengths: Vec<String> = spacing.lengths().iter().map(f64::to_string).collect();
+            format!("--outlier-spacing {}", lengths.join(","))
+        }
+    }
+}
+
+/// The spacing of an outlier's image, or else one that is coarser than that of training, if the model can see it so in fewer windows.
+fn offered(predictor: &Predictor, request: &CaseRequest<'_>, trained: CaseView) -> Option<OtherSpacing> {
+    let coarser = match predictor.model().preparation {
+        Preparation::Canonical { spacing } => spacing,
+        Preparation::NnUnet(ref steps) => steps.spacing,
+        Preparation::Zoomed(_) | Preparation::Monai(_) => return None,
+    };
+    let coarser = match coarser {
+        TargetSpacing::Native(Spacing(lengths)) | TargetSpacing::Volume(Spacing(lengths)) => {
+            TargetSpacing::Volume(Spacing(lengths.map(|length| length * COARSER)))
+        }
+        TargetSpacing::InPlane(lengths) => TargetSpacing::InPlane(lengths.map(|length| length * COARSER)),
+    };
+    let fewer = |spacing: CaseSpacing| {
+        let view = predictor.view(request, Some(spacing)).ok()?;
+        (view.windows < trained.windows).then(|| of_views(spacing, trained, view, false))
+    };
+    fewer(CaseSpacing::Native).or_else(|| fewer(CaseSpacing::Of(coarser)))
+}
+
+/// Lets a predictor see an outlier at the spacing that is asked for.
+fn used(
+    predictor: &mut Predictor,
+    request: &CaseRequest<'_>,
+    trained: CaseView,
+    spacing: CaseSpacing,
+) -> Outcome<OtherSpacing> {
+    let seen = predictor.view(request, Some(spacing))?;
+    if seen.windows >= trained.windows {
+        let message = format!(
+            "{}: {} has no use, as at {} there are {} windows, and at the spacing of training, {}, {}",
+            request.case.id,
+            flag(spacing),
+            seen.spacing,
+            grouped(seen.windows as u64),
+            trained.spacing,
+            grouped(trained.windows as u64)
+        );
+        return Err(Failure::new(message, "name a coarser one as --outlier-spacing Z,Y,X, or leave it out"));
+    }
+    predictor.see_at(request.case, spacing);
+    Ok(of_views(spacing, trained, seen, true))
+}
+
+fn of_views(spacing: CaseSpacing, trained: CaseView, seen: CaseView, is_used: bool) -> OtherSpacing {
+    let (trained_mm, seen_mm) = (trained.spacing, seen.spacing);
+    OtherSpacing { is_used, flag: flag(spacing), trained_mm, seen_mm, windows: seen.windows }
 }
 
 #[cfg(test)]
@@ -86,7 +279,7 @@ mod tests {
 
     fn of(counts: &[usize]) -> Windows {
         let mut windows = Windows::default();
-        counts.iter().enumerate().for_each(|(number, count)| windows.add(&number.to_string(), *count));
+        counts.iter().enumerate().for_each(|(number, count)| windows.add(&number.to_string(), *count, false));
         windows
     }
 
@@ -95,7 +288,8 @@ mod tests {
         let windows = of(&[8, 10, 12, 201, 200]);
         assert_eq!(windows.median(), Some(12));
         let windows = of(&[8, 10, 10, 12, 201, 9]);
-        assert_eq!(windows.outlier("4"), Some(Outlier { windows: 201, median: 10 }));
+        let outlier = Outlier { windows: 201, median: 10, other_spacing: None };
+        assert_eq!(windows.outlier("4"), Some(outlier));
         assert_eq!((windows.outlier("3"), windows.outlier("none")), (None, None));
         // Cases behind the third are as many as 22 times those before it on average.
         let behind = of(&[8, 10, 12, 201, 19]).behind("2");
@@ -112,5 +306,49 @@ mod tests {
             line.starts_with("0 has 2,001 windows: check") && !line.contains("--overlap")
         }));
         assert_eq!(Windows::default().median(), None);
+    }
+
+    #[test]
+    fn what_is_kept_counts_for_the_median_and_not_for_the_time_that_is_left() {
+        let mut windows = of(&[10, 10]);
+        windows.add("kept", 10, true);
+        windows.add("large", 400, false);
+        assert_eq!(windows.outlier("large").map(|outlier| outlier.median), Some(10));
+        assert_eq!(windows.behind("1"), Some(40.0));
+        let last = windows.cases.len() - 1;
+        windows.cases[last].other_spacing = Some(other(true));
+        assert_eq!(windows.behind("1"), Some(2.0), "the windows that are computed");
+        assert_eq!(windows.used("large").map(|other| other.windows), Some(20));
+        assert_eq!(windows.used("1"), None);
+    }
+
+    fn other(is_used: bool) -> OtherSpacing {
+        let flag = flag(CaseSpacing::Native);
+        let [trained_mm, seen_mm] = [1.0, 5.0].map(|length| Spacing([length; 3]));
+        OtherSpacing { is_used, flag, trained_mm, seen_mm, windows: 20 }
+    }
+
+    #[test]
+    fn a_line_says_what_another_spacing_takes_and_changes() {
+        let line = |is_used: bool, seconds: f64| {
+            let outlier = Outlier { windows: 400, median: 10, other_spacing: Some(other(is_used)) };
+            outlier.line("wide", Some(seconds), true)
+        };
+        let offered = line(false, 3600.0);
+        assert!(
+            offered.ends_with(
+                "--overlap 0.25, or see it at 5.0000 × 5.0000 × 5.0000 mm with --outlier-spacing native: 20 windows, about 3 min"
+            ),
+            "{offered}"
+        );
+        let used = line(true, 180.0);
+        assert!(
+            used.starts_with(
+                "wide has 400 windows at the spacing of training, 1.0000 × 1.0000 × 1.0000 mm, where"
+            ) && used.contains("it is seen at 5.0000 × 5.0000 × 5.0000 mm, in 20 windows, about 3 min; the"),
+            "{used}"
+        );
+        let coarse = CaseSpacing::Of(TargetSpacing::Volume(Spacing([3.0, 1.5, 1.5])));
+        assert_eq!(flag(coarse), "--outlier-spacing 3,1.5,1.5");
     }
 }

@@ -6,11 +6,13 @@ use std::sync::Arc;
 use plimsoll_data::Fold;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::Backend;
-use plimsoll_run::{Machine, RunConfig, Settings, Task};
-use plimsoll_train::{Concession, PlannedRun, RunData, plan_run_allowing};
+use plimsoll_run::{Machine, PatchCost, RunConfig, Settings, Task};
+use plimsoll_train::{
+    Concession, PlannedRun, RunData, TrainError, largest_patch, patch_costs, plan_run_allowing,
+};
 
 use super::line::{Line, driver_bytes};
-use super::listed::Listed;
+use super::listed::{InspectedData, Listed, Opening};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -20,6 +22,9 @@ const SETTINGS_FILE: &str = "plimsoll.toml";
 /// The longest file of settings that is read: twice what all of them take with their comments. Of a text with many mistakes, the
 /// parser may take up to a kibibyte for each byte.
 const LONGEST: u64 = 32 << 10;
+
+/// How far apart the logarithms of the voxels of two patches may be that are about as large.
+const NEAR: f64 = 0.3;
 
 /// What shapes a run, and what it is given of the machine.
 #[derive(Clone)]
@@ -34,6 +39,8 @@ pub struct PlanRequest {
     pub threads: usize,
     /// Threads that make batches.
     pub loader_threads: Option<usize>,
+    /// Whether cases with an error are left out.
+    pub skip_bad_cases: bool,
     /// What runs programs.
     pub backend: Arc<dyn Backend>,
     /// What may be changed so that the run fits.
@@ -41,6 +48,8 @@ pub struct PlanRequest {
     /// A model whose patch, spacing, network and normalisation are taken, where settings do not say otherwise: its weights are to be
     /// trained on.
     pub plans_from: Option<RunConfig>,
+    /// Whether lists may name files outside of the data set's folder.
+    pub allow_outside: bool,
 }
 
 /// A data set under a line, before anything is planned.
@@ -50,6 +59,8 @@ pub struct Opened {
     pub name: String,
     pub machine: Machine,
     pub line: Line,
+    /// What was left out of it, and why.
+    pub skipped: Vec<String>,
 }
 
 impl PlanRequest {
@@ -66,8 +77,17 @@ impl PlanRequest {
 
     /// Opens the data set, whose description alone is read.
     pub fn open_dataset(&self, line: &Line, quiet: bool) -> Outcome<Listed> {
-        let listed = Listed::open(&self.dataset, &self.settings, &line.budget)?;
+        let opening = Opening {
+            settings: &self.settings,
+            allow_outside: self.allow_outside,
+            threads: self.threads,
+            quiet,
+        };
+        let listed = Listed::open(&self.dataset, &opening, &line.budget)?;
         if !quiet {
+            if let Listed::Volumes(dataset) = &listed {
+                eprintln!("layout: {}, {} cases", dataset.layout, dataset.cases.len());
+            }
             for warning in listed.warnings() {
                 eprintln!("warning: {warning}");
             }
@@ -78,19 +98,45 @@ impl PlanRequest {
     /// Inspects the data set.
     pub fn inspect(&self, listed: Listed, line: Line, quiet: bool) -> Outcome<Opened> {
         let machine = self.machine(line.limits.line);
-        let (name, data) = listed.inspect(machine.threads, &line.budget, quiet)?;
-        Ok(Opened { data, name, machine, line })
+        let found = listed.inspect((machine.threads, self.skip_bad_cases), &line.budget, quiet)?;
+        let InspectedData { name, data, skipped } = found;
+        for skipped in skipped.iter().filter(|_| !quiet) {
+            eprintln!("warning: {skipped}");
+        }
+        Ok(Opened { data, name, machine, line, skipped })
     }
 
-    /// Completes settings with what follows from the data set, or from the model whose plans are taken.
-    pub fn resolve(&self, settings: &Settings, opened: &Opened, fold: &Fold) -> Outcome<RunConfig> {
+    /// Completes settings with what follows from the data set, or from the model whose plans are taken. Where no patch is set, it is the
+    /// largest of nnU-Net's sequence up to its reference that fits what the run is given of the machine.
+    pub fn resolve(
+        &self,
+        settings: &Settings,
+        opened: &Opened,
+        fold: &Fold,
+        machine: Machine,
+    ) -> Outcome<RunConfig> {
         let mut config = match &opened.data {
             RunData::Volumes { dataset, inspection } => {
                 let fingerprint = inspection.fingerprint.as_ref().ok_or_else(|| {
                     let message = format!("{} has no case to train on", dataset.folder.display());
                     Failure::new(message, "images belong in imagesTr, and their labels in labelsTr")
                 })?;
-                RunConfig::resolve(settings, dataset, fingerprint)?
+                let resolved = |patch| RunConfig::resolve_with(settings, patch, dataset, fingerprint);
+                let mut patches = RunConfig::patches(settings, fingerprint)?;
+                // A network that is set may have no use for some, such as those that it would halve too often.
+                patches.retain(|patch| RunConfig::is_usual_patch(*patch) && resolved(Some(*patch)).is_ok());
+                match patches.first() {
+                    None => resolved(None)?,
+                    Some(first) => {
+                        let facts = opened.data.facts(&resolved(Some(*first))?, fold)?;
+                        let config = |number: usize| Ok::<_, TrainError>(resolved(Some(patches[number]))?);
+                        let place = (machine, &*self.backend);
+                        // Where none fits, the smallest is said not to, with the ways out.
+                        let is_set = settings.micro_batch.is_some();
+                        let chosen = largest_patch(patches.len(), &config, is_set, place, facts)?;
+                        resolved(Some(patches[chosen.unwrap_or(patches.len() - 1)]))?
+                    }
+                }
             }
             RunData::Images { dataset, .. } => {
                 let trained_on = |task: &Task| opened.data.class_counts(task, fold);
@@ -125,6 +171,9 @@ impl PlanRequest {
         if let Some(warning) = coarser_elsewhere(&opened.data, config).filter(|_| !quiet) {
             eprintln!("warning: {warning}");
         }
+        if let Some(warning) = mirrored_sides(config).filter(|_| !quiet) {
+            eprintln!("warning: {warning}");
+        }
         if !quiet && planned.numbers.feasible {
             for change in &planned.numbers.changes {
                 eprintln!("warning: changed so that the run fits: {change}");
@@ -133,17 +182,72 @@ impl PlanRequest {
         Ok(planned)
     }
 
+    /// What patches would cost that have about a quarter, half, twice and four times as many voxels as those of a planned run, and what
+    /// these cost: of nnU-Net's sequence, where there are such, the smallest first. None of slices, or of whole images.
+    pub fn patch_costs(&self, opened: &Opened, planned: &PlannedRun, fold: &Fold) -> Outcome<Vec<PatchCost>> {
+        let RunData::Volumes { dataset, inspection } = &opened.data else { return Ok(Vec::new()) };
+        let Some(fingerprint) = &inspection.fingerprint else { return Ok(Vec::new()) };
+        // With changes that were made so that a run fits, others are no longer like it.
+        if planned.numbers.dimensions == 2 || !planned.numbers.changes.is_empty() {
+            return Ok(Vec::new());
+        }
+        let any = Settings { patch_size: None, ..self.settings.clone() };
+        let patches = RunConfig::patches(&any, fingerprint)?;
+        let own = planned.config.training.patch;
+        let voxels = |patch: [usize; 3]| patch.iter().product::<usize>() as f64;
+        let near = |times: f64| {
+            let apart = |patch: &[usize; 3]| (voxels(*patch) / (voxels(own) * times)).ln().abs();
+            let found = patches.iter().copied().min_by(|a, b| apart(a).total_cmp(&apart(b)))?;
+            (apart(&found) < NEAR).then_some(found)
+        };
+        let mut chosen: Vec<[usize; 3]> =
+            [Some(own), near(0.25), near(0.5), near(2.0), near(4.0)].into_iter().flatten().collect();
+        chosen.sort_by_key(|patch| patch.iter().product::<usize>());
+        chosen.dedup();
+        // A network that is set may have no use for some.
+        let configs: Vec<RunConfig> = chosen
+            .into_iter()
+            .filter_map(|patch| match patch == own {
+                true => Some(planned.config.clone()),
+                false => RunConfig::resolve_with(&any, Some(patch), dataset, fingerprint).ok(),
+            })
+            .collect();
+        let facts = opened.data.facts(&planned.config, fold)?;
+        let is_set = self.settings.micro_batch.is_some();
+        // Only the layers of this run were measured, so others are compared with it by nominal rates.
+        let nominal = planned.backend.with_rates(None);
+        let mut costs = patch_costs(&configs, is_set, (opened.machine, &*nominal), facts)?;
+        if let Some(of_own) = costs.iter().find(|cost| cost.patch_size == own) {
+            let slower = planned.numbers.predicted_seconds_per_step / of_own.predicted_seconds_per_step;
+            costs.iter_mut().for_each(|cost| cost.predicted_seconds_per_step *= slower);
+        }
+        Ok(costs)
+    }
+
     /// Opens, inspects, resolves and plans a run that is not to begin: that of the first fold, which is returned as well.
     pub fn prepare(&self, quiet: bool) -> Outcome<(Opened, PlannedRun, Fold)> {
         let line = self.draw_line()?;
         let listed = self.open_dataset(&line, quiet)?;
         let fold = listed.first_fold()?;
         let opened = self.inspect(listed, line, quiet)?;
-        let config = self.resolve(&self.settings, &opened, &fold)?;
+        let config = self.resolve(&self.settings, &opened, &fold, opened.machine)?;
         let fold = opened.data.used(&config.task, &fold);
         let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), quiet)?;
         Ok((opened, planned, fold))
     }
+}
+
+/// What is said where labels tell left from right, and patches are mirrored along that axis: the width of the canonical orientation.
+fn mirrored_sides(config: &RunConfig) -> Option<String> {
+    let task = config.task.segmentation().ok()?;
+    let (one, other) = task.dataset.labels.sides()?;
+    let [depth, height, width] = task.augmentation.mirrored_axes();
+    width.then(|| {
+        format!(
+            "`{one}` and `{other}` differ in the side, but patches are mirrored from left to right, which exchanges them; set \
+             `mirror_axes = [{depth}, {height}, false]` in [augmentation]"
+        )
+    })
 }
 
 /// What is said where slices do not lie across the coarsest axis. There, nnU-Net would exchange axes.

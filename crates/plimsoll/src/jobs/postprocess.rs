@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Summary;
 use plimsoll_postprocess::{Chosen, LabelGain, Pair, Postprocessing, Step, choose, process_file};
 use plimsoll_run::{FoldName, RunFolder, Specification, read_json};
-use plimsoll_volume::is_picture;
+use plimsoll_volume::image_endings;
 use serde::Serialize;
 
 use super::line::Line;
@@ -105,10 +106,9 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     }
     let is_map = |path: &&PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
-        let is_volume =
-            name.is_some_and(|name| [".nii", ".nii.gz"].iter().any(|ending| name.ends_with(ending)));
+        let is_image = name.is_some_and(|name| image_endings().any(|ending| name.ends_with(ending)));
         let is_preview = path.to_string_lossy().ends_with(PREVIEW);
-        path.is_file() && !is_preview && (is_volume || is_picture(path))
+        path.is_file() && !is_preview && is_image
     };
     let mut all = plimsoll_disk::read_dir(input).map_err(|error| Failure::of_path(input, &error))?;
     all.sort();
@@ -120,7 +120,7 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     match pairs.is_empty() {
         true => {
             let message = format!("{} has no label maps", input.display());
-            Err(Failure::new(message, "they end in .nii.gz, .nii or .png"))
+            Err(Failure::new(message, "they end in .nii.gz, .nii, .nrrd, .mha or .png"))
         }
         false => Ok(pairs),
     }
@@ -166,6 +166,7 @@ pub fn choose_for(run: &Path, ram: Option<Bytes>, threads: usize, quiet: bool) -
     let task = Specification::read(first)?.config.task;
     let in_data = &task.segmentation()?.dataset.labels;
     let ignore = in_data.ignore().map(u16::from);
+    let reference_values = in_data.file_values().map(Arc::new);
     let names = in_data.names().to_vec();
     let names: BTreeMap<u16, String> = (0..).zip(names).filter(|(label, _)| *label != 0).collect();
     let mut pairs = Vec::new();
@@ -181,7 +182,8 @@ pub fn choose_for(run: &Path, ram: Option<Bytes>, threads: usize, quiet: bool) -
             // The run may have been moved since.
             let own = case.prediction_file.file_name().map(|name| folder.join(name));
             let prediction = own.unwrap_or(case.prediction_file);
-            pairs.push(Pair { prediction, reference: case.reference_file });
+            let reference_values = reference_values.clone();
+            pairs.push(Pair { prediction, reference: case.reference_file, reference_values });
         }
     }
     let line = Line::draw(ram, threads)?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_data::{Case, Dataset, LengthUnit, prediction_ending};
 use plimsoll_infer::{
-    CaseReport, CaseRequest, CaseTimes, Destination, FolderProgress, FolderReport, InferError,
+    CaseReport, CaseSpacing, CaseTimes, Destination, FolderProgress, FolderReport, InferError,
     Outcome as CaseOutcome, PredictOptions, PredictPlan, Predictor, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes, MappedFiles, System, limits, mapped_files, resident};
@@ -20,7 +20,8 @@ use plimsoll_run::{CheckpointKind, Model, ModelSource, SegmentationModel, Window
 use serde::Serialize;
 
 use super::label_folder::{LabelFolder, make_folder};
-use super::outliers::Windows;
+use super::outliers::{Counting, OtherSpacing, Remedy, Windows};
+use super::prediction_plan::CaseFiles;
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::duration::duration;
@@ -30,6 +31,8 @@ use crate::progress::{Progress, TimeLeft};
 /// What predictions of volumes have beside those of whole images.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeOptions {
+    /// The unit that lengths in headers of images are in, whatever headers say.
+    pub unit: Option<LengthUnit>,
     /// What of the folder is used, where it is a model of nnU-Net.
     pub nnunet: Option<NnUnetChoice>,
     /// Labels of an earlier stage of a cascade; none where it is to predict them.
@@ -38,10 +41,21 @@ pub struct VolumeOptions {
     pub probabilities: bool,
     /// Steps that are done after each prediction.
     pub postprocessing: StepChoice,
+    /// The spacing at which cases are seen that have far more windows than the others; none where that is the model's.
+    pub outlier_spacing: Option<CaseSpacing>,
     /// Whether a picture of each case is drawn beside its labels.
     pub preview: bool,
     /// Whether it is said what the model is.
     pub verbose: bool,
+}
+
+impl PredictRequest {
+    /// The images that are there for a model.
+    pub fn images(&self, model: &SegmentationModel) -> Outcome<Vec<Case>> {
+        let mut cases = Dataset::images(&self.input, &model.channels, &model.file_ending)?;
+        cases.iter_mut().for_each(|case| case.reading.unit = self.volumes.unit);
+        Ok(cases)
+    }
 }
 
 /// Images to be segmented.
@@ -78,6 +92,14 @@ pub(super) struct Opened {
 
 /// Opens a model.
 pub(super) fn open(request: &PredictRequest, budget: &Budget) -> Outcome<Opened> {
+    let mut opened = open_model(request, budget)?;
+    // Images of another format than those that it was trained on are the same to it.
+    let ending = &mut opened.model.file_ending;
+    *ending = Dataset::input_ending(&request.input, ending)?;
+    Ok(opened)
+}
+
+fn open_model(request: &PredictRequest, budget: &Budget) -> Outcome<Opened> {
     let own = |model: Model| -> Outcome<Opened> {
         let model = SegmentationModel::try_from(model)?;
         Ok(Opened { folder: request.model.clone(), model, previous: None })
@@ -174,7 +196,9 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
     }
     let output = request.output.join(previous);
     let volumes = VolumeOptions {
+        unit: request.volumes.unit,
         nnunet: request.volumes.nnunet.clone(),
+        outlier_spacing: request.volumes.outlier_spacing,
         verbose: request.volumes.verbose,
         ..VolumeOptions::default()
     };
@@ -192,6 +216,8 @@ pub struct Predicted {
     pub times: Option<CaseTimes>,
     /// What it held; none where probabilities were there already and only their mean was missing.
     pub plan: Option<PredictPlan>,
+    /// The spacings other than those of training at which networks saw it, one for each model that did.
+    pub other_spacings: Vec<OtherSpacing>,
 }
 
 /// A case whose prediction was there already.
@@ -228,14 +254,22 @@ pub(super) struct Cases {
     pub(super) processed: BTreeSet<String>,
 }
 
-impl From<FolderReport> for Cases {
-    fn from(found: FolderReport) -> Cases {
+/// What came of cases with a model, and their windows.
+pub(super) struct Found {
+    pub(super) report: FolderReport,
+    pub(super) windows: Windows,
+}
+
+impl From<Found> for Cases {
+    fn from(Found { report, windows: all }: Found) -> Cases {
         let mut cases = Cases::default();
-        for CaseReport { case, file, outcome } in found.cases {
+        for CaseReport { case, file, outcome } in report.cases {
             match outcome {
                 CaseOutcome::Predicted { windows, seconds, plan, times } => {
                     let (times, plan) = (Some(times), Some(plan));
-                    cases.predicted.push(Predicted { case, file, windows, seconds, times, plan });
+                    let other_spacings = all.used(&case).cloned().into_iter().collect();
+                    let predicted = Predicted { case, file, windows, seconds, times, plan, other_spacings };
+                    cases.predicted.push(predicted);
                 }
                 CaseOutcome::Kept => cases.kept.push(Kept { case, file }),
                 CaseOutcome::Failed(error) => cases.failed.push(Failed::new(case, error)),
@@ -323,7 +357,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     expect_earlier_used(request, &[&opened])?;
     let earlier = earlier_labels(request, &opened, stop, quiet)?;
     let Opened { model, .. } = opened;
-    let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+    let cases = request.images(&model)?;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, &model));
     let to = Destination {
         folder: labels.folder.clone(),
@@ -335,10 +369,16 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     // Where labels are when all is done: below it those that are to be processed.
     let last = labels.last(&to);
     last.check(&cases)?;
+    if !quiet && to.ending != model.file_ending {
+        eprintln!(
+            "images end in {}, which labels are not written as: theirs end in {}",
+            model.file_ending, to.ending
+        );
+    }
     let is_done = |case: &Case| labels.is_processed(case, &to);
-    let (done, cases): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(is_done);
+    let (done, left): (Vec<Case>, Vec<Case>) = cases.iter().cloned().partition(is_done);
     let folds = model.weights.len();
-    let found = predict_into(&to, (&cases[..], model), request, &budget, stop, quiet)?;
+    let found = predict_into(&to, (&cases, &left, model), request, &budget, stop, quiet)?;
     let mut cases = Cases::from(found);
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept { case: case.id.clone(), file: last.file(case) }));
@@ -351,21 +391,30 @@ pub(super) fn expect_sound(request: &PredictRequest) -> Outcome {
     keep_apart(&request.input, &request.output)
 }
 
-/// Predicts cases with a model, into a folder that is made.
+/// Predicts those cases of `all` that are left with a model, into a folder that is made.
 pub(super) fn predict_into(
     to: &Destination,
-    (cases, model): (&[Case], SegmentationModel),
+    (all, cases, model): (&[Case], &[Case], SegmentationModel),
     request: &PredictRequest,
     budget: &Budget,
     stop: &AtomicBool,
     quiet: bool,
-) -> Outcome<FolderReport> {
+) -> Outcome<Found> {
     to.check(cases)?;
-    make_folder(&to.folder)?;
     let can_overlap = can_overlap(&model, request.options);
     let mut predictor = Predictor::new(model, request.options, Arc::clone(&request.backend), budget)?;
-    let mut watcher = Watcher::new(quiet).knowing(windows(&predictor, cases, to), can_overlap);
-    Ok(predict_cases(&mut predictor, cases, to, stop, &mut |progress| watcher.see(progress))?)
+    let left: BTreeSet<&str> =
+        cases.iter().filter(|case| !to.keeps(case)).map(|case| case.id.as_str()).collect();
+    let files: Vec<CaseFiles> = all.iter().map(|case| CaseFiles::of(case.clone(), to)).collect();
+    let counting = files
+        .iter()
+        .map(|files| Counting { request: files.request(), is_kept: !left.contains(files.case.id.as_str()) });
+    let remedy = Remedy::asked(request.volumes.outlier_spacing);
+    let windows = Windows::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy)?;
+    make_folder(&to.folder)?;
+    let mut watcher = Watcher::new(quiet).knowing(windows.clone(), can_overlap);
+    let report = predict_cases(&mut predictor, cases, to, stop, &mut |progress| watcher.see(progress))?;
+    Ok(Found { report, windows })
 }
 
 /// The share of a window from one to the next that a hint asks for with `--overlap 0.25`.
@@ -374,25 +423,6 @@ const FAR_STEP: f64 = 0.75;
 /// Whether `--overlap 0.25` would make the windows of a model's cases fewer.
 pub(super) fn can_overlap(model: &SegmentationModel, options: PredictOptions) -> bool {
     matches!(model.windows, Placement::Even) && options.step < FAR_STEP
-}
-
-/// The windows of all cases that are to be predicted, as far as their headers say; what is wrong with the others is told at their turn.
-fn windows(predictor: &Predictor, cases: &[Case], to: &Destination) -> Windows {
-    let mut windows = Windows::default();
-    for case in cases.iter().filter(|case| !to.keeps(case)) {
-        let (earlier, labels) = (to.earlier(case), to.file(case));
-        let request = CaseRequest {
-            case,
-            earlier: earlier.as_deref(),
-            within: None,
-            labels: &labels,
-            probabilities: None,
-        };
-        if let Ok(count) = predictor.windows(&request) {
-            windows.add(&case.id, count);
-        }
-    }
-    windows
 }
 
 /// Refuses to write label maps into the folder of the images: they would be taken for images the next time, or stand in their

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_data::{Case, prediction_ending};
 use plimsoll_infer::{
     CaseEstimate, CaseRequest, Destination, PredictOptions, PredictPlan, Predictor, RingStorage,
     forward_program,
@@ -15,7 +15,7 @@ use plimsoll_train::measured;
 use serde::Serialize;
 
 use super::label_folder::LabelFolder;
-use super::outliers::{Outlier, Windows};
+use super::outliers::{Counting, Outlier, Remedy, Windows};
 use super::predict::{
     Failed, Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open,
     stage_folder,
@@ -47,7 +47,7 @@ pub struct PredictionPlan {
     pub refused: Vec<Failed>,
     /// Cases whose predictions are there, and would be kept.
     pub kept: usize,
-    /// Windows of the case in the middle; none without a case.
+    /// Windows of the case in the middle at the spacing of training, of those that are kept as well; none without a case.
     pub median_windows: Option<usize>,
     /// All forward passes.
     pub predicted_seconds: f64,
@@ -80,7 +80,13 @@ pub(super) struct CaseFiles {
 }
 
 impl CaseFiles {
-    fn request(&self) -> CaseRequest<'_> {
+    /// Of a case whose labels go to a destination.
+    pub(super) fn of(case: Case, to: &Destination) -> CaseFiles {
+        let (earlier, labels, probabilities) = (to.earlier(&case), to.file(&case), to.probabilities(&case));
+        CaseFiles { case, earlier, labels, probabilities }
+    }
+
+    pub(super) fn request(&self) -> CaseRequest<'_> {
         CaseRequest {
             case: &self.case,
             earlier: self.earlier.as_deref(),
@@ -103,38 +109,45 @@ pub(super) struct ModelToPlan<'a> {
     pub(super) can_overlap: bool,
     /// Whether the next case is read while one is computed.
     pub(super) is_ahead: bool,
+    /// What is done about outliers.
+    pub(super) remedy: Remedy,
 }
 
 impl ModelToPlan<'_> {
     /// Plans cases, beside which the predictions of `kept` others are there already.
-    pub(super) fn plan(self, files: &[CaseFiles], kept: usize, quiet: bool) -> Outcome<PredictionPlan> {
-        let ModelToPlan { name, model, options, backend, budget, can_overlap, is_ahead } = self;
+    pub(super) fn plan(
+        self,
+        files: &[CaseFiles],
+        kept: &[CaseFiles],
+        quiet: bool,
+    ) -> Outcome<PredictionPlan> {
+        let ModelToPlan { name, model, options, backend, budget, can_overlap, is_ahead, remedy } = self;
         let progress = Progress::without_end("planning", quiet);
         let program = forward_program(&model, options.precision, backend)?;
         let machine = Machine { line: budget.line(), threads: options.threads, loader_threads: 1 };
         let backend = measured(machine, backend, std::slice::from_ref(&program));
         let folds = model.weights.len();
-        let predictor = Predictor::new(model, options, Arc::clone(&backend), budget)?;
+        let mut predictor = Predictor::new(model, options, Arc::clone(&backend), budget)?;
+        let counting = files.iter().map(|files| (files, false)).chain(kept.iter().map(|files| (files, true)));
+        let counting: Vec<Counting<'_>> =
+            counting.map(|(files, is_kept)| Counting { request: files.request(), is_kept }).collect();
+        let windows = Windows::count(&mut predictor, &counting, remedy)?;
         let requests: Vec<CaseRequest<'_>> = files.iter().map(CaseFiles::request).collect();
         let planned = match is_ahead {
             true => predictor.plan(&requests),
             false => predictor.plan_alone(&requests),
         };
         progress.finish();
-        let mut windows = Windows::default();
         let (mut fit, mut refused) = (Vec::new(), Vec::new());
         for (CaseFiles { case, .. }, planned) in files.iter().zip(planned?) {
             match planned {
                 Ok(CaseEstimate { plan, least_ram_bytes }) => {
-                    windows.add(&case.id, plan.windows);
-                    fit.push(PlannedCase { case: case.id.clone(), plan, least_ram_bytes, outlier: None });
+                    let (case, outlier) = (case.id.clone(), windows.outlier(&case.id));
+                    fit.push(PlannedCase { case, plan, least_ram_bytes, outlier });
                 }
                 Err(error) if error.is_of_one_case() => refused.push(Failed::new(case.id.clone(), error)),
                 Err(error) => return Err(error.into()),
             }
-        }
-        for case in &mut fit {
-            case.outlier = windows.outlier(&case.case);
         }
         Ok(PredictionPlan {
             model: name,
@@ -144,7 +157,7 @@ impl ModelToPlan<'_> {
             predicted_seconds: fit.iter().map(|case| case.plan.predicted_seconds).sum(),
             cases: fit,
             refused,
-            kept,
+            kept: kept.len(),
             median_windows: windows.median(),
             is_ring_asked: options.ring.is_some(),
             can_overlap,
@@ -161,12 +174,12 @@ pub fn plan_prediction(request: &PredictRequest, quiet: bool) -> Outcome<Vec<Pre
     expect_earlier_used(request, &[&opened])?;
     let mut plans = earlier_plans(request, &opened, quiet)?;
     let model = &opened.model;
-    let cases = Dataset::images(&request.input, &model.channels, &model.file_ending)?;
+    let cases = request.images(model)?;
     let to = destination(request, &opened, labels.folder.clone());
     to.check(&cases)?;
     labels.last(&to).check(&cases)?;
     let (kept, cases): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|case| labels.is_kept(case, &to));
-    plans.push(plan_cases((request, &opened), cases, &to, kept.len(), (&budget, quiet))?);
+    plans.push(plan_cases((request, &opened), cases, kept, &to, (&budget, quiet))?);
     Ok(plans)
 }
 
@@ -197,28 +210,26 @@ pub(super) fn destination(request: &PredictRequest, opened: &Opened, folder: Pat
 pub(super) fn plan_cases(
     (request, opened): (&PredictRequest, &Opened),
     cases: Vec<Case>,
+    kept: Vec<Case>,
     to: &Destination,
-    kept: usize,
     (budget, quiet): (&Budget, bool),
 ) -> Outcome<PredictionPlan> {
-    let of = |case: Case| CaseFiles {
-        earlier: to.earlier(&case),
-        labels: to.file(&case),
-        probabilities: to.probabilities(&case),
-        case,
+    let files = |cases: Vec<Case>| -> Vec<CaseFiles> {
+        cases.into_iter().map(|case| CaseFiles::of(case, to)).collect()
     };
-    let files: Vec<CaseFiles> = cases.into_iter().map(of).collect();
+    let (files, kept) = (files(cases), files(kept));
     let model = opened.model.clone();
     let to_plan = ModelToPlan {
         name: opened.folder.display().to_string(),
         can_overlap: can_overlap(&model, request.options),
         is_ahead: true,
+        remedy: Remedy::asked(request.volumes.outlier_spacing),
         model,
         options: request.options,
         backend: &*request.backend,
         budget,
     };
-    to_plan.plan(&files, kept, quiet)
+    to_plan.plan(&files, &kept, quiet)
 }
 
 /// What is said of sums that are not in single precision to somebody who has not said how they are to be stored: else no line would make

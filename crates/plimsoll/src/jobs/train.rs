@@ -6,8 +6,8 @@ use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_metrics::{CrossValidation, Summary};
 use plimsoll_run::{
-    Asked, FoldFolder, FoldName, InitialWeights, RunError, RunFolder, RunRecord, Specification, StopReason,
-    holder,
+    Asked, FoldFolder, FoldName, InitialWeights, RunConfig, RunError, RunFolder, RunRecord, Settings,
+    Specification, StopReason, holder,
 };
 use plimsoll_train::{Job, PlannedRun, RunData, train};
 use serde::Serialize;
@@ -34,6 +34,8 @@ pub struct TrainRequest {
     pub parallel: usize,
     /// What runs their programs.
     pub device: DeviceName,
+    /// Whether cases are read into the cache before the first step.
+    pub warm: bool,
     /// Whether to go on with what is there.
     pub resume: bool,
     /// Whether data that has changed since the run began is taken as it is.
@@ -259,6 +261,8 @@ pub(super) fn train_opened(
                 splits: splits.clone().map(|splits| (request.run.splits(), splits)),
                 log_steps: request.log_steps,
                 company: trained.at_once.as_ref().map(AtOnce::company),
+                warm: request.warm,
+                notes: opened.skipped.clone(),
             });
         }
         stop.end_in_order();
@@ -338,19 +342,32 @@ fn prepare(
         .first()
         .map(|fold| fold.cases.clone())
         .ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
-    let resolve = |settings| request.plan.resolve(settings, opened, &fold);
+    let group = request.parallel.min(folds.len()).max(1);
+    let sharing = Sharing::new(&request.plan, request.device, opened);
+    let part = sharing.part(group, opened);
+    let resolve = |settings| request.plan.resolve(settings, opened, &fold, part);
     let (config, is_set) = match &known {
         None => (resolve(&request.plan.settings)?, request.plan.settings.micro_batch.is_some()),
         Some(known) => {
             let settings = request.plan.settings.clone().or(known.settings.clone());
+            // The patch of a run that goes on is its own, whatever its line is now.
+            let own = known.config.training.patch;
+            let is_volume = known.config.task.segmentation().is_ok_and(|task| task.dimensions() == 3);
+            let with_patch =
+                Settings { patch_size: settings.patch_size.or(is_volume.then_some(own)), ..settings.clone() };
+            let resolved = resolve(&with_patch)?;
             let mut config = match settings == known.settings {
                 true => known.config.clone(),
-                false => resolve(&settings)?,
+                false => resolved.clone(),
             };
-            config.task.adopt_dataset(resolve(&settings)?.task);
+            if settings.patch_size.is_none() && is_volume {
+                keep_what_follows_from_patch(&mut config, &settings, known);
+            }
+            config.task.adopt_dataset(resolved.task);
             if request.plan.settings.micro_batch.is_none() {
                 config.training.micro_batch = known.config.training.micro_batch;
             }
+            config.products.adopt(&known.config.products);
             // A run that goes on keeps the changes that it began with.
             for concession in &request.plan.allowed {
                 concession.adopt(&mut config, &known.config);
@@ -365,12 +382,27 @@ fn prepare(
         fold.cases = opened.data.used(&config.task, &fold.cases);
     }
     let fold = opened.data.used(&config.task, &fold);
-    let group = request.parallel.min(folds.len()).max(1);
-    let sharing = Sharing::new(&request.plan, request.device, opened);
     let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, quiet);
     let planned = sharing.plan(group, opened, plan)?;
     let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));
     Ok(Prepared { folds, splits, initial, planned, at_once })
+}
+
+/// Takes over from a run that goes on what followed from the patch that was chosen for it, where its settings do not say otherwise now.
+fn keep_what_follows_from_patch(config: &mut RunConfig, settings: &Settings, known: &Specification) {
+    let (own, began) = (&mut config.training, &known.config.training);
+    own.patch = began.patch;
+    let same_grid =
+        (settings.dimensions, settings.spacing) == (known.settings.dimensions, known.settings.spacing);
+    if same_grid && settings.network == known.settings.network {
+        own.net.clone_from(&began.net);
+    }
+    if settings.batch_size.is_none() {
+        own.batch = began.batch;
+    }
+    if settings.loss == known.settings.loss {
+        own.loss.clone_from(&began.loss);
+    }
 }
 
 fn asked(
@@ -397,7 +429,7 @@ fn asked(
         &|case| contents.get(case).copied(),
         initial.clone(),
         planned.programs.all(),
-        request.plan.backend.arithmetic(),
+        planned.backend.arithmetic(),
     )?;
     Ok(Asked {
         specification,

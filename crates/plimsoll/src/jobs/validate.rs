@@ -100,7 +100,13 @@ impl ValidateRequest<'_> {
         }
         let pairs: Vec<CasePaths> = cases
             .iter()
-            .filter_map(|case| Some(CasePaths { prediction: to.file(case), reference: case.label.clone()? }))
+            .filter_map(|case| {
+                Some(CasePaths {
+                    prediction: to.file(case),
+                    reference: case.label.clone()?,
+                    reference_values: case.reading.label_values.clone(),
+                })
+            })
             .collect();
         let settings = Settings::new(foreground(self.dataset));
         let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;

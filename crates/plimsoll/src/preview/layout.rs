@@ -88,6 +88,11 @@ impl Window {
         VoxelMap::new(rows).then(&self.to_stored)
     }
 
+    /// Its extent in mm, down and across.
+    pub fn extent(&self) -> [f64; 2] {
+        self.extent
+    }
+
     /// Across by down.
     fn aspect(&self) -> f64 {
         self.extent[1] / self.extent[0]

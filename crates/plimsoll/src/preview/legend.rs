@@ -65,7 +65,7 @@ impl Legend {
         for (number, label) in self.labels.iter().enumerate() {
             let [left, upper] = place(number);
             let side = SQUARE as f64;
-            canvas.fill([left, upper + 2.0], [left + side, upper + 2.0 + side], colours.of(*label), 1.0);
+            canvas.fill([left, upper + 2.0], [left + side, upper + 2.0 + side], colours.colour(*label), 1.0);
             text(canvas, [left, upper], &shortened(&colours.name(*label)));
         }
         let rest = match (self.labels.is_empty(), self.others) {

@@ -6,6 +6,7 @@ mod layout;
 mod legend;
 mod slice;
 mod source;
+mod thumbnail;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -22,6 +23,8 @@ use crate::failure::{Failure, Outcome};
 use crate::progress_picture::canvas::{Canvas, Colour};
 use crate::report::write;
 
+pub use thumbnail::thumbnail;
+
 /// The share of a label's colour in what it fills, and at its outline.
 const FILLED: f64 = 0.38;
 const OUTLINED: f64 = 0.95;
@@ -30,7 +33,7 @@ const OUTLINED: f64 = 0.95;
 const BEHIND: Colour = [16, 18, 22];
 
 /// What the names of label maps end in, which that of a preview has not.
-const ENDINGS: [&str; 7] = [".nii.gz", ".nii", ".seg.nrrd", ".dcm", ".png", ".tif", ".tiff"];
+const ENDINGS: [&str; 9] = [".nii.gz", ".nii", ".seg.nrrd", ".nrrd", ".mha", ".dcm", ".png", ".tif", ".tiff"];
 
 /// What the names of previews end in.
 pub const PREVIEW: &str = ".preview.png";
@@ -61,9 +64,14 @@ struct Colours<'a> {
     names: BTreeMap<u16, (usize, &'a str)>,
 }
 
-impl Colours<'_> {
+impl<'a> Colours<'a> {
+    fn of(names: &'a LabelTable) -> Colours<'a> {
+        let numbered = (0..).zip(&names.labels);
+        Colours { names: numbered.map(|(place, (label, name))| (*label, (place, name.as_str()))).collect() }
+    }
+
     /// The colour of a label: by its place among those that have names, as in the headers of label maps, or else by its value.
-    fn of(&self, label: u16) -> Colour {
+    fn colour(&self, label: u16) -> Colour {
         let place = self.names.get(&label).map_or(usize::from(label), |(place, _)| *place);
         label_colour(place).map(|part| (part * 255.0).round() as u8)
     }
@@ -102,12 +110,7 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let windows: Vec<Window> =
         planes.iter().map(|plane| Window::around(*plane, &geometry, &found, is_picture)).collect();
     let layout = arrange(&windows);
-    let colours = Colours {
-        names: (0..)
-            .zip(&files.names.labels)
-            .map(|(place, (label, name))| (*label, (place, name.as_str())))
-            .collect(),
-    };
+    let colours = Colours::of(files.names);
     let pixels: usize = layout.panels.iter().map(|panel| panel.size[0] * panel.size[1]).sum();
     let _labels = budget.reserve("a picture", Bytes::of(pixels * size_of::<u16>()))?;
     let sized: Vec<(&Window, [usize; 2])> =

@@ -80,7 +80,7 @@ impl Slice {
             canvas.fill([left, top], end, [greys.of(*value); 3], 1.0);
             if *label != 0 {
                 let share = if self.is_outline(row, column, *label) { OUTLINED } else { FILLED };
-                canvas.fill([left, top], end, colours.of(*label), share);
+                canvas.fill([left, top], end, colours.colour(*label), share);
             }
         }
     }

@@ -199,7 +199,9 @@ pub fn warnings(fold: &Path) -> Vec<String> {
     let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let warnings = events.filter(|event| event["event"] == "warning");
     let said = warnings.map(|event| event["what"].as_str().unwrap().to_string());
-    said.filter(|what| !what.starts_with("a step was predicted to take")).collect()
+    let is_of_time =
+        |what: &str| what.starts_with("a step was predicted to take") || what.starts_with("steps waited ");
+    said.filter(|what| !is_of_time(what)).collect()
 }
 
 /// The progress that a checkpoint holds.

@@ -6,14 +6,19 @@
 //!
 //! - [`direct`] takes any window. It reaches most of the processor's peak.
 //! - [`winograd`] is for kernels three wide and high with stride 1: with F(2, 3) along both, 16 products stand for 36.
+//! - [`direct_grad`] and [`winograd_grad`] are their gradients by the weights, where pairs are of neighbouring positions or tiles.
 
 pub(crate) mod direct;
+pub(crate) mod direct_grad;
+mod grad_run;
+mod head;
 mod pack;
 mod tile;
-mod transform;
 pub(crate) mod winograd;
+pub(crate) mod winograd_grad;
 mod winograd_pack;
 
+pub(crate) use head::{DotHead, PackHeadWeights};
 pub(crate) use pack::PackWeights;
 pub(crate) use winograd_pack::PackWinogradWeights;
 

@@ -4,10 +4,10 @@
 //! is gathered and transformed once; the sums over all planes and channels are taken in registers. Values are rounded to bf16 once,
 //! when they are transformed; weights as well.
 
-use super::transform::{POINTS, RESULTS, WIDTH, inputs, results};
 use super::{DotOperands, ROW, SQUARE};
 use crate::kernel::DotKernel;
 use crate::kernels::chunk::TASKS;
+use crate::kernels::f23::{POINTS, RESULTS, WIDTH, inputs, results};
 use crate::kernels::geometry::TapGrid;
 use crate::lower::product;
 use crate::simd::dot::{Dot, DotBody, PAIR, PAIRS};
@@ -15,9 +15,9 @@ use crate::simd::{LANES, Simd};
 use plimsoll_graph::Window;
 
 /// Points of a tile.
-const SQUARE_POINTS: usize = POINTS * POINTS;
+pub(super) const SQUARE_POINTS: usize = POINTS * POINTS;
 /// Columns or rows that a tile reads.
-const READ: usize = RESULTS + WIDTH - 1;
+pub(super) const READ: usize = RESULTS + WIDTH - 1;
 /// Output blocks that are summed at a time, at most.
 const BLOCKS: usize = 2;
 /// The most bytes of the ring and the sums, which should stay in the second-level cache with the weights that stream through it.
@@ -61,6 +61,11 @@ pub(crate) fn plane_taps(grid: &TapGrid) -> Vec<PlaneTaps> {
         [0, 1, 2].map(|row| [0, 1, 2].map(|column| taps[row * WIDTH + column].1))
     };
     taps.chunks_exact(WIDTH * WIDTH).map(plane).collect()
+}
+
+/// The place of what is read, if it is inside of an extent: the least shift of all taps from a position.
+pub(super) fn inside(low: isize, at: usize, extent: usize) -> Option<usize> {
+    usize::try_from(at as isize + low).ok().filter(|place| *place < extent)
 }
 
 /// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
@@ -210,24 +215,20 @@ impl StripConv {
         let tiling = &self.tiling;
         let [depth, height, width] = tiling.source;
         let slot = plane % tiling.planes;
-        let inside = |axis: usize, at: usize, extent: usize| {
-            let place = at as isize + tiling.low[axis];
-            usize::try_from(place).ok().filter(|place| *place < extent)
-        };
         let columns = tiling.columns();
         for block in 0..tiling.source_blocks {
             // SAFETY: the ring has `planes` planes of each point of each source block, with rows and tiles below the strip's; there is
             // room for `READ` rows of `columns` columns, and rows of the source are checked to be inside of it.
             unsafe {
                 let to = scratch.ring.add(block * SQUARE_POINTS * tiling.point() + slot * tiling.plane());
-                let Some(d) = inside(0, plane, depth) else {
+                let Some(d) = inside(tiling.low[0], plane, depth) else {
                     for point in 0..SQUARE_POINTS {
                         to.add(point * tiling.point()).write_bytes(0, strip.rows * tiling.tiles * LANES);
                     }
                     continue;
                 };
                 for at in 0..strip.rows * RESULTS + WIDTH - 1 {
-                    let row = inside(1, strip.first + at, height).map(|h| d * height + h);
+                    let row = inside(tiling.low[1], strip.first + at, height).map(|h| d * height + h);
                     let line = scratch.rows.add(at % READ * columns * LANES);
                     let of = (block, strip.sample);
                     self.operands.source.row::<D>(of, row, (tiling.low[2], width), columns, line);
@@ -483,9 +484,10 @@ impl<const B: usize, const W: usize> DotBody for SumPiece<'_, B, W> {
                     }
                 }
             }
+            let sum_block = SQUARE_POINTS * tiling.sum_point();
             for (b, sums) in sums.iter().enumerate() {
                 for (p, sum) in sums.iter().enumerate() {
-                    D::S::store(to.add(b * SQUARE_POINTS * tiling.sum_point() + p * LANES), *sum);
+                    D::S::store(to.add(b * sum_block + p * LANES), *sum);
                 }
             }
         }

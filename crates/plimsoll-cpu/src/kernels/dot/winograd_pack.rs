@@ -1,9 +1,9 @@
 //! Weights as the Winograd kernel reads them.
 
-use super::transform::{POINTS, WIDTH, weights};
 use super::winograd::PlaneTaps;
 use super::{ROW, SQUARE};
 use crate::kernel::{DotKernel, Ptr};
+use crate::kernels::f23::{POINTS, WIDTH, weights};
 use crate::simd::dot::{Dot, PAIR, PAIRS};
 use crate::simd::{LANES, Simd};
 

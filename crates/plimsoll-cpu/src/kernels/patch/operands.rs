@@ -1,7 +1,7 @@
 //! Patches and single rows as operands of dot products of bf16.
 
 use super::{Affine, Blocks, PatchShape, SourceBlock};
-use crate::simd::dot::Dot;
+use crate::simd::dot::{Dot, PAIR};
 use crate::simd::{Bf16, Element, LANES, Simd};
 
 impl Blocks {
@@ -25,6 +25,28 @@ impl Blocks {
             match self {
                 Blocks::F32(blocks) => blocks[block].gather_operands::<D>(shape, sample, first, patch),
                 Blocks::Bf16(blocks) => blocks[block].gather_operands::<D>(shape, sample, first, patch),
+            }
+        }
+    }
+
+    /// The same where each column has pairs: its values and those of the next column of the same phase, zeroes behind the last.
+    ///
+    /// # Safety
+    /// As for [`Blocks::gather_operands`], with `patch` valid for writes of twice as many elements.
+    #[inline(always)]
+    pub(crate) unsafe fn gather_pairs<D: Dot>(
+        &self,
+        block: usize,
+        shape: &PatchShape,
+        sample: usize,
+        first: [usize; 2],
+        patch: *mut u16,
+    ) {
+        // SAFETY: this function's contract is that of the call; the index is checked.
+        unsafe {
+            match self {
+                Blocks::F32(blocks) => blocks[block].gather_pairs::<D>(shape, sample, first, patch),
+                Blocks::Bf16(blocks) => blocks[block].gather_pairs::<D>(shape, sample, first, patch),
             }
         }
     }
@@ -141,6 +163,57 @@ impl<T: AsOperand> SourceBlock<T> {
                             }
                             None => T::operand::<D>(to, from),
                         }
+                    }
+                }
+            }
+        }
+    }
+
+    /// [`Blocks::gather_pairs`] of this block.
+    ///
+    /// # Safety
+    /// [`Blocks::gather_pairs`]'s contract, for this block.
+    #[inline(always)]
+    unsafe fn gather_pairs<D: Dot>(
+        &self,
+        shape: &PatchShape,
+        sample: usize,
+        first: [usize; 2],
+        patch: *mut u16,
+    ) {
+        let (step, columns, width) = (shape.step[2], shape.columns, shape.source[2]);
+        // SAFETY: as in `gather_operands`, with two elements for each of its one.
+        unsafe {
+            let affine = match &self.norm {
+                Some(norm) => Some(norm.affine::<D::S>(sample)),
+                None => None,
+            };
+            let data = self.data.add(sample * self.sample_stride).0.cast_const();
+            for (to, from) in shape.rows_read(first) {
+                let to = patch.add(PAIR * to);
+                let Some(from) = from else {
+                    to.write_bytes(0, PAIR * shape.row());
+                    continue;
+                };
+                let from = data.add(from * width * LANES);
+                for phase in 0..step {
+                    let to = to.add(PAIR * phase * columns * LANES);
+                    let shift = phase as isize + shape.low[2];
+                    let inside = inside(columns, step, shift, width);
+                    let mut this = D::S::zero();
+                    for column in 0..columns + 1 {
+                        let mut next = D::S::zero();
+                        if inside.contains(&column) {
+                            let place = ((column * step) as isize + shift) as usize;
+                            next = T::load::<D::S>(from.add(place * LANES));
+                            if let Some(affine) = &affine {
+                                next = norm_act::<D>(affine, next);
+                            }
+                        }
+                        if column > 0 {
+                            D::store_pairs(to.add(PAIR * (column - 1) * LANES), [this, next]);
+                        }
+                        this = next;
                     }
                 }
             }

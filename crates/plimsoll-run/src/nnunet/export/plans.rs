@@ -22,6 +22,7 @@ pub(super) struct Described<'a> {
     shape: &'a UNet,
     is_residual: bool,
     patch: [usize; 3],
+    spacing: Vec<f64>,
 }
 
 impl<'a> Described<'a> {
@@ -52,7 +53,15 @@ impl<'a> Described<'a> {
             ));
         }
         let net = training.net.as_architecture();
-        let is_flat = matches!(task.spacing, TargetSpacing::InPlane(_));
+        let spacing = match task.spacing {
+            TargetSpacing::Volume(spacing) => spacing.0.to_vec(),
+            TargetSpacing::InPlane(lengths) => lengths.to_vec(),
+            TargetSpacing::Native(_) => {
+                let what = "the run leaves each image its own spacing, and nnU-Net brings all to one";
+                return Err(refused(what.into(), "export it with --format onnx or safetensors"));
+            }
+        };
+        let is_flat = task.spacing.is_of_slices();
         if is_flat != (net.dimensions() == 2) {
             let what =
                 "the run resamples slices for themselves, but its network looks at volumes, or the other way";
@@ -69,7 +78,7 @@ impl<'a> Described<'a> {
             let what = format!("the run has no intensities of the foreground in channel {channel}");
             return Err(refused(what, "train it again, so that its data set is inspected"));
         }
-        Ok(Described { task, net, shape, is_residual, patch: training.patch })
+        Ok(Described { task, spacing, net, shape, is_residual, patch: training.patch })
     }
 
     /// The name of the configuration.
@@ -83,11 +92,8 @@ impl<'a> Described<'a> {
 
     /// Axes, of those that the network has, along which patches were mirrored in training.
     pub(super) fn mirror(&self) -> Vec<usize> {
-        let of_training = &self.task.augmentation;
-        let own = self.own_axes(of_training.mirror_axes).into_iter().enumerate();
-        own.filter(|(_, is_mirrored)| *is_mirrored && of_training.p_mirror > 0.0)
-            .map(|(axis, _)| axis)
-            .collect()
+        let own = self.own_axes(self.task.augmentation.mirrored_axes()).into_iter().enumerate();
+        own.filter(|(_, is_mirrored)| *is_mirrored).map(|(axis, _)| axis).collect()
     }
 
     /// Extents along the axes that the network has.
@@ -127,10 +133,6 @@ impl<'a> Described<'a> {
 
     fn configured(&self) -> Value {
         let channels = &self.task.dataset.channels;
-        let spacing = match self.task.spacing {
-            TargetSpacing::Volume(spacing) => spacing.0.to_vec(),
-            TargetSpacing::InPlane(lengths) => lengths.to_vec(),
-        };
         // Linear along all axes: along one that keeps its spacing nothing is changed by that.
         let resampling =
             |is_seg: bool| json!({"is_seg": is_seg, "order": 1, "order_z": 0, "force_separate_z": false});
@@ -139,7 +141,7 @@ impl<'a> Described<'a> {
             "data_identifier": format!("nnUNetPlans_{}", self.configuration()),
             "preprocessor_name": "DefaultPreprocessor",
             "patch_size": self.own_axes(self.patch),
-            "spacing": spacing,
+            "spacing": self.spacing,
             "normalization_schemes": channels.iter().map(|channel| channel.normalisation).collect::<Vec<_>>(),
             "use_mask_for_norm": vec![false; channels.len()],
             "resampling_fn_data": FUNCTION,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plimsoll_data::{Case, ChannelFile, ZoomedImage};
+use plimsoll_data::{Case, ChannelFile, Reading, ZoomedImage};
 use plimsoll_infer::{
     Growth, PartLabels, Written, grow_labels, labels_as_stored, merge_labels, write_zoomed, zoomed_image,
 };
@@ -87,7 +87,11 @@ impl Job<'_> {
         let _overhead = self.overhead()?;
         write_zoomed(case, &image, &file, &self.budget, self.stop)?;
         let images = vec![ChannelFile { path: file, index: 0 }];
-        Ok(ZoomedFile { image, stored, case: Case { id: case.id.clone(), images, label: None } })
+        Ok(ZoomedFile {
+            image,
+            stored,
+            case: Case { id: case.id.clone(), images, label: None, reading: Reading::default() },
+        })
     }
 
     /// Puts the labels of a stage's models together, changes them, and brings them back to the stored grid.

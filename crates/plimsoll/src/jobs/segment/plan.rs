@@ -12,6 +12,7 @@ use super::input::{Kind, images};
 use super::stages::{Stage, open};
 use super::{Job, STEPS, SegmentRequest};
 use crate::failure::{Failure, Outcome};
+use crate::jobs::outliers::Remedy;
 use crate::jobs::predict::Failed;
 use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
 
@@ -26,12 +27,10 @@ pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<Prediction
     }
     let cases = images(&request.input)?;
     let outputs = job.outputs(&cases, &kind)?;
-    let (mut files, mut kept) = (Vec::new(), 0);
+    let (mut files, mut kept) = (Vec::new(), Vec::new());
     for (case, labels) in cases.into_iter().zip(outputs) {
-        match job.is_kept(&labels) {
-            true => kept += 1,
-            false => files.push(CaseFiles { case, earlier: None, labels, probabilities: None }),
-        }
+        let of = if job.is_kept(&labels) { &mut kept } else { &mut files };
+        of.push(CaseFiles { case, earlier: None, labels, probabilities: None });
     }
     let mut plans = Vec::new();
     // All but the task itself run with all of their models, and with no changes but their own.
@@ -45,7 +44,7 @@ pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<Prediction
         };
         let stage = Stage { name: &name, task, models, within: None, subset, changes };
         for part in stage.parts() {
-            plans.push(job.plan_part(&stage, part, (&files, kept))?);
+            plans.push(job.plan_part(&stage, part, (&files, &kept))?);
         }
     }
     Ok(plans)
@@ -64,7 +63,7 @@ impl Job<'_> {
         &self,
         stage: &Stage<'_>,
         part: &PartModel,
-        (files, kept): (&[CaseFiles], usize),
+        (files, kept): (&[CaseFiles], &[CaseFiles]),
     ) -> Outcome<PredictionPlan> {
         let (name, models) = (stage.name, stage.models);
         let model = open(&models.folder(part, &self.weights)?, models, models.spacing(), &self.budget)?;
@@ -75,9 +74,17 @@ impl Job<'_> {
         };
         let title = format!("{name}, data set {}", part.dataset);
         let (backend, budget) = (&*self.request.backend, &self.budget);
-        // Each image is predicted alone, and `segment` has no `--overlap`.
-        let (can_overlap, is_ahead) = (false, false);
-        let model = ModelToPlan { name: title, model, options, backend, budget, can_overlap, is_ahead };
+        let model = ModelToPlan {
+            name: title,
+            model,
+            options,
+            backend,
+            budget,
+            // Each image is predicted alone, and `segment` has neither `--overlap` nor `--outlier-spacing`.
+            can_overlap: false,
+            is_ahead: false,
+            remedy: Remedy::None,
+        };
         let mut plan = model.plan(files, kept, self.quiet)?;
         if !stage.changes.is_empty() {
             self.with_changes(stage, files, &mut plan)?;

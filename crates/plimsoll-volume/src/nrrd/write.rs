@@ -1,13 +1,11 @@
-//! The header of a segmentation as 3D Slicer keeps it: a NRRD file of labels, `.seg.nrrd`, with the name, the colour and the extent of each
-//! segment in key/value pairs.
-//!
-//! Format: <https://teem.sourceforge.net/nrrd/format.html>. NRRD's axes run fastest first, and its world here is LPS: left, posterior,
-//! superior.
+//! Headers that are written: of images, and of segmentations as 3D Slicer keeps them, with the name, the colour and the extent of each
+//! segment in key/value pairs. Their world is LPS: left, posterior, superior.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use crate::nifti::colour;
+use crate::text::lps;
 use crate::{ElementType, Geometry, VoxelBox};
 
 /// What the name of such a file ends in, in lower case.
@@ -29,28 +27,51 @@ pub fn is_segmentation(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.to_string_lossy().to_ascii_lowercase().ends_with(ENDING))
 }
 
-/// The header of labels of 8 or 16 bits, little-endian and compressed with gzip, up to and with the empty line that ends it.
-pub(crate) fn header(geometry: &Geometry, element: ElementType, segments: &[Segment]) -> String {
+/// Whether a path has the name of a file of NRRD that holds its voxels as well.
+pub(crate) fn is_name(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("nrrd"))
+}
+
+/// The header of an image, little-endian and compressed with gzip, up to and with the empty line that ends it. Channels are the slowest axis.
+/// With segments, of which there may be none, it is a segmentation.
+pub(crate) fn header(
+    geometry: &Geometry,
+    channels: usize,
+    element: ElementType,
+    segments: Option<&[Segment]>,
+) -> String {
     let [depth, height, width] = geometry.shape();
-    let affine = geometry.affine().0;
-    // From right, anterior, superior.
-    let vector = |column: usize| {
-        let [x, y, z] = [-affine[0][column], -affine[1][column], affine[2][column]].map(without_sign_of_zero);
-        format!("({x},{y},{z})")
-    };
+    let (steps, origin) = lps(geometry);
+    let vector = |[x, y, z]: [f64; 3]| format!("({x},{y},{z})");
+    let [along_width, along_height, along_depth] = steps.map(vector);
     let kind = match element {
         ElementType::U8 => "unsigned char",
-        _ => "unsigned short",
+        ElementType::I8 => "signed char",
+        ElementType::U16 => "unsigned short",
+        ElementType::I16 => "short",
+        ElementType::U32 => "unsigned int",
+        ElementType::I32 => "int",
+        ElementType::U64 => "unsigned long long int",
+        ElementType::I64 => "long long int",
+        ElementType::F32 => "float",
+        ElementType::F64 => "double",
+    };
+    let (dimension, more_sizes, more_directions, more_kinds) = match channels {
+        1 => (3, String::new(), "", ""),
+        _ => (4, format!(" {channels}"), " none", " list"),
     };
     let mut text = format!(
         "NRRD0004\n# Complete NRRD file format specification at:\n# http://teem.sourceforge.net/nrrd/format.html\n\
-         type: {kind}\ndimension: 3\nspace: left-posterior-superior\nsizes: {width} {height} {depth}\n\
-         space directions: {} {} {}\nkinds: domain domain domain\nendian: little\nencoding: gzip\nspace origin: {}\n",
-        vector(2),
-        vector(1),
-        vector(0),
-        vector(3)
+         type: {kind}\ndimension: {dimension}\nspace: left-posterior-superior\n\
+         sizes: {width} {height} {depth}{more_sizes}\n\
+         space directions: {along_width} {along_height} {along_depth}{more_directions}\n\
+         kinds: domain domain domain{more_kinds}\nendian: little\nencoding: gzip\nspace origin: {}\n",
+        vector(origin)
     );
+    let Some(segments) = segments else {
+        text.push('\n');
+        return text;
+    };
     for (number, segment) in segments.iter().enumerate() {
         let extent = match &segment.extent {
             // Of each axis, fastest first, the first voxel and the last; before the first where there is none.
@@ -77,11 +98,6 @@ pub(crate) fn header(geometry: &Geometry, element: ElementType, segments: &[Segm
          Segmentation_SourceRepresentation:=Binary labelmap\n\n",
     );
     text
-}
-
-/// 0 for −0, which people would stumble over.
-fn without_sign_of_zero(value: f64) -> f64 {
-    if value == 0.0 { 0.0 } else { value }
 }
 
 /// A value of a key/value pair, whose line breaks and backslashes are written as the format has them.

@@ -1,5 +1,6 @@
-//! The spacing of a stack of pages: `{"spacing": [depth, height, width]}` in a file beside it, of the same name with `.json`, and of an image
-//! without the number of its channel: `scan.json` beside `scan_0000.tif` and `scan_0001.tif`, as nnU-Net's `Tiff3DIO` names it.
+//! The spacing of images that have no place for it, such as TIFF: `{"spacing": [depth, height, width]}` in a file beside them, of the same name
+//! with `.json`, and of an image without the number of its channel: `scan.json` beside `scan_0000.tif` and `scan_0001.tif`, as nnU-Net's
+//! `Tiff3DIO` names it.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,7 @@ fn beside(path: &Path, content: Content) -> PathBuf {
 ///
 /// # Errors
 /// If there is one, but it cannot be read, or does not say three lengths above 0.
-pub(super) fn read(path: &Path, content: Content) -> Result<Option<Spacing>, VolumeError> {
+pub(crate) fn read(path: &Path, content: Content) -> Result<Option<Spacing>, VolumeError> {
     let path = beside(path, content);
     let text = match plimsoll_disk::read_to_string(&path, LARGEST) {
         Ok(text) => text,
@@ -54,7 +55,7 @@ const ROUNDING: f64 = 1e-5;
 ///
 /// # Errors
 /// If it cannot be read, or says something else: it is not replaced.
-pub(super) fn is_said(path: &Path, spacing: Spacing) -> io::Result<bool> {
+pub(crate) fn is_said(path: &Path, spacing: Spacing) -> io::Result<bool> {
     let Some(found) = read(path, Content::Labels).map_err(io::Error::other)? else { return Ok(false) };
     let mut lengths = found.0.iter().zip(spacing.0);
     if lengths.all(|(found, own)| (found - own).abs() <= ROUNDING * own) {
@@ -73,7 +74,7 @@ pub(super) fn is_said(path: &Path, spacing: Spacing) -> io::Result<bool> {
 ///
 /// # Errors
 /// If it cannot be written, or another one is there.
-pub(super) fn write(path: &Path, spacing: Spacing) -> io::Result<()> {
+pub(crate) fn write(path: &Path, spacing: Spacing) -> io::Result<()> {
     if is_said(path, spacing)? {
         return Ok(());
     }

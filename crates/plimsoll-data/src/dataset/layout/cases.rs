@@ -1,0 +1,110 @@
+//! A folder for each case, with an image for each channel and a label map that are told apart by the ends of their names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use crate::dataset::files::file_name;
+use crate::dataset::layout::place::{enumerated, images_in, is_series};
+use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
+
+/// The files of a case by what their names say beside that of the case: `t1c`, `flair`, `seg`.
+type Roles = BTreeMap<String, PathBuf>;
+
+pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
+    place.expect_unused(LayoutName::Cases, &["case"])?;
+    let mut warnings = Vec::new();
+    let mut found: Vec<(String, Roles)> = Vec::new();
+    for folder in &place.folders {
+        if is_series(folder) {
+            return Err(place.series(folder));
+        }
+        let id = file_name(folder);
+        let roles = roles(place, &id, images_in(folder)?)?;
+        match roles.is_empty() {
+            true => warnings.push(format!("{} is left out: there are no images in it", folder.display())),
+            false => found.push((id, roles)),
+        }
+    }
+    let all: BTreeSet<&str> = found.iter().flat_map(|(_, roles)| roles.keys().map(String::as_str)).collect();
+    let listed = || enumerated(all.iter().copied());
+    let data = &place.options.data;
+    let hint = "say which are which in plimsoll.toml: under [data], images = [\"t1\", \"t2\"] and labels = \"seg\", which are the \
+                ends of names";
+    let label = match &data.labels {
+        Some(label) => label.clone(),
+        None => match all.iter().filter(|role| words::is_of_labels(role)).collect::<Vec<_>>()[..] {
+            [one] => one.to_string(),
+            [] => {
+                return Err(
+                    place.fault(format!("no file is named like a label map; there are: {}", listed()), hint)
+                );
+            }
+            _ => {
+                return Err(place.fault(
+                    format!("several files are named like label maps; there are: {}", listed()),
+                    hint,
+                ));
+            }
+        },
+    };
+    let images: Vec<String> = match &data.images {
+        Some(names) => Names::list(names).to_vec(),
+        None => all.iter().filter(|role| **role != label).map(|role| role.to_string()).collect(),
+    };
+    let mut cases = Vec::new();
+    for (id, mut roles) in found {
+        let folder = place.folder.join(&id);
+        let mut of_case = Vec::new();
+        for (channel, name) in images.iter().enumerate() {
+            let Some(path) = roles.remove(name) else {
+                let (path, name) = (folder.join(format!("…{name}…")), name.clone());
+                return Err(DatasetError::MissingChannel { case: id, channel, name, path, others: 0 });
+            };
+            of_case.push(ChannelFile { path, index: 0 });
+        }
+        let Some(path) = roles.remove(&label) else {
+            return Err(DatasetError::NoPartner { case: id, folder, others: 0 });
+        };
+        cases.push(Case { id, images: of_case, label: Some(path), reading: Reading::default() });
+    }
+    if cases.is_empty() || images.is_empty() {
+        return Err(place.unknown());
+    }
+    Ok(FoundData {
+        folder: place.folder.clone(),
+        name: place.name(),
+        channels: channels(place, &images)?,
+        unit: None,
+        labels: None,
+        value_names: BTreeMap::new(),
+        file_ending: usual_ending(&cases, &mut warnings),
+        layout: Layout::Cases { images, labels: label },
+        cases,
+        test_cases: Vec::new(),
+        warnings,
+    })
+}
+
+/// What the names of files say beside that of their case, which they may begin with.
+fn roles(place: &Place<'_>, id: &str, files: Vec<(String, PathBuf)>) -> Result<Roles, DatasetError> {
+    let mut roles = Roles::new();
+    for (stem, path) in files {
+        let rest = stem.strip_prefix(id).map(|rest| rest.trim_start_matches(words::SEPARATORS));
+        let role = match rest {
+            // The file that has the name of the case alone is its image.
+            Some("") => "image",
+            Some(rest) => rest,
+            None => &stem,
+        };
+        if let Some(other) = roles.insert(role.to_string(), path.clone()) {
+            let problem = format!(
+                "case {id} has {} and {}, which are named alike",
+                file_name(&other),
+                file_name(&path)
+            );
+            return Err(place.fault(problem, "leave one of the two out"));
+        }
+    }
+    Ok(roles)
+}

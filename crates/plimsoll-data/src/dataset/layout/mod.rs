@@ -1,0 +1,252 @@
+//! How the files of a data set are laid out: which belong to a case, which of them are its channels, and which its label map.
+//!
+//! A reader for each layout makes the same cases. What is not said is found from names, and what cannot be told apart is an error that
+//! names it. No image is decoded here.
+
+mod bids;
+mod cases;
+mod described;
+mod matching;
+mod pairs;
+mod place;
+mod table;
+pub(crate) mod words;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+pub(crate) use place::Place;
+
+use crate::Normalisation;
+use crate::dataset::files::file_name;
+use crate::dataset::{
+    Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Reading,
+};
+
+/// How the files of a data set are laid out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// nnU-Net's raw layout: `imagesTr`, `labelsTr` and `dataset.json`.
+    NnUnet,
+    /// A list of images and label maps, as of the Decathlon and MONAI.
+    List {
+        /// The list.
+        file: PathBuf,
+    },
+    /// Folders of images and of label maps.
+    Pairs {
+        /// Those of images, one for each channel or one for all.
+        images: Vec<String>,
+        /// That of label maps.
+        labels: String,
+    },
+    /// BIDS.
+    Bids {
+        /// What the names of label maps end in, among the derivatives.
+        labels: String,
+    },
+    /// A folder for each case.
+    Cases {
+        /// What the names of images end in, one for each channel.
+        images: Vec<String>,
+        /// What the names of label maps end in.
+        labels: String,
+    },
+    /// A table with columns of paths.
+    Table {
+        /// The table.
+        file: PathBuf,
+        /// The columns of images.
+        images: Vec<String>,
+        /// The column of label maps.
+        labels: String,
+    },
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layout::NnUnet => write!(f, "nnU-Net's raw layout"),
+            Layout::List { file } => write!(f, "the list {}", file_name(file)),
+            Layout::Pairs { images, labels } => {
+                write!(f, "pairs of folders {} + {labels}", images.join(" + "))
+            }
+            Layout::Bids { labels } => write!(f, "BIDS with derivatives that end in _{labels}"),
+            Layout::Cases { images, labels } => {
+                write!(f, "a folder for each case with {} and {labels}", images.join(", "))
+            }
+            Layout::Table { file, images, labels } => {
+                write!(f, "the table {}, columns {} and {labels}", file_name(file), images.join(", "))
+            }
+        }
+    }
+}
+
+/// Cases whose files are known, of a data set whose classes need not be.
+#[derive(Clone, Debug)]
+pub struct FoundData {
+    /// The folder.
+    pub folder: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// How its files are laid out.
+    pub layout: Layout,
+    /// The channels of its images.
+    pub channels: Vec<Channel>,
+    /// The unit that lengths in headers are in, whatever headers say; none where they are right.
+    pub unit: Option<LengthUnit>,
+    /// Its classes, if something says what they are.
+    pub labels: Option<Labels>,
+    /// Names of values of label maps, where something says them.
+    pub value_names: BTreeMap<u8, String>,
+    /// What most of its images end in, with the dot.
+    pub file_ending: String,
+    /// The cases with label maps, sorted by id.
+    pub cases: Vec<Case>,
+    /// The cases without, sorted by id.
+    pub test_cases: Vec<Case>,
+    /// Warnings about harmless irregularities.
+    pub warnings: Vec<String>,
+}
+
+impl FoundData {
+    /// Finds the cases of a folder, or of a table or a list; none where nothing there looks like label maps.
+    ///
+    /// # Errors
+    /// If it is described but not as it should be, a file of a case is missing, names cannot be told apart, or a setting is not of
+    /// the layout that is there.
+    pub fn find(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
+        let place = Place::of(place, options)?;
+        let layout = options.data.layout.or_else(|| place.layout());
+        let read = || -> Result<Option<FoundData>, DatasetError> {
+            Ok(Some(match layout {
+                None => return Ok(None),
+                Some(LayoutName::Described) => described::read(&place)?,
+                Some(LayoutName::Table) => table::read(&place)?,
+                Some(LayoutName::Bids) => bids::read(&place)?,
+                Some(LayoutName::Pairs) => pairs::read(&place)?,
+                Some(LayoutName::Cases) => cases::read(&place)?,
+            }))
+        };
+        let is_guessed = options.data.layout.is_none() && layout != Some(LayoutName::Described);
+        let found = match read() {
+            Ok(None) | Err(DatasetError::Layout { .. }) if is_guessed => {
+                place.of_series().map_or_else(read, Err)?
+            }
+            found => found?,
+        };
+        let Some(mut found) = found else {
+            // A layout that is asked for by its keys is not guessed to be another kind of data.
+            let is_asked = DataSettings { unit: None, ..options.data.clone() } != DataSettings::default();
+            return if is_asked || options.labels.is_some() { Err(place.unknown()) } else { Ok(None) };
+        };
+        found.unit = options.data.unit.or(found.unit);
+        if let Some(said) = &options.labels {
+            let mut said = said.clone();
+            if !said.values().any(|value| *value == 0) {
+                said.insert("background".into(), 0);
+            }
+            found.labels = Some(Labels::of_values(Path::new("[labels]"), &said)?);
+        }
+        Ok(Some(found))
+    }
+
+    /// The label maps of the training cases.
+    pub fn label_maps(&self) -> impl Iterator<Item = (&str, &Path)> {
+        self.cases.iter().filter_map(|case| Some((case.id.as_str(), case.label.as_deref()?)))
+    }
+
+    /// The data set with these classes.
+    pub fn with_labels(self, labels: Labels) -> Dataset {
+        let reading = Reading { label_values: labels.file_values().map(Arc::new), unit: self.unit };
+        let read = |cases: Vec<Case>| -> Vec<Case> {
+            cases.into_iter().map(|case| Case { reading: reading.clone(), ..case }).collect()
+        };
+        Dataset {
+            folder: self.folder,
+            name: self.name,
+            layout: self.layout,
+            channels: self.channels,
+            labels,
+            file_ending: self.file_ending,
+            cases: read(self.cases),
+            test_cases: read(self.test_cases),
+            warnings: self.warnings,
+        }
+    }
+
+    /// A `dataset.json` that describes the same data set with classes by name and value: in nnU-Net's raw format, whose `dataset` lists
+    /// files.
+    pub fn description(&self, classes: &[(String, u8)]) -> Value {
+        let relative = |path: &Path| {
+            let path = path.strip_prefix(&self.folder).unwrap_or(path);
+            // Paths are written with slashes, whatever the system.
+            path.iter().map(|part| part.to_string_lossy()).collect::<Vec<_>>().join("/")
+        };
+        let files = |case: &Case| {
+            let images: Vec<String> = case.image_files().map(relative).collect();
+            let label = case.label.as_deref().map(relative);
+            (case.id.clone(), json!({ "images": images, "label": label }))
+        };
+        let names: Map<String, Value> = self
+            .channels
+            .iter()
+            .enumerate()
+            .map(|(number, channel)| (number.to_string(), channel.name.clone().into()))
+            .collect();
+        let labels: Map<String, Value> =
+            classes.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
+        let mut described = json!({
+            "name": self.name,
+            "channel_names": names,
+            "labels": labels,
+            "file_ending": self.file_ending,
+            "numTraining": self.cases.len(),
+            "dataset": self.cases.iter().map(files).collect::<Map<_, _>>(),
+        });
+        if let (Some(unit), Some(described)) = (self.unit, described.as_object_mut()) {
+            described.insert("unit".into(), unit.to_string().into());
+        }
+        described
+    }
+}
+
+/// Channels of these names, or of those that the user gives them.
+pub(crate) fn channels(place: &Place<'_>, found: &[String]) -> Result<Vec<Channel>, DatasetError> {
+    let names = match &place.options.data.channels {
+        Some(names) if names.len() != found.len() => {
+            return Err(place.fault(
+                format!("`data.channels` has {} names, but there are {} channels", names.len(), found.len()),
+                "give each channel a name, in the order of the images",
+            ));
+        }
+        Some(names) => names,
+        None => found,
+    };
+    let channel =
+        |name: &String| Channel { name: name.clone(), normalisation: Normalisation::for_channel(name) };
+    Ok(names.iter().map(channel).collect())
+}
+
+/// What most images end in, with a warning if they do not agree.
+pub(crate) fn usual_ending(cases: &[Case], warnings: &mut Vec<String>) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let names: Vec<String> = cases.iter().flat_map(Case::image_files).map(file_name).collect();
+    for ending in names.iter().filter_map(|name| crate::dataset::name_ending(name)) {
+        *counts.entry(ending).or_default() += 1;
+    }
+    let usual = counts.iter().max_by_key(|(_, count)| **count).map_or("", |(ending, _)| ending).to_string();
+    if counts.len() > 1 {
+        let counts: Vec<String> =
+            counts.iter().map(|(ending, count)| format!("{count} in {ending}")).collect();
+        warnings.push(format!(
+            "images end differently: {}; folders to predict are searched for {usual}",
+            counts.join(", ")
+        ));
+    }
+    usual
+}

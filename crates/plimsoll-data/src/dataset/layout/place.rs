@@ -1,0 +1,242 @@
+//! What is at the place of a data set: the names in its folder, and which layout they look like.
+
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use crate::dataset::files::file_name;
+use crate::dataset::layout::{table, words};
+use crate::dataset::{DataOptions, DatasetError, LayoutName, Names, is_picture_ending, name_ending};
+
+/// A folder, or a table or a list in it, with what is said of it.
+pub(crate) struct Place<'a> {
+    /// The folder that files are relative to.
+    pub(crate) folder: PathBuf,
+    /// The table or the list, if it was named itself.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) options: &'a DataOptions,
+    /// The folders in it, sorted.
+    pub(crate) folders: Vec<PathBuf>,
+}
+
+/// What is in a folder but hidden files, sorted.
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
+    let failed = |source: io::Error| DatasetError::Io { path: folder.into(), action: "list", source };
+    let mut found = plimsoll_disk::read_dir(folder).map_err(failed)?;
+    found.retain(|path| !file_name(path).starts_with('.'));
+    found.sort();
+    Ok(found)
+}
+
+/// The images in a folder, sorted: each with its name without the ending. Of two files that are one image, the header.
+pub(crate) fn images_in(folder: &Path) -> Result<Vec<(String, PathBuf)>, DatasetError> {
+    let stem = |path: &PathBuf| {
+        let name = file_name(path);
+        let ending = name_ending(&name)?;
+        Some((name[..name.len() - ending.len()].to_string(), path.clone()))
+    };
+    let listed = list(folder)?;
+    let is_second = |path: &PathBuf| {
+        let name = file_name(path);
+        let of_header = |end: &str| Some(format!("{}{}", name.strip_suffix(end)?, end.replace("img", "hdr")));
+        let header = of_header(".img").or_else(|| of_header(".img.gz"));
+        header.is_some_and(|header| listed.binary_search(&path.with_file_name(header)).is_ok())
+    };
+    let images = listed.iter().filter(|path| !is_second(path)).filter_map(stem);
+    Ok(images.filter(|(stem, _)| !stem.is_empty()).collect())
+}
+
+/// The most names that are written out in a message.
+const LISTED: usize = 12;
+
+/// Names with commas between, the first of many.
+pub(crate) fn enumerated<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.into_iter().collect();
+    let first = names[..names.len().min(LISTED)].join(", ");
+    match names.len().saturating_sub(LISTED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+/// The name of a file without the ending of images.
+pub(crate) fn stem(path: &Path) -> String {
+    let name = file_name(path);
+    let ending = name_ending(&name).map_or(0, str::len);
+    name[..name.len() - ending].to_string()
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn of(place: &Path, options: &'a DataOptions) -> Result<Place<'a>, DatasetError> {
+        if place.is_file() {
+            let folder = place.parent().unwrap_or(Path::new("")).to_path_buf();
+            let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
+            return Ok(Place { folder, file: Some(place.into()), options, folders: Vec::new() });
+        }
+        if !place.is_dir() {
+            return Err(DatasetError::NotAFolder { path: place.into() });
+        }
+        let folders = list(place)?.into_iter().filter(|path| path.is_dir()).collect();
+        Ok(Place { folder: place.into(), file: None, options, folders })
+    }
+
+    /// The layout that is there, by its names.
+    pub(crate) fn layout(&self) -> Option<LayoutName> {
+        if let Some(file) = &self.file {
+            let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase())?;
+            return match &ending[..] {
+                "json" => Some(LayoutName::Described),
+                "csv" | "tsv" => table::is_of_volumes(file).then_some(LayoutName::Table),
+                _ => None,
+            };
+        }
+        if ["dataset.json", "datalist.json"].iter().any(|name| self.folder.join(name).is_file()) {
+            return Some(LayoutName::Described);
+        }
+        // Folders within folders and patterns of names are of pairs alone.
+        let data = &self.options.data;
+        let named = || data.images.iter().flat_map(Names::list).chain(&data.labels);
+        if named().any(|name| name.contains(['*', '/'])) {
+            return Some(LayoutName::Pairs);
+        }
+        self.layout_of_folders().or_else(|| named().next().map(|_| LayoutName::Pairs))
+    }
+
+    fn layout_of_folders(&self) -> Option<LayoutName> {
+        let is_subject = |path: &PathBuf| file_name(path).starts_with("sub-");
+        let says_bids = ["dataset_description.json", "derivatives"];
+        let is_bids = says_bids.iter().any(|name| self.folder.join(name).exists());
+        let with_images: Vec<&PathBuf> = self.folders.iter().filter(|path| has_image(path)).collect();
+        // Folders of subjects with images right in them are of cases, unless something else says BIDS.
+        if self.folders.iter().any(is_subject) && (is_bids || with_images.is_empty()) {
+            return Some(LayoutName::Bids);
+        }
+        let of_labels = with_images.iter().filter(|path| words::is_of_labels(&file_name(path))).count();
+        // Pictures in folders of any name may be of classes: both folders must say that they are not.
+        let are_pictures = with_images.iter().all(|path| has_pictures_alone(path));
+        let says_images = with_images.iter().any(|path| words::is_of_images(&file_name(path)));
+        if of_labels > 0 && with_images.len() > of_labels && (!are_pictures || says_images) {
+            return Some(LayoutName::Pairs);
+        }
+        if with_images.len() > 1 && !are_pictures {
+            // Two folders of volumes are images and label maps under names that say nothing, or cases.
+            let is_case = |path: &&&PathBuf| has_labels(path);
+            let are_cases = match &self.options.data.labels {
+                Some(labels) => !self.folder.join(labels).is_dir(),
+                None => with_images.iter().filter(is_case).count() * 2 > with_images.len(),
+            };
+            return Some(if are_cases { LayoutName::Cases } else { LayoutName::Pairs });
+        }
+        let is_lone_case = |path: &&PathBuf| has_labels(path) && !has_pictures_alone(path);
+        with_images.first().filter(|path| is_lone_case(path)).map(|_| LayoutName::Cases)
+    }
+
+    /// The path of something that is listed: in the folder by its name alone, unless outside is allowed. Links in the folder may lead
+    /// anywhere, since a list cannot make them.
+    pub(crate) fn path(&self, list: &Path, listed: &str) -> Result<PathBuf, DatasetError> {
+        if self.options.allow_outside {
+            return Ok(self.folder.join(listed));
+        }
+        let mut path = self.folder.clone();
+        for part in Path::new(listed).components() {
+            match part {
+                Component::CurDir => {}
+                Component::Normal(name) => path.push(name),
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                    return Err(DatasetError::Outside { path: list.into(), listed: listed.into() });
+                }
+            }
+        }
+        match path == self.folder {
+            true => Err(DatasetError::NoName { path: list.into(), listed: listed.into() }),
+            false => Ok(path),
+        }
+    }
+
+    /// That keys of `[data]` that this layout has no use for are not given.
+    pub(crate) fn expect_unused(
+        &self,
+        layout: LayoutName,
+        keys: &[&'static str],
+    ) -> Result<(), DatasetError> {
+        let data = &self.options.data;
+        let is_given = |key: &str| match key {
+            "images" => data.images.is_some(),
+            "labels" => data.labels.is_some(),
+            "case" => data.case.is_some(),
+            _ => data.channels.is_some(),
+        };
+        match keys.iter().find(|key| is_given(key)) {
+            None => Ok(()),
+            Some(key) => Err(self.fault(
+                format!("`data.{key}` is set, but has no effect on the layout `{layout}`"),
+                "remove it from plimsoll.toml, or name another layout under [data]",
+            )),
+        }
+    }
+
+    pub(crate) fn fault(&self, problem: String, hint: &str) -> DatasetError {
+        let path = self.file.clone().unwrap_or_else(|| self.folder.clone());
+        DatasetError::Layout { path, problem, hint: hint.into() }
+    }
+
+    /// The name of the folder.
+    pub(crate) fn name(&self) -> String {
+        file_name(&self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()))
+    }
+
+    /// The error for a place in whose folders there are folders of slices of DICOM; none if there are none. A few are looked into.
+    pub(crate) fn of_series(&self) -> Option<DatasetError> {
+        const FEW: usize = 16;
+        let within = |folder: &PathBuf| list(folder).unwrap_or_default().into_iter().take(FEW);
+        let found =
+            self.folders.iter().take(FEW).flat_map(within).find(|path| path.is_dir() && is_series(path))?;
+        Some(self.series(&found))
+    }
+
+    /// The error for a series of slices where an image of one file is looked for.
+    pub(crate) fn series(&self, folder: &Path) -> DatasetError {
+        self.fault(
+            format!("{} is a series of slices of DICOM, and these are found only where a dataset.json is", folder.display()),
+            "name the folders of series imagesTr/CASE_0000.dcm/ and label maps labelsTr/CASE.nii.gz, with \"file_ending\": \".dcm\" in \
+             dataset.json; or convert them to NIfTI",
+        )
+    }
+
+    /// The error for a place that no layout is found in.
+    pub(crate) fn unknown(&self) -> DatasetError {
+        let names: Vec<String> =
+            self.folders.iter().take(6).map(|path| format!("{}/", file_name(path))).collect();
+        let seen = if names.is_empty() { "no folders".to_string() } else { names.join(", ") };
+        DatasetError::NoLayout { place: self.file.clone().unwrap_or_else(|| self.folder.clone()), seen }
+    }
+}
+
+/// Whether a folder has several slices of DICOM.
+pub(crate) fn is_series(folder: &Path) -> bool {
+    let is_slice =
+        |path: &&PathBuf| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("dcm"));
+    list(folder).is_ok_and(|found| found.iter().filter(is_slice).nth(1).is_some())
+}
+
+fn has_image(folder: &Path) -> bool {
+    images_in(folder).is_ok_and(|found| !found.is_empty())
+}
+
+fn has_pictures_alone(folder: &Path) -> bool {
+    let is_picture = |path: &PathBuf| name_ending(&file_name(path)).is_some_and(is_picture_ending);
+    images_in(folder).is_ok_and(|found| found.iter().all(|(_, path)| is_picture(path)))
+}
+
+/// Whether a folder has an image and a label map beside it.
+fn has_labels(folder: &Path) -> bool {
+    images_in(folder).is_ok_and(|found| {
+        let name = file_name(folder);
+        let of_labels = found.iter().filter(|(stem, _)| {
+            words::is_of_labels(
+                stem.strip_prefix(&name).unwrap_or(stem).trim_start_matches(words::SEPARATORS),
+            )
+        });
+        let count = of_labels.count();
+        count > 0 && count < found.len()
+    })
+}

@@ -1,0 +1,177 @@
+//! A table with a line for each case and columns of paths: an image for each channel, and a label map.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use csv::{ReaderBuilder, StringRecord};
+
+use crate::dataset::json::read_bounded;
+use crate::dataset::layout::place::{enumerated, stem};
+use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::{Case, ChannelFile, DatasetError, Names, Reading, is_case_name, name_ending};
+
+/// Columns that name cases.
+const NAMES: [&str; 8] = ["case", "case_id", "id", "name", "patient", "patient_id", "subject", "subject_id"];
+
+/// A table as it is stored.
+struct Stored {
+    header: Vec<String>,
+    rows: Vec<StringRecord>,
+}
+
+impl Stored {
+    /// Reads at most so many lines below the header.
+    fn read(file: &Path, lines: usize) -> Result<Stored, DatasetError> {
+        let bytes = read_bounded(file)?;
+        let is_tsv = file.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("tsv"));
+        let separator = if is_tsv { b'\t' } else { b',' };
+        // Spreadsheets begin a text of Unicode with a mark.
+        let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&bytes);
+        let mut reader = ReaderBuilder::new().delimiter(separator).from_reader(text);
+        let wrong = |problem: csv::Error| DatasetError::Layout {
+            path: file.into(),
+            problem: format!("it is not a table: {problem}"),
+            hint: "the first line has the names of columns, and each line after it as many cells".into(),
+        };
+        let header = reader.headers().map_err(wrong)?.iter().map(|name| name.trim().to_string()).collect();
+        let rows = reader.records().take(lines).collect::<Result<_, _>>().map_err(wrong)?;
+        Ok(Stored { header, rows })
+    }
+
+    fn column(&self, file: &Path, name: &str) -> Result<usize, DatasetError> {
+        self.header.iter().position(|found| found == name).ok_or_else(|| DatasetError::Layout {
+            path: file.into(),
+            problem: format!(
+                "it has no column `{name}`; its columns are: {}",
+                enumerated(self.header.iter().map(String::as_str))
+            ),
+            hint:
+                "name its columns in plimsoll.toml: under [data], images = \"image\" and labels = \"label\""
+                    .into(),
+        })
+    }
+
+    /// Whether a column has paths of images in its first line.
+    fn has_images(&self, column: usize) -> bool {
+        let first = self.rows.first().and_then(|row| row.get(column));
+        first.is_some_and(|cell| name_ending(cell.trim()).is_some())
+    }
+}
+
+/// Whether a table has label maps in a column: else it may be one of images with classes.
+pub(crate) fn is_of_volumes(file: &Path) -> bool {
+    Stored::read(file, 1).is_ok_and(|stored| {
+        let is_label =
+            |(column, name): (usize, &String)| words::is_of_labels(name) && stored.has_images(column);
+        stored.header.iter().enumerate().any(is_label)
+    })
+}
+
+pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
+    let Some(file) = &place.file else {
+        let hint = "name the table itself: plimsoll inspect FOLDER/cases.csv";
+        return Err(place.fault("`data.layout` is table, but this is a folder".into(), hint));
+    };
+    let stored = Stored::read(file, usize::MAX)?;
+    let data = &place.options.data;
+    let hint =
+        "name its columns in plimsoll.toml: under [data], images = [\"t1\", \"t2\"] and labels = \"label\"";
+    let with_images: Vec<usize> =
+        (0..stored.header.len()).filter(|column| stored.has_images(*column)).collect();
+    let label = match &data.labels {
+        Some(name) => stored.column(file, name)?,
+        None => {
+            let is_label = |column: &&usize| words::is_of_labels(&stored.header[**column]);
+            match with_images.iter().filter(is_label).collect::<Vec<_>>()[..] {
+                [one] => *one,
+                _ => {
+                    let problem = format!(
+                        "which column has label maps is not clear; its columns are: {}",
+                        enumerated(stored.header.iter().map(String::as_str))
+                    );
+                    return Err(place.fault(problem, hint));
+                }
+            }
+        }
+    };
+    let images: Vec<usize> = match &data.images {
+        Some(names) => {
+            Names::list(names).iter().map(|name| stored.column(file, name)).collect::<Result<_, _>>()?
+        }
+        None => with_images.into_iter().filter(|column| *column != label).collect(),
+    };
+    if images.is_empty() {
+        let problem = format!(
+            "no column has paths of images; its columns are: {}",
+            enumerated(stored.header.iter().map(String::as_str))
+        );
+        return Err(place.fault(problem, hint));
+    }
+    let id = match &data.case {
+        Some(name) => Some(stored.column(file, name)?),
+        None => stored.header.iter().position(|name| NAMES.contains(&&*name.to_lowercase())),
+    };
+    let mut cases: BTreeMap<String, Case> = BTreeMap::new();
+    for (number, row) in stored.rows.iter().enumerate() {
+        let case = case(place, file, (number + 2, row), (&stored.header, &images, label, id))?;
+        if let Some(other) = cases.insert(case.id.clone(), case) {
+            return Err(DatasetError::DuplicateCase { path: file.clone(), case: other.id });
+        }
+    }
+    let cases: Vec<Case> = cases.into_values().collect();
+    if cases.is_empty() {
+        return Err(place.fault("it has no lines below its header".into(), "write a line for each case"));
+    }
+    let names: Vec<String> = images.iter().map(|column| stored.header[*column].clone()).collect();
+    let mut warnings = Vec::new();
+    Ok(FoundData {
+        folder: place.folder.clone(),
+        name: stem_of_table(file),
+        channels: channels(place, &names)?,
+        unit: None,
+        labels: None,
+        value_names: BTreeMap::new(),
+        file_ending: usual_ending(&cases, &mut warnings),
+        layout: Layout::Table { file: file.clone(), images: names, labels: stored.header[label].clone() },
+        cases,
+        test_cases: Vec::new(),
+        warnings,
+    })
+}
+
+fn stem_of_table(file: &Path) -> String {
+    file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// The case of a line.
+fn case(
+    place: &Place<'_>,
+    file: &Path,
+    (line, row): (usize, &StringRecord),
+    (header, images, label, id): (&[String], &[usize], usize, Option<usize>),
+) -> Result<Case, DatasetError> {
+    let cell = |column: usize| row.get(column).unwrap_or("").trim();
+    let path = |column: usize| -> Result<PathBuf, DatasetError> {
+        let listed = cell(column);
+        if listed.is_empty() {
+            let problem = format!("line {line} has nothing in column `{}`", header[column]);
+            return Err(place.fault(problem, "complete the line, or leave it out"));
+        }
+        let path = place.path(file, listed)?;
+        match path.is_file() {
+            true => Ok(path),
+            false => Err(place.fault(
+                format!("line {line}, column `{}`: {} is missing", header[column], path.display()),
+                "correct the path, which is relative to the table, or leave the line out",
+            )),
+        }
+    };
+    let images: Vec<PathBuf> = images.iter().map(|column| path(*column)).collect::<Result<_, _>>()?;
+    let name = id.map_or_else(|| stem(&images[0]), |column| cell(column).to_string());
+    if !is_case_name(&name) {
+        let problem = format!("line {line}: {name:?} cannot be the name of a case");
+        return Err(place.fault(problem, "names of cases are names of files: not empty, without slashes"));
+    }
+    let images = images.into_iter().map(|path| ChannelFile { path, index: 0 }).collect();
+    Ok(Case { id: name, images, label: Some(path(label)?), reading: Reading::default() })
+}

@@ -1,0 +1,67 @@
+//! Which patches fit a line, and what they cost.
+//!
+//! nnU-Net estimates from the size of feature maps what a patch needs of a GPU. Here each is planned, which is exact: with the
+//! smallest micro-batch that gives the same result, and with nothing recomputed, so that a patch is not bought with time.
+
+use plimsoll_plan::Backend;
+use plimsoll_run::{Machine, PatchCost, RunConfig};
+
+use crate::candidate::{Candidate, Needs, Site, micro_batches};
+use crate::fit::first_that_fits;
+use crate::products::multiplying;
+use crate::{DataFacts, TrainError};
+
+/// The first of some configurations, whose patches become smaller, that fits with nothing recomputed and the smallest micro-batch, or
+/// that which is set.
+///
+/// # Errors
+/// If a configuration is impossible, or its programs cannot be planned.
+pub fn largest_patch(
+    count: usize,
+    config: &dyn Fn(usize) -> Result<RunConfig, TrainError>,
+    micro_batch_is_set: bool,
+    (machine, backend): (Machine, &dyn Backend),
+    data: DataFacts,
+) -> Result<Option<usize>, TrainError> {
+    first_that_fits(count, |number| {
+        let config = config(number)?;
+        // Products of bf16 need other scratch than those of f32.
+        let nominal = multiplying(backend, &config.products)?;
+        let site = Site::new(machine, &*nominal, data);
+        Ok(site.fits(kept(&config, micro_batch_is_set, site)?.0))
+    })
+}
+
+/// What a run would cost with each configuration, with the smallest micro-batch, or that which is set.
+///
+/// # Errors
+/// If a configuration is impossible, or its programs cannot be planned.
+pub fn patch_costs(
+    configs: &[RunConfig],
+    micro_batch_is_set: bool,
+    (machine, backend): (Machine, &dyn Backend),
+    data: DataFacts,
+) -> Result<Vec<PatchCost>, TrainError> {
+    let site = Site::new(machine, backend, data);
+    let cost = |config: &RunConfig| {
+        let (needs, predicted_seconds_per_step) = kept(config, micro_batch_is_set, site)?;
+        Ok(PatchCost {
+            patch_size: config.training.patch,
+            batch_size: config.training.batch,
+            ram_bytes: needs.ram,
+            vram_bytes: needs.vram,
+            fits: site.fits(needs),
+            predicted_seconds_per_step,
+        })
+    };
+    configs.iter().map(cost).collect()
+}
+
+/// What is needed with nothing recomputed, and the time of a step.
+fn kept(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<(Needs, f64), TrainError> {
+    let sizes = micro_batches(config, micro_batch_is_set);
+    let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
+    let candidate = Candidate::new(config, smallest, site)?;
+    let plan = candidate.planner(site.nominal)?.plan(None)?;
+    Ok((candidate.needs(plan.arena_bytes), candidate.seconds(&plan)))
+}

@@ -1,0 +1,251 @@
+//! The formats of images: what each is told by, and how its files are opened.
+//!
+//! The format of a file follows from what it begins with, not from its name; the name decides only where the beginning says nothing, so
+//! that the error is that of the format which it promises. A new format is a function that opens a file as a [`VoxelSource`] with its
+//! layout, and a line in `FORMATS`; one of a crate above this is added by [`add_format`] when a program starts.
+
+mod beginning;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{PoisonError, RwLock};
+
+use plimsoll_memory::{Budget, Bytes};
+
+use crate::nifti::{Layout, NiftiHeader};
+use crate::picture::Content;
+use crate::{
+    ByteOrder, ElementType, Geometry, IndexFolder, Scaling, VolumeError, meta_image, nifti, npy, nrrd,
+    picture,
+};
+pub use beginning::Beginning;
+
+/// The voxels of an opened image, however they are stored.
+///
+/// Reading takes a fixed amount of memory, and what [`decode`](Self::decode) has reserved.
+pub trait VoxelSource: Send {
+    /// Reads consecutive voxels of a channel from voxel `first` on (in the order depth, height, width), as they are stored and in the
+    /// byte order of the layout. The channel and the voxels are in the image.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged, or [`decode`](Self::decode) was needed and not called.
+    fn read(&mut self, channel: usize, first: usize, bytes: &mut [u8]) -> Result<(), VolumeError>;
+
+    /// Bytes that [`decode`](Self::decode) reserves while it runs.
+    fn decoding_bytes(&self) -> Bytes {
+        Bytes::ZERO
+    }
+
+    /// Decodes what is decoded as a whole, or makes room for decoding parts; once.
+    ///
+    /// # Errors
+    /// If the budget has no room, or the file is damaged.
+    fn decode(&mut self, _budget: &Budget) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
+    /// Whether what precedes a voxel in the file has to be decompressed to read it.
+    fn is_compressed(&self) -> bool {
+        false
+    }
+
+    /// Whether a region can be read now without what precedes it.
+    fn is_random_access(&self) -> bool {
+        !self.is_compressed()
+    }
+
+    /// Whether it is a picture, which has one plane and no place in the world.
+    fn is_picture(&self) -> bool {
+        false
+    }
+
+    /// What a user should know of the image: what was lost before it came here, or is unusual.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether access points of it can be [found](Self::index_in).
+    fn can_be_indexed(&self) -> bool {
+        false
+    }
+
+    /// Takes the access points of a file that gzip compressed from a folder, or finds them while it is read, and keeps them there.
+    fn index_in(&mut self, _folder: &IndexFolder) {}
+
+    /// Reads a compressed file to its end if its access points are [being found](Self::index_in). Once `stop` is set, it is left without.
+    ///
+    /// # Errors
+    /// If the file cannot be read or is damaged.
+    fn find_points(&mut self, _stop: &AtomicBool) -> Result<(), VolumeError> {
+        Ok(())
+    }
+
+    /// Decompresses compressed voxels into a file without a name beside a path, from which they are read from then on. Once `stop` is set,
+    /// it is left as it was.
+    ///
+    /// # Errors
+    /// [`VolumeError::Decompress`] if the disk beside the path refuses it; else if the file cannot be read or is damaged.
+    fn decompress_beside(&mut self, _beside: &Path, _stop: &AtomicBool) -> Result<(), VolumeError> {
+        Ok(())
+    }
+}
+
+/// An image whose header was read.
+pub struct Opened {
+    /// The file with the voxels, or the folder of such files.
+    pub(crate) path: PathBuf,
+    pub(crate) layout: Layout,
+    /// Of NIfTI.
+    pub(crate) header: Option<Box<NiftiHeader>>,
+    pub(crate) source: Box<dyn VoxelSource>,
+}
+
+impl Opened {
+    /// An image of one channel whose source gives voxels of this type in this machine's byte order, which are real values as they are.
+    ///
+    /// # Errors
+    /// If it has more bytes than can be addressed.
+    pub fn new(
+        path: &Path,
+        geometry: Geometry,
+        element_type: ElementType,
+        source: Box<dyn VoxelSource>,
+    ) -> Result<Opened, VolumeError> {
+        let too_large = || VolumeError::TooLarge { path: path.into(), shape: geometry.shape() };
+        let bytes = nifti::bytes_of(&geometry.shape(), element_type).ok_or_else(too_large)?;
+        let (byte_order, scaling) = (ByteOrder::NATIVE, Scaling::NONE);
+        let layout = Layout { geometry, channels: 1, element_type, byte_order, scaling, start: 0, bytes };
+        Ok(Opened { path: path.into(), layout, header: None, source })
+    }
+}
+
+/// A format of images.
+pub struct Format {
+    /// What names of its files end in, with the dot, in lower case.
+    pub endings: &'static [&'static str],
+    /// Whether a file or folder is of this format, by what it begins with.
+    pub is_told_by: fn(&Beginning) -> bool,
+    /// Opens a file or folder whose voxels are to be what the content says.
+    pub open: fn(&Path, Content) -> Result<Opened, VolumeError>,
+    /// What label maps end in that are written for images of this format; `None` for the ending of the image.
+    pub labels: Option<&'static str>,
+}
+
+/// Formats of crates above this one.
+static ADDED: RwLock<Vec<&'static Format>> = RwLock::new(Vec::new());
+
+/// Adds a format that a crate above this one reads, once: from then on it is one like the others. Those of this crate are told first.
+pub fn add_format(format: &'static Format) {
+    let mut added = ADDED.write().unwrap_or_else(PoisonError::into_inner);
+    if !added.iter().any(|known| std::ptr::eq(*known, format)) {
+        added.push(format);
+    }
+}
+
+/// All formats, those of this crate first.
+fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    FORMATS.iter().chain(added)
+}
+
+/// The formats of this crate. The first that a file's beginning tells is its format.
+static FORMATS: [Format; 6] = [
+    Format {
+        endings: &[".nii.gz", ".nii"],
+        is_told_by: |file| nifti::begins(file.head()),
+        open: nifti::open,
+        labels: None,
+    },
+    // Of a pair, what the voxels begin with tells nothing; labels are written into one file.
+    Format {
+        endings: &[".hdr", ".img", ".hdr.gz", ".img.gz", ".nii.zst"],
+        is_told_by: |_| false,
+        open: nifti::open,
+        labels: Some(".nii.gz"),
+    },
+    Format {
+        endings: &[".nrrd", ".nhdr"],
+        is_told_by: |file| nrrd::begins(file.head()),
+        open: nrrd::open,
+        labels: Some(".nrrd"),
+    },
+    Format {
+        endings: &[".mha", ".mhd"],
+        is_told_by: |file| meta_image::begins(file.head()),
+        open: meta_image::open,
+        labels: Some(".mha"),
+    },
+    Format {
+        endings: &[".npy"],
+        is_told_by: |file| npy::begins(file.head()),
+        open: npy::open,
+        labels: Some(".nii.gz"),
+    },
+    Format {
+        endings: &picture::ENDINGS,
+        is_told_by: |file| picture::begins(file.head()),
+        open: picture::open,
+        labels: None,
+    },
+];
+
+/// Opens the image of a path: a file, or a folder whose files are one image.
+///
+/// # Errors
+/// If it is of no format that is read, or cannot be opened.
+pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
+    let named = by_name(path);
+    let told = match Beginning::read(path) {
+        Ok(beginning) => formats().find(|format| (format.is_told_by)(&beginning)),
+        // The other file of a pair may be missing as well.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && named.is_some() => None,
+        Err(source) => return Err(VolumeError::Io { path: path.into(), action: "open", source }),
+    };
+    // Half a pair is what its name says: voxels may begin with anything.
+    let is_half = named.is_some_and(|format| format.endings.contains(&".img"));
+    match if is_half { named } else { told.or(named) } {
+        Some(format) => (format.open)(path, content),
+        None => Err(VolumeError::UnknownName { path: path.into() }),
+    }
+}
+
+/// The format whose ending a name has.
+fn by_name(path: &Path) -> Option<&'static Format> {
+    let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
+    formats().find(|format| format.endings.iter().any(|ending| name.ends_with(ending)))
+}
+
+/// What the name of an image ends in, by its format: the ending that it has, or the first of those of the format that the file or folder
+/// begins with; `None` of what is no image.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn image_ending(path: &Path) -> Result<Option<&'static str>, VolumeError> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let named = image_endings().filter(|ending| name.ends_with(ending)).max_by_key(|ending| ending.len());
+    if named.is_some() {
+        return Ok(named);
+    }
+    let beginning = Beginning::read(path);
+    let beginning =
+        beginning.map_err(|source| VolumeError::Io { path: path.into(), action: "open", source })?;
+    let told = formats().find(|format| (format.is_told_by)(&beginning));
+    Ok(told.and_then(|format| format.endings.first().copied()))
+}
+
+/// What the names of images can end in, with the dot, in lower case.
+pub fn image_endings() -> impl DoubleEndedIterator<Item = &'static str> {
+    formats().flat_map(|format| format.endings).copied()
+}
+
+/// What the names of label maps end in that are written for images whose names end in `ending`: the same where its format is written.
+pub fn written_ending(ending: &str) -> &str {
+    let lower = ending.to_ascii_lowercase();
+    let format = formats().find(|format| format.endings.contains(&&*lower));
+    match (&*lower, format.and_then(|format| format.labels)) {
+        // JPEG would change classes, and BMP is not written.
+        (".jpg" | ".jpeg" | ".bmp", _) => ".png",
+        (_, Some(written)) => written,
+        (_, None) => ending,
+    }
+}

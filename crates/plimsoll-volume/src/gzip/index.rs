@@ -1,0 +1,188 @@
+//! Access points of a gzip file, from which its decompression can begin, kept in a file of their own.
+//!
+//! A point lies between two deflate blocks. It has the bit of the file that the next block begins at, the byte of the decompressed data
+//! that this is, and what matches behind it copy of the 32 KiB before it (as zlib's example `zran.c` does, which keeps all of them). The
+//! compressed bytes from a point to the next have a digest: a file that is damaged there is found to be, though the checksum at its end
+//! is not reached.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use plimsoll_disk::File;
+use plimsoll_memory::{Digest, Digester};
+
+use super::inflate::{Inflater, WINDOW};
+use super::input::BitInput;
+use super::window::unpack;
+
+/// The most points of a file: those of a larger one are further apart.
+pub(super) const MOST: u64 = 2048;
+
+pub(super) const MAGIC: &[u8; 16] = b"plimsoll gzip 1\n";
+
+/// A folder in which the access points of gzip files are kept, each under the digest of the file's absolute path. A file that has another
+/// length or time of modification than by then has none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexFolder(PathBuf);
+
+impl IndexFolder {
+    /// In this folder, which is made once there is something to keep.
+    pub fn new(folder: impl Into<PathBuf>) -> IndexFolder {
+        IndexFolder(folder.into())
+    }
+
+    /// The folder.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where the points of a file are kept.
+    ///
+    /// # Errors
+    /// If the path is empty, or the current folder is not known.
+    pub fn file(&self, path: &Path) -> io::Result<PathBuf> {
+        let absolute = std::path::absolute(path)?;
+        let key = Digest::of(absolute.as_os_str().as_encoded_bytes());
+        Ok(self.0.join(format!("{key}.points")))
+    }
+}
+
+/// An access point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Point {
+    /// The decompressed byte.
+    pub(super) out: u64,
+    /// The bit of the file.
+    pub(super) bit: u64,
+    /// Where its window is kept in the file of points, and in how many bytes.
+    pub(super) at: u64,
+    pub(super) stored: u64,
+    /// Bytes of the window.
+    pub(super) window: u64,
+    /// Of the bytes in which it is kept.
+    pub(super) window_digest: u64,
+    /// Of the compressed bytes up to the next point.
+    pub(super) span: u64,
+}
+
+/// Numbers of a point as they are written, 8 bytes each, little-endian.
+const NUMBERS: usize = 7;
+/// Numbers behind the points: where they begin, how many there are, the length of the gzip file and its time, the length of what it holds,
+/// and the digest of all from the first point on.
+const FOOTER: usize = 6;
+
+impl Point {
+    pub(super) fn numbers(&self) -> [u64; NUMBERS] {
+        let Point { out, bit, at, stored, window, window_digest, span } = *self;
+        [out, bit, at, stored, window, window_digest, span]
+    }
+
+    fn of([out, bit, at, stored, window, window_digest, span]: [u64; NUMBERS]) -> Point {
+        Point { out, bit, at, stored, window, window_digest, span }
+    }
+}
+
+fn numbers<const N: usize>(bytes: &[u8]) -> [u64; N] {
+    let (words, _) = bytes.as_chunks::<8>();
+    std::array::from_fn(|at| words.get(at).map_or(0, |word| u64::from_le_bytes(*word)))
+}
+
+pub(super) fn damaged(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what)
+}
+
+/// The points of a file that has not changed since they were found.
+pub(super) struct Index {
+    file: File,
+    pub(super) points: Vec<Point>,
+    /// The length of the gzip file.
+    length: u64,
+}
+
+impl Index {
+    /// Opens the points of a gzip file with this length and time; none if there are none, they are of another file, or damaged.
+    pub(super) fn open(path: &Path, stamp: (u64, u64)) -> Option<Index> {
+        Index::read(path, stamp).ok()
+    }
+
+    pub(super) fn read(path: &Path, (length, modified): (u64, u64)) -> io::Result<Index> {
+        let mut file = File::open(path)?;
+        let here = file.len()?;
+        let begin = here.checked_sub((FOOTER * 8) as u64).ok_or_else(|| damaged("it is too short"))?;
+        let mut footer = [0; FOOTER * 8];
+        file.seek(SeekFrom::Start(begin))?;
+        file.read_exact(&mut footer)?;
+        let [at, count, of_length, of_time, _, digest] = numbers(&footer);
+        if (of_length, of_time) != (length, modified) {
+            return Err(damaged("it is of another file"));
+        }
+        // Not more than the file has room for, and than are ever written.
+        if count > MOST || at.checked_add(count * (NUMBERS * 8) as u64) != Some(begin) {
+            return Err(damaged("its parts do not add up"));
+        }
+        file.seek(SeekFrom::Start(at))?;
+        let mut digester = Digester::default();
+        let mut points = Vec::with_capacity(count as usize);
+        let mut bytes = [0; 64 * NUMBERS * 8];
+        while points.len() < count as usize {
+            let some = (count as usize - points.len()).min(64) * NUMBERS * 8;
+            let bytes = &mut bytes[..some];
+            file.read_exact(bytes)?;
+            digester.update(bytes);
+            points.extend(bytes.chunks_exact(NUMBERS * 8).map(|bytes| Point::of(numbers(bytes))));
+        }
+        digester.update(&footer[..(FOOTER - 1) * 8]);
+        if digester.finish() != Digest(digest) {
+            return Err(damaged("its digest is another"));
+        }
+        Ok(Index { file, points, length })
+    }
+
+    /// The last point that is not behind a decompressed byte.
+    pub(super) fn before(&self, out: u64) -> Option<usize> {
+        self.points.partition_point(|point| point.out <= out).checked_sub(1)
+    }
+
+    /// The point that begins at a decompressed byte.
+    pub(super) fn at(&self, out: u64) -> Option<usize> {
+        self.points.binary_search_by_key(&out, |point| point.out).ok()
+    }
+
+    /// Checks the compressed bytes from a point to the next.
+    ///
+    /// # Errors
+    /// If they are not what they were, or cannot be read.
+    pub(super) fn check_span(&self, point: usize, input: &mut BitInput) -> io::Result<()> {
+        let (begin, end) = span(&self.points, point, self.length);
+        match input.digest(begin, end)? == Digest(self.points[point].span) {
+            true => Ok(()),
+            false => Err(damaged("bytes have changed since they were first read")),
+        }
+    }
+
+    /// Puts an inflater to a point.
+    ///
+    /// # Errors
+    /// If the window is damaged, or the gzip file cannot be read.
+    pub(super) fn restore(&mut self, point: usize, inflater: &mut Inflater) -> io::Result<()> {
+        let Point { out, bit, at, stored, window, window_digest, .. } = self.points[point];
+        if window > out.min(WINDOW as u64) || stored > 3 * WINDOW as u64 {
+            return Err(damaged("a window is too long"));
+        }
+        let mut bytes = vec![0; stored as usize];
+        self.file.seek(SeekFrom::Start(at))?;
+        self.file.read_exact(&mut bytes)?;
+        if Digest::of(&bytes) != Digest(window_digest) {
+            return Err(damaged("a window has changed"));
+        }
+        unpack(&bytes, inflater.begin_behind(window as usize))
+            .ok_or_else(|| damaged("a window is not one"))?;
+        inflater.input.seek(bit)
+    }
+}
+
+/// The bytes of the gzip file from a point to the next, those that both are in included.
+pub(super) fn span(points: &[Point], point: usize, length: u64) -> (u64, u64) {
+    let end = points.get(point + 1).map_or(length, |next| next.bit.div_ceil(8));
+    (points[point].bit / 8, end)
+}

@@ -1,0 +1,380 @@
+//! Decompressing deflate (RFC 1951), a piece at a time, so that it can begin and end between any two blocks.
+
+use std::io;
+
+use plimsoll_disk::File;
+
+use super::huffman::{CodeLengths, Distances, Literals, invalid};
+use super::input::BitInput;
+use super::marks::Marks;
+
+/// How far back matches reach.
+pub(super) const WINDOW: usize = 32 << 10;
+
+/// Bytes that are decompressed behind the window before it is moved.
+const AHEAD: usize = 96 << 10;
+
+/// The most that one turn of the loop writes: four pairs of literals, a match, and what copying it 16 bytes at a time writes more.
+const TURN: usize = 8 + 258 + 16;
+
+/// The order in which lengths of the codes of lengths are stored.
+const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
+
+/// What comes next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Block {
+    /// The header of a block, which may be the last.
+    Header,
+    /// So many bytes as they are.
+    Stored(usize),
+    /// Codes.
+    Coded,
+    /// Nothing: the last block has ended.
+    None,
+}
+
+/// What stopped the decompression.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// As many bytes as were asked for are there.
+    Enough,
+    /// A block has ended that is not the last.
+    Boundary,
+    /// The last block has ended.
+    End,
+}
+
+/// A decompressor with its window.
+pub(super) struct Inflater {
+    pub(super) input: BitInput,
+    literals: Literals,
+    distances: Distances,
+    code_lengths: CodeLengths,
+    /// The window, and what was decompressed behind it.
+    out: Box<[u8]>,
+    /// Where the decompressed bytes end.
+    end: usize,
+    /// Before which no match reaches.
+    floor: usize,
+    block: Block,
+    is_last: bool,
+    /// Which bytes of the window at an access point are used behind it.
+    pub(super) marks: Marks,
+}
+
+impl Inflater {
+    pub(super) fn new(file: File) -> Inflater {
+        Inflater {
+            input: BitInput::new(file),
+            literals: Literals::new(),
+            distances: Distances::new(),
+            code_lengths: CodeLengths::new(),
+            out: vec![0; WINDOW + AHEAD + TURN].into_boxed_slice(),
+            end: 0,
+            floor: 0,
+            block: Block::None,
+            is_last: true,
+            marks: Marks::default(),
+        }
+    }
+
+    /// Begins with the first block of a stream, before which nothing is known.
+    pub(super) fn begin(&mut self) {
+        (self.block, self.is_last) = (Block::Header, false);
+        self.floor = self.end;
+    }
+
+    /// Begins with a block that `window` bytes precede, which are written here.
+    pub(super) fn begin_behind(&mut self, window: usize) -> &mut [u8] {
+        (self.block, self.is_last) = (Block::Header, false);
+        (self.floor, self.end) = (0, window);
+        &mut self.out[..window]
+    }
+
+    /// Forgets everything.
+    pub(super) fn forget(&mut self) {
+        (self.block, self.is_last, self.floor, self.end) = (Block::None, true, 0, 0);
+    }
+
+    /// Where the decompressed bytes end, of those that are [`kept`](Self::kept).
+    pub(super) fn end(&self) -> usize {
+        self.end
+    }
+
+    /// The decompressed bytes that are still there.
+    pub(super) fn kept(&self) -> &[u8] {
+        &self.out[..self.end]
+    }
+
+    /// What matches behind this point may copy: up to a window of decompressed bytes.
+    pub(super) fn window(&self) -> &[u8] {
+        &self.out[self.floor.max(self.end.saturating_sub(WINDOW))..self.end]
+    }
+
+    /// Whether a block begins here.
+    pub(super) fn is_between_blocks(&self) -> bool {
+        self.block == Block::Header && !self.is_last
+    }
+
+    /// Drops all but a window of what was decompressed, if there would be no room for more. Returns how many bytes were dropped.
+    pub(super) fn make_room(&mut self) -> usize {
+        if self.end + TURN < self.out.len() {
+            return 0;
+        }
+        let dropped = self.end - WINDOW;
+        self.out.copy_within(dropped..self.end, 0);
+        self.end = WINDOW;
+        self.floor = self.floor.saturating_sub(dropped);
+        self.marks.moved(dropped);
+        dropped
+    }
+
+    /// Decompresses until `wanted` more bytes are there, or as many as there is room for, or a block ends. There may be a few more bytes.
+    ///
+    /// # Errors
+    /// If the file cannot be read, ends, or is not deflate. What was decompressed before is there.
+    pub(super) fn inflate(&mut self, wanted: usize) -> io::Result<Stop> {
+        let until = self.end.saturating_add(wanted).min(self.out.len() - TURN);
+        while self.end < until {
+            match self.block {
+                Block::None => return Ok(Stop::End),
+                Block::Header => self.header()?,
+                Block::Stored(0) => self.block = Block::Header,
+                Block::Stored(left) => {
+                    let most = left.min(until - self.end);
+                    let count = self.input.copy(&mut self.out[self.end..self.end + most])?;
+                    self.end += count;
+                    self.block = Block::Stored(left - count);
+                    if left > count {
+                        continue;
+                    }
+                    self.block = Block::Header;
+                }
+                Block::Coded => {
+                    if !self.coded(until)? {
+                        return Ok(Stop::Enough);
+                    }
+                    self.block = Block::Header;
+                }
+            }
+            if self.block == Block::Header {
+                if self.is_last {
+                    self.block = Block::None;
+                    return Ok(Stop::End);
+                }
+                return Ok(Stop::Boundary);
+            }
+        }
+        Ok(Stop::Enough)
+    }
+
+    /// Reads the header of a block, and the tables of its codes.
+    fn header(&mut self) -> io::Result<()> {
+        self.is_last = self.input.take(1)? == 1;
+        self.block = match self.input.take(2)? {
+            0 => {
+                self.input.align();
+                let (length, complement) = (self.input.take(16)?, self.input.take(16)?);
+                if length != !complement & 0xffff {
+                    return Err(invalid("a stored block with two lengths"));
+                }
+                Block::Stored(length as usize)
+            }
+            1 => {
+                let lengths: [u8; 288] = std::array::from_fn(|symbol| match symbol {
+                    0..144 => 8,
+                    144..256 => 9,
+                    256..280 => 7,
+                    _ => 8,
+                });
+                self.literals.set(&lengths)?;
+                self.distances.set(&[5; 32])?;
+                Block::Coded
+            }
+            2 => {
+                self.codes()?;
+                Block::Coded
+            }
+            _ => return Err(invalid("a block of an unknown kind")),
+        };
+        Ok(())
+    }
+
+    /// Reads the codes of a block.
+    fn codes(&mut self) -> io::Result<()> {
+        let literals = self.input.take(5)? as usize + 257;
+        let distances = self.input.take(5)? as usize + 1;
+        let count = self.input.take(4)? as usize + 4;
+        if literals > 286 || distances > 30 {
+            return Err(invalid("more codes than there are symbols"));
+        }
+        let mut of_lengths = [0u8; ORDER.len()];
+        for symbol in &ORDER[..count] {
+            of_lengths[*symbol] = self.input.take(3)? as u8;
+        }
+        self.code_lengths.set(&of_lengths)?;
+        let mut lengths = [0u8; 286 + 30];
+        let all = literals + distances;
+        let mut at = 0;
+        while at < all {
+            // The longest code is 7 bits; of fewer behind the end of the file, too many would be taken.
+            let entry = self.code_lengths.next(&mut self.input)?;
+            let (length, times) = match entry {
+                length @ 0..16 => (length as u8, 1),
+                16 if at == 0 => return Err(invalid("the first length of a code repeats one before")),
+                16 => (lengths[at - 1], 3 + self.input.take(2)? as usize),
+                17 => (0, 3 + self.input.take(3)? as usize),
+                _ => (0, 11 + self.input.take(7)? as usize),
+            };
+            if at + times > all {
+                return Err(invalid("lengths of more codes than there are"));
+            }
+            lengths[at..at + times].fill(length);
+            at += times;
+        }
+        if lengths[256] == 0 {
+            return Err(invalid("a block without an end"));
+        }
+        self.literals.set(&lengths[..literals])?;
+        self.distances.set(&lengths[literals..all])
+    }
+
+    /// Decompresses codes until there are bytes up to `until` or a few more. `true` at the end of the block.
+    fn coded(&mut self, until: usize) -> io::Result<bool> {
+        let (Some(literals), Some(distances)) = (self.literals.view(), self.distances.view()) else {
+            return Err(io::Error::other("tables of codes have another size"));
+        };
+        let input = &mut self.input;
+        let out = &mut *self.out;
+        let marked_below = self.marks.below();
+        let mut end = self.end;
+        // In registers: a literal takes few instructions, of which memory would be the slowest.
+        let (mut bits, mut count, mut at) = (input.bits, input.count, input.at);
+        let (mut limit, mut filled) = (input.limit(), input.filled);
+        let ended = loop {
+            if end >= until {
+                break Ok(false);
+            }
+            if at + 2 * size_of::<u64>() > limit {
+                input.at = at;
+                let loaded = input.load();
+                // Also where it failed, what was left is at the front.
+                (at, limit, filled) = (input.at, input.limit(), input.filled);
+                if let Err(error) = loaded {
+                    break Err(error);
+                }
+            }
+            let begin = end;
+            // Behind the end of the file are zeros, which may be no code.
+            macro_rules! failed {
+                ($what:expr) => {{
+                    break match at > filled && (at - filled) * 8 > count as usize {
+                        true => Err(io::ErrorKind::UnexpectedEof.into()),
+                        false => Err(invalid($what)),
+                    };
+                }};
+            }
+            // At least 56 bits: enough for four literals or pairs, and for the longest length and distance. The buffer has 16 bytes
+            // from `at` on.
+            macro_rules! refill {
+                () => {
+                    let Some(word) = input.buffer[at..].first_chunk() else {
+                        failed!("too few bytes are loaded")
+                    };
+                    bits |= u64::from_le_bytes(*word) << count;
+                    at += (63 - count as usize) >> 3;
+                    count |= 56;
+                };
+            }
+            macro_rules! consume {
+                ($number:expr) => {
+                    let number = $number;
+                    bits >>= number;
+                    count -= number;
+                };
+            }
+            refill!();
+            let mut entry = Literals::first(literals, bits);
+            for _ in 0..4 {
+                if !entry.is_literal() {
+                    break;
+                }
+                let (pair, length) = entry.literals();
+                out[end..end + 2].copy_from_slice(&pair);
+                end += length;
+                consume!(entry.bits());
+                entry = Literals::first(literals, bits);
+            }
+            let mut is_end = false;
+            if !entry.is_literal() {
+                refill!();
+                if entry.is_long() {
+                    entry = Literals::second(literals, entry, bits);
+                }
+                consume!(entry.bits());
+                if entry.is_literal() {
+                    out[end] = entry.value() as u8;
+                    end += 1;
+                } else if entry.is_stop() {
+                    if !entry.is_end() {
+                        failed!("a code that stands for nothing");
+                    }
+                    is_end = true;
+                } else {
+                    let length = (entry.value() as u64 + (bits & ((1 << entry.extra()) - 1))) as usize;
+                    consume!(entry.extra());
+                    let mut entry = Distances::first(distances, bits);
+                    if entry.is_long() {
+                        entry = Distances::second(distances, entry, bits);
+                    }
+                    consume!(entry.bits());
+                    if entry.is_stop() {
+                        failed!("a distance that stands for nothing");
+                    }
+                    let distance = (entry.value() as u64 + (bits & ((1 << entry.extra()) - 1))) as usize;
+                    consume!(entry.extra());
+                    if distance > end - self.floor {
+                        failed!("a distance to before the first byte");
+                    }
+                    let source = end - distance;
+                    if source < marked_below {
+                        self.marks.mark(source, length);
+                    }
+                    copy(out, source, end, length);
+                    end += length;
+                }
+            }
+            if at > filled && (at - filled) * 8 > count as usize {
+                end = begin;
+                break Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if is_end {
+                break Ok(true);
+            }
+        };
+        (input.bits, input.count, input.at) = (bits, count, at);
+        self.end = end;
+        ended
+    }
+}
+
+/// Copies `length` bytes from `source` on to `end` on, one after the other, of which the first may be among the last. Up to 15 bytes more
+/// are written.
+fn copy(out: &mut [u8], source: usize, end: usize, length: usize) {
+    const STEP: usize = 16;
+    if end - source >= STEP {
+        let mut copied = 0;
+        while copied < length {
+            let Some(step) = out[source + copied..].first_chunk::<STEP>().copied() else { return };
+            out[end + copied..end + copied + STEP].copy_from_slice(&step);
+            copied += STEP;
+        }
+    } else if end - source == 1 {
+        let byte = out[source];
+        out[end..end + length].fill(byte);
+    } else {
+        for at in 0..length {
+            out[end + at] = out[source + at];
+        }
+    }
+}

@@ -1,0 +1,306 @@
+//! Decompressing files that gzip, block gzip or a parallel compressor wrote, from their beginning or from access points.
+
+mod huffman;
+mod index;
+mod inflate;
+mod input;
+mod marks;
+mod record;
+mod window;
+
+use std::io;
+use std::path::Path;
+
+use plimsoll_disk::File;
+
+pub use index::IndexFolder;
+
+use huffman::invalid;
+use index::Index;
+use inflate::{Inflater, Stop};
+use record::Recorder;
+
+/// Bytes that are decompressed at a time while others are skipped.
+const SKIP: usize = 64 << 10;
+
+/// The first byte of a member.
+const MAGIC: u8 = 0x1f;
+
+/// A gzip file: one or more compressed members in sequence (block gzip and parallel compressors write many). Trailing
+/// bytes that do not start another member are ignored, as gzip itself does.
+pub(crate) struct Members {
+    inflater: Inflater,
+    state: State,
+    /// The decompressed byte that the first of the inflater is.
+    base: u64,
+    /// The place in the inflater of the byte that is read next.
+    read: usize,
+    /// From where on the inflater has decompressed bytes. Before, there may be zeros instead.
+    whole_from: usize,
+    /// Of the member so far; none if it was not begun at its beginning.
+    checksum: Option<crc32fast::Hasher>,
+    length: u32,
+    /// What stopped the decompression behind the bytes that are there.
+    failed: Option<io::Error>,
+    points: Points,
+}
+
+enum State {
+    Between,
+    Inside,
+    Trailer,
+    End,
+}
+
+/// Where else decompression can begin.
+enum Points {
+    /// Nowhere.
+    None,
+    /// Nowhere yet.
+    Recorded(Box<Recorder>),
+    Known(Index),
+}
+
+impl Members {
+    /// The members of a file.
+    pub(crate) fn new(file: File) -> io::Result<Members> {
+        let mut members = Members {
+            inflater: Inflater::new(file),
+            state: State::Between,
+            base: 0,
+            read: 0,
+            whole_from: 0,
+            checksum: None,
+            length: 0,
+            failed: None,
+            points: Points::None,
+        };
+        members.inflater.input.seek(0)?;
+        Ok(members)
+    }
+
+    /// Takes the access points of this file from a folder. If they are not there, they are found while the file, which holds about `holds`
+    /// bytes, is read from its beginning to its end, and written there. Nothing is lost but time where that is not possible.
+    pub(crate) fn index_in(&mut self, folder: &IndexFolder, path: &Path, holds: u64) {
+        let opened = folder.file(path).and_then(|place| Ok((place, self.inflater.input.stamp()?)));
+        let Ok((place, stamp)) = opened else { return };
+        self.points = match Index::open(&place, stamp) {
+            Some(index) => Points::Known(index),
+            // What was read already may have a point; only a file that is read from here on is known to have all.
+            None if self.position() <= SKIP as u64 => Recorder::create(&place, stamp, holds)
+                .map_or(Points::None, |made| Points::Recorded(Box::new(made))),
+            None => Points::None,
+        };
+    }
+
+    /// Whether decompression can begin elsewhere than at the beginning.
+    pub(crate) fn is_indexed(&self) -> bool {
+        matches!(self.points, Points::Known(_))
+    }
+
+    /// Whether access points are found while it is read.
+    pub(crate) fn finds_points(&self) -> bool {
+        matches!(self.points, Points::Recorded(_))
+    }
+
+    /// The decompressed byte that is read next.
+    pub(crate) fn position(&self) -> u64 {
+        self.base + self.read as u64
+    }
+
+    /// Reads the next bytes; 0 only at the end.
+    pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if buffer.is_empty() || !self.advance(buffer.len())? {
+            return Ok(0);
+        }
+        let there = &self.inflater.kept()[self.read..];
+        let count = there.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&there[..count]);
+        self.read += count;
+        Ok(count)
+    }
+
+    /// Rewinds to the first byte.
+    pub(crate) fn rewind(&mut self) -> io::Result<()> {
+        if matches!(self.points, Points::Recorded(_)) {
+            self.points = Points::None;
+        }
+        self.inflater.forget();
+        self.inflater.marks.close();
+        (self.state, self.base, self.read, self.whole_from) = (State::Between, 0, 0, 0);
+        (self.checksum, self.failed) = (None, None);
+        self.inflater.input.seek(0)
+    }
+
+    /// Goes to a decompressed byte.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if there are fewer; else if the file cannot be read or is damaged.
+    pub(crate) fn seek(&mut self, offset: u64) -> io::Result<()> {
+        let kept = self.base + self.whole_from as u64..=self.end();
+        if !kept.contains(&offset) {
+            let point = match &self.points {
+                Points::Known(index) => index.before(offset).map(|point| (point, index.points[point].out)),
+                Points::None | Points::Recorded(_) => None,
+            };
+            match point {
+                // From here on it is nearer.
+                Some((_, out)) if out <= self.end() && offset >= *kept.start() => {}
+                None if offset >= *kept.start() => {}
+                Some((point, _)) => self.begin_at(point)?,
+                None => self.rewind()?,
+            }
+        }
+        while self.end() < offset {
+            self.read = self.inflater.end();
+            if !self.advance(usize::try_from(offset - self.end()).map_or(SKIP, |left| left.min(SKIP)))? {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+        // It is among the bytes that are there.
+        self.read = (offset - self.base) as usize;
+        Ok(())
+    }
+
+    /// The decompressed byte that follows those that are there.
+    fn end(&self) -> u64 {
+        self.base + self.inflater.end() as u64
+    }
+
+    /// Begins at an access point; from the beginning, if what is kept of it is damaged.
+    fn begin_at(&mut self, point: usize) -> io::Result<()> {
+        let Points::Known(index) = &mut self.points else { return self.rewind() };
+        let index::Point { out, window, .. } = index.points[point];
+        if index.restore(point, &mut self.inflater).is_err() {
+            self.points = Points::None;
+            return self.rewind();
+        }
+        self.base = out - window;
+        self.read = self.inflater.end();
+        self.whole_from = self.read;
+        self.state = State::Inside;
+        (self.checksum, self.failed) = (None, None);
+        Ok(())
+    }
+
+    /// Decompresses until there are bytes to be read, up to `wanted` if they come at once. `false` at the end.
+    fn advance(&mut self, wanted: usize) -> io::Result<bool> {
+        while self.read == self.inflater.end() {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            match self.state {
+                State::End => return Ok(false),
+                State::Between => self.begin_member()?,
+                State::Inside => self.inflate(wanted)?,
+                State::Trailer => self.end_member()?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn inflate(&mut self, wanted: usize) -> io::Result<()> {
+        let dropped = self.inflater.make_room();
+        self.base += dropped as u64;
+        self.read -= dropped;
+        self.whole_from = self.whole_from.saturating_sub(dropped);
+        let out = self.end();
+        match &mut self.points {
+            Points::Recorded(recorder) => {
+                if recorder.reached(out, &mut self.inflater).is_err() {
+                    // It is not needed to read the file.
+                    self.inflater.marks.close();
+                    self.points = Points::None;
+                }
+            }
+            // The checksum at the end may never be reached.
+            Points::Known(index) => {
+                if let Some(point) = index.at(out).filter(|_| self.inflater.is_between_blocks()) {
+                    let bit = self.inflater.input.position();
+                    index.check_span(point, &mut self.inflater.input)?;
+                    self.inflater.input.seek(bit)?;
+                }
+            }
+            Points::None => {}
+        }
+        let before = self.inflater.end();
+        let stopped = self.inflater.inflate(wanted);
+        let new = &self.inflater.kept()[before..];
+        if let Some(checksum) = &mut self.checksum {
+            checksum.update(new);
+            // As the file has it: modulo 2^32.
+            self.length = self.length.wrapping_add(new.len() as u32);
+        }
+        match stopped {
+            Ok(Stop::End) => self.state = State::Trailer,
+            Ok(Stop::Enough | Stop::Boundary) => {}
+            // What is there is read first.
+            Err(error) => self.failed = Some(error),
+        }
+        Ok(())
+    }
+
+    /// Reads the header of a member (RFC 1952, section 2.3), if there is another.
+    fn begin_member(&mut self) -> io::Result<()> {
+        const CHECKED: u32 = 2;
+        const EXTRA: u32 = 4;
+        const NAME: u32 = 8;
+        const COMMENT: u32 = 16;
+        let input = &mut self.inflater.input;
+        if input.peek()? != Some(MAGIC) {
+            self.state = State::End;
+            if let Points::Recorded(recorder) = std::mem::replace(&mut self.points, Points::None) {
+                let out = self.end();
+                // What cannot be kept is found again.
+                self.points = recorder.finish(out, &mut self.inflater).map_or(Points::None, Points::Known);
+            }
+            return Ok(());
+        }
+        let mut header = crc32fast::Hasher::new();
+        let mut byte = || {
+            let byte = input.take(8)?;
+            header.update(&[byte as u8]);
+            Ok::<_, io::Error>(byte)
+        };
+        let (first, second, method, flags) = (byte()?, byte()?, byte()?, byte()?);
+        if (first, second, method) != (u32::from(MAGIC), 0x8b, 8) {
+            return Err(invalid("a gzip header that is none"));
+        }
+        for _ in 0..6 {
+            byte()?;
+        }
+        if flags & EXTRA != 0 {
+            for _ in 0..byte()? | byte()? << 8 {
+                byte()?;
+            }
+        }
+        for text in [NAME, COMMENT] {
+            while flags & text != 0 && byte()? != 0 {}
+        }
+        if flags & CHECKED != 0 && input.take(16)? != header.finalize() & 0xffff {
+            return Err(invalid("a gzip header with another checksum"));
+        }
+        self.inflater.begin();
+        self.checksum = Some(crc32fast::Hasher::new());
+        self.length = 0;
+        self.state = State::Inside;
+        Ok(())
+    }
+
+    /// Reads what follows the last block of a member.
+    fn end_member(&mut self) -> io::Result<()> {
+        let input = &mut self.inflater.input;
+        input.align();
+        let (checksum, length) = (input.take(32)?, input.take(32)?);
+        if let Some(found) = self.checksum.take()
+            && (found.finalize(), self.length) != (checksum, length)
+        {
+            return Err(invalid("corrupt gzip stream does not have a matching checksum"));
+        }
+        self.state = State::Between;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

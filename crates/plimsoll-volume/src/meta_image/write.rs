@@ -1,0 +1,60 @@
+//! The header of an image that is written.
+
+use std::path::Path;
+
+use crate::text::lps;
+use crate::{ElementType, Geometry};
+
+/// Whether a path has the name of a MetaImage that holds its voxels as well.
+pub(crate) fn is_name(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("mha"))
+}
+
+/// Digits of the length of the compressed voxels, which is known once they are written.
+const DIGITS: usize = 20;
+
+/// The length of compressed voxels as it stands in a header.
+pub(crate) fn length(bytes: u64) -> String {
+    format!("{bytes:0DIGITS$}")
+}
+
+/// The header of an image of one channel, little-endian and compressed as a stream of zlib; and where in it the length of that is to be
+/// written, in as many digits as [`length`] has.
+pub(crate) fn header(geometry: &Geometry, element: ElementType) -> (String, u64) {
+    let [depth, height, width] = geometry.shape();
+    let (steps, [x, y, z]) = lps(geometry);
+    let spacing = steps.map(|step| step.iter().map(|part| part * part).sum::<f64>().sqrt());
+    let direction = |axis: usize| {
+        let [x, y, z] = steps[axis].map(|part| part / spacing[axis] + 0.0);
+        format!("{x} {y} {z}")
+    };
+    let kind = match element {
+        ElementType::I8 => "MET_CHAR",
+        ElementType::U8 => "MET_UCHAR",
+        ElementType::I16 => "MET_SHORT",
+        ElementType::U16 => "MET_USHORT",
+        ElementType::I32 => "MET_INT",
+        ElementType::U32 => "MET_UINT",
+        ElementType::I64 => "MET_LONG_LONG",
+        ElementType::U64 => "MET_ULONG_LONG",
+        ElementType::F32 => "MET_FLOAT",
+        ElementType::F64 => "MET_DOUBLE",
+    };
+    let mut text = String::from(
+        "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = True\n\
+         CompressedDataSize = ",
+    );
+    let place = text.len() as u64;
+    text += &length(0);
+    text += &format!(
+        "\nTransformMatrix = {} {} {}\nOffset = {x} {y} {z}\nCenterOfRotation = 0 0 0\n\
+         ElementSpacing = {} {} {}\nDimSize = {width} {height} {depth}\nElementType = {kind}\nElementDataFile = LOCAL\n",
+        direction(0),
+        direction(1),
+        direction(2),
+        spacing[0],
+        spacing[1],
+        spacing[2]
+    );
+    (text, place)
+}

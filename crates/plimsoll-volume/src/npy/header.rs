@@ -1,0 +1,110 @@
+//! The header of an array: a dictionary in Python's own letters.
+
+use crate::{ByteOrder, ElementType};
+
+/// What an array begins with.
+pub(super) const MAGIC: &[u8; 6] = b"\x93NUMPY";
+
+/// The longest header that is read; NumPy itself warns of longer ones.
+pub(super) const MOST_HEADER: usize = 10_000;
+
+/// What a header says.
+#[derive(Debug, PartialEq)]
+pub(super) struct Header {
+    pub(super) element_type: ElementType,
+    pub(super) byte_order: ByteOrder,
+    pub(super) is_fortran: bool,
+    pub(super) shape: Vec<usize>,
+}
+
+impl Header {
+    /// Reads the dictionary `{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4, 5), }`.
+    ///
+    /// # Errors
+    /// If it says less, or what is no array of numbers that are read.
+    pub(super) fn read(text: &str) -> Result<Header, String> {
+        let behind = |key: &str| {
+            let found = [format!("'{key}':"), format!("\"{key}\":")]
+                .iter()
+                .find_map(|key| Some(text.split_once(key.as_str())?.1.trim_start()));
+            found.ok_or_else(|| format!("its header does not say {key}"))
+        };
+        let kind = behind("descr")?;
+        let quote = kind.chars().next().filter(|quote| matches!(quote, '\'' | '"'));
+        let kind = quote.and_then(|quote| kind.get(1..)?.split(quote).next());
+        let kind = kind.ok_or("its elements are records, and numbers are read")?;
+        let order = behind("fortran_order")?;
+        let is_fortran = match (order.starts_with("True"), order.starts_with("False")) {
+            (true, _) => true,
+            (_, true) => false,
+            _ => return Err("its header does not say whether fortran_order is True or False".into()),
+        };
+        let shape = behind("shape")?.strip_prefix('(').and_then(|rest| Some(rest.split_once(')')?.0));
+        let shape = shape.ok_or("its header has no shape")?;
+        let sizes = shape.split(',').map(str::trim).filter(|size| !size.is_empty());
+        let shape = sizes.map(|size| size.parse().map_err(|_| format!("its shape has {size:?}")));
+        let shape = shape.take(9).collect::<Result<Vec<usize>, String>>()?;
+        let (element_type, byte_order) = element(kind)?;
+        Ok(Header { element_type, byte_order, is_fortran, shape })
+    }
+}
+
+fn element(kind: &str) -> Result<(ElementType, ByteOrder), String> {
+    let refused =
+        || format!("its elements are {kind:?}: whole numbers of 8 to 64 bits, float32 and float64 are read");
+    let mut letters = kind.chars();
+    let order = match letters.next().ok_or_else(refused)? {
+        '<' => ByteOrder::Little,
+        '>' => ByteOrder::Big,
+        '|' | '=' => ByteOrder::NATIVE,
+        _ => return Err(refused()),
+    };
+    let element_type = match letters.as_str() {
+        "u1" | "b1" => ElementType::U8,
+        "i1" => ElementType::I8,
+        "u2" => ElementType::U16,
+        "i2" => ElementType::I16,
+        "u4" => ElementType::U32,
+        "i4" => ElementType::I32,
+        "u8" => ElementType::U64,
+        "i8" => ElementType::I64,
+        "f4" => ElementType::F32,
+        "f8" => ElementType::F64,
+        _ => return Err(refused()),
+    };
+    Ok((element_type, order))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dictionaries_of_numpy_are_read_and_others_refused() {
+        let of = |text: &str| Header::read(text);
+        assert_eq!(
+            of("{'descr': '>i2', 'fortran_order': True, 'shape': (3, 4, 5), }   \n"),
+            Ok(Header {
+                element_type: ElementType::I16,
+                byte_order: ByteOrder::Big,
+                is_fortran: true,
+                shape: vec![3, 4, 5]
+            })
+        );
+        for (text, says) in [
+            ("", "descr"),
+            ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (3,)}", "records"),
+            ("{'descr': '<f2', 'fortran_order': False, 'shape': (3,)}", "<f2"),
+            ("{'descr': '<c8', 'fortran_order': False, 'shape': (3,)}", "<c8"),
+            ("{'descr': '|O', 'fortran_order': False, 'shape': (3,)}", "|O"),
+            ("{'descr': 'f4', 'fortran_order': False, 'shape': (3,)}", "f4"),
+            ("{'descr': '<f4', 'fortran_order': 0, 'shape': (3,)}", "fortran_order"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (3", "shape"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (-3, 1)}", "-3"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999999,)}", "9999"),
+        ] {
+            let why = of(text).unwrap_err();
+            assert!(why.contains(says), "{text}: {why}");
+        }
+    }
+}

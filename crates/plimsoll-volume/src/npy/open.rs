@@ -1,0 +1,98 @@
+//! Opening arrays as images.
+
+use std::path::Path;
+
+use super::header::{Header, MAGIC, MOST_HEADER};
+use crate::format::Opened;
+use crate::nifti::{Layout, bytes_of};
+use crate::picture::Content;
+use crate::raw::{Channels, Raw, damaged_or_refused};
+use crate::stream::ByteStream;
+use crate::{Affine, Geometry, Scaling, Spacing, VolumeError, spacing};
+
+const HINT: &str =
+    "save it with numpy.save as an array of three axes (depth, height, width), or four with channels first";
+
+/// Whether a file begins as an array does.
+pub(crate) fn begins(head: &[u8]) -> bool {
+    head.starts_with(MAGIC)
+}
+
+/// Opens an array.
+///
+/// # Errors
+/// If it is missing, of elements or axes that are not read, or too short for what its header says.
+pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
+    let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
+    let mut stream = ByteStream::open(path).map_err(failed)?;
+    let (header, start) = read_header(path, &mut stream)?;
+    let refused =
+        |why| VolumeError::Text { path: path.into(), format: "an array of NumPy's", why, hint: HINT };
+    let spacing = spacing::read(path, content)?.unwrap_or(Spacing([1.0; 3]));
+    let layout = layout(&header, spacing, start).map_err(refused)?;
+    let source = Box::new(Raw::new(path, stream, layout, order(&header))?);
+    Ok(Opened { path: path.into(), layout, header: None, source })
+}
+
+fn read_header(path: &Path, stream: &mut ByteStream) -> Result<(Header, u64), VolumeError> {
+    let refused = |why: &str| VolumeError::Text {
+        path: path.into(),
+        format: "an array of NumPy's",
+        why: why.into(),
+        hint: HINT,
+    };
+    let mut start = [0; 12];
+    let found = stream.read_some_at(0, &mut start);
+    found.map_err(|error| damaged_or_refused(path, stream, start.len() as u64, error))?;
+    if !start.starts_with(MAGIC) {
+        return Err(refused("it does not begin as one"));
+    }
+    let [.., major, _, a, b, c, d] = start;
+    let (length, begin) = match major {
+        1 => (usize::from(u16::from_le_bytes([a, b])), 10),
+        2 | 3 => (u32::from_le_bytes([a, b, c, d]) as usize, 12),
+        _ => return Err(refused("its version is none that is known")),
+    };
+    if length > MOST_HEADER {
+        return Err(refused("its header is longer than any array has"));
+    }
+    let mut text = vec![0; length];
+    let end = begin + length as u64;
+    let read = stream.read_exact_at(begin, &mut text);
+    read.map_err(|error| damaged_or_refused(path, stream, end, error))?;
+    let header = Header::read(&String::from_utf8_lossy(&text)).map_err(|why| refused(&why))?;
+    Ok((header, end))
+}
+
+/// In Fortran's order the channels, which are the first axis, follow each other fastest.
+fn order(header: &Header) -> Channels {
+    if header.is_fortran { Channels::Together } else { Channels::Apart }
+}
+
+/// The grid of an array. In Fortran's order its axes are stored the other way round: the image has them as they are stored, each with the
+/// same direction in the world as in the other order.
+fn layout(header: &Header, spacing: Spacing, start: u64) -> Result<Layout, String> {
+    let shape = &header.shape;
+    let (channels, mut axes) = match **shape {
+        [height, width] => (1, [1, height, width]),
+        [depth, height, width] => (1, [depth, height, width]),
+        [channels, depth, height, width] => (channels, [depth, height, width]),
+        _ => return Err(format!("its shape is {shape:?}, and 2 to 4 axes are read")),
+    };
+    let mut rows = Affine::from_spacing(spacing).0;
+    if header.is_fortran {
+        axes.reverse();
+        rows.iter_mut().for_each(|row| row.swap(0, 2));
+    }
+    let geometry = Geometry::new(axes, Affine(rows)).map_err(|problem| problem.to_string())?;
+    let bytes = bytes_of(shape, header.element_type).filter(|bytes| *bytes <= i64::MAX as u64 - start);
+    Ok(Layout {
+        geometry,
+        channels,
+        element_type: header.element_type,
+        byte_order: header.byte_order,
+        scaling: Scaling::NONE,
+        start,
+        bytes: bytes.ok_or_else(|| format!("its shape is {shape:?}, which no file can hold"))?,
+    })
+}

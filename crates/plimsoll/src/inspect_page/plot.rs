@@ -1,0 +1,120 @@
+//! Plots of one number of each case, in columns beside each other on a logarithmic axis, as SVG.
+
+use std::fmt::Write;
+
+/// The size of a plot, and what is left for the names of numbers and columns.
+const HEIGHT: f64 = 220.0;
+const COLUMN: f64 = 120.0;
+const LEFT: f64 = 56.0;
+const BELOW: f64 = 24.0;
+const ABOVE: f64 = 12.0;
+
+/// Numbers of cases that are of one kind.
+pub struct Column {
+    pub name: String,
+    /// Each with the name of its case; those that are not above 0 are not drawn.
+    pub points: Vec<(String, f64)>,
+}
+
+/// Draws columns, each point with the name of its case, and the median as a line.
+pub fn plot(columns: &[Column], unit: &str) -> String {
+    let all = || {
+        columns.iter().flat_map(|column| &column.points).map(|(_, value)| *value).filter(|value| *value > 0.0)
+    };
+    let (least, most) =
+        all().fold((f64::INFINITY, 0.0_f64), |(least, most), value| (least.min(value), most.max(value)));
+    if most <= 0.0 {
+        return "<p>nothing to show</p>".into();
+    }
+    // At least a factor of two, with a little room at both ends.
+    let (low, high) = (least.log10() - 0.08, most.log10().max(least.log10() + 0.3) + 0.08);
+    let y = |value: f64| ABOVE + (high - value.log10()) / (high - low) * (HEIGHT - ABOVE - BELOW);
+    let width = LEFT + COLUMN * columns.len() as f64;
+    let mut svg =
+        format!("<svg viewBox=\"0 0 {width:.0} {HEIGHT:.0}\" width=\"{width:.0}\" height=\"{HEIGHT:.0}\">");
+    for value in ticks(low, high) {
+        let at = y(value);
+        // Writing to a string cannot fail.
+        let _ = write!(
+            svg,
+            "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{width:.0}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
+            LEFT - 6.0,
+            at + 4.0,
+            number(value)
+        );
+    }
+    for (place, column) in columns.iter().enumerate() {
+        let centre = LEFT + COLUMN * (place as f64 + 0.5);
+        let _ = write!(
+            svg,
+            "<text x=\"{centre:.0}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>",
+            HEIGHT - 6.0,
+            super::escaped(&column.name)
+        );
+        let shown: Vec<&(String, f64)> = column.points.iter().filter(|(_, value)| *value > 0.0).collect();
+        for (index, (case, value)) in shown.iter().enumerate() {
+            // Spread evenly and in no order, so that equal values do not cover each other.
+            let offset = ((index * 7919) % 101) as f64 / 101.0 - 0.5;
+            let _ = write!(
+                svg,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\"><title>{}: {} {unit}</title></circle>",
+                centre + offset * COLUMN * 0.6,
+                y(*value),
+                super::escaped(case),
+                number(*value)
+            );
+        }
+        let mut sorted: Vec<f64> = shown.iter().map(|(_, value)| *value).collect();
+        sorted.sort_by(f64::total_cmp);
+        if let Some(median) = sorted.get(sorted.len() / 2) {
+            let (left, right, at) = (centre - COLUMN * 0.36, centre + COLUMN * 0.36, y(*median));
+            let _ = write!(
+                svg,
+                "<line class=\"median\" x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>"
+            );
+        }
+    }
+    svg.push_str("</svg>");
+    svg
+}
+
+/// 1, 2 and 5 times powers of ten between two logarithms; powers alone where these are many.
+fn ticks(low: f64, high: f64) -> Vec<f64> {
+    let steps: &[f64] = if high - low > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+    let powers = low.floor() as i32..=high.ceil() as i32;
+    let all = powers.flat_map(|power| steps.iter().map(move |step| step * 10_f64.powi(power)));
+    all.filter(|value| (low..=high).contains(&value.log10())).collect()
+}
+
+/// A number with three digits that count.
+pub fn number(value: f64) -> String {
+    let digits = (2 - value.abs().max(1e-12).log10().floor() as i32).clamp(0, 9) as usize;
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_case_is_a_point_with_its_name_and_zero_is_none() {
+        let column = |name: &str, values: &[f64]| Column {
+            name: name.into(),
+            points: values.iter().enumerate().map(|(at, value)| (format!("case {at}"), *value)).collect(),
+        };
+        let svg = plot(&[column("depth", &[5.0, 4.97, 2.48]), column("a < b", &[0.0, 1.0])], "mm");
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert!(svg.contains("<title>case 1: 4.97 mm</title>") && svg.contains("a &lt; b"), "{svg}");
+        assert_eq!(plot(&[column("none", &[0.0])], "mm"), "<p>nothing to show</p>");
+    }
+
+    #[test]
+    fn numbers_have_the_digits_that_count() {
+        assert_eq!(
+            [0.00124, 4.97, 1.0, 512.0, 123456.0].map(number),
+            ["0.00124", "4.97", "1", "512", "123456"]
+        );
+    }
+}
