@@ -5,11 +5,12 @@ width) and where four corners are in the world (RAS millimetres). `python oracle
 `plimsoll-volume` have written there (`PLIMSOLL_WRITTEN=FOLDER cargo test -p plimsoll-volume --test formats`) with SimpleITK, nibabel and
 pynrrd, and compares it with `expected.json` beside it.
 
-SimpleITK 2.5, nibabel 5.3, pynrrd 1.1, NumPy 2.3, zstandard 0.25.
+SimpleITK 2.5, nibabel 5.3, pynrrd 1.1, NumPy 2.3, zstandard 0.25, tifffile 2026.3, zarr 3.1, numcodecs 0.16, ome-zarr 0.18.
 """
 
 import gzip
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -129,7 +130,118 @@ def main():
     pair = sitk.Compose(image("int16"), image("int16") + 1000)
     sitk.WriteImage(pair, str(HERE / "vector.mha"))
     sitk.WriteImage(pair, str(HERE / "vector.nrrd"), useCompression=True)
+    tiffs(keep, straight)
+    archives(values, keep, straight)
+    zarrs(values, keep, straight)
     (HERE / "known.json").write_text(json.dumps(known))
+
+
+def tiffs(keep, straight):
+    """Stacks with the lengths of ImageJ and OME, in millimetres and micrometres, and folders of slices."""
+    import tifffile
+
+    values = (np.arange(np.prod(SHAPE)).reshape(SHAPE) * 3).astype(np.uint16)
+
+    def stack(name, spacing, **how):
+        tifffile.imwrite(HERE / name, values, **how)
+        back = tifffile.imread(HERE / name)
+        assert (back == values).all(), name
+        keep(name, back, straight(spacing))
+
+    for name, unit, factor in [("imagej.tif", "mm", 1), ("imagej_um.tif", "\\u00B5m", 1000)]:
+        metadata = {"spacing": 2.5 * factor, "unit": unit, "axes": "ZYX"}
+        stack(name, (2.5, 0.8, 0.7), imagej=True, resolution=(1 / 0.7 / factor, 1 / 0.8 / factor), metadata=metadata)
+        with tifffile.TiffFile(HERE / name) as file:
+            assert file.imagej_metadata["spacing"] == 2.5 * factor
+    sizes = {"PhysicalSizeX": 700.0, "PhysicalSizeY": 800.0, "PhysicalSizeZ": 2.5, "PhysicalSizeZUnit": "mm"}
+    stack("sizes.ome.tif", (2.5, 0.8, 0.7), metadata={"axes": "ZYX", **sizes})
+    with tifffile.TiffFile(HERE / "sizes.ome.tif") as file:
+        assert file.is_ome
+    stack("big.tif", (1, 1, 1), bigtiff=True, compression="zlib", photometric="minisblack")
+    folder = HERE / "slices_0000.tif"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    planes = values.astype(np.float32) / 4
+    for number, plane in enumerate(planes, 8):
+        tifffile.imwrite(folder / f"slice_{number}.tif", plane, compression="zlib" if number == 9 else None)
+    (folder / "scanner.log").write_text("what else lies there")
+    (HERE / "slices.json").write_text('{"spacing": [2.5, 0.8, 0.7]}')
+    back = tifffile.imread(folder / "slice_10.tif")
+    assert (back == planes[2]).all()
+    keep(folder.name, planes, straight((2.5, 0.8, 0.7)))
+
+
+def archives(values, keep, straight):
+    np.savez(HERE / "one.npz", values)
+    keep("one.npz", np.load(HERE / "one.npz")["arr_0"], straight((1, 1, 1)))
+    np.savez_compressed(HERE / "packed_0000.npz", other=np.zeros(3), data=values.astype(">f8"))
+    (HERE / "packed.json").write_text('{"spacing": [2.5, 0.8, 0.7]}')
+    keep("packed_0000.npz", np.load(HERE / "packed_0000.npz")["data"], straight((2.5, 0.8, 0.7)))
+
+
+def zarrs(values, keep, straight):
+    """Arrays of both versions with every compressor that is read, and images of OME's."""
+    import numcodecs
+    import zarr
+    from ome_zarr.format import FormatV04, FormatV05
+    from ome_zarr.writer import write_multiscales_metadata
+    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
+
+    def array(name, chunks, dtype="int16", **how):
+        folder = HERE / name
+        shutil.rmtree(folder, ignore_errors=True)
+        made = zarr.create_array(folder, shape=SHAPE, chunks=chunks, dtype=dtype, fill_value=0, **how)
+        made[:] = values.astype(dtype)
+        back = zarr.open_array(folder, mode="r")[:]
+        assert (back == values.astype(dtype)).all(), name
+        keep(name, back, straight((1, 1, 1)))
+
+    compressors = {
+        "none": None,
+        "gzip": numcodecs.GZip(),
+        "zlib": numcodecs.Zlib(),
+        "zstd": numcodecs.Zstd(),
+        "lz4": numcodecs.LZ4(),
+        "blosc": numcodecs.Blosc(),
+        "blosc_bits": numcodecs.Blosc("zstd", shuffle=numcodecs.Blosc.BITSHUFFLE, blocksize=512),
+        "blosc_odd_bits": numcodecs.Blosc("lz4hc", shuffle=numcodecs.Blosc.BITSHUFFLE),
+        "blosc_blocks": numcodecs.Blosc("lz4", clevel=1),
+        "blosc_lz": numcodecs.Blosc("blosclz", clevel=9, blocksize=1024),
+        "blosc_zlib": numcodecs.Blosc("zlib", shuffle=numcodecs.Blosc.NOSHUFFLE),
+    }
+    for number, (name, compressor) in enumerate(compressors.items()):
+        # Blosc cuts chunks into blocks from some size on; blocks of few elements it does not take apart.
+        chunks = {"none": (3, 3, 3), "blosc_odd_bits": (3, 3, 3), "blosc_blocks": (2, 241, 361)}.get(name, (2, 24, 36))
+        dtype = ["int16", ">i4", "float64", "int8"][number % 4]
+        separator = {"name": "v2", "separator": "/." [number % 2]}
+        array(f"{name}_2.zarr", chunks, dtype, zarr_format=2, compressors=compressor, chunk_key_encoding=separator)
+    array("zstd_3.zarr", (2, 4, 4), zarr_format=3, compressors=ZstdCodec(checksum=True))
+    array("blosc_3.zarr", (2, 24, 36), "float32", zarr_format=3, compressors=BloscCodec())
+    array("plain_3.zarr", (2, 4, 4), "uint8" if values.min() >= 0 else "int64", zarr_format=3, compressors=None, serializer=BytesCodec(endian="big"))
+    array("checked_3.zarr", (2, 4, 4), zarr_format=3, compressors=[GzipCodec(), Crc32cCodec()])
+    array("shards_3.zarr", (2, 2, 2), zarr_format=3, shards=(4, 4, 6), compressors=ZstdCodec())
+    start = ShardingCodec(chunk_shape=(2, 5, 3), codecs=[BytesCodec(), BloscCodec()], index_location="start")
+    array("shards_start_3.zarr", (4, 5, 6), zarr_format=3, serializer=start, compressors=None)
+
+    # Images of OME's: two channels, lengths in micrometres, not at the origin; and three axes alone.
+    space = [{"name": name, "type": "space", "unit": "micrometer"} for name in "zyx"]
+    axes = [{"name": "t", "type": "time"}, {"name": "c", "type": "channel"}, *space]
+    scale = [1.0, 1.0, 2500.0, 800.0, 700.0]
+    place = [0.0, 0.0, 7000.0, -3000.0, 12000.0]
+    steps = [[{"type": "scale", "scale": scale}, {"type": "translation", "translation": place}]]
+    corner = np.array([12.0, -3.0, 7.0])
+    points = (np.array(straight((2.5, 0.8, 0.7))) + corner).tolist()
+    for name, form in [("image_4.ome.zarr", FormatV04()), ("image_5.ome.zarr", FormatV05())]:
+        shutil.rmtree(HERE / name, ignore_errors=True)
+        group = zarr.open_group(HERE / name, mode="w", zarr_format=form.zarr_format)
+        both = np.stack([values, values + 1000])[None].astype("int16")
+        made = group.create_array("0", shape=both.shape, chunks=(1, 2, 2, 3, 4), dtype="int16")
+        made[:] = both
+        datasets = [{"path": "0", "coordinateTransformations": steps[0]}]
+        write_multiscales_metadata(group, datasets, fmt=form, axes=axes)
+        back = zarr.open_group(HERE / name, mode="r")["0"][0, 0]
+        assert (back == values).all(), name
+        keep(name, back, points)
 
 
 def check(folder):

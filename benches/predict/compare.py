@@ -4,7 +4,8 @@
     python benches/predict/compare.py --size 112,112,128 --features 32,64,128,256,320 --classes 118
 
 The network is nnU-Net's PlainConvUNet with random weights. Ours is the whole prediction of a case, from pulled windows to written labels,
-divided by its windows (`plimsoll bench predict`); of the others it is the network alone, without sums of logits. Needs cargo, and torch,
+divided by its windows (`plimsoll bench predict`), the median of three cases, of which the first touches memory first, as a window
+that is not timed does for the others; of those it is the network alone, without sums of logits. Needs cargo, and torch,
 dynamic-network-architectures, onnxruntime and openvino in the Python that runs this. If libjemalloc is available, PyTorch runs with it.
 """
 
@@ -114,7 +115,7 @@ def main():
     shared = ["--size", text(size), "--features", text(args.features), "--classes", str(args.classes), "--threads", str(args.threads)]
     contenders = {}
     for precision in args.ours.split(","):
-        command = [str(binary), "bench", "predict", "--json", "--net", "plain", "--precision", precision, *shared]
+        command = [str(binary), "bench", "predict", "--json", "--rounds", "3", "--net", "plain", "--precision", precision, *shared]
         contenders[f"plimsoll {precision}"] = (command, {})
     with tempfile.TemporaryDirectory() as folder:
         onnx = str(Path(folder) / "network.onnx")

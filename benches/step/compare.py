@@ -29,9 +29,11 @@ parser.add_argument("--checkpoint", action="store_true", help="the peer computes
 parser.add_argument("--forward", action="store_true", help="predict logits alone")
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 args = parser.parse_args()
 
-subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
+if args.binary is None:
+    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
 shared = ["--net", args.net, "--size", args.size, "--steps", str(args.steps), "--batch", str(args.batch), "--threads", str(args.threads)]
 if args.forward:
     shared += ["--forward"]
@@ -40,7 +42,7 @@ if args.features:
 # Autocast multiplies bf16 either way.
 autocast = args.precision.removesuffix("-dot")
 target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-ours = [str(target / "release/plimsoll"), "bench", "step", "--json", *shared, "--precision", args.precision, *(["--arena", args.arena] if args.arena else [])]
+ours = [str(args.binary or target / "release/plimsoll"), "bench", "step", "--json", *shared, "--precision", args.precision, *(["--arena", args.arena] if args.arena else [])]
 peer = [sys.executable, str(Path(__file__).with_name("pytorch_step.py")), *shared, "--precision", autocast, *(["--checkpoint"] if args.checkpoint else [])]
 contenders = {"plimsoll": (ours, {}), "PyTorch": (peer, {})}
 jemalloc = ctypes.util.find_library("jemalloc")

@@ -25,14 +25,14 @@ pub use images::{image, image_table};
 pub use models::{model_file, monai_bundle, monai_config};
 pub use probabilities::npz;
 pub use runs::{events, lock, metrics, settings, specification};
-pub use volumes::{meta_image, nifti, nifti_gz, nifti_pair, nifti_zst, npy, nrrd};
+pub use volumes::{meta_image, nifti, nifti_gz, nifti_pair, nifti_zst, npy, npz_image, nrrd, tiff, zarr};
 pub use weights::{pytorch, safetensors};
 
 /// What reads the bytes of a file.
 pub type Body = fn(&[u8]);
 
 /// All bodies, by the names of their fuzz targets and of the folders of their inputs.
-pub const TARGETS: [(&str, Body); 25] = [
+pub const TARGETS: [(&str, Body); 28] = [
     ("dataset", dataset),
     ("dicom", dicom),
     ("dicom_archive", dicom_archive),
@@ -52,12 +52,15 @@ pub const TARGETS: [(&str, Body); 25] = [
     ("nifti_zst", nifti_zst),
     ("npy", npy),
     ("npz", npz),
+    ("npz_image", npz_image),
     ("nrrd", nrrd),
     ("pytorch", pytorch),
     ("safetensors", safetensors),
     ("settings", settings),
     ("specification", specification),
     ("splits", splits),
+    ("tiff", tiff),
+    ("zarr", zarr),
 ];
 
 /// Heap that any input may take: buffers of a fixed size, and networks that fit small images.

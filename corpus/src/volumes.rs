@@ -17,6 +17,13 @@ const ROOM: Bytes = Bytes(256 << 10);
 /// Room for the windows of Zstandard's frames as well.
 const ROOM_OF_WINDOWS: Bytes = Bytes::mib(40);
 
+/// Room for a page and its decoder.
+const ROOM_OF_PAGES: Bytes = Bytes::mib(6);
+
+/// Room for a chunk and its decoder, and the bytes of the largest image whose planes are all read.
+const ROOM_OF_CHUNKS: Bytes = Bytes::mib(4);
+const MOST_OF_CHUNKS: u64 = 1 << 20;
+
 /// The first bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -71,6 +78,47 @@ pub fn npy(bytes: &[u8]) {
     let folder = Folder::new();
     read(&folder.write("a.npy", bytes));
 }
+
+/// An archive of NumPy's arrays, of which one is an image.
+pub fn npz_image(bytes: &[u8]) {
+    let folder = Folder::new();
+    read(&folder.write("a.npz", bytes));
+}
+
+/// A TIFF file of one page or several, and the same as the only slice of a folder, with room for pages.
+pub fn tiff(bytes: &[u8]) {
+    let folder = Folder::new();
+    read_within(&folder.write("a.tif", bytes), ROOM_OF_PAGES);
+    let slice = folder.write("slices.tif/1.tif", bytes);
+    read_within(slice.parent().unwrap_or(&slice), ROOM_OF_PAGES);
+}
+
+/// An image of OME-Zarr in one chunk, with room for it: its metadata, then a zero, then those of its array, then a zero, then the chunk. With
+/// `zarr_format` 3 they are files of the third version.
+pub fn zarr(bytes: &[u8]) {
+    let mut parts = bytes.splitn(3, |byte| *byte == 0);
+    let mut part = || parts.next().unwrap_or_default();
+    let (image, array, chunk) = (part(), part(), part());
+    let folder = Folder::new();
+    let is_third = image.windows(THIRD.len()).any(|window| window == THIRD);
+    let names = if is_third {
+        ["zarr.json", "0/zarr.json", "0/c/0/0/0"]
+    } else {
+        [".zattrs", "0/.zarray", "0/0.0.0"]
+    };
+    for (name, bytes) in names.iter().zip([image, array, chunk]) {
+        folder.write(&format!("a.zarr/{name}"), bytes);
+    }
+    let path = folder.path().join("a.zarr");
+    // Chunks that are not there cost nothing, so that no length of a file says how many there are.
+    match VolumeFile::open(&path) {
+        Ok(file) if file.stored_bytes() > MOST_OF_CHUNKS => {}
+        _ => read_within(&path, ROOM_OF_CHUNKS),
+    }
+}
+
+/// What tells metadata of Zarr's third version.
+const THIRD: &[u8] = b"\"zarr_format\":3";
 
 /// An image compressed by Zstandard, with room for what that goes back to.
 pub fn nifti_zst(bytes: &[u8]) {

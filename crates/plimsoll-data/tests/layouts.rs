@@ -104,6 +104,25 @@ fn pairs_of_folders_are_matched_by_names() {
 }
 
 #[test]
+fn folders_that_are_images_are_found_by_their_names_and_predicted_as_one() {
+    let place =
+        Place::new(&["raw/a.ome.zarr/.zattrs", "raw/b.tif/b_1.tif", "seg/a_seg.nii.gz", "seg/b_seg.nii.gz"]);
+    let found = place.find();
+    assert_eq!(files(&found), ["a: raw/a.ome.zarr | seg/a_seg.nii.gz", "b: raw/b.tif | seg/b_seg.nii.gz"]);
+    let of = |named: &str| {
+        let cases = Dataset::images(place.path().join(named), &found.channels, ".tif").unwrap();
+        cases.into_iter().map(|case| case.id).collect::<Vec<_>>()
+    };
+    assert_eq!(of("raw/b.tif"), ["b"]);
+    // A folder of another name is one of images.
+    fs::rename(place.path().join("raw/b.tif"), place.path().join("slices")).unwrap();
+    assert_eq!(of("slices"), ["b_1"]);
+    assert_eq!(Dataset::input_ending(&place.path().join("raw"), ".nii.gz").unwrap(), ".ome.zarr");
+    fs::rename(place.path().join("slices"), place.path().join("b.tif")).unwrap();
+    assert_eq!(Dataset::input_ending(&place.path().join("b.tif"), ".nii.gz").unwrap(), ".tif");
+}
+
+#[test]
 fn numbers_of_nnu_nets_channels_are_channels_but_numbers_of_cases_are_not() {
     let place = Place::new(&["images/a_0000.nii", "images/a_0001.nii", "labels/a.nii"]);
     let found = place.find();

@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use crate::markup::escaped;
 use crate::quantile::quantile;
 use crate::{Metric, Summary};
 
@@ -9,14 +10,44 @@ use crate::{Metric, Summary};
 const COLUMNS: usize = 4;
 /// The size of one plot in pixels, without and with its margins.
 const PLOT: [f64; 2] = [210.0, 130.0];
-const CELL: [f64; 2] = [280.0, 200.0];
+const CELL: [f64; 2] = [280.0, 230.0];
 /// The offset of a plot in its cell.
 const CORNER: [f64; 2] = [52.0, 34.0];
 const STEPS: usize = 4;
+/// The width of a letter of the text, about, and the letters of a name that are shown.
+const LETTER: f64 = 6.4;
+const LONGEST: usize = 14;
 
 const STYLE: &str = "text{font:11px sans-serif;fill:#333}.title{font-weight:bold;font-size:12px}\
     .axis{stroke:#bbb;fill:none}.box{fill:#9ec5e8;stroke:#1f5f99}.line{stroke:#1f5f99}\
     .median{stroke:#0b2e4f;stroke-width:2}.far{fill:none;stroke:#1f5f99}";
+
+/// Cases that are drawn individually instead of as a box, at most: quartiles of fewer say nothing.
+const FEW: usize = 4;
+
+/// What is drawn of a class.
+enum Drawn {
+    Box(Plot),
+    Cases(Vec<f64>),
+}
+
+impl Drawn {
+    fn new(scores: Vec<f64>) -> Option<Drawn> {
+        match scores.len() {
+            0 => None,
+            1..=FEW => Some(Drawn::Cases(scores)),
+            _ => Plot::new(scores).map(Drawn::Box),
+        }
+    }
+
+    /// The scores that are drawn furthest out.
+    fn reach(&self) -> Vec<f64> {
+        match self {
+            Drawn::Box(plot) => plot.far.iter().copied().chain(plot.whiskers).collect(),
+            Drawn::Cases(scores) => scores.clone(),
+        }
+    }
+}
 
 /// A box plot after Tukey (1977), as in matplotlib: the box spans the quartiles, the whiskers reach the furthest case
 /// within 1.5 times its height, and cases beyond are drawn individually.
@@ -40,11 +71,12 @@ impl Plot {
 }
 
 impl Summary {
-    /// Writes a box plot per score, except for counts of voxels, with a box per class over its cases.
+    /// Writes a box plot per score, except for counts of voxels, with a box per class over its cases; of few cases a point for each. `name`
+    /// gives the names of classes.
     ///
     /// # Errors
     /// If writing to `to` fails.
-    pub fn write_box_plots(&self, to: &mut dyn Write) -> io::Result<()> {
+    pub fn write_box_plots(&self, name: &dyn Fn(u8) -> String, to: &mut dyn Write) -> io::Result<()> {
         let metrics: Vec<Metric> = self.metrics().into_iter().filter(|metric| !metric.is_count()).collect();
         let columns = metrics.len().clamp(1, COLUMNS);
         let rows = metrics.len().div_ceil(COLUMNS).max(1);
@@ -58,25 +90,22 @@ impl Summary {
         for (at, metric) in metrics.into_iter().enumerate() {
             let (x, y) = ((at % COLUMNS) as f64 * CELL[0], (at / COLUMNS) as f64 * CELL[1]);
             writeln!(to, "<g transform=\"translate({},{})\">", x + CORNER[0], y + CORNER[1])?;
-            self.write_plot(metric, to)?;
+            self.write_plot(metric, name, to)?;
             writeln!(to, "</g>")?;
         }
         writeln!(to, "</svg>")
     }
 
-    fn write_plot(&self, metric: Metric, to: &mut dyn Write) -> io::Result<()> {
-        let plots: Vec<(u8, Option<Plot>)> = self
+    fn write_plot(&self, metric: Metric, name: &dyn Fn(u8) -> String, to: &mut dyn Write) -> io::Result<()> {
+        let plots: Vec<(u8, Option<Drawn>)> = self
             .mean
             .keys()
             .map(|class| {
                 let cases = self.metric_per_case.iter().filter_map(|case| case.metrics.get(class));
-                (*class, Plot::new(cases.filter_map(|scores| scores.get(metric)).collect()))
+                (*class, Drawn::new(cases.filter_map(|scores| scores.get(metric)).collect()))
             })
             .collect();
-        let reach = plots
-            .iter()
-            .filter_map(|(_, plot)| plot.as_ref())
-            .flat_map(|plot| plot.far.iter().copied().chain(plot.whiskers));
+        let reach = plots.iter().filter_map(|(_, drawn)| drawn.as_ref()).flat_map(Drawn::reach);
         let top = if metric.is_share() { 1.0 } else { round_up(reach.fold(0.0, f64::max)) };
         let height = |score: f64| PLOT[1] * (1.0 - score / top);
         let unit = metric.unit().map(|unit| format!(" ({unit})")).unwrap_or_default();
@@ -89,11 +118,31 @@ impl Summary {
             writeln!(to, "<text x=\"-6\" y=\"{:.1}\" text-anchor=\"end\">{score}</text>", y + 4.0)?;
         }
         let slot = PLOT[0] / plots.len().max(1) as f64;
-        for (at, (class, plot)) in plots.iter().enumerate() {
+        // Names that would overlap are slanted.
+        let names: Vec<String> = plots.iter().map(|(class, _)| shortened(&name(*class))).collect();
+        let is_slanted = names.iter().any(|name| name.chars().count() as f64 * LETTER > slot);
+        for (at, ((_, drawn), name)) in plots.iter().zip(names).enumerate() {
             let middle = slot * (at as f64 + 0.5);
             let label = PLOT[1] + 16.0;
-            writeln!(to, "<text x=\"{middle:.1}\" y=\"{label}\" text-anchor=\"middle\">{class}</text>")?;
-            let Some(plot) = plot else { continue };
+            let place = match is_slanted {
+                false => format!("x=\"{middle:.1}\" y=\"{label}\" text-anchor=\"middle\""),
+                true => format!(
+                    "transform=\"translate({:.1},{}) rotate(-40)\" text-anchor=\"end\"",
+                    middle + 4.0,
+                    label - 4.0
+                ),
+            };
+            writeln!(to, "<text {place}>{}</text>", escaped(&name))?;
+            let plot = match drawn {
+                None => continue,
+                Some(Drawn::Box(plot)) => plot,
+                Some(Drawn::Cases(scores)) => {
+                    for score in scores {
+                        write_point(to, middle, height(*score))?;
+                    }
+                    continue;
+                }
+            };
             let half = (slot * 0.3).min(22.0);
             let (left, right) = (middle - half, middle + half);
             let [low, median, high] = plot.box_.map(height);
@@ -105,11 +154,23 @@ impl Summary {
             writeln!(to, "<path class=\"box\" d=\"M{left:.1} {low:.1}H{right:.1}V{high:.1}H{left:.1}Z\"/>")?;
             writeln!(to, "<path class=\"median\" d=\"M{left:.1} {median:.1}H{right:.1}\"/>")?;
             for score in &plot.far {
-                let y = height(*score);
-                writeln!(to, "<circle class=\"far\" cx=\"{middle:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>")?;
+                write_point(to, middle, height(*score))?;
             }
         }
         Ok(())
+    }
+}
+
+/// A case by itself.
+fn write_point(to: &mut dyn Write, x: f64, y: f64) -> io::Result<()> {
+    writeln!(to, "<circle class=\"far\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\"/>")
+}
+
+/// A name that has room below a plot.
+fn shortened(name: &str) -> String {
+    match name.chars().count() > LONGEST {
+        true => name.chars().take(LONGEST - 1).chain(['…']).collect(),
+        false => name.into(),
     }
 }
 

@@ -4,7 +4,8 @@
 //! scores. Scores of shape work on [`ClassMasks`], the bounding box of a class: [`SurfaceDistances`], [`cl_dice`],
 //! [`BettiNumbers`], [`Lesions`]. [`evaluate`] runs all of it on many cases; [`Summary`] collects the scores in the
 //! format of nnU-Net's `summary.json`, and [`CrossValidation`] those of folds. [`classification`] scores tables of probabilities;
-//! [`votes`] makes one decision of classifiers for pairs of classes.
+//! [`votes`] makes one decision of classifiers for pairs of classes, and [`comparison`] says which of several candidates that were
+//! scored on the same cases is better.
 //!
 //! An undefined score is NaN. For empty masks, each score follows the rule of its reference program, which its
 //! documentation states.
@@ -15,15 +16,20 @@ mod box_plots;
 mod centreline;
 pub mod classification;
 mod compare;
+pub mod comparison;
 mod cross_validation;
 mod csv;
 mod error;
 mod evaluate;
 mod lesions;
+mod markup;
 mod masks;
+mod mean_interval;
 mod metric;
+mod normal;
 mod overlap;
 mod quantile;
+mod resample;
 mod settings;
 mod summary;
 mod surface;
@@ -37,7 +43,8 @@ pub use error::MetricError;
 pub use evaluate::{CasePaths, evaluate, pair_cases};
 pub use lesions::{Detection, Lesions, Panoptic, VariationOfInformation};
 pub use masks::ClassMasks;
-pub use metric::{Group, Metric};
+pub use mean_interval::mean_interval;
+pub use metric::{Better, Group, Metric};
 pub use overlap::Overlap;
 pub use settings::Settings;
 pub use summary::{CaseScores, Scores, Summary};

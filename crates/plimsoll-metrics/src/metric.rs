@@ -26,6 +26,16 @@ impl Group {
     }
 }
 
+/// Which scores are the better ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// High ones.
+    Higher,
+    /// Low ones: distances, errors.
+    Lower,
+}
+
 /// A score of one class of one case, named as in nnU-Net's `summary.json` where it exists there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each is described where it is computed, see `evaluate`")]
@@ -162,6 +172,16 @@ impl Metric {
         )
     }
 
+    /// Which scores are the better ones; none of counts of voxels, which depend on the size of what is there.
+    pub fn better(self) -> Option<Better> {
+        match self {
+            metric if metric.is_count() => None,
+            metric if metric.is_share() => Some(Better::Higher),
+            // What is left are distances, errors of Betti numbers and variations of information.
+            _ => Some(Better::Lower),
+        }
+    }
+
     /// Whether it runs from 0 to 1.
     pub fn is_share(self) -> bool {
         let betti = matches!(self, Metric::Betti0 | Metric::Betti1 | Metric::Betti2);
@@ -172,6 +192,16 @@ impl Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scores_are_better_when_high_and_distances_and_errors_when_low() {
+        let lower = |metric: &Metric| metric.better() == Some(Better::Lower);
+        let found: Vec<Metric> = Metric::ALL.into_iter().filter(lower).collect();
+        let mut expected = vec![Metric::HD, Metric::HD95, Metric::ASSD];
+        expected.extend([Metric::Betti0, Metric::Betti1, Metric::Betti2, Metric::VISplit, Metric::VIMerge]);
+        assert_eq!(found, expected);
+        assert!(Metric::ALL.into_iter().all(|metric| metric.is_count() == metric.better().is_none()));
+    }
 
     #[test]
     fn names_in_files_are_the_names_of_the_variants() {

@@ -83,6 +83,12 @@ impl<L: Label> Kernel for Read<'_, L> {
             self.voxels.chunks_exact(self.width).zip(foreground.zip(boundary))
         {
             read_foreground::<L, S>(row, foreground);
+            // Most rows of a small structure's mask.
+            if foreground.iter().all(|word| *word == 0) {
+                boundary.fill(0);
+                soles.as_mut().and_then(Iterator::next).into_iter().for_each(|soles| soles.fill(0));
+                continue;
+            }
             if self.all_labels {
                 label_boundaries::<L, S>(row, boundary);
             } else {
@@ -102,7 +108,13 @@ fn read_foreground<L: Label, S: Simd>(row: &[L], foreground: &mut [u64]) {
         *word = S::bits(&labels.map(|label| u8::from(label.is_foreground())));
     }
     if let (Some(last), 1..) = (foreground.last_mut(), rest.len()) {
-        *last = few_bits(rest.iter().map(|label| label.is_foreground()));
+        *last = match row.last_chunk::<WORD>() {
+            // Those that the word before has already are shifted out.
+            Some(labels) => {
+                S::bits(&labels.map(|label| u8::from(label.is_foreground()))) >> (WORD - rest.len())
+            }
+            None => few_bits(rest.iter().map(|label| label.is_foreground())),
+        };
     }
 }
 
@@ -114,12 +126,24 @@ fn label_boundaries<L: Label, S: Simd>(row: &[L], boundary: &mut [u64]) {
         let (here, right) = (&row[at * WORD..], &row[at * WORD + 1..]);
         // Whether a voxel differs from its right neighbour.
         let differs = match (here.first_chunk::<WORD>(), right.first_chunk::<WORD>()) {
-            (Some(here), Some(right)) => S::bits(&std::array::from_fn(|at| u8::from(here[at] != right[at]))),
-            _ => few_bits(here.iter().zip(right).map(|(here, right)| here != right)),
+            (Some(here), Some(right)) => differing::<L, S>(here, right),
+            _ => match (row[..row.len() - 1].last_chunk::<WORD>(), row.last_chunk::<WORD>()) {
+                // Those that the word before has already are shifted out.
+                (Some(before), Some(last)) if !right.is_empty() => {
+                    differing::<L, S>(before, last) >> (WORD - right.len())
+                }
+                _ => few_bits(here.iter().zip(right).map(|(here, right)| here != right)),
+            },
         };
         *word = differs << 1 | left;
         left = differs >> (WORD - 1);
     }
+}
+
+/// A bit for each voxel that differs from its neighbour.
+#[inline(always)]
+fn differing<L: Label, S: Simd>(labels: &[L; WORD], neighbours: &[L; WORD]) -> u64 {
+    S::bits(&std::array::from_fn(|at| u8::from(labels[at] != neighbours[at])))
 }
 
 #[inline(always)]

@@ -122,18 +122,37 @@ impl<'a, T> Parts<'a, T> {
         std::ptr::slice_from_raw_parts(self.start, self.len)
     }
 
+    /// `len` elements from `start`, to be read only.
+    ///
+    /// # Safety
+    /// While the result lives, no [`Parts::part`] that overlaps it may live, on any thread.
+    ///
+    /// # Panics
+    /// If they are not within the slice.
+    #[inline(always)]
+    pub(crate) unsafe fn read(&self, start: usize, len: usize) -> &[T] {
+        self.check(start, len);
+        // SAFETY: within the slice, as was just checked; not written, as the caller vouches; alive, as `'a` outlives `self`.
+        unsafe { std::slice::from_raw_parts(self.start.add(start), len) }
+    }
+
     /// `len` elements from `start`.
     ///
     /// # Safety
-    /// While the result lives, no other part that overlaps it may live, on any thread.
+    /// While the result lives, nothing else that overlaps it may live, on any thread.
     ///
     /// # Panics
     /// If they are not within the slice.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn part(&self, start: usize, len: usize) -> &mut [T] {
-        assert!(start <= self.len && len <= self.len - start, "{len} elements from {start} of {}", self.len);
+        self.check(start, len);
         // SAFETY: within the slice, as was just checked; alone, as the caller vouches; alive, as `'a` outlives `self`.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), len) }
+    }
+
+    #[inline(always)]
+    fn check(&self, start: usize, len: usize) {
+        assert!(start <= self.len && len <= self.len - start, "{len} elements from {start} of {}", self.len);
     }
 }

@@ -140,6 +140,33 @@ fn features_are_voxels_of_another_label_at_the_distance() {
 }
 
 #[test]
+fn small_structures_in_a_wide_volume_are_exact_whether_rows_are_shared_among_threads_or_not() {
+    let shape = [20, 7, 600];
+    let mut random = Random(6);
+    for distance in [Distance::ToBackground, Distance::ToOtherLabel] {
+        let mut mask = vec![0; shape.iter().product()];
+        for label in [1, 1, 2, 3] {
+            let start = shape.map(|n| random.below(n - 6));
+            for (at, voxel) in mask.iter_mut().enumerate() {
+                let place = place(at, shape);
+                if (0..3).all(|axis| (start[axis]..start[axis] + 6).contains(&place[axis])) {
+                    *voxel = label;
+                }
+            }
+        }
+        let expected = brute_force(&mask, shape, [1.0; 3], distance);
+        // With eight threads a unit of work is one tile of a row, not all of it.
+        for threads in [1, 8] {
+            let found = transform(&mask, shape, [1.0; 3], distance, threads);
+            assert!(
+                found.iter().zip(&expected).all(|(a, b)| *a == *b as f32),
+                "{distance:?}, {threads} threads"
+            );
+        }
+    }
+}
+
+#[test]
 fn any_number_of_threads_gives_the_same_bits() {
     let shape = [23, 61, 75];
     let mut random = Random(4);

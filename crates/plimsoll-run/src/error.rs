@@ -240,6 +240,14 @@ pub enum RunError {
         /// Up to which step.
         steps: u64,
     },
+    /// A file of a sweep, or of settings that it is based on, says something else.
+    #[error("{}: {what}", path.display())]
+    Sweep {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
     /// A file of a run is damaged.
     #[error("{} is not what it should be: {why}", path.display())]
     Json {
@@ -461,6 +469,9 @@ impl RunError {
                 "download them with TotalSegmentator's own `totalseg_download_weights`, or from its releases, or name the folder that \
                  has them with --weights"
                     .into(),
+            ),
+            RunError::Sweep { .. } => Some(
+                "`plimsoll settings` lists what can be set, and docs/sweeps.md says how a sweep is written".into(),
             ),
             RunError::Memory(_) => Some("raise --ram".into()),
             RunError::Unwritable { .. } | RunError::Io { .. } => None,

@@ -9,10 +9,7 @@ use plimsoll_disk::Appender;
 use plimsoll_memory::{Bytes, Digest};
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointKind, FoldFolder, Holder, RunError, each_line};
-
-/// The most bytes of a line that is read.
-const LONGEST_LINE: u64 = 64 << 10;
+use crate::{CheckpointKind, FoldFolder, Holder, LONGEST_LINE, RunError, Sample, each_line};
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +28,12 @@ pub enum Event {
         steps: u64,
         /// Steps of the run.
         of: u64,
+        /// How the process was called, the program first; empty where that is not known.
+        #[serde(default)]
+        command: Vec<String>,
+        /// The folder of the data set; none where its cases do not lie in one.
+        #[serde(default)]
+        dataset: Option<PathBuf>,
     },
     /// What is to be held.
     Plan {
@@ -46,6 +49,8 @@ pub enum Event {
     },
     /// An epoch was done.
     Epoch(EpochCost),
+    /// What the process held and took so far: at the end of each epoch, every minute of its steps, and when the cache had to shrink.
+    Sample(Box<Sample>),
     /// A checkpoint was written.
     Checkpoint {
         /// Which.
@@ -76,6 +81,22 @@ pub enum Event {
         /// More about it.
         detail: String,
     },
+}
+
+impl Event {
+    /// What kind of event it is, as the file has it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Event::Start { .. } => "start",
+            Event::Plan { .. } => "plan",
+            Event::Epoch(_) => "epoch",
+            Event::Sample(_) => "sample",
+            Event::Checkpoint { .. } => "checkpoint",
+            Event::Warning { .. } => "warning",
+            Event::Eviction { .. } => "eviction",
+            Event::Stop { .. } => "stop",
+        }
+    }
 }
 
 /// What an epoch took.

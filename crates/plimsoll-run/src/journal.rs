@@ -8,10 +8,7 @@ use std::path::PathBuf;
 use plimsoll_disk::Appender;
 use serde::{Deserialize, Serialize};
 
-use crate::{FoldFolder, LossScale, RunError, each_line};
-
-/// The most bytes of a line that is read: ten times what the most classes take.
-const LONGEST_LINE: u64 = 256 << 10;
+use crate::{FoldFolder, LONGEST_LINE, LossScale, RunError, each_line};
 
 /// A component of the loss, without its weight.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

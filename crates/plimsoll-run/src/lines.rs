@@ -1,21 +1,39 @@
 //! Files of lines, read a bounded line at a time.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use plimsoll_disk::File;
+
+/// The most bytes of a line of a fold's files that is read: ten times what the most classes take.
+pub const LONGEST_LINE: u64 = 256 << 10;
 
 /// Passes each line of a file, with its newline if it has one, and where in the file it ends, until the function returns false. A
 /// line of more than `longest` bytes comes in pieces. A file that is not there has no lines.
 ///
 /// # Errors
 /// If the file is there but cannot be read.
-pub fn each_line(path: &Path, longest: u64, mut each: impl FnMut(&[u8], u64) -> bool) -> io::Result<()> {
+pub fn each_line(path: &Path, longest: u64, each: impl FnMut(&[u8], u64) -> bool) -> io::Result<()> {
+    each_line_behind(path, 0, longest, each)
+}
+
+/// The same from an offset on, which is where a line ended.
+///
+/// # Errors
+/// If the file is there but cannot be read.
+pub fn each_line_behind(
+    path: &Path,
+    offset: u64,
+    longest: u64,
+    mut each: impl FnMut(&[u8], u64) -> bool,
+) -> io::Result<()> {
     if !path.is_file() {
         return Ok(());
     }
-    let mut lines = BufReader::new(File::open(path)?);
-    let (mut line, mut end) = (Vec::new(), 0);
+    let mut file = File::open(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut lines = BufReader::new(file);
+    let (mut line, mut end) = (Vec::new(), offset);
     loop {
         line.clear();
         let read = lines.by_ref().take(longest).read_until(b'\n', &mut line)?;
@@ -48,6 +66,13 @@ mod tests {
         let whole = [("a\n".to_string(), 2), ("bcdef\n".to_string(), 8), ("g".to_string(), 9)];
         assert_eq!(read(8, 9), whole);
         assert_eq!(read(8, 2), whole[..2]);
+        let mut behind = Vec::new();
+        each_line_behind(&path, 2, 8, |line, end| {
+            behind.push((String::from_utf8(line.to_vec()).unwrap(), end));
+            true
+        })
+        .unwrap();
+        assert_eq!(behind, whole[1..]);
         let pieces = [("a\n", 2), ("bcd", 5), ("ef\n", 8), ("g", 9)];
         assert_eq!(read(3, 9), pieces.map(|(line, end)| (line.to_string(), end)));
     }

@@ -107,7 +107,10 @@ impl InitialWeights {
 }
 
 /// The digest of a file, read in pieces.
-fn digest_of(path: &Path) -> Result<Digest, RunError> {
+///
+/// # Errors
+/// If it cannot be read.
+pub fn digest_of(path: &Path) -> Result<Digest, RunError> {
     let io = |source| RunError::io(path, source);
     let mut file = File::open(path).map_err(io)?;
     let mut digester = Digester::default();

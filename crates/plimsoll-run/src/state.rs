@@ -1,9 +1,13 @@
 //! How a fold stands, from its folder.
 
+use std::collections::VecDeque;
+
 use plimsoll_memory::Bytes;
 use serde::Serialize;
 
-use crate::{EpochRecord, Event, FoldFolder, FoldName, Holder, RunError, Specification, StopReason};
+use crate::{
+    EpochRecord, Event, FoldFolder, FoldName, Holder, RunError, Specification, StopReason, TimedEvent,
+};
 use crate::{each_epoch, each_event, holder};
 
 /// Epochs whose times the time left is estimated from.
@@ -73,7 +77,7 @@ pub struct Status {
     pub planned: Option<Bytes>,
     /// Its line.
     pub line: Option<Bytes>,
-    /// What was resident at the end of the last epoch.
+    /// What was resident when it was last looked at.
     pub resident: Option<Bytes>,
     /// Time left by the last epochs; none before the first, or if the run has ended.
     pub seconds_left: Option<f64>,
@@ -89,56 +93,96 @@ impl Status {
     /// # Errors
     /// If its files are there but cannot be read.
     pub fn of(folder: &FoldFolder) -> Result<Status, RunError> {
-        let specification = Specification::read(folder)?;
-        let epochs = specification.config.epochs;
-        let (mut plan, mut ended, mut times) = (None, None, Vec::new());
-        let (mut last_event, mut last_warning, mut resident) = (None, None, None);
-        each_event(folder, |timed| {
-            last_event = serde_json::to_value(&timed.event)
-                .ok()
-                .and_then(|event| Some((timed.time.clone(), event.get("event")?.as_str()?.to_string())));
-            match timed.event {
-                Event::Start { .. } => ended = None,
-                Event::Plan { line, planned, .. } => plan = Some((line, planned)),
-                Event::Epoch(cost) => {
-                    if times.len() == RECENT {
-                        times.remove(0);
-                    }
-                    times.push(cost.seconds);
-                    resident = Some(Bytes(cost.resident_bytes));
+        let epochs = Specification::read(folder)?.config.epochs;
+        let mut account = Account::default();
+        each_event(folder, |timed| account.event(&timed))?;
+        each_epoch(folder, |record| account.epoch(record))?;
+        Ok(account.status(folder, epochs))
+    }
+}
+
+/// How a fold stands by its lines, which are added as they are read.
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    epoch: Option<EpochRecord>,
+    plan: Option<(Bytes, Bytes)>,
+    /// Of the last process, if it ended in order.
+    ended: Option<(StopReason, String)>,
+    /// Seconds of the last epochs.
+    times: VecDeque<f64>,
+    resident: Option<Bytes>,
+    last_event: Option<(String, String)>,
+    last_warning: Option<String>,
+}
+
+impl Account {
+    /// Adds an event.
+    pub fn event(&mut self, timed: &TimedEvent) {
+        match &timed.event {
+            Event::Start { .. } => self.ended = None,
+            Event::Plan { line, planned, .. } => self.plan = Some((*line, *planned)),
+            Event::Epoch(cost) => {
+                if self.times.len() == RECENT {
+                    self.times.pop_front();
                 }
-                Event::Warning { what } => last_warning = Some(what),
-                Event::Stop { why, detail, .. } => ended = Some((why, detail)),
-                Event::Checkpoint { .. } | Event::Eviction { .. } => {}
+                self.times.push_back(cost.seconds);
+                self.resident = Some(Bytes(cost.resident_bytes));
             }
-        })?;
-        let mut epoch: Option<EpochRecord> = None;
-        each_epoch(folder, |record| epoch = Some(record))?;
-        let state = match (holder(folder), ended) {
+            Event::Sample(sample) => {
+                self.resident = sample.resident_bytes.or(self.resident);
+                // That memory was looked at is nothing that happened.
+                return;
+            }
+            Event::Warning { what } => self.last_warning = Some(what.clone()),
+            Event::Stop { why, detail, .. } => self.ended = Some((*why, detail.clone())),
+            Event::Checkpoint { .. } | Event::Eviction { .. } => {}
+        }
+        self.last_event = Some((timed.time.clone(), timed.event.kind().into()));
+    }
+
+    /// Adds the numbers of an epoch.
+    pub fn epoch(&mut self, record: EpochRecord) {
+        self.epoch = Some(record);
+    }
+
+    /// The numbers of the last epoch.
+    pub fn last_epoch(&self) -> Option<&EpochRecord> {
+        self.epoch.as_ref()
+    }
+
+    /// Forgets epochs: they are read from the beginning again.
+    pub fn forget_epochs(&mut self) {
+        self.epoch = None;
+    }
+
+    /// How a fold of so many epochs stands.
+    pub fn status(&self, folder: &FoldFolder, epochs: u64) -> Status {
+        let state = match (holder(folder), &self.ended) {
             (Some((by, true)), _) => FoldState::Running { by },
-            (_, Some((why, detail))) => FoldState::Ended { why, detail },
+            (_, Some((why, detail))) => FoldState::Ended { why: *why, detail: detail.clone() },
             (found, None) => {
                 let by = found.map(|(by, _)| by);
                 let oom_kills = by.as_ref().and_then(Holder::kills_since);
                 FoldState::Died { by, oom_kills }
             }
         };
-        let done = epoch.as_ref().map_or(0, |epoch| epoch.epoch.saturating_add(1));
+        let done = self.epoch.as_ref().map_or(0, |epoch| epoch.epoch.saturating_add(1));
         let over = matches!(state, FoldState::Ended { why: StopReason::Finished | StopReason::Early, .. });
-        let mean = times.iter().sum::<f64>() / times.len() as f64;
-        let seconds_left = (!times.is_empty() && !over).then(|| mean * epochs.saturating_sub(done) as f64);
-        Ok(Status {
+        let mean = self.times.iter().sum::<f64>() / self.times.len() as f64;
+        let seconds_left =
+            (!self.times.is_empty() && !over).then(|| mean * epochs.saturating_sub(done) as f64);
+        Status {
             fold: folder.name(),
             state,
             epochs_done: done,
-            epoch,
+            epoch: self.epoch.clone(),
             epochs,
-            planned: plan.map(|(_, planned)| planned),
-            line: plan.map(|(line, _)| line),
-            resident,
+            planned: self.plan.map(|(_, planned)| planned),
+            line: self.plan.map(|(line, _)| line),
+            resident: self.resident,
             seconds_left,
-            last_event,
-            last_warning,
-        })
+            last_event: self.last_event.clone(),
+            last_warning: self.last_warning.clone(),
+        }
     }
 }

@@ -18,7 +18,8 @@ use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
 use plimsoll_plan::Backend;
 use plimsoll_run::{
     Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, LossScale, Machine, Model,
-    Precision, RunConfig, RunFolder, RunRecord, SegmentationModel, Settings, Specification, StopReason,
+    Precision, RunConfig, RunFolder, RunRecord, Sample, SegmentationModel, Settings, Specification,
+    StopReason,
 };
 use plimsoll_train::{Job, Observer, PlannedRun, RunData, StepReport, plan_run_allowing, train};
 
@@ -191,6 +192,10 @@ impl Observer for Seen {
     fn epoch(&mut self, record: &EpochRecord, _: &EpochCost) {
         self.losses.extend(record.validation_loss.map(|loss| loss as f32));
     }
+
+    fn sample(&mut self, _: &Sample) {}
+
+    fn saving(&mut self) {}
 
     fn warning(&mut self, what: &str) {
         self.warnings.push(what.into());

@@ -73,10 +73,10 @@ pub enum VolumeError {
         /// Why not, with the file.
         problem: Box<ImageError>,
     },
-    /// A TIFF file of several pages cannot be read as a volume.
-    #[error("{path} has several pages, and cannot be read as a volume: {why}")]
+    /// A TIFF file of several pages, or a folder of slices, cannot be read as a volume.
+    #[error("{path} cannot be read as a volume: {why}")]
     Stack {
-        /// The file.
+        /// The file or folder.
         path: PathBuf,
         /// Why not.
         why: String,
@@ -87,6 +87,14 @@ pub enum VolumeError {
         /// The file with the spacing.
         path: PathBuf,
         /// What is wrong.
+        why: String,
+    },
+    /// The lengths that a TIFF file says itself cannot be used.
+    #[error("{path} says lengths that cannot be: {why}")]
+    StackLengths {
+        /// The file or folder.
+        path: PathBuf,
+        /// What it says.
         why: String,
     },
     /// A region of a picture was asked for before it was decoded.
@@ -393,9 +401,16 @@ impl VolumeError {
             VolumeError::ChannelsNotWritten { .. } => "name the output .nii.gz or .nrrd".into(),
             VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
             VolumeError::Picture { problem } => return problem.hint(),
-            VolumeError::Stack { .. } => "write the planes of one channel at one time as grey pages of a TIFF file, or as NIfTI".into(),
+            VolumeError::Stack { .. } => {
+                "write the planes of one channel at one time as grey pages of a TIFF file, or as slices with numbers in a folder, or as NIfTI".into()
+            }
             VolumeError::StackSpacing { .. } => {
                 "let it be {\"spacing\": [1.0, 0.5, 0.5]}: millimetres between planes, rows and columns".into()
+            }
+            VolumeError::StackLengths { .. } => {
+                "say the spacing in a file beside it, of the same name with .json: {\"spacing\": [1.0, 0.5, 0.5]}, millimetres between planes, \
+                 rows and columns"
+                    .into()
             }
             VolumeError::UnwritablePicture { .. } => "name the output .nii.gz".into(),
             VolumeError::MissingPart { .. } => {

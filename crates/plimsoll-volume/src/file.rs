@@ -9,7 +9,7 @@ use plimsoll_memory::{Budget, Bytes, Mapped};
 use crate::format::{self, Opened, VoxelSource};
 use crate::nifti::{Layout, NiftiHeader};
 use crate::picture::Content;
-use crate::region::runs;
+use crate::region::runs_by_chunk;
 use crate::{
     DecodeError, ElementType, Geometry, IndexFolder, Scaling, Spacing, VolumeError, VoxelBox, decode_f32,
     decode_labels,
@@ -24,8 +24,8 @@ const SCRATCH: usize = 64 << 10;
 /// amount of memory (at most [`OPEN_BYTES`](Self::OPEN_BYTES)), however large the image, and what [`decode`](Self::decode) reserves. From a plain file only the
 /// region itself is read. A compressed file is decompressed up to the region's end: reading forward continues from the last read, reading
 /// backward starts again from the first byte, or both from the last [access point](Self::index_in) before the region. Its checksum is
-/// verified when its last voxel is read. A picture is decoded as a whole before regions of it are read; of pages and slices, one at a time
-/// is.
+/// verified when its last voxel is read. A picture is decoded as a whole before regions of it are read; of pages and slices, and of
+/// chunks, one at a time is.
 pub struct VolumeFile {
     path: PathBuf,
     source: Box<dyn VoxelSource>,
@@ -124,8 +124,9 @@ impl VolumeFile {
 
     /// Millimetres in the unit of length that the header states: 1 where it states none.
     pub fn millimetres_per_unit(&self) -> f64 {
+        let of_source = self.source.millimetres_per_unit();
         // A header whose unit is not known was refused when it was opened.
-        self.header().map_or(1.0, |header| header.millimetres_per_unit().unwrap_or(1.0))
+        self.header().map_or(of_source, |header| header.millimetres_per_unit().unwrap_or(of_source))
     }
 
     /// Millimetres between voxels along (depth, height, width) as the file states them, where its affine says the same: the columns of
@@ -168,10 +169,15 @@ impl VolumeFile {
     }
 
     /// Whether a region costs what it holds and a little more: as the file is, or once its [access points](Self::index_in) are known. Not so
-    /// where a whole plane is decoded for it, or all that precedes it.
+    /// where a whole plane is decoded for it, or all that precedes it. Of chunks those that it meets are decoded.
     pub fn has_cheap_regions(&self) -> bool {
         let can_be_read = self.is_random_access() || self.source.can_be_indexed();
-        can_be_read && self.decoding_bytes() == Bytes::ZERO
+        can_be_read && (self.decoding_bytes() == Bytes::ZERO || self.source.chunks().is_some())
+    }
+
+    /// How many planes are decoded together.
+    pub(crate) fn chunk_depth(&self) -> usize {
+        self.source.chunks().map_or(1, |[depth, ..]| depth.max(1))
     }
 
     /// Whether what precedes a region in the file has to be decompressed to read it.
@@ -206,7 +212,7 @@ impl VolumeFile {
     ) -> Result<(), VolumeError> {
         let size = self.element_type().size();
         self.check(channel, region, voxels.len(), size)?;
-        for run in runs(self.geometry().shape(), region) {
+        for run in runs_by_chunk(self.geometry().shape(), region, self.source.chunks()) {
             let part = &mut voxels[run.region.start * size..run.region.end * size];
             self.source.read(channel, run.source, part)?;
         }
@@ -241,7 +247,8 @@ impl VolumeFile {
     }
 
     /// Calls `visit` with the index and the stored voxels (this machine's byte order, no scaling) of each plane of a
-    /// channel, in order. One plane is held, reserved from `budget`.
+    /// channel, in order. One plane is held, reserved from `budget`; of an image that is stored in chunks, as many as these are deep, if
+    /// there is room for them.
     ///
     /// # Errors
     /// If the channel is not in the image, there is no room for a plane, the file cannot be read or is
@@ -255,12 +262,20 @@ impl VolumeFile {
         let [depth, height, width] = self.geometry().shape();
         let bytes = height * width * self.element_type().size();
         self.decode(budget)?;
-        let mut plane = Mapped::<u8>::zeroed(budget, "a plane of an image", bytes)
+        let planes_of = |count: usize| Mapped::<u8>::zeroed(budget, "planes of an image", bytes * count);
+        // Each chunk is decoded once if the planes that it is part of are read together, and else once for each of them.
+        let together = self.chunk_depth().min(depth);
+        let mut planes = planes_of(together)
+            .or_else(|_| planes_of(1))
             .map_err(|problem| VolumeError::of_memory(&self.path, problem))?;
-        for index in 0..depth {
-            let region = VoxelBox { start: [index, 0, 0], shape: [1, height, width] };
-            self.read_region(channel, region, &mut plane)?;
-            visit(index, &plane)?;
+        let together = planes.len() / bytes;
+        for first in (0..depth).step_by(together) {
+            let shape = [together.min(depth - first), height, width];
+            let planes = &mut planes[..shape[0] * bytes];
+            self.read_region(channel, VoxelBox { start: [first, 0, 0], shape }, planes)?;
+            for (index, plane) in (first..).zip(planes.chunks_exact(bytes)) {
+                visit(index, plane)?;
+            }
         }
         Ok(())
     }
@@ -276,7 +291,7 @@ impl VolumeFile {
         let Layout { geometry, element_type, byte_order, scaling, .. } = self.layout;
         let size = element_type.size();
         let at_once = SCRATCH / size;
-        for run in runs(geometry.shape(), region) {
+        for run in runs_by_chunk(geometry.shape(), region, self.source.chunks()) {
             let mut source = run.source;
             for part in voxels[run.region].chunks_mut(at_once) {
                 let stored = &mut self.scratch[..part.len() * size];

@@ -2,7 +2,8 @@
 
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
+use crc32fast::Hasher;
+use flate2::bufread::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use plimsoll_disk::File;
 
 use crate::zstd::Frames;
@@ -14,6 +15,8 @@ pub(crate) enum Compression {
     Gzip,
     /// Deflate within zlib's header and checksum, as MetaIO has it.
     Zlib,
+    /// Deflate alone, as in archives, with the checksum of what it stands for.
+    Deflate { checksum: u32 },
     /// Frames of Zstandard.
     Zstd,
 }
@@ -28,7 +31,33 @@ pub(crate) struct Forward {
 enum Decoder {
     Gzip(Box<MultiGzDecoder<BufReader<File>>>),
     Zlib(Box<ZlibDecoder<BufReader<File>>>),
+    Deflate(Box<Checked>),
     Zstd(Box<Frames>),
+}
+
+/// Deflated data whose checksum is known.
+struct Checked {
+    decoder: DeflateDecoder<BufReader<File>>,
+    checksum: u32,
+    /// Of what was read.
+    sum: Hasher,
+}
+
+impl Checked {
+    fn new(file: BufReader<File>, checksum: u32) -> Box<Checked> {
+        Box::new(Checked { decoder: DeflateDecoder::new(file), checksum, sum: Hasher::new() })
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.decoder.read(buffer)?;
+        self.sum.update(buffer.get(..count).unwrap_or_default());
+        let found = self.sum.clone().finalize();
+        if count == 0 && !buffer.is_empty() && found != self.checksum {
+            let why = format!("its checksum is {found:08x}, not {:08x}", self.checksum);
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        Ok(count)
+    }
 }
 
 impl Forward {
@@ -41,6 +70,7 @@ impl Forward {
         let decoder = match how {
             Compression::Gzip => Decoder::Gzip(Box::new(MultiGzDecoder::new(file))),
             Compression::Zlib => Decoder::Zlib(Box::new(ZlibDecoder::new(file))),
+            Compression::Deflate { checksum } => Decoder::Deflate(Checked::new(file, checksum)),
             Compression::Zstd => Decoder::Zstd(Box::new(Frames::new(file)?)),
         };
         Ok(Forward { start, decoder: Some(decoder) })
@@ -50,6 +80,7 @@ impl Forward {
         Some(match self.decoder.as_ref()? {
             Decoder::Gzip(_) => Compression::Gzip,
             Decoder::Zlib(_) => Compression::Zlib,
+            Decoder::Deflate(checked) => Compression::Deflate { checksum: checked.checksum },
             Decoder::Zstd(_) => Compression::Zstd,
         })
     }
@@ -67,6 +98,7 @@ impl Forward {
         match &mut self.decoder {
             Some(Decoder::Gzip(decoder)) => decoder.read(buffer),
             Some(Decoder::Zlib(decoder)) => decoder.read(buffer),
+            Some(Decoder::Deflate(checked)) => checked.read(buffer),
             Some(Decoder::Zstd(frames)) => frames.read(buffer),
             None => Err(io::Error::other("the decompressor was lost")),
         }
@@ -78,6 +110,7 @@ impl Forward {
         match &mut self.decoder {
             Some(Decoder::Gzip(decoder)) => decoder.get_mut().seek(start)?,
             Some(Decoder::Zlib(decoder)) => decoder.get_mut().seek(start)?,
+            Some(Decoder::Deflate(checked)) => checked.decoder.get_mut().seek(start)?,
             Some(Decoder::Zstd(frames)) => return frames.rewind(start),
             None => return Err(io::Error::other("the decompressor was lost")),
         };
@@ -87,6 +120,10 @@ impl Forward {
             }
             Some(Decoder::Zlib(decoder)) => {
                 Some(Decoder::Zlib(Box::new(ZlibDecoder::new(decoder.into_inner()))))
+            }
+            Some(Decoder::Deflate(checked)) => {
+                let Checked { decoder, checksum, .. } = *checked;
+                Some(Decoder::Deflate(Checked::new(decoder.into_inner(), checksum)))
             }
             other => other,
         };

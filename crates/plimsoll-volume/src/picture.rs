@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use plimsoll_image::{DecodeOptions, Decoded, ImageError, ImageFile, LabelImage};
 use plimsoll_memory::{Budget, Bytes};
 
-use crate::format::{Opened, VoxelSource};
+use crate::format::{Beginning, Opened, VoxelSource};
 use crate::nifti::{HeaderError, Layout};
-use crate::stack::Stack;
+use crate::stack::{self, Stack};
 use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeError};
 
 /// What the names of pictures end in, with the dot, in lower case.
@@ -55,17 +55,25 @@ const BEGINNINGS: [&[u8]; 7] =
     [b"\x89PNG\r\n", b"\xff\xd8\xff", b"BM", b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"];
 
 /// Whether a file begins as pictures do.
-pub(crate) fn begins(head: &[u8]) -> bool {
+fn begins(head: &[u8]) -> bool {
     // Two letters are few: a header of BMP has four zeros behind the length of the file.
     let is_bmp = |head: &[u8]| head.get(6..10) == Some(&[0; 4]);
     BEGINNINGS.iter().any(|start| head.starts_with(start) && (*start != b"BM" || is_bmp(head)))
 }
 
-/// Opens a picture, or a TIFF of several pages.
+/// Whether a file begins as pictures do, or a folder has slices in TIFF.
+pub(crate) fn is_told_by(beginning: &Beginning) -> bool {
+    if beginning.is_folder() { stack::is_of_slices(beginning.path()) } else { begins(beginning.head()) }
+}
+
+/// Opens a picture, a TIFF of several pages, or a folder of slices in TIFF.
 ///
 /// # Errors
 /// If it cannot be opened, or is none of what is read.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
+    if path.is_dir() {
+        return stack::open_folder(path, content);
+    }
     if let Some(stack) = Stack::open(path, content)? {
         return Ok(stack);
     }

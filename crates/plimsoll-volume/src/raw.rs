@@ -10,7 +10,7 @@ use plimsoll_memory::{Budget, Bytes, Reservation};
 use crate::format::VoxelSource;
 use crate::nifti::Layout;
 use crate::stream::ByteStream;
-use crate::{IndexFolder, VolumeError};
+use crate::{IndexFolder, VolumeError, zstd};
 
 /// Bytes that are read in one step where a part of them is picked out, or they are copied.
 const PIECE: usize = 64 << 10;
@@ -18,12 +18,6 @@ const PIECE: usize = 64 << 10;
 /// Decompressed bytes behind the voxels that are read for the checksum behind them, of an image that is smaller than this; of
 /// a larger one, as many as it has itself.
 const TRAILING: u64 = 1 << 20;
-
-/// What a decompressor with a window takes for each byte of it: its buffer grows to the next power of two while the old one is still there.
-const FOR_EACH_OF_WINDOW: u64 = 4;
-
-/// What it takes beside: tables and a block.
-const BESIDE_WINDOW: u64 = 1 << 20;
 
 /// How the channels of an image are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +102,7 @@ impl VoxelSource for Raw {
     fn decoding_bytes(&self) -> Bytes {
         match self.stream.window() {
             0 => Bytes::ZERO,
-            window => Bytes(window * FOR_EACH_OF_WINDOW + BESIDE_WINDOW),
+            window => Bytes(zstd::room(window)),
         }
     }
 

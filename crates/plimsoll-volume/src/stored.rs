@@ -66,7 +66,8 @@ impl StoredVolume {
         let [depth, height, width] = volume.geometry.shape();
         let channel_bytes = volume.data.len() / volume.channels;
         let plane_bytes = channel_bytes / depth;
-        let planes = (PIECE / plane_bytes).max(1);
+        // Chunks are decoded once: pieces end where they do.
+        let planes = (PIECE / plane_bytes).max(1).next_multiple_of(file.chunk_depth().min(depth));
         for (channel, voxels) in volume.data.chunks_exact_mut(channel_bytes).enumerate() {
             for (piece, voxels) in voxels.chunks_mut(planes * plane_bytes).enumerate() {
                 if stop.load(Ordering::Relaxed) {

@@ -16,6 +16,42 @@ pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// The largest window: that which RFC 8878 asks decoders for, and which `zstd` stays within up to level 19.
 pub(crate) const MOST_WINDOW: u64 = 8 << 20;
 
+/// What a decompressor with a window takes for each byte of it: its buffer grows to the next power of two while the old one is still there.
+const FOR_EACH_OF_WINDOW: u64 = 4;
+
+/// What it takes beside: tables and a block.
+const BESIDE_WINDOW: u64 = 1 << 20;
+
+/// Bytes that decompressing within a window takes.
+pub(crate) fn room(window: u64) -> u64 {
+    window * FOR_EACH_OF_WINDOW + BESIDE_WINDOW
+}
+
+/// Bytes that [`decompress`] takes for so many bytes: its buffer holds a window, and what is decoded at a time, but no more than there is.
+pub(crate) fn room_for(bytes: u64) -> u64 {
+    const AT_ONCE: u64 = 1 << 20;
+    room((MOST_WINDOW + AT_ONCE).min(bytes.next_power_of_two()))
+}
+
+/// Decompresses whole frames into a buffer that they fill.
+///
+/// # Errors
+/// If they are damaged, have a larger window than is read, or stand for more or fewer bytes.
+pub(crate) fn decompress(frames: &[u8], to: &mut [u8]) -> io::Result<()> {
+    let mut decoder = decoder(MOST_WINDOW);
+    let length = to.len();
+    let found = guarded(|| decoder.decode_all(frames, to))?;
+    if let Some(stored) = decoder.get_checksum_from_data()
+        && decoder.get_calculated_checksum() != Some(stored)
+    {
+        return Err(wrong("the checksum of a frame is not that of its data".into()));
+    }
+    match found == length {
+        true => Ok(()),
+        false => Err(wrong(format!("it stands for {found} bytes, not {length}"))),
+    }
+}
+
 /// The longest header of a frame.
 const HEADER: usize = 18;
 

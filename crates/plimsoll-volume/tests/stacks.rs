@@ -110,3 +110,95 @@ fn labels_that_tiff_has_no_place_for_are_refused() {
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
+
+/// `oracles/volume_formats.py` made them with tifffile, which says the same lengths.
+fn oracle(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/formats").join(name)
+}
+
+/// Copies the slices of the oracle into a folder, each under the name that is given for it.
+fn slices(folder: &Path, names: &[(u32, &str)]) -> PathBuf {
+    let to = folder.join("scan.tif");
+    fs::create_dir_all(&to).unwrap();
+    for (number, name) in names {
+        fs::copy(oracle("slices_0000.tif").join(format!("slice_{number}.tif")), to.join(name)).unwrap();
+    }
+    to
+}
+
+#[test]
+fn units_of_imagej_and_ome_are_those_of_the_file_and_a_file_beside_it_decides() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, unit) in
+        [("imagej.tif", 1.0), ("imagej_um.tif", 1e-3), ("sizes.ome.tif", 1e-3), ("big.tif", 1.0)]
+    {
+        let file = VolumeFile::open(oracle(name)).unwrap();
+        assert_eq!((file.millimetres_per_unit(), file.warnings().len()), (unit, 0), "{name}");
+    }
+    let path = dir.path().join("a.tif");
+    fs::copy(oracle("imagej_um.tif"), &path).unwrap();
+    fs::write(dir.path().join("a.json"), r#"{"spacing": [3, 2, 1]}"#).unwrap();
+    let file = VolumeFile::open(&path).unwrap();
+    assert_eq!((file.geometry().spacing(), file.millimetres_per_unit()), (Spacing([3.0, 2.0, 1.0]), 1.0));
+    // The same letters with another unit, with none, and with a length that is none.
+    let bytes = fs::read(oracle("imagej.tif")).unwrap();
+    fs::remove_file(dir.path().join("a.json")).unwrap();
+    let with = |text: &[u8]| {
+        let at = bytes.windows(8).position(|window| window == b"unit=mm\n").unwrap();
+        let mut bytes = bytes.clone();
+        bytes[at..at + 8].copy_from_slice(text);
+        fs::write(&path, bytes).unwrap();
+        VolumeFile::open(&path)
+    };
+    assert!(with(b"unit=ly\n").unwrap().warnings()[0].contains("\"ly\", which is no length"));
+    assert!(with(b"what=mm\n").unwrap().warnings()[0].contains("--unit"));
+    let spacing = bytes.windows(11).position(|window| window == b"spacing=2.5").unwrap();
+    let mut wrong = bytes.clone();
+    wrong[spacing + 8..spacing + 11].copy_from_slice(b"0.0");
+    fs::write(&path, wrong).unwrap();
+    let error = VolumeFile::open(&path).unwrap_err();
+    assert!(matches!(error, VolumeError::StackLengths { .. }) && error.hint().is_some(), "{error}");
+}
+
+#[test]
+fn a_folder_of_slices_is_one_volume_and_holds_a_slice_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = slices(dir.path(), &[(8, "a_9.tif"), (9, "a_10.tif"), (10, "a_11.tif"), (11, "a_12.tif")]);
+    let mut file = VolumeFile::open(&folder).unwrap();
+    assert_eq!((file.geometry().shape(), file.element_type()), ([4, 5, 6], ElementType::F32));
+    let budget = Budget::new(Bytes::mib(5));
+    file.decode(&budget).unwrap();
+    assert!(budget.used() <= file.decoding_bytes());
+    let mut voxels = vec![0.0; 120];
+    file.region_f32(0, VoxelBox::whole([4, 5, 6]), &mut voxels).unwrap();
+    assert!(voxels.iter().zip((0..120u16).map(|at| f32::from(3 * at) / 4.0)).all(|(a, b)| *a == b));
+    // Without an ending, what is in it tells.
+    let named = dir.path().join("scan");
+    fs::rename(&folder, &named).unwrap();
+    assert_eq!(VolumeFile::open(&named).unwrap().geometry().shape(), [4, 5, 6]);
+    // A slice that was exchanged since.
+    fs::copy(oracle("big.tif"), named.join("a_10.tif")).unwrap();
+    assert!(VolumeFile::open(&named).unwrap_err().to_string().contains("several pages"));
+}
+
+#[test]
+fn slices_that_are_missing_or_differ_are_named() {
+    for (names, says) in [
+        (&[(8, "a_1.tif"), (9, "a_2.tif"), (10, "a_4.tif")][..], "number 3 between a_2.tif and a_4.tif"),
+        (&[(8, "a_1.tif"), (9, "b_2.tif")], "a_1.tif and b_2.tif"),
+        (&[], "no slices"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let error = VolumeFile::open(slices(dir.path(), names)).unwrap_err();
+        assert!(error.to_string().contains(says) && error.hint().is_some(), "{error}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let folder = slices(dir.path(), &[(8, "a_1.tif"), (9, "a_2.tif")]);
+    let geometry = Geometry::new([1, 2, 2], Affine::from_spacing(SPACING)).unwrap();
+    let mut other =
+        VolumeWriter::create(folder.join("a_3.tif"), &geometry, 1, ElementType::U8, None).unwrap();
+    other.write_planes(&[1, 2, 3, 4]).unwrap();
+    other.finish().unwrap();
+    let error = VolumeFile::open(&folder).unwrap_err();
+    assert!(error.to_string().contains("a_3.tif has 2 × 2 samples of u8"), "{error}");
+}

@@ -7,6 +7,8 @@ use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{held_bytes, spans};
 use plimsoll_plan::{Block, Plan, ProgramId};
 
+use crate::markup::escaped;
+
 const WIDTH: f64 = 1200.0;
 const HEIGHT: f64 = 620.0;
 const LEFT: f64 = 90.0;
@@ -179,9 +181,4 @@ fn colour(tensor: &TensorInfo, is_copy: bool, is_backward: bool) -> Colour {
         _ if is_volume => Colour::Feature,
         _ => Colour::Small,
     }
-}
-
-/// Text as it stands in XML.
-pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

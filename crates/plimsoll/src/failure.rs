@@ -131,6 +131,7 @@ with_hint!(
     plimsoll_infer::InferError,
     plimsoll_metrics::MetricError,
     plimsoll_metrics::classification::TableError,
+    plimsoll_metrics::comparison::ComparisonError,
     plimsoll_nn::ConfigError,
     plimsoll_postprocess::PostprocessError,
     plimsoll_nn::weights::WeightError,

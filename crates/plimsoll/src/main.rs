@@ -4,17 +4,22 @@
 mod args;
 mod backend;
 mod commands;
+mod comparison_picture;
 mod drawing;
 mod duration;
 mod failure;
 mod inspect_page;
 mod jobs;
+mod markup;
+mod monitors;
 mod picture;
 mod preview;
 mod progress;
 mod progress_picture;
 mod report;
+mod report_page;
 mod signals;
+mod watch;
 mod watcher;
 
 use std::process::ExitCode;

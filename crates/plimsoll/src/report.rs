@@ -49,6 +49,15 @@ pub fn or_dash(value: Option<impl std::fmt::Display>) -> String {
     value.map_or("–".into(), |value| value.to_string())
 }
 
+/// A word as a shell takes it for one.
+pub fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./=:,+@%".contains(letter);
+    match !word.is_empty() && word.chars().all(is_plain) {
+        true => word.into(),
+        false => format!("'{}'", word.replace('\'', r"'\''")),
+    }
+}
+
 /// Prints a value as JSON.
 pub fn json(value: &impl Serialize) -> Outcome {
     println!("{}", serde_json::to_string_pretty(value)?);

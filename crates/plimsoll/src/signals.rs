@@ -64,6 +64,11 @@ impl Stop {
         &self.asked
     }
 
+    /// Whether the process is to end.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// A failure that a signal may be the cause of: then the process ends with the signal's status.
     pub fn cause_of(&self, failure: Failure) -> Failure {
         let signal = self.signal.load(Ordering::Relaxed);

@@ -2,14 +2,15 @@
 
 use std::time::Instant;
 
-use plimsoll_disk::Appender;
+use plimsoll_disk::{Appender, atomic};
 use plimsoll_memory::Bytes;
 use plimsoll_run::{
-    EpochCost, EpochRecord, Event, FoldFolder, RunPlan, Specification, each_epoch, each_event,
+    EpochCost, EpochRecord, Event, FoldFolder, RunPlan, Sample, Specification, each_epoch, each_event,
 };
 use plimsoll_train::{Observer, StepReport};
 
 use crate::duration::duration;
+use crate::monitors::{FoldMonitors, Monitors};
 use crate::progress::Progress;
 use crate::progress_picture::{self, EpochPoint};
 
@@ -30,24 +31,38 @@ pub struct Watcher {
     points: Vec<EpochPoint>,
     /// None where it cannot be written.
     log: Option<Appender>,
-    /// What of log and picture cannot be written is said once.
+    monitors: FoldMonitors,
+    /// What of log, picture and monitors cannot be written is said once.
     has_failed: bool,
 }
 
 impl Watcher {
     /// Of a fold.
-    pub fn new(folder: &FoldFolder, numbers: &RunPlan, quiet: bool) -> Watcher {
-        Watcher::with(Progress::new("training", numbers.steps, quiet), String::new(), folder, numbers)
+    pub fn new(folder: &FoldFolder, numbers: &RunPlan, monitors: &Monitors, quiet: bool) -> Watcher {
+        let progress = Progress::new("training", numbers.steps, quiet);
+        Watcher::with(progress, String::new(), folder, numbers, monitors)
     }
 
-    /// Of one fold among several: lines alone, which begin with its name.
-    pub fn of_several(folder: &FoldFolder, numbers: &RunPlan, quiet: bool) -> Watcher {
-        let prefix = format!("fold {}: ", folder.name());
+    /// Of one fold among several: lines alone, which begin with a title.
+    pub fn of_several(
+        title: &str,
+        folder: &FoldFolder,
+        numbers: &RunPlan,
+        monitors: &Monitors,
+        quiet: bool,
+    ) -> Watcher {
+        let prefix = format!("{title}: ");
         let progress = Progress::lines(format!("{prefix}training"), numbers.steps, quiet);
-        Watcher::with(progress, prefix, folder, numbers)
+        Watcher::with(progress, prefix, folder, numbers, monitors)
     }
 
-    fn with(progress: Progress, prefix: String, folder: &FoldFolder, numbers: &RunPlan) -> Watcher {
+    fn with(
+        progress: Progress,
+        prefix: String,
+        folder: &FoldFolder,
+        numbers: &RunPlan,
+        monitors: &Monitors,
+    ) -> Watcher {
         Watcher {
             progress,
             prefix,
@@ -59,6 +74,7 @@ impl Watcher {
             steps: 0,
             points: Vec::new(),
             log: None,
+            monitors: monitors.of_fold(folder, numbers),
             has_failed: false,
         }
     }
@@ -77,7 +93,14 @@ impl Watcher {
         self.progress.say(format!("{}{line}", self.prefix));
     }
 
-    /// Neither log nor picture is worth ending a run for.
+    /// What is written for the programs of others.
+    fn monitored(&mut self, written: std::io::Result<()>) {
+        if let Err(error) = written {
+            self.failed(&format!("monitoring: {error}"));
+        }
+    }
+
+    /// None of this is worth ending a run for.
     fn failed(&mut self, what: &str) {
         if !std::mem::replace(&mut self.has_failed, true) {
             self.progress.say(format!("{}warning: {what}", self.prefix));
@@ -93,7 +116,8 @@ impl Watcher {
             }
         })?;
         each_epoch(&self.folder, |record| {
-            if let Some(cost) = costs.get(&record.epoch) {
+            let cost = costs.get(&record.epoch);
+            if cost.is_some() {
                 self.points.push(point(&record, cost));
             }
         })
@@ -108,7 +132,8 @@ impl Watcher {
     }
 }
 
-fn point(record: &EpochRecord, cost: &EpochCost) -> EpochPoint {
+/// What an epoch came to, with what it took where that is known.
+pub fn point(record: &EpochRecord, cost: Option<&EpochCost>) -> EpochPoint {
     EpochPoint {
         epoch: record.epoch,
         learning_rate: record.learning_rate,
@@ -118,8 +143,8 @@ fn point(record: &EpochRecord, cost: &EpochCost) -> EpochPoint {
         ema_pseudo_dice: record.ema_pseudo_dice,
         accuracy: record.classification.as_ref().map(|scores| scores.balanced_accuracy),
         kappa: record.classification.as_ref().and_then(|scores| scores.kappa),
-        seconds: cost.seconds,
-        resident_bytes: cost.resident_bytes,
+        seconds: cost.map_or(f64::NAN, |cost| cost.seconds),
+        resident_bytes: cost.map(|cost| cost.resident_bytes),
     }
 }
 
@@ -139,6 +164,8 @@ impl Observer for Watcher {
         }
         let from = if first_step > 0 { format!(", going on after step {first_step}") } else { String::new() };
         self.say(format!("fold {}: {} steps on {engine}{from}", specification.fold, self.of));
+        let begun = self.monitors.begin(first_step, self.of, specification.config.epochs);
+        self.monitored(begun);
         self.progress.set(first_step, String::new());
         self.began = Some((Instant::now(), first_step));
     }
@@ -152,6 +179,8 @@ impl Observer for Watcher {
         let mean = self.mean.map_or(loss, |mean| 0.95 * mean + 0.05 * loss);
         self.mean = Some(mean);
         self.steps = report.steps;
+        let written = self.monitors.step(report);
+        self.monitored(written);
         let left = self.left(report.steps).map_or(String::new(), |left| format!(", {left} left"));
         self.progress.set(report.steps, format!("loss {mean:.4}, {:.2} s{left}", report.seconds));
     }
@@ -185,13 +214,28 @@ impl Observer for Watcher {
         ));
         // After going back to a checkpoint, epochs are done again.
         self.points.retain(|point| point.epoch < record.epoch);
-        self.points.push(point(record, cost));
+        self.points.push(point(record, Some(cost)));
         let run = self.folder.path().parent().unwrap_or(self.folder.path());
         let title = format!("fold {} of {}", self.folder.name(), run.display());
-        let drawn = progress_picture::write(&self.folder.picture(), &title, &self.points, self.planned);
-        if let Err(error) = drawn {
+        let drawn = progress_picture::png(&title, &self.points, self.planned).and_then(|picture| {
+            atomic::write(&self.folder.picture(), |file| file.write_all(&picture))?;
+            Ok(picture)
+        });
+        if let Err(error) = &drawn {
             self.failed(&format!("progress.png: {error}"));
         }
+        let written = self.monitors.epoch(record, cost, drawn.as_deref().ok());
+        self.monitored(written);
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let written = self.monitors.sample(sample);
+        self.monitored(written);
+    }
+
+    fn saving(&mut self) {
+        let written = self.monitors.saving();
+        self.monitored(written);
     }
 
     fn warning(&mut self, what: &str) {

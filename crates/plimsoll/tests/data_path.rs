@@ -22,6 +22,7 @@ fn bad_cases_are_left_out_when_asked_for_and_the_run_says_which() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
     assert!(said.contains("left out: case vessel_001") && said.contains("damaged"), "{said}");
+    assert_eq!(said.matches("left out: case vessel_001").count(), 1, "{said}");
     assert!(said.contains("cache: 3 of 3 cases"), "{said}");
     let read = |name: &str| fs::read_to_string(out.join("fold_all").join(name)).unwrap();
     assert!(read("events.jsonl").contains("left out: case vessel_001"));

@@ -46,7 +46,13 @@ fn masks_and_label_maps_of_a_series_are_its_labels() {
     let dir = tempfile::tempdir().unwrap();
     let series = oracle("dicom/short");
     let [map, masks, whole] = ["map.dcm", "masks.dcm", "whole.nii.gz"].map(|name| dir.path().join(name));
-    segment(&series, &whole, &["--ml"]);
+    // What was planned is what a run plans, which has the slices in one image.
+    let planned = segment(&series, &whole, &["--ml", "--plan"]);
+    assert!(!whole.exists());
+    let made = segment(&series, &whole, &["--ml"]);
+    let bytes = |value: &Value| value.as_u64().unwrap();
+    let [plan, held] = [&planned[0]["cases"][0]["plan"]["total_bytes"], &made["images"][0]["planned_bytes"]];
+    assert!(bytes(plan).abs_diff(bytes(held)) <= 1 << 20, "{plan} {held}");
     segment(&series, &map, &["--statistics", "--preview"]);
     segment(&series, &masks, &["--ml", "--segmentation-type", "binary"]);
     let labels = StoredVolume::read(&whole, &Budget::new(Bytes::mib(1)), "test").unwrap();

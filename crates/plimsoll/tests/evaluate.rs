@@ -61,7 +61,8 @@ fn summary_table_and_plots_stand_with_the_predictions() {
     let file = |name: &str| fs::read_to_string(folder.join(name)).unwrap();
     assert_eq!(serde_json::from_str::<serde_json::Value>(&file("summary.json")).unwrap(), summary);
     assert!(file("scores.csv").starts_with("case,class,Dice,IoU,Sensitivity,Precision,"));
-    assert!(file("scores.svg").contains(">clDice<"));
+    // A box of one case says nothing that its numbers do not.
+    assert!(!folder.join("scores.svg").exists());
 }
 
 #[test]
@@ -71,11 +72,97 @@ fn overlap_alone_is_scored_unless_more_is_asked_for() {
     let summary = run_json(&maps.folders(&["-o", out.to_str().unwrap()]));
     assert!(summary["foreground_mean"]["IoU"].is_number() && summary["foreground_mean"]["HD"].is_null());
     assert!(summary["foreground_mean"].as_object().unwrap().keys().all(|name| name != "HD"));
-    assert!(["json", "csv", "svg"].iter().all(|ending| out.with_extension(ending).is_file()));
+    assert!(["json", "csv"].iter().all(|ending| out.with_extension(ending).is_file()));
     // Two files are one case.
     let [prediction, reference] = [&maps.prediction, &maps.reference].map(|path| path.to_str().unwrap());
     let alone = run_json(&["evaluate", prediction, reference, "--labels", "1,2"]);
     assert_eq!(alone["foreground_mean"], summary["foreground_mean"]);
+}
+
+#[test]
+fn classes_go_by_their_names_where_a_data_set_has_them() {
+    let maps = maps(12, 5);
+    let [predictions, references] =
+        [&maps.prediction, &maps.reference].map(|path| path.parent().unwrap().to_path_buf());
+    write(&predictions.join("b.nii.gz"), 12, 5, 2);
+    write(&references.join("b.nii.gz"), 12, 5, 0);
+    let [predictions, references] = [&predictions, &references].map(|path| path.to_str().unwrap());
+    let asked = |classes| run_error(&["evaluate", predictions, references, "--labels", classes]);
+    let error = asked("vessel");
+    assert!(
+        error.contains("has no dataset.json with names") && error.contains("by their numbers"),
+        "{error}"
+    );
+    let described = r#"{"channel_names": {"0": "CT"}, "labels": {"background": 0, "a <tube>": 1, "cyst": 2},
+        "numTraining": 2, "file_ending": ".nii.gz"}"#;
+    for case in ["a", "b"] {
+        write(&maps.dir.path().join(format!("imagesTr/{case}_0000.nii.gz")), 12, 5, 0);
+        write(&maps.dir.path().join(format!("labelsTr/{case}.nii.gz")), 12, 5, 0);
+    }
+    fs::write(maps.dir.path().join("dataset.json"), described).unwrap();
+    let named = run(&["evaluate", predictions, references, "--labels", "a <tube>"]);
+    let printed = String::from_utf8_lossy(&named.stdout).into_owned();
+    assert!(printed.lines().any(|line| line.contains("a <tube>") && line.contains("0.8000")), "{named:?}");
+    let plots = fs::read_to_string(Path::new(predictions).join("scores.svg")).unwrap();
+    assert!(
+        plots.contains(">a &lt;tube&gt;<") && plots.contains(">Dice<") && !plots.contains(">HD<"),
+        "{plots}"
+    );
+    // Two cases are two points, and no box.
+    assert!(plots.matches("<circle").count() > 0 && !plots.contains("<path class=\"box\""), "{plots}");
+    let error = asked("tube");
+    assert!(error.contains("there is no such class") && error.contains("a <tube>, cyst"), "{error}");
+}
+
+/// Red, green and blue of each pixel of a PNG, with its width and height.
+fn decoded(path: &Path) -> (Vec<[u8; 3]>, [u32; 2]) {
+    let picture = image::open(path).unwrap().to_rgb8();
+    (picture.pixels().map(|pixel| pixel.0).collect(), [picture.width(), picture.height()])
+}
+
+#[test]
+fn a_picture_fills_its_frame_and_shows_the_slice_of_the_largest_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |folder: &str, name: &str| dir.path().join(folder).join(name);
+    // Thick slices: as many millimetres down as across in coronal and sagittal views, of a fifth of the voxels.
+    let shape = [12, 60, 60];
+    let geometry = Geometry::new(shape, Affine::from_spacing(Spacing([5.0, 1.0, 1.0]))).unwrap();
+    let write = |path: &Path, voxel: &dyn Fn(usize, usize, usize) -> u8| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mut writer = VolumeWriter::create(path, &geometry, 1, ElementType::U8, None).unwrap();
+        for d in 0..shape[0] {
+            let plane: Vec<u8> = (0..shape[1])
+                .flat_map(|h| (0..shape[2]).map(move |w| (h, w)))
+                .map(|(h, w)| voxel(d, h, w))
+                .collect();
+            writer.write_planes(&plane).unwrap();
+        }
+        writer.finish().unwrap();
+    };
+    let is_in =
+        |d: usize, h: usize, w: usize| (2..10).contains(&d) && (10..50).contains(&h) && (10..50).contains(&w);
+    write(&place("images", "a_0000.nii.gz"), &|d, h, w| (d + h + w) as u8);
+    write(&place("labels", "a.nii.gz"), &|d, h, w| u8::from(is_in(d, h, w)));
+    // Right but for a hole in one slice.
+    let is_hole = |d: usize, h: usize, w: usize| d == 7 && (20..40).contains(&h) && (30..45).contains(&w);
+    write(&place("predictions", "a.nii.gz"), &|d, h, w| u8::from(is_in(d, h, w) && !is_hole(d, h, w)));
+    let [predictions, labels, images, pictures] = ["predictions", "labels", "images", "pictures"]
+        .map(|name| dir.path().join(name).to_str().unwrap().to_string());
+    let args =
+        ["evaluate", &predictions, &labels, "--labels", "1", "--images", &images, "--pictures", &pictures];
+    run_json(&args);
+    let (pixels, [width, height]) = decoded(&place("pictures", "a.png"));
+    assert_eq!(width, 1200);
+    let count = |colour: [u8; 3]| pixels.iter().filter(|pixel| **pixel == colour).count();
+    let [green, orange, yellow] = [[60, 220, 90], [255, 90, 30], [255, 230, 60]].map(count);
+    assert!(
+        yellow > 2000 && orange > 300,
+        "the outlines of both, and of the hole: {green} {orange} {yellow}"
+    );
+    // Three squares beside each other, and a line of names below: nothing is left empty but that.
+    assert!((400..450).contains(&height), "{height}");
+    let behind = count([16, 18, 22]);
+    assert!(behind < pixels.len() / 12, "{behind} of {} pixels are empty", pixels.len());
 }
 
 #[test]

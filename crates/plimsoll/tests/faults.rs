@@ -89,7 +89,24 @@ fn in_every_way(sample: Option<usize>) {
         command
     };
     assert_eq!(Ended::of(&mut predict(&predictions)).status, Some(0));
+    let candidates = ["1", "2"].map(|seed| {
+        let candidate = tiny.path(&format!("seed_{seed}"));
+        tiny.trained(&candidate, &["--fold", "0", "--epochs", "1", "--seed", seed]);
+        candidate
+    });
     let jobs = [
+        Job {
+            name: "comparing",
+            command: &|out, _| {
+                fs::create_dir_all(out).unwrap();
+                let mut command = plimsoll();
+                command.arg("compare").args(&candidates).args(["--resamples", "10", "--ensembles"]);
+                command.arg(out.join("ensembles")).arg("--data").arg(&tiny.data);
+                command.arg("--csv").arg(out.join("pairs.csv")).arg("--picture").arg(out.join("pairs.png"));
+                command.args(["--ram", "512MiB", "--threads", "1"]);
+                command
+            },
+        },
         Job {
             name: "training",
             command: &|place, again| {
@@ -124,7 +141,7 @@ fn a_sample_of_operations_that_fail() {
 }
 
 #[test]
-#[ignore = "takes five minutes"]
+#[ignore = "takes fifteen minutes"]
 fn every_operation_that_fails_in_every_way() {
     in_every_way(None);
 }

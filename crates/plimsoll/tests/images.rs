@@ -87,6 +87,8 @@ fn a_run_on_images_is_extended_predicted_with_and_scored() {
     let last: serde_json::Value = serde_json::from_str(metrics(&whole).lines().last().unwrap()).unwrap();
     assert!(last["classification"]["accuracy"].is_number(), "{last}");
     assert_eq!(metrics(&parts).lines().count(), 2);
+    let said = run_error(&["compare", &whole, &parts]);
+    assert!(said.contains("gives each image a class: no case has scores"), "{said}");
     let scores = place("predictions.csv");
     let test = format!("{data}/test");
     let classified =

@@ -129,7 +129,9 @@ impl Dataset {
         let is_volume = |ending: &&str| !is_picture_ending(ending);
         if path.is_file() || is_one_image(path, usual)? {
             let named = files::file_name(path).ends_with(usual);
-            let found = if named { None } else { image_ending(path)?.filter(is_volume) };
+            // A folder of slices is a volume, whatever they end in.
+            let is_image = |ending: &&str| path.is_dir() || is_volume(ending);
+            let found = if named { None } else { image_ending(path)?.filter(is_image) };
             return Ok(found.unwrap_or(usual).into());
         }
         if !Folder::read(path, usual)?.names.is_empty() {
@@ -149,7 +151,10 @@ impl Dataset {
 /// What the names of files and folders of DICOM end in.
 const DICOM: &str = ".dcm";
 
-/// Whether a folder is one image, as a series of slices is, and has none whose names end as those of `ending`.
+/// What the names of folders end in that are one image: of slices in TIFF, and of OME-Zarr.
+const FOLDERS: [&str; 4] = [".tif", ".tiff", ".zarr", ".ome.zarr"];
+
+/// Whether a folder is one image, as its name says or as a series of slices is, and has none whose names end as those of `ending`.
 fn is_one_image(folder: &Path, ending: &str) -> Result<bool, DatasetError> {
     let is_of_dicom = |name: &String| name.to_ascii_lowercase().ends_with(DICOM);
     let is_other = |name: &String| {
@@ -159,6 +164,11 @@ fn is_one_image(folder: &Path, ending: &str) -> Result<bool, DatasetError> {
     };
     if !folder.is_dir() {
         return Ok(false);
+    }
+    // Slices and chunks have names of their own.
+    let named = name_ending(&files::file_name(folder)).map(str::to_ascii_lowercase);
+    if named.is_some_and(|named| FOLDERS.contains(&&*named)) {
+        return Ok(true);
     }
     let names = Folder::read(folder, "")?.names;
     // Of DICOM a folder is an image, and a file with many slices; files with one are slices of the same image.

@@ -12,7 +12,7 @@ use crate::fingerprint::CaseFingerprint;
 use crate::inspect::image_scan::{self, ImageScan};
 use crate::inspect::label_scan::{self, LabelScan};
 use crate::inspect::moments::Moments;
-use crate::inspect::problem::{Problem, Problems};
+use crate::inspect::problem::{Problem, Problems, Severity};
 use crate::inspect::{InspectError, judge};
 use crate::statistics::ChannelStatistics;
 
@@ -108,6 +108,7 @@ impl Task<'_> {
         let expected = if in_one { self.channels.len() } else { 1 };
         let open_image = |path: &Path| {
             let image = open(problems, path)?;
+            warn(problems, &image);
             let found = image.channels();
             if found != expected {
                 let hint = if in_one {
@@ -138,6 +139,7 @@ impl Task<'_> {
         self.labels?;
         let path = self.case.label.as_deref()?;
         let label = usable(problems, path, VolumeFile::open_labels(path))?;
+        warn(problems, &label);
         let found = label.channels();
         if found != 1 {
             let hint = "merge the channels into one label map";
@@ -285,6 +287,13 @@ fn decoding_bytes(images: &[Option<VolumeFile>], label: Option<&VolumeFile>) -> 
 
 fn open(problems: &mut Problems, path: &Path) -> Option<VolumeFile> {
     usable(problems, path, VolumeFile::open(path))
+}
+
+/// Tells what a file says of itself that a user should know.
+fn warn(problems: &mut Problems, file: &VolumeFile) {
+    for text in file.warnings() {
+        problems.add(Severity::Warning, file.path(), text, None);
+    }
 }
 
 fn usable<T>(problems: &mut Problems, path: &Path, read: Result<T, VolumeError>) -> Option<T> {

@@ -18,14 +18,26 @@ pub(crate) struct FileStamp {
     modified: Option<u64>,
 }
 
-/// The current stamp of a file of a data set, or of a folder whose files are one image: their length together, and the latest time.
+/// The current stamp of a file of a data set, or of a folder whose files, and those of the folders in it, are one image: their length
+/// together, and the latest time.
 pub(crate) fn stamp(folder: &Path, path: &Path) -> FileStamp {
     let (mut bytes, mut modified) = state(path);
+    let mut folders = Vec::new();
     if path.is_dir() {
-        for file in plimsoll_disk::read_dir(path).unwrap_or_default() {
-            let (of_file, time) = state(&file);
-            bytes = Some(bytes.unwrap_or(0).saturating_add(of_file.unwrap_or(0)));
+        folders.push(path.to_path_buf());
+    }
+    while let Some(of) = folders.pop() {
+        let Ok(files) = plimsoll_disk::entries(&of) else {
+            // Of a folder that cannot be read nothing is known: it is unlike any that could.
+            (bytes, modified) = (None, None);
+            break;
+        };
+        for file in files {
+            let (of_file, time) = file.as_deref().map_or((None, None), state);
+            bytes = bytes.zip(of_file).map(|(sum, of_file)| sum.saturating_add(of_file));
             modified = modified.max(time);
+            // A link may lead back to where it is.
+            folders.extend(file.ok().filter(|file| file.is_dir() && !file.is_symlink()));
         }
     }
     FileStamp { path: path.strip_prefix(folder).unwrap_or(path).into(), bytes, modified }
@@ -46,4 +58,25 @@ pub(crate) fn stamps(dataset: &Dataset) -> Vec<FileStamp> {
         case.files().map(|path| stamp(&dataset.folder, path)).collect()
     };
     dataset.cases.iter().flat_map(of_case).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stamp_of_a_folder_changes_with_files_in_its_folders() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("a.zarr");
+        let chunk = image.join("0/c/0");
+        std::fs::create_dir_all(image.join("0/c")).unwrap();
+        std::fs::write(&chunk, [0; 4]).unwrap();
+        let before = stamp(dir.path(), &image);
+        assert_eq!(before, stamp(dir.path(), &image));
+        std::fs::write(&chunk, [0; 5]).unwrap();
+        let after = stamp(dir.path(), &image);
+        assert_eq!(after.bytes, before.bytes.map(|bytes| bytes + 1));
+        std::fs::remove_dir_all(&image).unwrap();
+        assert_eq!(stamp(dir.path(), &image).bytes, None);
+    }
 }

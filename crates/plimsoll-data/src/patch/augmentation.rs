@@ -199,10 +199,10 @@ impl Augmentation {
         }
         const ANGLE: &str = "two angles in degrees from -360 to 360, the smaller first";
         const FACTOR: &str = "two factors from 0.01 to 100, the smaller first";
-        let in_plane = self.rotation_in_plane.unwrap_or_default();
-        for (setting, [low, high], [least, most], expected) in [
+        let in_plane =
+            self.rotation_in_plane.map(|angles| ("rotation_in_plane", angles, [-360.0, 360.0], ANGLE));
+        let ranges = [
             ("rotation", self.rotation, [-360.0, 360.0], ANGLE),
-            ("rotation_in_plane", in_plane, [-360.0, 360.0], ANGLE),
             ("scaling", self.scaling, [0.01, 100.0], FACTOR),
             ("gaussian_noise", self.gaussian_noise, [0.0, 1e6], "two deviations from 0, the smaller first"),
             ("shear", self.shear, [-1.0, 1.0], "two shares from -1 to 1, the smaller first"),
@@ -234,7 +234,8 @@ impl Augmentation {
             ("brightness", self.brightness, [0.01, 100.0], FACTOR),
             ("contrast", self.contrast, [0.01, 100.0], FACTOR),
             ("gamma", self.gamma, [0.01, 100.0], FACTOR),
-        ] {
+        ];
+        for (setting, [low, high], [least, most], expected) in ranges.into_iter().chain(in_plane) {
             let sound = least <= low && low <= high && high <= most;
             if !sound {
                 return Err(AugmentationError { setting, found: format!("[{low}, {high}]"), expected });

@@ -1,13 +1,12 @@
 //! Confidence intervals by the percentile bootstrap.
 
 use plimsoll_memory::{Budget, Mapped};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
 use super::scores::Scorer;
 use super::table::TableError;
 use crate::quantile::quantile;
+use crate::resample::draw;
 
 /// The settings of the bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -75,19 +74,4 @@ pub(crate) fn intervals(
         Interval { value: finite(value), low: at(outside), high: at(1.0 - outside) }
     });
     Ok(intervals.collect())
-}
-
-/// Draws a resample; the weight of a case is the number of times it is drawn. Each resample has its own random stream.
-fn draw(seed: u64, resample: u64, weights: &mut [u32]) {
-    let mut key = [0; 32];
-    key[..8].copy_from_slice(&seed.to_le_bytes());
-    let mut random = ChaCha8Rng::from_seed(key);
-    random.set_stream(resample);
-    let cases = weights.len();
-    weights.fill(0);
-    for _ in 0..cases {
-        // The bias of the multiplication is less than cases ÷ 2⁶⁴.
-        let case = ((u128::from(random.next_u64()) * cases as u128) >> 64) as usize;
-        weights[case] += 1;
-    }
 }

@@ -4,7 +4,7 @@
 //! resample of the bootstrap only changes the weights, so cases are sorted once for all resamples.
 
 mod binomial;
-mod bootstrap;
+pub(crate) mod bootstrap;
 mod counts;
 mod curves;
 mod operating;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use super::counts::ClassCounts;
 use super::curves::Curves;
 use super::report::{ClassReport, Report};
+use crate::markup::escaped;
 
 /// The side of a plot, in pixels; a matrix of many classes is larger.
 const SIDE: f64 = 320.0;
@@ -242,8 +243,4 @@ fn shortened(name: &str) -> String {
         true => name.chars().take(LONGEST - 1).chain(['…']).collect(),
         false => name.into(),
     }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

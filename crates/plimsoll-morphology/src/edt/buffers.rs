@@ -17,8 +17,8 @@ pub(super) struct Buffers<'a> {
     pub(super) out: &'a Parts<'a, f32>,
     /// Empty if they are not requested.
     pub(super) features: &'a Parts<'a, u32>,
-    /// For each row of the volume, its pieces: see [`super::store::piece`].
-    pub(super) pieces: &'a Parts<'a, u8>,
+    /// For each row of the volume, its states: see [`Job::states`] and [`super::store::state`].
+    pub(super) states: &'a Parts<'a, u8>,
     /// Their only labels: see [`crate::rows::Bits`]. Empty if there are only two.
     pub(super) soles: &'a Parts<'a, u32>,
 }

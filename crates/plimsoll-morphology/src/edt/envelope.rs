@@ -25,6 +25,9 @@ const STEP: usize = 8;
 /// The rows in between, which are processed together.
 const BETWEEN: usize = STEP - 1;
 
+/// The rows in between that are processed together in a column, or run, that has no more: those of small structures.
+const FEW: usize = 3;
+
 /// The range over all lanes of the lowest parabola's index in the list of candidates.
 #[derive(Clone, Copy, Default, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
@@ -139,8 +142,10 @@ impl Columns<'_, '_> {
         }
         for y in (0..last).step_by(STEP) {
             let next = (y + STEP).min(last);
-            if next > y + 1 {
-                self.between::<S>(y + 1, next, store);
+            match next - (y + 1) {
+                0 => {}
+                1..=FEW => self.between::<S, FEW>(y + 1, next, store),
+                _ => self.between::<S, BETWEEN>(y + 1, next, store),
             }
         }
     }
@@ -205,38 +210,38 @@ impl Columns<'_, '_> {
         }
     }
 
-    /// The rows `first..end`, whose neighbours on both sides are known.
+    /// The rows `first..end`, up to `N`, whose neighbours on both sides are known.
     #[inline(always)]
-    fn between<S: Simd>(&mut self, first: usize, end: usize, store: &Store<'_>) {
+    fn between<S: Simd, const N: usize>(&mut self, first: usize, end: usize, store: &Store<'_>) {
         let highest = self.greatest[first..end].iter().fold(0.0, |a, &b| if a < b { b } else { a });
         let least = self.scratch.apexes[first - 1].least as usize;
         let greatest = self.scratch.apexes[end].greatest as usize;
         let (from, to) = self.within_reach(first, end, highest, least, greatest);
-        // All seven rows are computed, even if fewer remain at the end: the table is long enough.
-        let costs = self.axis.costs_from(first + BETWEEN - 1);
-        let mut lowest = [S::splat(f32::INFINITY); BETWEEN];
-        let mut at = [S::index(0); BETWEEN];
+        // All `N` rows are computed, even if there are fewer: the table is long enough.
+        let costs = self.axis.costs_from(first + N - 1);
+        let mut lowest = [S::splat(f32::INFINITY); N];
+        let mut at = [S::index(0); N];
         let candidates = self.scratch.rows[from..=to].iter();
         if store.features.is_some() {
             for (place, &row) in candidates.enumerate() {
                 let values = S::load(&self.values[row as usize]);
-                let costs = &costs[row as usize..][..BETWEEN];
-                for y in 0..BETWEEN {
-                    let value = values.plus(S::splat(costs[BETWEEN - 1 - y]));
+                let costs = &costs[row as usize..][..N];
+                for y in 0..N {
+                    let value = values.plus(S::splat(costs[N - 1 - y]));
                     value.lower((from + place) as u32, &mut lowest[y], &mut at[y]);
                 }
             }
         } else {
             for &row in candidates {
                 let values = S::load(&self.values[row as usize]);
-                let costs = &costs[row as usize..][..BETWEEN];
-                for y in 0..BETWEEN {
-                    lowest[y] = values.plus(S::splat(costs[BETWEEN - 1 - y])).lesser(lowest[y]);
+                let costs = &costs[row as usize..][..N];
+                for y in 0..N {
+                    lowest[y] = values.plus(S::splat(costs[N - 1 - y])).lesser(lowest[y]);
                 }
             }
         }
         // Stored only now, so that they stay in registers until here.
-        let mut rows = [[0.0; LANES]; BETWEEN];
+        let mut rows = [[0.0; LANES]; N];
         for (lowest, row) in lowest.into_iter().zip(&mut rows) {
             lowest.store(row);
         }

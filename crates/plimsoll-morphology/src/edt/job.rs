@@ -1,6 +1,6 @@
 //! The options of a distance transform, and the settings derived from them.
 
-use super::store::Finish;
+use super::store::{Finish, STATES};
 use crate::MorphologyError;
 use crate::grid::check_spacing;
 use crate::simd::LANES;
@@ -74,6 +74,11 @@ impl Job {
     /// The number of tiles of `LANES` adjacent columns.
     pub(super) fn tiles(&self) -> usize {
         self.shape[2].div_ceil(LANES)
+    }
+
+    /// The number of states that are kept of a row: those of its pieces, and zeroes up to whole words.
+    pub(super) fn states(&self) -> usize {
+        self.tiles().next_multiple_of(STATES)
     }
 }
 

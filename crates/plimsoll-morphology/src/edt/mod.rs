@@ -29,8 +29,8 @@ use crate::simd::Instructions;
 use crate::workers::{Parts, in_phases};
 use crate::{Label, MorphologyError};
 
-/// The bytes of scratch that [`edt`] needs: a slice or a plane and some rows per thread, and one byte for every 32
-/// voxels, or five where there may be many labels. 0 for a shape that is too large to address or has no voxels.
+/// The bytes of scratch that [`edt`] needs: a slice or a plane and some rows per thread, and one byte for every
+/// 32 voxels of a row and up to seven more, or five for these where there may be many labels. 0 for a shape that is too large to address or has no voxels.
 pub fn scratch_bytes(shape: [usize; 3], options: &EdtOptions, threads: usize) -> usize {
     bytes(shape, options, threads, false)
 }
@@ -117,7 +117,7 @@ fn run(
     let out = Parts::new(out);
     let features = Parts::new(features);
     let (shared, rest) = scratch::shared(job, scratch);
-    let (pieces, soles) = (Parts::new(shared.pieces), Parts::new(shared.soles));
+    let (states, soles) = (Parts::new(shared.states), Parts::new(shared.soles));
     let axes = shared.axes;
     let data = Buffers {
         job,
@@ -126,7 +126,7 @@ fn run(
         axes,
         out: &out,
         features: &features,
-        pieces: &pieces,
+        states: &states,
         soles: &soles,
     };
     let [depth, height, _] = job.shape;

@@ -4,15 +4,12 @@ use std::ops::Range;
 
 use super::buffers::Buffers;
 use super::job::Distance;
-use super::row::{Piece, Row};
+use super::row::{Pieces, Row};
 use super::scratch::Worker;
-use super::store::{Pass, piece};
+use super::store::{Pass, STATES, busy, state};
 use super::tile::Tile;
 use crate::rows::Bits;
 use crate::simd::{Kernel, LANES, Simd, prefetch};
-
-/// The prefetch distance in rows.
-const AHEAD: usize = 8;
 
 /// A unit of work.
 pub(super) enum Unit {
@@ -45,13 +42,18 @@ impl Kernel for Work<'_, '_> {
                     all_labels.then(|| unsafe { data.soles.part(z * height * tiles, height * tiles) });
                 let bits = Bits { foreground: worker.foreground, boundary: Some(worker.boundary), soles };
                 data.mask.bits(data.instructions, z * height * width, width, all_labels, bits);
-                for y in 0..height {
-                    data.row::<S>(worker, *z, y);
-                }
+                worker.greatest[..height * tiles].fill(0.0);
+                let states = data.job.states();
+                // SAFETY: a slice belongs to one unit of work.
+                unsafe { data.states.part(z * height * states, height * states) }.fill(state::ZERO);
+                let busy = (0..height).map(|y| data.row::<S>(worker, *z, y)).sum();
+                data.clear(*z, busy);
                 (height, z * height * width, width, data.axes[1], 0..tiles)
             }
             Unit::Plane(y, indices) => {
+                worker.greatest[..depth * indices.len()].fill(0.0);
                 for z in 0..depth {
+                    data.prefetch(z, *y + 1, indices.clone());
                     data.load::<S>(worker, z, *y, indices.clone());
                 }
                 (depth, y * width, height * width, data.axes[0], indices.clone())
@@ -60,7 +62,8 @@ impl Kernel for Work<'_, '_> {
         for (at, index) in indices.enumerate() {
             let pass = match unit {
                 Unit::Slice(z) => {
-                    Pass::Inner { pieces: data.pieces, first: z * height * tiles + index, stride: tiles }
+                    let stride = data.job.states();
+                    Pass::Inner { states: data.states, first: z * height * stride + index, stride }
                 }
                 Unit::Plane(..) => Pass::Last(data.job.finish),
             };
@@ -78,93 +81,120 @@ impl Kernel for Work<'_, '_> {
 }
 
 impl Buffers<'_> {
-    /// The first pass over row (`z`, `y`) of the volume, to row `y` of the worker's tiles.
+    /// The first pass over row (`z`, `y`) of the volume, to row `y` of the worker's tiles; its states and the tiles' maxima are zero
+    /// before. Returns the number of pieces that are not zero.
     #[inline(always)]
     #[allow(unsafe_code)]
-    fn row<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize) {
+    fn row<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize) -> usize {
         let [_, height, width] = self.job.shape;
         let tiles = self.job.tiles();
         let row = z * height + y;
         let start = row * width;
-        // SAFETY: a row belongs to one slice, and a slice to one unit of work.
-        let pieces = unsafe { self.pieces.part(row * tiles, tiles) };
         let words = y * worker.next.len()..(y + 1) * worker.next.len();
+        let signed = self.job.distance == Distance::Signed;
+        if !signed && !self.job.features && worker.foreground[words.clone()].iter().all(|word| *word == 0) {
+            return 0;
+        }
+        // SAFETY: a row belongs to one slice, and a slice to one unit of work.
+        let states = unsafe { self.states.part(row * self.job.states(), tiles) };
         let mut bits = Row {
             foreground: &worker.foreground[words.clone()],
             boundary: &worker.boundary[words],
             next: worker.next,
         };
-        let signed = self.job.distance == Distance::Signed;
-        let values = worker.plane[y..].iter_mut().step_by(height);
-        let greatest = worker.greatest[y..].iter_mut().step_by(height);
-        let to = values.zip(greatest).zip(&mut *pieces);
-        let to = to.map(|((values, greatest), kind)| Piece { values, greatest, kind });
+        let (values, greatest) = (&mut worker.plane[y..], &mut worker.greatest[y..]);
+        let to = Pieces { values, greatest, stride: height, states: &mut *states };
         bits.distances::<S>(width, self.job.weights[2], signed, to);
-        // SAFETY: as for the pieces.
-        let out = unsafe { self.out.part(start, width) };
-        let mut at = 0;
-        for run in pieces.chunk_by(|a, b| a == b) {
-            let end = (at + run.len() * LANES).min(width);
-            if run[0] == piece::ZERO {
-                out[at..end].fill(0.0);
-            }
-            at = end;
-        }
         if self.job.features {
             let to = worker.plane_features[y..].iter_mut().step_by(height).take(tiles);
             bits.features(width, start as u32, signed, to);
         }
         if self.job.distance == Distance::ToOtherLabel {
-            // SAFETY: as for the pieces.
+            // SAFETY: as for the states.
             let soles = unsafe { self.soles.part(row * tiles, tiles) };
             worker.soles[y..].iter_mut().step_by(height).zip(soles).for_each(|(to, sole)| *to = *sole);
         }
+        states.iter().filter(|state| **state != state::ZERO).count()
     }
 
-    /// Copies pieces of row (`z`, `y`) of the output to row `z` of the worker's tiles.
+    /// Writes the zeroes of a slice with so many pieces that are not zero: all at once where they are most of it.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn clear(&self, z: usize, busy: usize) {
+        let [_, height, width] = self.job.shape;
+        let (tiles, states) = (self.job.tiles(), self.job.states());
+        // SAFETY: a slice belongs to one unit of work.
+        let (states, out) = unsafe {
+            let states = self.states.part(z * height * states, height * states);
+            (states.chunks_exact(states.len() / height), self.out.part(z * height * width, height * width))
+        };
+        if 2 * busy < height * tiles {
+            return out.fill(0.0);
+        }
+        for (states, row) in states.zip(out.chunks_exact_mut(width)) {
+            let zero = states.iter().zip(row.chunks_mut(LANES)).filter(|(state, _)| **state == state::ZERO);
+            zero.for_each(|(_, piece)| piece.fill(0.0));
+        }
+    }
+
+    /// Copies pieces of row (`z`, `y`) of the output to row `z` of the worker's tiles, whose maxima are zero before.
     #[inline(always)]
     #[allow(unsafe_code)]
     fn load<S: Simd>(&self, worker: &mut Worker<'_>, z: usize, y: usize, tiles: Range<usize>) {
         let [depth, height, width] = self.job.shape;
         let row = z * height + y;
-        let first = row * self.job.tiles() + tiles.start;
         let start = row * width + tiles.start * LANES;
         let len = (tiles.len() * LANES).min(width - tiles.start * LANES);
         // SAFETY: these tiles at this height belong to this unit of work.
-        let (pieces, out) = unsafe { (self.pieces.part(first, tiles.len()), self.out.part(start, len)) };
-        let plane = worker.plane[z..].iter_mut().step_by(depth);
-        let greatest = worker.greatest[z..].iter_mut().step_by(depth);
-        let to = plane.zip(greatest);
-        for ((at, (piece, from)), (lanes, greatest)) in
-            pieces.iter().zip(out.chunks(LANES)).enumerate().zip(to)
-        {
-            match *piece {
-                piece::ZERO => *greatest = 0.0,
-                piece::INFINITE => {
-                    *greatest = f32::INFINITY;
-                    // With several parts it is an ordinary value.
-                    if self.job.distance != Distance::ToBackground {
-                        *lanes = [f32::INFINITY; LANES];
-                    }
+        let out = unsafe { self.out.part(start, len) };
+        for (tile, state) in busy(self.states(row), tiles.clone()) {
+            let at = tile - tiles.start;
+            let (lanes, greatest) = (&mut worker.plane[at * depth + z], &mut worker.greatest[at * depth + z]);
+            if state == state::INFINITE {
+                *greatest = f32::INFINITY;
+                // With several parts it is an ordinary value.
+                if self.job.distance != Distance::ToBackground {
+                    *lanes = [f32::INFINITY; LANES];
                 }
-                _ => {
-                    prefetch(self.out.whole(), start + at * LANES + AHEAD * height * width, LANES);
-                    copy_lanes(lanes, from);
-                    *greatest = S::load(lanes).greatest();
-                }
+            } else {
+                copy_lanes(lanes, &out[at * LANES..][..LANES.min(len - at * LANES)]);
+                *greatest = S::load(lanes).greatest();
+            }
+            if self.job.distance == Distance::ToOtherLabel {
+                // SAFETY: in the last pass they are only read.
+                let sole = unsafe { self.soles.read(row * self.job.tiles() + tile, 1) };
+                worker.soles[at * depth + z] = sole[0];
             }
         }
         if self.job.features {
-            // SAFETY: as for the pieces.
+            // SAFETY: as for the output.
             let from = unsafe { self.features.part(start, len) }.chunks(LANES);
             let to = worker.plane_features[z..].iter_mut().step_by(depth);
             to.zip(from).for_each(|(lanes, from)| copy_lanes(lanes, from));
         }
-        if self.job.distance == Distance::ToOtherLabel {
-            // SAFETY: as for the pieces.
-            let from = unsafe { self.soles.part(first, tiles.len()) };
-            worker.soles[z..].iter_mut().step_by(depth).zip(from).for_each(|(to, from)| *to = *from);
+    }
+
+    /// Prefetches what [`Buffers::load`] will copy, if there is such a row.
+    #[inline(always)]
+    fn prefetch(&self, z: usize, y: usize, tiles: Range<usize>) {
+        let [_, height, width] = self.job.shape;
+        let row = z * height + y;
+        if y == height {
+            return;
         }
+        for (tile, _) in busy(self.states(row), tiles).filter(|(_, state)| *state == state::MIXED) {
+            prefetch(self.out.whole(), row * width + tile * LANES, LANES);
+        }
+    }
+
+    /// The states of a row, for the last pass.
+    #[inline(always)]
+    #[allow(unsafe_code)]
+    fn states(&self, row: usize) -> &[[u8; STATES]] {
+        let count = self.job.states();
+        // SAFETY: in the last pass they are only read.
+        let states = unsafe { self.states.read(row * count, count) };
+        states.as_chunks().0
     }
 }
 

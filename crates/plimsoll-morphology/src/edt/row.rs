@@ -4,21 +4,22 @@
 //! other voxel to the left lies just before the last such boundary, the nearest to the right just after the next;
 //! boundaries are found by counting leading and trailing zeroes.
 
-use super::store::{NO_FEATURE, piece};
+use super::store::{NO_FEATURE, state};
 use crate::rows::WORD;
 use crate::simd::{LANES, Simd};
 
 /// The lowest bits of a word, one per lane of a piece.
 const LANE_BITS: u64 = u64::MAX >> (WORD - LANES);
 
-/// A row's part of a tile.
-pub(super) struct Piece<'a> {
-    /// The values, unless the kind is [`piece::ZERO`].
-    pub(super) values: &'a mut [f32; LANES],
-    /// Their maximum; unspecified if some are negative.
-    pub(super) greatest: &'a mut f32,
-    /// See [`piece`].
-    pub(super) kind: &'a mut u8,
+/// The pieces of a row, `stride` apart in their tiles.
+pub(super) struct Pieces<'a> {
+    /// The values; of pieces that are [`state::ZERO`] they are not written.
+    pub(super) values: &'a mut [[f32; LANES]],
+    /// Their maximum, zero before; unspecified if some are negative.
+    pub(super) greatest: &'a mut [f32],
+    pub(super) stride: usize,
+    /// See [`state`]; one after the other, and [`state::ZERO`] before.
+    pub(super) states: &'a mut [u8],
 }
 
 /// The position of a boundary that does not exist.
@@ -39,21 +40,15 @@ impl Row<'_> {
     /// last voxel, so that idle lanes never differ from a busy one. Background voxels are zero or, if `signed`, have
     /// distances too, and those of foreground voxels are negated; no piece is then marked as zero.
     #[inline(always)]
-    pub(super) fn distances<'t, S: Simd>(
-        &mut self,
-        width: usize,
-        weight: f32,
-        signed: bool,
-        to: impl Iterator<Item = Piece<'t>>,
-    ) {
+    pub(super) fn distances<S: Simd>(&mut self, width: usize, weight: f32, signed: bool, to: Pieces<'_>) {
+        let Pieces { values, greatest, stride, states } = to;
         let uniform = self.boundary.iter().all(|bits| *bits == 0);
         if uniform && !signed {
-            for piece in to {
-                if self.foreground[0] == 0 {
-                    (*piece.kind, *piece.greatest) = (piece::ZERO, 0.0);
-                } else {
-                    *piece.values = [f32::INFINITY; LANES];
-                    (*piece.kind, *piece.greatest) = (piece::MIXED, f32::INFINITY);
+            if self.foreground[0] != 0 {
+                for at in 0..width.div_ceil(LANES) {
+                    values[at * stride] = [f32::INFINITY; LANES];
+                    greatest[at * stride] = f32::INFINITY;
+                    states[at] = state::MIXED;
                 }
             }
             return;
@@ -64,12 +59,13 @@ impl Row<'_> {
             next = if *bits == 0 { next } else { (at * WORD) as u64 + u64::from(bits.trailing_zeros()) };
         }
         let mut last = NOWHERE;
-        for (at, piece) in to.enumerate() {
-            let first = at * LANES;
-            let (word, shift) = (first / WORD, first % WORD);
-            let boundary = self.boundary[word];
-            let inside = self.foreground[word] >> shift;
-            if signed || inside & LANE_BITS != 0 {
+        for (word, (&boundary, &inside)) in self.boundary.iter().zip(self.foreground).enumerate() {
+            let first = word * WORD;
+            for (shift, first) in (0..WORD).step_by(LANES).zip((first..width).step_by(LANES)) {
+                let inside = (inside >> shift & LANE_BITS) as u32;
+                if inside == 0 && !signed {
+                    continue;
+                }
                 let before = boundary & ((1 << shift) - 1);
                 let last = if before == 0 { last } else { (word * WORD) as u64 + u64::from(before.ilog2()) };
                 let left = if last == NOWHERE { f32::INFINITY } else { (first as u64 - last) as f32 };
@@ -81,22 +77,21 @@ impl Row<'_> {
                     next => (next - (first + LANES) as u64) as f32,
                 };
                 let here = (boundary >> shift & LANE_BITS) as u32;
-                let inside = (inside & LANE_BITS) as u32;
                 let distance = S::distances(here, left, right);
                 let squared = distance.times(distance).times(S::splat(weight));
                 let squared = if signed { squared.negated(inside) } else { squared.only(inside) };
-                let lanes = piece.values;
+                let piece = first / LANES;
+                let lanes = &mut values[piece * stride];
                 squared.store(lanes);
                 let busy = width - first;
                 if busy < LANES {
                     let idle = lanes[busy - 1];
                     lanes[busy..].fill(idle);
                 }
-                (*piece.kind, *piece.greatest) = (piece::MIXED, squared.greatest());
-            } else {
-                (*piece.kind, *piece.greatest) = (piece::ZERO, 0.0);
+                greatest[piece * stride] = squared.greatest();
+                states[piece] = state::MIXED;
             }
-            if shift + LANES == WORD && boundary != 0 {
+            if boundary != 0 {
                 last = (word * WORD) as u64 + u64::from(boundary.ilog2());
             }
         }

@@ -36,8 +36,8 @@ pub(super) struct Worker<'a> {
 pub(super) struct SharedScratch<'a> {
     /// The depth and the height.
     pub(super) axes: [Axis<'a>; 2],
-    /// The state of each piece: see [`super::store::piece`].
-    pub(super) pieces: &'a mut [u8],
+    /// The states of each row: see [`Job::states`] and [`super::store::state`].
+    pub(super) states: &'a mut [u8],
     /// The only label of each piece, see [`crate::rows::Bits`]; empty if there are only two.
     pub(super) soles: &'a mut [u32],
 }
@@ -91,13 +91,15 @@ impl Lengths {
     }
 }
 
-fn pieces(job: &Job) -> usize {
-    job.shape[0] * job.shape[1] * job.tiles()
+/// The number of states of all rows.
+fn states(job: &Job) -> usize {
+    // Rows of few voxels have more states than voxels.
+    job.shape[0].saturating_mul(job.shape[1]).saturating_mul(job.states())
 }
 
 /// The number of pieces whose label is kept.
 fn soles(job: &Job) -> usize {
-    if job.distance == Distance::ToOtherLabel { pieces(job) } else { 0 }
+    if job.distance == Distance::ToOtherLabel { job.shape[0] * job.shape[1] * job.tiles() } else { 0 }
 }
 
 /// The bytes that `job` needs, wherever the buffer starts.
@@ -107,7 +109,7 @@ pub(super) fn bytes(job: &Job) -> usize {
         LINE - 1,
         bytes_of::<f32>(Axis::costs_len(depth)),
         bytes_of::<f32>(Axis::costs_len(height)),
-        bytes_of::<u8>(pieces(job)),
+        bytes_of::<u8>(states(job)),
         bytes_of::<u32>(soles(job)),
         Lengths::of(job).bytes().saturating_mul(job.threads),
     ])
@@ -120,8 +122,8 @@ pub(super) fn shared<'a>(job: &Job, scratch: &'a mut [u8]) -> (SharedScratch<'a>
     let [depth, height, _] = job.shape;
     let mut axis = |n: usize, weight: f32| Axis::new(weight, carver.take(Axis::costs_len(n)));
     let axes = [axis(depth, job.weights[0]), axis(height, job.weights[1])];
-    let (pieces, soles) = (carver.take(pieces(job)), carver.take(soles(job)));
-    (SharedScratch { axes, pieces, soles }, carver.rest())
+    let (states, soles) = (carver.take(states(job)), carver.take(soles(job)));
+    (SharedScratch { axes, states, soles }, carver.rest())
 }
 
 /// Divides the rest of [`shared`] among the threads.

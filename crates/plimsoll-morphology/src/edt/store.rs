@@ -1,5 +1,6 @@
 //! Writing the rows of an envelope to the output.
 
+use std::iter;
 use std::ops::Range;
 
 use crate::simd::{LANES, Simd};
@@ -10,10 +11,32 @@ pub const NO_FEATURE: u32 = u32::MAX;
 
 /// The state of a piece, a row of a tile, between the passes. Pieces that are all zero are final; those that are all +∞
 /// are only written by the last pass.
-pub(super) mod piece {
+pub(super) mod state {
     pub(crate) const ZERO: u8 = 0;
     pub(crate) const MIXED: u8 = 1;
     pub(crate) const INFINITE: u8 = 2;
+}
+
+/// States that are looked at together.
+pub(super) const STATES: usize = 8;
+
+/// The pieces of a row that are not zero, with their states, among those of some tiles.
+#[inline(always)]
+pub(super) fn busy(states: &[[u8; STATES]], tiles: Range<usize>) -> impl Iterator<Item = (usize, u8)> {
+    let (first, end) = (tiles.start / STATES, tiles.end.div_ceil(STATES));
+    states[first..end].iter().enumerate().flat_map(move |(at, word)| {
+        let mut word = u64::from_le_bytes(*word);
+        iter::from_fn(move || {
+            let shift = if word == 0 { return None } else { word.trailing_zeros() & !7 };
+            let state = (word >> shift) as u8;
+            word &= !(0xff << shift);
+            Some(((first + at) * STATES + shift as usize / 8, state))
+        })
+        .filter({
+            let tiles = tiles.clone();
+            move |(tile, _)| tiles.contains(tile)
+        })
+    })
 }
 
 /// How the last pass finishes squared distances.
@@ -28,9 +51,9 @@ pub(super) struct Finish {
 /// The pass that writes the rows.
 #[derive(Clone, Copy)]
 pub(super) enum Pass<'a> {
-    /// A pass that others follow: `pieces` records what is not written. `first` is the tile's first piece, `stride` the
+    /// A pass that others follow: `states` records what is not written. `first` is the tile's first piece, `stride` the
     /// distance from one row to the next.
-    Inner { pieces: &'a Parts<'a, u8>, first: usize, stride: usize },
+    Inner { states: &'a Parts<'a, u8>, first: usize, stride: usize },
     /// The last one.
     Last(Finish),
 }
@@ -140,8 +163,8 @@ impl Store<'_> {
         Store {
             start: self.start + first * self.stride,
             pass: match self.pass {
-                Pass::Inner { pieces, first: piece, stride } => {
-                    Pass::Inner { pieces, first: piece + first * stride, stride }
+                Pass::Inner { states, first: piece, stride } => {
+                    Pass::Inner { states, first: piece + first * stride, stride }
                 }
                 last @ Pass::Last(_) => last,
             },
@@ -163,9 +186,9 @@ impl Store<'_> {
     #[allow(unsafe_code)]
     pub(super) fn infinite(&self, y: usize) {
         match (self.pass, self.part) {
-            (Pass::Inner { pieces, first, stride }, None) if self.scale > 0.0 => {
+            (Pass::Inner { states, first, stride }, None) if self.scale > 0.0 => {
                 // SAFETY: a piece belongs to its tile.
-                unsafe { pieces.part(first + y * stride, 1) }.fill(piece::INFINITE);
+                unsafe { states.part(first + y * stride, 1) }.fill(state::INFINITE);
             }
             // An infinite part is the only one of its tile.
             _ => {

@@ -59,7 +59,7 @@ impl Run {
                 if self.progress.rollbacks >= limit {
                     return Err(error);
                 }
-                self.roll_back()?;
+                self.roll_back(observer)?;
                 let steps = self.progress.steps;
                 Ok(self.warn(format!("{error}; back to step {steps}, and on with other patches"), observer)?)
             }
@@ -67,7 +67,7 @@ impl Run {
     }
 
     /// Goes back to the last checkpoint, or to the beginning where there is none.
-    fn roll_back(&mut self) -> Result<(), TrainError> {
+    fn roll_back(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let rollbacks = self.progress.rollbacks + 1;
         let updating = self.planned.programs.updating();
         let resumed = self.checkpoints.resume(&self.specification, &mut *self.engine, updating)?;
@@ -88,6 +88,6 @@ impl Run {
         }
         self.restart_loader()?;
         // Killed now, the run must not take the old patches again.
-        self.write(CheckpointKind::Latest)
+        self.write(CheckpointKind::Latest, observer)
     }
 }

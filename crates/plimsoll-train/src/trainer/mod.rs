@@ -2,6 +2,7 @@
 
 mod bad_numbers;
 mod class_scores;
+mod sample;
 mod source;
 mod start;
 mod step;
@@ -19,8 +20,8 @@ use plimsoll_memory::{
 use plimsoll_plan::Engine;
 use plimsoll_run::{
     Asked, CheckpointKind, Checkpoints, DeviceRecord, EpochCost, EpochRecord, Event, EventLog, FoldFolder,
-    Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Specification, StopReason, one_line,
-    write_json,
+    Journal, Lock, PartSums, Progress, RunConfig, RunError, RunRecord, Sample, Specification, StopReason,
+    one_line, write_json,
 };
 
 use crate::rates::doubt;
@@ -33,6 +34,8 @@ use tensors::RunTensors;
 const CHECKPOINT_EVERY: Duration = Duration::from_secs(600);
 /// How often it is looked whether others need the memory of the cache.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// What the process holds is written down after each epoch, and within an epoch that takes longer than this.
+const SAMPLE_EVERY: Duration = Duration::from_secs(60);
 /// How many steps' times are kept for the median.
 const KEPT_TIMES: usize = 1 << 14;
 /// So many steps' times say whether a prediction was right.
@@ -61,7 +64,7 @@ pub struct Job {
     pub company: Option<Company>,
     /// Whether cases are read into the cache before the first step.
     pub warm: bool,
-    /// What its user is to be reminded of in the events of the run.
+    /// What its user was told before, for the events of the run.
     pub notes: Vec<String>,
 }
 
@@ -106,6 +109,10 @@ pub trait Observer {
     fn validating(&mut self, done: u64, of: u64);
     /// An epoch is done and validated.
     fn epoch(&mut self, record: &EpochRecord, cost: &EpochCost);
+    /// What the process holds and took so far; of an epoch's end, it comes before what is told of the epoch.
+    fn sample(&mut self, sample: &Sample);
+    /// A checkpoint is about to be written: whoever goes on from it does not do the steps before it again.
+    fn saving(&mut self);
     /// Something that the user should know.
     fn warning(&mut self, what: &str);
 }
@@ -183,12 +190,13 @@ impl Run {
         let mut last_checkpoint = Instant::now();
         let mut epoch_start = Instant::now();
         let mut last_look = Instant::now();
+        let mut last_sample = Instant::now();
         loop {
             let steps = self.progress.steps;
             if steps / per_epoch > self.progress.validated {
                 // Where this fails or is stopped, it is done again from the checkpoint.
                 let Some(record) = self.end_epoch(epoch_start, stop, observer)? else {
-                    self.write(CheckpointKind::Latest)?;
+                    self.write(CheckpointKind::Latest, observer)?;
                     return Ok(Went::Stopped);
                 };
                 let rule = self.specification.config.early_stopping;
@@ -196,20 +204,21 @@ impl Run {
                     Some(rule) => rule.after(self.progress.patience, &record).0,
                     None => None,
                 };
-                self.write(CheckpointKind::Latest)?;
+                self.write(CheckpointKind::Latest, observer)?;
                 (last_checkpoint, epoch_start) = (Instant::now(), Instant::now());
+                last_sample = epoch_start;
             }
             let patience = self.config().early_stopping.map(|rule| rule.patience);
             if patience.zip(self.progress.patience).is_some_and(|(most, (_, since))| since >= most) {
-                self.write(CheckpointKind::Final)?;
+                self.write(CheckpointKind::Final, observer)?;
                 return Ok(Went::Early);
             }
             if steps >= total {
-                self.write(CheckpointKind::Final)?;
+                self.write(CheckpointKind::Final, observer)?;
                 return Ok(Went::Finished);
             }
             if stop.load(Ordering::Relaxed) {
-                self.write(CheckpointKind::Latest)?;
+                self.write(CheckpointKind::Latest, observer)?;
                 return Ok(Went::Stopped);
             }
             match self.step() {
@@ -217,11 +226,15 @@ impl Run {
                 Err(problem) => self.after_bad_step(problem, observer)?,
             }
             if last_look.elapsed() > LOOK_EVERY {
-                self.make_room_for_others()?;
+                self.make_room_for_others(observer)?;
                 last_look = Instant::now();
             }
+            if last_sample.elapsed() > SAMPLE_EVERY {
+                self.sample(observer)?;
+                last_sample = Instant::now();
+            }
             if last_checkpoint.elapsed() > CHECKPOINT_EVERY {
-                self.write(CheckpointKind::Latest)?;
+                self.write(CheckpointKind::Latest, observer)?;
                 last_checkpoint = Instant::now();
             }
         }
@@ -229,7 +242,7 @@ impl Run {
 
     /// Lets the cache hold as much less as others have taken of the machine since the line was drawn, and as much as was planned
     /// once they gave it back.
-    fn make_room_for_others(&mut self) -> Result<(), TrainError> {
+    fn make_room_for_others(&mut self, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let numbers = &self.planned.numbers;
         let (planned, folds) =
             self.company.map_or((numbers.total_bytes, 1), |company| (company.planned_bytes, company.folds));
@@ -240,12 +253,14 @@ impl Run {
         if evictions > self.evictions {
             self.events.say(Event::Eviction { volumes: evictions - self.evictions, cache })?;
             self.evictions = evictions;
+            self.sample(observer)?;
         }
         Ok(())
     }
 
-    fn write(&mut self, kind: CheckpointKind) -> Result<(), TrainError> {
+    fn write(&mut self, kind: CheckpointKind, observer: &mut dyn Observer) -> Result<(), TrainError> {
         let start = Instant::now();
+        observer.saving();
         if let Some(log) = &mut self.step_log {
             // Going on from here, the steps before are not done again.
             log.flush()?;
@@ -288,7 +303,7 @@ impl Run {
         };
         // What was computed is kept if the disk takes it; the error that led here is the one to report.
         if problem.leaves_state_sound() {
-            let _ = self.write(CheckpointKind::Latest);
+            let _ = self.write(CheckpointKind::Latest, observer);
         }
         let _ = self.events.say(Event::Stop { why, steps, detail });
         Err(problem)
@@ -328,18 +343,24 @@ impl Run {
 
     /// What of the planned parts was really held.
     fn held(&self) -> Vec<HolderUse> {
+        let mut held = self.reserved();
+        if let Ok(code) = mapped_files() {
+            held.push(HolderUse { holder: "code".into(), now: code.resident, peak: code.resident });
+        }
+        if let Some(heap) = self.heap() {
+            held.push(HolderUse { holder: "heap".into(), now: heap.now, peak: heap.peak });
+        }
+        held
+    }
+
+    /// What is reserved from the budget, the cache as far as it is filled.
+    fn reserved(&self) -> Vec<HolderUse> {
         let mut held = self.budget.holders();
         // An allowance is not what was held.
         held.retain(|held| held.holder != "overhead");
         let cache = self.source.cache();
         for held in held.iter_mut().filter(|held| held.holder == "cache") {
             (held.now, held.peak) = (cache.now, cache.peak);
-        }
-        if let Ok(code) = mapped_files() {
-            held.push(HolderUse { holder: "code".into(), now: code.resident, peak: code.resident });
-        }
-        if let Some(heap) = self.heap() {
-            held.push(HolderUse { holder: "heap".into(), now: heap.now, peak: heap.peak });
         }
         held
     }

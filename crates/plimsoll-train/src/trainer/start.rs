@@ -17,7 +17,7 @@ use super::source::Source;
 use super::step::StepLog;
 use super::tensors::RunTensors;
 use super::{Job, KEPT_TIMES, Observer, Run};
-use crate::{PlannedRun, RunPrograms, TrainError};
+use crate::{PlannedRun, RunData, RunPrograms, TrainError};
 
 impl Run {
     pub(super) fn start(job: Job, budget: &Budget, observer: &mut dyn Observer) -> Result<Run, TrainError> {
@@ -50,7 +50,7 @@ impl Run {
         observer: &mut dyn Observer,
     ) -> Result<Run, TrainError> {
         let Job { planned, data, asked, folder, splits, log_steps, company, warm, notes, .. } = job;
-        let mut warnings = notes;
+        let mut warnings = Vec::new();
         let swept =
             sweep(folder.path()).map_err(|source| RunError::Io { path: folder.path().into(), source })?;
         if !swept.is_empty() {
@@ -93,6 +93,11 @@ impl Run {
         }
         let part_count = specification.config.training.loss.part_count();
         progress.epoch_parts.resize(part_count, (0.0, 0));
+        let folder_of_data = match &data {
+            // Where it is from wherever the run is looked at later.
+            RunData::Volumes { dataset, .. } => std::path::absolute(&dataset.folder).ok(),
+            RunData::Images { .. } => None,
+        };
         let source = Source::open(data, &planned, &specification, budget)?;
         let loader_budget = budget.part("loader", planned.numbers.loader_bytes)?;
         if warm {
@@ -128,6 +133,8 @@ impl Run {
             specification: identity,
             steps: progress.steps,
             of: specification.config.schedule.total_steps,
+            command: std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect(),
+            dataset: folder_of_data,
         })?;
         events.say(Event::Plan {
             line: numbers.ram_budget_bytes,
@@ -170,6 +177,9 @@ impl Run {
         };
         for warning in warnings {
             run.warn(warning, observer)?;
+        }
+        for what in notes {
+            run.events.say(Event::Warning { what })?;
         }
         Ok(run)
     }

@@ -67,6 +67,7 @@ impl Run {
             resident_bytes: resident().map(|resident| resident.now.0).unwrap_or(0),
         };
         self.events.say(Event::Epoch(cost))?;
+        self.sample(observer)?;
         self.progress.epoch_loss = (0.0, 0);
         self.progress.epoch_parts.fill((0.0, 0));
         let score = self.config().task.usual_score().of(&record);
@@ -76,7 +77,7 @@ impl Run {
         self.progress.validated += 1;
         if score > self.progress.best {
             self.progress.best = score;
-            self.write(CheckpointKind::Best)?;
+            self.write(CheckpointKind::Best, observer)?;
         }
         observer.epoch(&record, &cost);
         Ok(Some(record))

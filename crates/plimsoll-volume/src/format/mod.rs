@@ -15,8 +15,8 @@ use plimsoll_memory::{Budget, Bytes};
 use crate::nifti::{Layout, NiftiHeader};
 use crate::picture::Content;
 use crate::{
-    ByteOrder, ElementType, Geometry, IndexFolder, Scaling, VolumeError, meta_image, nifti, npy, nrrd,
-    picture,
+    ByteOrder, ElementType, Geometry, IndexFolder, Scaling, VolumeError, meta_image, nifti, npy, npz, nrrd,
+    picture, zarr,
 };
 pub use beginning::Beginning;
 
@@ -57,6 +57,17 @@ pub trait VoxelSource: Send {
     /// Whether it is a picture, which has one plane and no place in the world.
     fn is_picture(&self) -> bool {
         false
+    }
+
+    /// Millimetres in the unit of length that the file states: 1 where it states none, or lengths come from elsewhere.
+    fn millimetres_per_unit(&self) -> f64 {
+        1.0
+    }
+
+    /// The shape of the boxes, side by side from the first voxel on, that are decoded as a whole; `None` where voxels, or planes, follow each
+    /// other.
+    fn chunks(&self) -> Option<[usize; 3]> {
+        None
     }
 
     /// What a user should know of the image: what was lost before it came here, or is unusual.
@@ -149,7 +160,7 @@ fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
 }
 
 /// The formats of this crate. The first that a file's beginning tells is its format.
-static FORMATS: [Format; 6] = [
+static FORMATS: [Format; 8] = [
     Format {
         endings: &[".nii.gz", ".nii"],
         is_told_by: |file| nifti::begins(file.head()),
@@ -181,11 +192,19 @@ static FORMATS: [Format; 6] = [
         open: npy::open,
         labels: Some(".nii.gz"),
     },
+    Format { endings: &picture::ENDINGS, is_told_by: picture::is_told_by, open: picture::open, labels: None },
     Format {
-        endings: &picture::ENDINGS,
-        is_told_by: |file| picture::begins(file.head()),
-        open: picture::open,
-        labels: None,
+        endings: &[".ome.zarr", ".zarr"],
+        is_told_by: zarr::is_told_by,
+        open: zarr::open,
+        labels: Some(".nii.gz"),
+    },
+    // The last, since probabilities that lie beside label maps of other formats have this name as well.
+    Format {
+        endings: &[".npz"],
+        is_told_by: |file| npz::begins(file.head()),
+        open: npz::open,
+        labels: Some(".nii.gz"),
     },
 ];
 

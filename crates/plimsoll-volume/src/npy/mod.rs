@@ -7,4 +7,4 @@
 mod header;
 mod open;
 
-pub(crate) use open::{begins, open};
+pub(crate) use open::{begins, open, open_array};

@@ -24,17 +24,34 @@ pub(crate) fn begins(head: &[u8]) -> bool {
 /// If it is missing, of elements or axes that are not read, or too short for what its header says.
 pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError> {
     let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
-    let mut stream = ByteStream::open(path).map_err(failed)?;
-    let (header, start) = read_header(path, &mut stream)?;
+    let stream = ByteStream::open(path).map_err(failed)?;
+    open_array((path, content), stream, 0, None)
+}
+
+/// Opens the array that begins at a byte of a file and, if that is known, has so many bytes with its header.
+///
+/// # Errors
+/// If it is of elements or axes that are not read, or too short for what its header says.
+pub(crate) fn open_array(
+    (path, content): (&Path, Content),
+    mut stream: ByteStream,
+    begin: u64,
+    bytes: Option<u64>,
+) -> Result<Opened, VolumeError> {
+    let (header, start) = read_header(path, &mut stream, begin)?;
     let refused =
         |why| VolumeError::Text { path: path.into(), format: "an array of NumPy's", why, hint: HINT };
     let spacing = spacing::read(path, content)?.unwrap_or(Spacing([1.0; 3]));
     let layout = layout(&header, spacing, start).map_err(refused)?;
+    if let Some(bytes) = bytes.filter(|bytes| layout.end() - begin > *bytes) {
+        let shape = &header.shape;
+        return Err(refused(format!("its shape is {shape:?}, and with its header it has {bytes} bytes")));
+    }
     let source = Box::new(Raw::new(path, stream, layout, order(&header))?);
     Ok(Opened { path: path.into(), layout, header: None, source })
 }
 
-fn read_header(path: &Path, stream: &mut ByteStream) -> Result<(Header, u64), VolumeError> {
+fn read_header(path: &Path, stream: &mut ByteStream, at: u64) -> Result<(Header, u64), VolumeError> {
     let refused = |why: &str| VolumeError::Text {
         path: path.into(),
         format: "an array of NumPy's",
@@ -42,7 +59,7 @@ fn read_header(path: &Path, stream: &mut ByteStream) -> Result<(Header, u64), Vo
         hint: HINT,
     };
     let mut start = [0; 12];
-    let found = stream.read_some_at(0, &mut start);
+    let found = stream.read_some_at(at, &mut start);
     found.map_err(|error| damaged_or_refused(path, stream, start.len() as u64, error))?;
     if !start.starts_with(MAGIC) {
         return Err(refused("it does not begin as one"));
@@ -57,7 +74,8 @@ fn read_header(path: &Path, stream: &mut ByteStream) -> Result<(Header, u64), Vo
         return Err(refused("its header is longer than any array has"));
     }
     let mut text = vec![0; length];
-    let end = begin + length as u64;
+    let begin = at.saturating_add(begin);
+    let end = begin.saturating_add(length as u64);
     let read = stream.read_exact_at(begin, &mut text);
     read.map_err(|error| damaged_or_refused(path, stream, end, error))?;
     let header = Header::read(&String::from_utf8_lossy(&text)).map_err(|why| refused(&why))?;
@@ -85,7 +103,8 @@ fn layout(header: &Header, spacing: Spacing, start: u64) -> Result<Layout, Strin
         rows.iter_mut().for_each(|row| row.swap(0, 2));
     }
     let geometry = Geometry::new(axes, Affine(rows)).map_err(|problem| problem.to_string())?;
-    let bytes = bytes_of(shape, header.element_type).filter(|bytes| *bytes <= i64::MAX as u64 - start);
+    let bytes = bytes_of(shape, header.element_type)
+        .filter(|bytes| *bytes <= (i64::MAX as u64).saturating_sub(start));
     Ok(Layout {
         geometry,
         channels,

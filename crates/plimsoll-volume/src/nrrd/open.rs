@@ -11,6 +11,7 @@ use crate::picture::Content;
 use crate::raw::{Channels, Raw};
 use crate::stream::ByteStream;
 use crate::text::{Lines, data_file, grid, numbers};
+use crate::unit::millimetres;
 use crate::{Geometry, Scaling};
 
 const MAGIC: &[u8] = b"NRRD000";
@@ -199,10 +200,8 @@ fn unit(fields: &Fields) -> Result<f64, String> {
         return Err(format!("`space units` are {text}, and one for all axes is read"));
     }
     match name.as_str() {
-        "mm" | "millimeter" | "millimeters" | "" | "???" => Ok(1.0),
-        "cm" => Ok(10.0),
-        "m" | "meter" | "meters" => Ok(1000.0),
-        "um" | "µm" | "micron" | "microns" | "micrometer" => Ok(0.001),
-        other => Err(format!("`space units` is {other:?}, which is no length that is read")),
+        "" | "???" => Ok(1.0),
+        other => millimetres(other)
+            .ok_or_else(|| format!("`space units` is {other:?}, which is no length that is read")),
     }
 }

@@ -1,56 +1,95 @@
 //! What programs of microscopy write into the description of the first page: whether pages are planes of one channel at one time, or of
-//! several, which the pages themselves do not tell.
+//! several, which the pages themselves do not tell; and how far they are from each other.
 
 use std::io::BufReader;
 
 use plimsoll_disk::File;
 use tiff::decoder::Decoder;
+use tiff::decoder::ifd::Value;
 use tiff::tags::Tag;
 use tiff::{TiffError, TiffResult};
+
+use super::lengths::{Lengths, attribute, pixels};
 
 /// Bytes of a description that are read, at the beginning of which all of this is said.
 const READ: usize = 64 << 10;
 
-/// Why so many pages are not the planes of one volume, by the description of the first page; none if they are, or nothing is said.
-///
-/// # Errors
-/// If the file cannot be read.
-pub(super) fn several_channels(
-    decoder: &mut Decoder<BufReader<File>>,
-    pages: usize,
-) -> TiffResult<Option<String>> {
-    decoder.seek_to_image(0)?;
-    let mut bytes = vec![0; READ];
-    match decoder.image_ifd().find_tag_bytes(Tag::ImageDescription, &mut bytes, 0) {
-        Ok(_) => {}
-        Err(problem @ TiffError::IoError(_)) => return Err(problem),
-        // It is no text.
-        Err(_) => return Ok(None),
-    }
-    let text = bytes.split(|byte| *byte == 0).next().unwrap_or(&bytes);
-    // Names of units may be in another encoding than UTF-8.
-    Ok(found(&String::from_utf8_lossy(text), pages))
+/// The description of a page, and its pixels per unit along x and y.
+pub(super) struct Description {
+    text: String,
+    per_unit: [Option<f64>; 2],
 }
 
-fn found(text: &str, pages: usize) -> Option<String> {
-    let more = |what: &str, count: &str| {
-        let is_one = count.parse() == Ok(1u64);
-        (!is_one).then(|| {
-            format!("its description says {what} of {count}, and pages are planes of one channel at one time")
-        })
+impl Description {
+    /// Reads that of the present page.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(super) fn read(decoder: &mut Decoder<BufReader<File>>) -> TiffResult<Description> {
+        let mut bytes = vec![0; READ];
+        let text = match decoder.image_ifd().find_tag_bytes(Tag::ImageDescription, &mut bytes, 0) {
+            Ok(_) => bytes.split(|byte| *byte == 0).next().unwrap_or(&bytes),
+            Err(problem @ TiffError::IoError(_)) => return Err(problem),
+            // It is no text.
+            Err(_) => &[],
+        };
+        // Names of units may be in another encoding than UTF-8.
+        let text = String::from_utf8_lossy(text).into_owned();
+        let mut per_unit = [None; 2];
+        for (found, tag) in per_unit.iter_mut().zip([Tag::XResolution, Tag::YResolution]) {
+            *found = match decoder.find_tag(tag) {
+                Ok(Some(Value::Rational(above, below))) => Some(f64::from(above) / f64::from(below)),
+                Err(problem @ TiffError::IoError(_)) => return Err(problem),
+                // It is no number of pixels.
+                Ok(_) | Err(_) => None,
+            };
+        }
+        Ok(Description { text, per_unit })
+    }
+
+    /// Why so many pages are not the planes of one volume; none if they are, or nothing is said.
+    pub(super) fn several_channels(&self, pages: usize) -> Option<String> {
+        several_channels(&self.text, pages)
+    }
+
+    /// The distances between voxels.
+    ///
+    /// # Errors
+    /// In words, if they are no lengths.
+    pub(super) fn lengths(&self) -> Result<Lengths, String> {
+        Lengths::said(&self.text, self.per_unit)
+    }
+}
+
+fn several_channels(text: &str, pages: usize) -> Option<String> {
+    let other = |what: &str, count: &str, expected: usize, why: &str| {
+        let is_expected = count.parse() == Ok(expected);
+        (!is_expected).then(|| format!("its description says {what} of {count}, and {why}"))
     };
+    let one = "pages are planes of one channel at one time";
+    let all = format!("it has {pages} of them");
     if text.starts_with("ImageJ=") {
         let line = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
-        return ["channels", "frames"].into_iter().find_map(|key| more(key, line(key)?.trim()));
+        let counts = [("channels", 1, one), ("frames", 1, one), ("images", pages, &all)];
+        return counts.iter().find_map(|(key, count, why)| other(key, line(key)?.trim(), *count, why));
     }
     if text.contains("<OME") {
-        let attribute = |key: &str| text.split_once(&format!("{key}=\""))?.1.split('"').next();
-        return ["SizeC", "SizeT"].into_iter().find_map(|key| more(key, attribute(key)?));
+        let images = text.matches("<Pixels").count();
+        if images > 1 {
+            return Some(format!("its description says {images} images, and one is read"));
+        }
+        let pixels = pixels(text)?;
+        let counts = [("SizeC", 1, one), ("SizeT", 1, one), ("SizeZ", pages, &all)];
+        return counts.iter().find_map(|(key, count, why)| other(key, attribute(pixels, key)?, *count, why));
     }
     // tifffile's own.
     let shape = serde_json::from_str::<serde_json::Value>(text).ok()?.get("shape")?.as_array()?.clone();
-    let is_volume =
-        shape.len() == 3 && shape.first().and_then(serde_json::Value::as_u64) == Some(pages as u64);
+    let extents: Option<Vec<u64>> = shape.iter().map(serde_json::Value::as_u64).collect();
+    let is_volume = match extents.as_deref() {
+        Some([_, _] | [_, _, 1]) if pages == 1 => true,
+        Some([depth, _, _]) => *depth == pages as u64,
+        _ => false,
+    };
     (!is_volume).then(|| {
         let shape = serde_json::Value::from(shape);
         format!(
@@ -73,15 +112,19 @@ mod tests {
             r#"{"shape": [5, 33, 35]}"#,
             r#"<?xml version="1.0"?><OME><Pixels SizeX="3" SizeZ="5" SizeC="1" SizeT="1"/></OME>"#,
         ] {
-            assert_eq!(found(text, 5), None, "{text}");
+            assert_eq!(several_channels(text, 5), None, "{text}");
         }
+        assert_eq!(several_channels(r#"{"shape": [33, 35, 1]}"#, 1), None);
         for (text, says) in [
             ("ImageJ=1.11a\nimages=4\nchannels=2\nslices=2\n", "channels of 2"),
             ("ImageJ=1.11a\nimages=4\nframes=4\n", "frames of 4"),
+            ("ImageJ=1.11a\nimages=5\nslices=5\n", "images of 5"),
             (r#"{"shape": [2, 2, 33, 35]}"#, "[2,2,33,35]"),
             (r#"<OME><Pixels SizeZ="2" SizeC="2" SizeT="1"/></OME>"#, "SizeC of 2"),
+            (r#"<OME><Pixels SizeZ="2" SizeC="1" SizeT="1"/></OME>"#, "SizeZ of 2"),
+            (r#"<OME><Pixels SizeZ="4"/><Pixels SizeZ="4"/></OME>"#, "2 images"),
         ] {
-            assert!(found(text, 4).unwrap().contains(says), "{text}");
+            assert!(several_channels(text, 4).unwrap().contains(says), "{text}");
         }
     }
 }

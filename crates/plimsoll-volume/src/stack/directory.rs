@@ -4,8 +4,8 @@
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// Entries that the decoder reads whenever it reads a directory: what pixels are, and where. Text and private entries stay in the file.
-const READ: [u64; 19] =
-    [256, 257, 258, 259, 262, 273, 277, 278, 279, 284, 317, 322, 323, 324, 325, 338, 339, 347, 530];
+const READ: [u64; 21] =
+    [256, 257, 258, 259, 262, 273, 277, 278, 279, 282, 283, 284, 317, 322, 323, 324, 325, 338, 339, 347, 530];
 
 /// What the first directory says.
 pub(super) struct First {

@@ -1,10 +1,15 @@
-//! TIFF files of several pages, which are the planes of a volume.
+//! TIFF as volumes: files of several pages, which are planes, and [folders](folder) of slices that are files of their own.
 //!
-//! Pages have no place in the world, and no distance from each other: that is in a file of JSON beside the TIFF, as nnU-Net's `Tiff3DIO`
-//! has it, or else voxels are a millimetre long. A page is decoded as a whole when a voxel of it is asked for, and stays until another is.
+//! Pages have no place in the world. Their distances are in a file of JSON beside the TIFF, as nnU-Net's `Tiff3DIO` has it; else in what
+//! [ImageJ and OME](lengths) write into the first page; else voxels are a millimetre long. A page is decoded as a whole when a voxel of it
+//! is asked for, and stays until another is.
 
 mod description;
 mod directory;
+mod folder;
+mod form;
+mod lengths;
+mod order;
 mod write;
 
 use std::io::{BufReader, Seek};
@@ -15,14 +20,17 @@ use plimsoll_image::{Panicked, run_decoder};
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 use tiff::decoder::ifd::Value;
 use tiff::decoder::{Decoder, Limits};
-use tiff::tags::{PhotometricInterpretation, Tag};
-use tiff::{ColorType, TiffError, TiffResult};
+use tiff::{TiffError, TiffResult};
 
 use crate::format::{Opened, VoxelSource};
 use crate::nifti::{HeaderError, Layout};
 use crate::picture::Content;
-use crate::{Affine, ByteOrder, ElementType, Geometry, Scaling, Spacing, VolumeError};
+use crate::{Affine, ByteOrder, Geometry, Scaling, VolumeError};
 
+use description::Description;
+pub(crate) use folder::{is_of_slices, open as open_folder};
+use form::Form;
+use lengths::Lengths;
 pub(crate) use write::StackWriter;
 
 /// Values of an entry of a directory that are read: as many strips a page may have.
@@ -35,25 +43,28 @@ const ENTRY: usize = MOST_VALUES * size_of::<u32>();
 /// are boxed meanwhile; and tables of the decompressor.
 const FIXED: Bytes = Bytes(4 << 20);
 
-/// The most pages, and the most pixels of one.
+/// The most pages.
 const MOST_PAGES: usize = 1 << 16;
-const MOST_PIXELS: u64 = 1 << 28;
 
-/// The most bytes that one byte of a file becomes: a code of LZW, of 9 bits or more, stands for 4,096 at most.
-const MOST_EXPANDED: u64 = 4096;
+/// What the name of a slice takes beside its letters.
+const NAME: u64 = 48;
 
-/// Bits of the kind of a page: a smaller copy of another one, or its mask.
-const COPY_OR_MASK: u32 = 0b101;
-
-/// A TIFF file whose directories were read, and a page of it once it is decoded.
+/// Planes whose directories were read, and one of them once it is decoded.
 pub(crate) struct Stack {
     path: PathBuf,
-    decoder: Decoder<BufReader<File>>,
-    /// The directories that are pages.
-    pages: Vec<usize>,
+    planes: Planes,
     page_bytes: usize,
     element_size: usize,
+    lengths: Lengths,
     decoded: Option<Page>,
+}
+
+/// Where planes are.
+enum Planes {
+    /// In one file: the directories that are pages.
+    Pages { decoder: Box<Decoder<BufReader<File>>>, directories: Vec<usize> },
+    /// Each in a file of a folder.
+    Slices { folder: PathBuf, names: Vec<Box<str>>, form: Form },
 }
 
 /// Room for a page.
@@ -65,14 +76,6 @@ struct Page {
     _room: Reservation,
 }
 
-/// What all pages have in common.
-#[derive(Clone, Copy, PartialEq)]
-struct Form {
-    height: u32,
-    width: u32,
-    element_type: ElementType,
-}
-
 impl Stack {
     /// Reads all directories; none if there is but one page, or the file is no TIFF, which whoever reads pictures can tell better.
     ///
@@ -80,32 +83,23 @@ impl Stack {
     /// If the file cannot be opened, pages differ, have several samples or ones that are not read, there are more than planes of one channel,
     /// or their spacing is not said as it must be.
     pub(crate) fn open(path: &Path, content: Content) -> Result<Option<Opened>, VolumeError> {
-        let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
-        let file = File::open(path).map_err(failed)?;
-        let file_bytes = file.len().map_err(failed)?;
         let refused = |why: String| VolumeError::Stack { path: path.into(), why };
-        let mut file = BufReader::new(file);
-        let Ok(Some(first)) = directory::first(&mut file) else { return Ok(None) };
-        if !first.is_followed {
-            return Ok(None);
+        let Some(Begun { mut decoder, is_followed, file_bytes }) = Begun::new(path)? else { return Ok(None) };
+        if !is_followed {
+            // ImageJ writes volumes of more than 4 GiB behind a single directory.
+            let said = guarded(path, || Ok((Form::of(&mut decoder)?, Description::read(&mut decoder)?)));
+            let of_several = said.ok().and_then(|(form, description)| match form {
+                Some(Ok(_)) => description.several_channels(1),
+                // Colours are samples of a picture, whose description may count them.
+                _ => None,
+            });
+            return of_several.map_or(Ok(None), |why| Err(refused(why)));
         }
-        if first.values > MOST_VALUES as u64 {
-            return Err(refused(format!(
-                "an entry of its first page has {} values, such as places of strips, and is read with up to {MOST_VALUES}",
-                first.values
-            )));
-        }
-        file.rewind().map_err(failed)?;
-        let Ok(mut decoder) = guarded(path, || Decoder::new(file)) else { return Ok(None) };
-        // By this the decoder limits the values of an entry, each of them boxed. Pages are read into room of ours.
-        let mut limits = Limits::default();
-        limits.decoding_buffer_size = MOST_VALUES * size_of::<Value>();
-        decoder = decoder.with_limits(limits.clone());
-        let mut pages = Vec::new();
+        let mut directories = Vec::new();
         let mut forms = Vec::new();
         for directory in 0..MOST_PAGES {
-            if let Some(form) = guarded(path, || form(&mut decoder))? {
-                pages.push(directory);
+            if let Some(form) = guarded(path, || Form::of(&mut decoder))? {
+                directories.push(directory);
                 forms.push(form);
             }
             if !decoder.more_images() {
@@ -116,30 +110,45 @@ impl Stack {
             }
             guarded(path, || decoder.next_image())?;
         }
-        if pages.len() < 2 {
+        let pages = directories.len();
+        if pages < 2 {
             return Ok(None);
         }
         let forms: Vec<Form> = forms.into_iter().collect::<Result<_, String>>().map_err(refused)?;
         let Some(form) = forms.first().copied() else { return Ok(None) };
         if let Some((place, other)) = forms.iter().enumerate().find(|(_, other)| **other != form) {
-            return Err(refused(format!(
-                "page 1 has {} × {} samples of {}, but page {} has {} × {} of {}",
-                form.height,
-                form.width,
-                form.element_type,
-                place + 1,
-                other.height,
-                other.width,
-                other.element_type
-            )));
+            return Err(refused(format!("page 1 has {form}, but page {} has {other}", place + 1)));
         }
-        if let Some(why) = guarded(path, || description::several_channels(&mut decoder, pages.len()))? {
+        let description = guarded(path, || {
+            decoder.seek_to_image(0)?;
+            Description::read(&mut decoder)
+        })?;
+        if let Some(why) = description.several_channels(pages) {
             return Err(refused(why));
         }
-        let page_bytes = check_size(&form, pages.len(), file_bytes).map_err(refused)?;
-        let spacing = crate::spacing::read(path, content)?.unwrap_or(Spacing([1.0; 3]));
-        let shape = [pages.len(), form.height as usize, form.width as usize];
-        let geometry = Geometry::new(shape, Affine::from_spacing(spacing)).map_err(|problem| {
+        let page_bytes = form.page_bytes(pages, file_bytes).map_err(refused)?;
+        let decoder = Box::new(decoder.with_limits(limits(page_bytes)));
+        let planes = Planes::Pages { decoder, directories };
+        Stack::opened(path, content, planes, (pages, form, page_bytes), &description).map(Some)
+    }
+
+    /// So many planes of a form.
+    fn opened(
+        path: &Path,
+        content: Content,
+        planes: Planes,
+        (pages, form, page_bytes): (usize, Form, usize),
+        description: &Description,
+    ) -> Result<Opened, VolumeError> {
+        let lengths = match crate::spacing::read(path, content)? {
+            Some(spacing) => Lengths { spacing, ..Lengths::NONE },
+            None => {
+                let said = description.lengths();
+                said.map_err(|why| VolumeError::StackLengths { path: path.into(), why })?
+            }
+        };
+        let shape = [pages, form.height as usize, form.width as usize];
+        let geometry = Geometry::new(shape, Affine::from_spacing(lengths.spacing)).map_err(|problem| {
             let problem = HeaderError::Geometry { problem, source_field: "pages" };
             VolumeError::Header { path: path.into(), problem }
         })?;
@@ -150,20 +159,103 @@ impl Stack {
             byte_order: ByteOrder::NATIVE,
             scaling: Scaling::NONE,
             start: 0,
-            bytes: pages.len() as u64 * page_bytes as u64,
+            bytes: pages as u64 * page_bytes as u64,
         };
-        // A small page may be longer compressed than plain, by less than what a directory's entry may take.
-        limits.intermediate_buffer_size = page_bytes.saturating_add(ENTRY);
-        let decoder = decoder.with_limits(limits);
         let element_size = form.element_type.size();
         let source =
-            Box::new(Stack { path: path.into(), decoder, pages, page_bytes, element_size, decoded: None });
-        Ok(Some(Opened { path: path.into(), layout, header: None, source }))
+            Box::new(Stack { path: path.into(), planes, page_bytes, element_size, lengths, decoded: None });
+        Ok(Opened { path: path.into(), layout, header: None, source })
     }
 
-    /// What the decoder reads a page from, and has beside it.
+    /// What the decoder reads a page from, and has beside it; and the names of slices.
     fn decoder_bytes(&self) -> Bytes {
-        Bytes::of(self.page_bytes) + FIXED
+        let names = match &self.planes {
+            Planes::Pages { .. } => 0,
+            Planes::Slices { names, .. } => names.iter().map(|name| name.len() as u64 + NAME).sum(),
+        };
+        Bytes::of(self.page_bytes) + FIXED + Bytes(names)
+    }
+}
+
+/// What a decoder may take. By the size of its buffer it limits the values of an entry, each of them boxed; pages are read into room of
+/// ours. A small page may be longer compressed than plain, by less than what a directory's entry may take.
+fn limits(page_bytes: usize) -> Limits {
+    let mut limits = Limits::default();
+    limits.decoding_buffer_size = MOST_VALUES * size_of::<Value>();
+    limits.intermediate_buffer_size = page_bytes.saturating_add(ENTRY);
+    limits
+}
+
+/// A TIFF file at its first directory.
+struct Begun {
+    decoder: Decoder<BufReader<File>>,
+    /// By another directory.
+    is_followed: bool,
+    file_bytes: u64,
+}
+
+impl Begun {
+    /// None if it is no TIFF, or damaged before its first page.
+    fn new(path: &Path) -> Result<Option<Begun>, VolumeError> {
+        let failed = |source| VolumeError::Io { path: path.into(), action: "open", source };
+        let file = File::open(path).map_err(failed)?;
+        let file_bytes = file.len().map_err(failed)?;
+        let mut file = BufReader::new(file);
+        let Ok(Some(first)) = directory::first(&mut file) else { return Ok(None) };
+        if first.values > MOST_VALUES as u64 {
+            let why = format!(
+                "an entry of its first page has {} values, such as places of strips, and is read with up to {MOST_VALUES}",
+                first.values
+            );
+            // Whoever reads pictures has limits of its own.
+            return if first.is_followed {
+                Err(VolumeError::Stack { path: path.into(), why })
+            } else {
+                Ok(None)
+            };
+        }
+        file.rewind().map_err(failed)?;
+        let Ok(decoder) = guarded(path, || Decoder::new(file)) else { return Ok(None) };
+        let decoder = decoder.with_limits(limits(0));
+        Ok(Some(Begun { decoder, is_followed: first.is_followed, file_bytes }))
+    }
+}
+
+/// The decoder of a slice, which has one page, and its form.
+fn single_page(path: &Path) -> Result<(Decoder<BufReader<File>>, Form), VolumeError> {
+    let refused = |why: &str| VolumeError::Stack { path: path.into(), why: why.into() };
+    let begun = Begun::new(path)?.ok_or_else(|| refused("it is no TIFF file, or damaged"))?;
+    if begun.is_followed {
+        return Err(refused("it has several pages, and the slices of a folder have one each"));
+    }
+    let mut decoder = begun.decoder;
+    match guarded(path, || Form::of(&mut decoder))? {
+        Some(Ok(form)) => Ok((decoder, form)),
+        Some(Err(why)) => Err(refused(&why)),
+        None => Err(refused("its only page is a copy or a mask of another one")),
+    }
+}
+
+impl Planes {
+    /// Decodes a plane, which was checked to be there.
+    fn decode(&mut self, path: &Path, number: usize, samples: &mut [u8]) -> Result<(), VolumeError> {
+        match self {
+            Planes::Pages { decoder, directories } => guarded(path, || {
+                let directory = directories.get(number).copied().ok_or(TiffError::LimitsExceeded)?;
+                decoder.seek_to_image(directory)?;
+                decoder.read_image_bytes(samples).map(drop)
+            }),
+            Planes::Slices { folder, names, form } => {
+                let path = folder.join(&*names[number]);
+                let (decoder, found) = single_page(&path)?;
+                if found != *form {
+                    let why = format!("it has {found}, and had {form} when the folder was opened");
+                    return Err(VolumeError::Stack { path, why });
+                }
+                let mut decoder = decoder.with_limits(limits(samples.len()));
+                guarded(&path, || decoder.read_image_bytes(samples).map(drop))
+            }
+        }
     }
 }
 
@@ -188,23 +280,25 @@ impl VoxelSource for Stack {
         self.decoded.is_some()
     }
 
+    fn millimetres_per_unit(&self) -> f64 {
+        self.lengths.unit
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.lengths.warning.iter().cloned().collect()
+    }
+
     // The only channel it is, as was checked.
     fn read(&mut self, _channel: usize, first: usize, mut bytes: &mut [u8]) -> Result<(), VolumeError> {
         let mut first = first * self.element_size;
-        let Stack { path, decoder, pages, page_bytes, decoded, .. } = self;
+        let Stack { path, planes, page_bytes, decoded, .. } = self;
         let Some(page) = decoded else { return Err(VolumeError::NotDecoded { path: path.clone() }) };
         while !bytes.is_empty() {
             let (number, at) = (first / *page_bytes, first % *page_bytes);
             let count = (*page_bytes - at).min(bytes.len());
             if page.number != Some(number) {
                 page.number = None;
-                let directory = pages.get(number).copied();
-                guarded(path, || {
-                    // The region was checked to be within the volume.
-                    let directory = directory.ok_or(TiffError::LimitsExceeded)?;
-                    decoder.seek_to_image(directory)?;
-                    decoder.read_image_bytes(&mut page.samples)
-                })?;
+                planes.decode(path, number, &mut page.samples)?;
                 page.number = Some(number);
             }
             let (to, rest) = std::mem::take(&mut bytes).split_at_mut(count);
@@ -213,57 +307,6 @@ impl VoxelSource for Stack {
         }
         Ok(())
     }
-}
-
-/// What the present directory says of its page, or why it is not read; none if it is only a copy or a mask of another.
-fn form(decoder: &mut Decoder<BufReader<File>>) -> TiffResult<Option<Result<Form, String>>> {
-    let kind: Option<u32> = decoder.find_tag_unsigned(Tag::NewSubfileType)?;
-    if kind.is_some_and(|kind| kind & COPY_OR_MASK != 0) {
-        return Ok(None);
-    }
-    let bits = match decoder.colortype()? {
-        ColorType::Gray(bits) => bits,
-        other => {
-            return Ok(Some(Err(format!("its pages have {other:?} samples, and only grey ones are planes"))));
-        }
-    };
-    let light: Option<u16> = decoder.find_tag_unsigned(Tag::PhotometricInterpretation)?;
-    if light == Some(PhotometricInterpretation::WhiteIsZero.to_u16()) {
-        return Ok(Some(Err("in its pages 0 is white, so that other programs read other numbers".into())));
-    }
-    // Whole numbers where nothing is said.
-    let format: u16 = decoder.find_tag_unsigned(Tag::SampleFormat)?.unwrap_or(1);
-    let element_type = match (format, bits) {
-        (1, 8) => ElementType::U8,
-        (1, 16) => ElementType::U16,
-        (1, 32) => ElementType::U32,
-        (2, 8) => ElementType::I8,
-        (2, 16) => ElementType::I16,
-        (2, 32) => ElementType::I32,
-        (3, 32) => ElementType::F32,
-        (3, 64) => ElementType::F64,
-        _ => return Ok(Some(Err(format!("its pages have samples of {bits} bits of format {format}")))),
-    };
-    let (width, height) = decoder.dimensions()?;
-    Ok(Some(Ok(Form { height, width, element_type })))
-}
-
-/// The bytes of a page; why not if a file of so many bytes cannot hold as many pages.
-fn check_size(form: &Form, pages: usize, file_bytes: u64) -> Result<usize, String> {
-    let pixels = u64::from(form.height) * u64::from(form.width);
-    if pixels == 0 || pixels > MOST_PIXELS {
-        return Err(format!(
-            "its pages have {} × {} pixels, and are read with 1 to {MOST_PIXELS}",
-            form.height, form.width
-        ));
-    }
-    // At most 2²⁸ pixels of eight bytes.
-    let page = pixels * form.element_type.size() as u64;
-    let all = page.saturating_mul(pages as u64);
-    if all > file_bytes.saturating_mul(MOST_EXPANDED) {
-        return Err(format!("its pages have {all} bytes, which no file of {file_bytes} bytes can hold"));
-    }
-    usize::try_from(page).map_err(|_| format!("a page has {page} bytes, more than can be addressed"))
 }
 
 /// Runs the decoder. Should it panic, which no file should make it do, that is an error, too.

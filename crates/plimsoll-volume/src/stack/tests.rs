@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use plimsoll_memory::Bytes;
+use tiff::encoder::TiffEncoder;
+use tiff::encoder::colortype::RGB8;
+use tiff::tags::Tag;
 
 use super::*;
 
@@ -89,4 +92,20 @@ fn an_entry_of_millions_of_values_is_refused_before_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let error = read(&stack(folder.path(), [2, 3, 4], b"many", 1 << 22)).unwrap_err();
     assert!(error.to_string().contains("4194307 values") && error.hint().is_some(), "{error}");
+}
+
+#[test]
+fn a_picture_of_three_colours_is_left_to_the_reader_of_pictures_whatever_its_description_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.tif");
+    let mut file = std::io::Cursor::new(Vec::new());
+    let mut encoder = TiffEncoder::new(&mut file).unwrap();
+    let mut picture = encoder.new_image::<RGB8>(2, 4).unwrap();
+    picture.encoder().write_tag(Tag::ImageDescription, r#"{"shape": [4, 2, 3]}"#).unwrap();
+    picture.write_data(&[7; 24]).unwrap();
+    std::fs::write(&path, file.into_inner()).unwrap();
+    assert!(Stack::open(&path, Content::Intensities).unwrap().is_none());
+    // Grey pages of several planes behind one directory are refused.
+    let grey = stack(folder.path(), [1, 4, 2], br#"{"shape": [3, 4, 2]}"#, 0);
+    assert!(Stack::open(&grey, Content::Intensities).is_err());
 }

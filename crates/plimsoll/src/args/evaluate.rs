@@ -15,9 +15,9 @@ pub struct Evaluate {
     /// The folder of references, or one label map.
     #[arg(required_unless_present = "classification")]
     pub references: Option<PathBuf>,
-    /// Classes to score [default: those of the dataset.json beside the folder of references].
-    #[arg(long, value_delimiter = ',', value_name = "N,N,…")]
-    pub labels: Option<Vec<u8>>,
+    /// Classes to score, by their names in the dataset.json beside the folder of references, or by number [default: all that it has].
+    #[arg(long, value_delimiter = ',', value_name = "CLASS,CLASS,…")]
+    pub labels: Option<Vec<String>>,
     /// Score only references that have a prediction, instead of asking for all.
     #[arg(long)]
     pub partial: bool,
@@ -26,13 +26,13 @@ pub struct Evaluate {
     /// The folder of the images, for pictures: named as in imagesTr, of which the first channel is shown.
     #[arg(long, value_name = "DIR", requires = "pictures")]
     pub images: Option<PathBuf>,
-    /// Write a picture of each case here: three slices with the outlines of reference (green) and prediction (red).
+    /// Write a picture of each case here: the slices with the largest error, with the outlines of reference (green) and prediction (orange).
     #[arg(long, value_name = "DIR", requires = "images")]
     pub pictures: Option<PathBuf>,
     #[command(flatten)]
     pub classification: Classification,
     /// Where the scores are written [default: summary.json, scores.csv and scores.svg in the folder of predictions; of a
-    /// classification scores.json, scores.csv and scores.svg]; tables and plots stand beside it under the same name.
+    /// classification scores.json, scores.csv and scores.svg]; tables and, of two cases or more, plots stand beside it under the same name.
     #[arg(short, long, value_name = "FILE.json")]
     pub output: Option<PathBuf>,
     #[command(flatten)]

@@ -2,14 +2,17 @@
 
 mod bench;
 mod bench_data;
+mod compare;
 mod evaluate;
 mod held;
 mod models;
 mod nnunet;
 mod postprocess;
 mod predict;
+mod report;
 mod run;
 mod segment;
+mod sweep;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,6 +25,7 @@ pub use bench::{
 pub use bench_data::BenchData;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+pub use compare::{AskedScore, Compare};
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
 pub use held::Held;
 pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};
@@ -35,8 +39,10 @@ use plimsoll_plan::Bf16Products;
 use plimsoll_run::CheckpointKind;
 pub use postprocess::Postprocess;
 pub use predict::Predict;
+pub use report::Report;
 pub use run::{Plan, RunArgs, Train};
 pub use segment::Segment;
+pub use sweep::Sweep;
 
 use crate::backend::DeviceName;
 use crate::failure::Outcome;
@@ -68,8 +74,14 @@ pub enum Command {
     Settings,
     /// Train a network.
     Train(Train),
+    /// Train some choices of settings with some seeds on some folds, to be compared.
+    Sweep(Sweep),
     /// Say how runs stand: epoch, scores, memory, time left, what happened last.
     Status(Status),
+    /// Show how runs go, while they do: curves, memory against the line, time left. Reads their files alone.
+    Watch(Watch),
+    /// Write a page about a run or a sweep: settings, memory, curves, scores, the worst cases, what went wrong. One file, offline.
+    Report(Report),
     /// Segment images with a trained network.
     Predict(Predict),
     /// Segment CT or MR images as TotalSegmentator does, with the weights that you have of it.
@@ -81,6 +93,8 @@ pub enum Command {
     Models(Models),
     /// Compare predictions with references.
     Evaluate(Evaluate),
+    /// Say which runs, or arms of a sweep, are better, case by case, and whether the cases can tell.
+    Compare(Compare),
     /// Write a model's weights as PyTorch's networks load them.
     Export(Export),
     /// Measure speed on this machine.
@@ -323,9 +337,29 @@ pub struct Inspect {
 /// Runs to say the state of.
 #[derive(Debug, ClapArgs)]
 pub struct Status {
-    /// Folders of runs, or of their folds.
+    /// Folders of runs, of their folds, or of sweeps.
     #[arg(required = true)]
     pub runs: Vec<PathBuf>,
+}
+
+/// Runs to watch.
+#[derive(Debug, ClapArgs)]
+pub struct Watch {
+    /// Folders of runs, of their folds, or of sweeps.
+    #[arg(required = true)]
+    pub runs: Vec<PathBuf>,
+    /// Print one frame as text.
+    #[arg(long, conflicts_with = "serve")]
+    pub once: bool,
+    /// Show a page in a browser of this machine, on this port.
+    #[arg(
+        long,
+        value_name = "PORT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "6007"
+    )]
+    pub serve: Option<u16>,
 }
 
 /// Which checkpoint of a run.

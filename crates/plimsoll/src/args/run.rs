@@ -14,6 +14,7 @@ use super::{Compute, Files, Precision, Ram, network, target_spacing, thread_coun
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::{PlanRequest, settings};
 use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
+use crate::monitors::Monitoring;
 
 /// A run that is planned.
 #[derive(Debug, ClapArgs)]
@@ -81,6 +82,12 @@ pub struct Train {
     /// Write the numbers of each step into steps.jsonl.
     #[arg(long)]
     pub log_steps: bool,
+    /// Write event files of TensorBoard into the folder of each fold: numbers of epochs, with --log-steps of steps, and the curves.
+    #[arg(long)]
+    pub tensorboard: bool,
+    /// Keep a text file with the numbers of the last epoch for Prometheus, as OpenMetrics; node_exporter reads names like FILE.prom.
+    #[arg(long, value_name = "FILE")]
+    pub openmetrics: Option<PathBuf>,
     /// Print what would be trained, all settings resolved, and stop.
     #[arg(long)]
     pub print_settings: bool,
@@ -120,8 +127,13 @@ impl Train {
                 sum_stem: self.sum_stem,
             }),
             splits: self.splits.clone(),
-            log_steps: self.log_steps,
+            monitoring: Monitoring {
+                steps: self.log_steps,
+                tensorboard: self.tensorboard,
+                openmetrics: self.openmetrics.clone(),
+            },
             validate: !self.skip_validation,
+            like: None,
         })
     }
 }
@@ -238,6 +250,15 @@ pub enum Allowed {
     Patch,
     /// A narrower network.
     Features,
+}
+
+impl std::fmt::Display for Allowed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.to_possible_value() {
+            Some(value) => f.write_str(value.get_name()),
+            None => Err(std::fmt::Error),
+        }
+    }
 }
 
 impl From<Allowed> for Concession {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Instant;
 
+use plimsoll_data::Oversampling;
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
@@ -14,10 +15,11 @@ use serde::Serialize;
 use super::{demo_images, inspect, plan, train};
 use crate::args::Demo;
 use crate::failure::{Failure, Outcome};
-use crate::jobs::evaluate::{self, EvaluateRequest};
+use crate::jobs::evaluate::{self, Compared, EvaluateRequest};
 use crate::jobs::plan::PlanRequest;
 use crate::jobs::predict::{PredictRequest, VolumeOptions, predict_all};
 use crate::jobs::train::{FoldChoice, TrainRequest, train_folds};
+use crate::monitors::Monitoring;
 use crate::report::{Table, json, or_dash, write, write_json};
 use crate::signals::Stop;
 
@@ -27,7 +29,8 @@ struct Report {
     ram_budget_bytes: Bytes,
     planned_bytes: Bytes,
     peak_rss_bytes: Option<Bytes>,
-    mean_dice: f64,
+    /// None if no class has one.
+    mean_dice: Option<f64>,
     seconds: f64,
     steps: u64,
     seconds_per_step: Option<f64>,
@@ -121,15 +124,15 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         ram: Some(args.ram),
         threads,
     };
-    let (summary, _) = evaluate::compare(&request, quiet)?;
+    let Compared { summary, names, .. } = evaluate::compare(&request, quiet)?;
     if !quiet {
-        evaluate::print(&summary);
+        evaluate::print(&summary, &names);
     }
     let report = Report {
         ram_budget_bytes: args.ram,
         planned_bytes: record.planned_bytes,
         peak_rss_bytes: record.peak_rss_bytes.max(Some(resident()?.peak)),
-        mean_dice: summary.foreground_mean.get(Metric::Dice).unwrap_or(0.0),
+        mean_dice: summary.foreground_mean.get(Metric::Dice),
         seconds: start.elapsed().as_secs_f64(),
         steps: record.steps,
         seconds_per_step: record.seconds_per_step,
@@ -146,7 +149,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         report.ram_budget_bytes.to_string(),
         report.planned_bytes.to_string(),
         or_dash(report.peak_rss_bytes),
-        format!("{:.3}", report.mean_dice),
+        or_dash(report.mean_dice.map(|dice| format!("{dice:.3}"))),
         format!("{:.0}", report.seconds),
     ]);
     table.print();
@@ -181,8 +184,9 @@ pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> 
         accept_changed_data: false,
         weights: None,
         splits: None,
-        log_steps: false,
+        monitoring: Monitoring::default(),
         validate: true,
+        like: None,
     })
 }
 
@@ -201,6 +205,8 @@ fn settings() -> Settings {
         validation_iterations: Some(8),
         optimizer: Some(Optimizer::adamw()),
         learning_rate: Some(3e-3),
+        // One of two patches on foreground, as nnU-Net has it, shows a short training too little of bright background.
+        oversampling: Some(Oversampling::Random),
         seed: Some(1),
         ..Settings::default()
     }

@@ -6,7 +6,7 @@ use plimsoll_metrics::{Group, Settings, Surface};
 use super::classification;
 use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
-use crate::jobs::evaluate::{EvaluateRequest, compare, print};
+use crate::jobs::evaluate::{Compared, EvaluateRequest, compare, print};
 use crate::report::json;
 
 /// Compares predictions with references.
@@ -14,11 +14,11 @@ pub fn run(args: &Evaluate, as_json: bool) -> Outcome {
     if let Some(table) = &args.classification.table {
         return classification::run(table, args, as_json);
     }
-    let (summary, reserved) = compare(&request(args)?, as_json)?;
+    let Compared { summary, names, reserved } = compare(&request(args)?, as_json)?;
     if as_json {
         return json(&summary);
     }
-    print(&summary);
+    print(&summary, &names);
     let (peak, code) = (resident()?.peak, mapped_files()?);
     println!(
         "reserved {reserved} at most, {} of it code; peak resident {peak}, {} of it code",

@@ -8,6 +8,7 @@ mod bench_predict;
 mod bench_scaling;
 mod bench_step;
 mod classification;
+mod compare;
 mod demo;
 mod demo_images;
 mod doctor;
@@ -20,10 +21,13 @@ mod postprocess;
 mod predict;
 mod predicted_step;
 mod prediction_plan;
+mod report;
 mod segment;
 mod settings;
 mod status;
+mod sweep;
 mod train;
+mod watch;
 
 use crate::args::{Args, Command};
 use crate::backend::check_environment;
@@ -41,13 +45,17 @@ pub fn run(args: &Args) -> Outcome {
         Command::Plan(plan) => plan::run(plan, args.json),
         Command::Settings => settings::run(args.json),
         Command::Train(train) => train::run(train, args.json),
+        Command::Sweep(sweep) => sweep::run(sweep, args.json),
         Command::Predict(predict) => predict::run(predict, args.json),
         Command::Segment(segment) => segment::run(segment, args.json),
         Command::Postprocess(postprocess) => postprocess::run(postprocess, args.json),
         Command::Models(models) => models::run(models, args.json),
         Command::Evaluate(evaluate) => evaluate::run(evaluate, args.json),
+        Command::Compare(compare) => compare::run(compare, args.json),
         Command::Export(export) => export::run(export, args.json),
+        Command::Report(report) => report::run(report, args.json),
         Command::Status(status) => status::run(status, args.json),
+        Command::Watch(watch) => watch::run(watch, args.json),
         Command::Bench(bench) => bench::run(bench, args.json),
     }
 }

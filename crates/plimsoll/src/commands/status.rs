@@ -1,15 +1,12 @@
 //! `plimsoll status`
 
-use std::path::Path;
-
-use plimsoll_run::{FoldFolder, RunFolder, Status};
+use plimsoll_run::{Status, SweepFolder, Trial, TrialFailure};
 use serde::Serialize;
 
 use crate::args;
 use crate::duration::duration;
-use crate::failure::{Failure, Outcome};
-use crate::jobs::pairs::pair_run;
-use crate::jobs::pairs::pairs_of;
+use crate::failure::Outcome;
+use crate::jobs::folds::folds_in;
 use crate::report::{Table, json, or_dash};
 
 /// How a fold of a run stands.
@@ -20,17 +17,32 @@ struct Report {
     status: Status,
 }
 
+/// A trial of a sweep that was not begun, or failed.
+#[derive(Serialize)]
+struct OpenTrial {
+    folder: std::path::PathBuf,
+    #[serde(flatten)]
+    trial: Trial,
+    /// Why it failed when it was last tried; null where it was not begun.
+    failure: Option<TrialFailure>,
+}
+
 /// Says how runs stand.
 pub fn run(args: &args::Status, as_json: bool) -> Outcome {
-    let mut reports = Vec::new();
+    let (mut reports, mut open) = (Vec::new(), Vec::new());
     for path in &args.runs {
-        for folder in folds(path)? {
+        let folds = folds_in(path)?;
+        if folds.planned.is_some() {
+            open.extend(open_trials(&SweepFolder::new(path))?);
+        }
+        for folder in folds.begun {
             let status = Status::of(&folder)?;
             reports.push(Report { folder: folder.path().into(), status });
         }
     }
     if as_json {
-        return json(&reports);
+        let values = reports.iter().map(serde_json::to_value).chain(open.iter().map(serde_json::to_value));
+        return json(&values.collect::<Result<Vec<_>, _>>()?);
     }
     let classifies =
         |report: &Report| report.status.epoch.as_ref().is_some_and(|epoch| epoch.classification.is_some());
@@ -73,6 +85,12 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
         ]);
     }
     table.print();
+    for OpenTrial { trial, failure, .. } in &open {
+        match failure {
+            Some(TrialFailure { time, error, .. }) => println!("{trial}: failed at {time}: {error}"),
+            None => println!("{trial}: not begun"),
+        }
+    }
     for Report { folder, status } in &reports {
         let said =
             |what: &Option<(String, String)>| what.as_ref().map(|(time, what)| format!("{what} at {time}"));
@@ -86,20 +104,15 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
     Ok(())
 }
 
-fn folds(path: &Path) -> Outcome<Vec<FoldFolder>> {
-    if let Some(fold) = FoldFolder::at(path).filter(FoldFolder::is_begun) {
-        return Ok(vec![fold]);
+/// The trials of a sweep that were not begun, or failed when they were last tried.
+fn open_trials(sweep: &SweepFolder) -> Outcome<Vec<OpenTrial>> {
+    let mut open = Vec::new();
+    for trial in sweep.read()?.each() {
+        let folder = sweep.trial(&trial.arm, trial.seed, trial.fold);
+        let failure = sweep.read_failure(&trial)?;
+        if !folder.is_begun() || failure.is_some() {
+            open.push(OpenTrial { folder: folder.path().into(), trial, failure });
+        }
     }
-    let mut folds = RunFolder::new(path).folds()?;
-    for pair in pairs_of(path)? {
-        folds.extend(pair_run(path, pair).folds()?);
-    }
-    if folds.is_empty() {
-        let message = format!("{} holds no run", path.display());
-        return Err(Failure::new(
-            message,
-            "name the folder that `plimsoll train --out` wrote, or one of its folds",
-        ));
-    }
-    Ok(folds)
+    Ok(open)
 }

@@ -1,9 +1,10 @@
 //! `plimsoll train`
 
-use plimsoll_run::{RunRecord, StopReason};
+use plimsoll_run::{RunRecord, Specification, StopReason};
 
 use crate::args::Train;
 use crate::failure::Outcome;
+use crate::jobs::evaluate::ClassNames;
 use crate::jobs::pairs::{describe_pairs, train_pairs};
 use crate::jobs::train::{Trained, describe, train_folds};
 use crate::jobs::{evaluate, validate};
@@ -53,7 +54,7 @@ fn finish(trained: &Trained, stop: &Stop, is_told: bool) -> Outcome {
             println!("fold {}: {}", fold.fold, fold.record.ended);
             summary(&fold.record);
             if let Some(validation) = &fold.validation {
-                evaluate::print(validation);
+                evaluate::print(validation, &class_names(&fold.record.specification)?);
             }
         }
         if let Some(at_once) = &trained.at_once {
@@ -66,7 +67,7 @@ fn finish(trained: &Trained, stop: &Stop, is_told: bool) -> Outcome {
             );
         }
         if let Some(scores) = &trained.scores {
-            validate::print(scores);
+            validate::print(scores, &class_names(&last.record.specification)?);
         }
     }
     if !trained.is_stopped {
@@ -84,6 +85,11 @@ fn finish(trained: &Trained, stop: &Stop, is_told: bool) -> Outcome {
         [] => format!("stopped while fold {} was validated; what is predicted is kept", last.fold),
     };
     Err(stop.failure(what, "the same command with --resume goes on to the same bits"))
+}
+
+/// The names of the classes that voxels are labelled with.
+fn class_names(specification: &Specification) -> Outcome<ClassNames> {
+    Ok(ClassNames::of(&specification.config.task.segmentation()?.dataset.labels))
 }
 
 /// Prints what was held against what was planned.

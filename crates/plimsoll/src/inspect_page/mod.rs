@@ -17,6 +17,7 @@ use plimsoll_volume::LabelTable;
 use self::plot::{Column, plot};
 use self::units::Unit;
 use crate::failure::{Failure, Outcome};
+use crate::markup::{beginning, escaped};
 use crate::preview::{Files, thumbnail};
 
 /// Pixels of the longer side of a thumbnail.
@@ -41,21 +42,12 @@ struct Units {
 /// Axes as they are named on the page.
 const AXES: [&str; 3] = ["depth (S)", "height (A)", "width (R)"];
 
-const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem;color:#1d232b}\
-    h1{font-size:1.5rem;margin:0}h2{font-size:1.1rem;margin:2rem 0 .5rem}p.lead{color:#55606e;margin:.3rem 0}\
-    .plots{display:flex;flex-wrap:wrap;gap:1.5rem}figure{margin:0}figcaption{color:#55606e;font-size:.85rem}\
-    svg{max-width:100%;height:auto}svg text{font:11px system-ui,sans-serif;fill:#55606e}svg .grid{stroke:#e3e7ec}\
-    svg circle{fill:#2f6fb3;fill-opacity:.55}svg .median{stroke:#c2410c;stroke-width:2}\
+const STYLE: &str = "svg circle{fill:#2f6fb3;fill-opacity:.55}svg .median{stroke:#c2410c;stroke-width:2}\
     .cases{display:grid;grid-template-columns:repeat(auto-fill,minmax(11.5rem,1fr));gap:1rem}\
     .case{border:1px solid #dfe4ea;border-radius:6px;padding:.6rem;font-size:.82rem}.case b{display:block;overflow-wrap:anywhere}\
     .case img{display:block;width:100%;height:10rem;object-fit:contain;background:#101216;border-radius:4px;margin-bottom:.4rem}\
     .flagged{border-color:#c2410c;box-shadow:0 0 0 1px #c2410c}.flag{color:#9a3412}\
     ul.flags{padding-left:1.2rem}ul.flags li{margin:.3rem 0}.hint{color:#55606e}";
-
-/// Text as HTML.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
 
 /// Writes the page to `to`, the file `path`, part by part. `observe` is called with the number of thumbnails that are drawn.
 pub fn page(
@@ -114,10 +106,8 @@ pub fn page(
 
 /// What the data set is.
 fn heading(dataset: &Dataset, inspection: &Inspection, units: Units) -> String {
-    let name = escaped(&dataset.name);
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{name}</title><style>{STYLE}</style></head><body>\n<h1>{name}</h1>\n"
-    );
+    let mut html = beginning(&dataset.name, STYLE);
+    let _ = writeln!(html, "<h1>{}</h1>", escaped(&dataset.name));
     let channels: Vec<&str> = dataset.channels.iter().map(|channel| channel.name.as_str()).collect();
     let _ = writeln!(
         html,
@@ -219,7 +209,7 @@ fn volume(case: &CaseFingerprint, class: usize) -> f64 {
 }
 
 /// The names of classes by their values in files.
-fn label_table(dataset: &Dataset) -> LabelTable {
+pub fn label_table(dataset: &Dataset) -> LabelTable {
     let named = dataset.labels.names().iter().zip(0..=u8::MAX).skip(1);
     let labels = named.map(|(name, class)| (u16::from(dataset.labels.value_in_files(class)), name.clone()));
     LabelTable { labels: labels.collect() }

@@ -1,6 +1,6 @@
 //! The units of a page: those in which its numbers are short.
 
-use super::plot::number;
+use crate::markup::number;
 
 /// A unit, and how many of it are one of millimetres or of cubic millimetres.
 #[derive(Clone, Copy)]

@@ -6,21 +6,22 @@
 use std::sync::Arc;
 use std::thread;
 
-use plimsoll_memory::{Bytes, Overhead, forget_heap_peak, forget_resident_peak, resident};
+use plimsoll_memory::{Budget, Bytes, Overhead, forget_heap_peak, forget_resident_peak, resident};
 use plimsoll_plan::Backend;
 use plimsoll_run::{Machine, RunPlan, RunRecord};
-use plimsoll_train::{Company, Job, Observer, PlannedRun, train};
+use plimsoll_train::{Company, Job, Observer, PlannedRun, TrainError, train};
 use serde::Serialize;
 
 use super::line::{Line, driver_bytes};
 use super::plan::{Opened, PlanRequest};
 use crate::backend::DeviceName;
 use crate::failure::{Failure, Outcome};
+use crate::monitors::Monitors;
 use crate::signals::Stop;
 use crate::watcher::Watcher;
 
 /// The stack of the thread that leads a fold; those of its kernels and its loader are planned.
-const STACK: Bytes = Bytes::mib(2);
+pub(super) const STACK: Bytes = Bytes::mib(2);
 
 /// What the process holds while folds train at once.
 #[derive(Clone, Debug, Serialize)]
@@ -41,7 +42,7 @@ pub struct AtOnce {
 
 /// A line for each of several folds.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+pub(super) struct Share {
     folds: usize,
     /// Code, the index of the data set, and what the driver of a device holds of this process.
     common: Bytes,
@@ -53,7 +54,8 @@ impl Share {
         self.common + Bytes(rest.0 / self.folds as u64)
     }
 
-    fn together(self, each: Bytes) -> Bytes {
+    /// What so many hold together, if each holds so much with what all have in common.
+    pub(super) fn together(self, each: Bytes) -> Bytes {
         self.common + Bytes((each - self.common + STACK).0 * self.folds as u64)
     }
 }
@@ -81,7 +83,7 @@ impl<'a> Sharing<'a> {
     }
 
     /// Plans one of so many folds with `plan`, which is given a request and a data set for its part of the machine.
-    fn planned(
+    pub(super) fn planned(
         &self,
         folds: usize,
         opened: &mut Opened,
@@ -144,7 +146,8 @@ impl<'a> Sharing<'a> {
     }
 }
 
-fn share(folds: usize, opened: &Opened, driver: Bytes) -> Share {
+/// The line divided among so many folds of a data set.
+pub(super) fn share(folds: usize, opened: &Opened, driver: Bytes) -> Share {
     let code = Overhead::new(opened.machine.threads).code;
     Share { folds, common: code + opened.data.index_bytes() + driver }
 }
@@ -185,6 +188,7 @@ impl AtOnce {
         jobs: Vec<Job>,
         line: &mut Line,
         stop: &Stop,
+        monitors: &Monitors,
         quiet: bool,
     ) -> Outcome<Vec<RunRecord>> {
         // Each fold's own would begin it anew for all.
@@ -199,7 +203,7 @@ impl AtOnce {
             let driver = numbers.device.as_ref().map_or(Bytes::ZERO, |device| device.driver.host);
             let own = overhead.heap + overhead.stacks + STACK;
             let _overhead = budget.reserve("overhead", overhead.code + driver + Bytes(own.0 * folds))?;
-            let each = numbers.ram_budget_bytes - overhead.total() - numbers.index_bytes - driver;
+            let each = part_of(&numbers);
             let mut parts = Vec::new();
             for job in jobs {
                 parts.push((budget.part(&format!("fold {}", job.folder.name()), each)?, job));
@@ -208,15 +212,8 @@ impl AtOnce {
                 let mut leaders = Vec::new();
                 for (part, job) in parts {
                     let name = format!("fold {}", job.folder.name());
-                    let lead = move || {
-                        let mut watcher = Watcher::of_several(&job.folder, &job.planned.numbers, quiet);
-                        let trained = train(job, &part, stop.flag(), &mut watcher);
-                        if let Err(problem) = &trained {
-                            watcher.warning(&format!("ended with an error: {problem}"));
-                        }
-                        watcher.finish();
-                        trained
-                    };
+                    let title = name.clone();
+                    let lead = move || lead(job, &part, &title, monitors, stop, quiet);
                     let builder = thread::Builder::new().name(name).stack_size(STACK.0 as usize);
                     leaders.push(builder.spawn_scoped(scope, lead)?);
                 }
@@ -230,6 +227,30 @@ impl AtOnce {
         self.peak_rss_bytes = self.peak_rss_bytes.max(resident().ok().map(|resident| resident.peak));
         Ok(records)
     }
+}
+
+/// What a fold that is one of several reserves from: its line without the process's overhead and without what all have in common.
+pub(super) fn part_of(numbers: &RunPlan) -> Bytes {
+    let driver = numbers.device.as_ref().map_or(Bytes::ZERO, |device| device.driver.host);
+    numbers.ram_budget_bytes - numbers.overhead.total() - numbers.index_bytes - driver
+}
+
+/// Trains a fold that is one of several, in its part of the line; what is printed of it begins with its title.
+pub(super) fn lead(
+    job: Job,
+    part: &Budget,
+    title: &str,
+    monitors: &Monitors,
+    stop: &Stop,
+    quiet: bool,
+) -> Result<RunRecord, TrainError> {
+    let mut watcher = Watcher::of_several(title, &job.folder, &job.planned.numbers, monitors, quiet);
+    let trained = train(job, part, stop.flag(), &mut watcher);
+    if let Err(problem) = &trained {
+        watcher.warning(&format!("ended with an error: {problem}"));
+    }
+    watcher.finish();
+    trained
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 //! Each model predicts all cases, into a folder of its own below that of the labels, before the next one begins: no two are in memory at
 //! once. The mean is made last, and a case's probabilities are then removed, unless they are to be kept.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
@@ -142,7 +142,7 @@ fn open_all(requests: &[PredictRequest], budget: &Budget) -> Outcome<Vec<Member>
     for request in requests {
         let opened = open(request, budget)?;
         let mut own = request.clone();
-        own.output = request.output.join(own_folder(&opened));
+        own.output = request.output.join(named_by_path(&opened.folder));
         if let Some(same) = members.iter().find(|member| member.request.output == own.output) {
             let message = format!("{} is named twice", same.opened.folder.display());
             return Err(Failure::new(message, "name each model of an ensemble once"));
@@ -160,12 +160,12 @@ fn open_all(requests: &[PredictRequest], budget: &Budget) -> Outcome<Vec<Member>
 }
 
 /// The most letters of a model's name in that of a folder.
-const MOST_LETTERS: usize = 80;
+pub(super) const MOST_LETTERS: usize = 80;
 
-/// The name of a model's folder below that of the labels: its own, for people, and a number of its path, by which models of the same
+/// The name of a folder for what a model says: the model's own, for people, and a number of its path, by which models of the same
 /// name are told apart and one that is named in another place the next time finds its own predictions.
-fn own_folder(opened: &Opened) -> String {
-    let path = opened.folder.canonicalize().unwrap_or_else(|_| opened.folder.clone());
+pub(super) fn named_by_path(model: &Path) -> String {
+    let path = model.canonicalize().unwrap_or_else(|_| model.to_path_buf());
     let number = Digest::of(path.as_os_str().as_encoded_bytes()).0 as u32;
     match path.file_name() {
         Some(name) => {

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, label_ending, prediction_ending};
+use plimsoll_data::{Dataset, Labels, label_ending, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::{CasePaths, Metric, Scores, Settings, Summary, evaluate, pair_cases};
-use plimsoll_volume::image_endings;
+use plimsoll_volume::{LabelValues, image_endings};
 
 use super::line::Line;
 use crate::failure::{Failure, Outcome};
-use crate::picture::{self, Files};
+use crate::preview::{Comparison, Frame, comparison};
 use crate::progress::Progress;
 use crate::report::{Table, write, write_json};
 
@@ -37,8 +37,8 @@ pub struct EvaluateRequest {
     pub predictions: PathBuf,
     /// The folder of references, or one label map.
     pub references: PathBuf,
-    /// Classes to score; those of the data set around the references, if none are named.
-    pub classes: Option<Vec<u8>>,
+    /// Classes to score, by name or number; those of the data set around the references, if none are named.
+    pub classes: Option<Vec<String>>,
     /// Which scores, and how. Its classes are replaced by those above.
     pub settings: Settings,
     /// Whether references without a prediction are left out.
@@ -53,8 +53,38 @@ pub struct EvaluateRequest {
     pub threads: usize,
 }
 
-/// Compares, and writes the scores. Returns also the most that was reserved for it at a time: code, heap and stacks included.
-pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Bytes)> {
+/// What came of comparing.
+pub struct Compared {
+    pub summary: Summary,
+    pub names: ClassNames,
+    /// The most that was reserved for it at a time: code, heap and stacks included.
+    pub reserved: Bytes,
+}
+
+/// The names of classes, by their numbers; empty where they are not known.
+#[derive(Clone, Debug, Default)]
+pub struct ClassNames(Vec<String>);
+
+impl From<Vec<String>> for ClassNames {
+    fn from(names: Vec<String>) -> ClassNames {
+        ClassNames(names)
+    }
+}
+
+impl ClassNames {
+    /// Of a data set's classes.
+    pub fn of(labels: &Labels) -> ClassNames {
+        ClassNames(labels.names().to_vec())
+    }
+
+    /// The name of a class; its number where it has none.
+    pub fn name(&self, class: u8) -> String {
+        self.0.get(usize::from(class)).cloned().unwrap_or_else(|| class.to_string())
+    }
+}
+
+/// Compares, and writes the scores.
+pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<Compared> {
     let EvaluateRequest { predictions, references, threads, .. } = request;
     let is_file = references.is_file();
     let above = |path: &Path| path.parent().map(Path::to_path_buf).unwrap_or_default();
@@ -63,6 +93,7 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Byte
     let classes = classes(request, &dataset, described.as_ref())?;
     let settings = Settings { classes, ..request.settings.clone() };
     let reference_values = described.as_ref().and_then(|dataset| dataset.labels.file_values()).map(Arc::new);
+    let names = described.as_ref().map(|dataset| ClassNames::of(&dataset.labels)).unwrap_or_default();
     let ending = match described {
         Some(dataset) => dataset.file_ending,
         None => usual_ending(references)?,
@@ -82,7 +113,8 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Byte
     let line = Line::draw(request.ram, *threads)?;
     let summary = score(&cases, &settings, &line.budget, *threads, quiet)?;
     if let Some((images, pictures)) = &request.pictures {
-        draw_all(&summary, images, &ending, pictures, &line.budget)?;
+        let values = reference_values.as_deref();
+        draw_all(&summary, (images, values), &ending, pictures, &line.budget)?;
     }
     let folder = if is_file { above(predictions) } else { predictions.clone() };
     let beside = |ending: &str| match &request.output {
@@ -92,8 +124,14 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<(Summary, Byte
     let path = request.output.clone().unwrap_or_else(|| folder.join("summary.json"));
     write(&path, |file| write_json(file, &summary))?;
     write(&beside("csv"), |file| summary.write_csv(file))?;
-    write(&beside("svg"), |file| summary.write_box_plots(file))?;
-    Ok((summary, line.budget.peak()))
+    let plots = beside("svg");
+    if summary.metric_per_case.len() > 1 {
+        write(&plots, |file| summary.write_box_plots(&|class| names.name(class), file))?;
+    } else if plots.exists() {
+        // Of other cases than the one that was scored now.
+        plimsoll_disk::remove_file(&plots).map_err(|error| Failure::of_path(&plots, &error))?;
+    }
+    Ok(Compared { summary, names, reserved: line.budget.peak() })
 }
 
 /// What the names of label maps end in where no data set says so: that of a file, and of a folder that of NIfTI if it has any, else the
@@ -131,15 +169,43 @@ pub fn score(
 /// The classes that are asked for, or of the data set.
 fn classes(request: &EvaluateRequest, folder: &Path, described: Option<&Dataset>) -> Outcome<Vec<u8>> {
     match (&request.classes, described) {
-        (Some(classes), _) => Ok(classes.clone()),
+        (Some(asked), _) => asked.iter().map(|class| class_of(class, folder, described)).collect(),
         (None, Some(dataset)) => Ok(foreground(dataset)),
         (None, None) => {
-            let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
             let message =
-                format!("which classes to score is not known: {} has no dataset.json", folder.display());
+                format!("which classes to score is not known: {} has no dataset.json", shown(folder));
             Err(Failure::new(message, "name them, like --labels 1,2"))
         }
     }
+}
+
+/// A class by its name in the data set, or by its number.
+fn class_of(asked: &str, folder: &Path, described: Option<&Dataset>) -> Outcome<u8> {
+    let names = described.map(|dataset| dataset.labels.names());
+    let named = names.and_then(|names| (0..=u8::MAX).zip(names).find(|(_, name)| *name == asked));
+    if let Some((class, _)) = named {
+        return Ok(class);
+    }
+    if let Ok(class) = asked.parse() {
+        return Ok(class);
+    }
+    let message = format!("--labels {asked:?}: there is no such class");
+    Err(match names {
+        Some(names) => {
+            let known = names.iter().skip(1).map(String::as_str).collect::<Vec<_>>().join(", ");
+            Failure::new(message, format!("the data set has {known}; numbers name classes, too"))
+        }
+        None => Failure::new(
+            format!("{message}: {} has no dataset.json with names", shown(folder)),
+            "name classes by their numbers, like --labels 1,2",
+        ),
+    })
+}
+
+/// A folder as messages name it.
+fn shown(folder: &Path) -> std::path::Display<'_> {
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    folder.display()
 }
 
 /// The classes of a data set but the background.
@@ -148,26 +214,37 @@ pub fn foreground(dataset: &Dataset) -> Vec<u8> {
 }
 
 /// Draws every case of a summary.
-fn draw_all(summary: &Summary, images: &Path, ending: &str, folder: &Path, budget: &Budget) -> Outcome {
+fn draw_all(
+    summary: &Summary,
+    (images, reference_values): (&Path, Option<&LabelValues>),
+    ending: &str,
+    folder: &Path,
+    budget: &Budget,
+) -> Outcome {
     plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
     for case in &summary.metric_per_case {
         let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy();
         let id = name.trim_end_matches(label_ending(ending));
         let channel = images.join(format!("{id}_0000{ending}"));
         let image = if channel.is_file() { channel } else { images.join(format!("{id}{ending}")) };
-        let files =
-            Files { image: &image, reference: &case.reference_file, prediction: &case.prediction_file };
-        picture::draw(&files, &folder.join(format!("{id}.png")), budget)?;
+        let files = Comparison {
+            image: &image,
+            reference: &case.reference_file,
+            reference_values,
+            prediction: &case.prediction_file,
+        };
+        let png = comparison(&files, Frame::LARGE, budget)?;
+        write(&folder.join(format!("{id}.png")), |file| file.write_all(&png))?;
     }
     Ok(())
 }
 
 /// Prints scores as a table.
-pub fn print(summary: &Summary) {
+pub fn print(summary: &Summary, names: &ClassNames) {
     let asked = summary.metrics();
     let metrics: Vec<Metric> = PRINTED.into_iter().filter(|metric| asked.contains(metric)).collect();
-    let names = metrics.iter().map(|metric| metric.name());
-    let mut table = Table::new(["case", "class"].into_iter().chain(names));
+    let columns = metrics.iter().map(|metric| metric.name());
+    let mut table = Table::new(["case", "class"].into_iter().chain(columns));
     let mut row = |case: &str, class: &str, scores: &Scores| {
         let numbers = metrics.iter().map(|metric| match scores.get(*metric) {
             None => "–".into(),
@@ -179,11 +256,11 @@ pub fn print(summary: &Summary) {
     for case in &summary.metric_per_case {
         let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (class, scores) in &case.metrics {
-            row(&name, &class.to_string(), scores);
+            row(&name, &names.name(*class), scores);
         }
     }
     for (class, scores) in &summary.mean {
-        row("mean", &class.to_string(), scores);
+        row("mean", &names.name(*class), scores);
     }
     row("mean", "all", &summary.foreground_mean);
     table.print();

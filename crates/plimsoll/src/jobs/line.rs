@@ -47,13 +47,19 @@ impl Line {
 
     /// Runs a part of the job that reserves an overhead of its own.
     pub fn lend_overhead<T>(&mut self, part: impl FnOnce(&Budget) -> Outcome<T>) -> Outcome<T> {
-        self.overhead = None;
-        let done = part(&self.budget)?;
+        self.give_overhead_back();
+        let done = part(&self.budget);
         self.hold_overhead()?;
-        Ok(done)
+        done
     }
 
-    fn hold_overhead(&mut self) -> Outcome {
+    /// From now on a part of the job reserves an overhead of its own.
+    pub fn give_overhead_back(&mut self) {
+        self.overhead = None;
+    }
+
+    /// Reserves what the process itself takes.
+    pub fn hold_overhead(&mut self) -> Outcome {
         let needed = Overhead::new(self.threads).total() + self.driver;
         let held = self.budget.reserve("overhead", needed).map_err(|_| {
             let driver = match self.driver {

@@ -12,8 +12,8 @@ use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_run::{ClassificationTask, ImageTarget, LABEL_THRESHOLD};
 use serde::Serialize;
 
-use crate::drawing::escaped;
 use crate::failure::Outcome;
+use crate::markup::escaped;
 use crate::picture::write_png;
 use crate::progress::Progress;
 use crate::report::write;

@@ -106,7 +106,9 @@ fn files(input: &Path, output: &Path) -> Outcome<Vec<(PathBuf, PathBuf)>> {
     }
     let is_map = |path: &&PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().to_ascii_lowercase());
-        let is_image = name.is_some_and(|name| image_endings().any(|ending| name.ends_with(ending)));
+        // Probabilities lie beside label maps, which are not written as archives of arrays.
+        let mut endings = image_endings().filter(|ending| *ending != ".npz");
+        let is_image = name.is_some_and(|name| endings.any(|ending| name.ends_with(ending)));
         let is_preview = path.to_string_lossy().ends_with(PREVIEW);
         path.is_file() && !is_preview && is_image
     };

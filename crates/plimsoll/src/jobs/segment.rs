@@ -181,7 +181,7 @@ impl Job<'_> {
             self.expect_referable(series)?;
         }
         let beside = self.beside(&request.output);
-        let input = Input::open(&request.input, series, beside, &self.budget, stop)?;
+        let input = Input::open((&request.input, kind), series, beside, &self.budget, stop)?;
         let cases = &input.cases;
         let outputs = self.outputs(cases, kind)?;
         for (case, output) in cases.iter().zip(outputs) {

@@ -6,18 +6,20 @@ use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_metrics::{CrossValidation, Summary};
 use plimsoll_run::{
-    Asked, FoldFolder, FoldName, InitialWeights, RunConfig, RunError, RunFolder, RunRecord, Settings,
-    Specification, StopReason, holder,
+    Asked, FoldFolder, FoldName, InitialWeights, Machine, Resolved, RunConfig, RunError, RunFolder,
+    RunRecord, Settings, Specification, StopReason, holder,
 };
-use plimsoll_train::{Job, PlannedRun, RunData, train};
+use plimsoll_train::{Company, Job, PlannedRun, RunData, train};
 use serde::Serialize;
 
 use super::at_once::{AtOnce, Sharing};
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
-use super::validate::{ValidateRequest, cross_validate};
+use super::validate::{ValidateRequest, cross_validate, summary_of};
+use super::validate_images::{ImageValidation, PREDICTIONS};
 use crate::backend::DeviceName;
 use crate::failure::{Failure, Outcome};
+use crate::monitors::{Monitoring, Monitors};
 use crate::signals::Stop;
 use crate::watcher::Watcher;
 
@@ -44,10 +46,12 @@ pub struct TrainRequest {
     pub weights: Option<WeightChoice>,
     /// Folds, instead of those of the run or of the data set.
     pub splits: Option<PathBuf>,
-    /// Whether the numbers of each step are written down.
-    pub log_steps: bool,
+    /// What is written of it for those who watch.
+    pub monitoring: Monitoring,
     /// Whether the validation cases of each fold are predicted whole and scored.
     pub validate: bool,
+    /// What settings came to for other runs that this one is to be like; none where it is by itself. A run that goes on has its own.
+    pub like: Option<Resolved>,
 }
 
 /// A file of parameters to start from.
@@ -72,12 +76,14 @@ pub enum FoldChoice {
 }
 
 /// A fold that is to be trained, with its cases.
+#[derive(Clone)]
 struct FoldToTrain {
     folder: FoldFolder,
     cases: Fold,
 }
 
 /// What follows from files' names and their first lines, before any image is read.
+#[derive(Clone)]
 pub(super) struct Checked {
     folds: Vec<FoldToTrain>,
     /// To be kept with the run, where it has none yet.
@@ -86,6 +92,11 @@ pub(super) struct Checked {
 }
 
 impl Checked {
+    /// A fold with these cases that begins at random, and the folds to be kept with its run.
+    pub(super) fn of_fold(folder: FoldFolder, cases: Fold, splits: Option<Splits>) -> Checked {
+        Checked { folds: vec![FoldToTrain { folder, cases }], splits, initial: InitialWeights::Seed }
+    }
+
     /// The same with other initial weights.
     pub(super) fn with_initial(self, initial: InitialWeights) -> Checked {
         Checked { initial, ..self }
@@ -135,6 +146,7 @@ impl TrainRequest {
             found(RunError::NothingToResume { specification }.into());
         }
         writable(&self.run).unwrap_or_else(&mut found);
+        self.monitoring.check().unwrap_or_else(&mut found);
         if problems.is_empty() {
             let splits = splits.filter(|_| {
                 matches!(self.folds, FoldChoice::Every)
@@ -229,10 +241,11 @@ pub(super) fn train_opened(
     stop: &Stop,
     quiet: bool,
 ) -> Outcome<Trained> {
-    let Prepared { folds, splits, initial, planned, at_once } = prepare(request, checked, opened, quiet)?;
+    let prepared = prepare(request, checked, opened, quiet)?;
+    let Prepared { folds, splits, planned, at_once, .. } = &prepared;
     if !quiet {
-        crate::commands::print_plan(&planned);
-        if let Some(at_once) = &at_once {
+        crate::commands::print_plan(planned);
+        if let Some(at_once) = at_once {
             at_once.print();
         }
     }
@@ -247,50 +260,32 @@ pub(super) fn train_opened(
         made.map_err(|error| Failure::of_path(request.run.path(), &error))?;
         splits.write(request.run.splits())?;
     }
-    let mut trained = Trained { folds: Vec::new(), scores: None, at_once, is_stopped: false };
+    let mut trained =
+        Trained { folds: Vec::new(), scores: None, at_once: at_once.clone(), is_stopped: false };
+    let monitors = request.monitoring.open(&request.run);
     let group = trained.at_once.as_ref().map_or(1, |at_once| at_once.folds);
     for some in folds.chunks(group) {
-        let mut jobs = Vec::new();
-        for FoldToTrain { folder, cases } in some {
-            jobs.push(Job {
-                planned: planned.clone(),
-                data: opened.data.clone(),
-                asked: asked(request, opened, &planned, (folder, cases), &initial)?,
-                folder: folder.clone(),
-                resume: request.resume,
-                splits: splits.clone().map(|splits| (request.run.splits(), splits)),
-                log_steps: request.log_steps,
-                company: trained.at_once.as_ref().map(AtOnce::company),
-                warm: request.warm,
-                notes: opened.skipped.clone(),
-            });
-        }
+        let company = trained.at_once.as_ref().map(AtOnce::company);
+        let jobs = some.iter().map(|fold| prepared.job(request, opened, fold, company));
+        let jobs = jobs.collect::<Outcome<Vec<Job>>>()?;
         stop.end_in_order();
         let records = match &mut trained.at_once {
-            Some(at_once) => at_once.train(jobs, &mut opened.line, stop, quiet)?,
+            Some(at_once) => at_once.train(jobs, &mut opened.line, stop, &monitors, quiet)?,
             None => {
-                jobs.into_iter().map(|job| train_alone(job, opened, stop, quiet)).collect::<Outcome<_>>()?
+                let alone = jobs.into_iter().map(|job| train_alone(job, opened, stop, &monitors, quiet));
+                alone.collect::<Outcome<_>>()?
             }
         };
         let stopped = records.iter().any(|record| record.ended == StopReason::Signal);
         for (FoldToTrain { folder, .. }, record) in some.iter().zip(records) {
             let mut validation = None;
-            let is_validated = request.validate && folder.name() != FoldName::All;
-            // Images are validated whole after each epoch.
-            if let RunData::Volumes { dataset, .. } = &opened.data
-                && is_validated
-                && !stopped
-                && !trained.is_stopped
-            {
-                let validated = ValidateRequest {
-                    folder,
-                    record: &record,
-                    dataset,
-                    backend: &request.plan.backend,
-                    threads: request.plan.threads,
-                };
-                validation = validated.run(&mut opened.line, stop, quiet)?;
-                trained.is_stopped = validation.is_none();
+            let is_validated = request.validate && is_validated(folder.name());
+            if is_validated && !stopped && !trained.is_stopped {
+                match validate(request, opened, (folder, &record), stop, quiet)? {
+                    Validated::Volumes(summary) => validation = Some(summary),
+                    Validated::Images => {}
+                    Validated::Stopped => trained.is_stopped = true,
+                }
             }
             trained.folds.push(TrainedFold { fold: folder.name(), record, validation });
         }
@@ -303,48 +298,180 @@ pub(super) fn train_opened(
     Ok(trained)
 }
 
+/// What validating a fold came to.
+pub(super) enum Validated {
+    /// Label maps are written and scored.
+    Volumes(Summary),
+    /// The table of probabilities is written.
+    Images,
+    /// It was told to end before.
+    Stopped,
+}
+
+/// Whether a fold has validation cases of its own: `all` validates with what it trains on.
+pub(super) fn is_validated(fold: FoldName) -> bool {
+    fold != FoldName::All
+}
+
+/// Whether the validation cases of a fold were predicted.
+pub(super) fn has_validation(opened: &Opened, folder: &FoldFolder) -> bool {
+    match opened.data {
+        RunData::Volumes { .. } => summary_of(folder).is_file(),
+        RunData::Images { .. } => folder.validation().join(PREDICTIONS).is_file(),
+    }
+}
+
+/// Predicts the validation cases of a trained fold, and scores those that are volumes, with the whole line.
+pub(super) fn validate(
+    request: &TrainRequest,
+    opened: &mut Opened,
+    (folder, record): (&FoldFolder, &RunRecord),
+    stop: &Stop,
+    quiet: bool,
+) -> Outcome<Validated> {
+    let (backend, threads) = (&request.plan.backend, request.plan.threads);
+    match &opened.data {
+        RunData::Volumes { dataset, .. } => {
+            let tensorboard = request.monitoring.tensorboard;
+            let fold = ValidateRequest { folder, record, dataset, backend, threads, tensorboard };
+            let summary = fold.run(&mut opened.line, stop, quiet)?;
+            Ok(summary.map_or(Validated::Stopped, Validated::Volumes))
+        }
+        RunData::Images { dataset, .. } => {
+            let fold = ImageValidation { folder, record, images: dataset, backend, threads };
+            let is_done = fold.run(&mut opened.line, stop, quiet)?;
+            Ok(if is_done { Validated::Images } else { Validated::Stopped })
+        }
+    }
+}
+
 /// Trains a fold with the whole line.
-fn train_alone(job: Job, opened: &Opened, stop: &Stop, quiet: bool) -> Outcome<RunRecord> {
-    let mut watcher = Watcher::new(&job.folder, &job.planned.numbers, quiet);
+pub(super) fn train_alone(
+    job: Job,
+    opened: &Opened,
+    stop: &Stop,
+    monitors: &Monitors,
+    quiet: bool,
+) -> Outcome<RunRecord> {
+    let mut watcher = Watcher::new(&job.folder, &job.planned.numbers, monitors, quiet);
     let record = train(job, &opened.line.budget, stop.flag(), &mut watcher)?;
     watcher.finish();
     Ok(record)
 }
 
 /// What is ready to begin.
-struct Prepared {
+pub(super) struct Prepared {
     folds: Vec<FoldToTrain>,
     /// To be kept with the run, where it has none yet.
     splits: Option<Splits>,
     initial: InitialWeights,
-    planned: PlannedRun,
+    pub(super) planned: PlannedRun,
     /// If more than one fold trains at a time.
     at_once: Option<AtOnce>,
 }
 
+impl Prepared {
+    /// The training of a fold.
+    fn job(
+        &self,
+        request: &TrainRequest,
+        opened: &Opened,
+        FoldToTrain { folder, cases }: &FoldToTrain,
+        company: Option<Company>,
+    ) -> Outcome<Job> {
+        Ok(Job {
+            planned: self.planned.clone(),
+            data: opened.data.clone(),
+            asked: asked(request, opened, &self.planned, (folder, cases), &self.initial)?,
+            folder: folder.clone(),
+            resume: request.resume,
+            splits: self.splits.clone().map(|splits| (request.run.splits(), splits)),
+            log_steps: request.monitoring.steps,
+            company,
+            warm: request.warm,
+            notes: opened.skipped.clone(),
+        })
+    }
+
+    /// The training of its first fold, of whose folder another process may have made a run by now.
+    pub(super) fn trial(
+        &self,
+        request: &TrainRequest,
+        opened: &Opened,
+        company: Option<Company>,
+    ) -> Outcome<Job> {
+        let first = self.folds.first().ok_or_else(no_fold)?;
+        Ok(Job { resume: true, ..self.job(request, opened, first, company)? })
+    }
+}
+
+fn no_fold() -> Failure {
+    Failure::new("no fold is named", "like --fold 0")
+}
+
 /// Checks, inspects, resolves and plans; what is known of the run holds unless something else is said.
-fn prepare(
+fn prepare(request: &TrainRequest, checked: Checked, opened: &mut Opened, quiet: bool) -> Outcome<Prepared> {
+    let group = request.parallel.min(checked.folds.len()).max(1);
+    let sharing = Sharing::new(&request.plan, request.device, opened);
+    let part = sharing.part(group, opened);
+    let Settled { folds, splits, initial, config, is_set, fold } = settle(request, checked, opened, part)?;
+    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, quiet);
+    let planned = sharing.plan(group, opened, plan)?;
+    let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));
+    Ok(Prepared { folds, splits, initial, planned, at_once })
+}
+
+/// The same of folds that have one of so many equal parts of the machine, whether they fit it or not. What is open has the whole machine
+/// again afterwards.
+pub(super) fn prepare_part(
+    request: &TrainRequest,
+    checked: Checked,
+    opened: &mut Opened,
+    parts: usize,
+) -> Outcome<Prepared> {
+    let whole = opened.machine;
+    let sharing = Sharing::new(&request.plan, request.device, opened);
+    let part = sharing.part(parts, opened);
+    let Settled { folds, splits, initial, config, is_set, fold } = settle(request, checked, opened, part)?;
+    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, true);
+    let planned = sharing.planned(parts, opened, &plan);
+    opened.machine = whole;
+    Ok(Prepared { folds, splits, initial, planned: planned?, at_once: None })
+}
+
+/// What is to be trained, before it is planned.
+struct Settled {
+    folds: Vec<FoldToTrain>,
+    splits: Option<Splits>,
+    initial: InitialWeights,
+    config: RunConfig,
+    /// Whether the micro-batch is.
+    is_set: bool,
+    /// The first of the folds.
+    fold: Fold,
+}
+
+/// Resolves settings with a part of the machine; what is known of the run, or of runs that it is to be like, holds unless something else
+/// is said.
+fn settle(
     request: &TrainRequest,
     Checked { mut folds, splits, mut initial }: Checked,
-    opened: &mut Opened,
-    quiet: bool,
-) -> Outcome<Prepared> {
+    opened: &Opened,
+    part: Machine,
+) -> Outcome<Settled> {
     let begun = request.run.folds()?;
-    let known = match begun.first() {
+    let begun = match begun.first() {
         Some(fold) => Some(Specification::read(fold)?),
         None => None,
     };
-    if let Some(known) = known.as_ref().filter(|_| request.weights.is_none()) {
+    if let Some(begun) = begun.as_ref().filter(|_| request.weights.is_none()) {
         // Folds that are begun now begin as the others did.
-        initial = known.initial.clone();
+        initial = begun.initial.clone();
     }
-    let fold = folds
-        .first()
-        .map(|fold| fold.cases.clone())
-        .ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
-    let group = request.parallel.min(folds.len()).max(1);
-    let sharing = Sharing::new(&request.plan, request.device, opened);
-    let part = sharing.part(group, opened);
+    let of_begun =
+        |begun: &Specification| Resolved { settings: begun.settings.clone(), config: begun.config.clone() };
+    let known = begun.as_ref().map(of_begun).or_else(|| request.like.clone());
+    let fold = folds.first().map(|fold| fold.cases.clone()).ok_or_else(no_fold)?;
     let resolve = |settings| request.plan.resolve(settings, opened, &fold, part);
     let (config, is_set) = match &known {
         None => (resolve(&request.plan.settings)?, request.plan.settings.micro_batch.is_some()),
@@ -375,21 +502,18 @@ fn prepare(
             (config, true)
         }
     };
-    if let Some(known) = known.filter(|_| folds.iter().any(|fold| !fold.folder.is_begun())) {
-        known.expect_settings_of(request.run.path(), &config)?;
+    if let Some(begun) = begun.filter(|_| folds.iter().any(|fold| !fold.folder.is_begun())) {
+        begun.expect_settings_of(request.run.path(), &config)?;
     }
     for fold in &mut folds {
         fold.cases = opened.data.used(&config.task, &fold.cases);
     }
     let fold = opened.data.used(&config.task, &fold);
-    let plan = |plan: &PlanRequest, opened: &Opened| plan.plan(opened, (&config, &fold), is_set, quiet);
-    let planned = sharing.plan(group, opened, plan)?;
-    let at_once = (group > 1).then(|| AtOnce::new(group, opened, &planned));
-    Ok(Prepared { folds, splits, initial, planned, at_once })
+    Ok(Settled { folds, splits, initial, config, is_set, fold })
 }
 
 /// Takes over from a run that goes on what followed from the patch that was chosen for it, where its settings do not say otherwise now.
-fn keep_what_follows_from_patch(config: &mut RunConfig, settings: &Settings, known: &Specification) {
+fn keep_what_follows_from_patch(config: &mut RunConfig, settings: &Settings, known: &Resolved) {
     let (own, began) = (&mut config.training, &known.config.training);
     own.patch = began.patch;
     let same_grid =
@@ -453,7 +577,7 @@ pub(super) fn describe_opened(
     quiet: bool,
 ) -> Outcome<Specification> {
     let Prepared { folds, initial, planned, .. } = prepare(request, checked, opened, quiet)?;
-    let first = folds.first().ok_or_else(|| Failure::new("no fold is named", "like --fold 0"))?;
+    let first = folds.first().ok_or_else(no_fold)?;
     let asked = asked(request, opened, &planned, (&first.folder, &first.cases), &initial)?;
     Ok(asked.specification)
 }

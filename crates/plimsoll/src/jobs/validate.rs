@@ -1,23 +1,26 @@
 //! Predicting the validation cases of a trained fold whole, as nnU-Net does, and scoring them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_data::{Case, Dataset, prediction_ending};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{Destination, InferError, PredictOptions, Predictor, predict_cases};
-use plimsoll_memory::Digest;
+use plimsoll_memory::{Budget, Digest};
 use plimsoll_metrics::{CasePaths, CrossValidation, Metric, OverFolds, Settings, Summary};
+use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_plan::Backend;
 use plimsoll_run::{
     CheckpointKind, FoldFolder, Model, RunError, RunFolder, RunRecord, read_json, write_json,
 };
 use serde::{Deserialize, Serialize};
 
-use super::evaluate::{foreground, score};
+use super::evaluate::{ClassNames, foreground, score};
 use super::line::Line;
 use super::predict::Watcher;
 use crate::failure::{Failure, Outcome};
+use crate::inspect_page::label_table;
+use crate::preview::{Files, thumbnail};
 use crate::report::Table;
 use crate::signals::Stop;
 
@@ -26,6 +29,10 @@ const LONGEST: u64 = 256 << 20;
 
 /// As nnU-Net validates.
 const STEP: f64 = 0.5;
+
+/// How many cases are shown in TensorBoard, and pixels of their longer side.
+const SHOWN: usize = 4;
+const SIDE: usize = 400;
 
 /// Which checkpoint predictions are of.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -43,11 +50,13 @@ pub struct ValidateRequest<'a> {
     pub dataset: &'a Dataset,
     pub backend: &'a Arc<dyn Backend>,
     pub threads: usize,
+    /// Whether some predictions are shown in TensorBoard.
+    pub tensorboard: bool,
 }
 
 impl ValidateRequest<'_> {
     fn summary(&self) -> PathBuf {
-        self.folder.validation().join("summary.json")
+        summary_of(self.folder)
     }
 
     /// Predicts what is not predicted yet, and scores all; none if it was told to end before. What is there of another
@@ -66,19 +75,10 @@ impl ValidateRequest<'_> {
         };
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
         sweep(&folder).map_err(io)?;
-        let origin = Origin { specification: self.record.identity, steps: self.record.steps };
-        let said = folder.join("origin.json");
-        let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST).ok() } else { None };
-        if known.as_ref() != Some(&origin) {
-            for file in cases.iter().map(|case| to.file(case)).chain([self.summary()]) {
-                if file.exists() {
-                    plimsoll_disk::remove_file(&file).map_err(|error| Failure::of_path(&file, &error))?;
-                }
-            }
-            write_json(&said, &origin)?;
-        }
-        if self.summary().is_file() {
-            return Ok(Some(read_json(&self.summary(), LONGEST)?));
+        let files: Vec<PathBuf> = cases.iter().map(|case| to.file(case)).chain([self.summary()]).collect();
+        keep_or_clear(&folder, self.record, &files)?;
+        if let Some(summary) = read_summary(self.folder)? {
+            return Ok(Some(summary));
         }
         let options = PredictOptions::new(STEP, false, self.threads);
         let predicted = line.lend_overhead(|budget| {
@@ -111,7 +111,29 @@ impl ValidateRequest<'_> {
         let settings = Settings::new(foreground(self.dataset));
         let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;
         write_json(&self.summary(), &summary)?;
+        if self.tensorboard
+            && let Err(failure) = self.show(&cases, &to, &line.budget)
+            && !quiet
+        {
+            // The predictions and their scores are there without it.
+            eprintln!("warning: monitoring: {}", failure.line());
+        }
         Ok(Some(summary))
+    }
+
+    /// Writes pictures of the first cases with their predicted labels for TensorBoard.
+    fn show(&self, cases: &[Case], to: &Destination, budget: &Budget) -> Outcome {
+        let folder = self.folder.path();
+        let io = |error| Failure::of_path(folder, &error);
+        let steps = self.record.steps;
+        let names = label_table(self.dataset);
+        let mut events = EventFile::open(folder, steps).map_err(io)?;
+        for case in cases.iter().take(SHOWN) {
+            let Some(image) = case.image_files().next() else { continue };
+            let png = thumbnail(&Files { image, labels: &to.file(case), names: &names }, SIDE, budget)?;
+            events.image(steps, &format!("validation/{}", case.id), png).map_err(io)?;
+        }
+        events.flush().map_err(io)
     }
 
     fn cases(&self) -> Outcome<Vec<Case>> {
@@ -123,25 +145,62 @@ impl ValidateRequest<'_> {
     }
 }
 
+/// The scores of the validation cases of a fold; none if they are not written.
+pub fn read_summary(fold: &FoldFolder) -> Outcome<Option<Summary>> {
+    let path = summary_of(fold);
+    match path.is_file() {
+        true => Ok(Some(read_json(&path, LONGEST)?)),
+        false => Ok(None),
+    }
+}
+
+/// Where the scores of the validation cases of a fold are.
+pub fn summary_of(fold: &FoldFolder) -> PathBuf {
+    fold.validation().join("summary.json")
+}
+
+/// Removes files from the folder of validation that are of another checkpoint than the last, and notes which that is.
+pub(super) fn keep_or_clear(folder: &Path, record: &RunRecord, files: &[PathBuf]) -> Outcome {
+    let origin = Origin { specification: record.identity, steps: record.steps };
+    let said = folder.join("origin.json");
+    let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST).ok() } else { None };
+    if known.as_ref() != Some(&origin) {
+        for file in files.iter().filter(|file| file.exists()) {
+            plimsoll_disk::remove_file(file).map_err(|error| Failure::of_path(file, &error))?;
+        }
+        write_json(&said, &origin)?;
+    }
+    Ok(())
+}
+
 /// The scores of all folds of a run that are validated, written down; none if there are fewer than two.
 pub fn cross_validate(run: &RunFolder) -> Outcome<Option<CrossValidation>> {
-    let mut summaries = Vec::new();
-    for fold in run.folds()? {
-        let path = fold.validation().join("summary.json");
-        if path.is_file() {
-            summaries.push((fold.name().to_string(), read_json::<Summary>(&path, LONGEST)?));
+    loop {
+        let validated = validated_folds(run)?;
+        let mut summaries = Vec::new();
+        for fold in &validated {
+            summaries.extend(read_summary(fold)?.map(|summary| (fold.name().to_string(), summary)));
+        }
+        if summaries.len() < 2 {
+            return Ok(None);
+        }
+        let found = CrossValidation::of(&summaries);
+        write_json(&run.scores(), &found)?;
+        // Another process may have validated one more meanwhile, and written before this one.
+        if validated_folds(run)? == validated {
+            return Ok(Some(found));
         }
     }
-    if summaries.len() < 2 {
-        return Ok(None);
-    }
-    let found = CrossValidation::of(&summaries);
-    write_json(&run.scores(), &found)?;
-    Ok(Some(found))
+}
+
+fn validated_folds(run: &RunFolder) -> Outcome<Vec<FoldFolder>> {
+    let mut folds = run.folds()?;
+    folds.retain(|fold| summary_of(fold).is_file());
+    Ok(folds)
 }
 
 /// Prints the Dice of each class over folds.
-pub fn print(found: &CrossValidation) {
+pub fn print(found: &CrossValidation, classes: &ClassNames) {
     let names: Vec<String> = found.folds.iter().map(|fold| format!("fold {}", fold.fold)).collect();
     let mut table =
         Table::new(["Dice"].into_iter().chain(names.iter().map(String::as_str)).chain(["mean", "sd"]));
@@ -152,7 +211,7 @@ pub fn print(found: &CrossValidation) {
     };
     for (class, scores) in &found.classes {
         let folds = found.folds.iter().map(|fold| fold.mean.get(class)?.get(Metric::Dice)).collect();
-        row(format!("class {class}"), folds, scores.get(&Metric::Dice));
+        row(classes.name(*class), folds, scores.get(&Metric::Dice));
     }
     let folds = found.folds.iter().map(|fold| fold.foreground_mean.get(Metric::Dice)).collect();
     row("all".into(), folds, found.foreground.get(&Metric::Dice));

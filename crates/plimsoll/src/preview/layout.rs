@@ -4,9 +4,22 @@ use plimsoll_volume::{Geometry, VoxelMap};
 
 use super::foreground::Foreground;
 
-/// Pixels of the picture across, and the most down.
-const WIDTH: f64 = 1200.0;
-const MOST_HEIGHT: f64 = 1000.0;
+/// How large a picture is.
+#[derive(Clone, Copy)]
+pub struct Frame {
+    /// Pixels across.
+    pub width: f64,
+    /// The most pixels down; a picture that would have more is less wide.
+    pub most_height: f64,
+}
+
+impl Frame {
+    /// For pictures by themselves.
+    pub const LARGE: Frame = Frame { width: 1200.0, most_height: 1000.0 };
+    /// For pictures among others on a page.
+    pub const SMALL: Frame = Frame { width: 720.0, most_height: 480.0 };
+}
+
 /// Pixels between slices.
 const GAP: f64 = 6.0;
 
@@ -27,6 +40,21 @@ impl Plane {
     /// The plane across an axis: axial, coronal, sagittal.
     pub fn across(axis: usize) -> Plane {
         Plane { across: axis }
+    }
+
+    /// Those in which an image is shown: all three; of a picture and of one slice that one.
+    pub fn of(geometry: &Geometry, is_picture: bool) -> Vec<Plane> {
+        let thin = geometry.canonical().0.shape().iter().position(|length| *length == 1);
+        match thin {
+            Some(axis) => vec![Plane::across(axis)],
+            None if is_picture => vec![Plane::across(0)],
+            None => [0, 1, 2].map(Plane::across).to_vec(),
+        }
+    }
+
+    /// The axis that it is across.
+    pub fn axis(self) -> usize {
+        self.across
     }
 
     /// The axes that run down and across the picture.
@@ -52,8 +80,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// The part of the slice with the most labels that is around them. Pictures are shown as they are stored.
-    pub fn around(plane: Plane, geometry: &Geometry, found: &Foreground, is_picture: bool) -> Window {
+    /// The part of a slice that is around labels. Pictures are shown as they are stored.
+    pub fn around(
+        (plane, at): (Plane, usize),
+        geometry: &Geometry,
+        found: &Foreground,
+        is_picture: bool,
+    ) -> Window {
         let (canonical, turned) = geometry.canonical();
         let (shape, spacing) = (canonical.shape(), canonical.spacing().0);
         let axes = plane.axes();
@@ -69,7 +102,7 @@ impl Window {
         });
         let extent = [0, 1].map(|side| (ends[side][1] - ends[side][0]) * spacing[axes[side]]);
         let to_stored = turned.voxel_map(geometry.shape());
-        Window { ends, extent, plane, at: found.slice(plane.across), is_picture, to_stored }
+        Window { ends, extent, plane, at, is_picture, to_stored }
     }
 
     /// From (0, row, column) of a panel of so many pixels to stored voxels.
@@ -118,20 +151,20 @@ pub struct Layout {
 type Placed = [[f64; 2]; 2];
 
 /// Arranges slices: all in a row of one height; or the first one beside the two others, where these are so wide that a row would be low.
-pub fn arrange(windows: &[Window]) -> Layout {
-    let row = in_row(windows);
+pub fn arrange(windows: &[Window], Frame { width, most_height }: Frame) -> Layout {
+    let row = in_row(windows, width);
     let scale = |placed: &[Placed]| {
         let scales = placed.iter().zip(windows).map(|(placed, window)| placed[1][1] / window.extent[1]);
         scales.fold(f64::INFINITY, f64::min)
     };
-    let placed = match beside(windows) {
+    let placed = match beside(windows, width) {
         Some(other) if scale(&other) > BETTER * scale(&row) => other,
         _ => row,
     };
     let bottom =
         |placed: &[Placed]| placed.iter().map(|placed| placed[0][0] + placed[1][0]).fold(0.0, f64::max);
     // Smaller as a whole, where it would be too high.
-    let shrink = (MOST_HEIGHT / bottom(&placed)).min(1.0);
+    let shrink = (most_height / bottom(&placed)).min(1.0);
     let pixels = |length: f64| (length * shrink).round() as usize;
     let panels: Vec<Panel> = placed
         .iter()
@@ -146,9 +179,9 @@ pub fn arrange(windows: &[Window]) -> Layout {
     Layout { size: [end(0), end(1)], panels }
 }
 
-fn in_row(windows: &[Window]) -> Vec<Placed> {
+fn in_row(windows: &[Window], all: f64) -> Vec<Placed> {
     let aspects: f64 = windows.iter().map(Window::aspect).sum();
-    let height = (WIDTH - GAP * windows.len().saturating_sub(1) as f64) / aspects;
+    let height = (all - GAP * windows.len().saturating_sub(1) as f64) / aspects;
     let mut left = 0.0;
     let place = |window: &Window| {
         let width = height * window.aspect();
@@ -160,11 +193,11 @@ fn in_row(windows: &[Window]) -> Vec<Placed> {
 }
 
 /// The first one as high as the two others below each other, which are as wide as each other.
-fn beside(windows: &[Window]) -> Option<Vec<Placed>> {
+fn beside(windows: &[Window], all: f64) -> Option<Vec<Placed>> {
     let [first, second, third] = windows else { return None };
     let (a, b, c) = (first.aspect(), second.aspect(), third.aspect());
-    // a · (w / b + gap + w / c) + gap + w = WIDTH
-    let width = (WIDTH - GAP - GAP * a) / (1.0 + a * (1.0 / b + 1.0 / c));
+    // a · (w / b + gap + w / c) + gap + w = all
+    let width = (all - GAP - GAP * a) / (1.0 + a * (1.0 / b + 1.0 / c));
     let heights = [width / b, width / c];
     let height = heights[0] + GAP + heights[1];
     let left = a * height + GAP;

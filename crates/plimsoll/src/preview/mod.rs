@@ -1,9 +1,11 @@
 //! A picture of a label map over its image: three slices through the labels, in true proportions, with the labels filled and outlined in
 //! colours, and their names below.
 
+mod comparison;
 mod foreground;
 mod layout;
 mod legend;
+mod shrunk;
 mod slice;
 mod source;
 mod thumbnail;
@@ -13,7 +15,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{LabelTable, VolumeFile, label_colour};
+use plimsoll_volume::{Geometry, LabelTable, VolumeFile, label_colour};
 
 use self::foreground::Foreground;
 use self::layout::{Plane, Window, arrange};
@@ -23,6 +25,9 @@ use crate::failure::{Failure, Outcome};
 use crate::progress_picture::canvas::{Canvas, Colour};
 use crate::report::write;
 
+pub use comparison::{Comparison, comparison};
+pub use layout::Frame;
+pub use shrunk::{Small, shrunk_image, shrunk_labels};
 pub use thumbnail::thumbnail;
 
 /// The share of a label's colour in what it fills, and at its outline.
@@ -81,35 +86,30 @@ impl<'a> Colours<'a> {
     }
 }
 
+/// That an image has the voxels of its labels; returns whether it is a picture.
+fn of_one_shape((labels, geometry): (&Path, &Geometry), image: &Path) -> Outcome<bool> {
+    let file = VolumeFile::open(image)?;
+    let [expected, found] = [geometry, file.geometry()].map(Geometry::shape);
+    if found != expected {
+        let message =
+            format!("{} has {expected:?} voxels, but {} has {found:?}", labels.display(), image.display());
+        return Err(Failure::new(message, "draw labels over the image that they are of"));
+    }
+    Ok(file.is_picture())
+}
+
 /// Draws a case, and writes a PNG. Of a volume the axial, the coronal and the sagittal slice with the most labelled voxels are shown, anterior
 /// or the head up and the patient's right on the left; of an image of one slice that slice. Where labels are in a small part, that part is
 /// shown with what is around it.
 pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let mut labels = Source::labels(files.labels, budget)?;
     let geometry = *labels.geometry();
-    let image = VolumeFile::open(files.image)?;
-    let is_picture = image.is_picture();
-    if image.geometry().shape() != geometry.shape() {
-        let message = format!(
-            "{} has {:?} voxels, but {} has {:?}",
-            files.labels.display(),
-            geometry.shape(),
-            files.image.display(),
-            image.geometry().shape()
-        );
-        return Err(Failure::new(message, "draw labels over the image that they are of"));
-    }
+    let is_picture = of_one_shape((files.labels, &geometry), files.image)?;
     let found = Foreground::find(&mut labels, budget)?;
-    drop(image);
-    let planes = if is_picture || geometry.shape().contains(&1) {
-        let thin = found.thin_axis(&geometry);
-        vec![Plane::across(thin)]
-    } else {
-        [0, 1, 2].map(Plane::across).to_vec()
-    };
-    let windows: Vec<Window> =
-        planes.iter().map(|plane| Window::around(*plane, &geometry, &found, is_picture)).collect();
-    let layout = arrange(&windows);
+    let around =
+        |plane: Plane| Window::around((plane, found.slice(plane.axis())), &geometry, &found, is_picture);
+    let windows: Vec<Window> = Plane::of(&geometry, is_picture).into_iter().map(around).collect();
+    let layout = arrange(&windows, Frame::LARGE);
     let colours = Colours::of(files.names);
     let pixels: usize = layout.panels.iter().map(|panel| panel.size[0] * panel.size[1]).sum();
     let _labels = budget.reserve("a picture", Bytes::of(pixels * size_of::<u16>()))?;
@@ -123,7 +123,7 @@ pub fn draw(files: &Files<'_>, path: &Path, budget: &Budget) -> Outcome {
     let _canvas = budget.reserve("a picture", Bytes::of(2 * 3 * height * width))?;
     let mut canvas = Canvas::new(width, height);
     canvas.fill([0.0, 0.0], [width as f64, height as f64], BEHIND, 1.0);
-    let greys = Greys::of_all(&slices, budget)?;
+    let greys = Greys::of_all(&slices.iter().map(|slice| &slice.values[..]).collect::<Vec<_>>(), budget)?;
     for (slice, panel) in slices.iter().zip(&layout.panels) {
         slice.draw(&mut canvas, panel.at, greys, &colours);
     }

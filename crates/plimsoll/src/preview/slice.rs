@@ -23,8 +23,8 @@ pub struct Greys {
 
 impl Greys {
     /// From the 1st to the 99th percentile of all that is shown and finite; all is black where there is nothing between them.
-    pub fn of_all(slices: &[Slice], budget: &Budget) -> Outcome<Greys> {
-        let finite = || slices.iter().flat_map(|slice| slice.values.iter()).filter(|value| value.is_finite());
+    pub fn of_all(slices: &[&[f32]], budget: &Budget) -> Outcome<Greys> {
+        let finite = || slices.iter().flat_map(|slice| slice.iter()).filter(|value| value.is_finite());
         // Of none at least the one 0 is there, and all is black.
         let mut sorted = Mapped::<f32>::zeroed(budget, "a picture", finite().count().max(1))?;
         sorted.iter_mut().zip(finite()).for_each(|(to, value)| *to = *value);
@@ -36,7 +36,8 @@ impl Greys {
         })
     }
 
-    fn of(self, value: f32) -> u8 {
+    /// Of an intensity.
+    pub fn of(self, value: f32) -> u8 {
         ((value - self.low) * self.scale).clamp(0.0, BRIGHTEST) as u8
     }
 }
@@ -45,7 +46,8 @@ impl Greys {
 pub struct Slice {
     size: [usize; 2],
     /// Intensities.
-    values: Mapped<f32>,
+    pub values: Mapped<f32>,
+    /// Of each pixel.
     pub labels: Vec<u16>,
 }
 
@@ -101,7 +103,7 @@ impl Slice {
 }
 
 /// Samples of windows: linear of intensities, the nearest of labels.
-fn pull(
+pub fn pull(
     source: &mut Source,
     content: Content,
     windows: &[(&Window, [usize; 2])],

@@ -1,12 +1,15 @@
 //! Pixels, with smooth lines and text of fonts that are part of the program.
 
 use std::convert::Infallible;
+use std::io;
 
 use embedded_graphics::Drawable;
 use embedded_graphics::mono_font::{MonoFont, MonoTextStyle};
 use embedded_graphics::pixelcolor::Rgb888;
 use embedded_graphics::prelude::{DrawTarget, OriginDimensions, Pixel, Point, RgbColor, Size};
 use embedded_graphics::text::{Alignment, Text};
+
+use crate::picture::write_png;
 
 /// Red, green, blue.
 pub type Colour = [u8; 3];
@@ -87,14 +90,9 @@ impl Canvas {
     }
 
     /// As a PNG.
-    pub fn png(&self) -> Result<Vec<u8>, png::EncodingError> {
+    pub fn png(&self) -> io::Result<Vec<u8>> {
         let mut file = Vec::new();
-        let mut encoder = png::Encoder::new(&mut file, self.width as u32, self.height as u32);
-        encoder.set_color(png::ColorType::Rgb);
-        encoder.set_compression(png::Compression::Fast);
-        let mut writer = encoder.write_header()?;
-        writer.write_image_data(&self.pixels)?;
-        writer.finish()?;
+        write_png(&mut file, [self.height, self.width], &self.pixels)?;
         Ok(file)
     }
 }

@@ -1,18 +1,16 @@
 //! The picture of how a run goes: losses, pseudo-Dice or accuracy, learning rate, time and memory over epochs.
 
-mod axis;
+pub mod axis;
 pub mod canvas;
 mod panel;
 
 use std::io;
-use std::path::Path;
 
 use axis::Axis;
 use canvas::{Canvas, Colour};
 use embedded_graphics::mono_font::iso_8859_1::{FONT_7X13, FONT_10X20};
 use embedded_graphics::text::Alignment;
 use panel::{Panel, Series};
-use plimsoll_disk::atomic;
 use plimsoll_memory::Bytes;
 
 use crate::duration::duration;
@@ -47,10 +45,10 @@ pub struct EpochPoint {
     pub accuracy: Option<f64>,
     /// Of images: quadratic weighted kappa.
     pub kappa: Option<f64>,
-    /// How long it took, validation included.
+    /// How long it took, validation included; NaN where that is not known.
     pub seconds: f64,
-    /// What the process held at its end.
-    pub resident_bytes: u64,
+    /// What the process held at its end, where that is known.
+    pub resident_bytes: Option<u64>,
 }
 
 /// Draws epochs, in their order, as a PNG of about 1200 × 900 pixels.
@@ -68,16 +66,7 @@ pub fn png(title: &str, points: &[EpochPoint], planned: Bytes) -> io::Result<Vec
         let corner = [(place % 2) as f64 * width, HEAD + (place / 2) as f64 * height];
         panel.draw(&mut canvas, corner, [width, height], &epochs);
     }
-    canvas.png().map_err(io::Error::from)
-}
-
-/// Draws epochs into a file, whole or not at all.
-///
-/// # Errors
-/// If the disk refuses.
-pub fn write(path: &Path, title: &str, points: &[EpochPoint], planned: Bytes) -> io::Result<()> {
-    let picture = png(title, points, planned)?;
-    atomic::write(path, |file| file.write_all(&picture))
+    canvas.png()
 }
 
 /// The state of a run in a line.
@@ -117,7 +106,7 @@ fn panels(points: &[EpochPoint], planned: Bytes) -> [Panel<'static>; 6] {
     };
     let panel = |title, series, from_zero| Panel { title, series, mark: None, from_zero };
     let (unit, memory) =
-        match planned.0.max(points.iter().map(|point| point.resident_bytes).max().unwrap_or(0)) {
+        match planned.0.max(points.iter().filter_map(|point| point.resident_bytes).max().unwrap_or(0)) {
             most if most >= 1 << 30 => ((1u64 << 30) as f64, "resident memory, GiB"),
             _ => ((1u64 << 20) as f64, "resident memory, MiB"),
         };
@@ -161,7 +150,7 @@ fn panels(points: &[EpochPoint], planned: Bytes) -> [Panel<'static>; 6] {
             mark: Some(("planned", planned.0 as f64 / unit)),
             ..panel(
                 memory,
-                vec![series("held", BLUE, &|point| Some(point.resident_bytes as f64 / unit))],
+                vec![series("held", BLUE, &|point| Some(point.resident_bytes? as f64 / unit))],
                 true,
             )
         },
@@ -200,7 +189,7 @@ mod tests {
                     accuracy: None,
                     kappa: None,
                     seconds: 131.0 + 6.0 * jitter(),
-                    resident_bytes: (690.0 + 6.0 * jitter()) as u64 * (1 << 20),
+                    resident_bytes: Some((690.0 + 6.0 * jitter()) as u64 * (1 << 20)),
                 }
             })
             .collect()
@@ -208,7 +197,9 @@ mod tests {
 
     /// Decodes a picture: its size, and how many of its pixels are not white.
     fn decoded(png: &[u8]) -> (u32, u32, usize) {
-        let mut reader = png::Decoder::new(io::Cursor::new(png)).read_info().unwrap();
+        let mut decoder = png::Decoder::new(io::Cursor::new(png));
+        decoder.set_transformations(png::Transformations::EXPAND);
+        let mut reader = decoder.read_info().unwrap();
         let mut pixels = vec![0; reader.output_buffer_size().unwrap()];
         let info = reader.next_frame(&mut pixels).unwrap();
         (info.width, info.height, pixels.chunks(3).filter(|pixel| *pixel != [255; 3]).count())
@@ -239,7 +230,7 @@ mod tests {
         points[11].mean_pseudo_dice = None;
         points[12].ema_pseudo_dice = Some(f64::NAN);
         points[13].learning_rate = f64::MIN;
-        points[14].resident_bytes = u64::MAX;
+        points[14].resident_bytes = Some(u64::MAX);
         let damaged = png("run", &points, Bytes(u64::MAX)).unwrap();
         assert!(decoded(&damaged).2 > 1000 && damaged != sound);
         for point in &mut points {
@@ -247,14 +238,5 @@ mod tests {
             (point.mean_pseudo_dice, point.ema_pseudo_dice, point.learning_rate) = (None, None, 0.0);
         }
         decoded(&png("run", &points, Bytes::ZERO).unwrap());
-    }
-
-    #[test]
-    fn the_picture_is_written_whole() {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("progress.png");
-        write(&file, "run", &epochs(3), Bytes::mib(700)).unwrap();
-        assert_eq!(decoded(&std::fs::read(&file).unwrap()).0, WIDTH as u32);
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
     }
 }

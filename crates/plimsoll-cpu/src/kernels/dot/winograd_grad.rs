@@ -5,196 +5,27 @@
 //! planes of the source that the next planes of gradients meet: each is gathered and transformed once. Values are rounded to bf16 when
 //! they are transformed; products are summed in registers over runs of tiles, and runs in f32.
 
-use plimsoll_graph::Window;
+mod tiling;
+mod transform;
 
+pub(crate) use tiling::{StripGradTiling, pays, products};
+
+use self::transform::{TransformGradient, TransformSource};
 use super::grad_run::{COLUMN, GradRun};
-use super::winograd::{PlaneTaps, READ, SQUARE_POINTS, inside, plane_taps};
+use super::winograd::{READ, SQUARE_POINTS, inside};
 use crate::kernel::{DotKernel, Ptr};
-use crate::kernels::chunk::TASKS;
-use crate::kernels::f23::{POINTS, RESULTS, WIDTH, gradients, inputs, weight_gradients};
-use crate::kernels::geometry::TapGrid;
+use crate::kernels::f23::{POINTS, RESULTS, WIDTH, weight_gradients};
 use crate::kernels::patch::Blocks;
 use crate::kernels::sum_parts::SumParts;
-use crate::lower::product;
-use crate::simd::dot::{Dot, DotBody, PAIR};
+use crate::simd::dot::{Dot, PAIR};
 use crate::simd::{LANES, Simd};
 
 /// Output blocks of a task, and source blocks: all pairs of them share what is gathered.
 const GROUP: usize = 2;
 /// Columns that a pair of tiles is the results of.
 const PAIR_RESULTS: usize = PAIR * RESULTS;
-/// The most bytes of planes and sums, which should stay in the second-level cache.
-const CACHED_BYTES: usize = 900 << 10;
 /// Pairs of tiles that are summed in registers, about: their gradients stay in the first-level cache while all lanes go over them.
 const RUN_PAIRS: usize = 64;
-/// The most rows of tiles in a strip.
-const STRIP_ROWS: usize = 16;
-/// The fewest planes of a walk: those that its first gradients meet are gathered once more than without cutting the depth.
-const WALK: usize = 8;
-/// The least pairs of tiles of a part, for its partial sum to be worth it.
-const PART_PAIRS: usize = 256;
-/// Bytes of a cache line.
-const LINE: usize = 64;
-
-/// Pairs of tiles that the results of a plane are divided into.
-fn plane_pairs([_, height, width]: [usize; 3]) -> usize {
-    product([height.div_ceil(RESULTS), width.div_ceil(PAIR_RESULTS)])
-}
-
-/// Whether the weight gradient of a convolution between features without groups, with a result of this extent, can be computed in this
-/// way and takes at most three fifths of the products.
-pub(crate) fn pays(window: &Window, result: [usize; 3]) -> bool {
-    let [_, height, width] = result;
-    window.stride == [1; 3]
-        && window.kernel[1..] == [WIDTH; 2]
-        && product([5 * PAIR * SQUARE_POINTS, plane_pairs(result)])
-            <= product([3 * WIDTH * WIDTH, height, width])
-}
-
-/// Products for a plane of gradients, as a share of those of a direct kernel.
-pub(crate) fn products(result: [usize; 3]) -> f64 {
-    let [_, height, width] = result;
-    (SQUARE_POINTS * PAIR * plane_pairs(result)) as f64 / (WIDTH * WIDTH * height * width) as f64
-}
-
-/// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
-#[derive(Clone, Debug)]
-pub(crate) struct StripGradTiling {
-    batch: usize,
-    source_blocks: usize,
-    out_blocks: usize,
-    /// Planes of the kernel.
-    taps: Vec<PlaneTaps>,
-    /// Rows of tiles of a strip, and strips.
-    rows: usize,
-    strips: usize,
-    /// Pairs of tiles of a row.
-    pairs: usize,
-    /// Planes of gradients at a time.
-    step: usize,
-    /// Planes of gradients of a walk, and walks.
-    walk: usize,
-    walks: usize,
-    /// Parts that the walks of all strips are divided into.
-    parts: usize,
-    low: [isize; 3],
-    source: [usize; 3],
-    result: [usize; 3],
-}
-
-impl StripGradTiling {
-    /// For sources of `source_blocks` blocks, and `out_blocks` blocks of results.
-    pub(crate) fn new(
-        grid: &TapGrid,
-        batch: usize,
-        source_blocks: usize,
-        out_blocks: usize,
-    ) -> StripGradTiling {
-        let [depth, height, width] = grid.result;
-        let all_rows = height.div_ceil(RESULTS);
-        let mut tiling = StripGradTiling {
-            batch,
-            source_blocks,
-            out_blocks,
-            taps: plane_taps(grid),
-            rows: all_rows.clamp(1, STRIP_ROWS),
-            strips: 1,
-            pairs: width.div_ceil(PAIR_RESULTS).max(1),
-            step: 1,
-            walk: depth,
-            walks: 1,
-            parts: 1,
-            low: grid.low,
-            source: grid.source,
-            result: grid.result,
-        };
-        while tiling.rows > 1 && tiling.per_thread() > CACHED_BYTES {
-            tiling.rows -= 1;
-        }
-        tiling.strips = all_rows.div_ceil(tiling.rows).max(1);
-        tiling.rows = all_rows.div_ceil(tiling.strips).max(1);
-        tiling.strips = all_rows.div_ceil(tiling.rows);
-        tiling.step = RUN_PAIRS.div_ceil(product([tiling.rows, tiling.pairs])).clamp(1, depth.max(1));
-        while tiling.step > 1 && tiling.per_thread() > CACHED_BYTES {
-            tiling.step -= 1;
-        }
-        let wanted = TASKS.div_ceil(tiling.groups().max(1));
-        let wanted = wanted.min(product([batch, depth, plane_pairs(grid.result)]) / PART_PAIRS).max(1);
-        while product([batch, tiling.strips, tiling.walks]) < wanted && depth / (2 * tiling.walks) >= WALK {
-            tiling.walks *= 2;
-        }
-        tiling.walk = depth.div_ceil(tiling.walks).max(1);
-        tiling.walks = depth.div_ceil(tiling.walk);
-        tiling.parts = wanted.min(tiling.all_walks()).max(1);
-        tiling
-    }
-
-    /// Pairs of groups of blocks.
-    fn groups(&self) -> usize {
-        product([self.out_blocks.div_ceil(GROUP), self.source_blocks.div_ceil(GROUP)])
-    }
-
-    /// Walks of all strips and samples.
-    fn all_walks(&self) -> usize {
-        product([self.batch, self.strips, self.walks])
-    }
-
-    /// Elements of some planes of one point and a line more, so that the points of a tile do not fall into the same sets of a cache.
-    fn point(&self, planes: usize) -> usize {
-        product([planes, self.rows, self.pairs, COLUMN]).saturating_add(COLUMN)
-    }
-
-    /// The same of the source, and of the gradients.
-    fn source_point(&self) -> usize {
-        self.point(self.step.saturating_add(self.taps.len() - 1))
-    }
-
-    fn gradient_point(&self) -> usize {
-        self.point(self.step)
-    }
-
-    /// Bytes of all points of a group of blocks.
-    fn group_bytes(point: usize) -> usize {
-        product([GROUP, SQUARE_POINTS, point, size_of::<u16>()])
-    }
-
-    /// Floats of the sums of one point of a pair of blocks.
-    fn sum_point(&self) -> usize {
-        product([self.taps.len(), LANES, LANES])
-    }
-
-    fn sum_bytes(&self) -> usize {
-        product([GROUP * GROUP * SQUARE_POINTS, self.sum_point(), size_of::<f32>()])
-    }
-
-    /// Columns that the tiles of a row read.
-    fn columns(&self) -> usize {
-        product([self.pairs, PAIR_RESULTS]).saturating_add(WIDTH - 1)
-    }
-
-    /// Bytes of scratch of a thread, whole cache lines: planes of source and gradients, sums, and the rows that are transformed.
-    pub(crate) fn per_thread(&self) -> usize {
-        let rows = product([READ, self.columns(), LANES, size_of::<f32>()]);
-        let planes = [self.source_point(), self.gradient_point()].map(StripGradTiling::group_bytes);
-        let bytes = [planes[0], planes[1], self.sum_bytes(), rows].into_iter().fold(0, usize::saturating_add);
-        bytes.checked_next_multiple_of(LINE).unwrap_or(usize::MAX)
-    }
-
-    /// Floats of the weights of one pair of blocks.
-    fn pair_weights(&self) -> usize {
-        product([self.taps.len(), WIDTH * WIDTH * LANES * LANES])
-    }
-
-    /// Floats of one copy of the gradient.
-    fn weights(&self) -> usize {
-        product([self.out_blocks, self.source_blocks, self.pair_weights()])
-    }
-
-    /// Floats of the partial sums.
-    pub(crate) fn partial(&self) -> usize {
-        if self.parts > 1 { product([self.parts, self.weights()]) } else { 0 }
-    }
-}
 
 /// The weight gradient of a convolution between features, bound to memory.
 pub(crate) struct StripGrad {
@@ -549,85 +380,6 @@ impl DotKernel for StripGrad {
                     let to = self.sums.0.add(at.part * tiling.weights() + pair * tiling.pair_weights());
                     let from = scratch.sums.add((s * GROUP + b) * SQUARE_POINTS * self.sum_point);
                     self.finish::<D>(from, to);
-                }
-            }
-        }
-    }
-}
-
-/// Pairs of tiles of the source to be transformed. To run it asks that `rows` are valid for reads of the columns that the tiles of `pairs`
-/// pairs read, and `to` for writes of as many pairs in each point, `point` elements apart.
-struct TransformSource {
-    rows: [*const f32; READ],
-    to: *mut u16,
-    point: usize,
-    pairs: usize,
-}
-
-impl DotBody for TransformSource {
-    #[inline(always)]
-    unsafe fn run<D: Dot>(self) {
-        let TransformSource { rows, to, point, pairs } = self;
-        for pair in 0..pairs {
-            // SAFETY: whoever runs this body answers for the rows and the points; a pair begins four columns behind the one before.
-            unsafe {
-                let mut tiles = [[[D::S::zero(); POINTS]; READ]; PAIR];
-                for (i, row) in rows.iter().enumerate() {
-                    let row = row.add(pair * PAIR_RESULTS * LANES);
-                    let mut x = [D::S::zero(); PAIR_RESULTS + WIDTH - 1];
-                    for (j, x) in x.iter_mut().enumerate() {
-                        *x = D::S::load(row.add(j * LANES));
-                    }
-                    tiles[0][i] = inputs::<D::S>([x[0], x[1], x[2], x[3]]);
-                    tiles[1][i] = inputs::<D::S>([x[2], x[3], x[4], x[5]]);
-                }
-                for j in 0..POINTS {
-                    let [a, b] = &tiles;
-                    let first = inputs::<D::S>([a[0][j], a[1][j], a[2][j], a[3][j]]);
-                    let second = inputs::<D::S>([b[0][j], b[1][j], b[2][j], b[3][j]]);
-                    for i in 0..POINTS {
-                        let to = to.add((i * POINTS + j) * point + pair * COLUMN);
-                        D::store_pairs(to, [first[i], second[i]]);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The same of gradients, with the columns that are the results of the tiles.
-struct TransformGradient {
-    rows: [*const f32; RESULTS],
-    to: *mut u16,
-    point: usize,
-    pairs: usize,
-}
-
-impl DotBody for TransformGradient {
-    #[inline(always)]
-    unsafe fn run<D: Dot>(self) {
-        let TransformGradient { rows, to, point, pairs } = self;
-        for pair in 0..pairs {
-            // SAFETY: as for the source.
-            unsafe {
-                let mut tiles = [[[D::S::zero(); POINTS]; RESULTS]; PAIR];
-                for (i, row) in rows.iter().enumerate() {
-                    let row = row.add(pair * PAIR_RESULTS * LANES);
-                    let mut y = [D::S::zero(); PAIR_RESULTS];
-                    for (j, y) in y.iter_mut().enumerate() {
-                        *y = D::S::load(row.add(j * LANES));
-                    }
-                    tiles[0][i] = gradients::<D::S>([y[0], y[1]]);
-                    tiles[1][i] = gradients::<D::S>([y[2], y[3]]);
-                }
-                for j in 0..POINTS {
-                    let [a, b] = &tiles;
-                    let first = gradients::<D::S>([a[0][j], a[1][j]]);
-                    let second = gradients::<D::S>([b[0][j], b[1][j]]);
-                    for i in 0..POINTS {
-                        let to = to.add((i * POINTS + j) * point + pair * COLUMN);
-                        D::store_pairs(to, [first[i], second[i]]);
-                    }
                 }
             }
         }

@@ -70,21 +70,21 @@ pub struct Input {
 impl Input {
     /// Finds the images of a path. A series is written into a folder of its own in `beside`, which is made for it.
     pub fn open(
-        path: &Path,
+        (path, kind): (&Path, &Kind),
         series: Option<&Series>,
         beside: &Path,
         budget: &Budget,
         stop: &AtomicBool,
     ) -> Outcome<Input> {
         let Some(series) = series else {
-            return Ok(Input { cases: images(path)?, _image: None });
+            return Ok(Input { cases: images(path, kind)?, _image: None });
         };
         plimsoll_disk::create_dir_all(beside).map_err(|error| Failure::of_path(beside, &error))?;
         let name = series_name(path);
         let folder = PartsFolder::make(beside, &folder_name(&name))?;
         let image: PathBuf = folder.plain(&name);
         series.write(&image, budget, stop)?;
-        Ok(Input { cases: images(&image)?, _image: Some(folder) })
+        Ok(Input { cases: images(&image, &Kind::Image)?, _image: Some(folder) })
     }
 
     /// Removes what killed processes have left in `beside` of the series of a path.
@@ -106,10 +106,15 @@ fn folder_name(series: &str) -> String {
     format!("{series}.series")
 }
 
-/// The images of a path that is no series of DICOM.
-pub(super) fn images(path: &Path) -> Outcome<Vec<Case>> {
+/// The images of a path as they are stored: of a series of DICOM, its slices.
+pub(super) fn images(path: &Path, kind: &Kind) -> Outcome<Vec<Case>> {
     // How it is normalised follows from each model.
     let channels = [Channel { name: "image".into(), normalisation: Normalisation::None }];
     let is_plain = path.is_file() && path.extension().is_some_and(|ending| ending == "nii");
-    Ok(Dataset::images(path, &channels, if is_plain { ".nii" } else { ENDING })?)
+    let ending = match kind {
+        Kind::Series(_) => ".dcm",
+        Kind::Image if is_plain => ".nii",
+        Kind::Image | Kind::Folder => ENDING,
+    };
+    Ok(Dataset::images(path, &channels, ending)?)
 }

@@ -8,10 +8,10 @@ use plimsoll_run::total_segmentator::{PartModel, Task};
 
 use super::change::least_line;
 use super::encoded::is_encoded;
-use super::input::{Kind, images};
+use super::input::images;
 use super::stages::{Stage, open};
 use super::{Job, STEPS, SegmentRequest};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::jobs::outliers::Remedy;
 use crate::jobs::predict::Failed;
 use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
@@ -21,11 +21,11 @@ use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
 pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<PredictionPlan>> {
     let never = AtomicBool::new(false);
     let (job, kind) = Job::checked(request, &never, quiet)?;
-    if let Kind::Series(_) = kind {
-        let message = format!("{} is a series of DICOM, which is not planned", request.input.display());
-        return Err(Failure::new(message, "leave --plan out: the series is brought into one image first"));
+    if let Some(series) = kind.series(&job.budget)? {
+        job.expect_no_slice(&series)?;
+        job.expect_referable(&series)?;
     }
-    let cases = images(&request.input)?;
+    let cases = images(&request.input, &kind)?;
     let outputs = job.outputs(&cases, &kind)?;
     let (mut files, mut kept) = (Vec::new(), Vec::new());
     for (case, labels) in cases.into_iter().zip(outputs) {

@@ -1,0 +1,136 @@
+//! What is compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_volume::image_endings;
+
+use super::error::ComparisonError;
+use crate::{CaseScores, Group, Metric, Scores, Settings, Summary};
+
+/// What is compared: one choice of settings, trained once or several times.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    /// Its name.
+    pub name: String,
+    /// The same with other seeds: at least one.
+    pub repeats: Vec<Repeat>,
+}
+
+/// One training of a candidate, with the cases that it was scored on.
+#[derive(Clone, Debug)]
+pub struct Repeat {
+    name: String,
+    settings: Settings,
+    /// The scores of each class, by case.
+    cases: BTreeMap<String, BTreeMap<u8, Scores>>,
+}
+
+impl Repeat {
+    /// Of the scores of its folds, or of all its cases at once, each with what it is called in messages.
+    ///
+    /// # Errors
+    /// If a case is there twice, or folds were scored otherwise.
+    pub fn of(
+        name: impl Into<String>,
+        (first_name, first): (String, Summary),
+        others: impl IntoIterator<Item = (String, Summary)>,
+    ) -> Result<Repeat, ComparisonError> {
+        let settings = first.settings.clone();
+        let mut all = Repeat { name: name.into(), settings, cases: BTreeMap::new() };
+        all.add(first)?;
+        for (fold, summary) in others {
+            expect_alike((&first_name, &all.settings), (&fold, &summary.settings))?;
+            all.add(summary)?;
+        }
+        Ok(all)
+    }
+
+    fn add(&mut self, summary: Summary) -> Result<(), ComparisonError> {
+        for case in summary.metric_per_case {
+            let candidate = || self.name.clone();
+            let name = case_name(&case).ok_or_else(|| ComparisonError::NoName { candidate: candidate() })?;
+            if self.cases.contains_key(&name) {
+                return Err(ComparisonError::CaseTwice { candidate: candidate(), case: name });
+            }
+            self.cases.insert(name, case.metrics);
+        }
+        Ok(())
+    }
+
+    /// Which it is.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The names of its cases.
+    pub fn cases(&self) -> impl Iterator<Item = &str> {
+        self.cases.keys().map(String::as_str)
+    }
+
+    pub(super) fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(super) fn has(&self, case: &str) -> bool {
+        self.cases.contains_key(case)
+    }
+
+    /// The classes that are scored.
+    pub(super) fn classes(&self) -> BTreeSet<u8> {
+        classes(&self.settings)
+    }
+
+    /// The scores that were asked for in all of these cases. One of some folds alone would look undefined in the others.
+    pub(super) fn metrics(&self, cases: &[String]) -> BTreeSet<Metric> {
+        let classes = cases.iter().filter_map(|case| self.cases.get(case)).flat_map(BTreeMap::values);
+        let metrics = classes.map(|scores| scores.metrics().collect::<BTreeSet<Metric>>());
+        metrics.reduce(|all, own| &all & &own).into_iter().flatten().collect()
+    }
+
+    /// A score of a case, if it is defined.
+    pub(super) fn score(&self, case: &str, class: u8, metric: Metric) -> Option<f64> {
+        self.cases.get(case)?.get(&class)?.get(metric)
+    }
+
+    /// That the same score means the same in both.
+    pub(super) fn expect_scored_alike(&self, other: &Repeat) -> Result<(), ComparisonError> {
+        expect_alike((&self.name, &self.settings), (&other.name, &other.settings))
+    }
+}
+
+fn expect_alike(
+    (one, own): (&str, &Settings),
+    (other, theirs): (&str, &Settings),
+) -> Result<(), ComparisonError> {
+    let (one, other) = (one.to_string(), other.to_string());
+    let [classes, others] = [own, theirs].map(classes);
+    if classes != others {
+        let [classes, others] = [classes, others].map(|classes| classes.into_iter().collect());
+        return Err(ComparisonError::Classes { one, other, classes, others });
+    }
+    let both = |group| own.groups.contains(&group) && theirs.groups.contains(&group);
+    let differs = [
+        ("surface", both(Group::Surface) && own.surface != theirs.surface),
+        ("tolerance of the NSD", both(Group::Surface) && own.tolerance != theirs.tolerance),
+        ("overlap of lesions", both(Group::Lesion) && own.lesion_overlap != theirs.lesion_overlap),
+    ];
+    match differs.into_iter().find(|(_, differs)| *differs) {
+        None => Ok(()),
+        Some((what, _)) => Err(ComparisonError::Parameters { one, other, what }),
+    }
+}
+
+fn classes(settings: &Settings) -> BTreeSet<u8> {
+    settings.classes.iter().copied().collect()
+}
+
+/// The name of a case: that of its prediction without the ending of images. Predictions have names of their own, where references may all
+/// be called the same, each in the folder of its case.
+fn case_name(case: &CaseScores) -> Option<String> {
+    let name = case.prediction_file.file_name()?.to_str()?;
+    let lower = name.to_ascii_lowercase();
+    // Of several endings, like .nii and .nii.gz, the longest.
+    let ending = image_endings().filter(|ending| lower.ends_with(*ending)).max_by_key(|ending| ending.len());
+    let stem = ending.map_or(name, |ending| &name[..name.len() - ending.len()]);
+    (!stem.is_empty()).then(|| stem.to_string())
+}

@@ -1,0 +1,185 @@
+//! Why candidates cannot be compared.
+
+use plimsoll_memory::{MapError, OverBudget};
+
+use crate::{Group, Metric};
+
+/// Why candidates cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum ComparisonError {
+    /// There are not two of them.
+    #[error("{found} candidate to compare, and two are the least")]
+    TooFew {
+        /// How many there are.
+        found: usize,
+    },
+    /// Two have the same name.
+    #[error("two candidates are called {name}")]
+    SameName {
+        /// Their name.
+        name: String,
+    },
+    /// Two summaries of a repeat have the same case.
+    #[error("{candidate} has the case {case} twice")]
+    CaseTwice {
+        /// Whose they are.
+        candidate: String,
+        /// The case.
+        case: String,
+    },
+    /// A case has no name.
+    #[error("{candidate} has a case whose prediction has no file name")]
+    NoName {
+        /// Whose it is.
+        candidate: String,
+    },
+    /// Other classes are scored.
+    #[error("{one} scores the classes {}, and {other} the classes {}", list(classes), list(others))]
+    Classes {
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+        /// The classes of the one.
+        classes: Vec<u8>,
+        /// Those of the other.
+        others: Vec<u8>,
+    },
+    /// The same score has another meaning.
+    #[error("{one} and {other} were scored with another {what}")]
+    Parameters {
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+        /// What differs.
+        what: &'static str,
+    },
+    /// Not all candidates have the same cases.
+    #[error("{} of {all} cases are not there for all candidates: {}", missing.len(), first(missing))]
+    MissingCases {
+        /// Cases of all candidates together.
+        all: usize,
+        /// Each with the first candidate that lacks it.
+        missing: Vec<(String, String)>,
+    },
+    /// No case is there for all candidates.
+    #[error("no case is there for all candidates: {}", first(missing))]
+    NoCommonCases {
+        /// Each with the first candidate that lacks it.
+        missing: Vec<(String, String)>,
+    },
+    /// Candidates were scored against other references.
+    #[error(
+        "the references of {case} differ: class {class} has {} voxels for {one}, and {} for {other}",
+        voxels[0], voxels[1]
+    )]
+    OtherReference {
+        /// The case.
+        case: String,
+        /// The class.
+        class: u8,
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+        /// What each says.
+        voxels: [f64; 2],
+    },
+    /// A candidate does not have a score in all cases.
+    #[error("{candidate} has no {} of all cases; it has {}", metric.name(), names(known))]
+    NoScore {
+        /// A candidate.
+        candidate: String,
+        /// What is asked for.
+        metric: Metric,
+        /// What it has.
+        known: Vec<Metric>,
+    },
+    /// A count is asked for.
+    #[error("{} is a count of voxels, of which neither more nor fewer are better", metric.name())]
+    Count {
+        /// What is asked for.
+        metric: Metric,
+    },
+    /// A class is asked for that is not scored.
+    #[error("class {class} is not scored; these are: {}", list(known))]
+    NoClass {
+        /// What is asked for.
+        class: u8,
+        /// Those that are.
+        known: Vec<u8>,
+    },
+    /// There is no memory for the resamples.
+    #[error(transparent)]
+    Memory(#[from] MapError),
+}
+
+impl From<OverBudget> for ComparisonError {
+    fn from(error: OverBudget) -> ComparisonError {
+        ComparisonError::Memory(error.into())
+    }
+}
+
+impl ComparisonError {
+    /// What to do about it.
+    pub fn hint(&self) -> Option<String> {
+        let hint = match self {
+            ComparisonError::TooFew { .. } => {
+                "name another run of the same data set, or a sweep of several arms"
+            }
+            ComparisonError::SameName { .. } => "name each candidate once, by folders of different names",
+            ComparisonError::CaseTwice { .. } => {
+                "the folds of a cross-validation share no validation case: name one fold, like RUN/fold_0"
+            }
+            ComparisonError::NoName { .. } => "score the predictions again with `plimsoll evaluate`",
+            ComparisonError::Classes { .. } => {
+                "compare runs of the same data set, or score the same classes with `plimsoll evaluate --labels`"
+            }
+            ComparisonError::Parameters { .. } => {
+                "score both again with the same --surface, --tolerance and --lesion-overlap of `plimsoll evaluate`"
+            }
+            ComparisonError::MissingCases { .. } => {
+                "validate the same folds with all candidates; --common-cases compares those that all have"
+            }
+            ComparisonError::NoCommonCases { .. } => {
+                "compare runs of the same data set that validated the same folds"
+            }
+            ComparisonError::OtherReference { .. } => {
+                "compare candidates that were scored against the same references"
+            }
+            ComparisonError::NoScore { metric, .. } => {
+                // Scores that are there are replaced, so that those of overlap are asked for again.
+                let groups = match metric.group() {
+                    Group::Overlap => "overlap",
+                    Group::Surface => "overlap,surface",
+                    Group::Topology => "overlap,topology",
+                    Group::Lesion => "overlap,lesion",
+                };
+                return Some(format!(
+                    "`plimsoll evaluate RUN/fold_0/validation LABELS --partial --metrics {groups}` adds it, fold by fold"
+                ));
+            }
+            ComparisonError::Count { .. } => "ask for a score, like dice",
+            ComparisonError::NoClass { .. } => "name one of these",
+            ComparisonError::Memory(_) => "raise --ram, or draw fewer --resamples",
+        };
+        Some(hint.into())
+    }
+}
+
+fn list(classes: &[u8]) -> String {
+    classes.iter().map(u8::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn names(metrics: &[Metric]) -> String {
+    metrics.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// The first cases with who lacks them.
+fn first(missing: &[(String, String)]) -> String {
+    const SHOWN: usize = 5;
+    let shown = missing.iter().take(SHOWN).map(|(case, who)| format!("{case} ({who} lacks it)"));
+    let more = (missing.len() > SHOWN).then(|| format!("and {} more", missing.len() - SHOWN));
+    shown.chain(more).collect::<Vec<_>>().join(", ")
+}

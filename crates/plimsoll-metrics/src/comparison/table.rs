@@ -1,0 +1,56 @@
+//! Comparisons as a table.
+
+use std::io::{self, Write};
+
+use super::report::Comparison;
+use crate::csv::{number, quoted};
+
+impl Comparison {
+    /// Writes a row for each pair, class and score; what is undefined is left empty.
+    ///
+    /// # Errors
+    /// If writing to `to` fails.
+    pub fn write_csv(&self, to: &mut dyn Write) -> io::Result<()> {
+        writeln!(
+            to,
+            "score,class,first,second,cases,undefined_first,undefined_second,undefined_both,mean,mean_low,mean_high,median,median_low,\
+             median_high,positive_ranks,negative_ranks,zeros,p,p_holm,outcome,better,cases_needed"
+        )?;
+        for score in &self.scores {
+            for difference in &score.differences {
+                let names =
+                    [score.metric.name(), &difference.class.name, &difference.first, &difference.second];
+                for name in names {
+                    write!(to, "{},", quoted(name))?;
+                }
+                let undefined = difference.undefined;
+                for count in [difference.cases, undefined.first, undefined.second, undefined.both] {
+                    write!(to, "{count},")?;
+                }
+                let (mean, median) = (difference.mean_interval, difference.median_interval);
+                let test = difference.test;
+                let numbers = [
+                    difference.mean,
+                    mean.map(|[low, _]| low),
+                    mean.map(|[_, high]| high),
+                    difference.median,
+                    median.map(|[low, _]| low),
+                    median.map(|[_, high]| high),
+                    test.map(|test| test.positive_ranks),
+                    test.map(|test| test.negative_ranks),
+                    test.map(|test| test.zeros as f64),
+                    test.map(|test| test.p),
+                    difference.p_holm,
+                ];
+                for value in numbers {
+                    write!(to, "{},", number(value))?;
+                }
+                let verdict = &difference.verdict;
+                let better = verdict.better.iter().map(|name| quoted(name).into_owned()).collect::<String>();
+                let needed = number(verdict.cases_needed.map(|needed| needed as f64));
+                writeln!(to, "{},{better},{needed}", verdict.outcome.name())?;
+            }
+        }
+        Ok(())
+    }
+}

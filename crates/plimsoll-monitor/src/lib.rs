@@ -1,0 +1,13 @@
+//! Runs as they go on, for people and for programs of others.
+//!
+//! What a run writes down is the truth: `metrics.jsonl` and `events.jsonl` of each fold. [`FoldFollower`] reads them as they grow, from any
+//! process. Beside them, [`tensorboard::EventFile`] writes the same for TensorBoard, and [`openmetrics::OpenMetrics`] for Prometheus.
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
+
+mod curve;
+mod follow;
+pub mod openmetrics;
+pub mod tensorboard;
+
+pub use curve::Curve;
+pub use follow::{FoldFollower, Point, SCORES_OF_IMAGES, SCORES_OF_VOLUMES, Told};

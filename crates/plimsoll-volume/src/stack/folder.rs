@@ -1,0 +1,94 @@
+//! Folders of slices, each a TIFF file of one page.
+
+use std::path::Path;
+
+use plimsoll_disk::File;
+
+use super::order::sort;
+use super::{MOST_PAGES, Planes, Stack, guarded};
+use crate::VolumeError;
+use crate::format::Opened;
+use crate::picture::{Content, is_tiff};
+use crate::stack::description::Description;
+
+/// Whether a folder has slices, and nothing else but what is written about them.
+pub(crate) fn is_of_slices(folder: &Path) -> bool {
+    let Ok(entries) = plimsoll_disk::entries(folder) else { return false };
+    let mut slices = 0usize;
+    for path in entries.flatten() {
+        match (is_slice(&path), is_about(&path)) {
+            (true, _) => slices += 1,
+            (false, true) => {}
+            (false, false) => return false,
+        }
+    }
+    slices > 0
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'))
+}
+
+fn is_slice(path: &Path) -> bool {
+    is_tiff(path) && !is_hidden(path) && path.is_file()
+}
+
+/// Whether it is a file about slices that lies beside them: a table, a log, settings of a scanner.
+fn is_about(path: &Path) -> bool {
+    const ENDINGS: [&str; 6] = ["csv", "json", "log", "md", "txt", "xml"];
+    is_hidden(path)
+        || path
+            .extension()
+            .is_some_and(|ending| ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)))
+}
+
+/// Opens a folder of slices.
+///
+/// # Errors
+/// If a slice cannot be opened, they are not of one size and type, their names do not say their order, or one is missing.
+pub(crate) fn open(folder: &Path, content: Content) -> Result<Opened, VolumeError> {
+    let failed = |source| VolumeError::Io { path: folder.into(), action: "list", source };
+    let refused = |why: String| VolumeError::Stack { path: folder.into(), why };
+    let mut names: Vec<Box<str>> = Vec::new();
+    for entry in plimsoll_disk::entries(folder).map_err(failed)? {
+        let path = entry.map_err(failed)?;
+        if !is_slice(&path) {
+            continue;
+        }
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.ok_or_else(|| refused(format!("the name of {} is not UTF-8", path.display())))?;
+        names.push(name.into());
+        if names.len() > MOST_PAGES {
+            return Err(refused(format!("it has more than {MOST_PAGES} slices")));
+        }
+    }
+    names.sort();
+    let names = sort(names).map_err(refused)?;
+    let mut of_all = None;
+    let mut file_bytes = 0u64;
+    for name in &names {
+        let path = folder.join(&**name);
+        let bytes = File::open(&path).and_then(|file| file.len());
+        let bytes = bytes.map_err(|source| VolumeError::Io { path: path.clone(), action: "open", source })?;
+        file_bytes = file_bytes.saturating_add(bytes);
+        let (mut decoder, form) = super::single_page(&path)?;
+        match &of_all {
+            None => {
+                let description = guarded(&path, || Description::read(&mut decoder))?;
+                if let Some(why) = description.several_channels(1) {
+                    return Err(VolumeError::Stack { path, why });
+                }
+                of_all = Some((form, description));
+            }
+            Some((first, _)) if *first != form => {
+                let of_first = names.first().map(|name| &**name).unwrap_or_default();
+                return Err(refused(format!("{of_first} has {first}, but {name} has {form}")));
+            }
+            Some(_) => {}
+        }
+    }
+    let Some((form, description)) = of_all else { return Err(refused("there are no slices in it".into())) };
+    let (pages, page_bytes) = (names.len(), form.page_bytes(names.len(), file_bytes).map_err(refused)?);
+    let planes = Planes::Slices { folder: folder.into(), names, form };
+    Stack::opened(folder, content, planes, (pages, form, page_bytes), &description)
+}

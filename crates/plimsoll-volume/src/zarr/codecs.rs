@@ -1,0 +1,146 @@
+//! From the bytes of a file to those of a chunk.
+
+use std::io::Read;
+
+use flate2::read::{MultiGzDecoder, ZlibDecoder};
+
+use super::bytes::{little, take};
+use super::{blosc, lz};
+use crate::zstd;
+
+/// What is taken by inflating, whatever the size of a chunk.
+const INFLATING: u64 = 128 << 10;
+
+/// Compressors, by the names that both versions have for them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Compressor {
+    Blosc,
+    Gzip,
+    Lz4,
+    Zlib,
+    Zstd,
+}
+
+impl Compressor {
+    pub(super) fn of(name: &str) -> Option<Compressor> {
+        Some(match name {
+            "blosc" => Compressor::Blosc,
+            "gzip" => Compressor::Gzip,
+            "lz4" => Compressor::Lz4,
+            "zlib" => Compressor::Zlib,
+            "zstd" => Compressor::Zstd,
+            _ => return None,
+        })
+    }
+}
+
+/// How a chunk is stored.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Codecs {
+    pub(super) compressor: Option<Compressor>,
+    /// Whether a checksum, CRC-32C, follows.
+    pub(super) is_checked: bool,
+}
+
+/// The bytes of a checksum.
+const CHECKSUM: usize = 4;
+
+impl Codecs {
+    /// The most bytes that a chunk of so many has as it is stored: what cannot be compressed grows a little.
+    pub(super) fn most_stored(chunk_bytes: usize) -> usize {
+        const HEADERS: usize = 64 << 10;
+        chunk_bytes.saturating_add(chunk_bytes / 8).saturating_add(HEADERS)
+    }
+
+    /// The bytes of blocks that are decompressed before they are put into the chunk.
+    pub(super) fn scratch_bytes(self, chunk_bytes: usize) -> usize {
+        if self.compressor == Some(Compressor::Blosc) { chunk_bytes } else { 0 }
+    }
+
+    /// Bytes that decompressors take beside.
+    pub(super) fn decoder_bytes(self, chunk_bytes: u64) -> u64 {
+        match self.compressor {
+            Some(Compressor::Blosc | Compressor::Zstd) => zstd::room_for(chunk_bytes) + INFLATING,
+            _ => INFLATING,
+        }
+    }
+
+    /// Decodes a chunk. `scratch` has [`scratch_bytes`](Self::scratch_bytes).
+    ///
+    /// # Errors
+    /// In words, if it is damaged, or not of the chunk's size.
+    pub(super) fn decode(self, stored: &[u8], chunk: &mut [u8], scratch: &mut [u8]) -> Result<(), String> {
+        let stored = if self.is_checked { checked(stored)? } else { stored };
+        match self.compressor {
+            None => {
+                let same = stored.len() == chunk.len();
+                same.then(|| chunk.copy_from_slice(stored))
+                    .ok_or_else(|| format!("it has {} bytes, not {}", stored.len(), chunk.len()))
+            }
+            Some(Compressor::Gzip) => inflate(MultiGzDecoder::new(stored), chunk),
+            Some(Compressor::Zlib) => inflate(ZlibDecoder::new(stored), chunk),
+            Some(Compressor::Zstd) => zstd::decompress(stored, chunk).map_err(|error| error.to_string()),
+            Some(Compressor::Lz4) => {
+                let (length, block) = take::<4>(stored)?;
+                match little(&length) == chunk.len() as u64 {
+                    true => lz::lz4(block, chunk),
+                    false => Err(format!("it stands for {} bytes, not {}", little(&length), chunk.len())),
+                }
+            }
+            Some(Compressor::Blosc) => blosc::decode(stored, chunk, scratch),
+        }
+    }
+}
+
+/// Reads all bytes that a decompressor gives, which must fill the chunk.
+pub(super) fn inflate(mut from: impl Read, chunk: &mut [u8]) -> Result<(), String> {
+    from.read_exact(chunk).map_err(|error| error.to_string())?;
+    // The checksum is compared where the end is reached.
+    match from.read(&mut [0]).map_err(|error| error.to_string())? {
+        0 => Ok(()),
+        _ => Err(format!("it stands for more than {} bytes", chunk.len())),
+    }
+}
+
+/// What is before a checksum that is right.
+pub(super) fn checked(stored: &[u8]) -> Result<&[u8], String> {
+    let (bytes, sum) = stored.split_last_chunk::<CHECKSUM>().ok_or("it is shorter than its checksum")?;
+    let (found, said) = (crc32c(bytes), u32::from_le_bytes(*sum));
+    match found == said {
+        true => Ok(bytes),
+        false => Err(format!("its checksum is {found:08x}, not {said:08x}")),
+    }
+}
+
+/// The checksum of RFC 3720, appendix B.4.
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    /// Castagnoli's polynomial, its lowest power first.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut byte = 0;
+        while byte < 256 {
+            let (mut sum, mut bit) = (byte as u32, 0);
+            while bit < 8 {
+                sum = if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 };
+                bit += 1;
+            }
+            table[byte] = sum;
+            byte += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |sum: u32, byte| sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_that_of_rfc_3720() {
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+}

@@ -1,0 +1,110 @@
+//! Arguments of `compare`.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+use plimsoll_metrics::Metric;
+
+use super::{Compute, Ram};
+use crate::backend::DeviceName;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::pair_ensembles::PairEnsembles;
+
+/// Candidates to compare.
+#[derive(Debug, ClapArgs)]
+pub struct Compare {
+    /// Folders of runs whose folds are validated, of single folds, or of predictions that `evaluate` scored; or of a sweep, whose arms are
+    /// compared and whose seeds are repeats.
+    #[arg(required = true, value_name = "RUN|SWEEP")]
+    pub candidates: Vec<PathBuf>,
+    /// Scores, like dice,nsd; or all that every candidate has.
+    #[arg(long, value_name = "SCORE,…", value_delimiter = ',', default_value = "dice", value_parser = score)]
+    pub metric: Vec<AskedScore>,
+    /// Classes, by name or number [default: all that are scored].
+    #[arg(long = "class", value_name = "NAME,…", value_delimiter = ',')]
+    pub classes: Vec<String>,
+    /// Compare the cases that all candidates have, instead of asking for the same cases of all.
+    #[arg(long)]
+    pub common_cases: bool,
+    /// How often cases are drawn anew, for intervals and the stability of the ranking.
+    #[arg(long, value_name = "N", default_value = "10000")]
+    pub resamples: NonZeroUsize,
+    /// Of these draws.
+    #[arg(long, default_value_t)]
+    pub seed: u64,
+    /// Write a row for each pair, class and score here.
+    #[arg(long, value_name = "FILE.csv")]
+    pub csv: Option<PathBuf>,
+    /// Draw all differences with their intervals here.
+    #[arg(long, value_name = "FILE.png")]
+    pub picture: Option<PathBuf>,
+    /// Of runs and sweeps: also average each two of them, predict all validation cases so, and rank them with the others. What is predicted
+    /// goes here; probabilities take 4 bytes for each voxel and class while it runs.
+    #[arg(long, value_name = "DIR", requires = "dataset", conflicts_with = "common_cases")]
+    pub ensembles: Option<PathBuf>,
+    /// With --ensembles: the data set that all were trained on.
+    #[arg(long = "data", id = "dataset", value_name = "DATASET", requires = "ensembles")]
+    pub dataset: Option<PathBuf>,
+    /// With --ensembles: read files outside of the data set's folder that its list or table names.
+    #[arg(long, requires = "ensembles")]
+    pub allow_outside: bool,
+    #[command(flatten)]
+    pub ram: Ram,
+    #[command(flatten)]
+    pub compute: Compute,
+}
+
+impl Compare {
+    /// The ensembles that are asked for.
+    pub fn ensembles(&self) -> Outcome<Option<PairEnsembles>> {
+        match (&self.ensembles, &self.dataset) {
+            (Some(folder), Some(dataset)) => Ok(Some(PairEnsembles {
+                folder: folder.clone(),
+                dataset: dataset.clone(),
+                allow_outside: self.allow_outside,
+                backend: self.compute.open()?,
+                threads: self.compute.threads.count(),
+            })),
+            _ => {
+                let Compute { threads, device, vram } = self.compute;
+                let given = [
+                    ("--threads", threads.threads.is_some()),
+                    ("--device", device != DeviceName::default()),
+                    ("--vram", vram.is_some()),
+                ];
+                match given.into_iter().find(|(_, is_given)| *is_given) {
+                    None => Ok(None),
+                    Some((flag, _)) => Err(Failure::new(
+                        format!("{flag} has no effect without --ensembles: nothing is predicted"),
+                        "leave it out",
+                    )),
+                }
+            }
+        }
+    }
+}
+
+/// A score that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedScore {
+    /// All that every candidate has.
+    All,
+    /// One.
+    One(Metric),
+}
+
+/// Reads the name of a score.
+fn score(text: &str) -> Result<AskedScore, String> {
+    if text.eq_ignore_ascii_case("all") {
+        return Ok(AskedScore::All);
+    }
+    let known = || Metric::ALL.into_iter().filter(|metric| metric.better().is_some());
+    match known().find(|metric| metric.name().eq_ignore_ascii_case(text)) {
+        Some(metric) => Ok(AskedScore::One(metric)),
+        None => {
+            let names: Vec<&str> = known().map(Metric::name).collect();
+            Err(format!("scores are {}, or all", names.join(", ")))
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Arguments of `report`.
+
+use std::path::PathBuf;
+
+use clap::Args as ClapArgs;
+
+use super::Ram;
+
+/// A page about a run or a sweep.
+#[derive(Debug, ClapArgs)]
+pub struct Report {
+    /// The folder of a run, of one of its folds, or of a sweep.
+    pub run: PathBuf,
+    /// Where the page is written.
+    #[arg(short, long, value_name = "FILE.html", default_value = "report.html")]
+    pub output: PathBuf,
+    /// The data set, for pictures of cases [default: where it lay when the run was trained].
+    #[arg(long, value_name = "DATASET")]
+    pub dataset: Option<PathBuf>,
+    /// Read files outside of the data set's folder that its list or table names.
+    #[arg(long)]
+    pub allow_outside: bool,
+    /// How many of the worst cases are shown as pictures, and how many of the best.
+    #[arg(long, value_name = "N", default_value_t = 3)]
+    pub cases: usize,
+    /// Of how many of the worst cases the page has image, reference and prediction as volumes, to be sliced and turned with NiiVue: some
+    /// megabytes each.
+    #[arg(long, value_name = "N", default_value_t = 0, default_missing_value = "1", num_args = 0..=1)]
+    pub volumes: usize,
+    #[command(flatten)]
+    pub ram: Ram,
+}

@@ -1,0 +1,363 @@
+//! Ensembles of two candidates, over the cases that validated both: the mean of the probabilities of two models that have not seen the case.
+//!
+//! ```text
+//! OUT/members/fold_0.1234abcd/   what a fold says of its validation cases, with probabilities; removed once all ensembles are done
+//! OUT/A + B.1234abcd/            labels by the mean of both, summary.json, and origin.json, which says of which checkpoints
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_disk::atomic::sweep;
+use plimsoll_infer::{
+    Destination, EnsembleRequest, InferError, Outcome as CaseOutcome, PredictOptions, Predictor,
+    label_by_mean, predict_cases,
+};
+use plimsoll_memory::Digest;
+use plimsoll_metrics::comparison::{Candidate, Repeat};
+use plimsoll_metrics::{CasePaths, Settings, Summary};
+use plimsoll_plan::Backend;
+use plimsoll_run::{
+    CheckpointKind, FoldFolder, Model, RunError, SegmentationModel, Specification, read_json, write_json,
+};
+use serde_json::{Value, json};
+
+use super::ensemble::{MOST_LETTERS, named_by_path};
+use super::evaluate::score;
+use super::line::Line;
+use super::listed::{Listed, Opening};
+use super::predict::Watcher;
+use crate::failure::{Failure, Outcome};
+use crate::signals::Stop;
+
+/// The longest summary that is read: that of a hundred thousand cases fits.
+const LONGEST: u64 = 256 << 20;
+
+/// As folds are validated.
+const STEP: f64 = 0.5;
+
+/// Ensembles to be predicted.
+pub struct PairEnsembles {
+    /// Where they go.
+    pub folder: PathBuf,
+    /// The data set that all candidates were trained on.
+    pub dataset: PathBuf,
+    /// Whether its lists may name files outside of its folder.
+    pub allow_outside: bool,
+    pub backend: Arc<dyn Backend>,
+    pub threads: usize,
+}
+
+/// A candidate whose models are there.
+pub struct TrainedCandidate {
+    pub name: String,
+    /// The folds of each repeat.
+    pub repeats: Vec<Vec<FoldFolder>>,
+}
+
+/// Which fold of a repeat validated each case.
+type Folds = BTreeMap<String, FoldFolder>;
+
+/// What is common to all ensembles of a call.
+struct Job<'a> {
+    asked: &'a PairEnsembles,
+    dataset: Dataset,
+    settings: &'a Settings,
+    stop: &'a Stop,
+    quiet: bool,
+}
+
+/// Two repeats whose probabilities are averaged.
+struct Pair {
+    name: String,
+    folder: PathBuf,
+    folds: [Folds; 2],
+}
+
+impl PairEnsembles {
+    /// Predicts and scores the ensembles of all pairs of candidates, the repeats of both in order, over these cases. What is there of the same
+    /// checkpoints is kept, so that a call that was interrupted goes on.
+    pub fn validate(
+        &self,
+        trained: &[TrainedCandidate],
+        (cases, settings): (&[String], &Settings),
+        line: &mut Line,
+        stop: &Stop,
+        quiet: bool,
+    ) -> Outcome<Vec<Candidate>> {
+        let Some(first) = trained.iter().flat_map(|one| one.repeats.iter().flatten()).next() else {
+            return Err(Failure::new("there is no model to average", "name folders of runs, or of a sweep"));
+        };
+        let specification = Specification::read(first)?;
+        let opening = Opening {
+            settings: &specification.settings,
+            allow_outside: self.allow_outside,
+            threads: self.threads,
+            quiet,
+        };
+        let Listed::Volumes(dataset) = Listed::open(&self.dataset, &opening, &line.budget)? else {
+            let message = format!("{} is a data set of images with classes", self.dataset.display());
+            return Err(Failure::new(message, "name the data set that the candidates were trained on"));
+        };
+        let job = Job { asked: self, dataset, settings, stop, quiet };
+        let mut found = Vec::new();
+        for (at, one) in trained.iter().enumerate() {
+            for other in &trained[at + 1..] {
+                found.push(job.candidate(one, other, cases, line)?);
+            }
+        }
+        self.remove_members(trained)?;
+        Ok(found)
+    }
+
+    /// Removes what single folds said, which takes far more room than labels.
+    fn remove_members(&self, trained: &[TrainedCandidate]) -> Outcome {
+        for fold in trained.iter().flat_map(|one| one.repeats.iter().flatten()) {
+            let folder = self.member(fold);
+            if !folder.is_dir() {
+                continue;
+            }
+            remove_files(&folder)?;
+            plimsoll_disk::remove_folder(&folder).map_err(|error| Failure::of_path(&folder, &error))?;
+        }
+        let all = self.members();
+        let io = |error| Failure::of_path(&all, &error);
+        // Those of other candidates stay, of a call that has not ended.
+        if all.is_dir() && plimsoll_disk::read_dir(&all).map_err(io)?.is_empty() {
+            plimsoll_disk::remove_folder(&all).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    /// Where the probabilities of a fold are.
+    fn member(&self, fold: &FoldFolder) -> PathBuf {
+        self.members().join(named_by_path(fold.path()))
+    }
+
+    fn members(&self) -> PathBuf {
+        self.folder.join("members")
+    }
+}
+
+impl Job<'_> {
+    fn candidate(
+        &self,
+        one: &TrainedCandidate,
+        other: &TrainedCandidate,
+        cases: &[String],
+        line: &mut Line,
+    ) -> Outcome<Candidate> {
+        let name = format!("{} + {}", one.name, other.name);
+        if one.repeats.len() != other.repeats.len() {
+            let message = format!(
+                "{} was trained {} times and {} {} times: which are averaged is not known",
+                one.name,
+                one.repeats.len(),
+                other.name,
+                other.repeats.len()
+            );
+            return Err(Failure::new(
+                message,
+                "compare candidates with the same seeds, or leave out --ensembles",
+            ));
+        }
+        let mut repeats = Vec::new();
+        for (number, (own, others)) in one.repeats.iter().zip(&other.repeats).enumerate() {
+            let folds = [validated(own, cases)?, validated(others, cases)?];
+            let paths: Vec<&Path> =
+                folds.iter().flat_map(|folds| folds.values().next()).map(FoldFolder::path).collect();
+            let folder = self.asked.folder.join(pair_folder(&name, &paths));
+            let pair = Pair { name: format!("{name}/{number}"), folder, folds };
+            let summary = self.summary(&pair, line)?;
+            repeats.push(Repeat::of(pair.name.clone(), (pair.name, summary), [])?);
+        }
+        Ok(Candidate { name, repeats })
+    }
+
+    /// The scores of a pair, predicted where they are not there.
+    fn summary(&self, pair: &Pair, line: &mut Line) -> Outcome<Summary> {
+        let (said, scores) = (pair.folder.join("origin.json"), pair.folder.join("summary.json"));
+        let origin = pair.origin(self.settings)?;
+        if said.is_file() && scores.is_file() && read_json::<Value>(&said, LONGEST)? == origin {
+            return Ok(read_json(&scores, LONGEST)?);
+        }
+        make_folder(&pair.folder)?;
+        if said.is_file() {
+            // From here on labels and scores are no longer what it says.
+            plimsoll_disk::remove_file(&said).map_err(|error| Failure::of_path(&said, &error))?;
+        }
+        let mut members = BTreeMap::new();
+        for folds in &pair.folds {
+            let own: BTreeSet<&Path> = folds.values().map(FoldFolder::path).collect();
+            for path in own {
+                let (fold, cases) = self.cases_of(folds, path)?;
+                members.insert(path.to_path_buf(), self.member(fold, &cases, line)?);
+            }
+        }
+        let mut paths = Vec::new();
+        for id in pair.folds[0].keys() {
+            let case = self.case(id)?;
+            let predictors = pair.folds.iter().filter_map(|folds| members.get(folds.get(id)?.path()));
+            let predictors: Vec<&Member> = predictors.collect();
+            let [one, other] = predictors[..] else {
+                return Err(RunError::UnknownCase { case: id.clone() }.into());
+            };
+            if one.model.answers != other.model.answers {
+                let message = format!("the labels of both models of {} differ", pair.name);
+                return Err(Failure::new(
+                    message,
+                    "leave out --ensembles, or compare runs of the same labels",
+                ));
+            }
+            let labels = pair.folder.join(format!("{id}{}", prediction_ending(&self.dataset.file_ending)));
+            let probabilities = [one, other].map(|member| member.folder.join(format!("{id}.npz")));
+            let (Some(image), Some(reference)) = (case.image_files().next(), case.label.clone()) else {
+                return Err(RunError::UnknownCase { case: id.clone() }.into());
+            };
+            let request = EnsembleRequest {
+                case: id,
+                probabilities: &probabilities,
+                answers: &one.model.answers,
+                image,
+                labels: &labels,
+            };
+            label_by_mean(&request, &line.budget, self.stop.flag()).map_err(|problem| self.ended(problem))?;
+            let reference_values = case.reading.label_values.clone();
+            paths.push(CasePaths { prediction: labels, reference, reference_values });
+        }
+        let summary = score(&paths, self.settings, &line.budget, self.asked.threads, self.quiet)?;
+        write_json(&scores, &summary)?;
+        // Last: it says that all before it is there.
+        write_json(&said, &origin)?;
+        Ok(summary)
+    }
+
+    /// What a fold says of cases, predicted where it is not there.
+    fn member(&self, fold: &FoldFolder, cases: &[Case], line: &mut Line) -> Outcome<Member> {
+        let folder = self.asked.member(fold);
+        make_folder(&folder)?;
+        let model: SegmentationModel = Model::open(fold.path(), CheckpointKind::Final)?.try_into()?;
+        let to = Destination {
+            folder: folder.clone(),
+            ending: prediction_ending(&self.dataset.file_ending).to_string(),
+            overwrite: false,
+            probabilities: true,
+            earlier: None,
+        };
+        let (said, origin) = (folder.join("origin.json"), origin_of(fold)?);
+        if !said.is_file() || read_json::<Value>(&said, LONGEST)? != origin {
+            remove_files(&folder)?;
+            write_json(&said, &origin)?;
+        }
+        if !cases.iter().all(|case| to.keeps(case)) {
+            if !self.quiet {
+                eprintln!("predicting {} cases of {}", cases.len(), fold.path().display());
+            }
+            let options = PredictOptions::new(STEP, false, self.asked.threads);
+            let backend = Arc::clone(&self.asked.backend);
+            let own = model.clone();
+            let report = line.lend_overhead(|budget| {
+                let mut predictor = Predictor::new(own, options, backend, budget)?;
+                let mut watcher = Watcher::new(self.quiet);
+                let see = &mut |progress: plimsoll_infer::FolderProgress<'_>| watcher.see(progress);
+                let found = predict_cases(&mut predictor, cases, &to, self.stop.flag(), see);
+                found.map_err(|problem| self.ended(problem))
+            })?;
+            let failed = report.cases.into_iter().find_map(|case| match case.outcome {
+                CaseOutcome::Failed(problem) => Some(problem),
+                CaseOutcome::Kept | CaseOutcome::Predicted { .. } => None,
+            });
+            if let Some(problem) = failed {
+                return Err(problem.into());
+            }
+        }
+        Ok(Member { folder, model })
+    }
+
+    /// A fold of those that cases were validated by, with its cases.
+    fn cases_of<'f>(&self, folds: &'f Folds, path: &Path) -> Outcome<(&'f FoldFolder, Vec<Case>)> {
+        let own: Vec<(&String, &FoldFolder)> = folds.iter().filter(|(_, fold)| fold.path() == path).collect();
+        let Some((_, fold)) = own.first() else {
+            return Err(RunError::UnknownCase { case: path.display().to_string() }.into());
+        };
+        let cases = own.iter().map(|(id, _)| self.case(id).cloned()).collect::<Outcome<Vec<Case>>>()?;
+        Ok((fold, cases))
+    }
+
+    fn case(&self, id: &str) -> Outcome<&Case> {
+        let found = self.dataset.cases.iter().find(|case| case.id == id);
+        found.ok_or_else(|| RunError::UnknownCase { case: id.into() }.into())
+    }
+
+    fn ended(&self, problem: InferError) -> Failure {
+        match problem {
+            InferError::Interrupted { .. } => {
+                self.stop.failure("not all ensembles are predicted", "the same command goes on")
+            }
+            problem => problem.into(),
+        }
+    }
+}
+
+/// A fold whose probabilities are there.
+struct Member {
+    folder: PathBuf,
+    model: SegmentationModel,
+}
+
+impl Pair {
+    /// What its scores follow from.
+    fn origin(&self, settings: &Settings) -> Outcome<Value> {
+        let mut all = Vec::new();
+        for folds in &self.folds {
+            let mut of_cases = BTreeMap::new();
+            for (case, fold) in folds {
+                of_cases.insert(case, origin_of(fold)?);
+            }
+            all.push(of_cases);
+        }
+        Ok(json!({"members": all, "settings": settings}))
+    }
+}
+
+/// The fold of a repeat that validated each of these cases.
+fn validated(folds: &[FoldFolder], cases: &[String]) -> Outcome<Folds> {
+    let mut found = Folds::new();
+    for fold in folds {
+        for case in Specification::read(fold)?.cases.val {
+            found.insert(case, fold.clone());
+        }
+    }
+    found.retain(|case, _| cases.contains(case));
+    match cases.iter().find(|case| !found.contains_key(*case)) {
+        None => Ok(found),
+        Some(case) => Err(RunError::UnknownCase { case: case.clone() }.into()),
+    }
+}
+
+/// Of which checkpoint the validation of a fold is.
+fn origin_of(fold: &FoldFolder) -> Outcome<Value> {
+    Ok(read_json(&fold.validation().join("origin.json"), LONGEST)?)
+}
+
+/// The name of a folder of two repeats: for people, and a number of their paths, by which others of the same name are told apart.
+fn pair_folder(name: &str, paths: &[&Path]) -> String {
+    let paths: Vec<String> = paths.iter().map(|path| named_by_path(path)).collect();
+    let number = Digest::of(paths.join("+").as_bytes()).0 as u32;
+    let name: String = name.replace('/', "_").chars().take(MOST_LETTERS).collect();
+    format!("{name}.{number:08x}")
+}
+
+fn make_folder(folder: &Path) -> Outcome {
+    let made = plimsoll_disk::create_dir_all(folder).and_then(|()| sweep(folder));
+    made.map(|_| ()).map_err(|error| Failure::of_path(folder, &error))
+}
+
+fn remove_files(folder: &Path) -> Outcome {
+    for file in plimsoll_disk::read_dir(folder).map_err(|error| Failure::of_path(folder, &error))? {
+        plimsoll_disk::remove_file(&file).map_err(|error| Failure::of_path(&file, &error))?;
+    }
+    Ok(())
+}

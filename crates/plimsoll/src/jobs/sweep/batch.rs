@@ -1,0 +1,298 @@
+//! The trials of a sweep as jobs of a batch system: a Slurm array, or an Indexed Job of Kubernetes. Trials are independent, so a task is
+//! a process that trains one of them; when its machine is taken back, it writes a checkpoint, ends with 75, and is begun again.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use plimsoll_memory::Bytes;
+use plimsoll_run::Trial;
+
+use super::Sweep;
+use crate::failure::{Failure, Outcome};
+use crate::report::{quoted, write};
+
+/// What runs tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchSystem {
+    /// Slurm: the file is one for `sbatch`.
+    Slurm,
+    /// Kubernetes: the file is one for `kubectl apply -f`.
+    Kubernetes,
+}
+
+/// A file to be written for a batch system.
+pub struct BatchFile {
+    pub system: BatchSystem,
+    pub path: PathBuf,
+    /// The program and its arguments, but for which trial.
+    pub command: Vec<String>,
+    /// Threads of a task.
+    pub threads: usize,
+    /// Whether a task needs a GPU.
+    pub on_gpu: bool,
+}
+
+/// How long before its time is up a task is told.
+const NOTICE_SECONDS: u32 = 120;
+
+/// A task is given so many times as long as its training is predicted to take, and this on top. When it is up, it goes on in another one.
+const TIMES: f64 = 2.0;
+const MORE_MINUTES: u64 = 30;
+
+/// The longest word that the kernel takes as an argument of a process: the script of a pod is one.
+const LONGEST_SCRIPT: usize = (128 << 10) - 1;
+
+/// The longest name of a sweep for Kubernetes: with `plimsoll-` before it and the number of a trial behind it, it names a pod's host, which
+/// takes 63 bytes.
+const LONGEST_NAME: usize = 48;
+
+impl Sweep<'_> {
+    /// Writes a file with a task for each trial that is asked for.
+    pub fn write_batch(&self, file: &BatchFile) -> Outcome {
+        let paths = [file.path.to_string_lossy().into_owned()];
+        for word in file.command.iter().chain(&paths) {
+            expect_writable(word)?;
+        }
+        let trials = self.asked_trials();
+        let longest = trials.iter().filter_map(|trial| Some(self.arm(trial)?.numbers.predicted_seconds));
+        let twice = TIMES * longest.fold(0.0, f64::max) / 60.0;
+        let tasks = Tasks {
+            name: self.name(),
+            line: self.opened.line.limits.line,
+            minutes: (twice.ceil() as u64).saturating_add(MORE_MINUTES),
+            folder: self.job.folder.path(),
+            dataset: &self.job.plan.dataset,
+            trials: &trials,
+            file,
+        };
+        let text = match file.system {
+            BatchSystem::Slurm => {
+                tasks.slurm().map_err(|problem| Failure::new(problem, "choose another file"))?
+            }
+            BatchSystem::Kubernetes => tasks.kubernetes()?,
+        };
+        write(&file.path, |out| out.write_all(text.as_bytes()))
+    }
+
+    /// The name of the folder, as batch systems take names.
+    fn name(&self) -> String {
+        let folder = self.job.folder.path().file_name().map(|name| name.to_string_lossy().to_lowercase());
+        let is_plain = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
+        let plain = |letter: char| if is_plain(letter) { letter } else { '-' };
+        let name: String =
+            folder.iter().flat_map(|name| name.chars()).map(plain).take(LONGEST_NAME).collect();
+        match name.trim_matches('-') {
+            "" => "sweep".into(),
+            name => name.into(),
+        }
+    }
+}
+
+struct Tasks<'a> {
+    name: String,
+    line: Bytes,
+    minutes: u64,
+    folder: &'a std::path::Path,
+    dataset: &'a std::path::Path,
+    trials: &'a [Trial],
+    file: &'a BatchFile,
+}
+
+impl Tasks<'_> {
+    /// What a task needs of a machine's memory: the line, and a sixteenth for what the kernel counts besides.
+    fn mebibytes(&self) -> u64 {
+        self.line.0.saturating_add(self.line.0 / 16).div_ceil(1 << 20)
+    }
+
+    fn command(&self) -> String {
+        self.file.command.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn slurm(&self) -> Result<String, std::fmt::Error> {
+        let (last, command) = (self.trials.len().saturating_sub(1), self.command());
+        let logs = self.folder.join("slurm");
+        let mut text = format!(
+            "#!/bin/bash
+# One task for each trial of a sweep. Submit it with:
+#   mkdir -p {folder} && sbatch {file}
+# What Slurm asks for besides, like a partition or an account, can be given to sbatch; --array=0-{last}%8 runs 8 at a time.
+#SBATCH --job-name={name}
+#SBATCH --array=0-{last}
+#SBATCH --cpus-per-task={threads}
+#SBATCH --mem={mebibytes}M
+#SBATCH --time={minutes}
+#SBATCH --signal=B:USR1@{NOTICE_SECONDS}
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --output={output}
+",
+            folder = quoted(&logs.to_string_lossy()),
+            file = quoted(&self.file.path.to_string_lossy()),
+            name = self.name,
+            threads = self.file.threads,
+            mebibytes = self.mebibytes(),
+            minutes = self.minutes,
+            output = sbatch_word(&format!("{}/%A_%a.log", logs.to_string_lossy().replace('%', "%%"))),
+        );
+        if self.file.on_gpu {
+            text.push_str("#SBATCH --gres=gpu:1\n");
+        }
+        text.push_str("\ntrials=(\n");
+        for trial in self.trials {
+            writeln!(text, "  {trial}")?;
+        }
+        write!(
+            text,
+            ")
+trial=${{trials[$SLURM_ARRAY_TASK_ID]}}
+
+{command} --only \"$trial\" &
+child=$!
+
+# Slurm tells this shell when time is nearly up, or another job needs the machine; the shell tells the training, which then writes a
+# checkpoint and ends with 75. A signal ends `wait` before the training has ended, so it is waited for again.
+told=yes
+trap 'told=yes; kill -USR1 \"$child\" 2>/dev/null' USR1 TERM
+while [ \"$told\" = yes ]; do
+  told=no
+  wait \"$child\"
+  status=$?
+done
+
+# 75: to be gone on with. The task is put back into the queue; if that is refused, it fails, and can be submitted again.
+if [ \"$status\" -eq 75 ]; then
+  scontrol requeue \"${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}\"
+fi
+exit \"$status\"
+"
+        )?;
+        Ok(text)
+    }
+
+    fn kubernetes(&self) -> Outcome<String> {
+        let Tasks { name, trials, .. } = self;
+        let count = trials.len();
+        let trials: Vec<String> = trials.iter().map(ToString::to_string).collect();
+        // Kubernetes replaces $(NAME) before the shell sees it, unless its dollar is doubled.
+        let script = format!(
+            "set -- {}; shift \"$JOB_COMPLETION_INDEX\"; exec {} --only \"$1\"",
+            trials.join(" "),
+            self.command().replace('$', "$$")
+        );
+        if script.len() > LONGEST_SCRIPT {
+            let message = format!("the names of {count} trials are too long for one manifest");
+            return Err(Failure::new(message, "write several, each for some arms, with --only"));
+        }
+        let (script, dataset, folder) = (
+            json_text(&script),
+            json_text(&self.dataset.to_string_lossy()),
+            json_text(&self.folder.to_string_lossy()),
+        );
+        let (memory, threads) = (self.mebibytes(), self.file.threads);
+        let gpu = if self.file.on_gpu { "\n              nvidia.com/gpu: 1" } else { "" };
+        Ok(format!(
+            "# One pod for each trial of a sweep: kubectl apply -f FILE. Before that, put in your own image (with `plimsoll` and a shell) and
+# your own claims for the data set and for the folder of the sweep, which must be mounted where they are named here.
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: plimsoll-{name}
+spec:
+  completionMode: Indexed
+  completions: {count}
+  parallelism: {count}  # quotas decide how many run at a time
+  backoffLimitPerIndex: 3
+  podFailurePolicy:
+    rules:
+      # 75: it was told to end, has written a checkpoint, and goes on in another pod; this counts as no failure.
+      - action: Ignore
+        onExitCodes:
+          containerName: plimsoll
+          operator: In
+          values: [75]
+      - action: Ignore
+        onPodConditions:
+          - type: DisruptionTarget
+      # An error is the same the next time; a process that was killed is tried again.
+      - action: FailIndex
+        onExitCodes:
+          containerName: plimsoll
+          operator: In
+          values: [1, 2]
+  template:
+    spec:
+      restartPolicy: Never
+      terminationGracePeriodSeconds: {NOTICE_SECONDS}
+      containers:
+        - name: plimsoll
+          image: plimsoll:latest
+          command: [\"/bin/sh\", \"-c\"]
+          args:
+            - {script}
+          resources:
+            requests:
+              cpu: {threads}
+              memory: {memory}Mi
+            limits:
+              memory: {memory}Mi{gpu}
+          volumeMounts:
+            - name: dataset
+              mountPath: {dataset}
+              readOnly: true
+            - name: sweep
+              mountPath: {folder}
+      volumes:
+        - name: dataset
+          persistentVolumeClaim:
+            claimName: dataset
+            readOnly: true
+        - name: sweep
+          persistentVolumeClaim:
+            claimName: sweep
+"
+        ))
+    }
+}
+
+/// That a path is the same once it is written into a file that a shell, sbatch and YAML read.
+fn expect_writable(word: &str) -> Outcome {
+    let is_changed = |letter: char| letter.is_control() || "\"\\\u{fffd}".contains(letter);
+    if !word.contains(is_changed) {
+        return Ok(());
+    }
+    let message = format!("{word:?} would be another path in a file for a batch system");
+    Err(Failure::new(message, "choose one without double quotes, backslashes and line breaks, in UTF-8"))
+}
+
+/// A word as sbatch reads it: it knows double quotes, and takes everything else as it is.
+fn sbatch_word(word: &str) -> String {
+    if word.contains(char::is_whitespace) { format!("\"{word}\"") } else { word.into() }
+}
+
+/// A text as JSON has it, which YAML reads too.
+fn json_text(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_change_them() {
+        for (word, shown) in [
+            ("/data/set-1", "/data/set-1"),
+            ("my data", "'my data'"),
+            ("it's", r"'it'\''s'"),
+            ("$HOME", "'$HOME'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), shown);
+        }
+        assert_eq!(sbatch_word("/my data/1.log"), "\"/my data/1.log\"");
+        assert!(expect_writable("/my data/50%").is_ok());
+        for word in ["a\nb", "a\"b", r"a\b", "a\u{fffd}b"] {
+            assert!(expect_writable(word).is_err(), "{word:?}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! A sweep: the trials of some arms, planned as a whole and then trained.
+//!
+//! A trial is a fold of a run like any other. What a sweep adds is which there are, what all of an arm have in common, and in which
+//! order they come.
+
+mod batch;
+mod planning;
+mod side_by_side;
+mod trials;
+
+use std::path::Path;
+
+use plimsoll_data::{Fold, Splits};
+use plimsoll_disk::File;
+use plimsoll_disk::atomic::sweep as sweep_unfinished;
+use plimsoll_run::{
+    AskedArm, FoldFolder, FoldName, Resolved, RunError, Settings, SweepFolder, SweepRequest, Trial,
+    TrialPattern, Trials, write_json,
+};
+
+pub use batch::{BatchFile, BatchSystem};
+pub use planning::{ArmReport, SweepReport};
+pub use trials::{TrialReport, TrialState};
+
+use self::planning::PlannedArm;
+use super::listed::Listed;
+use super::plan::{Opened, PlanRequest};
+use super::train::{Checked, FoldChoice, TrainRequest};
+use crate::backend::DeviceName;
+use crate::failure::{Failure, Outcome};
+use crate::monitors::Monitoring;
+use crate::report::write;
+
+/// A sweep that is asked for.
+pub struct SweepJob {
+    /// What it is.
+    pub asked: SweepRequest,
+    /// Its folder.
+    pub folder: SweepFolder,
+    /// What all trials have in common, with the settings of the first arm.
+    pub plan: PlanRequest,
+    /// What runs their programs.
+    pub device: DeviceName,
+    /// How many of them train at once, at most.
+    pub parallel: usize,
+    /// Whether cases are read into the cache before the first step.
+    pub warm: bool,
+    /// What is written of trials for those who watch.
+    pub monitoring: Monitoring,
+    /// Whether the validation cases of each trial are predicted whole and scored.
+    pub validate: bool,
+    /// Whether to go on with what is there, or to add to it.
+    pub resume: bool,
+    /// Which trials; none for all.
+    pub only: Vec<TrialPattern>,
+}
+
+/// A sweep whose data set is open and whose arms are planned.
+pub struct Sweep<'a> {
+    job: &'a SweepJob,
+    trials: Trials,
+    /// Those that were there before; none if it is new.
+    stored: Option<Trials>,
+    cases: Cases,
+    arms: Vec<PlannedArm>,
+    opened: Opened,
+}
+
+/// The cases of the data set as they are divided.
+struct Cases {
+    names: Vec<String>,
+    /// None if only `all` is trained.
+    splits: Option<Splits>,
+}
+
+impl Cases {
+    fn fold(&self, name: FoldName) -> Outcome<Fold> {
+        match (name, &self.splits) {
+            (FoldName::All, _) | (_, None) => Ok(Fold::all(&self.names)),
+            (FoldName::Number(number), Some(splits)) => Ok(splits.fold(number)?.clone()),
+        }
+    }
+}
+
+impl<'a> Sweep<'a> {
+    /// Opens and inspects the data set, and plans every arm. Nothing is written.
+    pub fn open(job: &'a SweepJob, quiet: bool) -> Outcome<Sweep<'a>> {
+        let stored = job.stored()?;
+        job.expect_one_data_set()?;
+        let line = job.plan.draw_line()?;
+        let listed = job.plan.open_dataset(&line, quiet)?;
+        let (cases, trials) = job.cases(&listed)?;
+        if let Some(stored) = &stored {
+            let missing = stored.missing_from(&trials);
+            if !missing.is_empty() {
+                let message = format!(
+                    "{} is another sweep: it has {}",
+                    job.folder.path().display(),
+                    missing.join(", ")
+                );
+                let hint = "name all that it was begun with, to which more can be added; or begin another with --out";
+                return Err(Failure::new(message, hint));
+            }
+        }
+        if let Some(pattern) = job.only.iter().find(|pattern| !trials.each().any(|trial| pattern.has(&trial)))
+        {
+            let arms: Vec<&str> = trials.arms.iter().map(|arm| arm.name.as_str()).collect();
+            let message = format!("--only {pattern}: there is no such trial");
+            return Err(Failure::new(message, format!("arms are {}", arms.join(", "))));
+        }
+        let opened = job.plan.inspect(listed, line, quiet)?;
+        let mut sweep = Sweep { job, trials, stored, cases, arms: Vec::new(), opened };
+        sweep.plan(quiet)?;
+        Ok(sweep)
+    }
+
+    /// Writes down what the sweep is, with its folds and what its arms came to, if that is not there yet.
+    pub fn record(&self) -> Outcome {
+        let SweepJob { folder, asked, .. } = self.job;
+        let io = |error| Failure::of_path(folder.path(), &error);
+        if self.stored.as_ref() == Some(&self.trials) {
+            return Ok(());
+        }
+        plimsoll_disk::create_dir_all(folder.path()).map_err(io)?;
+        let lock = File::append(folder.lock()).map_err(io)?;
+        let is_ours = lock.try_lock().map_err(io)?;
+        // Another process may have been faster since this one looked.
+        let now = if folder.is_begun() { Some(folder.read()?) } else { None };
+        if !is_ours || now != self.stored {
+            let message =
+                format!("another process has begun {} just now, or added to it", folder.path().display());
+            return Err(Failure::new(message, "the same command with --resume goes on with it"));
+        }
+        sweep_unfinished(folder.path()).map_err(io)?;
+        if let Some(splits) = &self.cases.splits {
+            splits.write(folder.splits())?;
+        }
+        for arm in self.arms.iter().filter(|arm| !self.is_stored(&arm.asked)) {
+            let path = folder.resolved(&arm.asked.arm.name);
+            if let Some(parent) = path.parent() {
+                plimsoll_disk::create_dir_all(parent).map_err(io)?;
+                sweep_unfinished(parent).map_err(io)?;
+            }
+            write_json(&path, &arm.resolved)?;
+        }
+        write(&folder.request(), |file| file.write_all(asked.text.as_bytes()))?;
+        Ok(folder.write(&self.trials)?)
+    }
+
+    /// Whether an arm was there before.
+    fn is_stored(&self, asked: &AskedArm) -> bool {
+        self.stored.iter().flat_map(|stored| &stored.arms).any(|arm| arm.name == asked.arm.name)
+    }
+
+    /// The trials that are asked for, in order.
+    fn asked_trials(&self) -> Vec<Trial> {
+        let only = &self.job.only;
+        self.trials
+            .each()
+            .filter(|trial| only.is_empty() || only.iter().any(|some| some.has(trial)))
+            .collect()
+    }
+
+    fn fold(&self, trial: &Trial) -> FoldFolder {
+        self.job.folder.trial(&trial.arm, trial.seed, trial.fold)
+    }
+
+    /// The training of a trial of an arm, and what is known of it without opening images.
+    fn request(
+        &self,
+        asked: &AskedArm,
+        like: Option<Resolved>,
+        trial: &Trial,
+    ) -> Outcome<(TrainRequest, Checked)> {
+        let job = self.job;
+        let fold = self.fold(trial);
+        let settings = Settings { seed: Some(trial.seed), ..asked.settings.clone() };
+        let splits = self.cases.splits.clone().filter(|_| trial.fold != FoldName::All);
+        let checked = Checked::of_fold(fold.clone(), self.cases.fold(trial.fold)?, splits);
+        let request = TrainRequest {
+            plan: PlanRequest { settings, ..job.plan.clone() },
+            run: job.folder.run(&trial.arm, trial.seed),
+            folds: FoldChoice::Named(vec![trial.fold]),
+            parallel: 1,
+            device: job.device,
+            warm: job.warm,
+            resume: fold.is_begun(),
+            accept_changed_data: false,
+            weights: None,
+            splits: None,
+            monitoring: job.monitoring.clone(),
+            validate: job.validate,
+            like: like.map(|like| like.with_seed(trial.seed)),
+        };
+        Ok((request, checked))
+    }
+}
+
+impl SweepJob {
+    /// The trials that are there already; none of a sweep that begins.
+    fn stored(&self) -> Outcome<Option<Trials>> {
+        match (self.folder.is_begun(), self.resume) {
+            (true, true) => Ok(Some(self.folder.read()?)),
+            (true, false) => Err(RunError::Occupied { folder: self.folder.path().into() }.into()),
+            (false, true) => Err(RunError::NothingToResume { specification: self.folder.index() }.into()),
+            (false, false) => Ok(None),
+        }
+    }
+
+    /// That no arm opens the data set in a way of its own, since it is opened once.
+    fn expect_one_data_set(&self) -> Outcome {
+        let opening = |settings: &Settings| {
+            let table = settings.images.as_ref().and_then(|images| images.table.clone());
+            (settings.data.clone(), settings.labels.clone(), table)
+        };
+        let mut openings = self.asked.arms.iter().map(|arm| (arm, opening(&arm.settings)));
+        let Some((_, first)) = openings.next() else { return Ok(()) };
+        match openings.find(|(_, opening)| *opening != first) {
+            None => Ok(()),
+            Some((other, _)) => Err(Failure::new(
+                format!(
+                    "arm `{}` sets `data`, `labels` or `images.table` otherwise than others, but all arms have one data set",
+                    other.arm.name
+                ),
+                "set them in [settings], for all arms alike",
+            )),
+        }
+    }
+
+    /// How the data set is divided, and the trials that follow. The folds are those that the sweep began with, else those that its file
+    /// names, else the data set's, else the usual ones.
+    fn cases(&self, listed: &Listed) -> Outcome<(Cases, Trials)> {
+        let names = listed.names();
+        let asked = &self.asked;
+        let only_all = asked.folds.as_deref() == Some(&[FoldName::All]);
+        let own = Some(self.folder.splits()).filter(|own| self.folder.is_begun() && own.is_file());
+        match (&own, &asked.splits) {
+            (None, Some(given)) if !given.is_file() => {
+                let message = format!("{} is not there", given.display());
+                return Err(Failure::new(message, "leave `splits` out to have folds made"));
+            }
+            (Some(own), Some(given)) if given.is_file() => expect_same_folds(own, given, &names)?,
+            _ => {}
+        }
+        let places = [own, asked.splits.clone(), listed.splits_file()];
+        let splits = match places.into_iter().flatten().find(|path| path.is_file()) {
+            _ if only_all => None,
+            Some(path) => Some(Splits::read(path, &names)?),
+            None => Some(listed.usual_splits()?),
+        };
+        let folds = match (&asked.folds, &splits) {
+            (Some(folds), _) => folds.clone(),
+            (None, Some(splits)) => (0..splits.folds.len()).map(FoldName::Number).collect(),
+            (None, None) => Vec::new(),
+        };
+        let cases = Cases { names, splits };
+        for fold in &folds {
+            cases.fold(*fold)?;
+        }
+        let arms = asked.arms.iter().map(|arm| arm.arm.clone()).collect();
+        let trials = Trials { arms, seeds: asked.seeds.clone(), folds };
+        match trials.count() {
+            Some(_) => Ok((cases, trials)),
+            None => Err(Failure::new(trials.too_many(), "divide it into several sweeps")),
+        }
+    }
+}
+
+/// That a file has the folds that the sweep began with.
+fn expect_same_folds(own: &Path, given: &Path, names: &[String]) -> Outcome {
+    if Splits::read(own, names)? == Splits::read(given, names)? {
+        return Ok(());
+    }
+    let message =
+        format!("{} has other folds than {}, which the sweep began with", given.display(), own.display());
+    Err(Failure::new(message, "begin another sweep with --out, or leave `splits` out"))
+}

@@ -1,0 +1,254 @@
+//! What a sweep holds and how long it takes, before it begins.
+
+use std::collections::BTreeMap;
+
+use plimsoll_memory::Bytes;
+use plimsoll_run::{AskedArm, Resolved, RunError, RunPlan, Trial};
+use serde::Serialize;
+
+use super::Sweep;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::train::prepare_part;
+use crate::progress::Progress;
+
+/// An arm whose trials are planned.
+pub struct PlannedArm {
+    pub asked: AskedArm,
+    pub resolved: Resolved,
+    /// Of each trial.
+    pub numbers: RunPlan,
+    /// It has one of so many equal parts of the machine: as many as may train at once, or fewer where it does not fit such a part.
+    pub parts: usize,
+}
+
+/// The plan of a sweep, for people and as JSON.
+#[derive(Serialize)]
+pub struct SweepReport {
+    pub ram_budget_bytes: Bytes,
+    /// Those of the trials that are asked for; all of a sweep that begins or is added to.
+    pub arms: Vec<ArmReport>,
+    pub seeds: usize,
+    pub folds: usize,
+    /// Trials that are asked for.
+    pub trials: usize,
+    /// Of so many in all.
+    pub all_trials: usize,
+    /// How many may train at once.
+    pub parallel: usize,
+    /// Predicted time of all of them, but for predicting validation cases.
+    pub predicted_seconds: f64,
+}
+
+/// The plan of the trials of an arm.
+#[derive(Serialize)]
+pub struct ArmReport {
+    pub name: String,
+    pub settings: BTreeMap<String, serde_json::Value>,
+    pub fits: bool,
+    pub planned_bytes: Bytes,
+    pub minimum_ram_bytes: Bytes,
+    /// Of the device's memory; none on the processor.
+    pub planned_vram_bytes: Option<Bytes>,
+    pub patch_size: [usize; 3],
+    pub batch_size: usize,
+    pub micro_batch: usize,
+    pub steps: u64,
+    pub predicted_seconds_per_step: f64,
+    /// Of one trial.
+    pub predicted_seconds: f64,
+    /// One of so many equal parts of the machine is its trials'.
+    pub parts: usize,
+    /// What was changed, as is allowed, for it to fit.
+    pub changes: Vec<String>,
+    /// Why it does not fit.
+    pub problem: Option<String>,
+}
+
+impl Sweep<'_> {
+    /// Plans a trial of each arm. All that is wrong with any of them is told together.
+    pub(super) fn plan(&mut self, quiet: bool) -> Outcome {
+        let trials = self.asked_trials();
+        let most = self.job.parallel.min(trials.len()).max(1);
+        // A task of one trial need not plan the arms of others, once they are written down. Whoever adds to a sweep writes its request
+        // anew, so all arms in it are held against those that the sweep began with.
+        let is_added_to = self.stored.as_ref() != Some(&self.trials);
+        let is_needed = |arm: &&AskedArm| is_added_to || trials.iter().any(|trial| trial.arm == arm.arm.name);
+        let asked: Vec<&AskedArm> = self.job.asked.arms.iter().filter(is_needed).collect();
+        let progress = Progress::new("planning", asked.len() as u64, quiet);
+        let mut problems: Vec<Failure> = Vec::new();
+        for (number, arm) in asked.into_iter().enumerate() {
+            progress.set(number as u64, arm.arm.name.clone());
+            match self.plan_arm(arm, most) {
+                Ok(planned) => self.arms.push(planned),
+                Err(problem) => {
+                    let message = format!("arm `{}`: {}", arm.arm.name, problem.line());
+                    problems.push(Failure::new(message, problem.hint()));
+                }
+            }
+        }
+        progress.finish();
+        told_together(problems)
+    }
+
+    /// Plans an arm for the smallest part of the machine that it fits, of at most so many parts; for the whole machine if it fits none.
+    fn plan_arm(&mut self, asked: &AskedArm, most: usize) -> Outcome<PlannedArm> {
+        let (seed, fold) = match (self.trials.seeds.first(), self.trials.folds.first()) {
+            (Some(seed), Some(fold)) => (*seed, *fold),
+            _ => return Err(Failure::new("the data set is divided into no folds", "name some in `folds`")),
+        };
+        let trial = Trial { arm: asked.arm.name.clone(), seed, fold };
+        let like = match self.is_stored(asked) {
+            true => Some(self.job.folder.read_resolved(&trial.arm)?),
+            false => None,
+        };
+        if let Some(like) = like.as_ref().filter(|like| like.settings != asked.settings) {
+            let differences = differences(&like.settings, &asked.settings)?;
+            let folder = self.job.folder.path().join(&trial.arm);
+            return Err(RunError::OtherSpecification { folder, differences }.into());
+        }
+        let mut parts = most;
+        loop {
+            let (request, checked) = self.request(asked, like.clone(), &trial)?;
+            match prepare_part(&request, checked, &mut self.opened, parts) {
+                Ok(prepared) if prepared.planned.numbers.feasible || parts == 1 => {
+                    let planned = prepared.planned;
+                    let config = planned.config;
+                    let resolved =
+                        like.unwrap_or_else(|| Resolved { settings: asked.settings.clone(), config });
+                    return Ok(PlannedArm {
+                        asked: asked.clone(),
+                        resolved,
+                        numbers: planned.numbers,
+                        parts,
+                    });
+                }
+                Err(problem) if parts == 1 => return Err(problem),
+                // What is wrong with a part may be right with a larger one.
+                Ok(_) | Err(_) => parts -= 1,
+            }
+        }
+    }
+
+    /// What is planned, of the trials that are asked for.
+    pub fn report(&self) -> SweepReport {
+        let trials = self.asked_trials();
+        let parallel = self.job.parallel.min(trials.len()).max(1);
+        let takes = trials.iter().filter_map(|trial| {
+            let arm = self.arm(trial)?;
+            Some((width(parallel, arm.parts), arm.numbers.predicted_seconds))
+        });
+        SweepReport {
+            ram_budget_bytes: self.opened.line.limits.line,
+            seeds: self.trials.seeds.len(),
+            folds: self.trials.folds.len(),
+            trials: trials.len(),
+            all_trials: self.trials.each().count(),
+            parallel,
+            predicted_seconds: makespan(takes, parallel),
+            arms: self.arms.iter().map(PlannedArm::report).collect(),
+        }
+    }
+
+    /// That every arm fits.
+    pub fn expect_all_fit(&self) -> Outcome {
+        let problems = self.arms.iter().filter_map(|arm| {
+            let problem = Failure::from(arm.numbers.check().err()?);
+            let message = format!("arm `{}` does not fit: {}", arm.asked.arm.name, problem.line());
+            Some(Failure::new(message, problem.hint()))
+        });
+        told_together(problems.collect())
+    }
+
+    /// The arm of a trial.
+    pub(super) fn arm(&self, trial: &Trial) -> Option<&PlannedArm> {
+        self.arms.iter().find(|arm| arm.asked.arm.name == trial.arm)
+    }
+}
+
+impl PlannedArm {
+    fn report(&self) -> ArmReport {
+        let numbers = &self.numbers;
+        let problem = numbers.check().err();
+        ArmReport {
+            name: self.asked.arm.name.clone(),
+            settings: self.asked.arm.settings.clone(),
+            fits: problem.is_none(),
+            planned_bytes: numbers.total_bytes,
+            minimum_ram_bytes: numbers.minimum_ram_bytes,
+            planned_vram_bytes: numbers.device.as_ref().map(|device| device.total_bytes),
+            patch_size: numbers.patch_size,
+            batch_size: numbers.batch_size,
+            micro_batch: numbers.micro_batch,
+            steps: numbers.steps,
+            predicted_seconds_per_step: numbers.predicted_seconds_per_step,
+            predicted_seconds: numbers.predicted_seconds,
+            parts: self.parts,
+            changes: numbers.changes.clone(),
+            problem: problem.map(|problem| problem.to_string()),
+        }
+    }
+}
+
+/// Several failures as one; none where there are none.
+fn told_together(problems: Vec<Failure>) -> Outcome {
+    let Some(first) = problems.first() else { return Ok(()) };
+    let lines: Vec<String> = problems.iter().map(Failure::line).collect();
+    Err(Failure::new(lines.join("; also: "), first.hint()))
+}
+
+/// Which settings differ, with both values.
+fn differences(known: &plimsoll_run::Settings, now: &plimsoll_run::Settings) -> Outcome<Vec<String>> {
+    let (known, now) = (serde_json::to_value(known)?, serde_json::to_value(now)?);
+    let keys = known.as_object().into_iter().flat_map(|known| known.keys());
+    let differs = keys.filter(|key| known.get(*key) != now.get(*key));
+    Ok(differs.map(|key| format!("{key} was {}, now {}", known[key], now[key])).collect())
+}
+
+/// How many of `all` equal parts of the machine a trial takes that has one of `parts`.
+pub(super) fn width(all: usize, parts: usize) -> usize {
+    all.div_ceil(parts.max(1))
+}
+
+/// How long trials take that begin in order, each as soon as its parts of all are free: `(parts, seconds)` of each.
+fn makespan(trials: impl Iterator<Item = (usize, f64)>, all: usize) -> f64 {
+    // When each that runs ends, with its parts.
+    let mut running: Vec<(f64, usize)> = Vec::new();
+    let (mut now, mut free, mut last) = (0.0_f64, all, 0.0_f64);
+    for (parts, seconds) in trials {
+        running.sort_by(|(one, _), (other, _)| one.total_cmp(other).reverse());
+        while free < parts.min(all) {
+            let Some((end, back)) = running.pop() else { break };
+            (now, free) = (now.max(end), free + back);
+        }
+        free -= parts.min(free);
+        running.push((now + seconds, parts));
+        last = last.max(now + seconds);
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trials_take_whole_parts_whose_sum_is_never_more_than_the_machine() {
+        for all in 1..=16 {
+            for parts in 1..=all {
+                let width = width(all, parts);
+                assert!(width <= all && width * parts >= all, "{parts} of {all}: {width}");
+            }
+        }
+    }
+
+    #[test]
+    fn trials_begin_in_order_as_soon_as_there_is_room() {
+        let takes = |trials: &[(usize, f64)], all| makespan(trials.iter().copied(), all);
+        assert_eq!(takes(&[], 2), 0.0);
+        assert_eq!(takes(&[(1, 3.0), (1, 4.0)], 1), 7.0);
+        // The third begins where the first ends.
+        assert_eq!(takes(&[(1, 3.0), (1, 4.0), (1, 3.0)], 2), 6.0);
+        // A large one waits for both, and none that comes later overtakes it.
+        assert_eq!(takes(&[(1, 3.0), (1, 10.0), (2, 5.0), (1, 1.0)], 2), 16.0);
+    }
+}

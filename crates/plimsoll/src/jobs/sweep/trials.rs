@@ -1,0 +1,265 @@
+//! The trials of a sweep, one after the other or side by side, and what came of them.
+//!
+//! What is done is seen from the folders of trials alone, so that a process that was killed leaves nothing to be mended, and several
+//! processes can work on one sweep: a trial that another one trains is locked.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use plimsoll_disk::atomic::sweep as sweep_unfinished;
+use plimsoll_metrics::Metric;
+use plimsoll_run::{
+    FoldState, RunFolder, RunRecord, Status, StopReason, Trial, TrialFailure, holder, write_json,
+};
+use serde::Serialize;
+
+use super::Sweep;
+use super::planning::PlannedArm;
+use crate::failure::{Failure, Outcome};
+use crate::jobs::train::{
+    Prepared, TrainRequest, has_validation, is_validated, prepare_part, train_alone, validate,
+};
+use crate::jobs::validate::{cross_validate, read_summary};
+use crate::signals::Stop;
+
+/// What came of a trial.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialReport {
+    #[serde(flatten)]
+    pub trial: Trial,
+    /// Its folder.
+    pub folder: PathBuf,
+    #[serde(flatten)]
+    pub state: TrialState,
+}
+
+/// How a trial stands.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum TrialState {
+    /// It is trained, and validated where that was asked for.
+    Finished {
+        /// The mean over its validation cases and classes; none where they were not predicted whole.
+        mean_dice: Option<f64>,
+    },
+    /// It failed when it was last tried.
+    Failed {
+        /// What was wrong.
+        error: String,
+        /// What to do about it.
+        hint: String,
+    },
+    /// Another process trains it.
+    Elsewhere {
+        /// Which.
+        by: String,
+    },
+    /// It was begun, and can be gone on with.
+    Begun,
+    /// It was not begun.
+    Waiting,
+}
+
+impl TrialState {
+    /// The mean Dice of a trial that is finished and validated.
+    pub fn mean_dice(&self) -> Option<f64> {
+        match self {
+            TrialState::Finished { mean_dice } => *mean_dice,
+            _ => None,
+        }
+    }
+
+    /// Whether there is something to do that nobody tried in vain.
+    pub fn is_left(&self) -> bool {
+        matches!(self, TrialState::Elsewhere { .. } | TrialState::Begun | TrialState::Waiting)
+    }
+}
+
+impl Sweep<'_> {
+    /// Trains and validates all trials that are asked for and not done, until the process is told to end. A trial that fails is
+    /// written down, and the others go on.
+    pub fn run(&mut self, stop: &Stop, quiet: bool) -> Outcome<Vec<TrialReport>> {
+        let asked = self.asked_trials();
+        let (done, todo): (Vec<Trial>, Vec<Trial>) =
+            asked.iter().cloned().partition(|trial| self.is_done(trial));
+        for trial in &done {
+            // Another process may have come to its end.
+            self.forget_failure(trial)?;
+        }
+        if !quiet && !done.is_empty() {
+            println!("{} of {} trials are done already", done.len(), asked.len());
+        }
+        match self.job.parallel {
+            1 => self.one_by_one(&todo, stop, quiet)?,
+            _ => {
+                let trained = self.side_by_side(&todo, stop, quiet)?;
+                for (trial, record) in trained {
+                    let validated = self.validate_trained(&trial, &record, stop, quiet);
+                    self.conclude(&trial, validated, quiet)?;
+                }
+            }
+        }
+        self.score(&asked)?;
+        asked.iter().map(|trial| self.report_of(trial)).collect()
+    }
+
+    fn one_by_one(&mut self, todo: &[Trial], stop: &Stop, quiet: bool) -> Outcome {
+        for (number, trial) in todo.iter().enumerate() {
+            if stop.is_asked() {
+                break;
+            }
+            if self.is_elsewhere(trial).is_some() {
+                continue;
+            }
+            if !quiet {
+                println!("\n== {trial}: trial {} of {}", number + 1, todo.len());
+            }
+            let went = self.train_and_validate(trial, stop, quiet);
+            self.conclude(trial, went, quiet)?;
+        }
+        Ok(())
+    }
+
+    /// Trains and validates a trial with the whole machine.
+    pub(super) fn train_and_validate(&mut self, trial: &Trial, stop: &Stop, quiet: bool) -> Outcome {
+        let (request, prepared) = self.prepare(trial, 1)?;
+        let job = prepared.trial(&request, &self.opened, None)?;
+        drop(prepared);
+        stop.end_in_order();
+        let monitors = request.monitoring.open(&request.run);
+        let record = train_alone(job, &self.opened, stop, &monitors, quiet)?;
+        self.validate(&request, trial, &record, stop, quiet)
+    }
+
+    /// Plans a trial for one of so many parts of the machine.
+    pub(super) fn prepare(&mut self, trial: &Trial, parts: usize) -> Outcome<(TrainRequest, Prepared)> {
+        let PlannedArm { asked, resolved, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
+        let (request, checked) = self.request(asked, Some(resolved.clone()), trial)?;
+        let prepared = prepare_part(&request, checked, &mut self.opened, parts)?;
+        prepared.planned.numbers.check()?;
+        sweep_run(&request.run)?;
+        Ok((request, prepared))
+    }
+
+    /// Validates a trial that was trained side by side with others: with the whole line, so that labels do not depend on these.
+    fn validate_trained(&mut self, trial: &Trial, record: &RunRecord, stop: &Stop, quiet: bool) -> Outcome {
+        let PlannedArm { asked, resolved, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
+        let (request, _) = self.request(asked, Some(resolved.clone()), trial)?;
+        self.validate(&request, trial, record, stop, quiet)
+    }
+
+    fn validate(
+        &mut self,
+        request: &TrainRequest,
+        trial: &Trial,
+        record: &RunRecord,
+        stop: &Stop,
+        quiet: bool,
+    ) -> Outcome {
+        let is_asked = self.job.validate && is_validated(trial.fold);
+        if is_asked && record.ended != StopReason::Signal && !stop.is_asked() {
+            // Where it is told to end meanwhile, the next process predicts what is left.
+            let fold = self.fold(trial);
+            validate(request, &mut self.opened, (&fold, record), stop, quiet)?;
+        }
+        Ok(())
+    }
+
+    /// Writes down that a trial failed, or that it no longer does. One that another process has begun meanwhile is that one's.
+    pub(super) fn conclude(&self, trial: &Trial, went: Outcome, quiet: bool) -> Outcome {
+        let Err(failure) = went else { return self.forget_failure(trial) };
+        let path = self.job.folder.failure(trial);
+        if self.is_elsewhere(trial).is_some() {
+            return Ok(());
+        }
+        if !quiet {
+            eprintln!("warning: {trial} failed: {}", failure.line());
+        }
+        let time = humantime::format_rfc3339_seconds(SystemTime::now()).to_string();
+        let failed = TrialFailure { time, error: failure.line(), hint: failure.hint().into() };
+        if let Some(run) = path.parent() {
+            plimsoll_disk::create_dir_all(run).map_err(|error| Failure::of_path(run, &error))?;
+        }
+        Ok(write_json(&path, &failed)?)
+    }
+
+    fn forget_failure(&self, trial: &Trial) -> Outcome {
+        let path = self.job.folder.failure(trial);
+        if !path.is_file() {
+            return Ok(());
+        }
+        match plimsoll_disk::remove_file(&path) {
+            // Another process was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.map_err(|error| Failure::of_path(&path, &error)),
+        }
+    }
+
+    /// Writes the scores over folds of each run of which trials are asked for.
+    fn score(&self, asked: &[Trial]) -> Outcome {
+        let mut runs: Vec<RunFolder> = Vec::new();
+        for trial in asked {
+            let run = self.job.folder.run(&trial.arm, trial.seed);
+            if !runs.contains(&run) {
+                sweep_run(&run)?;
+                cross_validate(&run)?;
+                runs.push(run);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing is left to do for a trial.
+    fn is_done(&self, trial: &Trial) -> bool {
+        let fold = self.fold(trial);
+        let is_trained = |status: Status| {
+            matches!(status.state, FoldState::Ended { why: StopReason::Finished | StopReason::Early, .. })
+        };
+        let is_validated = || {
+            let is_asked = self.job.validate && is_validated(trial.fold);
+            !is_asked || has_validation(&self.opened, &fold)
+        };
+        // What is wrong with the folder of a trial is told when it is gone on with.
+        fold.is_begun() && Status::of(&fold).is_ok_and(is_trained) && is_validated()
+    }
+
+    /// The process that trains a trial now, if another one does.
+    pub(super) fn is_elsewhere(&self, trial: &Trial) -> Option<String> {
+        let (by, has_it) = holder(&self.fold(trial))?;
+        has_it.then(|| by.to_string())
+    }
+
+    fn report_of(&self, trial: &Trial) -> Outcome<TrialReport> {
+        let fold = self.fold(trial);
+        let state = if self.is_done(trial) {
+            let summary = read_summary(&fold)?;
+            let mean_dice = summary.and_then(|summary| summary.foreground_mean.get(Metric::Dice));
+            TrialState::Finished { mean_dice }
+        } else if let Some(by) = self.is_elsewhere(trial) {
+            TrialState::Elsewhere { by }
+        } else if let Some(TrialFailure { error, hint, .. }) = self.job.folder.read_failure(trial)? {
+            TrialState::Failed { error, hint }
+        } else if fold.is_begun() {
+            TrialState::Begun
+        } else {
+            TrialState::Waiting
+        };
+        Ok(TrialReport { trial: trial.clone(), folder: fold.path().into(), state })
+    }
+}
+
+/// Removes what a killed process left unfinished in the folder of a run; what another one writes is locked.
+fn sweep_run(run: &RunFolder) -> Outcome {
+    match run.path().is_dir() {
+        true => sweep_unfinished(run.path()).map(drop).map_err(|error| Failure::of_path(run.path(), &error)),
+        false => Ok(()),
+    }
+}
+
+pub(super) fn no_arm(trial: &Trial) -> Failure {
+    Failure::new(
+        format!("{trial} is of an arm that is not planned"),
+        "report it with the command and this line",
+    )
+}

@@ -1,0 +1,136 @@
+//! Classifying the validation images of a trained fold with its final weights, and drawing those that are most wrong.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_disk::atomic::sweep;
+use plimsoll_image::{ImageDataset, ImageFile, Largest};
+use plimsoll_infer::{ImageExplainer, ImagePredictor, InferError};
+use plimsoll_memory::{Budget, Mapped};
+use plimsoll_plan::Backend;
+use plimsoll_run::{CheckpointKind, FoldFolder, Model, RunRecord};
+
+use super::line::Line;
+use super::mistakes::{Sheet, Worst};
+use super::prediction_table::PredictionTable;
+use super::validate::keep_or_clear;
+use crate::failure::{Failure, Outcome};
+use crate::progress::Progress;
+use crate::report::write;
+use crate::signals::Stop;
+
+/// The table of the probabilities of the validation images, in the folder of validation.
+pub const PREDICTIONS: &str = "predictions.csv";
+
+/// The drawing of those that are most wrong, where any is.
+pub const MISTAKES: &str = "mistakes.svg";
+
+/// How many images are drawn.
+const DRAWN: usize = 4;
+
+/// A fold to be validated.
+pub struct ImageValidation<'a> {
+    pub folder: &'a FoldFolder,
+    pub record: &'a RunRecord,
+    pub images: &'a ImageDataset,
+    pub backend: &'a Arc<dyn Backend>,
+    pub threads: usize,
+}
+
+impl ImageValidation<'_> {
+    /// Classifies what is not classified yet; false if it was told to end before. What is there of another checkpoint is removed first.
+    pub fn run(&self, line: &mut Line, stop: &Stop, quiet: bool) -> Outcome<bool> {
+        let folder = self.folder.validation();
+        let io = |error| Failure::of_path(&folder, &error);
+        plimsoll_disk::create_dir_all(&folder).map_err(io)?;
+        sweep(&folder).map_err(io)?;
+        let (table, drawing) = (folder.join(PREDICTIONS), folder.join(MISTAKES));
+        keep_or_clear(&folder, self.record, &[table.clone(), drawing.clone()])?;
+        if table.is_file() {
+            return Ok(true);
+        }
+        let names: BTreeSet<&String> = self.record.specification.cases.val.iter().collect();
+        let validated = |place: &usize| names.contains(&self.images.cases[*place].name);
+        let (places, left_out): (Vec<usize>, Vec<usize>) = (0..self.images.cases.len()).partition(validated);
+        if places.is_empty() {
+            return Ok(true);
+        }
+        let done = line.lend_overhead(|budget| {
+            self.classify(&places, left_out, (&table, &drawing), (stop, quiet), budget)
+        })?;
+        Ok(done)
+    }
+
+    fn classify(
+        &self,
+        places: &[usize],
+        mut left_out: Vec<usize>,
+        (table, drawing): (&Path, &Path),
+        (stop, quiet): (&Stop, bool),
+        budget: &Budget,
+    ) -> Outcome<bool> {
+        let model = Model::open(self.folder.path(), CheckpointKind::Final)?;
+        let task = model.config.task.classification()?.clone();
+        let classes: Vec<&str> = task.classes().collect();
+        let mut largest = Largest::default();
+        let mut images: Vec<(&str, &Path)> = Vec::with_capacity(places.len());
+        for case in places.iter().map(|place| &self.images.cases[*place]) {
+            images.push((&case.name, &case.path));
+            // What cannot be read is said when its turn comes.
+            if let Ok(file) = ImageFile::open(&case.path, &task.pipeline.decode) {
+                largest.include(&file)?;
+            }
+        }
+        let count = classes.len();
+        let mut found = Mapped::<f64>::zeroed(budget, "probabilities", images.len().saturating_mul(count))?;
+        let mut predictor =
+            ImagePredictor::new(model.clone(), largest, (false, self.threads), self.backend, budget)?;
+        let progress = Progress::new("classifying the validation images", images.len() as u64, quiet);
+        let see = &mut |done: usize, of: usize| {
+            progress.set((done * images.len() / of.max(1)) as u64, String::new());
+        };
+        let added = predictor.add_probabilities(&images, &mut found, stop.flag(), see);
+        progress.finish();
+        drop(predictor);
+        let failed = match added {
+            Err(InferError::Interrupted { .. }) => return Ok(false),
+            other => other?,
+        };
+        for (place, problem) in &failed {
+            eprintln!("warning: {problem}");
+            left_out.push(places[*place]);
+        }
+        left_out.sort_unstable();
+        let all = self.images.cases.len();
+        let mut probabilities = Mapped::<f64>::zeroed(budget, "probabilities", all.saturating_mul(count))?;
+        for (place, row) in places.iter().zip(found.chunks_exact(count)) {
+            probabilities[place * count..][..count].copy_from_slice(row);
+        }
+        let worst = Worst::find(self.images, &task, (&probabilities, &left_out), DRAWN, budget)?;
+        if worst.found > 0 {
+            let explainer = ImageExplainer::new(model, largest, self.threads, self.backend, budget)?;
+            let sheet = Sheet::new(explainer, &worst.mistakes, self.images, (stop.flag(), quiet), budget);
+            let title = format!(
+                "{} of {} images are wrong: the worst {}",
+                worst.found,
+                places.len() - failed.len(),
+                worst.mistakes.len()
+            );
+            match sheet {
+                Err(_) if stop.is_asked() => return Ok(false),
+                sheet => sheet?.write(&title, drawing)?,
+            }
+        }
+        // Last: whoever finds it finds all.
+        let rows = PredictionTable {
+            images: self.images,
+            task: &task,
+            classes: &classes,
+            probabilities: &probabilities,
+            pairs: None,
+        };
+        write(table, |file| rows.write(&left_out, file))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,84 @@
+//! What a fold holds of its line, as rows of a name, a share and a number; and what stands below them, in words.
+
+use plimsoll_memory::Bytes;
+use plimsoll_run::{Sample, Status};
+
+use crate::duration::duration;
+
+/// The most holders that have a row of their own.
+const HOLDERS: usize = 6;
+/// Kinds of operations of which is said what they took.
+const LONGEST: usize = 4;
+
+/// A row.
+pub struct Bar {
+    pub name: String,
+    /// Of the line, from 0 to 1.
+    pub share: f64,
+    pub bytes: Bytes,
+}
+
+/// What is resident and planned, and what the largest holders have; nothing before a line is known.
+pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
+    let Some(line) = status.line else { return Vec::new() };
+    let bar = |name: &str, bytes: Option<Bytes>| {
+        let bytes = bytes?;
+        let share = (bytes.0 as f64 / (line.0 as f64).max(1.0)).clamp(0.0, 1.0);
+        Some(Bar { name: name.into(), share, bytes })
+    };
+    let peak = sample.and_then(|sample| sample.peak_resident_bytes);
+    let mut bars: Vec<Bar> = [
+        bar("resident", status.resident),
+        bar("  at most", peak),
+        bar("planned", status.planned),
+        bar("line", Some(line)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let mut held: Vec<(&String, &Bytes)> = sample.iter().flat_map(|sample| &sample.held_bytes).collect();
+    held.sort_by_key(|(_, bytes)| std::cmp::Reverse(**bytes));
+    bars.extend(
+        held.into_iter()
+            .take(HOLDERS)
+            .filter_map(|(holder, bytes)| bar(&format!("  {holder}"), Some(*bytes))),
+    );
+    bars
+}
+
+/// The machine and where time went, in lines.
+pub fn in_words(sample: &Sample) -> Vec<String> {
+    let system = &sample.system;
+    let mut machine = Vec::new();
+    if let Some(group) = &system.cgroup {
+        let used = group.used_bytes.map_or("?".into(), |used| used.to_string());
+        machine.push(format!("cgroup {used} of {}", group.limit_bytes));
+    }
+    let pressure = system.cgroup.as_ref().and_then(|group| group.pressure).or(system.pressure);
+    if let Some(pressure) = pressure {
+        let (some, full) = (pressure.some_percent, pressure.full_percent);
+        machine.push(format!("memory pressure {some:.1} % some, {full:.1} % full"));
+    }
+    if let Some(faults) = system.major_faults {
+        machine.push(format!("{faults} major page faults"));
+    }
+    if let Some(free) = system.free_disk_bytes {
+        machine.push(format!("{free} free on the disk"));
+    }
+    if let Some(bytes) = sample.device_bytes {
+        machine.push(format!("{bytes} on the device"));
+    }
+    let mut times = vec![
+        format!("processor {}", duration(system.processor_seconds)),
+        format!("batches {}", duration(sample.batch_seconds)),
+        format!("waiting for them {}", duration(sample.waiting_seconds)),
+    ];
+    let all: f64 = sample.op_seconds.values().sum();
+    let mut ops: Vec<(&String, &f64)> = sample.op_seconds.iter().collect();
+    ops.sort_by(|a, b| b.1.total_cmp(a.1));
+    if all > 0.0 {
+        let longest = ops.iter().take(LONGEST);
+        times.extend(longest.map(|(op, seconds)| format!("{op} {:.0} %", 100.0 * *seconds / all)));
+    }
+    [machine, times].into_iter().filter(|words| !words.is_empty()).map(|words| words.join(" · ")).collect()
+}

@@ -1,0 +1,217 @@
+//! What is watched, drawn into a frame of a terminal.
+
+use plimsoll_monitor::FoldFollower;
+use ratatui::backend::TestBackend;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::symbols::Marker;
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{
+    Axis as ChartAxis, Block, Chart, Dataset, GraphType, Paragraph, Row, Table, TableState,
+};
+use ratatui::{Frame, Terminal};
+
+use super::bars::{bars, in_words};
+use super::watched::{Watched, WatchedFold};
+use crate::duration::duration;
+use crate::progress_picture::axis::Axis;
+use crate::report::or_dash;
+
+/// Columns of a frame that is printed.
+const COLUMNS: u16 = 140;
+/// Rows of charts.
+const CHART: u16 = 14;
+/// Rows of events, with their border.
+const EVENTS: u16 = 8;
+/// Columns of a bar.
+const BAR: usize = 40;
+/// Other folds whose curves stand behind those of the one that is looked at.
+const OTHERS: usize = 16;
+
+/// Numbers over epochs.
+type Points = Vec<(f64, f64)>;
+
+/// One frame as text, as high as it needs to be.
+pub fn once(watched: &Watched) -> String {
+    let selected = watched.first();
+    let rows = u16::try_from(watched.folds.len()).unwrap_or(u16::MAX / 2).min(u16::MAX / 2);
+    let height = 1 + CHART + memory_rows(watched.folds.get(selected)) + rows + 3 + EVENTS;
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(COLUMNS, height));
+    let Ok(_) = terminal.draw(|frame| draw(frame, watched, selected));
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for row in buffer.content().chunks(usize::from(COLUMNS)) {
+        let line: String = row.iter().map(|cell| cell.symbol()).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Draws all, with one fold looked at closely.
+pub fn draw(frame: &mut Frame<'_>, watched: &Watched, selected: usize) {
+    let fold = watched.folds.get(selected);
+    let [title, charts, memory, folds, events] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(CHART),
+        Constraint::Length(memory_rows(fold)),
+        Constraint::Min(4),
+        Constraint::Length(EVENTS),
+    ])
+    .areas(frame.area());
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    frame.render_widget(Line::styled(watched.title(), bold), title);
+    if let Some(fold) = fold {
+        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(charts);
+        let others = || watched.folds.iter().enumerate().filter(|(place, _)| *place != selected);
+        let others: Vec<&FoldFollower> = others().map(|(_, fold)| &fold.follower).take(OTHERS).collect();
+        loss(frame, left, fold, &others);
+        scores(frame, right, fold, &others);
+        held(frame, memory, fold);
+    }
+    table(frame, folds, watched, selected);
+    last_events(frame, events, watched);
+}
+
+/// The points of a curve that are numbers.
+fn curve(follower: &FoldFollower, of: impl Fn(&plimsoll_monitor::Point) -> Option<f64>) -> Points {
+    let number =
+        |(epoch, point): &(u64, _)| Some((*epoch as f64, of(point).filter(|number| number.is_finite())?));
+    follower.points().iter().filter_map(number).collect()
+}
+
+fn loss(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold, others: &[&FoldFollower]) {
+    let behind = others.iter().map(|other| curve(other, |point| point.train_loss)).collect();
+    let train = ("train", Color::Blue, curve(&fold.follower, |point| point.train_loss));
+    let validation = ("validation", Color::Yellow, curve(&fold.follower, |point| point.validation_loss));
+    chart(frame, area, &format!("loss of {}", fold.name), behind, [train, validation]);
+}
+
+fn scores(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold, others: &[&FoldFollower]) {
+    let behind = others.iter().map(|other| curve(other, |point| point.scores[0])).collect();
+    let [first, second] = fold.follower.score_names();
+    let of_epoch = (first, Color::Green, curve(&fold.follower, |point| point.scores[0]));
+    let more = (second, Color::Magenta, curve(&fold.follower, |point| point.scores[1]));
+    chart(frame, area, &format!("scores of {}", fold.name), behind, [of_epoch, more]);
+}
+
+/// Two curves, before those of other folds.
+fn chart(
+    frame: &mut Frame<'_>,
+    area: Rect,
+    title: &str,
+    behind: Vec<Points>,
+    curves: [(&str, Color, Points); 2],
+) {
+    let all = || behind.iter().chain(curves.iter().map(|(.., points)| points)).flatten();
+    let up = Axis::of(all().map(|(_, number)| *number), 4.0);
+    let last = all().map(|(epoch, _)| *epoch).fold(1.0, f64::max);
+    let line = |points| Dataset::default().marker(Marker::Braille).graph_type(GraphType::Line).data(points);
+    let grey = behind.iter().map(|points| line(points).style(Style::new().fg(Color::DarkGray)));
+    let own = curves.iter().map(|(_, colour, points)| line(points).style(Style::new().fg(*colour)));
+    let mut names = vec![Span::raw(format!(" {title}: "))];
+    for (place, (name, colour, points)) in curves.iter().enumerate() {
+        let now = points.last().map_or(String::new(), |(_, number)| format!(" {number:.4}"));
+        let comma = if place > 0 { ", " } else { "" };
+        names.push(Span::styled(format!("{comma}{name}{now}"), Style::new().fg(*colour)));
+    }
+    names.push(Span::raw(" "));
+    let grey_style = Style::new().fg(Color::Gray);
+    let labels: Vec<String> = up.ticks().into_iter().map(|(_, label)| label).collect();
+    let chart = Chart::new(grey.chain(own).collect())
+        .block(Block::bordered().title(Line::from(names)))
+        .legend_position(None)
+        .x_axis(
+            ChartAxis::default()
+                .bounds([0.0, last])
+                .labels(["0".into(), format!("epoch {last}")])
+                .style(grey_style),
+        )
+        .y_axis(ChartAxis::default().bounds([up.low, up.high]).labels(labels).style(grey_style));
+    frame.render_widget(chart, area);
+}
+
+/// How many rows the memory of a fold takes, with its border.
+fn memory_rows(fold: Option<&WatchedFold>) -> u16 {
+    let rows = fold.map_or(0, |fold| {
+        let sample = fold.follower.sample();
+        bars(&fold.status, sample).len() + sample.map_or(0, |sample| in_words(sample).len())
+    });
+    // A dozen at most.
+    rows as u16 + 2
+}
+
+fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
+    let sample = fold.follower.sample();
+    let line = fold.status.line;
+    let mut lines: Vec<Line<'_>> = Vec::new();
+    for bar in bars(&fold.status, sample) {
+        let full = (bar.share * BAR as f64).round() as usize;
+        let colour = match bar.name.as_str() {
+            "resident" => Color::Blue,
+            "line" => Color::Red,
+            _ => Color::Gray,
+        };
+        lines.push(Line::from(vec![
+            Span::raw(format!("{:<14} ", bar.name)),
+            Span::styled("█".repeat(full), Style::new().fg(colour)),
+            Span::styled("·".repeat(BAR - full), Style::new().fg(Color::DarkGray)),
+            Span::raw(format!(" {:>10}", bar.bytes.to_string())),
+        ]));
+    }
+    lines.extend(sample.into_iter().flat_map(in_words).map(Line::raw));
+    let title = match line {
+        Some(line) => format!(" memory of {}, of the line's {line} ", fold.name),
+        None => format!(" memory of {} ", fold.name),
+    };
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
+}
+
+fn table(frame: &mut Frame<'_>, area: Rect, watched: &Watched, selected: usize) {
+    let number = |number: Option<f64>| number.map_or("–".into(), |number| format!("{number:.4}"));
+    let rows = watched.folds.iter().map(|fold| {
+        let status = &fold.status;
+        let last = fold.follower.points().last().map(|(_, point)| *point);
+        let steps = fold.follower.sample().map(|sample| sample.steps);
+        Row::new([
+            fold.name.clone(),
+            format!("{}/{}", status.epochs_done, status.epochs),
+            format!("{}/{}", or_dash(steps), fold.follower.steps()),
+            number(last.and_then(|point| point.train_loss)),
+            number(last.and_then(|point| point.validation_loss)),
+            number(last.and_then(|point| point.scores[0])),
+            number(last.and_then(|point| point.scores[1])),
+            or_dash(status.seconds_left.map(duration)),
+            status.state.describe(),
+        ])
+    });
+    let name = watched.folds.iter().map(|fold| fold.name.chars().count()).max().unwrap_or(0).clamp(6, 40);
+    let [first, second] =
+        watched.folds.get(selected).map_or(["score", ""], |fold| fold.follower.score_names());
+    let widths = [
+        Constraint::Length(name as u16),
+        Constraint::Length(9),
+        Constraint::Length(13),
+        Constraint::Length(8),
+        Constraint::Length(10),
+        Constraint::Length(first.len() as u16),
+        Constraint::Length(second.len() as u16),
+        Constraint::Length(12),
+        Constraint::Min(12),
+    ];
+    let head = Row::new(["fold", "epoch", "step", "loss", "validation", first, second, "time left", "state"]);
+    let table = Table::new(rows, widths)
+        .header(head.style(Style::new().add_modifier(Modifier::BOLD)))
+        .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
+        .block(Block::bordered().title(" folds "));
+    let mut state = TableState::default().with_selected(Some(selected));
+    frame.render_stateful_widget(table, area, &mut state);
+}
+
+fn last_events(frame: &mut Frame<'_>, area: Rect, watched: &Watched) {
+    let events = watched.events(usize::from(area.height));
+    let lines =
+        events.into_iter().map(|(fold, told)| Line::raw(format!("{} {fold}: {}", told.time, told.what)));
+    let paragraph = Paragraph::new(lines.collect::<Vec<_>>());
+    frame.render_widget(paragraph.block(Block::bordered().title(" last events ")), area);
+}

@@ -1,0 +1,14 @@
+//! Watching runs from another process, which reads their files alone.
+
+mod bars;
+mod chart;
+mod frame;
+mod page;
+mod server;
+mod terminal;
+mod watched;
+
+pub use frame::once;
+pub use server::serve;
+pub use terminal::show;
+pub use watched::Watched;

@@ -1,0 +1,250 @@
+//! Pages about runs and sweeps: what they say, and that they need nothing else.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use plimsoll_image::phantom::{self, PhantomImages};
+use plimsoll_run::{Arm, FoldName, SweepFolder, Trials};
+use support::{Tiny, run_error, run_json};
+
+/// Writes the page of a run, and returns it.
+fn page(run: &Path, more: &[&str]) -> String {
+    let path = run.with_extension("html");
+    let args = ["report", run.to_str().unwrap(), "-o", path.to_str().unwrap(), "--ram", "256MiB"];
+    let written = run_json(&[&args[..], more].concat());
+    let html = fs::read_to_string(&path).unwrap();
+    assert_eq!(written["bytes"], html.len());
+    expect_offline(&html);
+    expect_well_formed(&html);
+    html
+}
+
+/// That nothing is loaded from elsewhere.
+fn expect_offline(html: &str) {
+    for address in ["http:", "https:", "//cdn", "@import", "<link", "src=\"/", "url("] {
+        assert!(!html.contains(address), "{address}");
+    }
+    let sources: Vec<&str> = html.split(" src=\"").skip(1).collect();
+    let is_within = |rest: &&str| {
+        ["png", "svg+xml"].iter().any(|kind| rest.starts_with(&format!("data:image/{kind};base64,")))
+    };
+    assert!(sources.iter().all(is_within));
+}
+
+/// That every element that begins also ends, in order, and that attributes are quoted.
+fn expect_well_formed(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = html.strip_prefix("<!DOCTYPE html>").unwrap();
+    while let Some(at) = rest.find('<') {
+        assert!(!rest[..at].contains('>') || open.last() == Some(&"script"), "{}", &rest[..at]);
+        rest = &rest[at + 1..];
+        if open.last() == Some(&"script") && !rest.starts_with("/script>") {
+            continue;
+        }
+        let end = rest.find('>').unwrap();
+        let tag = &rest[..end];
+        assert!(tag.matches('"').count().is_multiple_of(2), "{tag}");
+        let name = tag.trim_start_matches('/').split([' ', '\n', '/']).next().unwrap();
+        match tag {
+            _ if tag.starts_with('/') => assert_eq!(open.pop(), Some(name), "{tag}"),
+            _ if tag.ends_with('/') || ["meta", "img", "br"].contains(&name) => {}
+            _ => open.push(name),
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty(), "{open:?}");
+}
+
+/// A data set whose first case and whose class have names that would be elements.
+fn named_badly() -> Tiny {
+    let tiny = Tiny::new();
+    for (folder, ending) in [("imagesTr", "_0000.nii.gz"), ("labelsTr", ".nii.gz")] {
+        let path = |case: &str| tiny.data.join(folder).join(format!("{case}{ending}"));
+        fs::rename(path("vessel_000"), path("<u>x&")).unwrap();
+    }
+    let described = tiny.data.join("dataset.json");
+    let text = fs::read_to_string(&described).unwrap();
+    fs::write(&described, text.replace("\"vessel\"", "\"<i>tube\"")).unwrap();
+    tiny
+}
+
+#[test]
+fn a_page_of_all_folds_holds_their_numbers_and_needs_nothing_else() {
+    let tiny = named_badly();
+    let run = tiny.path("run");
+    tiny.trained(&run, &["--folds", "all", "--ram", "512MiB"]);
+    let before = support::results(&run);
+    let html = page(&run, &[]);
+    assert!(support::results(&run) == before, "a page changes nothing of its run");
+    assert!(html.len() < 3_000_000, "{} bytes", html.len());
+    assert!(html.contains("&lt;u&gt;x&amp;") && html.contains("&lt;i&gt;tube"));
+    assert!(!html.contains("<u>") && !html.contains("<i>tube"));
+    let cross: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(run.join("cv.json")).unwrap()).unwrap();
+    let mut dice = Vec::new();
+    for fold in 0..3 {
+        let folder = run.join(format!("fold_{fold}"));
+        let json = |name: &str| -> serde_json::Value {
+            serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap()
+        };
+        let score = json("validation/summary.json")["foreground_mean"]["Dice"].as_f64().unwrap();
+        dice.push(score);
+        assert!(html.contains(&format!(">{score:.4}<")), "fold {fold}: {score}");
+        let record = json("run.json");
+        assert!(html.contains(&format!("<code>{}</code>", record["identity"].as_str().unwrap())));
+        let contents = json("specification.json")["data"]["<u>x&"].as_str().unwrap().to_string();
+        assert!(html.contains(&contents), "the contents of a case");
+    }
+    let mean = dice.iter().sum::<f64>() / 3.0;
+    assert!(html.contains(&format!("<b>{mean:.4}</b>Dice, mean of 3 cases")), "{mean}");
+    let sd = cross["foreground"]["Dice"]["sd"].as_f64().unwrap();
+    assert!(html.contains(&format!(">{sd:.4}<")), "{sd}");
+    // The worst cases are drawn: all three, so that none is left to be the best.
+    assert_eq!(html.matches("data:image/png;base64,").count(), 3);
+    assert!(html.contains("The 3 worst") && !html.contains(" best</h3>"));
+    for said in [
+        "plimsoll train ",
+        "seed 0",
+        "soft dice + cross entropy",
+        "MONAI's DynUNet",
+        "Line 512.0 MiB",
+        "planned",
+        "3 folds of a cross-validation",
+    ] {
+        assert!(html.contains(said), "{said}");
+    }
+    // Of a fold alone, and twice the same bytes.
+    let of_fold = page(&run.join("fold_1"), &["--cases", "0"]);
+    assert!(of_fold.contains("1 of 1") && !of_fold.contains("data:image/png"));
+    assert_eq!(html, page(&run, &[]));
+}
+
+#[test]
+fn what_is_missing_is_said_on_the_page() {
+    let tiny = Tiny::new();
+    let run = tiny.path("run");
+    tiny.trained(&run, &["--fold", "0"]);
+    let moved = tiny.path("elsewhere");
+    fs::rename(&tiny.data, &moved).unwrap();
+    let html = page(&run, &[]);
+    assert!(html.contains("Pictures are left out: ") && !html.contains("data:image/png"), "{html}");
+    let html = page(&run, &["--dataset", moved.to_str().unwrap()]);
+    assert_eq!(html.matches("data:image/png").count(), 1);
+    let fold = run.join("fold_0");
+    // Volumes of the worst case, gzip in base 64; where one of them cannot be read, that is said.
+    let with_volumes = || {
+        let path = tiny.path("volumes.html");
+        let (run, to, data) = (run.to_str().unwrap(), path.to_str().unwrap(), moved.to_str().unwrap());
+        run_json(&["report", run, "-o", to, "--dataset", data, "--volumes", "1", "--ram", "256MiB"]);
+        fs::read_to_string(path).unwrap()
+    };
+    let html = with_volumes();
+    for what in ["image", "reference", "prediction"] {
+        assert!(html.contains(&format!("id=\"volume-0-{what}\">H4sI")), "{what}");
+    }
+    let summary = fs::read_to_string(fold.join("validation/summary.json")).unwrap();
+    fs::remove_dir_all(fold.join("validation")).unwrap();
+    fs::create_dir(fold.join("validation")).unwrap();
+    fs::write(fold.join("validation/summary.json"), summary).unwrap();
+    let html = with_volumes();
+    assert!(html.contains(" cannot be shown: ") && !html.contains("id=\"volume-0-"));
+    fs::remove_dir_all(fold.join("validation")).unwrap();
+    let html = page(&run, &[]);
+    assert!(html.contains("its validation cases are not predicted whole and scored"), "{html}");
+    // As a process leaves it that is killed after its first epoch.
+    for name in ["run.json", "checkpoint_final.safetensors"] {
+        fs::remove_file(fold.join(name)).unwrap();
+    }
+    for name in ["metrics.jsonl", "events.jsonl"] {
+        let text = fs::read_to_string(fold.join(name)).unwrap();
+        let lines: Vec<&str> = text.lines().take_while(|line| !line.contains("\"epoch\":1")).collect();
+        fs::write(fold.join(name), lines.join("\n") + "\n").unwrap();
+    }
+    let html = page(&run, &[]);
+    for said in [
+        "fold 0 is not finished: 1 of 2 epochs",
+        "ended without a word",
+        "what was held at most is not written down",
+    ] {
+        assert!(html.contains(said), "{said}: {html}");
+    }
+}
+
+#[test]
+fn what_is_no_run_is_an_error_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("page.html");
+    let args = ["report", dir.path().to_str().unwrap(), "-o", out.to_str().unwrap()];
+    let error = run_error(&args);
+    assert!(error.contains("holds no run and no sweep") && error.contains("plimsoll train --out"), "{error}");
+    fs::create_dir(dir.path().join("fold_0")).unwrap();
+    fs::write(dir.path().join("fold_0/specification.json"), "{}").unwrap();
+    let error = run_error(&args);
+    assert!(error.contains("specification.json"), "{error}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_page_of_a_sweep_ranks_its_arms_and_names_what_is_not_done() {
+    let tiny = Tiny::new();
+    let folder = SweepFolder::new(tiny.path("sweep"));
+    let arm = |name: &str, rate: f64| Arm {
+        name: name.into(),
+        settings: BTreeMap::from([("learning_rate".to_string(), rate.into())]),
+    };
+    let trials = Trials {
+        arms: vec![arm("rate-0.01", 0.01), arm("rate-0.1", 0.1)],
+        seeds: vec![0, 3],
+        folds: vec![FoldName::Number(0)],
+    };
+    fs::create_dir_all(folder.path()).unwrap();
+    fs::write(folder.request(), "base = \"<tiny>\"\n").unwrap();
+    folder.write(&trials).unwrap();
+    for (seed, name) in [(0, "0"), (3, "3")] {
+        tiny.trained(folder.run("rate-0.01", seed).path(), &["--seed", name, "--learning-rate", "0.01"]);
+    }
+    tiny.trained(folder.run("rate-0.1", 0).path(), &["--learning-rate", "0.1"]);
+    let html = page(folder.path(), &[]);
+    let dice: Vec<f64> = [0, 3]
+        .map(|seed| {
+            let summary = folder.run("rate-0.01", seed).path().join("fold_0/validation/summary.json");
+            let summary: serde_json::Value =
+                serde_json::from_str(&fs::read_to_string(summary).unwrap()).unwrap();
+            summary["foreground_mean"]["Dice"].as_f64().unwrap()
+        })
+        .into();
+    let mean = (dice[0] + dice[1]) / 2.0;
+    assert!(html.contains(&format!(">{mean:.4}<")), "one case in two seeds: {mean} of {dice:?}");
+    for said in ["3 of 4", "rate-0.01", "not begun", "base = &quot;&lt;tiny&gt;&quot;", "learning_rate"] {
+        assert!(html.contains(said), "{said}");
+    }
+    assert_eq!(html.matches("<svg ").count(), 2, "a chart for each arm");
+}
+
+#[test]
+fn a_page_of_a_classifier_shows_its_confusion_and_its_mistakes() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = dir.path().join("images");
+    phantom::write(&data, &PhantomImages { images: [4, 4, 0], side: 40, seed: 2 }).unwrap();
+    let settings = dir.path().join("settings.toml");
+    let text =
+        "batch_size = 4\nepochs = 1\n[network]\nfeatures = [128, 128, 128, 128]\n[images]\nsize = [32, 32]\n";
+    fs::write(&settings, text).unwrap();
+    let run = dir.path().join("run");
+    let [data, settings, out] = [&data, &settings, &run].map(|path| path.to_str().unwrap());
+    run_json(&["train", data, "--config", settings, "--out", out, "--ram", "512MiB", "--threads", "1"]);
+    let validation = run.join("fold_0/validation");
+    let table = fs::read_to_string(validation.join("predictions.csv")).unwrap();
+    assert_eq!(table.lines().count(), 1 + 4 * phantom::GRADES.len(), "the validation images alone");
+    let html = page(&run, &[]);
+    for said in ["Confusion matrix, 20 cases", "ROC, each class against the rest", "Reliability", "Grad-CAM"]
+    {
+        assert!(html.contains(said), "{said}");
+    }
+    assert!(html.contains("data:image/svg+xml;base64,"), "after one epoch some images are wrong");
+    assert!(html.contains("to tell apart 0_none"), "the methods");
+}

@@ -1,0 +1,331 @@
+//! Sweeps: trials of arms, planned as a whole, killed and gone on with.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use plimsoll_run::SweepFolder;
+use serde_json::Value;
+use support::{Ended, Tiny, expect_same, plimsoll, results};
+
+/// What all arms have in common: a training of milliseconds.
+const COMMON: &str = "
+    [settings]
+    patch_size = [8, 8, 8]
+    epochs = 2
+    iterations_per_epoch = 2
+    validation_iterations = 1
+    [settings.network]
+    net = 'dynunet'
+    features = [4, 8]
+";
+
+/// Two losses.
+const LOSSES: &str = "
+    [grid]
+    loss = [
+      { name = 'dice-ce', value = { components = [{ name = 'soft_dice' }, { name = 'cross_entropy' }] } },
+      { name = 'tversky', value = { components = [{ name = 'tversky', alpha = 0.3, beta = 0.7 }] } },
+    ]
+";
+
+/// Numbers of the second arm go wrong after its first step.
+const DIVERGING: &str = "
+    [[arm]]
+    name = 'sound'
+    [[arm]]
+    name = 'diverging'
+    settings.learning_rate = 1e10
+";
+
+struct Sweeps {
+    tiny: Tiny,
+}
+
+impl Sweeps {
+    fn new() -> Sweeps {
+        Sweeps { tiny: Tiny::new() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.tiny.path(name)
+    }
+
+    /// A sweep of some arms with these seeds on these folds.
+    fn file(&self, name: &str, repeats: &str, arms: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, format!("dataset = 'dataset'\n{repeats}\n{COMMON}\n{arms}")).unwrap();
+        path
+    }
+
+    /// Two arms, two seeds and two folds.
+    fn usual(&self) -> PathBuf {
+        self.file("usual.toml", "folds = [0, 1]\nseeds = [0, 1]", LOSSES)
+    }
+
+    fn command(&self, file: &Path, out: &Path, more: &[&str]) -> Command {
+        let mut command = plimsoll();
+        command.arg("sweep").arg(file).arg("--out").arg(out).args(more);
+        let usual = [("--ram", "512MiB"), ("--threads", "1")];
+        for (flag, value) in usual.into_iter().filter(|(flag, _)| !more.contains(flag)) {
+            command.args([flag, value]);
+        }
+        command
+    }
+
+    fn done(&self, file: &Path, out: &Path, more: &[&str]) -> Ended {
+        let ended = Ended::of(&mut self.command(file, out, more));
+        assert_eq!(ended.status, Some(0), "{ended:?}");
+        ended
+    }
+}
+
+/// How often training began in a sweep, and the trials that were finished.
+fn starts(sweep: &Path) -> (usize, Vec<String>) {
+    let folder = SweepFolder::new(sweep);
+    let (mut starts, mut finished) = (0, Vec::new());
+    for trial in folder.read().unwrap().each() {
+        let events = folder.trial(&trial.arm, trial.seed, trial.fold).events();
+        let events = fs::read_to_string(events).unwrap_or_default();
+        starts += events.matches("\"event\":\"start\"").count();
+        if events.contains("\"why\":\"finished\"") {
+            finished.push(trial.to_string());
+        }
+    }
+    (starts, finished)
+}
+
+/// Waits until something is there, or the process has ended.
+fn kill_when(mut command: Command, is_there: impl Fn() -> bool) -> bool {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if is_there() {
+            // SIGKILL.
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return true;
+        }
+        assert!(start.elapsed() < Duration::from_secs(300), "nothing happens");
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    false
+}
+
+#[test]
+fn a_sweep_that_is_killed_or_trains_side_by_side_comes_to_the_same_files() {
+    let sweeps = Sweeps::new();
+    let (file, whole, killed, at_once) =
+        (sweeps.usual(), sweeps.path("whole"), sweeps.path("killed"), sweeps.path("at_once"));
+    sweeps.done(&file, &whole, &[]);
+    let (begun, finished) = starts(&whole);
+    assert_eq!((begun, finished.len()), (8, 8), "each trial is trained once");
+    assert!(whole.join("tversky/seed_1/cv.json").is_file());
+
+    // While it is planned, while the first checkpoint is there, between trials, while one is validated.
+    let there = |name: &str| {
+        let path = killed.join(name);
+        move || path.exists()
+    };
+    let instants = [
+        there("dice-ce/resolved.json"),
+        there("dice-ce/seed_0/fold_0/specification.json"),
+        there("tversky/seed_0/fold_0/checkpoint_latest.safetensors"),
+        there("dice-ce/seed_0/fold_1/validation"),
+        there("tversky/seed_1/fold_0/checkpoint_final.safetensors"),
+    ];
+    for instant in instants {
+        let resume: &[&str] = if SweepFolder::new(&killed).is_begun() { &["--resume"] } else { &[] };
+        kill_when(sweeps.command(&file, &killed, resume), instant);
+    }
+    let before = starts(&killed).1;
+    sweeps.done(&file, &killed, &["--resume"]);
+    expect_same(&killed, &whole, "after five kills");
+    assert!(!before.is_empty());
+
+    // What is done is not done again.
+    let count = starts(&killed).0;
+    sweeps.done(&file, &killed, &["--resume"]);
+    assert_eq!(starts(&killed).0, count);
+
+    sweeps.done(&file, &at_once, &["--parallel", "2", "--threads", "2"]);
+    expect_same(&at_once, &whole, "when two trials train at once");
+}
+
+#[test]
+fn a_trial_that_fails_is_named_and_written_down_and_the_others_go_on() {
+    let sweeps = Sweeps::new();
+    let file = sweeps.file("diverging.toml", "folds = [0]\nseeds = [3]", DIVERGING);
+    for (name, more) in
+        [("one by one", &[][..]), ("side by side", &["--parallel", "2", "--threads", "2"][..])]
+    {
+        let out = sweeps.path(name);
+        let ended = Ended::of(&mut sweeps.command(&file, &out, &[&["--json"], more].concat()));
+        let error = ended.error(1);
+        assert!(error.contains("1 of 2 trials failed: diverging/seed_3/fold_0: step "), "{error}");
+        let printed: Value = serde_json::from_str(&ended.printed).unwrap();
+        let states: Vec<&str> = printed["trials"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|trial| trial["state"].as_str().unwrap())
+            .collect();
+        assert_eq!(states, ["finished", "failed"]);
+        let failure = fs::read_to_string(out.join("diverging/seed_3/fold_0_failed.json")).unwrap();
+        assert!(failure.contains("the loss is "), "{failure}");
+        let status = plimsoll().arg("status").arg(&out).output().unwrap();
+        let status = String::from_utf8(status.stdout).unwrap();
+        assert!(status.contains("diverging/seed_3/fold_0: failed at "), "{status}");
+    }
+}
+
+#[test]
+fn trials_can_be_chosen_and_a_sweep_can_grow_but_not_change() {
+    let sweeps = Sweeps::new();
+    let (file, out) = (sweeps.usual(), sweeps.path("sweep"));
+    sweeps.done(&file, &out, &["--only", "tversky/0/1,dice-ce/1", "--skip-validation"]);
+    let expected = ["dice-ce/seed_1/fold_0", "dice-ce/seed_1/fold_1", "tversky/seed_0/fold_1"];
+    let mut finished = starts(&out).1;
+    finished.sort();
+    assert_eq!(finished, expected);
+    let error = Ended::of(&mut sweeps.command(&file, &out, &["--resume", "--only", "tversky/2"])).error(1);
+    assert!(error.contains("--only tversky/seed_2: there is no such trial"), "{error}");
+    let error = Ended::of(&mut sweeps.command(&file, &out, &[])).error(1);
+    assert!(error.contains("holds a run already"), "{error}");
+
+    let fewer = sweeps.file("fewer.toml", "folds = [0, 1]\nseeds = [0]", LOSSES);
+    let error = Ended::of(&mut sweeps.command(&fewer, &out, &["--resume"])).error(1);
+    assert!(error.contains("is another sweep: it has seed 1"), "{error}");
+    let text = fs::read_to_string(&file).unwrap().replace("epochs = 2", "epochs = 3");
+    let longer = sweeps.path("longer.toml");
+    fs::write(&longer, text).unwrap();
+    let error = Ended::of(&mut sweeps.command(&longer, &out, &["--resume"])).error(1);
+    assert!(error.contains("arm `dice-ce`") && error.contains("epochs was 2, now 3"), "{error}");
+
+    let kept = fs::read_to_string(out.join("splits_final.json")).unwrap();
+    let mut folds: Vec<Value> = serde_json::from_str(&kept).unwrap();
+    folds.reverse();
+    fs::write(sweeps.path("other.json"), serde_json::to_string(&folds).unwrap()).unwrap();
+    let other = "splits = 'other.json'\nfolds = [0, 1]\nseeds = [0, 1]";
+    let other = sweeps.file("other.toml", other, LOSSES);
+    let error = Ended::of(&mut sweeps.command(&other, &out, &["--resume"])).error(1);
+    assert!(error.contains("other.json has other folds than "), "{error}");
+
+    let more = sweeps.file("more.toml", "folds = [0, 1]\nseeds = [0, 1, 2]", LOSSES);
+    sweeps.done(&more, &out, &["--resume", "--only", "tversky/2/0", "--skip-validation"]);
+    assert_eq!(starts(&out).0, 4);
+    // What is kept in its folder asks for the same.
+    sweeps.done(&out.join("sweep.toml"), &out, &["--resume", "--only", "tversky/2", "--skip-validation"]);
+    assert_eq!(starts(&out).0, 5);
+}
+
+#[test]
+fn before_anything_begins_all_arms_are_checked_and_planned() {
+    let sweeps = Sweeps::new();
+    let out = sweeps.path("sweep");
+    let wide = "[grid]\n'network.features' = [[4, 8], { name = 'wide', value = [64, 320] }]";
+    let file = sweeps.file("wide.toml", "folds = [0, 1]", wide);
+    let ended = Ended::of(&mut sweeps.command(&file, &out, &["--plan", "--json"]));
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let plan: Value = serde_json::from_str(&ended.printed).unwrap();
+    assert_eq!((plan["trials"].as_u64(), plan["arms"][1]["name"].as_str()), (Some(4), Some("wide")));
+    let needed = plan["arms"][1]["minimum_ram_bytes"].as_u64().unwrap();
+    let least = plan["arms"][0]["minimum_ram_bytes"].as_u64().unwrap();
+    assert!(plan["predicted_seconds"].as_f64().unwrap() > 0.0 && least < needed, "{plan}");
+
+    let line = ((least + needed) / 2).to_string();
+    let error = Ended::of(&mut sweeps.command(&file, &out, &["--ram", &line])).error(1);
+    assert!(error.contains("arm `wide` does not fit: the run needs "), "{error}");
+    let bad = sweeps.file("bad.toml", "folds = [0]", "[grid]\nlerning_rate = [0.1]");
+    let error = Ended::of(&mut sweeps.command(&bad, &out, &[])).error(1);
+    assert!(error.contains("bad.toml: arm `lerning_rate-0.1`: unknown field `lerning_rate`"), "{error}");
+    let folds = sweeps.file("folds.toml", "folds = [7]", LOSSES);
+    let error = Ended::of(&mut sweeps.command(&folds, &out, &[])).error(1);
+    assert!(error.contains('7'), "{error}");
+    assert!(!out.exists(), "nothing is written");
+}
+
+#[test]
+fn tasks_of_batch_systems_train_one_trial_each_and_are_begun_again_when_told_to_end() {
+    let sweeps = Sweeps::new();
+    let (file, out, whole) = (sweeps.usual(), sweeps.path("a sweep"), sweeps.path("whole"));
+    let (batch, manifest) = (sweeps.path("sweep.sbatch"), sweeps.path("sweep.yaml"));
+    let (batch_name, manifest_name) = (batch.to_str().unwrap(), manifest.to_str().unwrap());
+    sweeps.done(&file, &out, &["--slurm", batch_name, "--kubernetes", manifest_name]);
+    let text = fs::read_to_string(&batch).unwrap();
+    for said in ["#SBATCH --array=0-7\n", "#SBATCH --signal=B:USR1@120\n", "#SBATCH --requeue\n"] {
+        assert!(text.contains(said), "{text}");
+    }
+    let manifest = fs::read_to_string(&manifest).unwrap();
+    for said in ["completionMode: Indexed\n", "completions: 8\n", "values: [75]\n", "action: Ignore\n"] {
+        assert!(manifest.contains(said), "{manifest}");
+    }
+    assert!(Command::new("bash").arg("-n").arg(&batch).status().unwrap().success());
+    // Slurm's part is played by a `scontrol` that writes down what it is told.
+    let tools = sweeps.path("tools");
+    fs::create_dir(&tools).unwrap();
+    let (scontrol, requeued) = (tools.join("scontrol"), sweeps.path("requeued"));
+    fs::write(&scontrol, format!("#!/bin/sh\necho \"$@\" >> {}\n", requeued.display())).unwrap();
+    assert!(Command::new("chmod").arg("+x").arg(&scontrol).status().unwrap().success());
+    let task = |index: usize| {
+        let mut command = Command::new("bash");
+        let path = format!("{}:{}", tools.display(), std::env::var("PATH").unwrap());
+        command.arg(&batch).env("PATH", path).env("SLURM_ARRAY_JOB_ID", "9");
+        command.env("SLURM_ARRAY_TASK_ID", index.to_string());
+        command.env("XDG_CACHE_HOME", std::env::temp_dir().join("plimsoll-test-cache"));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    // Several processes on one sweep, two of them on one trial.
+    let mut running: Vec<_> = (0..8).map(|index| task(index).spawn().unwrap()).collect();
+    let twice = task(3).status().unwrap();
+    for child in &mut running {
+        assert!(matches!(child.wait().unwrap().code(), Some(0 | 1)));
+    }
+    assert!(matches!(twice.code(), Some(0 | 1)), "{twice}");
+    for index in 0..8 {
+        assert_eq!(task(index).status().unwrap().code(), Some(0), "task {index}");
+    }
+    sweeps.done(&file, &whole, &[]);
+    expect_same(&out, &whole, "when each trial is a task");
+    assert!(!requeued.exists());
+}
+
+#[test]
+fn a_signal_ends_a_sweep_in_order_and_a_task_puts_itself_back_into_the_queue() {
+    let sweeps = Sweeps::new();
+    let long = COMMON.replace("epochs = 2", "epochs = 100000");
+    let file = sweeps.path("long.toml");
+    fs::write(&file, format!("dataset = 'dataset'\nfolds = [0]\n{long}\n{LOSSES}")).unwrap();
+    let (out, batch) = (sweeps.path("sweep"), sweeps.path("sweep.sbatch"));
+    sweeps.done(&file, &out, &["--slurm", batch.to_str().unwrap()]);
+    let requeued = sweeps.path("requeued");
+    // A function stands for Slurm's program.
+    let script = format!(
+        "scontrol() {{ echo \"$@\" > {}; }}\n{}",
+        requeued.display(),
+        fs::read_to_string(&batch).unwrap()
+    );
+    let mut task = Command::new("bash");
+    task.arg("-c").arg(script).env("SLURM_ARRAY_JOB_ID", "9").env("SLURM_ARRAY_TASK_ID", "1");
+    task.env("XDG_CACHE_HOME", std::env::temp_dir().join("plimsoll-test-cache"));
+    let mut task = task.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let latest = out.join("tversky/seed_0/fold_0/checkpoint_latest.safetensors");
+    let start = Instant::now();
+    while !latest.exists() {
+        assert!(task.try_wait().unwrap().is_none() && start.elapsed() < Duration::from_secs(120));
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").args(["-USR1", &task.id().to_string()]).status().unwrap().success());
+    let ended = Ended::from(task.wait_with_output().unwrap());
+    let error = ended.error(75);
+    assert!(error.contains("SIGUSR1: stopped with 1 of 1 trials to do"), "{error}");
+    assert_eq!(fs::read_to_string(requeued).unwrap().trim(), "requeue 9_1");
+    assert!(results(&out).keys().any(|path| path.ends_with("checkpoint_latest.safetensors")));
+}
