@@ -7,6 +7,7 @@ mod commands;
 mod comparison_picture;
 mod drawing;
 mod duration;
+mod epoch_chart;
 mod failure;
 mod inspect_page;
 mod jobs;

@@ -11,11 +11,12 @@ pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The beginning of a page: its title, and what its style has beside [`STYLE`].
-pub fn beginning(title: &str, style: &str) -> String {
+/// The beginning of a page: its title, what its head has beside that, and what its style has beside [`STYLE`].
+pub fn beginning(title: &str, head: &str, styles: &[&str]) -> String {
+    let (title, styles) = (escaped(title), styles.concat());
     format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title><style>{STYLE}{style}</style></head><body>\n",
-        escaped(title)
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">{head}<title>{title}</title>\
+         <style>{STYLE}{styles}</style></head><body>\n"
     )
 }
 

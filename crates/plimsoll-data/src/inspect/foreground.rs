@@ -58,7 +58,7 @@ impl ForegroundIndex {
         count: usize,
         budget: &Budget,
     ) -> Result<ForegroundIndex, MapError> {
-        let reservation = budget.reserve("foreground index", ForegroundIndex::reserves(count)?)?;
+        let reservation = budget.reserve("index", ForegroundIndex::reserves(count)?)?;
         let positions = Mapped::within(reservation, count)?;
         let ends = counts
             .scan(0, |end, count| {

@@ -106,7 +106,7 @@ pub fn page(
 
 /// What the data set is.
 fn heading(dataset: &Dataset, inspection: &Inspection, units: Units) -> String {
-    let mut html = beginning(&dataset.name, STYLE);
+    let mut html = beginning(&dataset.name, "", &[STYLE]);
     let _ = writeln!(html, "<h1>{}</h1>", escaped(&dataset.name));
     let channels: Vec<&str> = dataset.channels.iter().map(|channel| channel.name.as_str()).collect();
     let _ = writeln!(

@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
-use super::chart::{COLOURS, Chart, Series};
 use super::read::Fold;
-use crate::markup::escaped;
+use crate::epoch_chart::{COLOURS, Chart, Series, legend};
 use crate::progress_picture::EpochPoint;
 
 /// Pixels of a chart of a run.
@@ -38,17 +37,8 @@ pub fn section(folds: &[Fold]) -> String {
         html.push_str("<p>No epoch is done yet.</p>\n");
         return html;
     }
-    html.push_str("<p class=\"legend\">");
-    for (place, fold) in folds.iter().enumerate() {
-        // Writing to a string cannot fail.
-        let _ = write!(
-            html,
-            "<span><i style=\"background:{}\"></i>{}</span> ",
-            colour(place),
-            escaped(&fold.name())
-        );
-    }
-    html.push_str("</p>\n<div class=\"plots\">\n");
+    html.push_str(&legend(folds.iter().enumerate().map(|(place, fold)| (colour(place), fold.name()))));
+    html.push_str("<div class=\"plots\">\n");
     let lines = |value: Value, what: &str, dashed: bool| -> Vec<Series> {
         let series = folds.iter().enumerate().map(|(place, fold)| Series {
             name: format!("{}, {what}", fold.name()),
@@ -59,6 +49,7 @@ pub fn section(folds: &[Fold]) -> String {
         series.collect()
     };
     let mut chart = |title: &str, series: &[Series], has: &[f64], mark| {
+        // Writing to a string cannot fail.
         let _ = writeln!(html, "{}", Chart { title, series, size: SIZE, has, epochs: None, mark }.svg());
     };
     let mut losses = lines(|point| point.train_loss, "training", false);

@@ -25,7 +25,7 @@ pub fn section(folds: &[Fold]) -> String {
             ));
         }
         let epochs = fold.specification.config.epochs;
-        let done = fold.epochs.last().map_or(0, |point| point.epoch + 1);
+        let done = fold.epochs.last().map_or(0, |point| point.epoch.saturating_add(1));
         if fold.weights.is_none() {
             found.push(format!(
                 "{name} is not finished: {done} of {epochs} epochs; {}",

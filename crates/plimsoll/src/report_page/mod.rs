@@ -1,7 +1,6 @@
 //! A page about a run or a sweep: one file that needs nothing else, neither a network nor, but for sorting tables, scripts.
 
 mod cases;
-mod chart;
 mod classifier;
 mod curves;
 mod failures;
@@ -29,6 +28,7 @@ pub use sweep::sweep_page;
 
 use self::read::Fold;
 use self::scores::Cases;
+use crate::epoch_chart;
 use crate::failure::{Failure, Outcome};
 use crate::markup::beginning;
 
@@ -41,9 +41,6 @@ const STYLE: &str = "h3{font-size:1rem;margin:1.2rem 0 .4rem}p{max-width:60rem}n
     white-space:nowrap}td small{color:#55606e}pre,code{font:12px ui-monospace,monospace}pre{background:#f4f6f8;padding:.6rem .8rem;overflow-x:auto;\
     border-radius:6px;white-space:pre-wrap;overflow-wrap:anywhere}summary{cursor:pointer;color:#33404f;margin:.5rem 0}.flag{color:#9a3412}\
     blockquote{margin:.6rem 0;padding:.6rem 1rem;border-left:4px solid #0072b2;background:#f4f8fc;max-width:60rem}\
-    .legend span{margin-right:1rem;white-space:nowrap}.legend i{display:inline-block;width:.9rem;height:.28rem;margin-right:.35rem;vertical-align:middle}\
-    svg .title{font-weight:bold;font-size:12px;fill:#1d232b}svg path.grid{fill:none}svg .mark{stroke:#c2410c;stroke-width:1.5;stroke-dasharray:4 3;\
-    fill:none}svg text.marked{fill:#c2410c}svg g path{stroke-width:1.5}\
     .pictures{display:flex;flex-wrap:wrap;gap:1.2rem}.pictures figure{max-width:100%}.pictures img{display:block;max-width:100%;border-radius:4px}\
     .viewer{width:100%;height:36rem}.viewer canvas{width:100%;height:100%}@media print{nav,.viewer{display:none}}";
 
@@ -61,7 +58,7 @@ impl Page<'_, '_> {
     }
 
     fn begin(&mut self, title: &str) -> Outcome {
-        self.put(&beginning(title, STYLE))
+        self.put(&beginning(title, "", &[epoch_chart::STYLE, STYLE]))
     }
 
     fn end(&mut self) -> Outcome {

@@ -9,13 +9,13 @@ use plimsoll_metrics::classification::{Bootstrap, Interval};
 use plimsoll_metrics::{OverFolds, mean_interval};
 use plimsoll_run::{Arm, SweepFolder, Trials};
 
-use super::chart::{Chart, Series};
 use super::curves::{colour, points, score};
 use super::read::Fold;
 use super::scores::Cases;
 use super::table::{Cell, Table};
 use super::{Page, To};
 use crate::duration::duration;
+use crate::epoch_chart::{Chart, Series};
 use crate::failure::{Failure, Outcome};
 use crate::markup::escaped;
 use crate::progress_picture::EpochPoint;

@@ -145,7 +145,9 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
     let sample = fold.follower.sample();
     let line = fold.status.line;
     let mut lines: Vec<Line<'_>> = Vec::new();
-    for bar in bars(&fold.status, sample) {
+    let bars = bars(&fold.status, sample);
+    let width = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
+    for bar in bars {
         let full = (bar.share * BAR as f64).round() as usize;
         let colour = match bar.name.as_str() {
             "resident" => Color::Blue,
@@ -153,7 +155,7 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
             _ => Color::Gray,
         };
         lines.push(Line::from(vec![
-            Span::raw(format!("{:<14} ", bar.name)),
+            Span::raw(format!("{:<width$} ", bar.name)),
             Span::styled("█".repeat(full), Style::new().fg(colour)),
             Span::styled("·".repeat(BAR - full), Style::new().fg(Color::DarkGray)),
             Span::raw(format!(" {:>10}", bar.bytes.to_string())),

@@ -1,7 +1,6 @@
 //! Watching runs from another process, which reads their files alone.
 
 mod bars;
-mod chart;
 mod frame;
 mod page;
 mod server;

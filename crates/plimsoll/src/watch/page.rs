@@ -3,10 +3,10 @@
 use std::fmt::Write;
 
 use super::bars::{bars, in_words};
-use super::chart::{Series, chart};
 use super::watched::{Watched, WatchedFold};
 use crate::duration::duration;
-use crate::markup::escaped;
+use crate::epoch_chart::{self, COLOURS, Chart, Series, legend};
+use crate::markup::{beginning, escaped};
 use crate::report::or_dash;
 
 /// Seconds until the page loads itself again.
@@ -16,25 +16,21 @@ const DRAWN: usize = 12;
 /// The most events.
 const EVENTS: usize = 30;
 
-const STYLE: &str = "body{font:15px/1.45 system-ui,sans-serif;margin:1.5rem auto;max-width:80rem;padding:0 1rem;color:#1d232b}\
-    h1{font-size:1.2rem}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}table{border-collapse:collapse;font-size:.9rem}\
-    td,th{padding:.2rem .7rem .2rem 0;text-align:left;white-space:nowrap}th{border-bottom:1px solid #dfe4ea}\
-    td.state{white-space:normal}.charts{display:flex;flex-wrap:wrap;gap:1rem}figure{margin:0;width:24rem}\
-    figcaption{color:#55606e;font-size:.82rem}svg{width:100%}svg text{font:11px system-ui,sans-serif;fill:#55606e}\
-    svg .grid{stroke:#e3e7ec}polyline{fill:none;stroke-width:1.6}polyline.a{stroke:#1f60b0}polyline.b{stroke:#e27814}\
-    polyline.c{stroke:#22885c}polyline.d{stroke:#2d3440}circle.a{fill:#1f60b0}circle.b{fill:#e27814}circle.c{fill:#22885c}\
-    circle.d{fill:#2d3440}span.a{color:#1f60b0}span.b{color:#e27814}span.c{color:#22885c}span.d{color:#2d3440}\
-    span.mark{color:#be1e2d}line.mark{stroke:#be1e2d;stroke-dasharray:6 4}.bars td{padding:.05rem .6rem .05rem 0}\
-    progress{width:16rem;height:.8rem}p.words{color:#55606e;font-size:.85rem;margin:.3rem 0}\
-    ul{padding-left:1.2rem;font-size:.88rem}time{color:#55606e}";
+/// Pixels of a chart.
+const SIZE: [f64; 2] = [400.0, 230.0];
+
+const STYLE: &str = "table{border-collapse:collapse;font-size:.9rem}td,th{padding:.2rem .7rem .2rem 0;text-align:left;white-space:nowrap}\
+    th{border-bottom:1px solid #dfe4ea}td.state{white-space:normal}.bars td{padding:.05rem .6rem .05rem 0}.legend{font-size:.82rem;margin:0}\
+    progress{width:16rem;height:.8rem}p.words{color:#55606e;font-size:.85rem;margin:.3rem 0}ul{padding-left:1.2rem;font-size:.88rem}\
+    time{color:#55606e}";
 
 /// The whole page.
 pub fn page(watched: &Watched) -> String {
-    let title = escaped(&watched.title());
-    let mut html = format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"{AGAIN}\">\
-         <title>{title}</title><style>{STYLE}</style></head><body>\n<h1>{title}</h1>\n"
-    );
+    let title = watched.title();
+    let again = format!("<meta http-equiv=\"refresh\" content=\"{AGAIN}\">");
+    let mut html = beginning(&title, &again, &[epoch_chart::STYLE, STYLE]);
+    // Writing to a string cannot fail.
+    let _ = writeln!(html, "<h1>{}</h1>", escaped(&title));
     table(&mut html, watched);
     let mut drawn: Vec<&WatchedFold> = watched.folds.iter().collect();
     // The order of those that are alike stays.
@@ -55,10 +51,8 @@ pub fn page(watched: &Watched) -> String {
 
 /// A page that says why there is none.
 pub fn failed(what: &str) -> String {
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>plimsoll watch</title></head><body><p>{}</p></body></html>\n",
-        escaped(what)
-    )
+    let html = beginning("plimsoll watch", "", &[]);
+    format!("{html}<p>{}</p></body></html>\n", escaped(what))
 }
 
 fn table(html: &mut String, watched: &Watched) {
@@ -95,25 +89,26 @@ fn table(html: &mut String, watched: &Watched) {
 
 fn one_fold(html: &mut String, fold: &WatchedFold) {
     let follower = &fold.follower;
-    let _ = write!(html, "<h2>{}</h2>\n<div class=\"charts\">\n", escaped(&fold.name));
-    let series = |name, class, of: &dyn Fn(&plimsoll_monitor::Point) -> Option<f64>| Series {
-        name,
-        class,
-        points: follower.points().iter().filter_map(|(epoch, point)| Some((*epoch, of(point)?))).collect(),
+    let _ = write!(html, "<h2>{}</h2>\n<div class=\"plots\">\n", escaped(&fold.name));
+    let series = |name: &str, colour: usize, of: &dyn Fn(&plimsoll_monitor::Point) -> Option<f64>| Series {
+        name: name.into(),
+        colour: COLOURS[colour],
+        dashed: false,
+        points: follower.points().iter().filter_map(|(at, point)| Some([*at as f64, of(point)?])).collect(),
     };
     let losses = [
-        series("train", "a", &|point| point.train_loss),
-        series("validation", "b", &|point| point.validation_loss),
+        series("train", 0, &|point| point.train_loss),
+        series("validation", 1, &|point| point.validation_loss),
     ];
-    html.push_str(&chart("loss", &losses, None));
+    chart(html, "loss", &losses, None);
     let [first, second] = follower.score_names();
-    let scores =
-        [series(first, "c", &|point| point.scores[0]), series(second, "d", &|point| point.scores[1])];
-    html.push_str(&chart("scores", &scores, None));
+    let scores = [series(first, 2, &|point| point.scores[0]), series(second, 3, &|point| point.scores[1])];
+    chart(html, "scores", &scores, None);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let held = follower.costs().iter().map(|(epoch, cost)| (*epoch, mib(cost.resident_bytes))).collect();
-    let held = [Series { name: "resident", class: "a", points: held }];
-    html.push_str(&chart("memory in MiB", &held, fold.status.line.map(|line| ("line", mib(line.0)))));
+    let costs = follower.costs().iter();
+    let points = costs.map(|(epoch, cost)| [*epoch as f64, mib(cost.resident_bytes)]).collect();
+    let held = [Series { name: "resident".into(), colour: COLOURS[0], dashed: false, points }];
+    chart(html, "memory in MiB", &held, fold.status.line.map(|line| (mib(line.0), "line".into())));
     html.push_str("</div>\n<table class=\"bars\">\n");
     let sample = follower.sample();
     for bar in bars(&fold.status, sample) {
@@ -129,4 +124,15 @@ fn one_fold(html: &mut String, fold: &WatchedFold) {
     for words in sample.into_iter().flat_map(in_words) {
         let _ = writeln!(html, "<p class=\"words\">{}</p>", escaped(&words));
     }
+}
+
+/// A chart with a legend that says what each line has come to. Memory, which has a mark, begins at zero.
+fn chart(html: &mut String, title: &str, series: &[Series], mark: Option<(f64, String)>) {
+    let has: &[f64] = if mark.is_some() { &[0.0] } else { &[] };
+    let svg = Chart { title, series, size: SIZE, has, epochs: None, mark }.svg();
+    let lines = series.iter().map(|Series { name, colour, points, .. }| {
+        let now = points.last().map_or(String::new(), |[_, number]| format!(" {number:.4}"));
+        (*colour, format!("{name}{now}"))
+    });
+    let _ = writeln!(html, "<figure>{svg}{}</figure>", legend(lines));
 }

@@ -8,6 +8,11 @@ use crate::progress_picture::axis::{Axis, LARGEST};
 /// Colours that are distinguishable with colour-blind eyes (after Okabe and Ito), without those that are too pale for lines.
 pub const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#7a5a00", "#56b4e9", "#000000"];
 
+/// What the style of a page has for charts and their legends.
+pub const STYLE: &str = ".legend span{margin-right:1rem;white-space:nowrap}.legend i{display:inline-block;width:.9rem;height:.28rem;\
+    margin-right:.35rem;vertical-align:middle}svg .title{font-weight:bold;font-size:12px;fill:#1d232b}svg path.grid{fill:none}\
+    svg .mark{stroke:#c2410c;stroke-width:1.5;stroke-dasharray:4 3;fill:none}svg text.marked{fill:#c2410c}svg g path{stroke-width:1.5}";
+
 /// Room around a plot: for numbers at the left, and for those below.
 const LEFT: f64 = 52.0;
 const RIGHT: f64 = 10.0;
@@ -103,6 +108,15 @@ impl Chart<'_> {
         svg.push_str("</svg>");
         svg
     }
+}
+
+/// What colours stand for, in a line.
+pub fn legend(lines: impl Iterator<Item = (&'static str, String)>) -> String {
+    let mut html = String::from("<p class=\"legend\">");
+    for (colour, name) in lines {
+        let _ = write!(html, "<span><i style=\"background:{colour}\"></i>{}</span> ", escaped(&name));
+    }
+    html + "</p>\n"
 }
 
 impl Series {
