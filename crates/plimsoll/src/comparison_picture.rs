@@ -44,8 +44,12 @@ pub fn draw(comparison: &Comparison, paired: &Paired, budget: &Budget) -> Outcom
     }
     let heights: f64 = comparison.scores.iter().map(height).sum();
     let height_in_all = heights as usize;
-    // The pixels, and their compressed copy.
-    let _held = budget.reserve("picture", Bytes::of(2 * 3 * WIDTH * height_in_all))?;
+    // The pixels, and their compressed copy; the differences of the score that has most, and those of one row as they are found, each
+    // with its case.
+    let most = comparison.scores.iter().map(|score| score.differences.len()).max().unwrap_or(0);
+    let differences = (most + 3).saturating_mul(comparison.cases.len()).saturating_mul(size_of::<f64>());
+    let bytes = (2 * 3 * WIDTH * height_in_all).saturating_add(differences);
+    let _held = budget.reserve("picture", Bytes::of(bytes))?;
     let mut canvas = Canvas::new(WIDTH, height_in_all);
     let mut top = 0.0;
     for score in &comparison.scores {

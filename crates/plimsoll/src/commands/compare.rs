@@ -90,8 +90,9 @@ fn print_score(comparison: &Comparison, score: &ScoreComparison) {
     if let Some(ranking) = &score.ranking
         && let (Some(mean), Some(low)) = (ranking.mean_tau, ranking.low_tau)
     {
+        let percent = 50.0 * (1.0 + comparison.bootstrap.confidence);
         println!(
-            "Kendall's tau of this order and those of resamples: {mean:.2} on average, {low:.2} or more in 97.5 %"
+            "Kendall's tau of this order and those of resamples: {mean:.2} on average, {low:.2} or more in {percent} %"
         );
     }
     println!();
