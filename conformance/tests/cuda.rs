@@ -104,7 +104,7 @@ fn check_all(of: fn(DType) -> Vec<Case>, few_flops: u64) {
         for (all, tolerance, others) in &halves {
             let Some(half) = all.get(place) else { continue };
             check(half, &expected, *tolerance);
-            // Without tensor cores, and with those of Turing.
+            // Without tensor cores in bf16; with those of Volta and Turing in f16.
             if half.program.nodes.iter().any(|node| node.op.variant().starts_with("Conv")) {
                 for (major, minor) in *others {
                     let architecture = Architecture::new(*major, *minor).unwrap();

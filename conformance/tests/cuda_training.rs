@@ -159,7 +159,7 @@ fn a_scale_of_the_loss_that_fits_scales_the_norm_and_one_that_is_too_large_refus
 #[test]
 fn networks_of_full_size_can_be_planned_without_a_card() {
     let card = |name: &str| CudaBackend::new(Arc::new(Nowhere(name.parse().unwrap())));
-    let cards = [(card("sm_80"), DType::Bf16), (card("sm_75"), DType::F16)];
+    let cards = [(card("sm_80"), DType::Bf16), (card("sm_75"), DType::F16), (card("sm_70"), DType::F16)];
     let all = NetworkName::ALL.iter().flat_map(|name| cards.iter().map(move |card| (name, card)));
     for (name, (card, precision)) in all {
         let net = Network::reference(*name, None).unwrap();
@@ -201,6 +201,7 @@ fn convolutions(architecture: &str, stored: DType) -> (f64, f64) {
 fn convolutions_are_predicted_at_the_pace_of_what_they_run_on() {
     for (architecture, stored, peak, least, most) in [
         ("sm_70", DType::Bf16, 15.7e12, 0.05, 0.2),
+        ("sm_70", DType::F16, 125e12, 0.15, 0.3),
         ("sm_75", DType::F16, 65e12, 0.15, 0.3),
         ("sm_80", DType::Bf16, 312e12, 0.25, 0.45),
         ("sm_80", DType::F16, 312e12, 0.25, 0.45),

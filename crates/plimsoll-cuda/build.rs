@@ -10,8 +10,12 @@ use flate2::Compression;
 use flate2::write::ZlibEncoder;
 
 /// Each piece, by the name of its constant.
-const PIECES: [(&str, &str); 3] =
-    [("PLAIN", "kernels.ptx"), ("TURING", "tensor75.ptx"), ("AMPERE", "tensor80.ptx")];
+const PIECES: [(&str, &str); 4] = [
+    ("PLAIN", "kernels.ptx"),
+    ("VOLTA", "tensor70.ptx"),
+    ("TURING", "tensor75.ptx"),
+    ("AMPERE", "tensor80.ptx"),
+];
 
 fn main() -> Result<(), Box<dyn Error>> {
     let out = env::var("OUT_DIR")?;

@@ -29,9 +29,10 @@ struct Cores {
 const AMPERE: Cores = Cores { capability: (8, 0), stored: DType::Bf16 };
 const AMPERE_F16: Cores = Cores { stored: DType::F16, ..AMPERE };
 const TURING: Cores = Cores { capability: (7, 5), ..AMPERE_F16 };
+const VOLTA: Cores = Cores { capability: (7, 0), ..AMPERE_F16 };
 
 /// All that there are kernels for.
-const EVERY: [Cores; 3] = [AMPERE, AMPERE_F16, TURING];
+const EVERY: [Cores; 4] = [AMPERE, AMPERE_F16, TURING, VOLTA];
 
 impl Cores {
     fn architecture(self) -> Architecture {

@@ -3,7 +3,7 @@
     python3 -m venv /tmp/nvrtc && /tmp/nvrtc/bin/pip install nvidia-cuda-nvrtc-cu12==12.9.86 nvidia-cuda-nvcc-cu12==12.9.86
     /tmp/nvrtc/bin/python crates/plimsoll-cuda/kernels/compile.py
 
-Writes kernels.ptx for compute capability 7.0, tensor75.ptx and tensor80.ptx of the sources tensor_*.cu for 7.5 and 8.0, and kernels.key, by which a test knows
+Writes kernels.ptx for compute capability 7.0, tensor70.ptx, tensor75.ptx and tensor80.ptx of the sources tensor_*.cu for 7.0, 7.5 and 8.0, and kernels.key, by which a test knows
 whether they are those of the sources; and resources.csv, see resources.py. PTX runs on every later card, too: the driver compiles it for the one it finds. NVRTC names its own
 version of PTX, which only drivers of its age read. The instructions here are all older, so the version is set back to one that each driver
 reads which the rest of this crate runs with, 460 (CUDA 11.2, 2020) and later, and hints that are newer (which bytes of a load are used) are
@@ -72,7 +72,8 @@ def compile(units, architecture):
 units = [path for path in sources if path.suffix == ".cu"]
 tensor = [path for path in units if path.name.startswith("tensor_")]
 plain_ptx = compile([path for path in units if path not in tensor], "compute_70")
-pieces = {"kernels.ptx": plain_ptx, "tensor75.ptx": compile(tensor, "compute_75"), "tensor80.ptx": compile(tensor, "compute_80")}
+tensor_pieces = {f"tensor{number}.ptx": compile(tensor, f"compute_{number}") for number in (70, 75, 80)}
+pieces = {"kernels.ptx": plain_ptx, **tensor_pieces}
 for name, ptx in pieces.items():
     (folder / name).write_text(ptx)
 (folder / "kernels.key").write_text(f"{key:016x}\n")

@@ -62,12 +62,12 @@ def write(folder):
     ptxas = root / "cuda_nvcc" / "bin" / "ptxas"
     if not ptxas.exists() or importlib.metadata.version("nvidia-cuda-nvcc-cu12") != NVCC:
         sys.exit(f"resources.csv needs the assembler: pip install nvidia-cuda-nvcc-cu12=={NVCC}")
-    pieces = [folder / name for name in ["kernels.ptx", "tensor75.ptx", "tensor80.ptx"]]
-    plain, tensor75, tensor80 = pieces
+    pieces = [folder / name for name in ["kernels.ptx", "tensor70.ptx", "tensor75.ptx", "tensor80.ptx"]]
+    plain, tensor70, tensor75, tensor80 = pieces
     lines = [f"# {fnv1a(pieces):016x}", "architecture,kernel,registers,spilled bytes,shared bytes,blocks,occupancy %"]
     for architecture in CARDS:
-        tensor = tensor80 if architecture >= 80 else tensor75
-        for path in [plain, tensor] if architecture >= 75 else [plain]:
+        tensor = tensor80 if architecture >= 80 else tensor75 if architecture >= 75 else tensor70
+        for path in [plain, tensor]:
             lines += sorted(assembled(ptxas, path, architecture))
     (folder / "resources.csv").write_text("\n".join(lines) + "\n")
     print(f"{len(lines) - 2} lines of resources.csv")

@@ -4,11 +4,11 @@
 //
 // A transposed convolution of stride s is s x s x s convolutions of stride 1, one for the results of each remainder by s (each sees
 // the taps of its own remainder), and is launched so.
-#include "tensor_tile.cuh"
+#include "tensor_fragments.cuh"
 
 struct TensorPack {
     const float* weights;
-    u32* packed;           // [block of columns][chunk][tap][pair of eight columns][lane][4], two numbers each
+    u32* packed;           // [block of columns][chunk][tap][pair of eight columns][piece][4], two numbers each: see `PackedPair`
     u32 channels[MOST_SOURCES];
     u32 chunks;
     u32 columns;           // channels of the result
@@ -35,12 +35,12 @@ template <class H>
 __device__ __forceinline__ void tensor_pack(const TensorPack& p) {
     const u32 i = element();
     if (i >= p.count) return;
-    const u32 lane = i / 4 % 32, eight = i / 128 % p.pairs * 2 + i / 2 % 2;
+    const PackedPair pair(i / 4 % 32, i % 4);
     u32 rest = i / 128 / p.pairs;
     u32 tap = rest % (p.taps[0] * p.taps[1] * p.taps[2]);
     rest /= p.taps[0] * p.taps[1] * p.taps[2];
     u32 chunk = rest % p.chunks;
-    const u32 column = rest / p.chunks * p.pairs * 16 + channel_of_column(eight, lane / 4);
+    const u32 column = rest / p.chunks * p.pairs * 16 + channel_of_column(i / 128 % p.pairs * 2 + pair.eight, pair.column);
     u32 s = 0, start = 0;
     while (chunk * CHUNK >= p.channels[s]) {
         chunk -= (p.channels[s] + CHUNK - 1) / CHUNK;
@@ -54,7 +54,7 @@ __device__ __forceinline__ void tensor_pack(const TensorPack& p) {
         at = at * p.kernel[axis] + p.first_tap[axis] + tap / after * p.tap_step[axis];
         tap %= after;
     }
-    const u32 row = chunk * CHUNK + lane % 4 * 2 + i % 2 * 8;
+    const u32 row = chunk * CHUNK + pair.row;
     float weights[2];
 #pragma unroll
     for (u32 k = 0; k < 2; k++) {
@@ -120,30 +120,30 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
     const Tile tile(t, blockIdx.x);
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const u32 first_output = blockIdx.y * 8 * EIGHTS;
+    constexpr int PIECES = EIGHTS / 2 * COLUMN_PIECES;
     float sums[SIXTEENS][EIGHTS][4];
 #pragma unroll
     for (int j = 0; j < EIGHTS; j++) {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-            const u32 output = first_output + channel_of_column(j, lane % 4 * 2 + k);
+            const u32 output = first_output + channel_of_column(j, eight_of_sums(lane) * 2 + k);
             const float start = p.bias && output < p.outputs ? p.bias[output] : 0.0f;
 #pragma unroll
             for (int i = 0; i < SIXTEENS; i++) sums[i][j][k] = sums[i][j][k + 2] = start;
         }
     }
-    // Lanes give the rows of matrices: 8 places, the 8 after them, both again with the other eight channels.
     u32 under[SIXTEENS];
 #pragma unroll
     for (int i = 0; i < SIXTEENS; i++) {
-        under[i] = under_place(t, (warp * SIXTEENS + i) * 2 + lane / 8 % 2, lane % 8) * VOXEL_BYTES + lane / 16 * 16;
+        under[i] = under_place(t, (warp * SIXTEENS + i) * 2 + given_row(lane), given_place(lane)) * VOXEL_BYTES + given_half(lane) * 16;
     }
     // The weights of a tap are loaded while those of the tap before it are used.
     u32 left = p.chunks * t.taps[0] * t.taps[1] * t.taps[2];
-    const uint4* weights = p.weights + ((u64)blockIdx.y * left * (EIGHTS / 2) * 32 + lane);
-    uint4 next[EIGHTS / 2];
+    const uint4* weights = p.weights + ((u64)blockIdx.y * left * (EIGHTS / 2) * 32 + first_piece(lane));
+    uint4 next[PIECES];
     if (left > 0) {
 #pragma unroll
-        for (int j = 0; j < EIGHTS / 2; j++) next[j] = weights[j * 32];
+        for (int j = 0; j < PIECES; j++) next[j] = weights[j * (32 / COLUMN_PIECES)];
     }
     u32 source = 0, channel = 0;
     if (p.chunks > 0) stage_box<H>(shared_address(boxes[0]), t, tile, p.sources, 0, 0);
@@ -174,24 +174,21 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
                 u32 further = 0, whole = 0, shift = 0;
 #pragma unroll 1
                 for (u32 w = 0; w < t.taps[2]; w++) {
-                    uint4 b[EIGHTS / 2];
+                    uint4 columns[PIECES];
 #pragma unroll
-                    for (int j = 0; j < EIGHTS / 2; j++) b[j] = next[j];
+                    for (int j = 0; j < PIECES; j++) columns[j] = next[j];
                     weights += EIGHTS / 2 * 32;
                     if (--left > 0) {
 #pragma unroll
-                        for (int j = 0; j < EIGHTS / 2; j++) next[j] = weights[j * 32];
+                        for (int j = 0; j < PIECES; j++) next[j] = weights[j * (32 / COLUMN_PIECES)];
                     }
                     const u32 tap = row + shift * VOXEL_BYTES;
 #pragma unroll
                     for (int i = 0; i < SIXTEENS; i++) {
-                        u32 a[4];
-                        load_matrices(a, swizzled_32(tap + under[i]));
+                        u32 rows[ROW_WORDS];
+                        load_rows(rows, tap + under[i]);
 #pragma unroll
-                        for (int j = 0; j < EIGHTS / 2; j++) {
-                            multiply((const H*)nullptr, sums[i][2 * j], a, b[j].x, b[j].y);
-                            multiply((const H*)nullptr, sums[i][2 * j + 1], a, b[j].z, b[j].w);
-                        }
+                        for (int j = 0; j < EIGHTS / 2; j++) multiply_pair<H>(&sums[i][2 * j], rows, columns + j * COLUMN_PIECES);
                     }
                     // As `tap_shift`, without a division.
                     if (++further < t.stride[2]) {
@@ -213,8 +210,8 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
     for (int i = 0; i < SIXTEENS; i++) {
 #pragma unroll
         for (int k = 0; k < 2; k++) {
-            const u32 row = (warp * SIXTEENS + i) * 2 + k;
-            const u32 d = tile.d + (row >> t.height), h = tile.h + (row & ((1u << t.height) - 1)), w = tile.w + lane / 4;
+            const u32 row = (warp * SIXTEENS + i) * 2 + row_of_sums(lane, k);
+            const u32 d = tile.d + (row >> t.height), h = tile.h + (row & ((1u << t.height) - 1)), w = tile.w + place_of_sums(lane, k);
             if (d >= t.places[0] || h >= t.places[1] || w >= t.places[2]) continue;
             const u32 to_d = tile.sample * p.result[0] + d * p.spread[0] + p.offset[0];
             const u32 voxel = (to_d * p.result[1] + h * p.spread[1] + p.offset[1]) * p.result[2] + w * p.spread[2] + p.offset[2];
@@ -223,7 +220,7 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
                 float values[8];
 #pragma unroll
                 for (int e = 0; e < 8; e++) values[e] = sums[i][j * 4 + e / 2][k * 2 + e % 2];
-                store_eight((U*)p.y, voxel, p.outputs, first_output + j * 32 + lane % 4 * 8, values);
+                store_eight((U*)p.y, voxel, p.outputs, first_output + j * 32 + eight_of_sums(lane) * 8, values);
             }
         }
     }

@@ -1,12 +1,13 @@
-// Tensor cores by warps: products of 16x16 by 16x8 numbers of bf16 or f16 with sums of f32, and what feeds them.
+// What feeds tensor cores, and which those of an architecture are: products of bf16 or f16 with sums of f32.
 //
-// For compute capability 8.0; and for 7.5 (Turing), which has products of 16x8 by 8x8 numbers of f16 alone, no copies in the background, and 64
-// KiB of shared memory for a multiprocessor: there a block has one stage instead of two, and other blocks multiply while it copies.
-//
-// The layouts of fragments are those of NVIDIA's PTX manual, "Warp-level matrix instructions".
+// From compute capability 8.0 on a warp multiplies 16x16 by 16x8 numbers; on 7.5 (Turing) 16x8 by 8x8 numbers of f16 alone, on 7.0 (Volta) four
+// times 8x4 by 4x8 of those. The two have no copies in the background, and 64 and 96 KiB of shared memory for a multiprocessor: there a block has
+// one stage instead of two, and other blocks multiply while it copies. What lanes hold of a product, and how they load it, is said in
+// tensor_warp.cuh, and for Volta in tensor_quads.cuh, under the same names.
 #pragma once
 #include "common.cuh"
 
+#define VOLTA (__CUDA_ARCH__ < 750)
 #define AMPERE (__CUDA_ARCH__ >= 800)
 
 // Boxes that a block holds at once: where copies go on in the background, one is filled while another is multiplied.
@@ -18,6 +19,13 @@
 
 __device__ __forceinline__ void store_piece(u32 to, uint4 piece) {
     asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};\n" ::"r"(to), "r"(piece.x), "r"(piece.y), "r"(piece.z), "r"(piece.w)
+                 : "memory");
+}
+
+__device__ __forceinline__ void load_four(u32* r, u32 from) {
+    asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from)
                  : "memory");
 }
 
@@ -42,46 +50,6 @@ __device__ __forceinline__ void await_copies() {
     asm volatile("cp.async.wait_group 0;\n" ::: "memory");
 #endif
 }
-
-// Four matrices of 8x8; each eight lanes give the rows of one.
-__device__ __forceinline__ void load_matrices(u32* r, u32 from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from)
-                 : "memory");
-}
-
-// The same, each matrix transposed.
-__device__ __forceinline__ void load_transposed(u32* r, u32 from) {
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from)
-                 : "memory");
-}
-
-#if AMPERE
-__device__ __forceinline__ void multiply(const Bf16*, float* sums, const u32* a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ void multiply(const F16*, float* sums, const u32* a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};\n"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-#else
-// In two halves of the sum: the fragments of 16x8 are the first and the second half of those of 16x16.
-__device__ __forceinline__ void multiply(const F16*, float* sums, const u32* a, u32 b0, u32 b1) {
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};\n"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(b0));
-    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};\n"
-                 : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-                 : "r"(a[2]), "r"(a[3]), "r"(b1));
-}
-#endif
 
 // Two numbers to the nearest, ties to even, the first in the lower half.
 #if AMPERE

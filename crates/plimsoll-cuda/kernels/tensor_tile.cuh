@@ -133,10 +133,7 @@ struct Activation {
     // What this thread has staged at an address, when its copy has arrived.
     __device__ __forceinline__ void apply(u32 at) const {
         u32 pairs[4];
-        asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];\n"
-                     : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
-                     : "r"(at)
-                     : "memory");
+        load_four(pairs, at);
 #pragma unroll
         for (u32 k = 0; k < 4; k++) {
             // As the kernel that stores normalised maps.

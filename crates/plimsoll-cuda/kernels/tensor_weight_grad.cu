@@ -3,7 +3,7 @@
 //
 // A block has sixteen rows, 32 columns, up to 28 taps and a part of the tiles. Warps share the taps; where taps are few, some warps share
 // the rows of places instead, and each of those has a part of its own. All parts are added up afterwards, in their order.
-#include "tensor_tile.cuh"
+#include "tensor_fragments.cuh"
 
 #define TAPS_OF_WARP 7
 #define COLUMNS 32u
@@ -119,21 +119,15 @@ __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
         }
 #pragma unroll 1
         for (u32 step = share; step < t.rows / 2; step += shares) {
-            // Lanes give the rows of matrices, which are voxels: columns 0 to 7 of 8 places and of the 8 after them, then the next columns.
-            u32 b[2][4];
-#pragma unroll
-            for (u32 j = 0; j < 2; j++) {
-                load_transposed(b[j], swizzled_64(dy + (step * 16 + lane % 16) * COLUMNS * 2 + (j * 2 + lane / 16) * 16));
-            }
-            // Here the other way around: rows 0 to 7 and 8 to 15 of 8 places, then of the 8 after them.
-            const u32 under = box + under_place(t, step * 2 + lane / 16, lane % 8) * VOXEL_BYTES + lane / 8 % 2 * 16;
+            u32 columns[PLACE_WORDS];
+            load_places(columns, dy, step * 2, lane);
+            const PlacesOfBox under(t, box, step * 2, lane);
 #pragma unroll
             for (u32 k = 0; k < TAPS_OF_WARP; k++) {
                 if (k < own) {
-                    u32 a[4];
-                    load_transposed(a, swizzled_32(under + shifts[k]));
-#pragma unroll
-                    for (int j = 0; j < 4; j++) multiply((const H*)nullptr, sums[k][j], a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+                    u32 rows[ROW_WORDS];
+                    under.load(rows, shifts[k]);
+                    multiply_places<H>(sums[k], rows, columns);
                 }
             }
         }
@@ -153,10 +147,10 @@ __device__ __forceinline__ void tensor_weight_grad(const TensorWeightGrad& p) {
         const u32 tap = block_taps + first_tap + k;
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            const u32 output = first_output + j * 8 + lane % 4 * 2;
+            const u32 output = first_output + output_of_sums(lane, j);
 #pragma unroll
             for (u32 half = 0; half < 2; half++) {
-                const u32 input = channel + lane / 4 + half * 8;
+                const u32 input = channel + input_of_sums(lane, half);
                 if (input >= channels) continue;
                 float* to = part + ((tap * p.width + start + input) * outputs + output);
                 const float* sum = sums[k][j] + half * 2;

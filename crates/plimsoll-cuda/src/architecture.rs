@@ -27,16 +27,15 @@ struct Card {
     multiprocessors: f64,
     clock: f64,
     bandwidth: f64,
-    /// Operations a second of tensor cores on bf16 or f16 with sums of f32, without sparsity, from the same papers; none where they are not
-    /// used.
-    tensor: Option<f64>,
+    /// Operations a second of tensor cores on bf16 or f16 with sums of f32, without sparsity, from the same papers.
+    tensor: f64,
 }
 
 const fn card(
     capability: (u32, u32),
     lanes: f64,
     (multiprocessors, clock, bandwidth): (f64, f64, f64),
-    tensor: Option<f64>,
+    tensor: f64,
 ) -> Card {
     Card { capability, lanes, multiprocessors, clock, bandwidth, tensor }
 }
@@ -44,27 +43,38 @@ const fn card(
 /// In ascending order; one that is not here is like the last before it.
 const CARDS: &[Card] = &[
     // V100 SXM2
-    card((7, 0), 64.0, (80.0, 1.53e9, 0.90e12), None),
+    card((7, 0), 64.0, (80.0, 1.53e9, 0.90e12), 125e12),
     // T4
-    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12), Some(65e12)),
+    card((7, 5), 64.0, (40.0, 1.59e9, 0.32e12), 65e12),
     // A100 SXM4, 40 GB
-    card((8, 0), 64.0, (108.0, 1.41e9, 1.555e12), Some(312e12)),
+    card((8, 0), 64.0, (108.0, 1.41e9, 1.555e12), 312e12),
     // RTX 3090
-    card((8, 6), 128.0, (82.0, 1.70e9, 0.936e12), Some(71e12)),
+    card((8, 6), 128.0, (82.0, 1.70e9, 0.936e12), 71e12),
     // RTX 4090
-    card((8, 9), 128.0, (128.0, 2.52e9, 1.008e12), Some(165e12)),
+    card((8, 9), 128.0, (128.0, 2.52e9, 1.008e12), 165e12),
     // H100 SXM5
-    card((9, 0), 128.0, (132.0, 1.98e9, 3.35e12), Some(989e12)),
+    card((9, 0), 128.0, (132.0, 1.98e9, 3.35e12), 989e12),
     // RTX 5090
-    card((12, 0), 128.0, (170.0, 2.41e9, 1.792e12), Some(209.5e12)),
+    card((12, 0), 128.0, (170.0, 2.41e9, 1.792e12), 209.5e12),
 ];
 
 /// The least that the PTX is made for.
 const LEAST: (u32, u32) = (7, 0);
 
-/// What the two pieces of PTX with tensor cores are made for.
+/// The first with the tensor cores of each later generation.
 const TURING: (u32, u32) = (7, 5);
 const AMPERE: (u32, u32) = (8, 0);
+
+/// Tensor cores of one kind, for which there is a piece of PTX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Generation {
+    /// 7.0 to 7.4: products of f16 by quarters of warps.
+    Volta,
+    /// 7.5: products of f16 by warps.
+    Turing,
+    /// 8.0 and later: products of bf16 and of f16, and copies to shared memory in the background.
+    Ampere,
+}
 
 impl Architecture {
     /// That of a compute capability.
@@ -78,19 +88,22 @@ impl Architecture {
         Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
     }
 
-    /// Whether it has tensor cores for numbers of a type, and PTX for them: for f16 since Turing, where Volta's are others; for bf16 since
-    /// Ampere.
-    pub(crate) fn multiplies(self, dtype: DType) -> bool {
-        match dtype {
-            DType::F16 => (self.major, self.minor) >= TURING,
-            DType::Bf16 => self.copies_in_the_background(),
-            DType::F32 | DType::F64 | DType::U8 => false,
+    /// The tensor cores that it has, or, on later cards, those that it is used as.
+    pub(crate) fn generation(self) -> Generation {
+        match (self.major, self.minor) {
+            capability if capability >= AMPERE => Generation::Ampere,
+            capability if capability >= TURING => Generation::Turing,
+            _ => Generation::Volta,
         }
     }
 
-    /// Whether it copies to shared memory in the background, as the faster kernels with tensor cores do.
-    pub(crate) fn copies_in_the_background(self) -> bool {
-        (self.major, self.minor) >= AMPERE
+    /// Whether its tensor cores multiply numbers of a type.
+    pub(crate) fn multiplies(self, dtype: DType) -> bool {
+        match dtype {
+            DType::F16 => true,
+            DType::Bf16 => self.generation() == Generation::Ampere,
+            DType::F32 | DType::F64 | DType::U8 => false,
+        }
     }
 
     fn card(self) -> &'static Card {
@@ -102,13 +115,13 @@ impl Architecture {
     pub(crate) fn rates(self) -> Rates {
         let card = self.card();
         let peak = 2.0 * card.lanes * card.multiprocessors * card.clock;
-        let reached = match (self.major, self.minor) {
-            (9.., _) => TENSOR_HOPPER,
-            _ if self.copies_in_the_background() => TENSOR,
-            _ => TENSOR_TURING,
+        let reached = match self.generation() {
+            Generation::Volta | Generation::Turing => TENSOR_ONE_STAGE,
+            Generation::Ampere if self.major >= 9 => TENSOR_HOPPER,
+            Generation::Ampere => TENSOR,
         };
-        let tensor = card.tensor.map(|peak| (TENSOR_RATE.to_string(), reached * peak));
-        Rates { flops: PLAIN * peak, bytes: MEMORY * card.bandwidth, kernels: tensor.into_iter().collect() }
+        let tensor = (TENSOR_RATE.to_string(), reached * card.tensor);
+        Rates { flops: PLAIN * peak, bytes: MEMORY * card.bandwidth, kernels: [tensor].into_iter().collect() }
     }
 }
 
@@ -120,8 +133,9 @@ const PLAIN: f64 = 0.125;
 /// with the same threads.
 const TENSOR: f64 = 0.4;
 
-/// The same where the copies wait for each other: a block multiplies only while it does not copy, and two or three share the cores.
-const TENSOR_TURING: f64 = 0.25;
+/// The same on Volta and Turing, where nothing is copied in the background: a block multiplies only while it does not copy, and two to four
+/// share the cores.
+const TENSOR_ONE_STAGE: f64 = 0.25;
 
 /// The same where the peak is that of instructions of warp groups, which are not used here. Others come to about two thirds of it.
 const TENSOR_HOPPER: f64 = 0.25;

@@ -3,9 +3,9 @@
 use std::io::{self, Read};
 
 use flate2::bufread::ZlibDecoder;
-use plimsoll_graph::DType;
 
 use crate::Architecture;
+use crate::architecture::Generation;
 
 /// A piece of PTX.
 struct Piece {
@@ -14,7 +14,7 @@ struct Piece {
     deflated: &'static [u8],
 }
 
-// The constants PLAIN, TURING and AMPERE.
+// The constants PLAIN, VOLTA, TURING and AMPERE.
 include!(concat!(env!("OUT_DIR"), "/pieces.rs"));
 
 impl Piece {
@@ -37,12 +37,12 @@ impl Piece {
 /// # Errors
 /// If there is no memory for it.
 pub fn ptx(architecture: Architecture) -> impl Iterator<Item = io::Result<String>> {
-    let tensor = if architecture.copies_in_the_background() {
-        Some(AMPERE)
-    } else {
-        architecture.multiplies(DType::F16).then_some(TURING)
+    let tensor = match architecture.generation() {
+        Generation::Volta => VOLTA,
+        Generation::Turing => TURING,
+        Generation::Ampere => AMPERE,
     };
-    [PLAIN].into_iter().chain(tensor).map(|piece| piece.text())
+    [PLAIN, tensor].into_iter().map(|piece| piece.text())
 }
 
 #[cfg(test)]
@@ -52,7 +52,12 @@ mod tests {
 
     #[test]
     fn what_is_built_in_is_the_ptx_of_the_folder_at_most_a_fifth_of_its_size() {
-        for (piece, file) in [(PLAIN, "kernels.ptx"), (TURING, "tensor75.ptx"), (AMPERE, "tensor80.ptx")] {
+        for (piece, file) in [
+            (PLAIN, "kernels.ptx"),
+            (VOLTA, "tensor70.ptx"),
+            (TURING, "tensor75.ptx"),
+            (AMPERE, "tensor80.ptx"),
+        ] {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file);
             let text = piece.text().unwrap();
             assert!(text == std::fs::read_to_string(path).unwrap(), "{file}");
@@ -66,10 +71,13 @@ mod tests {
     fn cards_get_the_kernels_that_they_can_run() {
         let pieces = |name: &str| ptx(name.parse().unwrap()).map(Result::unwrap).collect::<Vec<_>>();
         let [volta, turing, ampere] = ["sm_70", "sm_75", "sm_80"].map(pieces);
-        assert_eq!([volta.len(), turing.len(), ampere.len()], [1, 2, 2]);
-        assert!(turing[0] == volta[0] && ampere[0] == volta[0] && turing[1] != ampere[1]);
+        assert_eq!([volta.len(), turing.len(), ampere.len()], [2, 2, 2]);
+        assert!(turing[0] == volta[0] && ampere[0] == volta[0]);
+        assert_eq!(pieces("sm_72"), volta);
         assert_eq!(pieces("sm_120"), ampere);
-        for (text, target) in [(&volta[0], "sm_70"), (&turing[1], "sm_75"), (&ampere[1], "sm_80")] {
+        for (text, target) in
+            [(&volta[0], "sm_70"), (&volta[1], "sm_70"), (&turing[1], "sm_75"), (&ampere[1], "sm_80")]
+        {
             assert!(text.contains(&format!(".target {target}")), "{target}");
         }
     }

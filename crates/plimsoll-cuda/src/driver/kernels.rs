@@ -129,12 +129,13 @@ mod tests {
     #[test]
     fn kernels_are_found_in_the_ptx_with_the_bytes_that_they_take_and_their_names_differ() {
         let all = |number: u32| ptx(Architecture::new(number / 10, number % 10).unwrap()).map(Result::unwrap);
-        let (pieces, turing): (Vec<_>, Vec<_>) = (all(80).collect(), all(75).collect());
+        let [pieces, turing, volta] = [80, 75, 70].map(|number| all(number).collect::<Vec<_>>());
         fn names(piece: &str) -> BTreeSet<&str> {
             entries(piece).map(|(name, _)| name).collect()
         }
         // The same kernels, but for those of bf16.
         assert!(names(&turing[1]).is_subset(&names(&pieces[1])));
+        assert_eq!(names(&volta[1]), names(&turing[1]));
         let found: Vec<_> = pieces.iter().flat_map(|piece| entries(piece)).collect();
         assert_eq!(found.len(), pieces.iter().map(|piece| piece.matches(".entry ").count()).sum::<usize>());
         assert_eq!(found.iter().map(|(name, _)| name).collect::<BTreeSet<_>>().len(), found.len());

@@ -206,7 +206,9 @@ mod tests {
     fn tiles_are_wide_where_there_are_places_enough_and_small_where_not() {
         let same = Window::same([3; 3], [1; 3]);
         let halved = Window::same([3; 3], [2; 3]);
-        for (architecture, dtype) in [("sm_75", DType::F16), ("sm_80", DType::F16), ("sm_80", DType::Bf16)] {
+        let multiplied =
+            [("sm_70", DType::F16), ("sm_75", DType::F16), ("sm_80", DType::F16), ("sm_80", DType::Bf16)];
+        for (architecture, dtype) in multiplied {
             for (window, extent, channels, tile) in [
                 (same, 128, [32, 32], "256x32"),
                 (same, 64, [64, 64], "128x64"),
@@ -225,7 +227,7 @@ mod tests {
         let plain = |dtype: DType| (format!("conv_{dtype}_{dtype}"), 0);
         let of = |architecture, window, dtype| kernel(architecture, window, 16, [32, 32], dtype);
         assert_eq!(of("sm_75", same, DType::Bf16), plain(DType::Bf16));
-        assert_eq!(of("sm_70", same, DType::F16), plain(DType::F16));
+        assert_eq!(of("sm_70", same, DType::Bf16), plain(DType::Bf16));
         for dtype in [DType::Bf16, DType::F16] {
             assert_eq!(of("sm_80", Window::same([9; 3], [1; 3]), dtype), plain(dtype));
             // Weights of 27 taps, 32 by 32, in two bytes each.
