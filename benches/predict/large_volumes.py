@@ -1,6 +1,6 @@
 """Volumes whose sums of logits are larger than the line, predicted below it and with a large line: labels must be the same, byte for byte.
 
-    python benches/predict/large_volumes.py [--only plane,cube,organs] [--overlap 0]
+    python benches/predict/large_volumes.py [--only plane,cube,organs] [--overlap 0] [--large 12GiB] [--sum logits]
 
     plane     500 × 2000 × 2000 voxels,   2 classes, --ram 1GiB
     cube      600 × 600 × 600 voxels,    14 classes, --ram 2GiB
@@ -26,15 +26,17 @@ import numpy
 
 ROOT = Path(__file__).parents[2]
 VOLUMES = {
-    "plane": ((500, 2000, 2000), 2, "1GiB", "8GiB"),
-    "cube": ((600, 600, 600), 14, "2GiB", "12GiB"),
-    "organs": ((531, 512, 512), 117, "4GiB", "16GiB"),
+    "plane": ((500, 2000, 2000), 2, "1GiB"),
+    "cube": ((600, 600, 600), 14, "2GiB"),
+    "organs": ((531, 512, 512), 117, "4GiB"),
 }
 BYTES = {"GiB": 2**30, "MiB": 2**20}
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--only", default=",".join(VOLUMES))
 parser.add_argument("--overlap", default="0", help="of windows")
+parser.add_argument("--large", default="12GiB", help="the line that labels are compared with")
+parser.add_argument("--sum", help="logits or features; as the model suggests it, if it is not given")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--plimsoll", help="the program; built if it is not given")
 parser.add_argument("--folder", help="where files are made, and removed again; the system's by default")
@@ -119,6 +121,7 @@ def limited(line):
 def predict(program, run, folder, line, more, enter):
     out = folder / f"labels {line}"
     command = [program, "predict", run, "-i", folder / "imagesTs", "-o", out, "--ram", line, "--json", "--overlap", args.overlap]
+    more = more + (["--sum", args.sum] if args.sum else [])
     start = time.perf_counter()
     done = subprocess.run([*command, "--threads", str(args.threads), *more], stdout=subprocess.PIPE, preexec_fn=enter)
     if done.returncode:
@@ -128,7 +131,7 @@ def predict(program, run, folder, line, more, enter):
     mib = lambda size: f"{size / 2**20:.0f} MiB"
     assert report["peak_rss_bytes"] <= report["planned_bytes"] <= plan["ram_budget_bytes"], report
     print(
-        f"  --ram {line:6} planned {mib(report['planned_bytes'])}, resident {mib(report['peak_rss_bytes'])}, {seconds:.0f} s: sums as "
+        f"  --ram {line:6} planned {mib(report['planned_bytes'])}, resident {mib(report['peak_rss_bytes'])}, {seconds:.0f} s: sums of {plan['summed']} as "
         f"{plan['ring']} along axis {plan['slab_axis']}, {plan['strips']} strips, {plan['windows']} windows of which "
         f"{plan['repeated_windows']} again; waiting {mib(plan['spool_bytes'])} in memory and {mib(plan['spool_file_bytes'])} on the disk",
         flush=True,
@@ -148,7 +151,7 @@ if not program:
     subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=ROOT, check=True)
     program = str(Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/plimsoll")
 for name in args.only.split(","):
-    shape, classes, low, high = VOLUMES[name]
+    shape, classes, low = VOLUMES[name]
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         folder = Path(folder)
         make(folder, classes, shape)
@@ -159,6 +162,6 @@ for name in args.only.split(","):
         print(f"{name}: {' × '.join(map(str, shape))} voxels, {classes} classes", flush=True)
         with limited(low) as enter:
             digest, ring = predict(program, run, folder, low, [], enter)
-        same, _ = predict(program, run, folder, high, ["--ring", ring], None)
+        same, _ = predict(program, run, folder, args.large, ["--ring", ring], None)
         assert digest == same, "the labels are others"
         print("  the labels are the same")

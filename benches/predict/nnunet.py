@@ -1,8 +1,10 @@
 """Prediction with a model folder of nnU-Net here and by nnUNetv2_predict_from_modelfolder on the CPU, alternating in one run.
 
     python benches/predict/nnunet.py [--shape 160,160,128] [--patch 128,128,128] [--features 32,64,128,256,320,320] [--rounds 3]
+    python benches/predict/nnunet.py --net resenc
+    python benches/predict/nnunet.py --patch 128,128 --features 32,64,128,256,512,512
 
-Makes a folder of the network that nnU-Net plans for CT, with random weights, and one case. Needs cargo, and nnunetv2, torch, nibabel and numpy in
+Makes a folder of the network that nnU-Net plans for CT, with random weights, and one case. A patch of two numbers is the configuration 2d. Needs cargo, and nnunetv2, torch, nibabel and numpy in
 the Python that runs this. Memory is the most that all processes of a command have at a time, each page counted once (the sum of their
 proportional set sizes, asked for five times a second). Labels of both are compared; with random weights logits lie close together, so that sums in
 half precision, which nnU-Net has, change more of them than with trained ones.
@@ -29,6 +31,8 @@ parser.add_argument("--shape", type=numbers, default=[160, 160, 128])
 parser.add_argument("--patch", type=numbers, default=[128, 128, 128])
 parser.add_argument("--features", type=numbers, default=[32, 64, 128, 256, 320, 320])
 parser.add_argument("--classes", type=int, default=4)
+parser.add_argument("--net", choices=["plain", "resenc"], default="plain")
+parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 parser.add_argument("--rounds", type=int, default=3)
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--mirror", action="store_true", help="eight times the work, as nnU-Net does it unless it is told otherwise")
@@ -39,31 +43,36 @@ def make_model(folder):
     import torch
     from nnunetv2.utilities.get_network_from_plans import get_network_from_plans
 
-    stages = len(args.features)
+    stages, axes = len(args.features), len(args.patch)
+    blocks = {"n_conv_per_stage": [2] * stages, "n_conv_per_stage_decoder": [2] * (stages - 1)}
+    if args.net == "resenc":
+        blocks = {"n_blocks_per_stage": [1, 3, 4, 6, 6, 6, 6][:stages], "n_conv_per_stage_decoder": [1] * (stages - 1)}
     arguments = {
-        "n_stages": stages, "features_per_stage": args.features, "conv_op": "torch.nn.modules.conv.Conv3d",
-        "kernel_sizes": [[3, 3, 3]] * stages, "strides": [[1, 1, 1]] + [[2, 2, 2]] * (stages - 1), "n_conv_per_stage": [2] * stages,
-        "n_conv_per_stage_decoder": [2] * (stages - 1), "conv_bias": True, "norm_op": "torch.nn.modules.instancenorm.InstanceNorm3d",
+        "n_stages": stages, "features_per_stage": args.features, "conv_op": f"torch.nn.modules.conv.Conv{axes}d",
+        "kernel_sizes": [[3] * axes] * stages, "strides": [[1] * axes] + [[2] * axes] * (stages - 1), **blocks,
+        "conv_bias": True, "norm_op": f"torch.nn.modules.instancenorm.InstanceNorm{axes}d",
         "norm_op_kwargs": {"eps": 1e-05, "affine": True}, "dropout_op": None, "dropout_op_kwargs": None,
         "nonlin": "torch.nn.LeakyReLU", "nonlin_kwargs": {"inplace": True},
     }
     imported = ["conv_op", "norm_op", "dropout_op", "nonlin"]
-    name = "dynamic_network_architectures.architectures.unet.PlainConvUNet"
+    of_net = {"plain": "PlainConvUNet", "resenc": "ResidualEncoderUNet"}[args.net]
+    name = f"dynamic_network_architectures.architectures.unet.{of_net}"
+    called = "2d" if axes == 2 else "3d_fullres"
     torch.manual_seed(0)
     net = get_network_from_plans(name, arguments, imported, 1, args.classes, deep_supervision=True)
     resampling = {"resampling_fn_" + what: "resample_data_or_seg_to_shape" for what in ("data", "seg", "probabilities")}
     for what, order in (("data", 3), ("seg", 1), ("probabilities", 1)):
         resampling[f"resampling_fn_{what}_kwargs"] = {"is_seg": what == "seg", "order": order, "order_z": 0, "force_separate_z": None}
     configuration = {
-        "data_identifier": "nnUNetPlans_3d_fullres", "preprocessor_name": "DefaultPreprocessor", "batch_size": 2, "patch_size": args.patch,
-        "median_image_size_in_voxels": args.shape, "spacing": [1.5, 1.5, 1.5], "normalization_schemes": ["CTNormalization"],
+        "data_identifier": f"nnUNetPlans_{called}", "preprocessor_name": "DefaultPreprocessor", "batch_size": 2, "patch_size": args.patch,
+        "median_image_size_in_voxels": args.shape[-axes:], "spacing": [1.5] * axes, "normalization_schemes": ["CTNormalization"],
         "use_mask_for_norm": [False], **resampling, "batch_dice": False,
         "architecture": {"network_class_name": name, "arch_kwargs": arguments, "_kw_requires_import": imported},
     }
     properties = {"mean": 0.0, "median": 0.0, "std": 100.0, "min": -300.0, "max": 300.0, "percentile_00_5": -250.0, "percentile_99_5": 250.0}
     plans = {
         "dataset_name": "Dataset001_Bench", "plans_name": "nnUNetPlans", "image_reader_writer": "SimpleITKIO", "transpose_forward": [0, 1, 2],
-        "transpose_backward": [0, 1, 2], "configurations": {"3d_fullres": configuration}, "label_manager": "LabelManager",
+        "transpose_backward": [0, 1, 2], "configurations": {called: configuration}, "label_manager": "LabelManager",
         "foreground_intensity_properties_per_channel": {"0": properties},
     }
     labels = {"background": 0, **{f"organ {i}": i for i in range(1, args.classes)}}
@@ -71,8 +80,8 @@ def make_model(folder):
     (folder / "plans.json").write_text(json.dumps(plans))
     (folder / "dataset.json").write_text(json.dumps({"channel_names": {"0": "CT"}, "labels": labels, "numTraining": 1, "file_ending": ".nii.gz"}))
     torch.save({
-        "network_weights": net.state_dict(), "trainer_name": "nnUNetTrainer", "init_args": {"configuration": "3d_fullres"},
-        "inference_allowed_mirroring_axes": (0, 1, 2),
+        "network_weights": net.state_dict(), "trainer_name": "nnUNetTrainer", "init_args": {"configuration": called},
+        "inference_allowed_mirroring_axes": tuple(range(axes)),
     }, folder / "fold_0/checkpoint_final.pth")
 
 
@@ -128,8 +137,10 @@ def measured(command, environment):
 def main():
     import nibabel
 
-    subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "plimsoll"], cwd=ROOT, check=True)
-    plimsoll = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/plimsoll"
+    plimsoll = args.binary
+    if not plimsoll:
+        subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "plimsoll"], cwd=ROOT, check=True)
+        plimsoll = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release/plimsoll"
     threads = str(args.threads)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::InferError;
 use crate::rows::Strips;
+use crate::summands::Summed;
 use crate::sums::RingStorage;
 
 /// What predicting a case holds.
@@ -24,7 +25,8 @@ pub struct PredictPlan {
     pub device_bytes: Option<Bytes>,
     /// Windows on their way in and out, and what they are read through.
     pub window_bytes: Bytes,
-    /// Logits being summed, and a plane of labels; of probabilities, where they are wanted.
+    /// Logits or features being summed, logits of two planes where these are made of features, and a plane of labels; of probabilities,
+    /// where they are wanted.
     pub logits_bytes: Bytes,
     /// What has to be known of all of a case before any window: its mask, and the ranges of its slices. 0 of models of our own runs.
     pub preparation_bytes: Bytes,
@@ -48,7 +50,9 @@ pub struct PredictPlan {
     pub total_bytes: Bytes,
     /// The least line that would do with this arena and these sums: without a cache, a queue and the next case.
     pub minimum_ram_bytes: Bytes,
-    /// How sums of logits are stored.
+    /// What is summed.
+    pub summed: Summed,
+    /// How sums are stored.
     pub ring: RingStorage,
     /// The least line in which they would be stored in single precision, with the same arena.
     pub f32_ring_ram_bytes: Bytes,
@@ -108,6 +112,8 @@ pub(crate) struct CaseNeeds {
     pub(crate) strips: Vec<StripNeeds>,
     /// Labels that wait, where they do not come in the order of stored planes.
     pub(crate) spool: SpoolNeeds,
+    /// What is summed.
+    pub(crate) summed: Summed,
     /// How sums have to be stored; none where it is single precision if the line has room for that.
     pub(crate) ring: Option<RingStorage>,
     /// What looking at its images takes, before the arena and all else of the case.
@@ -360,6 +366,7 @@ impl CasePlanner<'_> {
             ahead_bytes,
             total_bytes: minimum_ram_bytes + cache_bytes + beside_minimum + queue_bytes + ahead_bytes,
             minimum_ram_bytes,
+            summed: needs.summed,
             ring,
             f32_ring_ram_bytes: minimum_ram_bytes - logits_bytes + f32_logits,
             precision: self.precision,

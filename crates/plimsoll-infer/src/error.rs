@@ -119,6 +119,12 @@ pub enum InferError {
     /// A window cannot be pulled.
     #[error(transparent)]
     Patch(#[from] PatchError),
+    /// Features were to be summed in place of logits.
+    #[error("features cannot be summed in place of logits: {why}")]
+    NoFeatures {
+        /// Why.
+        why: &'static str,
+    },
     /// The network's output is no number, or beyond all that a sum of windows can hold.
     #[error(
         "{case}: the network's output in the window that begins at voxel {start:?} of the resampled image is not finite: the \
@@ -218,6 +224,7 @@ impl InferError {
             | InferError::Spool { .. }
             | InferError::Config(_)
             | InferError::OtherNetwork { .. }
+            | InferError::NoFeatures { .. }
             | InferError::Images(_)
             | InferError::Plan(_)
             | InferError::Engine(_)
@@ -269,7 +276,7 @@ impl InferError {
             InferError::NotFinite { ring, in_f32, .. } => {
                 let hint = match ring {
                     RingStorage::F16 => {
-                        "sums in half precision hold logits up to 65000: predict with --ring f32, and if that fails too, with \
+                        "sums in half precision hold numbers up to 65000: predict with --ring f32, and if that fails too, with \
                          another checkpoint"
                     }
                     RingStorage::F32 => {
@@ -303,6 +310,7 @@ impl InferError {
             InferError::Interrupted { .. } => {
                 Some("do it again: cases that are done are kept, unless --overwrite is said".into())
             }
+            InferError::NoFeatures { .. } => Some("sum logits: --sum logits, or leave --sum out".into()),
             InferError::OtherNetwork { .. } => {
                 Some("the weights and the description of the data are of different models".into())
             }

@@ -12,7 +12,7 @@ use plimsoll_volume::VoxelBox;
 
 use crate::lines::{AlongLine, LineRoom, Planes};
 use crate::places::{AxisPlaces, Place};
-use crate::ring::{Ring, RingShape};
+use crate::ring::RingShape;
 use crate::sums::Sum;
 use crate::workers::share;
 
@@ -163,7 +163,7 @@ impl Export {
     }
 
     /// The place of a slice; `None` if the windows' grid does not cover it.
-    fn place(&self, slice: usize) -> Option<&Place> {
+    pub(crate) fn place(&self, slice: usize) -> Option<&Place> {
         self.slices.get(slice.checked_sub(self.before[0])?)
     }
 
@@ -195,35 +195,48 @@ impl Export {
         LineRoom::bytes(shape.tile.extent[1], rows.max(columns))
     }
 
-    /// Makes the labels of a slice, of [`Wanted::label_bytes`] each. Where lines are its columns, `turned` has room for it as well.
-    pub(crate) fn labels<S: Sum>(
+    /// Makes the labels of a slice, and its probabilities if there is room for any, from the planes of logits around it; of a slice that
+    /// the windows' grid does not cover, there are none.
+    pub(crate) fn decide<S: Sum>(
         &self,
-        ring: &Ring<S>,
-        slice: usize,
+        planes: Option<&Planes<'_, S>>,
+        labels: (&mut [u8], &mut [u8]),
+        probabilities: &mut [f32],
+        rooms: &mut [LineRoom],
+    ) {
+        self.labels(planes, labels, rooms);
+        if !probabilities.is_empty() {
+            self.probabilities(planes, probabilities, rooms);
+        }
+    }
+
+    /// Makes the labels of a slice, of [`Wanted::label_bytes`] each. Where lines are its columns, `turned` has room for it as well.
+    fn labels<S: Sum>(
+        &self,
+        planes: Option<&Planes<'_, S>>,
         (labels, turned): (&mut [u8], &mut [u8]),
         rooms: &mut [LineRoom],
     ) {
         match labels.len() == self.slice_voxels() {
-            true => self.plane_of_labels::<u8, S>(ring, slice, (labels, turned), rooms),
+            true => self.plane_of_labels::<u8, S>(planes, (labels, turned), rooms),
             false => {
-                let planes = (bytemuck::cast_slice_mut(labels), bytemuck::cast_slice_mut(turned));
-                self.plane_of_labels::<u16, S>(ring, slice, planes, rooms);
+                let wide = (bytemuck::cast_slice_mut(labels), bytemuck::cast_slice_mut(turned));
+                self.plane_of_labels::<u16, S>(planes, wide, rooms);
             }
         }
     }
 
     fn plane_of_labels<L: Label, S: Sum>(
         &self,
-        ring: &Ring<S>,
-        slice: usize,
+        planes: Option<&Planes<'_, S>>,
         (labels, turned): (&mut [L], &mut [L]),
         rooms: &mut [LineRoom],
     ) {
         labels.fill(L::of(0));
-        let Some(planes) = self.planes_around(ring, slice) else { return };
+        let Some(planes) = planes else { return };
         let ([_, rows, columns], [_, first_row, first_column]) = (self.extent, self.before);
         let decide = |(place, line): (Place, &mut [L]), room: &mut LineRoom| {
-            let decided = room.labels(&planes, place, &self.along, &self.answers);
+            let decided = room.labels(planes, place, &self.along, &self.answers);
             line.iter_mut().zip(decided).for_each(|(label, decided)| *label = L::of(*decided as u16));
         };
         if self.lines_are_rows {
@@ -242,10 +255,9 @@ impl Export {
 
     /// Makes the probabilities of a slice, `[row][output][column]`: the softmax of classes, or the sigmoid of each region. What
     /// is not covered is background: of classes the first has all of it, of regions none has any.
-    pub(crate) fn probabilities<S: Sum>(
+    fn probabilities<S: Sum>(
         &self,
-        ring: &Ring<S>,
-        slice: usize,
+        planes: Option<&Planes<'_, S>>,
         probabilities: &mut [f32],
         rooms: &mut [LineRoom],
     ) {
@@ -254,7 +266,7 @@ impl Export {
         if let Answers::Classes(_) = self.answers {
             probabilities.chunks_exact_mut(outputs * width).for_each(|row| row[..width].fill(1.0));
         }
-        let Some(planes) = self.planes_around(ring, slice) else { return };
+        let Some(planes) = planes else { return };
         let [_, first_row, first_column] = self.before;
         let (rows, columns) = match self.lines_are_rows {
             true => (self.lines.len(), self.along.count()),
@@ -266,17 +278,11 @@ impl Export {
             let (of_row, activation) = (of_row, self.shape.activation);
             room.probabilities((of_row, width), covered, (&self.answers, activation), |output, rooms, to| {
                 match self.lines_are_rows {
-                    true => self.along.write(&planes, (output, self.lines[row]), rooms, to),
-                    false => self.along.write_across(&planes, (output, &self.lines), row, to),
+                    true => self.along.write(planes, (output, self.lines[row]), rooms, to),
+                    false => self.along.write_across(planes, (output, &self.lines), row, to),
                 }
             });
         });
-    }
-
-    /// The planes of logits on both sides of a slice; `None` if it is not covered.
-    fn planes_around<'a, S: Sum>(&'a self, ring: &'a Ring<S>, slice: usize) -> Option<Planes<'a, S>> {
-        let Place { lower, upper, share } = *self.place(slice)?;
-        Some(Planes { shape: &self.shape, before: ring.plane(lower), after: ring.plane(upper), share })
     }
 }
 
@@ -301,6 +307,7 @@ mod tests {
     use crate::ring::{LogitsOf, Room};
     use crate::rows::Rows;
     use crate::stream::{Stream, Summing};
+    use crate::summands::Summands;
     use crate::sums::RingStorage;
     use crate::windows::{Weights, gaussian};
 
@@ -366,11 +373,11 @@ mod tests {
         let (_, place) = place(example);
         let (grid, budget) = (*place.grid(), Budget::new(Bytes::mib(64)));
         let wanted = Wanted { answers, probabilities: true };
-        let rows = Rows::new(&grid, window, 3, 0.5, 0);
+        let rows = Rows::new(&grid, window, 0.5, 0);
         let weights = Weights { along: gaussian(window), least: 0.0 };
-        let (weights, summing) = (weights, Summing { storage: RingStorage::F32, looks: 1, threads });
-        let mut stream = Stream::new(&grid, &rows, wanted, (&weights, summing), &budget).unwrap();
-        assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&weights, summing)).unwrap());
+        let summing = Summing { storage: RingStorage::F32, looks: 1, threads, summands: Summands::Logits(3) };
+        let mut stream = Stream::new(&grid, &rows, wanted, (&weights, &summing), &budget).unwrap();
+        assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&weights, &summing)).unwrap());
         let mut rooms: Vec<Room<()>> = (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
         let shape = grid.shape();
         for row in 0..rows.count() {

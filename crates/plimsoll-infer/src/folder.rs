@@ -252,6 +252,7 @@ mod tests {
             ahead_bytes: Bytes(0),
             total_bytes: Bytes(1),
             minimum_ram_bytes: Bytes(1),
+            summed: crate::Summed::Logits,
             ring: RingStorage::F32,
             f32_ring_ram_bytes: Bytes(1),
             precision: DType::F32,

@@ -1,18 +1,26 @@
 //! The forward pass of a window: its program, and the engine that runs it.
 
-use plimsoll_graph::{DType, Node, Op, Program, TensorId};
+use std::sync::Arc;
+
+use plimsoll_graph::{DType, GraphError, Node, Op, Program, TensorId};
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_nn::{names, predict};
-use plimsoll_plan::{Backend, Engine, EngineError, PlanError, ProgramId, VerifiedPlan, open_engine};
+use plimsoll_nn::{Headless, names, predict};
+use plimsoll_plan::{
+    Backend, Engine, EngineError, HostSlice, PlanError, ProgramId, VerifiedPlan, open_engine,
+};
 use plimsoll_run::{LoadOptions, SegmentationModel, read_parameters};
 
-use crate::InferError;
+use crate::summands::{PointHead, Summands, Summed};
+use crate::{InferError, PredictOptions};
 
 /// The forward pass of a window: the only program of the plan and of its engine.
 pub(crate) struct Forward {
     pub(crate) program: Program,
     pub(crate) image: TensorId,
-    pub(crate) logits: TensorId,
+    /// What is summed of a window.
+    pub(crate) output: TensorId,
+    /// A state that has to be the identity, where that is the features of a head.
+    identity: Option<TensorId>,
 }
 
 /// An engine, and what it has.
@@ -24,11 +32,58 @@ pub(crate) struct Running {
 }
 
 /// The program of a model's forward pass over one window, with features as the model says, or in a precision that is asked for. Where that is
-/// of 16 bits, logits are stored so as well: of many classes they are most of what a window takes.
+/// of 16 bits, what is summed is stored so as well: of many classes it is most of what a window takes. It ends with logits, or
+/// before the head, where features are summed.
 ///
 /// # Errors
-/// If the network is impossible, or does not fit the model's channels and outputs, or the backend has no kernels for what is asked for.
+/// If the network is impossible, or does not fit the model's channels and outputs, the backend has no kernels for what is asked for, or
+/// features are to be summed where logits have to be.
 pub fn forward_program(
+    model: &SegmentationModel,
+    options: &PredictOptions,
+    backend: &dyn Backend,
+) -> Result<Program, InferError> {
+    Ok(match written(model, options, backend)? {
+        Written::Whole(program) => program,
+        Written::Headless(headless) => headless.program,
+    })
+}
+
+/// A forward pass.
+enum Written {
+    /// To the logits.
+    Whole(Program),
+    /// To what the head reads.
+    Headless(Headless),
+}
+
+fn written(
+    model: &SegmentationModel,
+    options: &PredictOptions,
+    backend: &dyn Backend,
+) -> Result<Written, InferError> {
+    let program = whole_program(model, options.precision, backend)?;
+    let head = Headless::extent(&program);
+    let summed = match options.summed {
+        None => Summed::best(head, model.weights.len()),
+        Some(Summed::Features) if head.is_none() => {
+            return Err(InferError::NoFeatures {
+                why: "the network does not end with a convolution of one tap",
+            });
+        }
+        Some(Summed::Features) if model.weights.len() > 1 => {
+            return Err(InferError::NoFeatures { why: "each fold has a head of its own" });
+        }
+        Some(summed) => summed,
+    };
+    Ok(match summed {
+        Summed::Logits => Written::Whole(program),
+        Summed::Features => Written::Headless(Headless::of(program)?),
+    })
+}
+
+/// The program to the logits.
+fn whole_program(
     model: &SegmentationModel,
     asked: Option<DType>,
     backend: &dyn Backend,
@@ -66,20 +121,35 @@ fn halve(program: &mut Program, made: TensorId, half: DType) {
 }
 
 impl Forward {
+    /// The forward pass, and what is summed of it.
+    ///
+    /// # Errors
+    /// As [`forward_program`], and if the head cannot be read.
     pub(crate) fn new(
         model: &SegmentationModel,
-        asked: Option<DType>,
+        options: &PredictOptions,
         backend: &dyn Backend,
-    ) -> Result<Forward, InferError> {
-        let program = forward_program(model, asked, backend)?;
-        let find = |name: &str| {
+        budget: &Budget,
+    ) -> Result<(Forward, Summands), InferError> {
+        let find = |program: &Program, name: &str| {
             program.find(name).ok_or_else(|| {
                 let (program, tensor) = (program.name.clone(), name.to_string());
-                InferError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
+                InferError::Plan(GraphError::MissingValue { program, tensor }.into())
             })
         };
-        let (image, logits) = (find(names::IMAGE)?, find(names::LOGITS)?);
-        Ok(Forward { program, image, logits })
+        let (program, output, identity, summands) = match written(model, options, backend)? {
+            Written::Whole(program) => {
+                let output = find(&program, names::LOGITS)?;
+                (program, output, None, Summands::Logits(model.answers.outputs()))
+            }
+            Written::Headless(headless) => {
+                let head = PointHead::read(model, &headless, LOADED, budget)?;
+                let Headless { program, features, identity, .. } = headless;
+                (program, features, Some(identity), Summands::Features(Arc::new(head)))
+            }
+        };
+        let image = find(&program, names::IMAGE)?;
+        Ok((Forward { program, image, output, identity }, summands))
     }
 }
 
@@ -96,7 +166,14 @@ impl Running {
     ) -> Result<Running, InferError> {
         let forward = plan.find(&of.program.name);
         let forward = forward.ok_or_else(|| internal("the plan has lost its program"))?;
-        let engine = open_engine(backend, plan, budget)?;
+        let mut engine = open_engine(backend, plan, budget)?;
+        if let Some(id) = of.identity {
+            let features = of.program.shape(id).dim(0);
+            let values: Vec<f32> = (0..features * features)
+                .map(|place| if place % (features + 1) == 0 { 1.0 } else { 0.0 })
+                .collect();
+            engine.write(forward, id, HostSlice::F32(&values))?;
+        }
         Ok(Running { engine, forward, fold: None })
     }
 
@@ -119,12 +196,15 @@ impl Running {
         let weights = model.weights.get(fold).ok_or_else(|| internal("a fold has no weights"))?;
         let net = model.net.as_architecture();
         let program = (self.forward, &of.program);
-        let options = LoadOptions { averaged: true, ..LoadOptions::default() };
-        read_parameters(weights, net, &mut *self.engine, program, buffer, options, budget)?;
+        read_parameters(weights, net, &mut *self.engine, program, buffer, LOADED, budget)?;
         self.fold = Some(fold);
         Ok(())
     }
 }
+
+/// What is read of a file of weights: averages over the steps, where it has them.
+const LOADED: LoadOptions =
+    LoadOptions { allow_extra: false, new_head: None, sum_stem: false, averaged: true };
 
 /// The engine of the case that was planned last.
 pub(crate) fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {

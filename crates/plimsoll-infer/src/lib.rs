@@ -1,6 +1,6 @@
 //! Prediction.
 //!
-//! A [`Predictor`] lays windows over a case at the spacing of training, in the canonical orientation or as nnU-Net prepares it; sums their logits in a ring of as many planes as windows still touch; brings each finished
+//! A [`Predictor`] lays windows over a case at the spacing of training, in the canonical orientation or as nnU-Net prepares it; sums their logits, or of many classes the features before them, in a ring of as many planes as windows still touch; brings each finished
 //! plane back to the grid of the image; and writes the labels plane by plane with the image's own geometry. Neither the
 //! resampled image nor the logits of the volume ever exist whole. Where a whole plane of logits is too large, the volume is passed through in
 //! strips.
@@ -21,6 +21,7 @@ mod folder;
 mod forward;
 mod grad_cam;
 mod grown_labels;
+mod head_planes;
 mod headers;
 mod image_network;
 mod images;
@@ -43,6 +44,7 @@ mod shares;
 mod skin;
 mod spool;
 mod stream;
+mod summands;
 mod sums;
 mod times;
 mod windows;
@@ -66,6 +68,7 @@ pub use planning::CaseGrid;
 pub use predictor::{CaseInput, CaseRequest, PredictOptions, Predictor, Progress};
 pub use segmentation_file::write_segmentation;
 pub use skin::{SkinFiles, write_skin};
+pub use summands::Summed;
 pub use sums::RingStorage;
 pub use times::{CaseTimes, PredictedCase};
 pub use windows::{Starts, gaussian};

@@ -83,12 +83,16 @@ fn between_lines<'a, S: Sum>(
     room
 }
 
-/// Planes of logits `[output][line][voxel]` on both sides of a slice, and what the later one counts.
+/// Planes of logits of lines of voxels on both sides of a slice, and what the later one counts.
 pub(crate) struct Planes<'a, S> {
     pub(crate) shape: &'a RingShape,
     pub(crate) before: &'a [S],
     pub(crate) after: &'a [S],
     pub(crate) share: f32,
+    /// Numbers of a plane from an output to the next.
+    pub(crate) of_output: usize,
+    /// And from a line to the next.
+    pub(crate) of_line: usize,
 }
 
 impl<S: Sum> Planes<'_, S> {
@@ -96,9 +100,9 @@ impl<S: Sum> Planes<'_, S> {
     /// it counts nothing and is not read. The three rooms have room for a line each.
     fn line<'a>(&'a self, output: usize, line: Place, [wide, one, other]: [&'a mut [f32]; 3]) -> &'a [f32] {
         let length = self.shape.tile.extent[1];
-        let first = output * self.shape.plane();
+        let first = output * self.of_output;
         let lines = |plane: &'a [S]| {
-            let of = |line: usize| &plane[first + line * length..][..length];
+            let of = |line: usize| &plane[first + line * self.of_line..][..length];
             (of(line.lower), of(line.upper))
         };
         let before = between_lines(lines(self.before), line.share, wide, one);
@@ -114,10 +118,9 @@ impl<S: Sum> Planes<'_, S> {
 
     /// The logit of an output at one place of a line.
     pub(crate) fn logit(&self, output: usize, line: Place, along: Place) -> f32 {
-        let length = self.shape.tile.extent[1];
         let of_line = |at: usize| {
             let of_plane = |plane: &[S]| {
-                let logit = |line: usize| plane[output * self.shape.plane() + line * length + at].wide();
+                let logit = |line: usize| plane[output * self.of_output + line * self.of_line + at].wide();
                 match line.share == 0.0 {
                     true => logit(line.lower),
                     false => between(logit(line.lower), logit(line.upper), line.share),

@@ -21,7 +21,7 @@ use crate::rows::{Rows, slices_of};
 use crate::spool::Record;
 use crate::stream::{Stream, Summing};
 use crate::sums::RingStorage;
-use crate::{CaseRequest, CaseSpacing, CaseView, InferError, Predictor};
+use crate::{CaseRequest, CaseSpacing, CaseView, InferError, PredictOptions, Predictor};
 
 /// Memory of a case that follows from its files.
 pub(crate) struct CaseMemory {
@@ -210,7 +210,7 @@ impl Predictor {
 
     pub(crate) fn summing(&self, storage: RingStorage) -> Summing {
         let looks = self.looks().saturating_mul(self.model.weights.len());
-        Summing { storage, looks, threads: self.options.threads }
+        Summing { summands: self.summands.clone(), storage, looks, threads: self.options.threads }
     }
 
     /// What a case needs beside the arena.
@@ -236,7 +236,7 @@ impl Predictor {
         }
         let of_rows = |rows: &Rows, is_spooled: bool| -> Result<LogitsBytes, InferError> {
             let bytes = |storage| -> Result<Bytes, InferError> {
-                let sums = Stream::bytes(largest, rows, wanted, (&self.weights, self.summing(storage)))?;
+                let sums = Stream::bytes(largest, rows, wanted, (&self.weights, &self.summing(storage)))?;
                 Ok(if is_spooled { sums.max(reading) } else { sums })
             };
             Ok(LogitsBytes { in_f32: bytes(RingStorage::F32)?, in_f16: bytes(RingStorage::F16)? })
@@ -272,6 +272,7 @@ impl Predictor {
             strips,
             spool,
             ring: self.options.ring,
+            summed: self.summands.summed(),
             inspection: inspection_bytes(images.case)?,
             preparation: place.bytes(images)?,
             decoding: memory.decoding,
@@ -319,7 +320,8 @@ impl Predictor {
         if let Some(known) = self.least_halved.get() {
             return Ok(Some(*known));
         }
-        let program = forward_program(&self.model, Some(DType::Bf16), &*self.backend)?;
+        let options = PredictOptions { precision: Some(DType::Bf16), ..self.options };
+        let program = forward_program(&self.model, &options, &*self.backend)?;
         let least = least_arena(&program, &*self.backend)?;
         Ok(Some(*self.least_halved.get_or_init(|| least)))
     }

@@ -33,6 +33,7 @@ use crate::ring::{LogitsOf, Room};
 use crate::rows::Rows;
 use crate::spool::Spool;
 use crate::stream::{Stream, Summing};
+use crate::summands::{Summands, Summed};
 use crate::sums::RingStorage;
 use crate::times::{Clock, PredictedCase};
 use crate::windows::Weights;
@@ -48,7 +49,10 @@ pub struct PredictOptions {
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
     pub threads: usize,
-    /// How sums of logits are stored; none where that is in single precision if the line has room for it.
+    /// What is summed where windows overlap; none where that is the features before the head of a model with many classes, and else
+    /// logits. It follows from the model alone, as sums of features are rounded otherwise.
+    pub summed: Option<Summed>,
+    /// How sums are stored; none where that is in single precision if the line has room for it.
     pub ring: Option<RingStorage>,
     /// How features are stored, and in 16 bits logits of a window too; none where that is as the model says. What the backend has no
     /// kernels for is refused.
@@ -56,9 +60,9 @@ pub struct PredictOptions {
 }
 
 impl PredictOptions {
-    /// With sums as the line has room for them, and features as the model says.
+    /// With sums as the model suggests and the line has room for them, and features as the model says.
     pub fn new(step: f64, mirror: bool, threads: usize) -> PredictOptions {
-        PredictOptions { step, mirror, threads, ring: None, precision: None }
+        PredictOptions { step, mirror, threads, summed: None, ring: None, precision: None }
     }
 }
 
@@ -111,6 +115,7 @@ pub struct Predictor {
     pub(crate) budget: Budget,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) forward: Forward,
+    pub(crate) summands: Summands,
     pub(crate) weights: Weights,
     buffers: Buffers,
     scratch: Scratch,
@@ -130,9 +135,9 @@ struct Buffers {
     image: Mapped<f32>,
     /// The image mirrored, or a parameter.
     other: Mapped<f32>,
-    /// All logits of a window, where they are copied from a device: reading them row by row would take a copy for each. Else nothing.
-    logits: Mapped<f32>,
-    /// Of each thread that sums logits.
+    /// All that is summed of a window, where it is copied from a device: reading it row by row would take a copy for each. Else nothing.
+    output: Mapped<f32>,
+    /// Of each thread that sums windows.
     rooms: Vec<Room<EngineError>>,
     _stacks: Reservation,
 }
@@ -151,9 +156,9 @@ impl Predictor {
     ) -> Result<Predictor, InferError> {
         // The caller's thread is always one.
         let options = PredictOptions { threads: options.threads.max(1), ..options };
-        let forward = Forward::new(&model, options.precision, &*backend)?;
         let overhead = overhead(options.threads, &*backend);
         let held = budget.reserve("overhead", overhead)?;
+        let (forward, summands) = Forward::new(&model, &options, &*backend, budget)?;
         let weights_bytes = opening_bytes(&model, budget)?;
         let program = &forward.program;
         let count = |id: TensorId| program.shape(id).count();
@@ -161,11 +166,11 @@ impl Predictor {
         let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
         let room = |_| Room::new(model.patch, budget);
-        let copied = backend.device_memory().map_or(0, |_| count(forward.logits));
+        let copied = backend.device_memory().map_or(0, |_| count(forward.output));
         let buffers = Buffers {
             image: buffer(image_count)?,
             other: buffer(image_count.max(largest))?,
-            logits: buffer(copied)?,
+            output: buffer(copied)?,
             rooms: (0..options.threads).map(room).collect::<Result<_, _>>()?,
             _stacks: budget.reserve("windows", stacks(options.threads))?,
         };
@@ -179,6 +184,7 @@ impl Predictor {
             budget: budget.clone(),
             backend,
             forward,
+            summands,
             buffers,
             running: None,
             spacings: BTreeMap::new(),
@@ -461,7 +467,7 @@ impl Predictor {
         Ok(Waiting { labels, probabilities })
     }
 
-    /// Sums the logits of all windows of one part after the other, and passes the slices of labels that this decides to `write`, with their
+    /// Sums all windows of one part after the other, and passes the slices of labels that this decides to `write`, with their
     /// probabilities if they are wanted.
     fn sum(
         &mut self,
@@ -475,7 +481,7 @@ impl Predictor {
             false => Ok(()),
         };
         for rows in std::mem::take(&mut work.parts) {
-            let (weights, summing) = (&self.weights, work.summing);
+            let (weights, summing) = (&self.weights, &work.summing);
             let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
             for row in 0..rows.count() {
                 for fold in 0..self.model.weights.len() {
@@ -514,7 +520,7 @@ impl Predictor {
         loaded
     }
 
-    /// Adds the logits of one window to the ring. Returns whether they can be summed; if not, some are missing in the ring.
+    /// Adds one window to the ring. Returns whether they can be summed; if not, some are missing in the ring.
     fn window(
         &mut self,
         start: [usize; 3],
@@ -525,7 +531,7 @@ impl Predictor {
         let window = rows.shape.window;
         let along = self.mirrors();
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
-        let Buffers { image, other, rooms, logits: copied, .. } = &mut self.buffers;
+        let Buffers { image, other, rooms, output: copied, .. } = &mut self.buffers;
         windows.pull(from, window, image, &mut self.scratch)?;
         clock.lap(|times| &mut times.pull_seconds);
         let Running { engine, forward, .. } = planned(&mut self.running)?;
@@ -540,7 +546,7 @@ impl Predictor {
             };
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
             engine.run(*forward)?;
-            let (engine, output) = (&**engine, self.forward.logits);
+            let (engine, output) = (&**engine, self.forward.output);
             if !copied.is_empty() {
                 engine.read(*forward, output, HostSliceMut::F32(copied))?;
             }

@@ -1,8 +1,9 @@
-//! Logits being summed, for only as many planes as windows still touch.
+//! What windows say of voxels being summed, logits or features ([`Summands`](crate::summands::Summands)), for only as many planes as
+//! windows still touch.
 //!
 //! Windows are taken in the order of their place along one axis. When all that begin at one place are done, the planes before
 //! the next place will not change any more; they are handed on, and their memory is used again. So what is held is
-//! classes × (a window and a plane), not classes × the volume. Each logit is added as its share of the mean
+//! channels × (a window and a plane), not channels × the volume. Each number is added as its share of the mean
 //! ([`Shares`](crate::shares::Shares)), so that what is held when the last window has been added is the mean.
 
 use std::ops::Range;
@@ -10,15 +11,16 @@ use std::ops::Range;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use plimsoll_plan::HostView;
 
+use crate::lines::Planes;
+use crate::places::Place;
 use crate::shares::WindowShares;
+use crate::summands::Summands;
 use crate::sums::{RingStorage, Sum};
 use crate::workers::share;
 
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingShape {
-    /// Channels of the logits.
-    pub classes: usize,
     /// The extent of the grid that windows stand on.
     pub grid: [usize; 3],
     /// The axis along which planes pass through the ring.
@@ -60,7 +62,7 @@ pub enum Activation {
 
 impl Activation {
     /// Applies it to the logits `[class][voxel]` of a plane of so many voxels.
-    fn apply<S: Sum>(self, logits: &mut [S], voxels: usize) {
+    pub(crate) fn apply<S: Sum>(self, logits: &mut [S], voxels: usize) {
         match self {
             Activation::Sigmoid => {
                 logits.iter_mut().for_each(|logit| *logit = S::narrow(1.0 / (1.0 + (-logit.wide()).exp())));
@@ -143,19 +145,19 @@ impl RingShape {
         (self.window[self.axis] + 1).min(self.grid[self.axis])
     }
 
-    /// Numbers held: a logit of each class for each voxel. More than can be counted are refused when they are reserved.
-    fn count(&self) -> usize {
-        self.planes().saturating_mul(self.plane()).saturating_mul(self.classes)
+    /// Numbers held: those of each channel for each voxel. More than can be counted are refused when they are reserved.
+    fn count(&self, summands: &Summands) -> usize {
+        self.planes().saturating_mul(self.plane()).saturating_mul(summands.channels())
     }
 
     /// Bytes that a ring of this shape reserves.
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub fn bytes(&self, storage: RingStorage) -> Result<Bytes, MapError> {
+    pub(crate) fn bytes(&self, summands: &Summands, storage: RingStorage) -> Result<Bytes, MapError> {
         match storage {
-            RingStorage::F32 => Mapped::<f32>::bytes(self.count()),
-            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count()),
+            RingStorage::F32 => Mapped::<f32>::bytes(self.count(summands)),
+            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count(summands)),
         }
     }
 
@@ -177,10 +179,13 @@ impl RingShape {
     }
 }
 
-/// Sums of shares of logits.
+/// Sums of shares.
 pub(crate) struct Ring<S> {
     shape: RingShape,
-    /// `[plane][class][voxel of the plane]`
+    channels: usize,
+    /// Numbers from here on are refused.
+    limit: f32,
+    /// `[plane][channel][voxel of the plane]`
     sums: Mapped<S>,
 }
 
@@ -189,14 +194,14 @@ impl<S: Sum> Ring<S> {
     ///
     /// # Errors
     /// If the budget has no room for it.
-    pub(crate) fn new(shape: RingShape, budget: &Budget) -> Result<Ring<S>, MapError> {
-        let sums = Mapped::zeroed(budget, "logits of the windows being summed", shape.count())?;
-        Ok(Ring { shape, sums })
+    pub(crate) fn new(shape: RingShape, summands: &Summands, budget: &Budget) -> Result<Ring<S>, MapError> {
+        let sums = Mapped::zeroed(budget, "sums of windows", shape.count(summands))?;
+        Ok(Ring { shape, channels: summands.channels(), limit: summands.limit::<S>(), sums })
     }
 
     /// Numbers of a plane.
     fn slot_length(&self) -> usize {
-        self.shape.plane() * self.shape.classes
+        self.shape.plane() * self.channels
     }
 
     fn slot(&self, plane: usize) -> usize {
@@ -216,16 +221,17 @@ impl<S: Sum> Ring<S> {
         })
     }
 
-    /// Adds the logits of a window to the planes that it has. Returns whether all can be summed; if not, some may be missing.
+    /// Adds what a window says to the planes that it has. Returns whether all can be summed; if not, some may be missing.
     ///
     /// # Errors
-    /// If logits cannot be read.
+    /// If it cannot be read.
     pub(crate) fn add<E: Send>(
         &mut self,
         window: &WindowLogits<'_, E>,
         rooms: &mut [Room<E>],
     ) -> Result<bool, E> {
         let shape = self.shape;
+        let of_ring = (&shape, self.channels, self.limit);
         let first = window.start[shape.axis];
         let turns = shape.turns_of(window.start);
         // Along the last axis a row of logits has a number for each plane, so that several are filled at a time.
@@ -241,7 +247,7 @@ impl<S: Sum> Ring<S> {
         rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
         share(groups, rooms, |mut planes, room| {
             if let Ok(true) = room.outcome {
-                room.outcome = window.add_to(&shape, &mut planes, room);
+                room.outcome = window.add_to(of_ring, &mut planes, room);
             }
         });
         let mut all = true;
@@ -251,7 +257,7 @@ impl<S: Sum> Ring<S> {
         Ok(all)
     }
 
-    /// Makes of the means of planes, from one to another in the order of passing, what is interpolated.
+    /// Makes of the means of planes of logits, from one to another in the order of passing, what is interpolated.
     pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, threads: &mut [T]) {
         let (activation, voxels) = (self.shape.activation, self.shape.plane());
         if let Some(activation) = activation {
@@ -259,10 +265,22 @@ impl<S: Sum> Ring<S> {
         }
     }
 
-    /// The finished logits `[class][voxel of the plane]` of one of the last planes.
+    /// The finished means `[channel][voxel of the plane]` of one of the last planes.
     pub(crate) fn plane(&self, plane: usize) -> &[S] {
         let slot = self.slot(plane);
         &self.sums[slot..slot + self.slot_length()]
+    }
+
+    /// The finished planes on both sides of a slice, where means are logits.
+    pub(crate) fn around(&self, slice: Place) -> Planes<'_, S> {
+        Planes {
+            shape: &self.shape,
+            before: self.plane(slice.lower),
+            after: self.plane(slice.upper),
+            share: slice.share,
+            of_output: self.shape.plane(),
+            of_line: self.shape.tile.extent[1],
+        }
     }
 
     /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated
@@ -279,7 +297,7 @@ const PLANES_TOGETHER: usize = 16;
 pub(crate) struct Room<E> {
     /// Shares of the mean of the voxels of a plane of a window, or of a row of each of several planes.
     shares: Mapped<f32>,
-    /// Rows of one class and depth of a window, where they are copied, and a row of it behind them.
+    /// Rows of one channel and depth of a window, where they are copied, and a row of it behind them.
     rows: Mapped<f32>,
     outcome: Result<bool, E>,
 }
@@ -294,10 +312,10 @@ impl<E> Room<E> {
     }
 }
 
-/// Copies as many logits of a window as there is room for, from one on.
+/// Copies as many numbers of a window as there is room for, from one on.
 pub(crate) type ReadLogits<'a, E> = &'a (dyn Fn(usize, &mut [f32]) -> Result<(), E> + Sync);
 
-/// The logits `[class][d][h][w]` of a window.
+/// What a network says of a window, logits or features, `[channel][d][h][w]`.
 pub(crate) enum LogitsOf<'a, E> {
     /// Where they lie.
     Here(HostView<'a>),
@@ -305,7 +323,7 @@ pub(crate) enum LogitsOf<'a, E> {
     Read(ReadLogits<'a, E>),
 }
 
-/// The logits of a window, where they belong, and how much of the mean they are.
+/// What a network says of a window, where it belongs, and how much of the mean they are.
 pub(crate) struct WindowLogits<'a, E> {
     pub(crate) start: [usize; 3],
     /// Along which axes the window was mirrored.
@@ -315,7 +333,10 @@ pub(crate) struct WindowLogits<'a, E> {
     pub(crate) logits: LogitsOf<'a, E>,
 }
 
-/// Rows of logits of one class and depth, as the network said them.
+/// Of the ring that a window is added to: its shape, its channels, and the limit from which on numbers are refused.
+type OfRing<'a> = (&'a RingShape, usize, f32);
+
+/// Rows of numbers of one channel and depth, as the network said them.
 #[derive(Clone, Copy)]
 enum Slab<'a> {
     F32(&'a [f32]),
@@ -367,25 +388,26 @@ impl<E> WindowLogits<'_, E> {
     /// Adds what belongs to some planes, one at least, which are given with their places in the window. Returns whether all can be summed.
     fn add_to<S: Sum>(
         &self,
-        shape: &RingShape,
+        of_ring: OfRing<'_>,
         planes: &mut [(usize, &mut [S])],
         room: &mut Room<E>,
     ) -> Result<bool, E> {
         let Room { shares, rows, .. } = room;
+        let (shape, ..) = of_ring;
         let held = [0, 1, 2].map(|axis| shape.held_of(axis, self.start[axis]));
         if held.iter().any(|held| held.is_empty()) {
             return Ok(true);
         }
         match (shape.axis, &mut *planes) {
-            (0 | 1, [(place, sums)]) => self.add_rows(shape, held, (*place, sums), shares, rows),
-            _ => self.add_columns(shape, held, planes, shares, rows),
+            (0 | 1, [(place, sums)]) => self.add_rows(of_ring, held, (*place, sums), shares, rows),
+            _ => self.add_columns(of_ring, held, planes, shares, rows),
         }
     }
 
     /// Adds to a plane what has rows of its own, along the width.
     fn add_rows<S: Sum>(
         &self,
-        shape: &RingShape,
+        (shape, channels, limit): OfRing<'_>,
         [depths, heights, widths]: [Range<usize>; 3],
         (place, sums): (usize, &mut [S]),
         shares: &mut [f32],
@@ -407,16 +429,16 @@ impl<E> WindowLogits<'_, E> {
             false => widths.clone(),
         };
         let mut all = true;
-        for class in 0..shape.classes {
+        for channel in 0..channels {
             let mut shares = shares.chunks_exact(count);
             for d in depths.clone() {
-                let slab = self.slab(shape.window, class, d, &heights, copied)?;
+                let slab = self.slab(shape.window, channel, d, &heights, copied)?;
                 for (h, shares) in heights.clone().zip(&mut shares) {
                     let from = mirrored(h - heights.start, heights.len(), self.mirrored[1]) * width;
                     let logits = slab.row(from + of_row.start..from + of_row.end, self.mirrored[2], row);
                     let at = [self.start[0] + d, self.start[1] + h, self.start[2] + widths.start];
-                    let to = class * shape.plane() + shape.in_plane(at);
-                    all &= S::add_shares(&mut sums[to..to + count], logits, shares);
+                    let to = channel * shape.plane() + shape.in_plane(at);
+                    all &= S::add_shares(&mut sums[to..to + count], logits, shares, limit);
                 }
             }
         }
@@ -426,7 +448,7 @@ impl<E> WindowLogits<'_, E> {
     /// Adds to several planes of a ring along the last axis, in which rows run along the height.
     fn add_columns<S: Sum>(
         &self,
-        shape: &RingShape,
+        (shape, channels, limit): OfRing<'_>,
         [depths, heights, _]: [Range<usize>; 3],
         planes: &mut [(usize, &mut [S])],
         shares: &mut [f32],
@@ -440,27 +462,27 @@ impl<E> WindowLogits<'_, E> {
             for ((w, _), shares) in planes.iter().zip(shares.chunks_exact_mut(count)) {
                 self.shares.fill(self.start, [d, heights.start, *w], 1, shares);
             }
-            for class in 0..shape.classes {
-                let slab = self.slab(shape.window, class, d, &heights, copied)?;
+            for channel in 0..channels {
+                let slab = self.slab(shape.window, channel, d, &heights, copied)?;
                 for ((w, sums), shares) in planes.iter_mut().zip(shares.chunks_exact(count)) {
                     slab.strided(mirrored(*w, width, self.mirrored[2]), width, column);
                     if self.mirrored[1] {
                         column.reverse();
                     }
                     let at = [self.start[0] + d, self.start[1] + heights.start, self.start[2] + *w];
-                    let to = class * shape.plane() + shape.in_plane(at);
-                    all &= S::add_shares(&mut sums[to..to + count], column, shares);
+                    let to = channel * shape.plane() + shape.in_plane(at);
+                    all &= S::add_shares(&mut sums[to..to + count], column, shares, limit);
                 }
             }
         }
         Ok(all)
     }
 
-    /// The logits of a class at a depth and some heights of the window, as the network said them; copied to `room` where they have to be.
+    /// The numbers of a channel at a depth and some heights of the window, as the network said them; copied to `room` where they have to be.
     fn slab<'a>(
         &'a self,
         [depth, height, width]: [usize; 3],
-        class: usize,
+        channel: usize,
         d: usize,
         heights: &Range<usize>,
         room: &'a mut [f32],
@@ -470,7 +492,7 @@ impl<E> WindowLogits<'_, E> {
             true => height - heights.end,
             false => heights.start,
         };
-        let first = ((class * depth + from) * height + rows_from) * width;
+        let first = ((channel * depth + from) * height + rows_from) * width;
         let count = heights.len() * width;
         Ok(match &self.logits {
             LogitsOf::Here(HostView::F32(logits)) => Slab::F32(&logits[first..first + count]),

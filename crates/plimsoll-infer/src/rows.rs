@@ -70,15 +70,9 @@ impl Rows {
     /// Of windows over a case, the share `step` of a window apart at most, along a stored axis. An image smaller than a window is looked at
     /// through one that reaches beyond it.
     #[cfg(test)]
-    pub(crate) fn new(
-        grid: &TargetGrid,
-        window: [usize; 3],
-        classes: usize,
-        step: f64,
-        slices: usize,
-    ) -> Rows {
+    pub(crate) fn new(grid: &TargetGrid, window: [usize; 3], step: f64, slices: usize) -> Rows {
         let place = |_, extent, window| Starts::new(extent, window, step);
-        Rows::placed(grid, window, (classes, None), slices, place)
+        Rows::placed(grid, window, None, slices, place)
     }
 
     /// Of a model's windows over a case, as far apart as it says, or else the share `step` of a window at most; along a stored axis.
@@ -92,20 +86,20 @@ impl Rows {
             Windows::Even => Starts::new(extent, window, step),
             Windows::Fixed { overlap, .. } => Starts::fixed(extent, window, overlap[axis]),
         };
-        Rows::placed(grid, model.patch, (model.answers.outputs(), activation), slices, place)
+        Rows::placed(grid, model.patch, activation, slices, place)
     }
 
     fn placed(
         grid: &TargetGrid,
         window: [usize; 3],
-        (classes, activation): (usize, Option<Activation>),
+        activation: Option<Activation>,
         slices: usize,
         place: impl Fn(usize, usize, usize) -> Starts,
     ) -> Rows {
         let (axis, reversed) = grid.axis_of(slices);
         let extent = extents(grid, window);
         let tile = Tile::whole([0; 2]);
-        let shape = RingShape { classes, grid: extent, axis, reversed, window, activation, tile };
+        let shape = RingShape { grid: extent, axis, reversed, window, activation, tile };
         let starts = |axis: usize| place(axis, extent[axis], window[axis]);
         let whole = Rows {
             shape,

@@ -1,6 +1,6 @@
-//! Logits of windows on their way to planes of labels.
+//! What is said of windows on its way to planes of labels.
 //!
-//! Windows are taken in rows. After each row, the planes of logits that no later row touches are finished, the stored slices
+//! Windows are taken in rows. After each row, the planes of means that no later row touches are finished, the stored slices
 //! that lie between finished ones are written, and what no slice needs any more makes room in the ring.
 
 use half::f16;
@@ -8,16 +8,20 @@ use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 
 use crate::export::{Export, Wanted, lines_are_rows};
+use crate::head_planes::HeadPlanes;
 use crate::lines::LineRoom;
-use crate::ring::{LogitsOf, Ring, Room, WindowLogits};
+use crate::ring::{LogitsOf, Ring, RingShape, Room, WindowLogits};
 use crate::rows::Rows;
 use crate::shares::Shares;
-use crate::sums::RingStorage;
+use crate::summands::Summands;
+use crate::sums::{RingStorage, Sum};
 use crate::windows::Weights;
 
-/// How logits are summed.
-#[derive(Clone, Copy)]
+/// How windows are summed.
+#[derive(Clone)]
 pub(crate) struct Summing {
+    /// What is summed.
+    pub(crate) summands: Summands,
     /// How sums are stored.
     pub(crate) storage: RingStorage,
     /// How often each window is looked at: by each fold of weights, in each way that it is mirrored.
@@ -28,8 +32,50 @@ pub(crate) struct Summing {
 
 /// The ring, whichever way it stores sums.
 enum Sums {
-    F32(Ring<f32>),
-    F16(Ring<f16>),
+    F32(Means<f32>),
+    F16(Means<f16>),
+}
+
+/// A ring whose finished planes are means, and what makes logits of them if they are not.
+struct Means<S> {
+    ring: Ring<S>,
+    head: Option<HeadPlanes>,
+}
+
+impl<S: Sum> Means<S> {
+    fn new(shape: RingShape, summing: &Summing, budget: &Budget) -> Result<Means<S>, MapError> {
+        let Summing { summands, threads, .. } = summing;
+        let head = summands.head().map(|head| HeadPlanes::new(shape, head, *threads, budget));
+        Ok(Means { ring: Ring::new(shape, summands, budget)?, head: head.transpose()? })
+    }
+
+    /// Says that planes are finished, from one to another in the order of passing.
+    fn finish<T: Send>(&mut self, from: usize, to: usize, threads: &mut [T]) {
+        // What is interpolated are logits, or what becomes of them: of features they are made later.
+        if self.head.is_none() {
+            self.ring.finish(from, to, threads);
+        }
+    }
+
+    /// Makes the labels of a slice, and its probabilities if there is room for any.
+    fn decide(
+        &mut self,
+        (export, slice): (&Export, usize),
+        (labels, turned, probabilities): (&mut [u8], &mut [u8], &mut [f32]),
+        rooms: &mut [LineRoom],
+    ) {
+        let (place, labels) = (export.place(slice).copied(), (labels, turned));
+        match &mut self.head {
+            None => {
+                let planes = place.map(|place| self.ring.around(place));
+                export.decide(planes.as_ref(), labels, probabilities, rooms);
+            }
+            Some(head) => {
+                let planes = place.map(|place| head.around(&self.ring, place));
+                export.decide(planes.as_ref(), labels, probabilities, rooms);
+            }
+        }
+    }
 }
 
 /// The ring, and the way out of it.
@@ -55,7 +101,7 @@ impl Stream {
         grid: &TargetGrid,
         rows: &Rows,
         wanted: Wanted<'_>,
-        (weights, summing): (&Weights, Summing),
+        (weights, summing): (&Weights, &Summing),
     ) -> Result<Bytes, MapError> {
         let [_, height, width] = rows.part_extent();
         let rooms = Export::room_bytes(&rows.shape, [height, width])?;
@@ -63,7 +109,10 @@ impl Stream {
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         let labels = Mapped::<u8>::bytes(labels)? + Mapped::<u8>::bytes(turned)?;
         let slices = labels + Mapped::<f32>::bytes(probabilities)?;
-        let ring = rows.shape.bytes(summing.storage)? + Shares::bytes(&rows.shape, weights)?;
+        let Summing { summands, storage, threads, .. } = summing;
+        let head = summands.head().map(|head| HeadPlanes::bytes(&rows.shape, head, *threads));
+        let ring = rows.shape.bytes(summands, *storage)? + head.transpose()?.unwrap_or(Bytes::ZERO);
+        let ring = ring + Shares::bytes(&rows.shape, weights)?;
         Ok(ring + slices + Export::bytes(grid) + rooms)
     }
 
@@ -81,16 +130,16 @@ impl Stream {
         grid: &TargetGrid,
         rows: &Rows,
         wanted: Wanted<'_>,
-        (weights, summing): (&Weights, Summing),
+        (weights, summing): (&Weights, &Summing),
         budget: &Budget,
     ) -> Result<Stream, MapError> {
-        let Summing { storage, looks, threads } = summing;
+        let Summing { storage, looks, threads, .. } = *summing;
         let export = Export::new(grid, rows.shape, (&rows.part, rows.slices), wanted.answers, budget)?;
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
             sums: match storage {
-                RingStorage::F32 => Sums::F32(Ring::new(rows.shape, budget)?),
-                RingStorage::F16 => Sums::F16(Ring::new(rows.shape, budget)?),
+                RingStorage::F32 => Sums::F32(Means::new(rows.shape, summing, budget)?),
+                RingStorage::F16 => Sums::F16(Means::new(rows.shape, summing, budget)?),
             },
             shares: Shares::new(rows.shape, rows.starts(), weights, looks, budget)?,
             labels: Mapped::zeroed(budget, "labels", labels)?,
@@ -112,10 +161,11 @@ impl Stream {
         }
     }
 
-    /// Adds the logits of the window at `start`, mirrored along some axes. Returns whether all can be summed; if not, some are missing.
+    /// Adds what the network says of the window at `start`, mirrored along some axes. Returns whether all can be summed; if not, some is
+    /// missing.
     ///
     /// # Errors
-    /// If logits cannot be read.
+    /// If it cannot be read.
     pub(crate) fn add<E: Send>(
         &mut self,
         (start, mirrored): ([usize; 3], [bool; 3]),
@@ -124,8 +174,8 @@ impl Stream {
     ) -> Result<bool, E> {
         let window = WindowLogits { start, mirrored, shares: self.shares.of(start), logits };
         match &mut self.sums {
-            Sums::F32(ring) => ring.add(&window, rooms),
-            Sums::F16(ring) => ring.add(&window, rooms),
+            Sums::F32(means) => means.ring.add(&window, rooms),
+            Sums::F16(means) => means.ring.add(&window, rooms),
         }
     }
 
@@ -139,8 +189,8 @@ impl Stream {
     ) -> Result<(), E> {
         let finished = rows.finished_after(row);
         match &mut self.sums {
-            Sums::F32(ring) => ring.finish(self.finished, finished, &mut self.rooms),
-            Sums::F16(ring) => ring.finish(self.finished, finished, &mut self.rooms),
+            Sums::F32(means) => means.finish(self.finished, finished, &mut self.rooms),
+            Sums::F16(means) => means.finish(self.finished, finished, &mut self.rooms),
         }
         self.finished = self.finished.max(finished);
         while self.written < self.export.slices() && self.export.is_ready(self.written, finished) {
@@ -154,8 +204,8 @@ impl Stream {
         }
         let needed = self.export.first_needed(self.written).min(finished);
         match &mut self.sums {
-            Sums::F32(ring) => ring.clear_before(self.cleared, needed, &mut self.rooms),
-            Sums::F16(ring) => ring.clear_before(self.cleared, needed, &mut self.rooms),
+            Sums::F32(means) => means.ring.clear_before(self.cleared, needed, &mut self.rooms),
+            Sums::F16(means) => means.ring.clear_before(self.cleared, needed, &mut self.rooms),
         }
         self.cleared = self.cleared.max(needed);
         Ok(())
@@ -164,25 +214,23 @@ impl Stream {
     /// Makes the labels of a slice, and its probabilities if they are wanted.
     fn decide(&mut self, slice: usize) {
         let Stream { sums, export, labels, turned, probabilities, rooms, .. } = self;
+        let (of, made) = ((&*export, slice), (&mut labels[..], &mut turned[..], &mut probabilities[..]));
         match sums {
-            Sums::F32(ring) => export.labels(ring, slice, (labels, turned), rooms),
-            Sums::F16(ring) => export.labels(ring, slice, (labels, turned), rooms),
-        }
-        if !probabilities.is_empty() {
-            match sums {
-                Sums::F32(ring) => export.probabilities(ring, slice, probabilities, rooms),
-                Sums::F16(ring) => export.probabilities(ring, slice, probabilities, rooms),
-            }
+            Sums::F32(means) => means.decide(of, made, rooms),
+            Sums::F16(means) => means.decide(of, made, rooms),
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::export::slice_axes;
     use crate::mirror::mirror;
     use crate::rows::Strips;
+    use crate::summands::head_of;
     use crate::windows::gaussian;
     use plimsoll_plan::HostView;
     use plimsoll_run::Answers;
@@ -232,7 +280,7 @@ mod tests {
         (grid, stored): (&TargetGrid, &Geometry),
         (whole, strips): (&Rows, Option<Strips>),
         (weights, mirrored): (&Weights, [bool; 3]),
-        (summing, given): (Summing, Given),
+        (summing, given): (&Summing, Given),
     ) -> (Vec<u8>, Vec<u32>) {
         let (window, threads) = (whole.shape.window, summing.threads);
         let budget = Budget::new(Bytes(1 << 26));
@@ -296,6 +344,17 @@ mod tests {
         (labels, probabilities)
     }
 
+    /// A head whose sums are no larger than what it reads.
+    const HEAD: [[f32; 2]; 2] = [[0.7, -0.3], [0.25, 0.5]];
+    const BIAS: [f32; 2] = [0.1, -0.2];
+
+    /// Two logits, or two features of a head.
+    fn summands(has_head: bool) -> Summands {
+        let budget = Budget::new(Bytes::mib(1));
+        let head = || head_of(&[&HEAD[0], &HEAD[1]], &BIAS, &budget);
+        if has_head { Summands::Features(Arc::new(head())) } else { Summands::Logits(2) }
+    }
+
     fn given() -> impl Strategy<Value = Given> {
         prop::sample::select(vec![Given::F32, Given::Bf16, Given::Copied])
     }
@@ -313,18 +372,18 @@ mod tests {
             step in 0.2..=1.0f64,
             mirrored: [bool; 3],
             threads in 1usize..4,
-            (in_halves, given) in (any::<bool>(), given()),
+            (in_halves, given, has_head) in (any::<bool>(), given(), any::<bool>()),
             slices in 0usize..3,
         ) {
             let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
             let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
             let grid = TargetGrid::new(&stored, Spacing(spacing));
-            let rows = Rows::new(&grid, window, 2, step, slices);
+            let rows = Rows::new(&grid, window, step, slices);
             let weights = gaussian(window);
             let all = Weights { along: weights.clone(), least: 0.0 };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { storage, looks: 1, threads };
-            let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (summing, given));
+            let summing = Summing { summands: summands(has_head), storage, looks: 1, threads };
+            let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (&summing, given));
             let whole = whole(&rows, &weights);
             for (voxel, label) in voxels(stored.shape()).zip(labels) {
                 // Linear interpolation between the eight voxels around, within the image.
@@ -345,6 +404,12 @@ mod tests {
                     for (sum, logit) in sums.iter_mut().zip(whole[index]) {
                         *sum += weight * logit;
                     }
+                }
+                if has_head {
+                    sums = [0, 1].map(|class| {
+                        let [one, other] = HEAD[class].map(f64::from);
+                        one * sums[0] + other * sums[1] + f64::from(BIAS[class])
+                    });
                 }
                 // Rounding may decide otherwise where both classes are as likely: of means up to 3, halves keep 11 bits with each window, and
                 // upper halves of logits 8.
@@ -368,7 +433,7 @@ mod tests {
             spacing in prop::array::uniform3(0.6..2.0f64),
             step in 0.2..=1.0f64,
             mirrored: [bool; 3],
-            (threads, in_halves, given) in (1usize..4, any::<bool>(), given()),
+            (threads, in_halves, given, has_head) in (1usize..4, any::<bool>(), given(), any::<bool>()),
             (slices, second, size) in (0usize..3, 1usize..3, 1usize..9),
             least in prop::sample::select(vec![0.0f32, 0.05]),
         ) {
@@ -377,11 +442,11 @@ mod tests {
             // Of every other case, nothing has to be interpolated.
             let spacing = if size % 2 == 0 { [1.5, 1.0, 0.8] } else { spacing };
             let grid = TargetGrid::new(&stored, Spacing(spacing));
-            let rows = Rows::new(&grid, window, 2, step, slices);
+            let rows = Rows::new(&grid, window, step, slices);
             let weights = Weights { along: gaussian(window), least };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { storage, looks: 1, threads };
-            let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), (summing, given));
+            let summing = Summing { summands: summands(has_head), storage, looks: 1, threads };
+            let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), (&summing, given));
             let whole = of(None);
             let axis = slice_axes(slices)[second];
             prop_assert!(of(Some(Strips { axis, size })) == whole, "in strips of {} along {}", size, axis);

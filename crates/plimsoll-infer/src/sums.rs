@@ -1,4 +1,4 @@
-//! How sums of logits are stored: in single precision, or in half of its memory.
+//! How sums of windows are stored: in single precision, or in half of its memory.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use serde::Serialize;
 
-/// How sums of logits are stored while windows are added to them. They are added in single precision, and rounded once for each
+/// How sums are stored while windows are added to them. They are added in single precision, and rounded once for each
 /// window, whatever the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -35,9 +35,9 @@ impl fmt::Display for RingStorage {
 
 /// A number that a sum is stored as.
 pub(crate) trait Sum: Pod + Send + Sync {
-    /// Logits from here on are refused. What is added are shares of logits that come to one, so that no partial sum is larger than the
-    /// largest logit.
-    const LARGEST_LOGIT: f32;
+    /// Numbers from here on cannot be summed. What is added are shares of numbers that come to one, so that no partial sum is larger than
+    /// the largest of them.
+    const LARGEST: f32;
 
     /// The same in single precision.
     fn wide(self) -> f32;
@@ -45,8 +45,8 @@ pub(crate) trait Sum: Pod + Send + Sync {
     /// The nearest to a number.
     fn narrow(number: f32) -> Self;
 
-    /// Adds to each of some sums its share of a logit. Returns whether all logits are finite and can be summed.
-    fn add_shares(sums: &mut [Self], logits: &[f32], shares: &[f32]) -> bool;
+    /// Adds to each of some sums its share of a number. Returns whether all numbers are finite and below a limit.
+    fn add_shares(sums: &mut [Self], numbers: &[f32], shares: &[f32], limit: f32) -> bool;
 
     /// Copies numbers in single precision.
     fn widen(sums: &[Self], to: &mut [f32]);
@@ -55,22 +55,22 @@ pub(crate) trait Sum: Pod + Send + Sync {
     fn widened<'a>(sums: &'a [Self], room: &'a mut [f32]) -> &'a [f32];
 }
 
-/// Adds shares in single precision. Returns whether all logits are below a limit; without an early exit, which would keep the compiler
+/// Adds shares in single precision. Returns whether all numbers are below a limit; without an early exit, which would keep the compiler
 /// from doing several at once.
 #[inline(always)]
-fn add_shares(sums: &mut [f32], logits: &[f32], shares: &[f32], limit: f32) -> bool {
+fn add_shares(sums: &mut [f32], numbers: &[f32], shares: &[f32], limit: f32) -> bool {
     let mut all = 1;
-    for ((sum, logit), share) in sums.iter_mut().zip(logits).zip(shares) {
-        *sum += logit * share;
+    for ((sum, number), share) in sums.iter_mut().zip(numbers).zip(shares) {
+        *sum += number * share;
         // The comparison is false for NaN.
-        all &= u32::from(logit.abs() < limit);
+        all &= u32::from(number.abs() < limit);
     }
     all == 1
 }
 
 impl Sum for f32 {
     /// So large a logit is no output of a network that was trained.
-    const LARGEST_LOGIT: f32 = 1e30;
+    const LARGEST: f32 = 1e30;
 
     #[inline(always)]
     fn wide(self) -> f32 {
@@ -82,8 +82,8 @@ impl Sum for f32 {
         number
     }
 
-    fn add_shares(sums: &mut [f32], logits: &[f32], shares: &[f32]) -> bool {
-        add_shares(sums, logits, shares, f32::LARGEST_LOGIT)
+    fn add_shares(sums: &mut [f32], numbers: &[f32], shares: &[f32], limit: f32) -> bool {
+        add_shares(sums, numbers, shares, limit)
     }
 
     fn widen(sums: &[f32], to: &mut [f32]) {
@@ -98,7 +98,7 @@ impl Sum for f32 {
 
 impl Sum for f16 {
     /// Somewhat below 65504, the largest number in half precision, as shares come to one up to rounding alone.
-    const LARGEST_LOGIT: f32 = 65_000.0;
+    const LARGEST: f32 = 65_000.0;
 
     /// As `f16::to_f32` of what is finite, but without a branch, so that the compiler does several at a time.
     #[inline(always)]
@@ -121,15 +121,15 @@ impl Sum for f16 {
         f16::from_f32(number)
     }
 
-    fn add_shares(sums: &mut [f16], logits: &[f32], shares: &[f32]) -> bool {
+    fn add_shares(sums: &mut [f16], numbers: &[f32], shares: &[f32], limit: f32) -> bool {
         /// Sums that are made wide at a time.
         const PIECE: usize = 128;
         let (mut wide, mut all) = ([0.0f32; PIECE], true);
-        let pieces = sums.chunks_mut(PIECE).zip(logits.chunks(PIECE)).zip(shares.chunks(PIECE));
-        for ((sums, logits), shares) in pieces {
+        let pieces = sums.chunks_mut(PIECE).zip(numbers.chunks(PIECE)).zip(shares.chunks(PIECE));
+        for ((sums, numbers), shares) in pieces {
             let wide = &mut wide[..sums.len()];
             sums.convert_to_f32_slice(wide);
-            all &= add_shares(wide, logits, shares, f16::LARGEST_LOGIT);
+            all &= add_shares(wide, numbers, shares, limit);
             // To the nearest, and of two as near to the even one.
             sums.convert_from_f32_slice(wide);
         }
@@ -169,7 +169,7 @@ mod tests {
         let terms = logits.iter().zip(&shares).map(|(logit, share)| logit * share);
         let expected: Vec<f16> =
             sums.iter().zip(terms).map(|(sum, term)| f16::from_f32(sum.to_f32() + term)).collect();
-        assert!(f16::add_shares(&mut sums, &logits, &shares));
+        assert!(f16::add_shares(&mut sums, &logits, &shares, f16::LARGEST));
         assert_eq!(sums, expected);
         let mut room = [0.0; 300];
         let wide: Vec<f32> = sums.iter().map(|sum| sum.to_f32()).collect();
@@ -181,7 +181,7 @@ mod tests {
         fn is_found<S: Sum>(value: f32, at: usize) -> bool {
             let (mut sums, mut logits, shares) = ([S::zeroed(); 1000], [-3.0; 1000], [0.5; 1000]);
             logits[at] = value;
-            !S::add_shares(&mut sums, &logits, &shares)
+            !S::add_shares(&mut sums, &logits, &shares, S::LARGEST)
         }
         for at in [0, 499, 999] {
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -2e30] {

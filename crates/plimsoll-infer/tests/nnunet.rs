@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::{Dataset, prediction_ending};
 use plimsoll_infer::{
-    CaseRequest, Destination, EnsembleRequest, InferError, Outcome, PredictOptions, Predictor, label_by_mean,
-    predict_cases,
+    CaseRequest, Destination, EnsembleRequest, InferError, Outcome, PredictOptions, Predictor, Summed,
+    label_by_mean, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::Answers;
@@ -56,6 +56,16 @@ fn predict(
     (line, threads): (Bytes, usize),
     (probabilities, earlier): (bool, Option<&Path>),
 ) -> tempfile::TempDir {
+    predict_summing(None, (name, configuration), (line, threads), (probabilities, earlier))
+}
+
+/// The same, with sums of logits or features.
+fn predict_summing(
+    summed: Option<Summed>,
+    (name, configuration): (&str, &str),
+    (line, threads): (Bytes, usize),
+    (probabilities, earlier): (bool, Option<&Path>),
+) -> tempfile::TempDir {
     let budget = Budget::new(line);
     let choice = NnUnetChoice::default();
     let model = NnUnetModel::open(&trained(name, configuration), &choice, &budget).unwrap().model;
@@ -68,14 +78,17 @@ fn predict(
         probabilities,
         earlier: earlier.map(PathBuf::from),
     };
-    let options = PredictOptions::new(0.5, true, threads);
+    let options = PredictOptions { summed, ..PredictOptions::new(0.5, true, threads) };
     let backend = Arc::new(CpuBackend::new(CpuOptions::new(threads)).unwrap());
     let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
     let report = predict_cases(&mut predictor, &cases, &to, &AtomicBool::new(false), &mut |_| {}).unwrap();
     assert!(!report.cases.is_empty());
     for case in &report.cases {
         match &case.outcome {
-            Outcome::Predicted { plan, .. } => assert!(budget.peak() <= plan.ram_budget_bytes),
+            Outcome::Predicted { plan, .. } => {
+                assert!(budget.peak() <= plan.ram_budget_bytes);
+                assert!(summed.is_none_or(|summed| summed == plan.summed));
+            }
             other => panic!("{name}, {}: {other:?}", case.case),
         }
     }
@@ -124,6 +137,47 @@ fn labels_are_those_that_nnunet_writes() {
         let agreement = agreement(name, &format!("{configuration}_f32"), found.path());
         assert!(agreement >= 0.9999, "{name}, {configuration}: {agreement}");
     }
+}
+
+#[test]
+fn the_head_of_the_mean_of_features_says_what_nnunet_makes_of_the_mean_of_logits() {
+    for (name, configuration) in [
+        ("resenc_regions", "3d_fullres"),
+        ("flat", "2d"),
+        ("anisotropic", "3d_fullres"),
+        ("batch_norm", "3d_fullres"),
+        ("torchres", "3d_lowres"),
+    ] {
+        let of = |summed| predict_summing(Some(summed), (name, configuration), (LINE, 2), (true, None));
+        let (features, logits) = (of(Summed::Features), of(Summed::Logits));
+        let agreement = agreement(name, &format!("{configuration}_f32"), features.path());
+        assert!(agreement >= 0.9999, "{name}, {configuration}: {agreement}");
+        let mut worst = 0.0f32;
+        for entry in fs::read_dir(logits.path()).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|ending| ending == "npz") {
+                let (logits, features) =
+                    (array(&path), array(&features.path().join(path.file_name().unwrap())));
+                assert_eq!(logits.len(), features.len());
+                worst = logits.iter().zip(&features).fold(worst, |worst, (a, b)| worst.max((a - b).abs()));
+            }
+        }
+        println!("{name}: probabilities differ by {worst} at most");
+        assert!(worst < 1e-4, "{name}: {worst}");
+    }
+}
+
+#[test]
+fn folds_which_have_a_head_each_sum_logits() {
+    let budget = Budget::new(LINE);
+    let model = NnUnetModel::open(&trained("fullres", "3d_fullres"), &NnUnetChoice::default(), &budget);
+    let mut model = model.unwrap().model;
+    model.weights = vec![model.weights[0].clone(); 2];
+    let options = PredictOptions { summed: Some(Summed::Features), ..PredictOptions::new(0.5, true, 1) };
+    let backend = Arc::new(CpuBackend::new(CpuOptions::new(1)).unwrap());
+    let refused = Predictor::new(model, options, backend, &budget).err().unwrap();
+    assert!(matches!(refused, InferError::NoFeatures { .. }), "{refused}");
+    assert!(refused.hint().unwrap().contains("--sum logits"));
 }
 
 #[test]

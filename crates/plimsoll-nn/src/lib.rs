@@ -32,5 +32,5 @@ pub use objective::{
 };
 pub use optimizer::Optimizer;
 pub use plateau::{Goal, Plateau, PlateauState};
-pub use programs::{Training, TrainingPrograms, averages, explain, names, predict};
+pub use programs::{Headless, Training, TrainingPrograms, averages, explain, names, predict};
 pub use schedule::{Decay, Schedule};

@@ -65,7 +65,7 @@ pub use lock::{Holder, Lock, holder};
 pub use loss_scale::LossScale;
 pub use model::Model;
 pub use model_source::{ModelSource, pairs_in};
-pub use parameters::{LoadOptions, LoadReport, read_parameters};
+pub use parameters::{LoadOptions, LoadReport, read_parameters, read_some_parameters};
 pub use parts::{DevicePlan, Machine, Part, PatchCost, RunPlan};
 pub use policy::{BadNumbers, EarlyStopping, Score};
 pub use precision::{Precision, Products};

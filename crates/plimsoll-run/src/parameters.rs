@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 
-use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId};
+use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId, TensorInfo};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile, WeightSource};
 use plimsoll_nn::{Architecture, ConfigError, ForwardMode, names};
@@ -89,18 +89,11 @@ pub fn read_parameters(
     let weights = &*source.path;
     let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
     let mut report = LoadReport { skipped, ..LoadReport::default() };
-    for Found { id, name, held } in found {
-        let info = program.tensor(id);
+    for found in found {
+        let info = program.tensor(found.id);
         let values = &mut buffer[..info.shape.count()];
-        match &held {
-            Held::Itself => file.read_named(&name, &info.shape, values)?,
-            Held::OfColours => read_summed(&mut file, weights, (&name, &info.shape), values, budget)?,
-            Held::Part { whole, first } => {
-                read_part(&mut file, weights, (&name, whole), *first, values, budget)?
-            }
-        }
-        check_finite(weights, &name, values)?;
-        engine.write(id_of_program, id, HostSlice::F32(values))?;
+        found.read((&mut file, weights), info, values, budget)?;
+        engine.write(id_of_program, found.id, HostSlice::F32(values))?;
         report.loaded.push(info.name.clone());
     }
     if let Some(seed) = options.new_head {
@@ -111,6 +104,32 @@ pub fn read_parameters(
         }
     }
     Ok(report)
+}
+
+/// Reads some parameters of a network's program from a weight file, each into as many values as it has.
+///
+/// # Errors
+/// As [`read_parameters`], and if one of them is no parameter of the program.
+pub fn read_some_parameters(
+    source: &WeightSource,
+    net: &dyn Architecture,
+    program: &Program,
+    wanted: &mut [(TensorId, &mut [f32])],
+    options: LoadOptions,
+    budget: &Budget,
+) -> Result<(), RunError> {
+    let mut file = WeightFile::open_source(source, budget)?;
+    let weights = &*source.path;
+    let matched = Matched::new(&file, weights, net, program, options)?;
+    for (id, values) in wanted {
+        let info = program.tensor(*id);
+        let found = matched.found.iter().find(|found| found.id == *id).ok_or_else(|| {
+            let (path, name, shape) = (weights.into(), info.name.clone(), info.shape.clone());
+            WeightError::Missing { path, name, shape }
+        })?;
+        found.read((&mut file, weights), info, values, budget)?;
+    }
+    Ok(())
 }
 
 /// Checks that weights are those that a network's program needs, by names and shapes, without reading their values.
@@ -196,6 +215,26 @@ struct Found {
     id: TensorId,
     name: String,
     held: Held,
+}
+
+impl Found {
+    /// Reads its values, which have to be finite.
+    fn read(
+        &self,
+        (file, path): (&mut WeightFile, &Path),
+        info: &TensorInfo,
+        values: &mut [f32],
+        budget: &Budget,
+    ) -> Result<(), RunError> {
+        match &self.held {
+            Held::Itself => file.read_named(&self.name, &info.shape, values)?,
+            Held::OfColours => read_summed(file, path, (&self.name, &info.shape), values, budget)?,
+            Held::Part { whole, first } => {
+                read_part(file, path, (&self.name, whole), *first, values, budget)?
+            }
+        }
+        Ok(check_finite(path, &self.name, values)?)
+    }
 }
 
 /// How a file holds a parameter.

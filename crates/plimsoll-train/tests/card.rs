@@ -309,9 +309,10 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     }
     let model = Model::open(&site.run("halves"), CheckpointKind::Final).unwrap();
     let model: SegmentationModel = model.try_into().unwrap();
-    let program = forward_program(&model, Some(DType::F16), &*card).unwrap();
+    let options = PredictOptions { precision: Some(DType::F16), ..PredictOptions::new(0.75, false, 1) };
+    let program = forward_program(&model, &options, &*card).unwrap();
     assert_eq!(program.tensor(program.find(names::LOGITS).unwrap()).dtype, DType::F16);
-    let refused = forward_program(&model, Some(DType::F16), &cpu).unwrap_err();
+    let refused = forward_program(&model, &options, &cpu).unwrap_err();
     assert!(refused.to_string().contains("stored as f16"), "{refused}");
     // But no processor trains in them.
     let (machine, facts) =

@@ -31,6 +31,8 @@ pub const GRAD_NORM: &str = "gradient norm";
 pub const COUNTS: &str = "counts";
 /// Output of prediction: logits `[N, C, D, H, W]`, or of images as a whole `[N, C, 1, 1, 1]`, of which validation has them too.
 pub const LOGITS: &str = "logits";
+/// Output of a prediction without its head ([`Headless`](crate::Headless)): what the head reads `[N, F, D, H, W]`.
+pub const HEAD_INPUT: &str = "input of the head";
 /// Input of an explanation: the weight of each output in the score that is explained, like [`LOGITS`].
 pub const SCORE: &str = "weights of the score";
 /// Output of an explanation: the map that the image is classified by the mean of, `[1, F, D, H, W]`.

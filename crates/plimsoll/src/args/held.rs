@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_graph::DType;
-use plimsoll_infer::RingStorage;
+use plimsoll_infer::{RingStorage, Summed};
 use plimsoll_plan::Backend;
 
 use super::Precision;
@@ -13,7 +13,11 @@ use crate::failure::Outcome;
 /// How a prediction is held in memory.
 #[derive(Clone, Copy, Debug, Default, ClapArgs)]
 pub struct Held {
-    /// Of volumes: how sums of logits are stored while windows are added [default: f32 if the line has room for it, else f16].
+    /// Of volumes: what is summed where windows overlap [default: features if there are at least twice as many classes as features before
+    /// the head, and one fold; else logits].
+    #[arg(long, value_enum, value_name = "WHAT")]
+    sum: Option<WhichSum>,
+    /// Of volumes: how sums are stored while windows are added [default: f32 if the line has room for it, else f16].
     #[arg(long, value_enum, value_name = "TYPE")]
     ring: Option<WhichRing>,
     /// Of volumes: how features and the logits of a window are stored [default: features as the model was trained, logits as f32]. bf16,
@@ -23,6 +27,11 @@ pub struct Held {
 }
 
 impl Held {
+    /// What is summed, if it is said.
+    pub fn summed(self) -> Option<Summed> {
+        self.sum.map(Summed::from)
+    }
+
     /// How sums are stored, if it is said.
     pub fn ring(self) -> Option<RingStorage> {
         self.ring.map(RingStorage::from)
@@ -47,7 +56,26 @@ impl Held {
     }
 }
 
-/// How sums of logits are stored.
+/// What is summed where windows overlap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WhichSum {
+    /// The logits of windows.
+    Logits,
+    /// What the network's last convolution reads, which is then applied once to each voxel. The same but for rounding, in less memory
+    /// and time where there are many classes.
+    Features,
+}
+
+impl From<WhichSum> for Summed {
+    fn from(sum: WhichSum) -> Summed {
+        match sum {
+            WhichSum::Logits => Summed::Logits,
+            WhichSum::Features => Summed::Features,
+        }
+    }
+}
+
+/// How sums are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum WhichRing {
     /// 32-bit floats.

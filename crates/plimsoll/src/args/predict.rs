@@ -157,6 +157,7 @@ impl Predict {
                 // As both programs do it where nothing is said.
                 mirror: self.mirror || (is_nnunet && !self.nnunet.disable_tta),
                 threads,
+                summed: self.held.summed(),
                 ring: self.held.ring(),
                 precision: self.held.precision(),
             },

@@ -157,6 +157,7 @@ impl Segment {
             weights: self.weights.clone(),
             overwrite: self.overwrite,
             ram: self.ram.ram,
+            summed: self.held.summed(),
             ring: self.held.ring(),
             precision: self.held.precision(),
             threads: self.compute.threads.count(),

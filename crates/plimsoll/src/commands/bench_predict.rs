@@ -9,7 +9,7 @@ use plimsoll_data::{Case, Channel, ChannelFile, Normalisation, Preparation, Read
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::{DType, Role, Shape, TensorId};
 use plimsoll_infer::{
-    CaseRequest, CaseTimes, PredictOptions, PredictPlan, PredictedCase, Predictor, RingStorage,
+    CaseRequest, CaseTimes, PredictOptions, PredictPlan, PredictedCase, Predictor, RingStorage, Summed,
 };
 use plimsoll_memory::{Budget, Bytes, System, limits, resident};
 use plimsoll_nn::weights::safetensors;
@@ -31,6 +31,7 @@ struct PredictReport {
     /// As it is asked for.
     precision: String,
     engine: String,
+    summed: Summed,
     ring: RingStorage,
     threads: usize,
     windows: usize,
@@ -67,6 +68,7 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
     let image = folder.path().join("case_0000.nii.gz");
     write_case(&image, shape, &budget)?;
     let options = PredictOptions {
+        summed: args.held.summed(),
         ring: args.held.ring(),
         precision: args.held.precision(),
         ..PredictOptions::new(STEP, false, threads)
@@ -97,6 +99,7 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
         classes: usize::from(args.classes),
         precision: args.held.said().to_string(),
         engine,
+        summed: median.plan.summed,
         ring: median.plan.ring,
         threads,
         windows,
@@ -143,8 +146,13 @@ impl PredictReport {
             share(sum_seconds)
         );
         println!(
-            "planned {} (arena {}, logits {}), peak RSS {}",
-            self.planned_bytes, self.arena_bytes, self.logits_bytes, self.peak_rss_bytes
+            "planned {} (arena {}, sums of {} as {} {}), peak RSS {}",
+            self.planned_bytes,
+            self.arena_bytes,
+            self.summed,
+            self.ring,
+            self.logits_bytes,
+            self.peak_rss_bytes
         );
     }
 }

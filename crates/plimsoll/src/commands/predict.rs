@@ -202,6 +202,7 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         ("--no-postprocessing", args.no_postprocessing && !has_steps, "the model has no steps"),
         ("--overlap", args.overlap.is_some() && is_classifier, of_volumes),
         ("--plan", args.plan && is_classifier, of_volumes),
+        ("--sum", args.held.summed().is_some() && is_classifier, of_volumes),
         ("--ring", args.held.ring().is_some() && is_classifier, of_volumes),
         ("--precision", args.held.precision().is_some() && is_classifier, of_volumes),
         ("--votes", args.votes.is_some() && !has_pairs, of_pairs),

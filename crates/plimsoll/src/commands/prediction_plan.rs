@@ -1,6 +1,6 @@
 //! `plimsoll predict --plan`, and that of `segment`
 
-use plimsoll_infer::PredictPlan;
+use plimsoll_infer::{PredictPlan, Summed};
 use plimsoll_memory::Bytes;
 
 use crate::duration::{duration, grouped};
@@ -38,7 +38,7 @@ fn print(planned: &PredictionPlan) {
             grouped(case.plan.windows as u64),
             case.plan.total_bytes.to_string(),
             case.least_ram_bytes.to_string(),
-            case.plan.ring.to_string(),
+            format!("{} as {}", case.plan.summed, case.plan.ring),
             duration(case.plan.predicted_seconds),
         ]);
     }
@@ -72,12 +72,17 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
             "overhead" => "code, heap and stacks".into(),
             "arena" => format!("parameters, features stored as {}, scratch", plan.precision),
             "windows" => "windows on their way in and out".into(),
-            "logits" => match plan.strips {
-                1 => format!("sums of logits, stored as {}, and labels of a plane", plan.ring),
-                strips => {
-                    format!("sums of logits of one of {strips} strips, stored as {}, and labels", plan.ring)
-                }
-            },
+            "logits" => {
+                let of = match plan.strips {
+                    1 => String::new(),
+                    strips => format!(" of one of {strips} strips"),
+                };
+                let logits = match plan.summed {
+                    Summed::Logits => "",
+                    Summed::Features => ", logits of two planes",
+                };
+                format!("sums of {}{of}, stored as {}{logits}, and labels of a plane", plan.summed, plan.ring)
+            }
             "preparation" => "what has to be known of all of the image before any window".into(),
             "decoding" => "pictures being decoded".into(),
             "cache" => match plan.decompressed_file_bytes {

@@ -123,7 +123,7 @@ impl ModelToPlan<'_> {
     ) -> Outcome<PredictionPlan> {
         let ModelToPlan { name, model, options, backend, budget, can_overlap, is_ahead, remedy } = self;
         let progress = Progress::without_end("planning", quiet);
-        let program = forward_program(&model, options.precision, backend)?;
+        let program = forward_program(&model, &options, backend)?;
         let machine = Machine { line: budget.line(), threads: options.threads, loader_threads: 1 };
         let backend = measured(machine, backend, std::slice::from_ref(&program));
         let folds = model.weights.len();

@@ -20,7 +20,7 @@ use plimsoll_data::Case;
 use plimsoll_dicom::{SegmentationType, Series};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_graph::DType;
-use plimsoll_infer::{InferError, RingStorage, Written, merge_labels, split_labels};
+use plimsoll_infer::{InferError, RingStorage, Summed, Written, merge_labels, split_labels};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_plan::Backend;
 use plimsoll_run::total_segmentator::{Crop, Mode, Task, TaskModels};
@@ -77,7 +77,9 @@ pub struct SegmentRequest {
     pub overwrite: bool,
     /// The line that was asked for.
     pub ram: Option<Bytes>,
-    /// How sums of logits are stored; none where that follows from the line.
+    /// What is summed; none where that follows from the model.
+    pub summed: Option<Summed>,
+    /// How sums are stored; none where that follows from the line.
     pub ring: Option<RingStorage>,
     /// How features are stored; none where that is as the models say.
     pub precision: Option<DType>,

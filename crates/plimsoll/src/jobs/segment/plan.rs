@@ -68,6 +68,7 @@ impl Job<'_> {
         let (name, models) = (stage.name, stage.models);
         let model = open(&models.folder(part, &self.weights)?, models, models.spacing(), &self.budget)?;
         let options = PredictOptions {
+            summed: self.request.summed,
             ring: self.request.ring,
             precision: self.request.precision,
             ..PredictOptions::new(STEPS[usize::from(!name.starts_with("total"))], false, self.request.threads)

@@ -125,6 +125,7 @@ impl Job<'_> {
             let file = parts.file(&part.dataset.to_string());
             let is_whole_body = stage.name.starts_with("total");
             let options = PredictOptions {
+                summed: self.request.summed,
                 ring: self.request.ring,
                 precision: self.request.precision,
                 ..PredictOptions::new(STEPS[usize::from(!is_whole_body)], false, self.request.threads)

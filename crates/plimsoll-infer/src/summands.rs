@@ -1,0 +1,289 @@
+//! What is summed of each voxel where windows overlap: logits, or the features that a head makes logits of.
+//!
+//! A head of one tap is one linear function for all voxels, and the shares of the windows over a voxel come to one. So the head of the
+//! mean of features is the mean of the logits, and of many classes there are far fewer features than logits to hold. The head is
+//! then applied once to each voxel, and not in each window over it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use plimsoll_memory::{Budget, Mapped};
+use plimsoll_nn::Headless;
+use plimsoll_run::{LoadOptions, SegmentationModel, read_some_parameters};
+use serde::Serialize;
+
+use crate::InferError;
+use crate::sums::Sum;
+
+/// What is summed of each voxel while windows are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Summed {
+    /// The logits of windows.
+    Logits,
+    /// What the head reads. The head is applied to the means.
+    Features,
+}
+
+impl fmt::Display for Summed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Summed::Logits => "logits",
+            Summed::Features => "features",
+        })
+    }
+}
+
+impl Summed {
+    /// So many times as many classes as features are worth summing these: below it, logits of two planes and the head's time take back
+    /// much of what is saved.
+    const WORTH: usize = 2;
+
+    /// What is summed of a head of so many features and classes, or of a network without such a head, by so many folds: several have
+    /// several heads.
+    pub(crate) fn best(head: Option<[usize; 2]>, folds: usize) -> Summed {
+        match head {
+            Some([features, classes]) if folds == 1 && classes >= Summed::WORTH * features => {
+                Summed::Features
+            }
+            _ => Summed::Logits,
+        }
+    }
+}
+
+/// A head of one tap: logits\[c\] = bias\[c\] + Σ weights\[c\]\[i\] · features\[i\]
+pub(crate) struct PointHead {
+    outputs: usize,
+    features: usize,
+    /// `[output][feature]`, and then `[output]`.
+    numbers: Mapped<f32>,
+    /// A logit is at most so many times as large as the largest feature, where that is 1 or more.
+    gain: f32,
+}
+
+impl PointHead {
+    /// Reads that of a model of one fold.
+    ///
+    /// # Errors
+    /// If the weights cannot be read, or the budget has no room.
+    pub(crate) fn read(
+        model: &SegmentationModel,
+        of: &Headless,
+        options: LoadOptions,
+        budget: &Budget,
+    ) -> Result<PointHead, InferError> {
+        let shape = of.program.shape(of.weights);
+        let (outputs, features) = (shape.dim(0), shape.dim(1));
+        let mut numbers = Mapped::zeroed(budget, "the head", outputs.saturating_mul(features + 1))?;
+        let (weights, bias) = numbers.split_at_mut(outputs * features);
+        let mut wanted = vec![(of.weights, weights)];
+        wanted.extend(of.bias.map(|id| (id, bias)));
+        let net = model.net.as_architecture();
+        let source =
+            model.weights.first().ok_or_else(|| crate::forward::internal("a fold has no weights"))?;
+        read_some_parameters(source, net, &of.program, &mut wanted, options, budget)?;
+        Ok(PointHead::new(outputs, features, numbers))
+    }
+
+    /// Of weights `[output][feature]` and a bias behind them.
+    pub(crate) fn new(outputs: usize, features: usize, numbers: Mapped<f32>) -> PointHead {
+        let (weights, bias) = numbers.split_at(outputs * features);
+        let gain = weights.chunks_exact(features).zip(bias).map(|(weights, bias)| {
+            weights.iter().chain([bias]).map(|number| f64::from(number.abs())).sum::<f64>() as f32
+        });
+        let gain = gain.fold(1.0, f32::max);
+        PointHead { outputs, features, numbers, gain }
+    }
+
+    /// The weights of an output, and its bias.
+    fn of_output(&self, output: usize) -> (&[f32], f32) {
+        let (weights, bias) = self.numbers.split_at(self.outputs * self.features);
+        (&weights[output * self.features..][..self.features], bias[output])
+    }
+
+    /// How many logits it makes.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Numbers of the room that [`line`](PointHead::line) takes.
+    pub(crate) fn room(&self) -> usize {
+        self.features.saturating_mul(PIECE)
+    }
+
+    /// Makes the logits `[output][voxel]` of a line of voxels, whose features lie in a plane `[feature][voxel]` of so many voxels from
+    /// `first` on.
+    pub(crate) fn line<S: Sum>(
+        &self,
+        (plane, voxels, first): (&[S], usize, usize),
+        logits: &mut [f32],
+        room: &mut [f32],
+    ) {
+        let length = logits.len() / self.outputs.max(1);
+        let (features, _) = room.as_chunks_mut::<PIECE>();
+        for from in (0..length).step_by(PIECE) {
+            let count = PIECE.min(length - from);
+            for (number, feature) in features.iter_mut().enumerate() {
+                S::widen(&plane[number * voxels + first + from..][..count], &mut feature[..count]);
+            }
+            let mut output = 0;
+            while output < self.outputs {
+                let together = TOGETHER.min(self.outputs - output);
+                let mut sums = [[0.0; PIECE]; TOGETHER];
+                match together {
+                    TOGETHER => self.products::<TOGETHER>(output, features, &mut sums),
+                    _ => self.products::<1>(output, features, &mut sums),
+                }
+                let done = if together == TOGETHER { TOGETHER } else { 1 };
+                for (number, sums) in sums.iter().enumerate().take(done) {
+                    logits[(output + number) * length + from..][..count].copy_from_slice(&sums[..count]);
+                }
+                output += done;
+            }
+        }
+    }
+
+    /// The logits of `N` outputs of the voxels of a piece. A sum begins with the bias and goes through the features in their order.
+    #[inline(always)]
+    fn products<const N: usize>(
+        &self,
+        first: usize,
+        features: &[[f32; PIECE]],
+        to: &mut [[f32; PIECE]; TOGETHER],
+    ) {
+        let of: [(&[f32], f32); N] = std::array::from_fn(|number| self.of_output(first + number));
+        for from in (0..PIECE).step_by(LANES) {
+            let mut sums: [[f32; LANES]; N] = of.map(|(_, bias)| [bias; LANES]);
+            for (number, feature) in features.iter().enumerate() {
+                for ((weights, _), sums) in of.iter().zip(&mut sums) {
+                    let weight = weights[number];
+                    for (sum, feature) in sums.iter_mut().zip(&feature[from..from + LANES]) {
+                        *sum += weight * feature;
+                    }
+                }
+            }
+            for (to, sums) in to.iter_mut().zip(&sums) {
+                to[from..from + LANES].copy_from_slice(sums);
+            }
+        }
+    }
+}
+
+/// Voxels whose features are made wide at a time.
+const PIECE: usize = 64;
+/// Voxels, and outputs, whose sums are in registers at a time.
+const LANES: usize = 16;
+const TOGETHER: usize = 2;
+
+/// What is summed, and what makes logits of the means.
+#[derive(Clone)]
+pub(crate) enum Summands {
+    /// So many logits.
+    Logits(usize),
+    /// The features of a head.
+    Features(Arc<PointHead>),
+}
+
+impl Summands {
+    /// Numbers that are summed of each voxel.
+    pub(crate) fn channels(&self) -> usize {
+        match self {
+            Summands::Logits(outputs) => *outputs,
+            Summands::Features(head) => head.features,
+        }
+    }
+
+    /// What they are.
+    pub(crate) fn summed(&self) -> Summed {
+        match self {
+            Summands::Logits(_) => Summed::Logits,
+            Summands::Features(_) => Summed::Features,
+        }
+    }
+
+    /// The head that makes logits of the means, if they are not.
+    pub(crate) fn head(&self) -> Option<&Arc<PointHead>> {
+        match self {
+            Summands::Logits(_) => None,
+            Summands::Features(head) => Some(head),
+        }
+    }
+
+    /// Numbers from here on are refused: they cannot be summed, or their logits could not be compared.
+    pub(crate) fn limit<S: Sum>(&self) -> f32 {
+        match self {
+            Summands::Logits(_) => S::LARGEST,
+            Summands::Features(head) => S::LARGEST.min(f32::LARGEST / head.gain),
+        }
+    }
+}
+
+/// Of a test: a head with weights and biases.
+#[cfg(test)]
+pub(crate) fn head_of(weights: &[&[f32]], bias: &[f32], budget: &Budget) -> PointHead {
+    let features = weights.first().map_or(0, |weights| weights.len());
+    let mut numbers = Mapped::zeroed(budget, "the head", weights.len() * (features + 1)).unwrap();
+    let all = weights.iter().flat_map(|weights| weights.iter()).chain(bias);
+    numbers.iter_mut().zip(all).for_each(|(number, of)| *number = *of);
+    PointHead::new(weights.len(), features, numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+    use plimsoll_memory::Bytes;
+
+    use super::*;
+
+    #[test]
+    fn features_are_summed_of_one_fold_with_twice_as_many_classes_as_features() {
+        assert_eq!(Summed::best(Some([32, 64]), 1), Summed::Features);
+        assert_eq!(Summed::best(Some([32, 63]), 1), Summed::Logits);
+        assert_eq!(Summed::best(Some([32, 118]), 5), Summed::Logits, "each fold has a head of its own");
+        assert_eq!(Summed::best(None, 1), Summed::Logits);
+    }
+
+    #[test]
+    fn a_head_is_a_product_of_weights_and_features_and_a_bias() {
+        let budget = Budget::new(Bytes::mib(4));
+        let number = |at: usize| ((at * 37 % 101) as f32 - 50.0) / 32.0;
+        for (outputs, features, voxels, first, length) in
+            [(5, 3, 200, 17, 150), (2, 7, 64, 0, 64), (1, 1, 9, 4, 1)]
+        {
+            let weights: Vec<Vec<f32>> = (0..outputs)
+                .map(|output| (0..features).map(|feature| number(output * 11 + feature * 3 + 1)).collect())
+                .collect();
+            let bias: Vec<f32> = (0..outputs).map(|output| number(output + 1000)).collect();
+            let rows: Vec<&[f32]> = weights.iter().map(|weights| &weights[..]).collect();
+            let head = head_of(&rows, &bias, &budget);
+            let plane: Vec<f32> = (0..features * voxels).map(|at| number(at + 7)).collect();
+            let halves: Vec<f16> = plane.iter().map(|number| f16::from_f32(*number)).collect();
+            let (mut wide, mut narrow) = (vec![0.0; outputs * length], vec![0.0; outputs * length]);
+            let mut room = vec![f32::NAN; head.room()];
+            head.line((&plane[..], voxels, first), &mut wide, &mut room);
+            head.line((&halves[..], voxels, first), &mut narrow, &mut room);
+            // All numbers are multiples of 1/32 below 2, which half precision has exactly.
+            assert_eq!(wide, narrow);
+            for output in 0..outputs {
+                for at in 0..length {
+                    let terms = (0..features).map(|feature| {
+                        f64::from(weights[output][feature]) * f64::from(plane[feature * voxels + first + at])
+                    });
+                    let expected = f64::from(bias[output]) + terms.sum::<f64>();
+                    assert!((f64::from(wide[output * length + at]) - expected).abs() < 1e-5);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn features_are_refused_whose_logits_would_be() {
+        let budget = Budget::new(Bytes::mib(1));
+        let head = head_of(&[&[3.0, -4.0], &[0.5, 0.0]], &[1.0, 0.0], &budget);
+        let features = Summands::Features(Arc::new(head));
+        assert_eq!(features.limit::<f32>(), 1e30 / 8.0);
+        assert_eq!(features.limit::<f16>(), 65_000.0);
+        assert_eq!(Summands::Logits(2).limit::<f32>(), 1e30);
+        assert_eq!((features.channels(), features.summed()), (2, Summed::Features));
+    }
+}
