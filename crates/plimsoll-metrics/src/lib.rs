@@ -4,8 +4,8 @@
 //! scores. Scores of shape work on [`ClassMasks`], the bounding box of a class: [`SurfaceDistances`], [`cl_dice`],
 //! [`BettiNumbers`], [`Lesions`]. [`evaluate`] runs all of it on many cases; [`Summary`] collects the scores in the
 //! format of nnU-Net's `summary.json`, and [`CrossValidation`] those of folds. [`classification`] scores tables of probabilities;
-//! [`votes`] makes one decision of classifiers for pairs of classes, and [`comparison`] says which of several candidates that were
-//! scored on the same cases is better.
+//! [`votes`] makes one decision of classifiers for pairs of classes, [`comparison`] says which of several candidates that were
+//! scored on the same cases is better, and [`classifiers`] which of several classifiers.
 //!
 //! An undefined score is NaN. For empty masks, each score follows the rule of its reference program, which its
 //! documentation states.
@@ -15,6 +15,7 @@
 mod box_plots;
 mod centreline;
 pub mod classification;
+pub mod classifiers;
 mod compare;
 pub mod comparison;
 mod cross_validation;
@@ -32,6 +33,7 @@ mod quantile;
 mod resample;
 mod settings;
 mod summary;
+mod summary_file;
 mod surface;
 mod topology;
 pub mod votes;
@@ -48,5 +50,6 @@ pub use metric::{Better, Group, Metric};
 pub use overlap::Overlap;
 pub use settings::Settings;
 pub use summary::{CaseScores, Scores, Summary};
+pub use summary_file::SummaryError;
 pub use surface::{Surface, SurfaceDistances};
 pub use topology::BettiNumbers;

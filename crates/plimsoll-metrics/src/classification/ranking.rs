@@ -43,6 +43,38 @@ impl Ranking {
         cases.map(|entry| ((entry >> 2) as usize, entry & POSITIVE != 0, entry & ENDS_TIE != 0))
     }
 
+    /// What each case adds to the area under the ROC curve: of a case of the class the share of others that are less probable, of others the
+    /// share of cases of the class that are more probable; ties count one half (DeLong et al. 1988, V₁₀ and V₀₁). Added to `to`, by case; nothing
+    /// where either side has no case.
+    pub(crate) fn add_components(&self, to: &mut [f64]) {
+        let count = |bit: u64| self.order.iter().filter(|entry| *entry & POSITIVE == bit).count();
+        let (all_positives, all_negatives) = (count(POSITIVE), count(0));
+        if all_positives == 0 || all_negatives == 0 {
+            return;
+        }
+        let [mut positives, mut negatives, mut first] = [0; 3];
+        for at in 0..self.order.len() {
+            if self.order[at] & ENDS_TIE == 0 {
+                continue;
+            }
+            let tied = &self.order[first..=at];
+            let tied_positives = tied.iter().filter(|entry| *entry & POSITIVE != 0).count();
+            let tied_negatives = tied.len() - tied_positives;
+            // Twice the number of others on the right side, so that ties count as integers.
+            let below = 2 * (all_negatives - negatives) - tied_negatives;
+            let above = 2 * positives + tied_positives;
+            for entry in tied {
+                to[(entry >> 2) as usize] += match entry & POSITIVE {
+                    0 => above as f64 / (2 * all_positives) as f64,
+                    _ => below as f64 / (2 * all_negatives) as f64,
+                };
+            }
+            positives += tied_positives;
+            negatives += tied_negatives;
+            first = at + 1;
+        }
+    }
+
     /// The area under the ROC curve: the share of pairs of a case of the class and one of another class in which the
     /// first is more probable; ties count one half (Hanley and McNeil 1982). As `roc_auc_score`; NaN if either side has
     /// no case.

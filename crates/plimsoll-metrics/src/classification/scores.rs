@@ -14,7 +14,7 @@ pub(crate) const BINS: usize = 15;
 const LABEL_THRESHOLD: f64 = 0.5;
 
 /// Scores of the whole table, in the order in which they are computed.
-const OVERALL: [&str; 11] = [
+pub(crate) const OVERALL: [&str; 11] = [
     "accuracy",
     "balanced_accuracy",
     "f1",
@@ -29,7 +29,8 @@ const OVERALL: [&str; 11] = [
 ];
 
 /// The same where cases have several labels.
-const OVERALL_OF_LABELS: [&str; 6] = ["accuracy", "f1", "auroc", "average_precision", "ece", "micro_f1"];
+pub(crate) const OVERALL_OF_LABELS: [&str; 6] =
+    ["accuracy", "f1", "auroc", "average_precision", "ece", "micro_f1"];
 
 /// Scores of each class against the rest, in the order in which they are computed.
 pub(crate) const OF_CLASS: [&str; 6] =
@@ -71,6 +72,24 @@ impl<'a> Scorer<'a> {
             Given::OneClass { .. } => &OVERALL,
             Given::SeveralLabels { .. } => &OVERALL_OF_LABELS,
         }
+    }
+
+    /// Whether each case is given exactly the classes that it is of, or, of a class, whether it is given it rightly or withheld rightly.
+    pub(crate) fn is_right(&self, case: usize, class: Option<usize>) -> bool {
+        let is_given = |class: usize| match &self.given {
+            Given::OneClass { classes, .. } => classes[case] as usize == class,
+            Given::SeveralLabels { .. } => self.table.probability(case, class) >= LABEL_THRESHOLD,
+        };
+        let agrees = |class: usize| is_given(class) == self.table.is_of(case, class);
+        match class {
+            Some(class) => agrees(class),
+            None => (0..self.table.classes().len()).all(agrees),
+        }
+    }
+
+    /// The ranking of cases by the probability of a class.
+    pub(crate) fn ranking(&self, class: usize) -> &Ranking {
+        &self.rankings[class]
     }
 
     /// The number of scores.

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
-use plimsoll_memory::{Budget, MapError, Mapped};
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 
 use crate::csv::fields;
 
@@ -48,6 +48,30 @@ pub struct Table {
     probabilities: Mapped<f64>,
 }
 
+/// A table with the names of its cases.
+#[derive(Debug)]
+pub struct NamedTable {
+    /// Labels and probabilities.
+    pub(crate) table: Table,
+    /// The name of each case.
+    pub(crate) names: Vec<String>,
+    /// Of the names; none where whoever made them has it.
+    _memory: Option<Reservation>,
+}
+
+impl NamedTable {
+    /// A table whose cases have these names, in order.
+    ///
+    /// # Errors
+    /// If there are not as many names as cases.
+    pub fn new(table: Table, names: Vec<String>) -> Result<NamedTable, TableError> {
+        if names.len() != table.cases() {
+            return Err(TableError::Names { names: names.len(), cases: table.cases() });
+        }
+        Ok(NamedTable { table, names, _memory: None })
+    }
+}
+
 /// Why a table cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TableError {
@@ -78,6 +102,17 @@ pub enum TableError {
     /// The budget has no room for the table.
     #[error(transparent)]
     Memory(#[from] MapError),
+    /// Cases of one class and of several are in one table.
+    #[error("a table has cases of one class, or of any number of labels, but not both")]
+    Labelling,
+    /// The numbers of names and cases do not match.
+    #[error("{names} names are not those of {cases} cases")]
+    Names {
+        /// The number of names.
+        names: usize,
+        /// The number of cases.
+        cases: usize,
+    },
     /// There is no such class.
     #[error("there is no class {class}: the classes are numbered from 0 to {}", classes.saturating_sub(1))]
     NoClass {
@@ -108,7 +143,11 @@ impl TableError {
                     .into(),
             ),
             TableError::Memory(_) => Some("raise --ram".into()),
-            TableError::Io { .. } | TableError::NoClass { .. } | TableError::Shape { .. } => None,
+            TableError::Io { .. }
+            | TableError::Labelling
+            | TableError::Names { .. }
+            | TableError::NoClass { .. }
+            | TableError::Shape { .. } => None,
         }
     }
 }
@@ -144,6 +183,33 @@ impl Table {
     /// # Errors
     /// If the file cannot be read, a line is invalid, or the memory is not available.
     pub fn read(path: &Path, labelling: Labelling, budget: &Budget) -> Result<Table, TableError> {
+        Table::read_each(path, labelling, budget, |_| Ok(|_: &str| {}))
+    }
+
+    /// The same, with the names of its cases.
+    ///
+    /// # Errors
+    /// As [`Table::read`].
+    pub fn read_named(path: &Path, labelling: Labelling, budget: &Budget) -> Result<NamedTable, TableError> {
+        let io = |source| TableError::Io { path: path.into(), source };
+        let length = plimsoll_disk::metadata(path).map_err(io)?.len();
+        let (mut names, mut memory) = (Vec::new(), None);
+        let table = Table::read_each(path, labelling, budget, |cases| {
+            let bytes = cases.saturating_mul(size_of::<String>()).saturating_add(length as usize);
+            memory = Some(budget.reserve("names of cases", Bytes::of(bytes)).map_err(MapError::from)?);
+            names.reserve_exact(cases);
+            Ok(|name: &str| names.push(name.to_string()))
+        })?;
+        Ok(NamedTable { table, names, _memory: memory })
+    }
+
+    /// The same, and passes the name of each case, in order, to what is made once their number is known.
+    fn read_each<F: FnMut(&str)>(
+        path: &Path,
+        labelling: Labelling,
+        budget: &Budget,
+        begin: impl FnOnce(usize) -> Result<F, TableError>,
+    ) -> Result<Table, TableError> {
         // Cases are counted in a first pass, so that memory is reserved before it is used.
         let mut lines = Lines::open(path)?;
         let classes = lines.header()?;
@@ -154,29 +220,82 @@ impl Table {
         if cases == 0 {
             return Err(TableError::Empty { path: path.into() });
         }
+        let mut named = begin(cases)?;
+        let mut table = Table::empty(classes, labelling, cases, budget)?;
+        let mut lines = Lines::open(path)?;
+        lines.header()?;
+        let count = table.classes.len();
+        let numbers: BTreeMap<&str, u32> = table.classes.iter().map(String::as_str).zip(0..).collect();
+        for (case, row) in table.probabilities.chunks_exact_mut(count).enumerate() {
+            let Some(line) = lines.next()? else { break };
+            let parsed = parse(&line, row, lines.columns).and_then(|(name, label)| {
+                match &mut table.labels {
+                    Labels::One(labels) => labels[case] = one_class(&label, &numbers, row)?,
+                    Labels::Several(labels) => {
+                        several_classes(&label, &numbers, &mut labels[case * count..][..count])?;
+                    }
+                }
+                named(&name);
+                Ok(())
+            });
+            parsed.map_err(|problem| lines.error(problem))?;
+        }
+        Ok(table)
+    }
+
+    /// A table of so many cases without labels and probabilities.
+    fn empty(
+        classes: Vec<String>,
+        labelling: Labelling,
+        cases: usize,
+        budget: &Budget,
+    ) -> Result<Table, TableError> {
         let all = cases.saturating_mul(classes.len());
-        let mut probabilities = Mapped::zeroed(budget, HOLDER, all)?;
-        let mut labels = match labelling {
+        let probabilities = Mapped::zeroed(budget, HOLDER, all)?;
+        let labels = match labelling {
             Labelling::OneClass => Labels::One(Mapped::zeroed(budget, HOLDER, cases)?),
             Labelling::SeveralLabels => Labels::Several(Mapped::zeroed(budget, HOLDER, all)?),
         };
-        let mut lines = Lines::open(path)?;
-        lines.header()?;
-        let numbers: BTreeMap<&str, u32> = classes.iter().map(String::as_str).zip(0..).collect();
-        for (case, row) in probabilities.chunks_exact_mut(classes.len()).enumerate() {
-            let Some(line) = lines.next()? else { break };
-            let parsed = match &mut labels {
-                Labels::One(labels) => {
-                    parse_one(&line, &numbers, row, lines.columns).map(|label| labels[case] = label)
-                }
-                Labels::Several(labels) => {
-                    let labels = &mut labels[case * classes.len()..][..classes.len()];
-                    parse_several(&line, &numbers, (row, labels), lines.columns)
-                }
-            };
-            parsed.map_err(|problem| lines.error(problem))?;
-        }
         Ok(Table { classes, labels, probabilities })
+    }
+
+    /// A table of cases of other tables, each by its table and its place there; all have these classes and this labelling.
+    pub(crate) fn gathered(
+        (classes, labelling): (&[String], Labelling),
+        cases: &[(&Table, usize)],
+        budget: &Budget,
+    ) -> Result<Table, TableError> {
+        let mut table = Table::empty(classes.to_vec(), labelling, cases.len(), budget)?;
+        let count = classes.len();
+        for (to, (from, place)) in cases.iter().enumerate() {
+            let row = &from.probabilities[place * count..][..count];
+            table.probabilities[to * count..][..count].copy_from_slice(row);
+            match (&mut table.labels, &from.labels) {
+                (Labels::One(labels), Labels::One(known)) => labels[to] = known[*place],
+                (Labels::Several(labels), _) => {
+                    for class in 0..count {
+                        labels[to * count + class] = u8::from(from.is_of(*place, class));
+                    }
+                }
+                (Labels::One(_), Labels::Several(_)) => return Err(TableError::Labelling),
+            }
+        }
+        Ok(table)
+    }
+
+    /// How many of the classes a case is of.
+    pub fn labelling(&self) -> Labelling {
+        match self.labels {
+            Labels::One(_) => Labelling::OneClass,
+            Labels::Several(_) => Labelling::SeveralLabels,
+        }
+    }
+
+    /// The names of the classes that a case is of, with `|` between them.
+    pub(crate) fn label(&self, case: usize) -> String {
+        let of = (0..self.classes.len()).filter(|class| self.is_of(case, *class));
+        let names: Vec<&str> = of.map(|class| self.classes[class].as_str()).collect();
+        names.join(&BETWEEN.to_string())
     }
 
     /// The names of the classes.
@@ -218,11 +337,11 @@ impl Table {
     }
 }
 
-/// Parses the probabilities of a case into `row`, and returns its label.
-fn parse(line: &str, row: &mut [f64], columns: usize) -> Result<String, String> {
+/// Parses the probabilities of a case into `row`, and returns its name and its label.
+fn parse(line: &str, row: &mut [f64], columns: usize) -> Result<(String, String), String> {
     let mut fields = fields(line).ok_or("a quote is not closed")?;
     fields.truncate(columns);
-    let [_, label, probabilities @ ..] = &fields[..] else {
+    let [name, label, probabilities @ ..] = &fields[..] else {
         return Err(format!("{} fields where {} are needed", fields.len(), row.len() + 2));
     };
     if probabilities.len() != row.len() {
@@ -235,7 +354,7 @@ fn parse(line: &str, row: &mut [f64], columns: usize) -> Result<String, String> 
             .filter(|probability| (0.0..=1.0).contains(probability))
             .ok_or_else(|| format!("`{text}` is not a probability from 0 to 1"))?;
     }
-    Ok(label.to_string())
+    Ok((name.to_string(), label.to_string()))
 }
 
 /// The number of a class.
@@ -244,29 +363,17 @@ fn number(classes: &BTreeMap<&str, u32>, label: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("the label `{label}` is not one of the classes in the header"))
 }
 
-/// Parses a case of one class into `row`, and returns the number of its class.
-fn parse_one(
-    line: &str,
-    classes: &BTreeMap<&str, u32>,
-    row: &mut [f64],
-    columns: usize,
-) -> Result<u32, String> {
-    let label = parse(line, row, columns)?;
+/// The number of the class of a case with these probabilities.
+fn one_class(label: &str, classes: &BTreeMap<&str, u32>, row: &[f64]) -> Result<u32, String> {
     let sum: f64 = row.iter().sum();
     if (sum - 1.0).abs() > ROUNDING {
         return Err(format!("the probabilities sum to {sum}, not 1"));
     }
-    number(classes, &label)
+    number(classes, label)
 }
 
-/// Parses a case with any number of labels into `row` and `labels`.
-fn parse_several(
-    line: &str,
-    classes: &BTreeMap<&str, u32>,
-    (row, labels): (&mut [f64], &mut [u8]),
-    columns: usize,
-) -> Result<(), String> {
-    let text = parse(line, row, columns)?;
+/// Sets the classes of a case with any number of labels.
+fn several_classes(text: &str, classes: &BTreeMap<&str, u32>, labels: &mut [u8]) -> Result<(), String> {
     for label in text.split(BETWEEN).filter(|label| !label.is_empty()) {
         labels[number(classes, label)? as usize] = 1;
     }

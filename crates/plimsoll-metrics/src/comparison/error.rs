@@ -2,6 +2,7 @@
 
 use plimsoll_memory::{MapError, OverBudget};
 
+use crate::classification::TableError;
 use crate::{Group, Metric};
 
 /// Why candidates cannot be compared.
@@ -110,6 +111,55 @@ pub enum ComparisonError {
         /// Those that are.
         known: Vec<u8>,
     },
+    /// Classifiers know other classes.
+    #[error("{one} knows the classes {}, and {other} {}", classes.join(", "), others.join(", "))]
+    ClassNames {
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+        /// The classes of the one.
+        classes: Vec<String>,
+        /// Those of the other.
+        others: Vec<String>,
+    },
+    /// Images are of one class for one candidate, and of several for another.
+    #[error("images are of one class, or of any number of labels, but not the same for {one} and {other}")]
+    Labelling {
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+    },
+    /// An image has other labels.
+    #[error("the labels of {case} differ: {} for {one}, and {} for {other}", label(&labels[0]), label(&labels[1]))]
+    OtherLabel {
+        /// The image.
+        case: String,
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+        /// What each says.
+        labels: [String; 2],
+    },
+    /// Classifiers do not have such a score.
+    #[error("classifiers of this kind have no {score}")]
+    NoImageScore {
+        /// What is asked for.
+        score: &'static str,
+    },
+    /// A class is asked for that classifiers do not know.
+    #[error("there is no class {class}; these are: {}", known.join(", "))]
+    NoClassNamed {
+        /// What is asked for.
+        class: String,
+        /// Those that are.
+        known: Vec<String>,
+    },
+    /// A table of what a classifier says cannot be used.
+    #[error(transparent)]
+    Table(#[from] TableError),
     /// There is no memory for the resamples.
     #[error(transparent)]
     Memory(#[from] MapError),
@@ -161,11 +211,24 @@ impl ComparisonError {
                 ));
             }
             ComparisonError::Count { .. } => "ask for a score, like dice",
-            ComparisonError::NoClass { .. } => "name one of these",
+            ComparisonError::NoClass { .. } | ComparisonError::NoClassNamed { .. } => "name one of these",
+            ComparisonError::ClassNames { .. } | ComparisonError::Labelling { .. } => {
+                "compare classifiers of the same data set, with the same classes in the same order"
+            }
+            ComparisonError::OtherLabel { .. } => "compare classifiers of the same images and labels",
+            ComparisonError::NoImageScore { .. } => {
+                "accuracy and auroc are there for all; kappa and averages over classes where an image is of one class alone"
+            }
+            ComparisonError::Table(error) => return error.hint(),
             ComparisonError::Memory(_) => "raise --ram, or draw fewer --resamples",
         };
         Some(hint.into())
     }
+}
+
+/// A label as messages show it.
+fn label(label: &str) -> &str {
+    if label.is_empty() { "none" } else { label }
 }
 
 fn list(classes: &[u8]) -> String {

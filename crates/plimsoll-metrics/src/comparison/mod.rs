@@ -19,7 +19,7 @@ mod ranking;
 mod report;
 mod signed_rank;
 mod table;
-mod verdict;
+pub(crate) mod verdict;
 
 pub use candidate::{Candidate, Repeat};
 pub use choice::Choice;
@@ -29,6 +29,7 @@ pub use holm::holm;
 pub use interval::{bca, percentile};
 pub use pairing::Paired;
 pub use power::cases_needed;
+pub(crate) use ranking::standing;
 pub use ranking::{Ranked, Ranking, kendall_tau};
 pub use report::{
     CandidateName, CandidateScores, ClassName, Comparison, ComparisonSettings, OverRepeats, ScoreComparison,

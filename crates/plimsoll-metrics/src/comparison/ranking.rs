@@ -144,6 +144,29 @@ fn mean_ranks(cases: &[CaseRanks], weights: &[u32], candidates: usize) -> Vec<f6
     sums
 }
 
+/// The share of resamples in which each candidate is the best, from the scores of all resamples of each; where several are, each has its part. None
+/// of a candidate, and of all others, where no resample has the score of all.
+pub(crate) fn standing(resampled: Vec<&[f64]>, better: Better) -> Vec<Option<f64>> {
+    let mut first = vec![0.0; resampled.len()];
+    let mut defined = 0u32;
+    for resample in 0..resampled.iter().map(|own| own.len()).min().into_iter().sum() {
+        let scores: Vec<f64> = resampled.iter().map(|own| own[resample]).collect();
+        if scores.iter().any(|score| score.is_nan()) {
+            continue;
+        }
+        defined += 1;
+        let best = scores.iter().copied().reduce(match better {
+            Better::Higher => f64::max,
+            Better::Lower => f64::min,
+        });
+        let ties = scores.iter().filter(|score| Some(**score) == best).count() as f64;
+        for (share, _) in first.iter_mut().zip(&scores).filter(|(_, score)| Some(**score) == best) {
+            *share += 1.0 / ties;
+        }
+    }
+    first.into_iter().map(|share| (defined > 0).then(|| share / f64::from(defined))).collect()
+}
+
 /// Kendall's τ-b of two lists of the same items (Kendall 1945), as `scipy.stats.kendalltau`; none where all of a list are equal.
 pub fn kendall_tau(one: &[f64], other: &[f64]) -> Option<f64> {
     let (mut agreeing, mut of_one, mut of_other) = (0i64, 0i64, 0i64);

@@ -89,7 +89,7 @@ impl Verdict {
             ),
             () => (Outcome::NotSeparated, None, evidence.cases_needed),
         };
-        let unit = Unit(evidence.metric);
+        let unit = Unit { is_share: evidence.metric.is_share(), name: evidence.metric.unit() };
         let differ = || {
             let interval = evidence.interval.map(|[low, high]| {
                 let percent = ((1.0 - alpha) * 100.0 * 1e6).round() / 1e6;
@@ -98,15 +98,7 @@ impl Verdict {
             let interval = interval.unwrap_or_default();
             format!("{first} − {second} is {} on average{interval}", unit.with_name(evidence.mean))
         };
-        let needed_words = match needed {
-            Some(needed) if needed > MOST_CASES => {
-                format!("; a difference like this would likely need more than {MOST_CASES} cases")
-            }
-            Some(needed) => {
-                format!("; about {} cases would likely be needed for a difference like this", rough(needed))
-            }
-            None => "; nothing in them points to a difference".to_string(),
-        };
+        let needed_words = needed_words(needed, "cases");
         let words = match (outcome, &better) {
             (Outcome::Separated, Some(better)) => {
                 let worse = if *better == first { second } else { first };
@@ -156,7 +148,21 @@ fn rough(count: u64) -> u64 {
     count.div_ceil(unit) * unit
 }
 
-fn p_words(p: f64) -> String {
+/// How many cases, or images, would likely be needed.
+pub(crate) fn needed_words(needed: Option<u64>, of: &str) -> String {
+    match needed {
+        Some(needed) if needed > MOST_CASES => {
+            format!("; a difference like this would likely need more than {MOST_CASES} {of}")
+        }
+        Some(needed) => {
+            format!("; about {} {of} would likely be needed for a difference like this", rough(needed))
+        }
+        None => "; nothing in them points to a difference".to_string(),
+    }
+}
+
+/// A corrected p value.
+pub(crate) fn p_words(p: f64) -> String {
     match p < 1e-4 {
         true => "p < 0.0001 after Holm's correction".into(),
         false => format!("p = {p:.4} after Holm's correction"),
@@ -164,19 +170,24 @@ fn p_words(p: f64) -> String {
 }
 
 /// How differences of a score are written: shares in percentage points.
-struct Unit(Metric);
+pub(crate) struct Unit {
+    /// Whether it runs from 0 to 1.
+    pub is_share: bool,
+    /// What else it is in; nothing of numbers.
+    pub name: Option<&'static str>,
+}
 
 impl Unit {
-    fn number(&self, difference: f64) -> String {
-        let number = if self.0.is_share() { 100.0 * difference } else { difference };
+    pub(crate) fn number(&self, difference: f64) -> String {
+        let number = if self.is_share { 100.0 * difference } else { difference };
         let text = format!("{number:+.2}");
         // What rounds to zero has no sign.
         let text = if text == "-0.00" || text == "+0.00" { "0.00".into() } else { text };
         text.replace('-', "−")
     }
 
-    fn with_name(&self, difference: f64) -> String {
-        let unit = if self.0.is_share() { Some("points") } else { self.0.unit() };
+    pub(crate) fn with_name(&self, difference: f64) -> String {
+        let unit = if self.is_share { Some("points") } else { self.name };
         let unit = unit.map(|unit| format!(" {unit}"));
         format!("{}{}", self.number(difference), unit.unwrap_or_default())
     }

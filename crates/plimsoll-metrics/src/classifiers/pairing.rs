@@ -1,0 +1,211 @@
+//! The images of several classifiers, side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
+
+use crate::classification::{Labelling, NamedTable, Table};
+use crate::comparison::ComparisonError;
+
+/// What a map of names takes for each, beside their letters.
+const BYTES_OF_NAME: usize = 96;
+
+/// What is compared: one choice of settings, trained once or several times.
+#[derive(Debug)]
+pub struct Classifier {
+    /// Its name.
+    pub name: String,
+    /// The same with other seeds: at least one.
+    pub repeats: Vec<ClassifierRepeat>,
+}
+
+/// One training of a classifier, with what it says of images.
+#[derive(Debug)]
+pub struct ClassifierRepeat {
+    name: String,
+    /// Of its folds, or of all images at once.
+    tables: Vec<Table>,
+    /// The table and the place there of each image.
+    images: BTreeMap<String, (usize, usize)>,
+    _memory: Vec<Reservation>,
+}
+
+impl ClassifierRepeat {
+    /// Of the tables of its folds, or of all its images at once.
+    ///
+    /// # Errors
+    /// If an image is there twice, tables have other classes, or the memory is not available.
+    pub fn of(
+        name: impl Into<String>,
+        tables: Vec<NamedTable>,
+        budget: &Budget,
+    ) -> Result<ClassifierRepeat, ComparisonError> {
+        let mut all = ClassifierRepeat {
+            name: name.into(),
+            tables: Vec::new(),
+            images: BTreeMap::new(),
+            _memory: Vec::new(),
+        };
+        for (number, named) in tables.into_iter().enumerate() {
+            let (table, names) = (named.table, named.names);
+            let bytes = names.iter().map(|name| name.len() + BYTES_OF_NAME).sum();
+            let memory = budget.reserve("names of images", Bytes::of(bytes)).map_err(MapError::from)?;
+            all._memory.push(memory);
+            if let Some(first) = all.tables.first() {
+                expect_alike((&all.name, first), (&format!("{} (part {})", all.name, number + 1), &table))?;
+            }
+            for (place, image) in names.into_iter().enumerate() {
+                if all.images.contains_key(&image) {
+                    return Err(ComparisonError::CaseTwice { candidate: all.name, case: image });
+                }
+                all.images.insert(image, (number, place));
+            }
+            all.tables.push(table);
+        }
+        Ok(all)
+    }
+
+    fn place(&self, image: &str) -> Option<(&Table, usize)> {
+        let (table, place) = self.images.get(image)?;
+        Some((&self.tables[*table], *place))
+    }
+}
+
+/// Classifiers with the images that all of them have.
+#[derive(Debug)]
+pub struct PairedClassifiers {
+    candidates: Vec<PairedClassifier>,
+    classes: Vec<String>,
+    labelling: Labelling,
+    images: Vec<String>,
+    left_out: Vec<String>,
+    _memory: Reservation,
+}
+
+/// A classifier with what each of its repeats says of the common images, in their order.
+#[derive(Debug)]
+pub(super) struct PairedClassifier {
+    pub name: String,
+    pub repeats: Vec<(String, Table)>,
+}
+
+impl PairedClassifiers {
+    /// Pairs images by name. With `common`, images that not all repeats of all candidates have are left out. What candidates say is copied,
+    /// within `budget`.
+    ///
+    /// # Errors
+    /// If there are not two candidates of different names, they know other classes or other labels, images are missing and may not be left
+    /// out, or the memory is not available.
+    pub fn new(
+        candidates: Vec<Classifier>,
+        common: bool,
+        budget: &Budget,
+    ) -> Result<PairedClassifiers, ComparisonError> {
+        let repeats = || candidates.iter().flat_map(|candidate| &candidate.repeats);
+        let with_tables = |candidate: &&Classifier| {
+            !candidate.repeats.is_empty() && candidate.repeats.iter().all(|repeat| !repeat.tables.is_empty())
+        };
+        let found = candidates.iter().filter(with_tables).count();
+        let Some(first) = repeats().next().filter(|_| found == candidates.len() && found > 1) else {
+            return Err(ComparisonError::TooFew { found });
+        };
+        let mut names = BTreeSet::new();
+        if let Some(twice) = candidates.iter().find(|candidate| !names.insert(&candidate.name)) {
+            return Err(ComparisonError::SameName { name: twice.name.clone() });
+        }
+        let known = &first.tables[0];
+        for other in repeats().skip(1) {
+            expect_alike((&first.name, known), (&other.name, &other.tables[0]))?;
+        }
+        let all: BTreeSet<&String> = repeats().flat_map(|repeat| repeat.images.keys()).collect();
+        let bytes = all.iter().map(|name| 2 * (name.len() + BYTES_OF_NAME)).sum();
+        let memory = budget.reserve("names of images", Bytes::of(bytes)).map_err(MapError::from)?;
+        let lacks = |image: &str| repeats().find(|repeat| !repeat.images.contains_key(image));
+        let (images, left_out): (Vec<&String>, Vec<&String>) =
+            all.iter().partition(|image| lacks(image).is_none());
+        let missing = || {
+            let named = |image: &&String| Some((image.to_string(), lacks(image)?.name.clone()));
+            left_out.iter().filter_map(named).collect()
+        };
+        if images.is_empty() {
+            return Err(ComparisonError::NoCommonCases { missing: missing() });
+        }
+        if !left_out.is_empty() && !common {
+            return Err(ComparisonError::MissingCases { all: all.len(), missing: missing() });
+        }
+        let (classes, labelling) = (known.classes().to_vec(), known.labelling());
+        let gathered = |repeat: &ClassifierRepeat| -> Result<(String, Table), ComparisonError> {
+            let places: Vec<(&Table, usize)> =
+                images.iter().filter_map(|image| repeat.place(image)).collect();
+            Ok((repeat.name.clone(), Table::gathered((&classes, labelling), &places, budget)?))
+        };
+        let mut paired = Vec::new();
+        for candidate in &candidates {
+            let repeats = candidate.repeats.iter().map(gathered).collect::<Result<_, _>>()?;
+            paired.push(PairedClassifier { name: candidate.name.clone(), repeats });
+        }
+        expect_same_labels(&paired, &images)?;
+        let own = |names: Vec<&String>| names.into_iter().cloned().collect();
+        let (images, left_out) = (own(images), own(left_out));
+        Ok(PairedClassifiers { candidates: paired, classes, labelling, images, left_out, _memory: memory })
+    }
+
+    /// The names of the classes.
+    pub fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// How many of the classes an image is of.
+    pub fn labelling(&self) -> Labelling {
+        self.labelling
+    }
+
+    /// The names of the images that all have.
+    pub fn images(&self) -> &[String] {
+        &self.images
+    }
+
+    /// Those that not all have.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
+    }
+
+    pub(super) fn candidates(&self) -> &[PairedClassifier] {
+        &self.candidates
+    }
+}
+
+/// That two tables know the same classes.
+fn expect_alike((one, own): (&str, &Table), (other, theirs): (&str, &Table)) -> Result<(), ComparisonError> {
+    let names = || (one.to_string(), other.to_string());
+    if own.classes() != theirs.classes() {
+        let ((one, other), [classes, others]) =
+            (names(), [own, theirs].map(|table| table.classes().to_vec()));
+        return Err(ComparisonError::ClassNames { one, other, classes, others });
+    }
+    if own.labelling() != theirs.labelling() {
+        let (one, other) = names();
+        return Err(ComparisonError::Labelling { one, other });
+    }
+    Ok(())
+}
+
+/// That all tables have the same labels of each image.
+fn expect_same_labels(candidates: &[PairedClassifier], images: &[&String]) -> Result<(), ComparisonError> {
+    let mut repeats = candidates.iter().flat_map(|candidate| &candidate.repeats);
+    let Some((one, first)) = repeats.next() else { return Ok(()) };
+    for (other, table) in repeats {
+        let agrees = |image: &usize| {
+            (0..first.classes().len()).all(|class| first.is_of(*image, class) == table.is_of(*image, class))
+        };
+        if let Some(image) = (0..images.len()).find(|image| !agrees(image)) {
+            return Err(ComparisonError::OtherLabel {
+                case: images[image].clone(),
+                one: one.clone(),
+                other: other.clone(),
+                labels: [first, table].map(|table| table.label(image)),
+            });
+        }
+    }
+    Ok(())
+}
