@@ -27,6 +27,9 @@ const BF16: f64 = 1.5e-2;
 /// Three bits more than bf16 has, and about six roundings of 2⁻¹¹: some results are close to zero but for those.
 const F16: f64 = 3e-3;
 
+/// Of sums of products of tf32, which has as many bits as f16.
+const TF32: f64 = F16;
+
 /// Cases with no more floating-point operations than this are all taken.
 const FEW_FLOPS: u64 = 3_000_000;
 
@@ -94,6 +97,10 @@ fn check(case: &Case, expected: &BTreeMap<String, Vec<f64>>, tolerance: f64) {
     assert!(bits(&found) == bits(&shuffled), "{}: the order of blocks changes bits", case.name);
 }
 
+fn is_conv(case: &Case) -> bool {
+    case.program.nodes.iter().any(|node| node.op.variant().starts_with("Conv"))
+}
+
 fn check_all(of: fn(DType) -> Vec<Case>, few_flops: u64) {
     let single = of(DType::F32);
     let halves = [(of(DType::Bf16), BF16, &[(7, 0)][..]), (of(DType::F16), F16, &[(7, 0), (7, 5)])];
@@ -101,11 +108,16 @@ fn check_all(of: fn(DType) -> Vec<Case>, few_flops: u64) {
         let single = &single[place];
         let expected = expected(single);
         check(single, &expected, F32);
+        if is_conv(single) {
+            let emulator = Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Shuffled(9));
+            let rounding = emulator.backend().with_tf32_products().unwrap();
+            conformance::compare(single, &expected, &run(&*rounding, single, Options::default()), TF32);
+        }
         for (all, tolerance, others) in &halves {
             let Some(half) = all.get(place) else { continue };
             check(half, &expected, *tolerance);
             // Without tensor cores in bf16; with those of Volta and Turing in f16.
-            if half.program.nodes.iter().any(|node| node.op.variant().starts_with("Conv")) {
+            if is_conv(half) {
                 for (major, minor) in *others {
                     let architecture = Architecture::new(*major, *minor).unwrap();
                     let other = Emulator::new(architecture, Blocks::Shuffled(5)).backend();

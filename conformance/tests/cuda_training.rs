@@ -179,12 +179,14 @@ fn networks_of_full_size_can_be_planned_without_a_card() {
     }
 }
 
-/// The convolutions of features in two bytes of a step: their operations, and the seconds that are predicted for them.
+/// The convolutions of features that are stored so, of a step: their operations, and the seconds that are predicted for them; of f32 with products of tf32.
 fn convolutions(architecture: &str, stored: DType) -> (f64, f64) {
     let card = CudaBackend::new(Arc::new(Nowhere(architecture.parse().unwrap())));
+    let card: Arc<dyn Backend> =
+        if stored == DType::F32 { card.with_tf32_products().unwrap() } else { Arc::new(card) };
     let net = Network::reference(NetworkName::ALL[0], None).unwrap();
     let step = training(net, [128; 3], stored).programs().unwrap().gradients;
-    let plan = plan(&step, &card, Options::default()).unwrap();
+    let plan = plan(&step, &*card, Options::default()).unwrap();
     let mut sums = (0.0, 0.0);
     for (program, lowered) in step.iter().zip(&plan.lowered) {
         let halves = |id: &plimsoll_graph::TensorId| program.tensor(*id).dtype == stored;
@@ -205,6 +207,7 @@ fn convolutions_are_predicted_at_the_pace_of_what_they_run_on() {
         ("sm_75", DType::F16, 65e12, 0.15, 0.3),
         ("sm_80", DType::Bf16, 312e12, 0.25, 0.45),
         ("sm_80", DType::F16, 312e12, 0.25, 0.45),
+        ("sm_80", DType::F32, 156e12, 0.25, 0.45),
         ("sm_90", DType::Bf16, 989e12, 0.15, 0.3),
     ] {
         let (flops, seconds) = convolutions(architecture, stored);

@@ -7,13 +7,14 @@ mod layers;
 mod staged;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use conformance::emulator::{Blocks, Emulator, Tally};
 use conformance::{Case, compare, expected, run};
 use layers::{ALL, Direction, Layer, layer};
 use plimsoll_cuda::Architecture;
 use plimsoll_graph::{DType, Window};
-use plimsoll_plan::Options;
+use plimsoll_plan::{Backend, Options};
 use plimsoll_ptx::Counts;
 
 /// As of all ops, `tests/cuda.rs`.
@@ -29,10 +30,12 @@ struct Cores {
 const AMPERE: Cores = Cores { capability: (8, 0), stored: DType::Bf16 };
 const AMPERE_F16: Cores = Cores { stored: DType::F16, ..AMPERE };
 const TURING: Cores = Cores { capability: (7, 5), ..AMPERE_F16 };
+/// As tf32.
+const AMPERE_TF32: Cores = Cores { stored: DType::F32, ..AMPERE };
 const VOLTA: Cores = Cores { capability: (7, 0), ..AMPERE_F16 };
 
 /// All that there are kernels for.
-const EVERY: [Cores; 4] = [AMPERE, AMPERE_F16, TURING, VOLTA];
+const EVERY: [Cores; 5] = [AMPERE, AMPERE_F16, AMPERE_TF32, TURING, VOLTA];
 
 impl Cores {
     fn architecture(self) -> Architecture {
@@ -44,7 +47,13 @@ impl Cores {
         Emulator::new(self.architecture(), blocks)
     }
 
-    /// f16 has three bits more than bf16.
+    /// The backend on an emulator.
+    fn backend(self, emulator: Emulator) -> Arc<dyn Backend> {
+        let backend = emulator.backend();
+        if self.stored == DType::F32 { backend.with_tf32_products().unwrap() } else { Arc::new(backend) }
+    }
+
+    /// f16 and tf32 have three bits more than bf16.
     fn tolerance(self) -> f64 {
         if self.stored == DType::Bf16 { BF16 } else { BF16 / 8.0 }
     }
@@ -53,7 +62,7 @@ impl Cores {
     fn tally(self, case: &Case) -> (BTreeMap<String, Vec<f64>>, BTreeMap<String, Counts>) {
         let emulator = self.emulator(Blocks::Ascending);
         let tally: Tally = emulator.tally();
-        let found = run(&emulator.backend(), case, Options::default());
+        let found = run(&*self.backend(emulator), case, Options::default());
         let counts = tally.lock().unwrap().clone();
         (found, counts)
     }
@@ -78,7 +87,8 @@ fn check(layer: &Layer, directions: &[Direction], results: Results) {
         compare(&case, &expected(&case), &found, cores.tolerance());
         let plain: Vec<&String> = counts.keys().filter(|name| name.starts_with("conv")).collect();
         assert!(plain.is_empty() && counts.values().any(|counts| counts.mma > 0), "{}: {plain:?}", case.name);
-        let shuffled = run(&cores.emulator(Blocks::Shuffled(11)).backend(), &case, Options::default());
+        let shuffled = cores.backend(cores.emulator(Blocks::Shuffled(11)));
+        let shuffled = run(&*shuffled, &case, Options::default());
         assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);
     }
 }

@@ -104,10 +104,11 @@ fn maps_are_normalised_and_activated_where_they_are_staged_with_the_same_bits() 
             let (found, counts) = cores.tally(case);
             compare(case, &expected(case), &found, cores.tolerance());
             assert!(!counts.contains_key(&format!("normalise_{stored}")), "{}: {counts:?}", case.name);
-            let shuffled = run(&cores.emulator(Blocks::Shuffled(2)).backend(), case, Options::default());
+            let shuffled = cores.backend(cores.emulator(Blocks::Shuffled(2)));
+            let shuffled = run(&*shuffled, case, Options::default());
             assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);
             let options = Options { inline: false, ..Options::default() };
-            let separate = run(&cores.emulator(Blocks::Ascending).backend(), case, options);
+            let separate = run(&*cores.backend(cores.emulator(Blocks::Ascending)), case, options);
             assert!(found == separate, "{}: stored", case.name);
         }
     }

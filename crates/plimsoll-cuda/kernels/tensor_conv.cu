@@ -8,7 +8,7 @@
 
 struct TensorPack {
     const float* weights;
-    u32* packed;           // [block of columns][chunk][tap][pair of eight columns][piece][4], two numbers each: see `PackedPair`
+    u32* packed;           // [block of columns][chunk][tap][pair of eight columns][piece][4]: see `PackedWord`
     u32 channels[MOST_SOURCES];
     u32 chunks;
     u32 columns;           // channels of the result
@@ -30,20 +30,20 @@ __device__ __forceinline__ u32 channel_of_column(u32 eight, u32 column) {
     return eight / 4 * 32 + column / 2 * 8 + eight % 4 * 2 + column % 2;
 }
 
-// A thread for each two weights.
+// A thread for each word of weights.
 template <class H>
 __device__ __forceinline__ void tensor_pack(const TensorPack& p) {
     const u32 i = element();
     if (i >= p.count) return;
-    const PackedPair pair(i / 4 % 32, i % 4);
+    const PackedWord word(i / 4 % 32, i % 4);
     u32 rest = i / 128 / p.pairs;
     u32 tap = rest % (p.taps[0] * p.taps[1] * p.taps[2]);
     rest /= p.taps[0] * p.taps[1] * p.taps[2];
     u32 chunk = rest % p.chunks;
-    const u32 column = rest / p.chunks * p.pairs * 16 + channel_of_column(i / 128 % p.pairs * 2 + pair.eight, pair.column);
+    const u32 column = rest / p.chunks * p.pairs * 16 + channel_of_column(i / 128 % p.pairs * 2 + word.eight, word.column);
     u32 s = 0, start = 0;
-    while (chunk * CHUNK >= p.channels[s]) {
-        chunk -= (p.channels[s] + CHUNK - 1) / CHUNK;
+    while (chunk * CHUNK<H> >= p.channels[s]) {
+        chunk -= (p.channels[s] + CHUNK<H> - 1) / CHUNK<H>;
         start += p.channels[s];
         s++;
     }
@@ -54,14 +54,14 @@ __device__ __forceinline__ void tensor_pack(const TensorPack& p) {
         at = at * p.kernel[axis] + p.first_tap[axis] + tap / after * p.tap_step[axis];
         tap %= after;
     }
-    const u32 row = chunk * CHUNK + pair.row;
-    float weights[2];
+    const u32 row = chunk * CHUNK<H> + word.rows * NUMBERS<H>;
+    float weights[NUMBERS<H>];
 #pragma unroll
-    for (u32 k = 0; k < 2; k++) {
+    for (u32 k = 0; k < NUMBERS<H>; k++) {
         const bool there = row + k < p.channels[s] && column < p.columns;
         weights[k] = there ? p.weights[p.first + at * p.tap_stride + (start + row + k) * p.row_stride + column * p.column_stride] : 0.0f;
     }
-    p.packed[i] = pair_of((const H*)nullptr, weights[0], weights[1]);
+    p.packed[i] = word_of<H>(weights);
 }
 #define TENSOR_PACK(name, H) \
     KERNEL(tensor_pack_##name, TensorPack) { tensor_pack<H>(p); }
@@ -72,7 +72,7 @@ struct TensorConv {
     const uint4* weights;
     const float* bias;    // none: null
     void* y;
-    u32 chunks;           // of sixteen channels of one source
+    u32 chunks;           // of channels of one source
     u32 outputs;
     u32 result[3];        // extent of y
     u32 spread[3];        // voxels of y from a place to the next
@@ -153,9 +153,9 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
         // All of this chunk is there for everyone, and no one still reads the chunk before, whose place the next one takes.
         u32 at = shared_address(boxes[chunk % STAGES]);
         await_copies();
-        activate_box<H>(at, t, tile, p.sources, source, channel);
+        finish_box<H>(at, t, tile, p.sources, source, channel);
         __syncthreads();
-        channel += CHUNK;
+        channel += CHUNK<H>;
         if (channel >= p.sources.channels[source]) {
             source++;
             channel = 0;
@@ -227,12 +227,17 @@ __device__ __forceinline__ void tensor_conv(const TensorConv& p) {
 }
 
 // The numbers are those of `TILES` in `ops/conv/tensor.rs`.
-#define TENSOR_CONV(tile, sixteens, eights, voxels, name, H)                                                            \
-    KERNEL(tensor_conv_##tile##_##name##_f32, TensorConv) { tensor_conv<sixteens, eights, voxels, H, float>(p); }       \
-    KERNEL(tensor_conv_##tile##_##name##_##name, TensorConv) { tensor_conv<sixteens, eights, voxels, H, H>(p); }
-#define TENSOR_CONVS(name, H)                     \
-    TENSOR_CONV(256x32, 4, 4, 640, name, H)       \
-    TENSOR_CONV(128x64, 2, 8, 640, name, H)       \
-    TENSOR_CONV(64x64, 1, 8, 768, name, H)        \
-    TENSOR_CONV(64x32, 1, 4, 768, name, H)
-BY_MULTIPLIED(TENSOR_CONVS)
+#define TENSOR_CONV(tile, sixteens, eights, voxels, name, H, result, U) \
+    KERNEL(tensor_conv_##tile##_##name##_##result, TensorConv) { tensor_conv<sixteens, eights, voxels, H, U>(p); }
+#define TENSOR_CONVS(name, H, result, U)                 \
+    TENSOR_CONV(256x32, 4, 4, 640, name, H, result, U)   \
+    TENSOR_CONV(128x64, 2, 8, 640, name, H, result, U)   \
+    TENSOR_CONV(64x64, 1, 8, 768, name, H, result, U)    \
+    TENSOR_CONV(64x32, 1, 4, 768, name, H, result, U)
+#define TENSOR_CONVS_ALIKE(name, H) TENSOR_CONVS(name, H, name, H)
+BY_MULTIPLIED(TENSOR_CONVS_ALIKE)
+// What is stored in two bytes may give results in f32.
+TENSOR_CONVS(f16, F16, f32, float)
+#if AMPERE
+TENSOR_CONVS(bf16, Bf16, f32, float)
+#endif

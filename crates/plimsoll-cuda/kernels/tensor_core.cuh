@@ -1,6 +1,6 @@
-// What feeds tensor cores, and which those of an architecture are: products of bf16 or f16 with sums of f32.
+// What feeds tensor cores, and which those of an architecture are: products of bf16, f16 or tf32 with sums of f32.
 //
-// From compute capability 8.0 on a warp multiplies 16x16 by 16x8 numbers; on 7.5 (Turing) 16x8 by 8x8 numbers of f16 alone, on 7.0 (Volta) four
+// From compute capability 8.0 on a warp multiplies 16x16 by 16x8 numbers, or 16x8 by 8x8 of tf32, which are stored as f32; on 7.5 (Turing) 16x8 by 8x8 numbers of f16 alone, on 7.0 (Volta) four
 // times 8x4 by 4x8 of those. The two have no copies in the background, and 64 and 96 KiB of shared memory for a multiprocessor: there a block has
 // one stage instead of two, and other blocks multiply while it copies. What lanes hold of a product, and how they load it, is said in
 // tensor_warp.cuh, and for Volta in tensor_quads.cuh, under the same names.
@@ -51,6 +51,13 @@ __device__ __forceinline__ void await_copies() {
 #endif
 }
 
+// The nearest number of tf32, ties away from zero, as an f32: tensor cores would ignore the bits that it does not have.
+__device__ __forceinline__ u32 tf32_bits(float value) {
+    u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;\n" : "=r"(bits) : "f"(value));
+    return bits;
+}
+
 // Two numbers to the nearest, ties to even, the first in the lower half.
 #if AMPERE
 __device__ __forceinline__ u32 pair_of(const Bf16*, float first, float second) {
@@ -79,28 +86,62 @@ __device__ __forceinline__ u32 swizzled_64(u32 at) {
     return at ^ ((at >> 3) & 48);
 }
 
-// Eight channels of a voxel into shared memory: from `channel` on, zeros where there are none. `x` is a multiple of 16 bytes.
+// Numbers of a word.
+template <class H>
+constexpr u32 NUMBERS = 4 / sizeof(H);
+
+// Numbers of a word of weights.
+template <class H>
+__device__ __forceinline__ u32 word_of(const float* numbers) {
+    return pair_of((const H*)nullptr, numbers[0], numbers[1]);
+}
+
+template <>
+__device__ __forceinline__ u32 word_of<float>(const float* numbers) {
+    return tf32_bits(numbers[0]);
+}
+
+// Channels of 16 bytes.
+template <class H>
+constexpr u32 PIECE = 16 / sizeof(H);
+
+// Sets number `k` of a piece to that of `x`.
+template <class H>
+__device__ __forceinline__ void set_number(u32* piece, u32 k, const H* x) {
+    piece[k / 2] |= (u32)x->bits << (k % 2 * 16);
+}
+
+__device__ __forceinline__ void set_number(u32* piece, u32 k, const float* x) {
+    piece[k] = __float_as_uint(*x);
+}
+
+// A piece of channels of a voxel into shared memory: from `channel` on, zeros where there are none. `x` is a multiple of 16 bytes.
 template <class H>
 __device__ __forceinline__ void stage_piece(u32 to, const H* x, u32 voxel, u32 channels, u32 channel, bool there) {
     there = there && channel < channels;
-    if (channels % 8 == 0) {
+    if (channels % PIECE<H> == 0) {
         copy_piece(to, there ? x + (voxel * channels + channel) : x, there);
         return;
     }
     // Voxels that begin at no multiple of 16 bytes, number by number.
-    u32 pairs[4] = {0, 0, 0, 0};
+    u32 piece[4] = {0, 0, 0, 0};
     if (there) {
 #pragma unroll
-        for (u32 k = 0; k < 8; k++) {
-            if (channel + k < channels) pairs[k / 2] |= (u32)x[voxel * channels + channel + k].bits << (k % 2 * 16);
+        for (u32 k = 0; k < PIECE<H>; k++) {
+            if (channel + k < channels) set_number(piece, k, x + (voxel * channels + channel + k));
         }
     }
-    store_piece(to, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+    store_piece(to, make_uint4(piece[0], piece[1], piece[2], piece[3]));
 }
 
-// Defines a kernel for each type of numbers that the tensor cores of the architecture multiply.
+// The same of rows of 128 bytes, where words are read, not pieces: four rows in succession of eight words each.
+__device__ __forceinline__ u32 swizzled_128(u32 at) {
+    return at ^ ((at >> 2) & 96);
+}
+
+// Defines a kernel for each way to store numbers that the tensor cores of the architecture multiply: f32 as tf32.
 #if AMPERE
-#define BY_MULTIPLIED(define) define(bf16, Bf16) define(f16, F16)
+#define BY_MULTIPLIED(define) define(bf16, Bf16) define(f16, F16) define(f32, float)
 #else
 #define BY_MULTIPLIED(define) define(f16, F16)
 #endif

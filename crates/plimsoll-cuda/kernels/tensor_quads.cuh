@@ -46,9 +46,9 @@ __device__ __forceinline__ void multiply_columns(const F16*, float (*sums)[4], c
 
 // A lane has one column of sixteen, whose rows are in two pieces. The column is numbered such that its sums are where those of later cards
 // are: see `eight_of_sums`.
-struct PackedPair {
-    u32 row, eight, column;
-    __device__ __forceinline__ PackedPair(u32 piece, u32 word) : row(piece / 16 * 8 + word * 2), eight(piece / 8 % 2), column(piece % 8) {}
+struct PackedWord {
+    u32 rows, eight, column;
+    __device__ __forceinline__ PackedWord(u32 piece, u32 word) : rows(piece / 16 * 4 + word), eight(piece / 8 % 2), column(piece % 8) {}
 };
 
 __device__ __forceinline__ u32 first_piece(u32 lane) {
@@ -96,6 +96,7 @@ __device__ __forceinline__ u32 eight_of_sums(u32 lane) {
 }
 
 // A lane has four channels of each fourth place.
+template <class H>
 struct PlacesOfBox {
     u32 at[2];    // of the two rows
 
@@ -116,10 +117,12 @@ struct PlacesOfBox {
     }
 };
 
-#define PLACE_WORDS 16
+template <class H>
+constexpr u32 PLACE_WORDS = 16;
 
 // A lane has eight channels of each fourth place: four of the first sixteen columns and four of the second. Its eights are numbered such that the banks
 // of four places do not collide.
+template <class H>
 __device__ __forceinline__ void load_places(u32* columns, u32 places, u32 first_row, u32 lane) {
     const u32 eight = column_group(lane) * 2 + upper_lanes(lane);
 #pragma unroll
@@ -137,10 +140,12 @@ __device__ __forceinline__ void multiply_places(float (*sums)[4], const u32* row
     }
 }
 
-__device__ __forceinline__ u32 input_of_sums(u32 lane, u32 half) {
-    return row_group(lane) * 8 + lane % 2 + half * 2 + upper_lanes(lane) * 4;
+template <class H>
+__device__ __forceinline__ u32 input_of_sums(u32 lane, u32 two) {
+    return row_group(lane) * 8 + lane % 2 + two % 2 * 2 + upper_lanes(lane) * 4;
 }
 
-__device__ __forceinline__ u32 output_of_sums(u32 lane, u32 j) {
-    return column_group(lane) * 16 + j % 2 * 8 + j / 2 * 4 + lane / 2 % 2 * 2;
+template <class H>
+__device__ __forceinline__ u32 output_of_sums(u32 lane, u32 two) {
+    return column_group(lane) * 16 + two / 2 % 2 * 8 + two / 4 * 4 + lane / 2 % 2 * 2;
 }

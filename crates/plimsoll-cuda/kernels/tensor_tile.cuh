@@ -1,15 +1,18 @@
 // Tiles of the results of a convolution, and the boxes of voxels that they are made of.
 //
-// A tile is `rows` times 8 places along the width: eight places side by side are eight rows of a matrix. The box is staged sixteen
-// channels at a time, 32 bytes a voxel. Its voxels lie in their order, except that along the width those under the places of one tap
+// A tile is `rows` times 8 places along the width: eight places side by side are eight rows of a matrix. The box is staged in
+// chunks of channels, 32 bytes a voxel: sixteen channels, or eight of f32. Its voxels lie in their order, except that along the width those under the places of one tap
 // come side by side also where places are several voxels apart: first all that are a multiple of the stride, then those one
 // further, and so on. So one voxel after the other is read whatever the stride, and the banks do not collide.
 #pragma once
 #include "tensor_core.cuh"
 
 #define MOST_SOURCES 4
-#define CHUNK 16u        // channels that are staged at once
 #define VOXEL_BYTES 32u
+
+// Channels that are staged at once.
+template <class H>
+constexpr u32 CHUNK = VOXEL_BYTES / sizeof(H);
 
 struct Tiling {
     u32 places[3];    // results along each axis
@@ -77,7 +80,7 @@ struct Sources {
 };
 
 // Calls `of` with the address, the voxel, and whether there is such a voxel, for each piece of a box that this thread stages. All threads of
-// a block of four warps take part, a warp for each row of voxels; a thread has the same eight channels of all its voxels.
+// a block of four warps take part, a warp for each row of voxels; a thread has the same channels of all its voxels.
 template <class F>
 __device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const Tile& tile, F of) {
     const u32 lane = threadIdx.x % 32, half = lane % 2;
@@ -105,15 +108,15 @@ __device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const T
     }
 }
 
-// Stages sixteen channels of the box of a tile.
+// Stages a chunk of channels of the box of a tile.
 template <class H>
 __device__ __forceinline__ void stage_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
     const H* x = (const H*)from.maps[source];
-    const u32 channels = from.channels[source], own = channel + threadIdx.x % 2 * 8;
+    const u32 channels = from.channels[source], own = channel + threadIdx.x % 2 * PIECE<H>;
     for_each_piece(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_piece(at, x, voxel, channels, own, there); });
 }
 
-// Eight channels of a voxel that are normalised and activated where they are staged.
+// A piece of channels of a voxel that are normalised and activated where they are staged.
 template <class H>
 struct Activation {
     const float4* statistics;    // none: null
@@ -121,7 +124,7 @@ struct Activation {
     const float4* shift;
     const float& slope;    // left where the parameters are: registers are scarce
 
-    // Of the channels from `channel` on, a multiple of eight.
+    // Of the channels from `channel` on, a multiple of a piece.
     __device__ __forceinline__ Activation(const Sources& from, u32 source, u32 sample, u32 channel) : slope(from.slope[source]) {
         const u32 channels = from.channels[source];
         const bool there = from.statistics[source] && channel < channels;
@@ -130,37 +133,57 @@ struct Activation {
         shift = (const float4*)(from.shift[source] + channel);
     }
 
-    // What this thread has staged at an address, when its copy has arrived.
-    __device__ __forceinline__ void apply(u32 at) const {
-        u32 pairs[4];
-        load_four(pairs, at);
-#pragma unroll
-        for (u32 k = 0; k < 4; k++) {
-            // As the kernel that stores normalised maps.
-            const float4 of = statistics[k];
-            float first, second;
-            numbers_of((const H*)nullptr, pairs[k], first, second);
-            first = (first - of.x) * of.y;
-            second = (second - of.z) * of.w;
-            if (scale) {
-                const float4 a = scale[k / 2], b = shift[k / 2];
-                first = fmaf(first, k % 2 ? a.z : a.x, k % 2 ? b.z : b.x);
-                second = fmaf(second, k % 2 ? a.w : a.y, k % 2 ? b.w : b.y);
-            }
-            first = first > 0.0f ? first : first * slope;
-            second = second > 0.0f ? second : second * slope;
-            pairs[k] = pair_of((const H*)nullptr, first, second);
+    // Two channels, the `k`-th two of a piece, as the kernel that stores normalised maps.
+    __device__ __forceinline__ void apply(u32 k, float& first, float& second) const {
+        const float4 of = statistics[k];
+        first = (first - of.x) * of.y;
+        second = (second - of.z) * of.w;
+        if (scale) {
+            const float4 a = scale[k / 2], b = shift[k / 2];
+            first = fmaf(first, k % 2 ? a.z : a.x, k % 2 ? b.z : b.x);
+            second = fmaf(second, k % 2 ? a.w : a.y, k % 2 ? b.w : b.y);
         }
-        store_piece(at, make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]));
+        first = first > 0.0f ? first : first * slope;
+        second = second > 0.0f ? second : second * slope;
     }
 };
 
-// Normalises and activates what this thread has staged of a box; the zeros around the volume remain.
+// Whether what is staged is not yet what is multiplied: f32 is rounded to tf32 then.
 template <class H>
-__device__ __forceinline__ void activate_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
-    const Activation<H> activation(from, source, tile.sample, channel + threadIdx.x % 2 * 8);
-    if (!activation.statistics) return;
+constexpr bool ROUNDS = sizeof(H) == 4;
+
+// Makes what this thread has staged at an address, when its copy has arrived, what is multiplied: normalised and activated if `activation` is of a source
+// that is, and rounded.
+template <class H>
+__device__ __forceinline__ void finish_piece(u32 at, const Activation<H>& activation) {
+    u32 piece[4];
+    load_four(piece, at);
+    if constexpr (ROUNDS<H>) {
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            float first = __uint_as_float(piece[2 * k]), second = __uint_as_float(piece[2 * k + 1]);
+            if (activation.statistics) activation.apply(k, first, second);
+            piece[2 * k] = tf32_bits(first);
+            piece[2 * k + 1] = tf32_bits(second);
+        }
+    } else {
+#pragma unroll
+        for (u32 k = 0; k < 4; k++) {
+            float first, second;
+            numbers_of((const H*)nullptr, piece[k], first, second);
+            activation.apply(k, first, second);
+            piece[k] = pair_of((const H*)nullptr, first, second);
+        }
+    }
+    store_piece(at, make_uint4(piece[0], piece[1], piece[2], piece[3]));
+}
+
+// Finishes what this thread has staged of a box; the zeros around the volume remain.
+template <class H>
+__device__ __forceinline__ void finish_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
+    const Activation<H> activation(from, source, tile.sample, channel + threadIdx.x % 2 * PIECE<H>);
+    if (!ROUNDS<H> && !activation.statistics) return;
     for_each_piece(box, t, tile, [&](u32 at, u32, bool there) {
-        if (there) activation.apply(at);
+        if (there) finish_piece(at, activation);
     });
 }

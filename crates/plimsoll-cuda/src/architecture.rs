@@ -14,6 +14,8 @@ use crate::lower::Work;
 pub struct Architecture {
     major: u32,
     minor: u32,
+    /// Whether its tensor cores multiply f32 as tf32.
+    rounds: bool,
 }
 
 /// One line of the table of cards.
@@ -27,7 +29,7 @@ struct Card {
     multiprocessors: f64,
     clock: f64,
     bandwidth: f64,
-    /// Operations a second of tensor cores on bf16 or f16 with sums of f32, without sparsity, from the same papers.
+    /// Operations a second of tensor cores on bf16 or f16 with sums of f32, without sparsity, from the same papers; half as many on tf32.
     tensor: f64,
 }
 
@@ -83,7 +85,7 @@ impl Architecture {
     /// If it is below 7.0 (Volta): the kernels are not made for it.
     pub fn new(major: u32, minor: u32) -> Result<Architecture, DeviceError> {
         if (major, minor) >= LEAST {
-            return Ok(Architecture { major, minor });
+            return Ok(Architecture { major, minor, rounds: false });
         }
         Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
     }
@@ -97,12 +99,23 @@ impl Architecture {
         }
     }
 
-    /// Whether its tensor cores multiply numbers of a type.
+    /// The same where convolutions round f32 to tf32, which tensor cores multiply since Ampere; none before.
+    pub(crate) fn with_tf32_products(self) -> Option<Architecture> {
+        (self.generation() == Generation::Ampere).then_some(Architecture { rounds: true, ..self })
+    }
+
+    /// Whether convolutions round f32 to tf32.
+    pub(crate) fn rounds_products(self) -> bool {
+        self.rounds
+    }
+
+    /// Whether its tensor cores multiply numbers that are stored as a type.
     pub(crate) fn multiplies(self, dtype: DType) -> bool {
         match dtype {
             DType::F16 => true,
             DType::Bf16 => self.generation() == Generation::Ampere,
-            DType::F32 | DType::F64 | DType::U8 => false,
+            DType::F32 => self.rounds,
+            DType::F64 | DType::U8 => false,
         }
     }
 

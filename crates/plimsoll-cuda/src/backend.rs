@@ -10,7 +10,7 @@ use plimsoll_plan::{
 };
 
 use crate::architecture::{Architecture, seconds};
-use crate::device::DeviceSource;
+use crate::device::{CardMemory, DeviceError, DeviceSource, Opened, Sizes};
 use crate::engine::CudaEngine;
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
@@ -74,9 +74,30 @@ impl CudaBackend {
     }
 }
 
+/// Devices of another source, whose convolutions round f32 to tf32.
+struct Rounding {
+    devices: Arc<dyn DeviceSource>,
+    architecture: Architecture,
+}
+
+impl DeviceSource for Rounding {
+    fn architecture(&self) -> Architecture {
+        self.architecture
+    }
+
+    fn memory(&self) -> Result<CardMemory, DeviceError> {
+        self.devices.memory()
+    }
+
+    fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
+        self.devices.open(sizes)
+    }
+}
+
 impl Backend for CudaBackend {
     fn identity(&self) -> String {
-        format!("CUDA, {}", self.architecture)
+        let products = if self.architecture.rounds_products() { ", tf32 products" } else { "" };
+        format!("CUDA, {}{products}", self.architecture)
     }
 
     fn alignment(&self) -> usize {
@@ -119,6 +140,13 @@ impl Backend for CudaBackend {
     fn shared_by(&self, engines: usize) -> Option<Arc<dyn Backend>> {
         let memory = self.memory.clone()?.shared_by(engines);
         Some(Arc::new(self.clone().within(memory)))
+    }
+
+    fn with_tf32_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
+        let refused = || PlanError::Tf32Products { backend: self.identity() };
+        let architecture = self.architecture.with_tf32_products().ok_or_else(refused)?;
+        let source = Arc::new(Rounding { devices: self.source.clone(), architecture });
+        Ok(Arc::new(CudaBackend { source, architecture, ..self.clone() }))
     }
 
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend> {

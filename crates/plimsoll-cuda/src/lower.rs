@@ -184,7 +184,8 @@ pub(crate) struct Work {
     pub(crate) launches: Vec<Launch>,
     /// Bytes.
     pub(crate) scratch: usize,
-    /// Floating-point operations of tensor cores, also those on zeros that fill tiles up.
+    /// Floating-point operations of tensor cores on numbers of two bytes, also those on zeros that fill tiles up: one on tf32, which takes twice the time, counts
+    /// as two.
     pub(crate) tensor_flops: u64,
     /// Pairs (result, operand) that may share one place, see [`plimsoll_plan::LoweredNode::in_place`].
     pub(crate) in_place: Vec<(usize, usize)>,

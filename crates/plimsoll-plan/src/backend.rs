@@ -99,6 +99,15 @@ pub trait Backend: Any + Send + Sync {
         Err(PlanError::Products { backend: self.identity() })
     }
 
+    /// The same backend, where convolutions of features that are stored as f32 round them and the weights to tf32 (11 bits of mantissa), and
+    /// sum products of these in f32.
+    ///
+    /// # Errors
+    /// If it has no kernels for that.
+    fn with_tf32_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
+        Err(PlanError::Tf32Products { backend: self.identity() })
+    }
+
     /// Which convolutions of some programs should multiply bf16: those that its rates say are the faster for it.
     ///
     /// # Errors

@@ -49,6 +49,12 @@ pub enum PlanError {
         /// The backend.
         backend: String,
     },
+    /// A backend does not multiply tf32.
+    #[error("{backend} has no kernels for products of tf32")]
+    Tf32Products {
+        /// The backend.
+        backend: String,
+    },
     /// The verifier found a fault in the plan of a program: it must not be run.
     #[error("the plan of `{program}` is wrong at launch {launch}: {fault}")]
     Wrong {
@@ -81,6 +87,9 @@ impl PlanError {
             ),
             PlanError::Products { .. } => Some(
                 "bf16-dot is for processors, --device cpu; --precision bf16 stores features as bf16 wherever it runs".into(),
+            ),
+            PlanError::Tf32Products { .. } => Some(
+                "tf32 is for GPUs since compute capability 8.0 (Ampere), like --device cuda:0; --precision f32 rounds no product, wherever it runs".into(),
             ),
             _ => None,
         }

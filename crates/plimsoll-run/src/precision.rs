@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 pub enum Precision {
     /// 32-bit floats.
     F32,
+    /// The same, and convolutions round them to 11 bits of mantissa before they multiply them, with sums in 32 bits.
+    Tf32,
     /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
     Bf16,
-    /// The same, and convolutions between features multiply them as well, with sums in 32 bits.
+    /// As `Bf16`, and convolutions between features multiply them as well, with sums in 32 bits.
     Bf16Dot,
     /// 16-bit floats with more digits and a smaller range.
     F16,
@@ -24,7 +26,7 @@ impl Precision {
     /// How features are stored.
     pub fn storage(self) -> DType {
         match self {
-            Precision::F32 => DType::F32,
+            Precision::F32 | Precision::Tf32 => DType::F32,
             Precision::Bf16 | Precision::Bf16Dot => DType::Bf16,
             Precision::F16 => DType::F16,
         }
@@ -34,6 +36,7 @@ impl Precision {
     pub fn products(self) -> Products {
         match self {
             Precision::F32 | Precision::Bf16 | Precision::F16 => Products::F32,
+            Precision::Tf32 => Products::Tf32,
             Precision::Bf16Dot => Products::Bf16(None),
         }
     }
@@ -45,6 +48,8 @@ impl Precision {
 pub enum Products {
     /// 32-bit floats.
     F32,
+    /// 32-bit floats that are rounded to tf32.
+    Tf32,
     /// Some of them bf16: which they are is chosen when the run is planned for the first time, by what is measured to be the faster, and
     /// kept from then on, since it changes bits.
     Bf16(Option<Bf16Products>),
@@ -63,6 +68,7 @@ impl fmt::Display for Products {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Products::F32 => f.write_str("f32"),
+            Products::Tf32 => f.write_str("tf32"),
             Products::Bf16(None) => f.write_str("bf16"),
             Products::Bf16(Some(chosen)) if chosen.in_f32.is_empty() => f.write_str("bf16"),
             Products::Bf16(Some(chosen)) => {

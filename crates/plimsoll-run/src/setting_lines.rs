@@ -105,7 +105,7 @@ pub const SETTING_LINES: &[SettingLine] = &[
     line("", &[], "spacing", Follows("nnU-Net's rule"), "spacing that images are brought to, in millimetres: depth, height, width; of slices height, width; or \"native\": none is resampled"),
     line("", &[], "batch_size", Follows("2; more where a patch holds the median image, and of slices"), "samples of a step"),
     line("", &[], "micro_batch", Follows("that with which a step is the fastest within the line"), "samples that go through the network at a time; a divisor of the batch"),
-    line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\", \"bf16\" or, on GPUs, \"f16\"; arithmetic, weights and loss stay f32. \"bf16-dot\", on processors: as bf16, and convolutions between features multiply bf16 as well, where that is measured to be faster"),
+    line("", &[], "precision", Is("\"f32\""), "how features are stored: \"f32\", \"bf16\" or, on GPUs, \"f16\"; arithmetic, weights and loss stay f32. \"bf16-dot\", on processors: as bf16, and convolutions between features multiply bf16 as well, where that is measured to be faster. \"tf32\", on GPUs since Ampere: as f32, and convolutions round to tf32 what they multiply"),
     line("", &[], "epochs", Is("1000"), "epochs of the run"),
     line("", &[], "iterations_per_epoch", Is("250"), "steps of an epoch"),
     line("", &[], "validation_iterations", Is("50"), "batches that are validated after each epoch"),

@@ -1,4 +1,4 @@
-//! Which convolutions of a run multiply bf16.
+//! What the convolutions of a run multiply, and which of them multiply bf16.
 //!
 //! Products of bf16 round, so which convolutions have them decides bits. A machine may compute some shapes faster in f32: where nothing
 //! was chosen yet, both are measured, and what was chosen is kept with the run, whatever goes on with it.
@@ -23,6 +23,7 @@ pub(crate) fn multiplying(
 ) -> Result<Arc<dyn Backend>, TrainError> {
     match products {
         Products::F32 => Ok(backend.with_rates(None)),
+        Products::Tf32 => Ok(backend.with_tf32_products()?.with_rates(None)),
         Products::Bf16(chosen) => {
             let which = chosen.clone().unwrap_or(Bf16Products::ALL);
             Ok(backend.with_bf16_products(&which)?.with_rates(None))

@@ -8,7 +8,7 @@ pub use plimsoll_cpu::{CpuBackend, LaunchTasks, barrier_seconds};
 use plimsoll_cpu::{CpuOptions, Level, Products, fma_peak};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceError, DeviceSource, Driver, Footprint, Nowhere};
 use plimsoll_memory::{Bytes, resident};
-use plimsoll_plan::{Backend, DeviceMemory, DriverUse, EngineError};
+use plimsoll_plan::{Backend, DeviceMemory, DriverUse, EngineError, PlanError};
 use plimsoll_reference::ReferenceBackend;
 use serde::Serialize;
 
@@ -210,9 +210,13 @@ impl Card {
 pub fn processor(threads: usize, precision: Precision) -> Outcome<CpuBackend> {
     let products = match precision {
         Precision::Bf16Dot => Products::Bf16,
-        Precision::F32 | Precision::Bf16 | Precision::F16 => Products::F32,
+        Precision::F32 | Precision::Tf32 | Precision::Bf16 | Precision::F16 => Products::F32,
     };
-    Ok(CpuBackend::new(CpuOptions { products, ..CpuOptions::new(threads) })?)
+    let backend = CpuBackend::new(CpuOptions { products, ..CpuOptions::new(threads) })?;
+    match precision {
+        Precision::Tf32 => Err(PlanError::Tf32Products { backend: backend.identity() }.into()),
+        Precision::F32 | Precision::Bf16 | Precision::Bf16Dot | Precision::F16 => Ok(backend),
+    }
 }
 
 /// Whether this machine multiplies bf16 by an instruction of its own.

@@ -1,4 +1,4 @@
-//! `--precision bf16-dot`: it is said in plans and reports, and refused by name where nothing multiplies bf16; runs keep which convolutions do.
+//! `--precision bf16-dot` and `tf32`: they are said in plans and reports, and refused by name where nothing multiplies so; runs keep which convolutions do.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod support;
@@ -39,6 +39,27 @@ fn devices_and_commands_without_products_of_bf16_refuse_them() {
     let run = small_run(data.to_str().unwrap(), out.to_str().unwrap());
     let run = run_error(&[&run[..], &["--device", "reference", "--precision", "bf16-dot"]].concat());
     assert!(run.contains("products of bf16") && run.contains("--precision bf16"), "{run}");
+    assert!(!out.exists(), "nothing is left of a run that cannot be");
+}
+
+#[test]
+fn products_of_tf32_are_predicted_faster_on_cards_that_have_them_and_refused_by_name_elsewhere() {
+    let step = ["bench", "step", "--size", "64", "--features", "32,64", "--predict", "--device"];
+    let of = |device: &str, precision: &str| [&step[..], &[device, "--precision", precision]].concat();
+    let [exact, rounded] = ["f32", "tf32"].map(|precision| run_json(&of("sm_80", precision)));
+    assert_eq!(rounded["precision"], "tf32");
+    assert_eq!([&exact["engine"], &rounded["engine"]], ["CUDA, sm_80", "CUDA, sm_80, tf32 products"]);
+    let seconds = |step: &serde_json::Value| step["predicted_seconds"].as_f64().unwrap();
+    assert!(seconds(&rounded) < seconds(&exact), "{rounded} against {exact}");
+    for device in ["sm_70", "sm_75", "cpu", "reference"] {
+        let error = run_error(&of(device, "tf32"));
+        assert!(error.contains("products of tf32") && error.contains("--precision f32"), "{device}: {error}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (data, out) = (dataset(dir.path()), dir.path().join("run"));
+    let run = small_run(data.to_str().unwrap(), out.to_str().unwrap());
+    let run = run_error(&[&run[..], &["--precision", "tf32"]].concat());
+    assert!(run.contains("products of tf32") && run.contains("--device cuda:0"), "{run}");
     assert!(!out.exists(), "nothing is left of a run that cannot be");
 }
 

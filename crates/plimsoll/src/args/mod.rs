@@ -223,6 +223,7 @@ impl From<Precision> for plimsoll_run::Precision {
         match precision {
             Precision::F32 => plimsoll_run::Precision::F32,
             Precision::Bf16 => plimsoll_run::Precision::Bf16,
+            Precision::Tf32 => plimsoll_run::Precision::Tf32,
             Precision::Bf16Dot => plimsoll_run::Precision::Bf16Dot,
             Precision::F16 => plimsoll_run::Precision::F16,
         }
@@ -240,6 +241,7 @@ impl Precision {
     pub fn on(self, backend: Arc<dyn Backend>) -> Outcome<Arc<dyn Backend>> {
         match self {
             Precision::F32 | Precision::Bf16 | Precision::F16 => Ok(backend),
+            Precision::Tf32 => Ok(backend.with_tf32_products()?),
             Precision::Bf16Dot => Ok(backend.with_bf16_products(&Bf16Products::ALL)?),
         }
     }
@@ -260,9 +262,11 @@ pub enum Precision {
     /// 32-bit floats.
     #[default]
     F32,
+    /// The same, and convolutions round them to 11 bits of mantissa before they multiply them, with sums in 32 bits: on GPUs since Ampere (8.0).
+    Tf32,
     /// The upper halves of 32-bit floats; arithmetic stays in 32 bits.
     Bf16,
-    /// The same, and convolutions multiply them as well, with sums in 32 bits: on processors with AVX-512 BF16, where that is fast.
+    /// As bf16, and convolutions multiply them as well, with sums in 32 bits: on processors with AVX-512 BF16, where that is fast.
     Bf16Dot,
     /// 16-bit floats with more digits and a smaller range, for GPUs; the loss is scaled while training.
     F16,

@@ -85,11 +85,11 @@ impl BenchedStep {
 pub(super) fn backend(step: &BenchedStep, program: &Program, forward: bool) -> Outcome<Arc<dyn Backend>> {
     let (machine, programs) = (step.machine(), std::slice::from_ref(program));
     let mut backend = step.compute.open()?;
-    if forward {
-        backend = step.what.precision.on(backend)?;
-    } else if step.what.precision == Precision::Bf16Dot {
+    if step.what.precision == Precision::Bf16Dot && !forward {
         let chosen = fastest_products(machine, &*backend, programs)?;
         backend = backend.with_bf16_products(&chosen)?;
+    } else {
+        backend = step.what.precision.on(backend)?;
     }
     Ok(measured(machine, &*backend, programs))
 }

@@ -1,7 +1,8 @@
 //! Convolutions, transposed convolutions and the gradients of weights: which kernels they take.
 //!
 //! On cards that have tensor cores for bf16 or f16, convolutions of all channels with all whose operands are stored so go to them, where
-//! a tile of their results fits into shared memory with all voxels that it sees; see [`tiling`]. All others take the plain kernels: of f32, within groups of
+//! a tile of their results fits into shared memory with all voxels that it sees; see [`tiling`]. So do those of f32 where its products are to be of
+//! tf32. All others take the plain kernels: of f32, within groups of
 //! channels, with kernels or strides so large that nothing is to be reused. That decision depends on shapes, types and the
 //! architecture alone, and is made here.
 
@@ -64,7 +65,7 @@ pub(crate) struct FusedWeightGrad<'a> {
     pub(crate) loads: Vec<Option<NormAct>>,
 }
 
-/// Whether tensor cores can multiply what some operands hold, without loss.
+/// Whether tensor cores are to multiply what some operands hold: without loss, or as tf32 where that is asked for.
 fn for_tensor_cores<'a>(
     cx: &Context<'_>,
     groups: usize,
@@ -185,7 +186,18 @@ mod tests {
         [inputs, outputs]: [usize; 2],
         dtype: DType,
     ) -> (String, usize) {
-        let stored = if dtype == DType::F32 { DType::Bf16 } else { dtype };
+        let architecture = architecture.parse::<Architecture>().unwrap();
+        kernel_on(architecture, window, extent, [inputs, outputs], [dtype; 2])
+    }
+
+    /// The same where the map and the result are stored differently.
+    fn kernel_on(
+        architecture: Architecture,
+        window: Window,
+        extent: usize,
+        [inputs, outputs]: [usize; 2],
+        [dtype, stored]: [DType; 2],
+    ) -> (String, usize) {
         let result = window.output([extent; 3]).unwrap();
         let x = info(Shape::volume(2, inputs, [extent; 3]), Kind::Volume, dtype);
         let [kd, kh, kw] = window.kernel;
@@ -193,7 +205,7 @@ mod tests {
         let y = info(Shape::volume(2, outputs, result), Kind::Volume, stored);
         let cx = Context {
             name: "conv",
-            architecture: architecture.parse::<Architecture>().unwrap(),
+            architecture,
             inputs: vec![Operand::new(&x, 0), Operand::new(&weights, 0)],
             outputs: vec![Operand::new(&y, 0)],
             scratch: 0,
@@ -233,6 +245,18 @@ mod tests {
             // Weights of 27 taps, 32 by 32, in two bytes each.
             assert_eq!(kernel("sm_80", same, 64, [32, 32], dtype).1, 27 * 32 * 32 * 2);
         }
-        assert_eq!(of("sm_80", same, DType::F32).0, "conv_f32_bf16");
+        assert_eq!(of("sm_80", same, DType::F32).0, "conv_f32_f32");
+    }
+
+    #[test]
+    fn f32_is_rounded_only_where_that_is_asked_for_and_the_result_is_f32() {
+        let rounding = |name: &str| name.parse::<Architecture>().unwrap().with_tf32_products();
+        assert_eq!([rounding("sm_70"), rounding("sm_75")], [None; 2]);
+        let same = Window::same([3; 3], [1; 3]);
+        let of = |types| kernel_on(rounding("sm_86").unwrap(), same, 64, [32, 32], types);
+        // Weights of 27 taps, 32 by 32, in four bytes each.
+        assert_eq!(of([DType::F32; 2]), ("tensor_conv_256x32_f32_f32".into(), 27 * 32 * 32 * 4));
+        assert_eq!(of([DType::F32, DType::Bf16]).0, "conv_f32_bf16");
+        assert_eq!(of([DType::Bf16; 2]).0, "tensor_conv_256x32_bf16_bf16");
     }
 }

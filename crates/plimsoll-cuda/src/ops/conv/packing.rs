@@ -63,15 +63,16 @@ pub(super) fn pack(
 ) -> Result<Stretch, Unsupported> {
     let blocks = (of.columns as usize).div_ceil(block_columns);
     let taps = of.taps.map(|taps| taps as usize);
-    // A thread for each two weights: sixteen rows by sixteen columns are 128 of those.
-    let each = [blocks, chunks(&of.channels), taps[0], taps[1], taps[2], block_columns / 16, 128];
+    let chunks = chunks(&of.channels, source.map.info.dtype);
+    // A thread for each word of weights: a chunk of rows by sixteen columns is 128 of those.
+    let each = [blocks, chunks, taps[0], taps[1], taps[2], block_columns / 16, 128];
     let count = cx.count(&each)?;
     let packed = work.take::<u32>(count as usize)?;
     let parameters = PackParameters {
         weights: of.at.address,
         packed: packed.address,
         channels: of.channels,
-        chunks: cx.count(&[chunks(&of.channels)])?,
+        chunks: cx.count(&[chunks])?,
         columns: of.columns,
         pairs: cx.count(&[block_columns / 16])?,
         taps: of.taps,

@@ -1,6 +1,7 @@
 //! Convolutions and transposed convolutions on tensor cores.
 
 use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Conv, ConvTranspose};
 use plimsoll_plan::Unsupported;
 
@@ -91,6 +92,10 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
     let (sources, of_sources) = parameters(cx, of.sources)?;
     // All are stored as the first.
     let Some(first) = of.sources.first() else { return Ok(None) };
+    // Sums are stored as what is multiplied, or as f32.
+    if first.map.info.dtype == DType::F32 && of.y.info.dtype != DType::F32 {
+        return Ok(None);
+    }
     let shape = &of.y.info.shape;
     cx.elements(of.y)?;
     let mut work = Work::new(cx);
@@ -100,7 +105,7 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         let empty = tiling.taps() == 0;
         let packed =
             if empty { None } else { Some(pack(&mut work, cx, (first, &part.weights), tile.columns)?) };
-        let chunks = if empty { 0 } else { chunks(&sources.channels) };
+        let chunks = if empty { 0 } else { chunks(&sources.channels, first.map.info.dtype) };
         let parameters = TensorConvParameters {
             sources,
             weights: start_or_null(packed),

@@ -1,6 +1,7 @@
 //! The gradient of weights on tensor cores.
 
 use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::DType;
 use plimsoll_graph::ops::ConvWeightGrad;
 use plimsoll_plan::Unsupported;
 
@@ -51,9 +52,9 @@ fn box_bytes(tiling: &Tiling) -> usize {
 }
 
 /// Tiles of the most rows that fit, whose boxes are the smallest for the places that are in use.
-fn choose(cx: &Context<'_>, axes: &[Axis; 3]) -> Option<Tiling> {
+fn choose(cx: &Context<'_>, axes: &[Axis; 3], dtype: DType) -> Option<Tiling> {
     let of_rows = |rows: usize| {
-        let places = rows * ROW * COLUMNS * 2;
+        let places = rows * ROW * COLUMNS * dtype.bytes();
         let ways = Tiling::all(cx, axes, rows, STAGE_BYTES / VOXEL_BYTES);
         let fit = ways.into_iter().filter(|tiling| box_bytes(tiling) + places <= STAGE_BYTES);
         fit.min_by_key(|tiling| tiling.tiles().saturating_mul(box_bytes(tiling) + places))
@@ -87,11 +88,12 @@ pub(super) fn conv_weight_grad(
     for (axis, padding) in axes.iter_mut().zip(op.window.padding) {
         axis.first = -i64::from(cx.count(&[padding])?);
     }
-    let Some(tiling) = choose(cx, &axes) else { return Ok(None) };
+    let Some(tiling) = choose(cx, &axes, dy.info.dtype) else { return Ok(None) };
     let taps = tiling.taps();
     let tap_blocks = taps.div_ceil(WARPS * TAPS_OF_WARP);
     let tap_warps = taps.div_ceil(TAPS_OF_WARP).next_power_of_two().min(WARPS);
-    let (chunks, column_blocks) = (chunks(&sources.channels), dw.info.shape.dim(0).div_ceil(COLUMNS));
+    let (chunks, column_blocks) =
+        (chunks(&sources.channels, dy.info.dtype), dw.info.shape.dim(0).div_ceil(COLUMNS));
     let rows = cx.count(&[chunks, column_blocks, tap_blocks])?;
     let tiles = tiling.tiles().saturating_mul(dy.info.shape.batch());
     let length = tiles.div_ceil((BLOCKS / rows as usize).max(1));

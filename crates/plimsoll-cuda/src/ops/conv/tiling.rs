@@ -4,14 +4,15 @@
 //! whose first is a fixed step further for every next result. Both directions of strided convolutions are put so.
 
 use bytemuck::{Pod, Zeroable};
+use plimsoll_graph::DType;
 
 use crate::lower::Context;
 
-/// Channels that are staged at once, `CHUNK` of the kernels.
-pub(super) const CHUNK: usize = 16;
-
 /// Bytes of a voxel of a box, `VOXEL_BYTES` of the kernels.
-pub(super) const VOXEL_BYTES: usize = 2 * CHUNK;
+pub(super) const VOXEL_BYTES: usize = 32;
+
+/// Channels that are staged at once, `CHUNK` of the kernels, where they are stored in two bytes: of tf32 half of them, in the same time.
+pub(super) const CHUNK: usize = VOXEL_BYTES / 2;
 
 /// Multiprocessors of a large card, an A100. In predicted times, fewer blocks take as long as so many.
 pub(super) const MULTIPROCESSORS: usize = 108;
@@ -116,7 +117,8 @@ impl Tiling {
     }
 }
 
-/// Sixteens of channels of sources: a chunk is of one of them.
-pub(super) fn chunks(channels: &[u32]) -> usize {
-    channels.iter().map(|channels| (*channels as usize).div_ceil(CHUNK)).sum()
+/// Parts of the channels of sources that are staged at once: a chunk is of one of them.
+pub(super) fn chunks(channels: &[u32], dtype: DType) -> usize {
+    let chunk = VOXEL_BYTES / dtype.bytes();
+    channels.iter().map(|channels| (*channels as usize).div_ceil(chunk)).sum()
 }
