@@ -2,6 +2,7 @@
 
     python benches/step/compare.py --size 64 [--net plain] [--features 32,64,128,256] [--precision bf16-dot] [--checkpoint] [--arena 500MiB] [--rounds 5]
     python benches/step/compare.py --net seresnext50 --size 1,224,224 --batch 8 [--forward]
+    python benches/step/compare.py --size 64 --simd avx2
 
 Needs cargo, and torch, monai and timm in the Python that runs this. If libjemalloc is available, PyTorch is also measured with it.
 """
@@ -29,6 +30,7 @@ parser.add_argument("--checkpoint", action="store_true", help="the peer computes
 parser.add_argument("--forward", action="store_true", help="predict logits alone")
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--threads", type=int, default=2)
+parser.add_argument("--simd", choices=["avx2"], help="instructions of all contenders, at most: what a processor without the others would do")
 parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 args = parser.parse_args()
 
@@ -44,11 +46,17 @@ autocast = args.precision.removesuffix("-dot")
 target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
 ours = [str(args.binary or target / "release/plimsoll"), "bench", "step", "--json", *shared, "--precision", args.precision, *(["--arena", args.arena] if args.arena else [])]
 peer = [sys.executable, str(Path(__file__).with_name("pytorch_step.py")), *shared, "--precision", autocast, *(["--checkpoint"] if args.checkpoint else [])]
-contenders = {"plimsoll": (ours, {}), "PyTorch": (peer, {})}
+# Names of the same instructions: of ours, of PyTorch's own kernels, of oneDNN's (convolutions) and of MKL's.
+at_most = {
+    None: ({}, {}),
+    "avx2": ({"PLIMSOLL_SIMD": "avx2"}, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}),
+}
+our_limit, peer_limit = at_most[args.simd]
+contenders = {"plimsoll": (ours, our_limit), "PyTorch": (peer, peer_limit)}
 jemalloc = ctypes.util.find_library("jemalloc")
 if jemalloc:
     unbounded = {"LD_PRELOAD": jemalloc, "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1"}
-    contenders["PyTorch + jemalloc"] = (peer, unbounded)
+    contenders["PyTorch + jemalloc"] = (peer, peer_limit | unbounded)
 
 runs = {name: [] for name in contenders}
 for _ in range(args.rounds):
