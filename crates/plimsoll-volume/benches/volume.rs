@@ -1,7 +1,7 @@
 //! Reading, writing and interpolating a real image; `benches/volume_peers.py` measures the peers.
 //!
 //! ```text
-//! cargo bench -p plimsoll-volume -- IMAGE.nii.gz
+//! cargo bench -p plimsoll-volume -- IMAGE.nii.gz [--regions]
 //! ```
 #![allow(clippy::unwrap_used)] // A benchmark may panic.
 
@@ -79,6 +79,9 @@ fn main() {
     let folder = std::env::temp_dir().join(format!("plimsoll-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     compressed_regions(Path::new(&path), &folder, &rate);
+    if std::env::args().any(|argument| argument == "--regions") {
+        return std::fs::remove_dir_all(&folder).unwrap();
+    }
     rate("read compressed", median(|| drop(StoredVolume::read(&path, &budget, "bench").unwrap())));
 
     let write = |name: &str| {

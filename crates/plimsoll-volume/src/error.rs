@@ -45,7 +45,7 @@ pub enum VolumeError {
     },
     /// The file name does not have the extension of an image that is written.
     #[error(
-        "{path} does not have the name of an image that is written: .nii.gz, .nii, .nrrd, .mha, .png, .tif, .tiff"
+        "{path} does not have the name of an image that is written: .nii.gz, .nii, .nrrd, .mha, .mhd, .png, .tif, .tiff"
     )]
     UnwrittenName {
         /// The file that was to be written.

@@ -9,14 +9,12 @@ use plimsoll_memory::{Budget, Bytes, Mapped};
 use crate::format::{self, Opened, VoxelSource};
 use crate::nifti::{Layout, NiftiHeader};
 use crate::picture::Content;
+use crate::reader::{Reader, Readers, SCRATCH};
 use crate::region::runs_by_chunk;
 use crate::{
     DecodeError, ElementType, Geometry, IndexFolder, Scaling, Spacing, VolumeError, VoxelBox, decode_f32,
     decode_labels,
 };
-
-/// Stored bytes that are decoded in one step.
-const SCRATCH: usize = 64 << 10;
 
 /// An image in a file, or in a folder of files, of any format that `docs/formats.md` of the project lists.
 ///
@@ -28,16 +26,15 @@ const SCRATCH: usize = 64 << 10;
 /// chunks, one at a time is.
 pub struct VolumeFile {
     path: PathBuf,
-    source: Box<dyn VoxelSource>,
+    readers: Readers,
     header: Option<Box<NiftiHeader>>,
     layout: Layout,
-    scratch: Box<[u8]>,
 }
 
 impl VolumeFile {
-    /// The most that an open file holds beside what it decodes: buffers, a decompressor with its window and tables, the access points of a
-    /// compressed file and one of their windows.
-    pub const OPEN_BYTES: Bytes = Bytes(640 << 10);
+    /// The most that an open file holds beside what it decodes: buffers, two decompressors with their windows and tables, the access points of
+    /// a compressed file and two of their windows, the stack of the second decompressor's thread.
+    pub const OPEN_BYTES: Bytes = Bytes(1280 << 10);
 
     /// Opens the image `path`: a file, either file of a pair `.hdr` and `.img`, or a folder whose files are one image. Its format follows
     /// from what it begins with.
@@ -67,14 +64,14 @@ impl VolumeFile {
 
     pub(crate) fn of(opened: Opened) -> VolumeFile {
         let Opened { path, layout, header, source } = opened;
-        VolumeFile { path, source, header, layout, scratch: vec![0; SCRATCH].into_boxed_slice() }
+        VolumeFile { path, readers: Readers::new(source), header, layout }
     }
 
     /// Makes regions of a compressed file cost what they hold and a little more: takes its access points from a folder, or finds them while
     /// the file is read from its first voxel to its last, and keeps them there for the next time. Does nothing of other files. Regions
     /// are the same with and without.
     pub fn index_in(&mut self, folder: &IndexFolder) {
-        self.source.index_in(folder);
+        self.readers.changing().index_in(folder);
     }
 
     /// As [`index_in`](Self::index_in), but if the access points of a compressed file are not there, the file is read to its end to find
@@ -83,14 +80,14 @@ impl VolumeFile {
     /// # Errors
     /// If the file cannot be read or is damaged.
     pub fn index_now(&mut self, folder: &IndexFolder, stop: &AtomicBool) -> Result<(), VolumeError> {
-        self.source.index_in(folder);
-        self.source.find_points(stop)
+        self.readers.changing().index_in(folder);
+        self.readers.changing().find_points(stop)
     }
 
     /// Bytes that [`decode`](Self::decode) reserves while it runs: of a picture, of which those of its pixels stay reserved; of pages and
     /// slices, those of one; of Zstandard, those that it goes back to. 0 of files whose regions are read from them.
     pub fn decoding_bytes(&self) -> Bytes {
-        self.source.decoding_bytes()
+        self.source().decoding_bytes()
     }
 
     /// Decodes a picture within a budget, for as long as the file is open; of several pages or slices, makes room for one. Does nothing
@@ -99,7 +96,7 @@ impl VolumeFile {
     /// # Errors
     /// If the budget has no room, or the picture is damaged.
     pub fn decode(&mut self, budget: &Budget) -> Result<(), VolumeError> {
-        self.source.decode(budget)
+        self.readers.first.source.decode(budget)
     }
 
     /// The file with the voxels, or that which names it.
@@ -114,7 +111,7 @@ impl VolumeFile {
 
     /// Whether it is a picture, which has one plane and no place in the world.
     pub fn is_picture(&self) -> bool {
-        self.source.is_picture()
+        self.source().is_picture()
     }
 
     /// The grid.
@@ -124,7 +121,7 @@ impl VolumeFile {
 
     /// Millimetres in the unit of length that the header states: 1 where it states none.
     pub fn millimetres_per_unit(&self) -> f64 {
-        let of_source = self.source.millimetres_per_unit();
+        let of_source = self.source().millimetres_per_unit();
         // A header whose unit is not known was refused when it was opened.
         self.header().map_or(of_source, |header| header.millimetres_per_unit().unwrap_or(of_source))
     }
@@ -165,29 +162,38 @@ impl VolumeFile {
     /// Whether a region can be read without what precedes it in the file: true unless the file is compressed, not decoded, and its
     /// access points are not known.
     pub fn is_random_access(&self) -> bool {
-        self.source.is_random_access()
+        self.source().is_random_access()
     }
 
     /// Whether a region costs what it holds and a little more: as the file is, or once its [access points](Self::index_in) are known. Not so
-    /// where a whole plane is decoded for it, or all that precedes it. Of chunks those that it meets are decoded.
+    /// where a whole plane is decoded for it, or all that precedes it; of chunks those that it meets are decoded, which is little unless one
+    /// of them is a large part of the image.
     pub fn has_cheap_regions(&self) -> bool {
-        let can_be_read = self.is_random_access() || self.source.can_be_indexed();
-        can_be_read && (self.decoding_bytes() == Bytes::ZERO || self.source.chunks().is_some())
+        /// What is decoded in a few milliseconds.
+        const LITTLE: u64 = 4 << 20;
+        const PART: u64 = 8;
+        let can_be_read = self.is_random_access() || self.source().can_be_indexed();
+        let size = self.element_type().size() as u64;
+        let is_little = self.source().chunks().is_some_and(|chunk| {
+            let bytes = chunk.iter().fold(size, |bytes, extent| bytes.saturating_mul(*extent as u64));
+            bytes <= LITTLE.max(self.stored_bytes() / PART)
+        });
+        can_be_read && (self.decoding_bytes() == Bytes::ZERO || is_little)
     }
 
     /// How many planes are decoded together.
     pub(crate) fn chunk_depth(&self) -> usize {
-        self.source.chunks().map_or(1, |[depth, ..]| depth.max(1))
+        self.source().chunks().map_or(1, |[depth, ..]| depth.max(1))
     }
 
     /// Whether what precedes a region in the file has to be decompressed to read it.
     pub fn is_compressed(&self) -> bool {
-        self.source.is_compressed()
+        self.source().is_compressed()
     }
 
     /// What a user should know of the image: what was lost before it came here, or is unusual.
     pub fn warnings(&self) -> Vec<String> {
-        self.source.warnings()
+        self.source().warnings()
     }
 
     /// Decompresses a compressed file into one without a name beside a path, which is gone when this is dropped: regions are then read from
@@ -196,7 +202,7 @@ impl VolumeFile {
     /// # Errors
     /// [`VolumeError::Decompress`] if the disk beside the path refuses it; else if the file cannot be read or is damaged.
     pub fn decompress_beside(&mut self, beside: &Path, stop: &AtomicBool) -> Result<(), VolumeError> {
-        self.source.decompress_beside(beside, stop)
+        self.readers.changing().decompress_beside(beside, stop)
     }
 
     /// Reads the voxels of a region in their stored type and this machine's byte order, without scaling.
@@ -212,10 +218,16 @@ impl VolumeFile {
     ) -> Result<(), VolumeError> {
         let size = self.element_type().size();
         self.check(channel, region, voxels.len(), size)?;
-        for run in runs_by_chunk(self.geometry().shape(), region, self.source.chunks()) {
-            let part = &mut voxels[run.region.start * size..run.region.end * size];
-            self.source.read(channel, run.source, part)?;
-        }
+        let shape = self.geometry().shape();
+        let chunks = self.source().chunks();
+        let read = |reader: &mut Reader, part: VoxelBox, voxels: &mut [u8]| {
+            for run in runs_by_chunk(shape, part, chunks) {
+                let to = &mut voxels[run.region.start * size..run.region.end * size];
+                reader.source.read(channel, run.source, to)?;
+            }
+            Ok(())
+        };
+        self.readers.read((shape, size), region, (voxels, size), read)?;
         self.layout.byte_order.swap_to_native(size, voxels);
         Ok(())
     }
@@ -280,29 +292,85 @@ impl VolumeFile {
         Ok(())
     }
 
-    fn decode_region<T>(
+    /// Calls `visit` with the index and the real values of each plane of a channel, in order, as it stands in `plane`. Of an image that is
+    /// stored in chunks, as many planes as these are deep are read together if `budget` has room for [them](Self::layer_bytes).
+    ///
+    /// # Errors
+    /// As [`for_each_plane`](Self::for_each_plane), and if `plane` has not the size of one.
+    pub fn for_each_plane_f32<E: From<VolumeError>>(
+        &mut self,
+        channel: usize,
+        budget: &Budget,
+        plane: &mut [f32],
+        mut visit: impl FnMut(usize, &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let [depth, height, width] = self.geometry().shape();
+        check_buffer(&self.path, height * width, plane.len())?;
+        let has_layers =
+            self.layer_bytes() > Bytes::ZERO && self.layer_bytes() <= budget.line() - budget.used();
+        if !has_layers {
+            for d in 0..depth {
+                let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
+                self.region_f32(channel, region, plane)?;
+                visit(d, plane)?;
+            }
+            return Ok(());
+        }
+        let Layout { geometry, element_type, scaling, .. } = self.layout;
+        let path = self.path.clone();
+        self.for_each_plane(channel, budget, |d, stored| {
+            let decoded = decode_f32(element_type, scaling, stored, plane);
+            let first = d * height * width;
+            decoded.map_err(|error| decode_error(&path, &geometry, channel, first, error))?;
+            visit(d, plane)
+        })
+    }
+
+    /// What the planes that are decoded together take as they are stored; 0 where one plane is decoded after the other.
+    pub fn layer_bytes(&self) -> Bytes {
+        let [depth, height, width] = self.geometry().shape();
+        match self.chunk_depth().min(depth) {
+            1 => Bytes::ZERO,
+            together => {
+                let bytes = together * height * width * self.element_type().size();
+                // One that cannot be addressed has no room either.
+                Mapped::<u8>::bytes(bytes).unwrap_or(Bytes(u64::MAX))
+            }
+        }
+    }
+
+    fn decode_region<T: Send>(
         &mut self,
         channel: usize,
         region: VoxelBox,
         voxels: &mut [T],
-        decode: impl Fn(ElementType, Scaling, &[u8], &mut [T]) -> Result<(), DecodeError>,
+        decode: impl Fn(ElementType, Scaling, &[u8], &mut [T]) -> Result<(), DecodeError> + Sync,
     ) -> Result<(), VolumeError> {
         self.check(channel, region, voxels.len(), 1)?;
         let Layout { geometry, element_type, byte_order, scaling, .. } = self.layout;
         let size = element_type.size();
         let at_once = SCRATCH / size;
-        for run in runs_by_chunk(geometry.shape(), region, self.source.chunks()) {
-            let mut source = run.source;
-            for part in voxels[run.region].chunks_mut(at_once) {
-                let stored = &mut self.scratch[..part.len() * size];
-                self.source.read(channel, source, stored)?;
-                byte_order.swap_to_native(size, stored);
-                let decoded = decode(element_type, scaling, stored, part);
-                decoded.map_err(|error| decode_error(&self.path, &geometry, channel, source, error))?;
-                source += part.len();
+        let (shape, chunks) = (geometry.shape(), self.source().chunks());
+        let path = &self.path;
+        let read = |Reader { source, scratch }: &mut Reader, part: VoxelBox, voxels: &mut [T]| {
+            for run in runs_by_chunk(shape, part, chunks) {
+                let mut first = run.source;
+                for part in voxels[run.region].chunks_mut(at_once) {
+                    let stored = &mut scratch[..part.len() * size];
+                    source.read(channel, first, stored)?;
+                    byte_order.swap_to_native(size, stored);
+                    let decoded = decode(element_type, scaling, stored, part);
+                    decoded.map_err(|error| decode_error(path, &geometry, channel, first, error))?;
+                    first += part.len();
+                }
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        self.readers.read((shape, size), region, (voxels, 1), read)
+    }
+
+    fn source(&self) -> &dyn VoxelSource {
+        &*self.readers.first.source
     }
 
     /// Checks that the region is within the image and that the buffer has `size` elements per voxel.

@@ -35,6 +35,7 @@ mod orientation;
 mod picture;
 mod pull;
 mod raw;
+mod reader;
 mod region;
 mod spacing;
 mod stack;

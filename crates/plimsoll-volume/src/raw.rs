@@ -131,6 +131,13 @@ impl VoxelSource for Raw {
         self.stream.index_in(folder, &self.path, self.layout.end());
     }
 
+    fn twin(&self) -> Option<Box<dyn VoxelSource>> {
+        // Without it, regions are the same and take longer.
+        let stream = self.stream.twin(&self.path).ok().flatten()?;
+        let (path, layout, order) = (self.path.clone(), self.layout, self.order);
+        Some(Box::new(Raw { path, stream, layout, order, room: None }))
+    }
+
     fn find_points(&mut self, stop: &AtomicBool) -> Result<(), VolumeError> {
         let (mut at, end) = (self.stream.position(), self.layout.end());
         let mut piece = vec![0; PIECE];

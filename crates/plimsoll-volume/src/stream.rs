@@ -110,6 +110,21 @@ impl ByteStream {
         }
     }
 
+    /// Another reader of the same file, where its access points are known.
+    ///
+    /// # Errors
+    /// If it cannot be opened, or is not the same any more.
+    pub(crate) fn twin(&self, path: &Path) -> io::Result<Option<ByteStream>> {
+        let Bytes::Compressed(members) = &self.bytes else { return Ok(None) };
+        let twin = members.twin(File::open(path)?)?;
+        Ok(twin.map(|twin| ByteStream {
+            bytes: Bytes::Compressed(Box::new(twin)),
+            position: 0,
+            stored_length: self.stored_length,
+            lost: false,
+        }))
+    }
+
     /// Whether any byte can be read without most of what precedes it.
     pub(crate) fn is_random_access(&self) -> bool {
         match &self.bytes {

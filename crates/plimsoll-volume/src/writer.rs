@@ -39,6 +39,11 @@ enum Output {
     Compressed(Box<GzEncoder<BufWriter<AtomicFile>>>),
     /// With the place of the header at which the length of what is compressed is said.
     Deflated(Box<ZlibEncoder<BufWriter<AtomicFile>>>, u64),
+    /// Voxels in a file beside that of the header, which is written already.
+    Apart {
+        voxels: BufWriter<AtomicFile>,
+        header: BufWriter<AtomicFile>,
+    },
     Picture(BufWriter<AtomicFile>, Extent),
     Stack(Box<StackWriter>),
 }
@@ -49,6 +54,7 @@ impl Output {
             Output::Plain(file) => file.write_all(bytes),
             Output::Compressed(file) => file.write_all(bytes),
             Output::Deflated(file, _) => file.write_all(bytes),
+            Output::Apart { voxels, .. } => voxels.write_all(bytes),
             // Its only plane.
             Output::Picture(file, extent) => write_label_png(file, *extent, bytes),
             Output::Stack(file) => file.write(bytes),
@@ -60,6 +66,11 @@ impl Output {
         let file = match self {
             Output::Plain(file) | Output::Picture(file, _) => file,
             Output::Compressed(file) => file.finish()?,
+            // A header that names voxels is there only once they are.
+            Output::Apart { voxels, header } => {
+                voxels.into_inner().map_err(io::IntoInnerError::into_error)?.commit()?;
+                header
+            }
             Output::Deflated(mut encoder, place) => {
                 encoder.try_finish()?;
                 let length = meta_image::length(encoder.total_out());
@@ -85,11 +96,11 @@ impl VolumeWriter {
     /// One plane of one channel with 8 bits may be named `.png`, and planes of one channel with 8 or 16 bits `.tif` or `.tiff`, which have no
     /// header to keep. Of several planes in TIFF the spacing is written beside them, into a file of the same name with `.json`.
     ///
-    /// `.nrrd` and `.mha` are compressed, with the affine alone: a template is of NIfTI and not used. `.mha` has one channel, as voxels come
-    /// channel by channel and are together there.
+    /// `.nrrd` and `.mha` are compressed, with the affine alone: a template is of NIfTI and not used. `.mhd` has its voxels as they are in a file
+    /// of the same name with `.raw`. Both of MetaImage have one channel, as voxels come channel by channel and are together there.
     ///
     /// # Errors
-    /// If the name is not `.nii`, `.nii.gz`, `.nrrd`, `.mha`, `.png`, `.tif` or `.tiff`, the template is on another grid, or the file cannot be created.
+    /// If the name is not `.nii`, `.nii.gz`, `.nrrd`, `.mha`, `.mhd`, `.png`, `.tif` or `.tiff`, the template is on another grid, or the file cannot be created.
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -167,10 +178,20 @@ impl VolumeWriter {
                 Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
             });
         }
+        let apart = meta_image::voxels_of(path);
+        if channels > 1 && (apart.is_some() || meta_image::is_name(path)) {
+            return Err(VolumeError::ChannelsNotWritten { path: path.into(), channels });
+        }
+        if let Some(of_voxels) = apart {
+            let name = of_voxels.file_name().and_then(|name| name.to_str());
+            let name = name.ok_or_else(|| VolumeError::UnwrittenName { path: path.into() })?;
+            let header = meta_image::header_apart(geometry, element_type, name);
+            let voxels = create(&of_voxels)?;
+            return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |header| {
+                Output::Apart { voxels, header }
+            });
+        }
         if meta_image::is_name(path) {
-            if channels > 1 {
-                return Err(VolumeError::ChannelsNotWritten { path: path.into(), channels });
-            }
             let (header, place) = meta_image::header(geometry, element_type);
             return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |file| {
                 Output::Deflated(Box::new(ZlibEncoder::new(file, Compression::new(LEVEL))), place)

@@ -27,29 +27,72 @@ pub(crate) fn room(window: u64) -> u64 {
     window * FOR_EACH_OF_WINDOW + BESIDE_WINDOW
 }
 
-/// Bytes that [`decompress`] takes for so many bytes: its buffer holds a window, and what is decoded at a time, but no more than there is.
+/// The largest window of frames that stand for so many bytes: what is compressed in a stream has the window of its level, however little it is.
+fn window_for(bytes: u64) -> u64 {
+    /// That of levels up to 3, of which programs compress if they are told nothing.
+    const USUAL: u64 = 2 << 20;
+    bytes.checked_next_power_of_two().unwrap_or(MOST_WINDOW).clamp(USUAL, MOST_WINDOW)
+}
+
+/// Bytes that [`decompress`] takes for so many bytes, whatever the frames claim.
 pub(crate) fn room_for(bytes: u64) -> u64 {
-    const AT_ONCE: u64 = 1 << 20;
-    room((MOST_WINDOW + AT_ONCE).min(bytes.next_power_of_two()))
+    room(window_for(bytes))
 }
 
 /// Decompresses whole frames into a buffer that they fill.
 ///
 /// # Errors
-/// If they are damaged, have a larger window than is read, or stand for more or fewer bytes.
-pub(crate) fn decompress(frames: &[u8], to: &mut [u8]) -> io::Result<()> {
-    let mut decoder = decoder(MOST_WINDOW);
+/// If one of them is damaged or has another checksum than its data, has a larger window than is read, or they stand for more or fewer bytes.
+pub(crate) fn decompress(mut frames: &[u8], to: &mut [u8]) -> io::Result<()> {
     let length = to.len();
-    let found = guarded(|| decoder.decode_all(frames, to))?;
-    if let Some(stored) = decoder.get_checksum_from_data()
-        && decoder.get_calculated_checksum() != Some(stored)
-    {
-        return Err(wrong("the checksum of a frame is not that of its data".into()));
+    let mut decoder = decoder(window_for(length as u64));
+    let mut filled = 0;
+    while !frames.is_empty() {
+        if let Some(behind) = behind_skippable(frames)? {
+            frames = behind;
+            continue;
+        }
+        guarded(|| decoder.init(&mut frames))?;
+        while !decoder.is_finished() || decoder.can_collect() > 0 {
+            if !decoder.is_finished() {
+                guarded(|| decoder.decode_blocks(&mut frames, BlockDecodingStrategy::UptoBlocks(1)))?;
+            }
+            filled += decoder.read(&mut to[filled..])?;
+            if decoder.can_collect() > 0 && filled == length {
+                return Err(wrong(format!("it stands for more than {length} bytes")));
+            }
+        }
+        expect_checksum(&decoder)?;
     }
-    match found == length {
+    match filled == length {
         true => Ok(()),
-        false => Err(wrong(format!("it stands for {found} bytes, not {length}"))),
+        false => Err(wrong(format!("it stands for {filled} bytes, not {length}"))),
     }
+}
+
+/// Compares the checksum of a frame that was decompressed, if it has one.
+fn expect_checksum(decoder: &FrameDecoder) -> io::Result<()> {
+    match (decoder.get_checksum_from_data(), decoder.get_calculated_checksum()) {
+        (Some(stored), calculated) if calculated != Some(stored) => {
+            Err(wrong("the checksum of a frame is not that of its data".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What follows a frame of other programs' data; none if the next frame is none of these.
+fn behind_skippable(frames: &[u8]) -> io::Result<Option<&[u8]>> {
+    let Some((start, rest)) = frames.split_first_chunk::<8>() else { return Ok(None) };
+    let [a, b, c, d, size @ ..] = *start;
+    if !is_skippable([a, b, c, d]) {
+        return Ok(None);
+    }
+    let behind = usize::try_from(u32::from_le_bytes(size)).ok().and_then(|size| rest.get(size..));
+    behind.map(Some).ok_or_else(|| wrong("it ends early".into()))
+}
+
+fn is_skippable(magic: [u8; 4]) -> bool {
+    u32::from_le_bytes(magic) & !0xf == 0x184d_2a50
 }
 
 /// The longest header of a frame.
@@ -120,11 +163,7 @@ impl Frames {
             if count > 0 {
                 return Ok(count);
             }
-            if let Some(stored) = self.decoder.get_checksum_from_data()
-                && self.decoder.get_calculated_checksum() != Some(stored)
-            {
-                return Err(wrong("the checksum of a frame is not that of its data".into()));
-            }
+            expect_checksum(&self.decoder)?;
             self.is_inside = false;
         }
     }
@@ -164,8 +203,7 @@ fn skip_skippable(file: &mut BufReader<File>) -> io::Result<()> {
         let mut start = [0; 8];
         let length = peek(file, &mut start)?;
         let [a, b, c, d, size @ ..] = start;
-        let magic = u32::from_le_bytes([a, b, c, d]);
-        if length < start.len() || magic & !0xf != 0x184d_2a50 {
+        if length < start.len() || !is_skippable([a, b, c, d]) {
             return Ok(());
         }
         pass(file, start.len() as u64 + u64::from(u32::from_le_bytes(size)))?;
@@ -190,4 +228,45 @@ fn window(header: &[u8]) -> Option<u64> {
     let digits = rest.get(dictionary..dictionary + length)?;
     let size = digits.iter().rev().fold(0u64, |sum, digit| sum << 8 | u64::from(*digit));
     Some(if length == 2 { size + 256 } else { size })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A frame of one block that repeats a byte, without a checksum, whose header claims a window (RFC 8878, 3.1.1.1.2).
+    fn repeated(window: u8, byte: u8, count: u32) -> Vec<u8> {
+        let [a, b, c, _] = (count << 3 | 3).to_le_bytes();
+        [&MAGIC[..], &[0, window, a, b, c, byte]].concat()
+    }
+
+    #[test]
+    fn frames_of_a_chunk_follow_each_other_and_fill_it() {
+        let (usual, skipped) = (11 << 3, [0x50, 0x2a, 0x4d, 0x18, 2, 0, 0, 0, 9, 9]);
+        let both = [repeated(usual, 7, 40), skipped.to_vec(), repeated(usual, 8, 24)].concat();
+        let mut chunk = [0; 64];
+        decompress(&both, &mut chunk).unwrap();
+        assert!(chunk[..40].iter().all(|byte| *byte == 7) && chunk[40..].iter().all(|byte| *byte == 8));
+        assert!(decompress(&both, &mut [0; 65]).is_err() && decompress(&both, &mut [0; 63]).is_err());
+        assert!(decompress(&both[..both.len() - 1], &mut chunk).is_err());
+        // A small chunk with the window of a large file: room for it was not reserved.
+        let error = decompress(&repeated(12 << 3, 7, 64), &mut chunk).unwrap_err();
+        assert!(error.to_string().contains("window"), "{error}");
+    }
+
+    #[test]
+    fn the_checksum_of_each_frame_is_compared() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../oracles/formats/zstd_3.zarr/c/0/0/0");
+        let frame = std::fs::read(path).unwrap();
+        let mut twice = [0; 2 * 64];
+        decompress(&[&frame[..], &frame].concat(), &mut twice).unwrap();
+        assert_eq!(twice[..64], twice[64..]);
+        let mut damaged = frame.clone();
+        // Its last bytes are the checksum.
+        *damaged.last_mut().unwrap() ^= 1;
+        for frames in [[&damaged[..], &frame].concat(), [&frame[..], &damaged].concat()] {
+            let error = decompress(&frames, &mut twice).unwrap_err();
+            assert!(error.to_string().contains("checksum"), "{error}");
+        }
+    }
 }

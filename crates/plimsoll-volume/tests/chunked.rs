@@ -91,6 +91,18 @@ fn planes_are_the_same_however_many_are_read_together() {
     };
     let much = read(Bytes::mib(64)).unwrap();
     assert_eq!(much.len(), 4);
+    for room in [Bytes::mib(64), VolumeFile::open(oracle(name)).unwrap().decoding_bytes()] {
+        let mut file = VolumeFile::open(oracle(name)).unwrap();
+        let budget = Budget::new(room);
+        file.decode(&budget).unwrap();
+        let (mut planes, mut plane) = (Vec::new(), [0.0; 30]);
+        let seen = file.for_each_plane_f32(0, &budget, &mut plane, |index, plane| {
+            planes.push((index, plane.iter().flat_map(|value| (*value as i16).to_ne_bytes()).collect()));
+            Ok::<(), VolumeError>(())
+        });
+        seen.unwrap();
+        assert_eq!(planes, much);
+    }
     // Room for one plane, which is less than a page.
     let few = VolumeFile::open(oracle(name)).unwrap().decoding_bytes() + Bytes(4096);
     assert_eq!(read(few).unwrap(), much);
@@ -131,6 +143,42 @@ fn chunks_that_are_not_there_have_the_fill_value_and_damaged_ones_are_told() {
         fs::write(&file, bytes).unwrap();
         let error = whole(&path).expect_err(name);
         assert!(error.to_string().contains("a chunk of Zarr"), "{name}: {error}");
+    }
+}
+
+#[test]
+fn an_image_without_any_chunk_is_refused_and_a_label_map_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = copy("zstd_3.zarr", dir.path());
+    fs::remove_dir_all(path.join("c")).unwrap();
+    let error = VolumeFile::open(&path).unwrap_err();
+    assert!(error.to_string().contains("none of its chunks") && error.hint().is_some(), "{error}");
+    // Others are there.
+    let path = copy("gzip_2.zarr", dir.path());
+    fs::remove_file(path.join("0.0.0")).unwrap();
+    VolumeFile::open(&path).unwrap();
+    fs::remove_file(path.join("1.0.0")).unwrap();
+    assert!(VolumeFile::open(&path).is_err());
+    let label = copy("zstd_3.zarr", dir.path());
+    fs::remove_dir_all(label.join("c")).unwrap();
+    let opened = VolumeFile::open_labels(&label).unwrap();
+    assert_eq!(opened.warnings().len(), 1);
+    assert!(opened.warnings()[0].contains("all voxels are background"));
+}
+
+#[test]
+fn a_chunk_that_is_most_of_an_image_has_no_cheap_regions() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("0.0.0"), []).unwrap();
+    for (chunk, is_cheap) in [([300, 200, 200], false), ([200, 100, 100], true), ([30, 200, 200], true)] {
+        let said = serde_json::json!({
+            "zarr_format": 2, "shape": [300, 200, 200], "chunks": chunk, "dtype": "<i2", "compressor": null,
+            "fill_value": 0, "order": "C", "filters": null
+        });
+        fs::write(dir.path().join(".zarray"), said.to_string()).unwrap();
+        let file = VolumeFile::open(dir.path()).unwrap();
+        assert_eq!(file.has_cheap_regions(), is_cheap, "{chunk:?}");
+        assert!(file.layer_bytes() >= Bytes(chunk[0] as u64 * 200 * 200 * 2));
     }
 }
 

@@ -119,7 +119,7 @@ fn what_is_written_is_read_again_and_by_others() {
         (ElementType::I64, (0..120i64).flat_map(|v| (v - 60).to_ne_bytes()).collect()),
         (ElementType::F32, (0..120u16).flat_map(|v| (f32::from(v) / 8.0).to_ne_bytes()).collect()),
     ] {
-        for ending in ["nrrd", "mha", "nii.gz"] {
+        for ending in ["nrrd", "mha", "mhd", "nii.gz"] {
             let name = format!("{element}.{ending}");
             let path = folder.join(&name);
             let mut writer = VolumeWriter::create(&path, &geometry, 1, element, None).unwrap();
@@ -133,6 +133,8 @@ fn what_is_written_is_read_again_and_by_others() {
     }
     assert_eq!(expected["i16.nrrd"].voxels, expected["i16.nii.gz"].voxels);
     assert_eq!(expected["f32.mha"].voxels, expected["f32.nii.gz"].voxels);
+    assert_eq!(expected["f32.mhd"].voxels, expected["f32.nii.gz"].voxels);
+    assert_eq!(fs::metadata(folder.join("i64.raw")).unwrap().len(), 8 * 120);
     fs::write(folder.join("expected.json"), serde_json::to_vec(&expected).unwrap()).unwrap();
 }
 
@@ -184,7 +186,7 @@ fn formats_that_are_not_written_are_told() {
     let dir = tempfile::tempdir().unwrap();
     let geometry =
         Geometry::new([1, 2, 2], Affine::from_spacing(plimsoll_volume::Spacing([1.0; 3]))).unwrap();
-    for name in ["a.npy", "a.nii.zst", "a.nhdr", "a.mhd", "a.dcm"] {
+    for name in ["a.npy", "a.nii.zst", "a.nhdr", "a.dcm"] {
         let error =
             VolumeWriter::create(dir.path().join(name), &geometry, 1, ElementType::U8, None).unwrap_err();
         let text = error.to_string();

@@ -4,7 +4,8 @@
 mod support;
 
 use plimsoll_memory::{Budget, Bytes, CountingAllocator, heap_use};
-use plimsoll_volume::{ElementType, VolumeError, VolumeFile, VolumeWriter, VoxelBox};
+use plimsoll_volume::{ElementType, IndexFolder, VolumeError, VolumeFile, VolumeWriter, VoxelBox};
+use std::sync::atomic::AtomicBool;
 use support::Raw;
 
 #[global_allocator]
@@ -22,6 +23,8 @@ fn the_heap_stays_small_while_images_of_32_mib_are_written_and_read() {
     let geometry = plimsoll_volume::Geometry::new(shape, *geometry.affine()).unwrap();
     let mut region = vec![0.0; 32 * 32 * 32];
     let budget = Budget::new(Bytes::mib(1));
+    let large = VoxelBox { start: [3, 100, 7], shape: [100, 200, 300] };
+    let mut voxels = vec![0; large.shape.iter().product()];
     let before = heap_use().now;
     for name in ["image.nii", "image.nii.gz"] {
         let path = folder.path().join(name);
@@ -43,5 +46,14 @@ fn the_heap_stays_small_while_images_of_32_mib_are_written_and_read() {
     }
     let most = heap_use().peak - before;
     assert!(most < Bytes(640 << 10), "{most}");
+    // Two decompressors, from access points.
+    let mut file = VolumeFile::open(folder.path().join("image.nii.gz")).unwrap();
+    file.index_now(&IndexFolder::new(folder.path().join("points")), &AtomicBool::new(false)).unwrap();
+    file.read_region(0, large, &mut voxels).unwrap();
+    for (row, at) in voxels.chunks_exact(300).zip((0..).map(|row| (row % 200 + 100) * 512 + 7)) {
+        assert_eq!(row, &plane[at..at + 300]);
+    }
+    let most = heap_use().peak - before;
+    assert!(most < VolumeFile::OPEN_BYTES - Bytes(128 << 10), "{most}");
     assert_eq!(budget.peak(), Bytes::of(PLANE));
 }

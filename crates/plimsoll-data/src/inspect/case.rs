@@ -163,13 +163,21 @@ impl Task<'_> {
         let files = images.iter().flatten().chain(label).count() as u64 * OPEN_FILE;
         let image = images.iter().flatten().map(image_scan::plane_bytes).max().unwrap_or(0);
         let decoding = decoding_bytes(images, label);
+        let layers =
+            images.iter().flatten().chain(label).map(VolumeFile::layer_bytes).max().unwrap_or(Bytes::ZERO);
         let label = label.map_or(0, label_scan::plane_bytes);
         let samples = self.labels.map_or(0, |labels| {
             let values = self.intensities * self.channels.len() * size_of::<f32>();
             label_scan::sample_bytes(labels, self.intensities) + values as u64
         });
         let bytes = Bytes(image.max(label)) + Bytes(files) + Bytes(samples) + decoding;
-        Ok(budget.reserve_in_turn("inspection", bytes)?.into_budget())
+        // With room for all planes that chunks are part of, each chunk is decoded once, and else once for each of its planes.
+        let reserve = |bytes| budget.reserve_in_turn("inspection", bytes);
+        let reserved = match layers {
+            Bytes::ZERO => reserve(bytes),
+            layers => reserve(bytes + layers).or_else(|_| reserve(bytes)),
+        };
+        Ok(reserved?.into_budget())
     }
 
     fn read_labels(

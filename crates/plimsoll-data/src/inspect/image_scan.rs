@@ -31,7 +31,19 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     (height as u64 * width as u64 * size_of::<f32>() as u64).next_multiple_of(4096)
 }
 
-/// Reads a channel, one plane within `memory`. `positions` are in order. The outer error is the budget's, or that `stop` was
+/// Why a pass ended early.
+enum Ended {
+    Stopped,
+    File(VolumeError),
+}
+
+impl From<VolumeError> for Ended {
+    fn from(problem: VolumeError) -> Ended {
+        Ended::File(problem)
+    }
+}
+
+/// Reads a channel, one plane within `memory`, and as many as chunks are deep if there is room for them. `positions` are in order. The outer error is the budget's, or that `stop` was
 /// set; the inner one is the file's.
 pub(crate) fn scan(
     file: &mut VolumeFile,
@@ -40,7 +52,7 @@ pub(crate) fn scan(
     memory: &Budget,
     stop: Option<&AtomicBool>,
 ) -> Result<Result<ImageScan, VolumeError>, InspectError> {
-    let [depth, height, width] = file.geometry().shape();
+    let [_, height, width] = file.geometry().shape();
     let count = height * width;
     let mut plane = Mapped::<f32>::zeroed(memory, "a plane of an image", count)?;
     let mut bounds = Bounds::default();
@@ -54,24 +66,26 @@ pub(crate) fn scan(
         values: Vec::with_capacity(positions.len()),
         digest: Digest::of(&[]),
     };
-    for d in 0..depth {
+    let read = file.for_each_plane_f32(channel, memory, &mut plane, |d, plane| {
         if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
-            return Err(InspectError::Stopped);
+            return Err(Ended::Stopped);
         }
-        let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
-        if let Err(problem) = file.region_f32(channel, region, &mut plane) {
-            return Ok(Err(problem));
-        }
-        digester.update(bytemuck::cast_slice(&plane));
+        digester.update(bytemuck::cast_slice(plane));
         let end = ((d + 1) * count) as u64;
         let (here, later) = remaining.split_at(remaining.partition_point(|position| *position < end));
         remaining = later;
         scan.values.extend(here.iter().map(|position| plane[*position as usize % count]));
-        scan.take_out_not_finite(&mut plane, d, width);
-        scan.nonzero = scan.nonzero.and(Moments::of_nonzero(&plane));
+        scan.take_out_not_finite(plane, d, width);
+        scan.nonzero = scan.nonzero.and(Moments::of_nonzero(plane));
         for (h, row) in plane.chunks_exact(width).enumerate() {
             bounds.include_row(d, h, row);
         }
+        Ok(())
+    });
+    match read {
+        Ok(()) => {}
+        Err(Ended::Stopped) => return Err(InspectError::Stopped),
+        Err(Ended::File(problem)) => return Ok(Err(problem)),
     }
     scan.nonzero_box = bounds.into_box();
     scan.digest = digester.finish();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_memory::{Budget, Digest, Digester, Mapped};
-use plimsoll_volume::{DecodeError, LabelValues, VolumeError, VolumeFile, VoxelBox, decode_labels};
+use plimsoll_volume::{DecodeError, LabelValues, VolumeError, VolumeFile, decode_labels};
 
 use crate::Labels;
 use crate::inspect::InspectError;
@@ -53,7 +53,7 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     page(voxels * file.element_type().size() as u64) + page(voxels)
 }
 
-/// Reads a label map, planes within `memory`. The outer error is the budget's, the inner one the file's.
+/// Reads a label map, planes within `memory`, as many at a time as chunks are deep if there is room for them. The outer error is the budget's, the inner one the file's.
 pub(crate) fn scan(
     file: &mut VolumeFile,
     (labels, values): (&Labels, Option<&LabelValues>),
@@ -62,42 +62,37 @@ pub(crate) fn scan(
     memory: &Budget,
 ) -> Result<Result<LabelScan, VolumeError>, InspectError> {
     let shape = file.geometry().shape();
-    let [depth, height, width] = shape;
+    let [_, height, width] = shape;
     let (plane, size) = (height * width, file.element_type().size());
-    let mut stored = Mapped::<u8>::zeroed(memory, "a plane of a label map", plane * size)?;
+    let (element_type, scaling) = (file.element_type(), file.scaling());
     let mut decoded = Mapped::<u8>::zeroed(memory, "a plane of labels", plane)?;
     let mut tally = Tally::new(labels, intensities, key, unit(file.geometry().voxel_count()));
-    for d in 0..depth {
-        let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
-        if let Err(problem) = file.read_region(0, region, &mut stored) {
-            return Ok(Err(problem));
-        }
+    let read = file.for_each_plane::<VolumeError>(0, memory, |d, stored| {
         let before = (d * plane) as u64;
-        let is_decoded = decode_labels(file.element_type(), file.scaling(), &stored, &mut decoded).is_ok();
-        if !is_decoded {
-            for (at, label) in decoded.iter_mut().enumerate() {
-                let one = &stored[at * size..(at + 1) * size];
+        if decode_labels(element_type, scaling, stored, &mut decoded).is_err() {
+            for (at, (label, one)) in (before..).zip(decoded.iter_mut().zip(stored.chunks_exact(size))) {
                 let mut found = [0];
-                let result = decode_labels(file.element_type(), file.scaling(), one, &mut found);
+                let result = decode_labels(element_type, scaling, one, &mut found);
                 *label = found[0];
                 if let Err(DecodeError::NotALabel { value, .. }) = result {
                     // What is no label stays what the background is in the file.
                     *label = 0;
-                    tally.note_wrong(value, before + at as u64);
+                    tally.note_wrong(value, at);
                 }
             }
         }
         if let Some(values) = values {
-            for (at, label) in decoded.iter_mut().enumerate() {
+            for (at, label) in (before..).zip(decoded.iter_mut()) {
                 *label = values.class(*label).unwrap_or_else(|| {
-                    tally.note_wrong(f64::from(*label), before + at as u64);
+                    tally.note_wrong(f64::from(*label), at);
                     0
                 });
             }
         }
         tally.visit(&decoded, before);
-    }
-    Ok(Ok(tally.finish(shape)))
+        Ok(())
+    });
+    Ok(read.map(|()| tally.finish(shape)))
 }
 
 struct Tally<'a> {

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox};
+use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox, decode_labels};
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{DatasetError, FoundData, Labels};
@@ -131,16 +131,31 @@ fn stamps(found: &FoundData) -> Vec<FileStamp> {
 fn counts(path: &Path, budget: &Budget) -> Result<[u64; 256], InspectError> {
     let unreadable = |source: VolumeError| InspectError::Labels { path: path.into(), source };
     let mut file = VolumeFile::open_labels(path).map_err(unreadable)?;
-    let [depth, height, width] = file.geometry().shape();
+    let [_, height, width] = file.geometry().shape();
+    let (element_type, scaling) = (file.element_type(), file.scaling());
+    let stored = Mapped::<u8>::bytes(height * width * element_type.size())?;
     let needed = Mapped::<u8>::bytes(height * width)? + file.decoding_bytes() + VolumeFile::OPEN_BYTES;
-    let memory = budget.reserve_in_turn("label values", needed)?.into_budget();
+    // Each chunk is decoded once if there is room for the planes that it is part of.
+    let layered = budget.reserve_in_turn("label values", needed + file.layer_bytes().max(stored));
+    let memory = layered.or_else(|_| budget.reserve_in_turn("label values", needed + stored))?.into_budget();
     file.decode(&memory).map_err(unreadable)?;
     let mut plane = Mapped::<u8>::zeroed(&memory, "a plane of labels", height * width)?;
     let mut counts = [0; 256];
-    for d in 0..depth {
+    let mut not_labels = None;
+    let read = file.for_each_plane::<VolumeError>(0, &memory, |d, stored| {
+        match decode_labels(element_type, scaling, stored, &mut plane) {
+            Ok(()) => plane.iter().for_each(|value| counts[usize::from(*value)] += 1),
+            Err(_) => {
+                not_labels.get_or_insert(d);
+            }
+        }
+        Ok(())
+    });
+    read.map_err(unreadable)?;
+    if let Some(d) = not_labels {
+        // Says which voxel it is.
         let region = VoxelBox { start: [d, 0, 0], shape: [1, height, width] };
         file.region_labels(0, region, &mut plane).map_err(unreadable)?;
-        plane.iter().for_each(|value| counts[usize::from(*value)] += 1);
     }
     Ok(counts)
 }

@@ -5,6 +5,7 @@
 use std::io::{self, BufReader, Read};
 use std::path::Path;
 
+use crc32c::crc32c;
 use plimsoll_disk::File;
 use prost::Message;
 
@@ -12,32 +13,6 @@ use super::Event;
 
 /// The largest record that is read: larger than any picture that is written, which has about a million pixels.
 const LARGEST: u64 = 4 << 20;
-
-/// The reversed polynomial of Castagnoli.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
-
-/// What each byte adds to a checksum.
-static TABLE: [u32; 256] = table();
-
-const fn table() -> [u32; 256] {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut sum, mut bit) = (byte as u32, 0);
-        while bit < 8 {
-            sum = if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 };
-            bit += 1;
-        }
-        table[byte] = sum;
-        byte += 1;
-    }
-    table
-}
-
-/// The CRC-32C of bytes.
-fn crc32c(bytes: &[u8]) -> u32 {
-    !bytes.iter().fold(!0, |sum, byte| sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)])
-}
 
 /// The checksum that a record has of bytes.
 pub fn masked_crc32c(bytes: &[u8]) -> u32 {

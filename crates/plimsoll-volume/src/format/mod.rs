@@ -83,6 +83,11 @@ pub trait VoxelSource: Send {
     /// Takes the access points of a file that gzip compressed from a folder, or finds them while it is read, and keeps them there.
     fn index_in(&mut self, _folder: &IndexFolder) {}
 
+    /// Another reader of the same voxels, where regions take long to decompress and can be read in two parts at once.
+    fn twin(&self) -> Option<Box<dyn VoxelSource>> {
+        None
+    }
+
     /// Reads a compressed file to its end if its access points are [being found](Self::index_in). Once `stop` is set, it is left without.
     ///
     /// # Errors
@@ -184,7 +189,7 @@ static FORMATS: [Format; 8] = [
         endings: &[".mha", ".mhd"],
         is_told_by: |file| meta_image::begins(file.head()),
         open: meta_image::open,
-        labels: Some(".mha"),
+        labels: None,
     },
     Format {
         endings: &[".npy"],

@@ -1,76 +1,14 @@
 //! Huffman codes of deflate, as tables that a few bits are looked up in (RFC 1951, section 3.2).
 //!
-//! A code that is not longer than the table's bits is found at once, a longer one in a second table that the first leads to. Where
-//! the codes of two literals fit together, one entry has both: most bytes of noisy voxels are literals.
+//! A code that is not longer than the table's bits is found at once, a longer one in a second table that the first leads to.
 
 use std::io;
 
+use super::entry::{Entry, Literal, MOST_LITERALS, Number};
 use super::input::BitInput;
 
 /// The longest code.
 const LONGEST: usize = 15;
-
-/// One entry of a table: how many bits its codes have, and what they stand for.
-#[derive(Clone, Copy)]
-pub(super) struct Entry(u32);
-
-impl Entry {
-    const LITERAL: u32 = 1 << 15;
-    const PAIR: u32 = 1 << 14;
-    const LONG: u32 = 1 << 13;
-    const STOP: u32 = 1 << 12;
-    /// A code that stands for nothing.
-    const INVALID: Entry = Entry(Entry::STOP | 1 << 16);
-    /// The end of a block.
-    const END: Entry = Entry(Entry::STOP);
-
-    fn new(value: u32, extra: u32) -> Entry {
-        Entry(value << 16 | extra << 8)
-    }
-
-    fn with_bits(self, bits: u32) -> Entry {
-        Entry(self.0 | bits)
-    }
-
-    /// The bits of the code, or of both.
-    pub(super) fn bits(self) -> u32 {
-        self.0 & 0x1f
-    }
-
-    /// The bits behind the code that are added to the value.
-    pub(super) fn extra(self) -> u32 {
-        self.0 >> 8 & 0xf
-    }
-
-    /// A length, a distance, or where the second table begins.
-    pub(super) fn value(self) -> u32 {
-        self.0 >> 16
-    }
-
-    pub(super) fn is_literal(self) -> bool {
-        self.0 & Entry::LITERAL != 0
-    }
-
-    /// The literal, and a second one if there are two.
-    pub(super) fn literals(self) -> ([u8; 2], usize) {
-        let [.., first, second] = self.0.to_le_bytes();
-        ([first, second], 1 + (self.0 & Entry::PAIR != 0) as usize)
-    }
-
-    /// Whether the code is longer, and goes on in a second table.
-    pub(super) fn is_long(self) -> bool {
-        self.0 & Entry::LONG != 0
-    }
-
-    /// Whether it is neither a literal nor a length or distance.
-    pub(super) fn is_stop(self) -> bool {
-        self.0 & Entry::STOP != 0
-    }
-
-    pub(super) fn is_end(self) -> bool {
-        self.is_stop() && self.value() == 0
-    }
-}
 
 /// Lengths of matches: (first length, extra bits) of the codes from 257 on.
 const LENGTHS: [(u16, u8); 29] = [
@@ -139,57 +77,55 @@ const DISTANCES: [(u16, u8); 30] = [
     (24577, 13),
 ];
 
-fn literal_or_length(symbol: usize) -> Entry {
+fn literal_or_length(symbol: usize) -> Literal {
     match symbol {
         // Below 256 there is no other bit.
-        0..256 => Entry(Entry::LITERAL | (symbol as u32) << 16),
-        256 => Entry::END,
+        0..256 => Literal::of(symbol as u8),
+        256 => Literal::END,
         _ => LENGTHS
             .get(symbol - 257)
-            .map_or(Entry::INVALID, |(first, extra)| Entry::new(u32::from(*first), u32::from(*extra))),
+            .map_or(Literal::NOTHING, |(first, extra)| Literal::length(*first, *extra)),
     }
 }
 
-fn distance(symbol: usize) -> Entry {
-    let known = DISTANCES.get(symbol);
-    known.map_or(Entry::INVALID, |(first, extra)| Entry::new(u32::from(*first), u32::from(*extra)))
+fn distance(symbol: usize) -> Number {
+    DISTANCES.get(symbol).map_or(Number::NOTHING, |(first, extra)| Number::new(*first, *extra))
 }
 
 /// The tables of a code: `1 << BITS` entries, and behind them the second tables. `SIZE` is a power of two.
-pub(super) struct Table<const BITS: u32, const SIZE: usize> {
-    entries: Box<[Entry]>,
+pub(super) struct Table<E, const BITS: u32, const SIZE: usize> {
+    entries: Box<[E]>,
 }
 
-/// Of literals and lengths: at most 143 second tables of 16 entries.
-pub(super) type Literals = Table<11, 8192>;
-/// Of distances: at most 15 second tables of 128 entries.
-pub(super) type Distances = Table<8, 4096>;
-/// Of the lengths of these codes, which have 7 bits at most.
-pub(super) type CodeLengths = Table<7, 128>;
+/// Bits of the first table of literals and lengths: a literal of noisy voxels and the length behind it fit into them.
+pub(super) const LITERAL_BITS: u32 = 12;
+/// Bits of the first table of distances.
+pub(super) const DISTANCE_BITS: u32 = 9;
 
-impl<const BITS: u32, const SIZE: usize> Table<BITS, SIZE> {
+/// Of literals and lengths: at most 143 second tables of 8 entries.
+pub(super) type Literals = Table<Literal, LITERAL_BITS, 8192>;
+/// Of distances: at most 15 second tables of 64 entries.
+pub(super) type Distances = Table<Number, DISTANCE_BITS, 2048>;
+/// Of the lengths of these codes, which have 7 bits at most.
+pub(super) type CodeLengths = Table<Number, 7, 128>;
+
+impl<E: Entry, const BITS: u32, const SIZE: usize> Table<E, BITS, SIZE> {
     pub(super) fn new() -> Self {
-        Table { entries: vec![Entry::INVALID; SIZE].into_boxed_slice() }
+        Table { entries: vec![E::NOTHING; SIZE].into_boxed_slice() }
     }
 
     /// The entries, as an array whose indices are known to be within it.
-    pub(super) fn view(&self) -> Option<&[Entry; SIZE]> {
+    pub(super) fn view(&self) -> Option<&[E; SIZE]> {
         self.entries.first_chunk()
     }
 
     /// The entry of the next bits in the first table.
-    pub(super) fn first(entries: &[Entry; SIZE], bits: u64) -> Entry {
+    pub(super) fn first(entries: &[E; SIZE], bits: u64) -> E {
         entries[bits as usize & ((1 << BITS) - 1)]
     }
 
-    /// The entry in the second table that an entry leads to.
-    pub(super) fn second(entries: &[Entry; SIZE], entry: Entry, bits: u64) -> Entry {
-        let place = (bits >> BITS) as usize & ((1 << entry.extra()) - 1);
-        entries[(entry.value() as usize + place) % SIZE]
-    }
-
     /// Fills the tables for codes of these lengths, by symbol; 0 for symbols that do not occur.
-    fn fill(&mut self, lengths: &[u8], meaning: impl Fn(usize) -> Entry) -> io::Result<()> {
+    fn fill(&mut self, lengths: &[u8], meaning: impl Fn(usize) -> E) -> io::Result<()> {
         let mut counts = [0u32; LONGEST + 1];
         lengths.iter().for_each(|length| counts[usize::from(*length)] += 1);
         counts[0] = 0;
@@ -208,12 +144,12 @@ impl<const BITS: u32, const SIZE: usize> Table<BITS, SIZE> {
             if longest > 1 || BITS == 7 {
                 return Err(invalid("an incomplete code"));
             }
-            self.entries[..1 << BITS].fill(Entry::INVALID.with_bits(1));
+            self.entries[..1 << BITS].fill(E::NOTHING.with_bits(1));
         }
         let root = BITS as usize;
         let behind = longest.saturating_sub(root);
         let mut end = 1 << root;
-        let mut begun = [0u16; 1 << 11];
+        let mut begun = [0u16; 1 << LITERAL_BITS];
         for (symbol, length) in lengths.iter().enumerate().filter(|(_, length)| **length > 0) {
             let bits = usize::from(*length);
             let code = next[bits];
@@ -227,7 +163,7 @@ impl<const BITS: u32, const SIZE: usize> Table<BITS, SIZE> {
             let prefix = reversed & ((1 << root) - 1);
             if begun[prefix] == 0 {
                 begun[prefix] = end as u16;
-                self.entries[prefix] = Entry(Entry::new(end as u32, behind as u32).0 | Entry::LONG);
+                self.entries[prefix] = E::second_table(end, behind);
                 end += 1 << behind;
             }
             let begin = usize::from(begun[prefix]);
@@ -242,20 +178,24 @@ impl Literals {
     /// For codes of these lengths.
     pub(super) fn set(&mut self, lengths: &[u8]) -> io::Result<()> {
         self.fill(lengths, literal_or_length)?;
-        // From behind, since the entry of what follows is one before, which must be single still.
-        for at in (0..1usize << 11).rev() {
-            let first = self.entries[at];
-            if !first.is_literal() {
-                continue;
+        // From behind, since the entries of what follows are before, which must be single still.
+        for at in (0..1usize << LITERAL_BITS).rev() {
+            let mut entry = self.entries[at];
+            while !entry.is_rare() && !entry.is_match() && entry.literals() < MOST_LITERALS {
+                let next = self.entries[at >> entry.bits()];
+                if next.is_rare() || entry.bits() + next.code_bits() > LITERAL_BITS {
+                    break;
+                }
+                entry = entry.then(next);
             }
-            let second = self.entries[at >> first.bits()];
-            let bits = first.bits() + second.bits();
-            if second.is_literal() && bits <= 11 {
-                let literals = first.value() | second.value() << 8;
-                self.entries[at] = Entry(Entry::LITERAL | Entry::PAIR | literals << 16 | bits);
-            }
+            self.entries[at] = entry;
         }
         Ok(())
+    }
+
+    /// The entry in the second table that an entry leads to.
+    pub(super) fn second(entries: &[Literal; 8192], entry: Literal, bits: u64) -> Literal {
+        entries[entry.second(bits >> LITERAL_BITS) % entries.len()]
     }
 }
 
@@ -264,20 +204,26 @@ impl Distances {
     pub(super) fn set(&mut self, lengths: &[u8]) -> io::Result<()> {
         self.fill(lengths, distance)
     }
+
+    /// The entry in the second table that an entry leads to.
+    pub(super) fn second(entries: &[Number; 2048], entry: Number, bits: u64) -> Number {
+        entries[entry.second(bits >> DISTANCE_BITS) % entries.len()]
+    }
 }
 
 impl CodeLengths {
     /// For codes of these lengths.
     pub(super) fn set(&mut self, lengths: &[u8]) -> io::Result<()> {
-        self.fill(lengths, |symbol| Entry::new(symbol as u32, 0))
+        self.fill(lengths, |symbol| Number::new(symbol as u16, 0))
     }
 
     /// The next symbol.
-    pub(super) fn next(&self, input: &mut BitInput) -> io::Result<u32> {
+    pub(super) fn next(&self, input: &mut BitInput) -> io::Result<usize> {
         input.ensure()?;
         let entry = self.entries[input.bits as usize % self.entries.len()];
+        let symbol = entry.value_of(input.bits);
         input.take(entry.bits())?;
-        Ok(entry.value())
+        Ok(symbol)
     }
 }
 

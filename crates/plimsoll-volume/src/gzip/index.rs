@@ -7,6 +7,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use plimsoll_disk::File;
 use plimsoll_memory::{Digest, Digester};
@@ -93,10 +94,11 @@ pub(super) fn damaged(what: &'static str) -> io::Error {
 
 /// The points of a file that has not changed since they were found.
 pub(super) struct Index {
+    path: PathBuf,
     file: File,
-    pub(super) points: Vec<Point>,
-    /// The length of the gzip file.
-    length: u64,
+    pub(super) points: Arc<[Point]>,
+    /// The length of the gzip file, and when it was changed.
+    stamp: (u64, u64),
 }
 
 impl Index {
@@ -105,7 +107,7 @@ impl Index {
         Index::read(path, stamp).ok()
     }
 
-    pub(super) fn read(path: &Path, (length, modified): (u64, u64)) -> io::Result<Index> {
+    pub(super) fn read(path: &Path, stamp: (u64, u64)) -> io::Result<Index> {
         let mut file = File::open(path)?;
         let here = file.len()?;
         let begin = here.checked_sub((FOOTER * 8) as u64).ok_or_else(|| damaged("it is too short"))?;
@@ -113,7 +115,7 @@ impl Index {
         file.seek(SeekFrom::Start(begin))?;
         file.read_exact(&mut footer)?;
         let [at, count, of_length, of_time, _, digest] = numbers(&footer);
-        if (of_length, of_time) != (length, modified) {
+        if (of_length, of_time) != stamp {
             return Err(damaged("it is of another file"));
         }
         // Not more than the file has room for, and than are ever written.
@@ -135,7 +137,19 @@ impl Index {
         if digester.finish() != Digest(digest) {
             return Err(damaged("its digest is another"));
         }
-        Ok(Index { file, points, length })
+        Ok(Index { path: path.into(), file, points: points.into(), stamp })
+    }
+
+    /// The same points, for another reader of the same file.
+    ///
+    /// # Errors
+    /// If their file cannot be opened, or this reader has another file.
+    pub(super) fn twin(&self, input: &BitInput) -> io::Result<Index> {
+        if input.stamp()? != self.stamp {
+            return Err(damaged("the file has changed since its points were found"));
+        }
+        let (path, points) = (self.path.clone(), Arc::clone(&self.points));
+        Ok(Index { file: File::open(&path)?, path, points, stamp: self.stamp })
     }
 
     /// The last point that is not behind a decompressed byte.
@@ -153,7 +167,7 @@ impl Index {
     /// # Errors
     /// If they are not what they were, or cannot be read.
     pub(super) fn check_span(&self, point: usize, input: &mut BitInput) -> io::Result<()> {
-        let (begin, end) = span(&self.points, point, self.length);
+        let (begin, end) = span(&self.points, point, self.stamp.0);
         match input.digest(begin, end)? == Digest(self.points[point].span) {
             true => Ok(()),
             false => Err(damaged("bytes have changed since they were first read")),

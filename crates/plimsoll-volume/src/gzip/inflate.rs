@@ -7,15 +7,13 @@ use plimsoll_disk::File;
 use super::huffman::{CodeLengths, Distances, Literals, invalid};
 use super::input::BitInput;
 use super::marks::Marks;
+use super::turns::{TURN, Turns, copy};
 
 /// How far back matches reach.
 pub(super) const WINDOW: usize = 32 << 10;
 
 /// Bytes that are decompressed behind the window before it is moved.
 const AHEAD: usize = 96 << 10;
-
-/// The most that one turn of the loop writes: four pairs of literals, a match, and what copying it 16 bytes at a time writes more.
-const TURN: usize = 8 + 258 + 16;
 
 /// The order in which lengths of the codes of lengths are stored.
 const ORDER: [usize; 19] = [16, 17, 18, 0, 8, 7, 9, 6, 10, 5, 11, 4, 12, 3, 13, 2, 14, 1, 15];
@@ -50,6 +48,8 @@ pub(super) struct Inflater {
     literals: Literals,
     distances: Distances,
     code_lengths: CodeLengths,
+    /// Whether the tables are those of the fixed codes.
+    is_fixed: bool,
     /// The window, and what was decompressed behind it.
     out: Box<[u8]>,
     /// Where the decompressed bytes end.
@@ -69,6 +69,7 @@ impl Inflater {
             literals: Literals::new(),
             distances: Distances::new(),
             code_lengths: CodeLengths::new(),
+            is_fixed: false,
             out: vec![0; WINDOW + AHEAD + TURN].into_boxed_slice(),
             end: 0,
             floor: 0,
@@ -181,22 +182,32 @@ impl Inflater {
                 Block::Stored(length as usize)
             }
             1 => {
-                let lengths: [u8; 288] = std::array::from_fn(|symbol| match symbol {
-                    0..144 => 8,
-                    144..256 => 9,
-                    256..280 => 7,
-                    _ => 8,
-                });
-                self.literals.set(&lengths)?;
-                self.distances.set(&[5; 32])?;
+                self.fixed_codes()?;
                 Block::Coded
             }
             2 => {
+                self.is_fixed = false;
                 self.codes()?;
                 Block::Coded
             }
             _ => return Err(invalid("a block of an unknown kind")),
         };
+        Ok(())
+    }
+
+    /// Takes the codes that need not be said (RFC 1951, section 3.2.6).
+    fn fixed_codes(&mut self) -> io::Result<()> {
+        if !self.is_fixed {
+            let lengths: [u8; 288] = std::array::from_fn(|symbol| match symbol {
+                0..144 => 8,
+                144..256 => 9,
+                256..280 => 7,
+                _ => 8,
+            });
+            self.literals.set(&lengths)?;
+            self.distances.set(&[5; 32])?;
+            self.is_fixed = true;
+        }
         Ok(())
     }
 
@@ -244,137 +255,59 @@ impl Inflater {
         let (Some(literals), Some(distances)) = (self.literals.view(), self.distances.view()) else {
             return Err(io::Error::other("tables of codes have another size"));
         };
-        let input = &mut self.input;
-        let out = &mut *self.out;
-        let marked_below = self.marks.below();
-        let mut end = self.end;
-        // In registers: a literal takes few instructions, of which memory would be the slowest.
-        let (mut bits, mut count, mut at) = (input.bits, input.count, input.at);
-        let (mut limit, mut filled) = (input.limit(), input.filled);
-        let ended = loop {
-            if end >= until {
-                break Ok(false);
+        let (input, out) = (&mut self.input, &mut *self.out);
+        while self.end < until {
+            if input.at + 2 * size_of::<u64>() > input.limit() {
+                input.load()?;
             }
-            if at + 2 * size_of::<u64>() > limit {
-                input.at = at;
-                let loaded = input.load();
-                // Also where it failed, what was left is at the front.
-                (at, limit, filled) = (input.at, input.limit(), input.filled);
-                if let Err(error) = loaded {
-                    break Err(error);
-                }
+            let mut turns = Turns { bits: input.bits, count: input.count, at: input.at, end: self.end };
+            let lowest = self.floor.max(self.marks.below());
+            turns.run((literals, distances), input.of_file(), out, until, lowest);
+            let Turns { bits, count, at, end } = turns;
+            (input.bits, input.count, input.at, self.end) = (bits, count, at, end);
+            if self.end >= until {
+                break;
             }
-            let begin = end;
-            // Behind the end of the file are zeros, which may be no code.
-            macro_rules! failed {
-                ($what:expr) => {{
-                    break match at > filled && (at - filled) * 8 > count as usize {
-                        true => Err(io::ErrorKind::UnexpectedEof.into()),
-                        false => Err(invalid($what)),
-                    };
-                }};
+            // One turn of everything that is rare: codes that are long, stand for nothing, or are behind the end of the file, where zeros
+            // are; matches of the window before an access point; the end of the block.
+            input.ensure()?;
+            let mut entry = Literals::first(literals, input.bits);
+            if entry.is_long() {
+                entry = Literals::second(literals, entry, input.bits);
             }
-            // At least 56 bits: enough for four literals or pairs, and for the longest length and distance. The buffer has 16 bytes
-            // from `at` on.
-            macro_rules! refill {
-                () => {
-                    let Some(word) = input.buffer[at..].first_chunk() else {
-                        failed!("too few bytes are loaded")
-                    };
-                    bits |= u64::from_le_bytes(*word) << count;
-                    at += (63 - count as usize) >> 3;
-                    count |= 56;
-                };
+            if entry.is_rare() {
+                let is_end = entry.is_end();
+                input.take(entry.bits())?;
+                return if is_end { Ok(true) } else { Err(invalid("a code that stands for nothing")) };
             }
-            macro_rules! consume {
-                ($number:expr) => {
-                    let number = $number;
-                    bits >>= number;
-                    count -= number;
-                };
-            }
-            refill!();
-            let mut entry = Literals::first(literals, bits);
-            for _ in 0..4 {
-                if !entry.is_literal() {
-                    break;
-                }
-                let (pair, length) = entry.literals();
-                out[end..end + 2].copy_from_slice(&pair);
-                end += length;
-                consume!(entry.bits());
-                entry = Literals::first(literals, bits);
-            }
-            let mut is_end = false;
-            if !entry.is_literal() {
-                refill!();
+            let length = if entry.is_match() { entry.length_of(input.bits) } else { 0 };
+            input.take(entry.bits())?;
+            let begin = self.end + entry.literals();
+            let bytes = entry.bytes();
+            out[self.end..self.end + bytes.len()].copy_from_slice(&bytes);
+            if length > 0 {
+                input.ensure()?;
+                let mut entry = Distances::first(distances, input.bits);
                 if entry.is_long() {
-                    entry = Literals::second(literals, entry, bits);
+                    entry = Distances::second(distances, entry, input.bits);
                 }
-                consume!(entry.bits());
-                if entry.is_literal() {
-                    out[end] = entry.value() as u8;
-                    end += 1;
-                } else if entry.is_stop() {
-                    if !entry.is_end() {
-                        failed!("a code that stands for nothing");
-                    }
-                    is_end = true;
-                } else {
-                    let length = (entry.value() as u64 + (bits & ((1 << entry.extra()) - 1))) as usize;
-                    consume!(entry.extra());
-                    let mut entry = Distances::first(distances, bits);
-                    if entry.is_long() {
-                        entry = Distances::second(distances, entry, bits);
-                    }
-                    consume!(entry.bits());
-                    if entry.is_stop() {
-                        failed!("a distance that stands for nothing");
-                    }
-                    let distance = (entry.value() as u64 + (bits & ((1 << entry.extra()) - 1))) as usize;
-                    consume!(entry.extra());
-                    if distance > end - self.floor {
-                        failed!("a distance to before the first byte");
-                    }
-                    let source = end - distance;
-                    if source < marked_below {
-                        self.marks.mark(source, length);
-                    }
-                    copy(out, source, end, length);
-                    end += length;
+                if entry.is_rare() {
+                    input.take(entry.bits())?;
+                    return Err(invalid("a distance that stands for nothing"));
                 }
+                let distance = entry.value_of(input.bits);
+                input.take(entry.bits())?;
+                if distance > begin - self.floor {
+                    return Err(invalid("a distance to before the first byte"));
+                }
+                let source = begin - distance;
+                if source < self.marks.below() {
+                    self.marks.mark(source, length);
+                }
+                copy(out, source, begin, length);
             }
-            if at > filled && (at - filled) * 8 > count as usize {
-                end = begin;
-                break Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            if is_end {
-                break Ok(true);
-            }
-        };
-        (input.bits, input.count, input.at) = (bits, count, at);
-        self.end = end;
-        ended
-    }
-}
-
-/// Copies `length` bytes from `source` on to `end` on, one after the other, of which the first may be among the last. Up to 15 bytes more
-/// are written.
-fn copy(out: &mut [u8], source: usize, end: usize, length: usize) {
-    const STEP: usize = 16;
-    if end - source >= STEP {
-        let mut copied = 0;
-        while copied < length {
-            let Some(step) = out[source + copied..].first_chunk::<STEP>().copied() else { return };
-            out[end + copied..end + copied + STEP].copy_from_slice(&step);
-            copied += STEP;
+            self.end = begin + length;
         }
-    } else if end - source == 1 {
-        let byte = out[source];
-        out[end..end + length].fill(byte);
-    } else {
-        for at in 0..length {
-            out[end + at] = out[source + at];
-        }
+        Ok(false)
     }
 }

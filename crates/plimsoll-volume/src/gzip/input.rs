@@ -15,11 +15,11 @@ const PADDING: usize = 32;
 /// A file that is read bit by bit.
 pub(super) struct BitInput {
     file: File,
-    pub(super) buffer: Box<[u8]>,
+    buffer: Box<[u8]>,
     /// The next byte that goes into `bits`.
     pub(super) at: usize,
     /// The bytes of the buffer that are the file's.
-    pub(super) filled: usize,
+    filled: usize,
     /// Where in the file the byte behind these is.
     offset: u64,
     ended: bool,
@@ -62,6 +62,11 @@ impl BitInput {
     /// Up to where `at` may go, less the eight bytes that are loaded at once.
     pub(super) fn limit(&self) -> usize {
         if self.ended { self.filled + PADDING } else { self.filled }
+    }
+
+    /// The bytes of the buffer that are the file's.
+    pub(super) fn of_file(&self) -> &[u8] {
+        &self.buffer[..self.filled]
     }
 
     /// Whether more was taken than the file has.

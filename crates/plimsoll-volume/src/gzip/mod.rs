@@ -1,11 +1,13 @@
 //! Decompressing files that gzip, block gzip or a parallel compressor wrote, from their beginning or from access points.
 
+mod entry;
 mod huffman;
 mod index;
 mod inflate;
 mod input;
 mod marks;
 mod record;
+mod turns;
 mod window;
 
 use std::io;
@@ -91,6 +93,17 @@ impl Members {
                 .map_or(Points::None, |made| Points::Recorded(Box::new(made))),
             None => Points::None,
         };
+    }
+
+    /// Another reader of the same file, with the access points of this one; none if these are not known.
+    ///
+    /// # Errors
+    /// If it is not the same file any more, or its points cannot be opened.
+    pub(crate) fn twin(&self, file: File) -> io::Result<Option<Members>> {
+        let Points::Known(index) = &self.points else { return Ok(None) };
+        let mut twin = Members::new(file)?;
+        twin.points = Points::Known(index.twin(&twin.inflater.input)?);
+        Ok(Some(twin))
     }
 
     /// Whether decompression can begin elsewhere than at the beginning.
@@ -215,7 +228,8 @@ impl Members {
             }
             // The checksum at the end may never be reached.
             Points::Known(index) => {
-                if let Some(point) = index.at(out).filter(|_| self.inflater.is_between_blocks()) {
+                let point = self.inflater.is_between_blocks().then(|| index.at(out)).flatten();
+                if let Some(point) = point {
                     let bit = self.inflater.input.position();
                     index.check_span(point, &mut self.inflater.input)?;
                     self.inflater.input.seek(bit)?;

@@ -11,7 +11,7 @@ use super::inflate::{Inflater, WINDOW};
 use super::window::pack;
 
 /// Decompressed bytes between two points, at least.
-const SPACING: u64 = 64 << 10;
+const SPACING: u64 = 32 << 10;
 
 /// What all points in a folder may take: those of files of about 50 GB.
 const MOST_KEPT: u64 = 8 << 30;

@@ -7,4 +7,4 @@ mod open;
 mod write;
 
 pub(crate) use open::{begins, open};
-pub(crate) use write::{header, is_name, length};
+pub(crate) use write::{header, header_apart, is_name, length, voxels_of};

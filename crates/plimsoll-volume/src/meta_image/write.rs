@@ -1,6 +1,6 @@
 //! The header of an image that is written.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::text::lps;
 use crate::{ElementType, Geometry};
@@ -8,6 +8,12 @@ use crate::{ElementType, Geometry};
 /// Whether a path has the name of a MetaImage that holds its voxels as well.
 pub(crate) fn is_name(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("mha"))
+}
+
+/// The file of the voxels of a MetaImage whose header is a file of its own, by the path of that.
+pub(crate) fn voxels_of(path: &Path) -> Option<PathBuf> {
+    let is_header = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("mhd"));
+    is_header.then(|| path.with_extension("raw"))
 }
 
 /// Digits of the length of the compressed voxels, which is known once they are written.
@@ -21,6 +27,24 @@ pub(crate) fn length(bytes: u64) -> String {
 /// The header of an image of one channel, little-endian and compressed as a stream of zlib; and where in it the length of that is to be
 /// written, in as many digits as [`length`] has.
 pub(crate) fn header(geometry: &Geometry, element: ElementType) -> (String, u64) {
+    let mut text = format!("{BEGIN}True\nCompressedDataSize = ");
+    let place = text.len() as u64;
+    text += &length(0);
+    text += &grid(geometry, element, "LOCAL");
+    (text, place)
+}
+
+/// The header of an image of one channel whose voxels are in another file of the same folder, little-endian and as they are.
+pub(crate) fn header_apart(geometry: &Geometry, element: ElementType, voxels: &str) -> String {
+    format!("{BEGIN}False{}", grid(geometry, element, voxels))
+}
+
+/// What all headers begin with, up to whether voxels are compressed.
+const BEGIN: &str =
+    "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = ";
+
+/// The lines about the grid and the voxels, and the last, which says where these are.
+fn grid(geometry: &Geometry, element: ElementType, voxels: &str) -> String {
     let [depth, height, width] = geometry.shape();
     let (steps, [x, y, z]) = lps(geometry);
     let spacing = steps.map(|step| step.iter().map(|part| part * part).sum::<f64>().sqrt());
@@ -40,21 +64,14 @@ pub(crate) fn header(geometry: &Geometry, element: ElementType) -> (String, u64)
         ElementType::F32 => "MET_FLOAT",
         ElementType::F64 => "MET_DOUBLE",
     };
-    let mut text = String::from(
-        "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = True\n\
-         CompressedDataSize = ",
-    );
-    let place = text.len() as u64;
-    text += &length(0);
-    text += &format!(
+    format!(
         "\nTransformMatrix = {} {} {}\nOffset = {x} {y} {z}\nCenterOfRotation = 0 0 0\n\
-         ElementSpacing = {} {} {}\nDimSize = {width} {height} {depth}\nElementType = {kind}\nElementDataFile = LOCAL\n",
+         ElementSpacing = {} {} {}\nDimSize = {width} {height} {depth}\nElementType = {kind}\nElementDataFile = {voxels}\n",
         direction(0),
         direction(1),
         direction(2),
         spacing[0],
         spacing[1],
         spacing[2]
-    );
-    (text, place)
+    )
 }

@@ -2,6 +2,7 @@
 
 use std::io::Read;
 
+use crc32c::crc32c;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use super::bytes::{little, take};
@@ -109,38 +110,5 @@ pub(super) fn checked(stored: &[u8]) -> Result<&[u8], String> {
     match found == said {
         true => Ok(bytes),
         false => Err(format!("its checksum is {found:08x}, not {said:08x}")),
-    }
-}
-
-/// The checksum of RFC 3720, appendix B.4.
-pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    /// Castagnoli's polynomial, its lowest power first.
-    const POLYNOMIAL: u32 = 0x82f6_3b78;
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut byte = 0;
-        while byte < 256 {
-            let (mut sum, mut bit) = (byte as u32, 0);
-            while bit < 8 {
-                sum = if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 };
-                bit += 1;
-            }
-            table[byte] = sum;
-            byte += 1;
-        }
-        table
-    };
-    !bytes.iter().fold(!0, |sum: u32, byte| sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_checksum_is_that_of_rfc_3720() {
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
     }
 }

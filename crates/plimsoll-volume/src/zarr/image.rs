@@ -165,18 +165,25 @@ impl Placed {
             }
         }
         let mut used = [false; 3];
+        // Depth, height and width lie along z, y and x, unless they are said to lie elsewhere.
+        let mut worlds = [None; 3];
+        for (which, place) in space.iter().enumerate() {
+            let Some(place) = place else { continue };
+            let (world, sign) = axes[*place].direction().unwrap_or((2 - which, 1.0));
+            if std::mem::replace(&mut used[world], true) {
+                return Err("its axes have orientations that are not at right angles".into());
+            }
+            worlds[which] = Some((world, sign));
+        }
         for (which, place) in space.iter().enumerate() {
             let unit = match place.and_then(|place| axes[place].unit()).filter(|_| has_scale) {
                 Some(unit) => millimetres(unit)
                     .ok_or_else(|| format!("its axes have the unit {unit:?}, which is no length"))?,
                 None => 1.0,
             };
-            let oriented = place.and_then(|place| axes[place].direction());
-            // Depth, height and width along z, y and x.
-            let (world, sign) = oriented.unwrap_or((2 - which, 1.0));
-            if std::mem::replace(&mut used[world], true) {
-                return Err("its axes have orientations that are not at right angles".into());
-            }
+            // The axis that an image of two has not is across both, wherever these lie.
+            let across = || used.iter().position(|used| !used).map(|world| (world, 1.0));
+            let (world, sign) = worlds[which].or_else(across).ok_or("its axes are all said twice")?;
             let (scale, translation) = place.map_or((1.0, 0.0), |place| (scale[place], translation[place]));
             placed.affine.0[world][which] = sign * scale * unit;
             placed.affine.0[world][3] = sign * translation * unit + 0.0;
@@ -287,5 +294,26 @@ impl AxisSaid {
             "superior-to-inferior" => (2, -1.0),
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_of_two_axes_lies_where_its_orientations_say() {
+        let oriented = |y: &str, x: &str| {
+            let axis = |name: &str, to: &str| serde_json::json!({"name": name, "type": "space", "unit": "millimeter", "orientation": {"value": to}});
+            let scale = serde_json::json!({"type": "scale", "scale": [0.5, 0.25]});
+            let said = serde_json::json!({"axes": [axis("y", y), axis("x", x)], "datasets": [{"path": "0", "coordinateTransformations": [scale]}]});
+            Placed::of(&said, &[4, 6]).map(|placed| placed.affine.0.map(|[a, b, c, _]| [a, b, c]))
+        };
+        // A coronal plane: its height lies along the body's axis, and what it has not, the depth, across.
+        let coronal = oriented("superior-to-inferior", "right-to-left").unwrap();
+        assert_eq!(coronal, [[0.0, 0.0, -0.25], [1.0, 0.0, 0.0], [0.0, -0.5, 0.0]]);
+        let axial = oriented("anterior-to-posterior", "left-to-right").unwrap();
+        assert_eq!(axial, [[0.0, 0.0, 0.25], [0.0, -0.5, 0.0], [1.0, 0.0, 0.0]]);
+        assert!(oriented("right-to-left", "left-to-right").is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! The names of files of chunks.
 
 use std::fmt::Write;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// How the numbers of a chunk along the axes become the path of its file.
@@ -32,6 +33,25 @@ impl Separator {
 }
 
 impl Keys {
+    /// Whether there is the file of at least one chunk of an array with so many axes.
+    ///
+    /// # Errors
+    /// If a folder cannot be read.
+    pub(super) fn is_any_in(&self, folder: &Path, axes: usize) -> io::Result<bool> {
+        // Nearly always.
+        if self.path(folder, &vec![0; axes]).is_file() {
+            return Ok(true);
+        }
+        match (self.separator, self.has_prefix) {
+            (Separator::Dot, has_prefix) => any(folder, |name| {
+                let numbers = if has_prefix { name.strip_prefix("c.") } else { Some(name) };
+                Ok(numbers.is_some_and(|numbers| numbers.split('.').all(is_number)))
+            }),
+            (Separator::Slash, true) => any_below(&folder.join("c"), axes),
+            (Separator::Slash, false) => any_below(folder, axes),
+        }
+    }
+
     /// The file of a chunk.
     pub(super) fn path(&self, folder: &Path, numbers: &[usize]) -> PathBuf {
         let separator = match self.separator {
@@ -48,4 +68,37 @@ impl Keys {
         }
         folder.join(key)
     }
+}
+
+/// Whether a name in a folder is what is looked for; none is where the folder is not there.
+fn any(folder: &Path, is: impl Fn(&str) -> io::Result<bool>) -> io::Result<bool> {
+    let entries = match plimsoll_disk::entries(folder) {
+        Ok(entries) => entries,
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let path = entry?;
+        if let Some(name) = path.file_name().and_then(|name| name.to_str())
+            && is(name)?
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Whether there is a file whose path has so many numbers, each a folder but the last.
+fn any_below(folder: &Path, numbers: usize) -> io::Result<bool> {
+    any(folder, |name| match numbers {
+        _ if !is_number(name) => Ok(false),
+        0 | 1 => Ok(true),
+        _ => any_below(&folder.join(name), numbers - 1),
+    })
+}
+
+fn is_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|letter| letter.is_ascii_digit())
 }

@@ -34,6 +34,9 @@ const METADATA: [&str; 4] = ["zarr.json", ".zattrs", ".zgroup", ".zarray"];
 /// The longest of these that is read.
 const LONGEST: u64 = 256 << 10;
 
+/// What the tree of such a file may take in memory.
+const MOST_OF_TREE: usize = 1 << 20;
+
 const HINT: &str = "write it again with ome-zarr or zarr as numbers in C's order, compressed by zstd, gzip or Blosc, with axes (c, z, y, x)";
 
 /// Whether a folder is one of Zarr.
@@ -80,6 +83,26 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
         (array, placed)
     };
     let layout = placed.layout(&array).map_err(refused)?;
+    let mut placed = placed;
+    if !array.keys.is_any_in(&folder, array.shape.len()).map_err(|source| VolumeError::Io {
+        path: folder.clone(),
+        action: "read",
+        source,
+    })? {
+        // A label map without any foreground may be written so; an image is not.
+        if content == Content::Intensities {
+            return Err(VolumeError::Text {
+                path: folder,
+                format: "an array of Zarr",
+                why: "none of its chunks is there".into(),
+                hint: "its voxels were not written, or not copied with its metadata: copy the whole folder again",
+            });
+        }
+        placed.warnings.push(
+            "none of its chunks is there: all voxels are background, as of a label map that was written without empty chunks"
+                .into(),
+        );
+    }
     let source = Box::new(Chunks::new(folder, array, placed));
     Ok(Opened { path: path.into(), layout, header: None, source })
 }
@@ -101,11 +124,49 @@ fn json(path: &Path) -> Result<Option<Value>, VolumeError> {
         }
         Err(source) => return Err(VolumeError::Io { path: path.into(), action: "read", source }),
     };
-    let said = serde_json::from_slice(&bytes);
-    said.map(Some).map_err(|problem| VolumeError::Text {
-        path: path.into(),
-        format: "metadata of Zarr",
-        why: problem.to_string(),
-        hint: HINT,
-    })
+    let refused =
+        |why: String| VolumeError::Text { path: path.into(), format: "metadata of Zarr", why, hint: HINT };
+    // Before it is there: a few hundred kilobytes of brackets would stand for a hundred times as much.
+    let takes = tree_bytes(&bytes);
+    if takes > MOST_OF_TREE {
+        return Err(refused(format!(
+            "its entries would take up to {takes} bytes in memory, and {MOST_OF_TREE} at most are taken"
+        )));
+    }
+    serde_json::from_slice(&bytes).map(Some).map_err(|problem| refused(problem.to_string()))
+}
+
+/// The most that a tree of JSON takes in memory beside its texts: a node for each object, and a value for each entry of one or of a list.
+fn tree_bytes(json: &[u8]) -> usize {
+    const OBJECT: usize = 1 << 10;
+    const VALUE: usize = 128;
+    let (mut bytes, mut is_text, mut is_escaped) = (VALUE, false, false);
+    for byte in json {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_text => is_escaped = true,
+            b'"' => is_text = !is_text,
+            _ if is_text => {}
+            b'{' => bytes += OBJECT,
+            b'[' | b',' => bytes += VALUE,
+            _ => {}
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_of_metadata_is_measured_before_it_is_there() {
+        // One entry, and one more for each comma and bracket that is no text.
+        assert_eq!(tree_bytes(br#"{"a": [1, 2], "b\\": "{[,\"{"}"#), 128 + 1024 + 3 * 128);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(".zattrs");
+        std::fs::write(&path, format!("[{}0]", "[],".repeat(20_000))).unwrap();
+        let error = json(&path).unwrap_err();
+        assert!(error.to_string().contains("in memory"), "{error}");
+    }
 }
