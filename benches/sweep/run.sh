@@ -53,7 +53,7 @@ echo "killed $kills times: $((SECONDS - start)) s"
 
 # Everything but times, logs and whole paths.
 results() {
-  (cd "$1" && find . -type f ! -name events.jsonl ! -name run.json ! -name log.txt ! -name progress.png ! -name lock | sort |
+  (cd "$1" && find . -type f ! -name events.jsonl ! -name run.json ! -name log.txt ! -name progress.png ! -name arena.svg ! -name lock | sort |
     while read -r name; do echo "$name $(sed "s|$folder/$1|SWEEP|g" "$name" | sha256sum)"; done)
 }
 results whole >whole.sums

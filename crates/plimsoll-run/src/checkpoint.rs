@@ -97,6 +97,17 @@ pub(crate) fn said_by(path: &Path, file: &SafetensorsFile) -> Result<(Digest, Pr
     Ok((of, progress))
 }
 
+/// What a checkpoint of a fold is of: the identity of its specification, and how many steps were done.
+///
+/// # Errors
+/// If it is not there, or does not say so.
+pub fn checkpoint_origin(folder: &FoldFolder, kind: CheckpointKind) -> Result<(Digest, u64), RunError> {
+    let path = folder.checkpoint(kind);
+    let file = SafetensorsFile::open(&path)?;
+    let (specification, progress) = said_by(&path, &file)?;
+    Ok((specification, progress.steps))
+}
+
 /// Reads and writes checkpoints of one fold.
 pub struct Checkpoints {
     folder: FoldFolder,

@@ -108,8 +108,8 @@ pub struct EpochCost {
     pub seconds: f64,
     /// Of them, validation.
     pub validation_seconds: f64,
-    /// Resident memory at the end of the epoch.
-    pub resident_bytes: u64,
+    /// Resident memory at the end of the epoch; none where the system does not say.
+    pub resident_bytes: Option<u64>,
 }
 
 /// Why a process ended in order.

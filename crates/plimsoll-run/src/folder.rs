@@ -10,6 +10,7 @@
 //! RUN/fold_0/metrics.jsonl                             numbers of each epoch
 //! RUN/fold_0/events.jsonl                              what happened, and when
 //! RUN/fold_0/run.json                                  what it held and how fast it was
+//! RUN/fold_0/arena.svg                                 the arena while a step runs, drawn
 //! RUN/fold_0/checkpoint_latest.safetensors             and _previous, _best, _final
 //! RUN/fold_0/validation/                               predictions of the validation cases, and their scores
 //! ```
@@ -196,6 +197,11 @@ impl FoldFolder {
     /// Curves over the epochs.
     pub fn picture(&self) -> PathBuf {
         self.path.join("progress.png")
+    }
+
+    /// The arena while a step runs, as the last process planned it.
+    pub fn arena(&self) -> PathBuf {
+        self.path.join("arena.svg")
     }
 
     /// A checkpoint.

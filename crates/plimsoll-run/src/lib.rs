@@ -49,7 +49,7 @@ mod way_out;
 
 pub use averages::start_averages;
 pub use cache_folder::{cache_folder, points_folder};
-pub use checkpoint::{CheckpointKind, Checkpoints, PartSums, Progress, Resumed};
+pub use checkpoint::{CheckpointKind, Checkpoints, PartSums, Progress, Resumed, checkpoint_origin};
 pub use classification::{ClassificationTask, ImageSummary};
 pub use config::RunConfig;
 pub use error::{RunError, one_line, printable};

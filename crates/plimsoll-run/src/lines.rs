@@ -27,10 +27,10 @@ pub fn each_line_behind(
     longest: u64,
     mut each: impl FnMut(&[u8], u64) -> bool,
 ) -> io::Result<()> {
-    if !path.is_file() {
-        return Ok(());
-    }
-    let mut file = File::open(path)?;
+    let mut file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        other => other?,
+    };
     file.seek(SeekFrom::Start(offset))?;
     let mut lines = BufReader::new(file);
     let (mut line, mut end) = (Vec::new(), offset);

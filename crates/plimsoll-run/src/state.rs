@@ -126,7 +126,7 @@ impl Account {
                     self.times.pop_front();
                 }
                 self.times.push_back(cost.seconds);
-                self.resident = Some(Bytes(cost.resident_bytes));
+                self.resident = cost.resident_bytes.map(Bytes);
             }
             Event::Sample(sample) => {
                 self.resident = sample.resident_bytes.or(self.resident);

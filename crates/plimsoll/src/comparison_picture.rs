@@ -1,9 +1,10 @@
-//! The picture of a comparison: for each pair and class a row with the difference of each case, their mean, and its interval.
+//! The picture of a comparison: for each pair and class a row with the difference, its interval, and, of label maps, the difference of each case.
 
 use embedded_graphics::mono_font::iso_8859_1::{FONT_7X13, FONT_9X15_BOLD};
 use embedded_graphics::text::Alignment;
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::comparison::{Comparison, Difference, Outcome as Told, Paired, ScoreComparison};
+use plimsoll_metrics::classifiers::ClassifierComparison;
+use plimsoll_metrics::comparison::{Comparison, Difference, Outcome as Told, Paired};
 use plimsoll_metrics::{Better, Metric};
 
 use crate::failure::{Failure, Outcome};
@@ -32,9 +33,83 @@ const CASE: Colour = [150, 160, 175];
 /// Of intervals whose candidates the cases separate.
 const BLUE: Colour = [31, 96, 176];
 
-/// Draws all scores one below the other, as a PNG.
-pub fn draw(comparison: &Comparison, paired: &Paired, budget: &Budget) -> Outcome<Vec<u8>> {
+/// A score, drawn below the one before it.
+struct Panel {
+    title: String,
+    legend: String,
+    better: Better,
+    rows: Vec<Row>,
+}
+
+/// A pair and a class.
+struct Row {
+    class: String,
+    pair: String,
+    /// The differences of single cases; none of images, which have no scores of their own.
+    cases: Vec<f64>,
+    difference: Option<f64>,
+    interval: Option<[f64; 2]>,
+    is_separated: bool,
+    p_holm: Option<f64>,
+}
+
+/// Draws the comparison of label maps, as a PNG.
+pub fn of_label_maps(comparison: &Comparison, paired: &Paired, budget: &Budget) -> Outcome<Vec<u8>> {
     let rows: usize = comparison.scores.iter().map(|score| score.differences.len()).sum();
+    expect_room(rows)?;
+    // Of each row those that are drawn, and of one row as they are found, each with its case.
+    let differences = (rows + 2).saturating_mul(comparison.cases.len()).saturating_mul(size_of::<f64>());
+    let _held = budget.reserve("differences", Bytes::of(differences))?;
+    let percent = 100.0 * comparison.bootstrap.confidence;
+    let panel = |score: &plimsoll_metrics::comparison::ScoreComparison| {
+        let unit = score.unit.map_or(String::new(), |unit| format!(", {unit}"));
+        let row = |difference: &Difference| Row {
+            class: difference.class.name.clone(),
+            pair: format!("{} - {}", difference.first, difference.second),
+            cases: of_cases(difference, score.metric, comparison, paired),
+            difference: difference.mean,
+            interval: difference.mean_interval,
+            is_separated: difference.verdict.outcome == Told::Separated,
+            p_holm: difference.p_holm,
+        };
+        Panel {
+            title: format!("{}{unit}: differences of {} cases", score.metric.name(), comparison.cases.len()),
+            legend: format!(
+                "grey: cases; bar: mean with its {percent:.0} % interval; blue: separated by the signed-rank test"
+            ),
+            better: score.better,
+            rows: score.differences.iter().map(row).collect(),
+        }
+    };
+    draw(&comparison.scores.iter().map(panel).collect::<Vec<_>>(), budget)
+}
+
+/// Draws the comparison of classifiers, as a PNG.
+pub fn of_classifiers(comparison: &ClassifierComparison, budget: &Budget) -> Outcome<Vec<u8>> {
+    expect_room(comparison.scores.iter().map(|score| score.differences.len()).sum())?;
+    let percent = 100.0 * comparison.bootstrap.confidence;
+    let panels = comparison.scores.iter().map(|score| Panel {
+        title: format!("{}: differences over {} images", score.score.name(), comparison.images.len()),
+        legend: format!("dot: difference of scores; bar: its {percent:.0} % interval; blue: separated"),
+        better: score.better,
+        rows: score
+            .differences
+            .iter()
+            .map(|found| Row {
+                class: found.class.clone().unwrap_or_else(|| "all classes".into()),
+                pair: format!("{} - {}", found.first, found.second),
+                cases: Vec::new(),
+                difference: found.difference,
+                interval: found.interval,
+                is_separated: found.verdict.outcome == Told::Separated,
+                p_holm: found.p_holm,
+            })
+            .collect(),
+    });
+    draw(&panels.collect::<Vec<_>>(), budget)
+}
+
+fn expect_room(rows: usize) -> Outcome {
     if rows > MOST_ROWS {
         let message = format!("{rows} comparisons are more than the {MOST_ROWS} that a picture has room for");
         return Err(Failure::new(
@@ -42,95 +117,80 @@ pub fn draw(comparison: &Comparison, paired: &Paired, budget: &Budget) -> Outcom
             "choose scores with --metric, classes with --class, or fewer candidates",
         ));
     }
-    let heights: f64 = comparison.scores.iter().map(height).sum();
-    let height_in_all = heights as usize;
-    // The pixels, and their compressed copy; the differences of the score that has most, and those of one row as they are found, each
-    // with its case.
-    let most = comparison.scores.iter().map(|score| score.differences.len()).max().unwrap_or(0);
-    let differences = (most + 3).saturating_mul(comparison.cases.len()).saturating_mul(size_of::<f64>());
-    let bytes = (2 * 3 * WIDTH * height_in_all).saturating_add(differences);
-    let _held = budget.reserve("picture", Bytes::of(bytes))?;
-    let mut canvas = Canvas::new(WIDTH, height_in_all);
+    Ok(())
+}
+
+fn draw(panels: &[Panel], budget: &Budget) -> Outcome<Vec<u8>> {
+    let height = panels.iter().map(Panel::height).sum::<f64>() as usize;
+    // The pixels, and their compressed copy.
+    let _held = budget.reserve("picture", Bytes::of(2 * 3 * WIDTH * height))?;
+    let mut canvas = Canvas::new(WIDTH, height);
     let mut top = 0.0;
-    for score in &comparison.scores {
-        draw_score(&mut canvas, top, score, comparison, paired);
-        top += height(score);
+    for panel in panels {
+        panel.draw(&mut canvas, top);
+        top += panel.height();
     }
     canvas.png().map_err(Failure::from)
 }
 
-fn height(score: &ScoreComparison) -> f64 {
-    TOP + BOTTOM + ROW * score.differences.len() as f64
-}
-
-fn draw_score(
-    canvas: &mut Canvas,
-    top: f64,
-    score: &ScoreComparison,
-    comparison: &Comparison,
-    paired: &Paired,
-) {
-    let (left, right) = (LEFT, WIDTH as f64 - RIGHT);
-    let (first_row, bottom) = (top + TOP, top + height(score) - BOTTOM);
-    let cases: Vec<Vec<f64>> = score
-        .differences
-        .iter()
-        .map(|difference| of_cases(difference, score.metric, comparison, paired))
-        .collect();
-    let bounds = score.differences.iter().filter_map(|difference| difference.mean_interval).flatten();
-    let axis = Axis::of(cases.iter().flatten().copied().chain(bounds).chain([0.0]), 8.0);
-    let across = |difference: f64| left + axis.share(difference) * (right - left);
-
-    let unit = score.unit.map(|unit| format!(", {unit}")).unwrap_or_default();
-    let title = format!("{}{unit}: differences of {} cases", score.metric.name(), comparison.cases.len());
-    canvas.text(&title, [24.0, top + 26.0], &FONT_9X15_BOLD, INK, Alignment::Left);
-    let percent = 100.0 * comparison.bootstrap.confidence;
-    let legend = format!(
-        "grey: cases; bar: mean with its {percent:.0} % interval; blue: separated by the signed-rank test"
-    );
-    canvas.text(&legend, [24.0, top + 46.0], &FONT_7X13, GREY, Alignment::Left);
-    canvas.text("p, Holm", [WIDTH as f64 - 20.0, top + 46.0], &FONT_7X13, GREY, Alignment::Right);
-    for (number, label) in axis.ticks() {
-        canvas.fill([across(number), first_row], [across(number) + 1.0, bottom], GRID, 1.0);
-        canvas.text(&label, [across(number), bottom + 17.0], &FONT_7X13, GREY, Alignment::Center);
+impl Panel {
+    fn height(&self) -> f64 {
+        TOP + BOTTOM + ROW * self.rows.len() as f64
     }
-    canvas.fill([across(0.0), first_row], [across(0.0) + 1.0, bottom], INK, 1.0);
-    let (low, high) = match score.better {
-        Better::Higher => ("<- second is better", "first is better ->"),
-        Better::Lower => ("<- first is better", "second is better ->"),
-    };
-    canvas.text(low, [left, bottom + 36.0], &FONT_7X13, GREY, Alignment::Left);
-    canvas.text(high, [right, bottom + 36.0], &FONT_7X13, GREY, Alignment::Right);
-    for (row, (difference, cases)) in score.differences.iter().zip(&cases).enumerate() {
-        let middle = first_row + ROW * (row as f64 + 0.5);
-        let before = row.checked_sub(1).and_then(|before| score.differences.get(before));
-        if before.is_some_and(|before| before.class != difference.class) {
-            let seam = first_row + ROW * row as f64;
-            canvas.fill([24.0, seam], [WIDTH as f64 - 20.0, seam + 1.0], GRID, 1.0);
+
+    fn draw(&self, canvas: &mut Canvas, top: f64) {
+        let (left, right) = (LEFT, WIDTH as f64 - RIGHT);
+        let (first_row, bottom) = (top + TOP, top + self.height() - BOTTOM);
+        let bounds = self.rows.iter().filter_map(|row| row.interval).flatten();
+        let own = self.rows.iter().flat_map(|row| row.cases.iter().copied().chain(row.difference));
+        let axis = Axis::of(own.chain(bounds).chain([0.0]), 8.0);
+        let across = |difference: f64| left + axis.share(difference) * (right - left);
+
+        canvas.text(&self.title, [24.0, top + 26.0], &FONT_9X15_BOLD, INK, Alignment::Left);
+        canvas.text(&self.legend, [24.0, top + 46.0], &FONT_7X13, GREY, Alignment::Left);
+        canvas.text("p, Holm", [WIDTH as f64 - 20.0, top + 46.0], &FONT_7X13, GREY, Alignment::Right);
+        for (number, label) in axis.ticks() {
+            canvas.fill([across(number), first_row], [across(number) + 1.0, bottom], GRID, 1.0);
+            canvas.text(&label, [across(number), bottom + 17.0], &FONT_7X13, GREY, Alignment::Center);
         }
-        let label = format!("{}: {} - {}", difference.class.name, difference.first, difference.second);
-        canvas.text(&shortened(&label), [left - 12.0, middle + 4.0], &FONT_7X13, INK, Alignment::Right);
-        for (at, case) in cases.iter().enumerate() {
-            // Cases of nearly the same difference lie beside each other.
-            let aside = (at % 5) as f64 - 2.0;
-            canvas.dot([across(*case), middle + 3.6 * aside], 2.0, CASE);
-        }
-        let colour = if difference.verdict.outcome == Told::Separated { BLUE } else { INK };
-        if let Some([low, high]) = difference.mean_interval {
-            canvas.line([across(low), middle], [across(high), middle], 3.0, colour);
-            for end in [low, high] {
-                canvas.line([across(end), middle - 6.0], [across(end), middle + 6.0], 2.0, colour);
-            }
-        }
-        if let Some(mean) = difference.mean {
-            canvas.dot([across(mean), middle], 5.0, colour);
-        }
-        let p = match difference.p_holm {
-            None => "no cases".to_string(),
-            Some(p) if p < 1e-4 => "< 0.0001".into(),
-            Some(p) => format!("{p:.4}"),
+        canvas.fill([across(0.0), first_row], [across(0.0) + 1.0, bottom], INK, 1.0);
+        let (low, high) = match self.better {
+            Better::Higher => ("<- second is better", "first is better ->"),
+            Better::Lower => ("<- first is better", "second is better ->"),
         };
-        canvas.text(&p, [WIDTH as f64 - 20.0, middle + 4.0], &FONT_7X13, colour, Alignment::Right);
+        canvas.text(low, [left, bottom + 36.0], &FONT_7X13, GREY, Alignment::Left);
+        canvas.text(high, [right, bottom + 36.0], &FONT_7X13, GREY, Alignment::Right);
+        for (at, row) in self.rows.iter().enumerate() {
+            let middle = first_row + ROW * (at as f64 + 0.5);
+            let before = at.checked_sub(1).and_then(|before| self.rows.get(before));
+            if before.is_some_and(|before| before.class != row.class) {
+                let seam = first_row + ROW * at as f64;
+                canvas.fill([24.0, seam], [WIDTH as f64 - 20.0, seam + 1.0], GRID, 1.0);
+            }
+            let label = shortened(&format!("{}: {}", row.class, row.pair));
+            canvas.text(&label, [left - 12.0, middle + 4.0], &FONT_7X13, INK, Alignment::Right);
+            for (at, case) in row.cases.iter().enumerate() {
+                // Cases of nearly the same difference lie beside each other.
+                let aside = (at % 5) as f64 - 2.0;
+                canvas.dot([across(*case), middle + 3.6 * aside], 2.0, CASE);
+            }
+            let colour = if row.is_separated { BLUE } else { INK };
+            if let Some([low, high]) = row.interval {
+                canvas.line([across(low), middle], [across(high), middle], 3.0, colour);
+                for end in [low, high] {
+                    canvas.line([across(end), middle - 6.0], [across(end), middle + 6.0], 2.0, colour);
+                }
+            }
+            if let Some(difference) = row.difference {
+                canvas.dot([across(difference), middle], 5.0, colour);
+            }
+            let p = match row.p_holm {
+                None => "no cases".to_string(),
+                Some(p) if p < 1e-4 => "< 0.0001".into(),
+                Some(p) => format!("{p:.4}"),
+            };
+            canvas.text(&p, [WIDTH as f64 - 20.0, middle + 4.0], &FONT_7X13, colour, Alignment::Right);
+        }
     }
 }
 

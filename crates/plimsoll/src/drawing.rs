@@ -6,6 +6,7 @@ use plimsoll_graph::{Kind, Op, Role, TensorId, TensorInfo};
 use plimsoll_memory::Bytes;
 use plimsoll_plan::explain::{held_bytes, spans};
 use plimsoll_plan::{Block, Plan, ProgramId};
+use plimsoll_train::PlannedRun;
 
 use crate::markup::escaped;
 
@@ -55,8 +56,23 @@ impl Colour {
     }
 }
 
+/// Draws the arena of a run while loss and gradients of a micro-batch are computed, as SVG.
+pub fn draw_step(planned: &PlannedRun) -> String {
+    let (numbers, fullest) = (&planned.numbers, planned.programs.fullest());
+    let [d, h, w] = numbers.patch_size;
+    let title = format!(
+        "{}: patch {d}×{h}×{w}, {} at a time; arena {}, lower bound {}, {:+.1} % operations for recomputation",
+        planned.programs[fullest].name,
+        numbers.micro_batch,
+        numbers.arena_bytes,
+        numbers.arena_lower_bound_bytes,
+        100.0 * numbers.recompute_flops_fraction
+    );
+    draw(&planned.plan, fullest, &title)
+}
+
 /// Draws the arena while a program of a plan runs, as SVG.
-pub fn draw(plan: &Plan, id: ProgramId, title: &str) -> String {
+fn draw(plan: &Plan, id: ProgramId, title: &str) -> String {
     let (program, schedule) = (plan.program(id), plan.schedule(id));
     let lowered = &plan.lowered[id.index()];
     let nodes: Vec<_> = schedule.launches.iter().map(|launch| &lowered.nodes[launch.node]).collect();

@@ -5,10 +5,11 @@ use std::time::Instant;
 use plimsoll_disk::{Appender, atomic};
 use plimsoll_memory::Bytes;
 use plimsoll_run::{
-    EpochCost, EpochRecord, Event, FoldFolder, RunPlan, Sample, Specification, each_epoch, each_event,
+    EpochCost, EpochRecord, Event, FoldFolder, Sample, Specification, each_epoch, each_event,
 };
-use plimsoll_train::{Observer, StepReport};
+use plimsoll_train::{Observer, PlannedRun, StepReport};
 
+use crate::drawing::draw_step;
 use crate::duration::duration;
 use crate::monitors::{FoldMonitors, Monitors};
 use crate::progress::Progress;
@@ -29,6 +30,8 @@ pub struct Watcher {
     /// Steps done.
     steps: u64,
     points: Vec<EpochPoint>,
+    /// The drawing of the arena, until it is written when the run begins: drawn while nothing of the run is held.
+    arena: Option<String>,
     /// None where it cannot be written.
     log: Option<Appender>,
     monitors: FoldMonitors,
@@ -38,31 +41,32 @@ pub struct Watcher {
 
 impl Watcher {
     /// Of a fold.
-    pub fn new(folder: &FoldFolder, numbers: &RunPlan, monitors: &Monitors, quiet: bool) -> Watcher {
-        let progress = Progress::new("training", numbers.steps, quiet);
-        Watcher::with(progress, String::new(), folder, numbers, monitors)
+    pub fn new(folder: &FoldFolder, planned: &PlannedRun, monitors: &Monitors, quiet: bool) -> Watcher {
+        let progress = Progress::new("training", planned.numbers.steps, quiet);
+        Watcher::with(progress, String::new(), folder, planned, monitors)
     }
 
     /// Of one fold among several: lines alone, which begin with a title.
     pub fn of_several(
         title: &str,
         folder: &FoldFolder,
-        numbers: &RunPlan,
+        planned: &PlannedRun,
         monitors: &Monitors,
         quiet: bool,
     ) -> Watcher {
         let prefix = format!("{title}: ");
-        let progress = Progress::lines(format!("{prefix}training"), numbers.steps, quiet);
-        Watcher::with(progress, prefix, folder, numbers, monitors)
+        let progress = Progress::lines(format!("{prefix}training"), planned.numbers.steps, quiet);
+        Watcher::with(progress, prefix, folder, planned, monitors)
     }
 
     fn with(
         progress: Progress,
         prefix: String,
         folder: &FoldFolder,
-        numbers: &RunPlan,
+        planned: &PlannedRun,
         monitors: &Monitors,
     ) -> Watcher {
+        let numbers = &planned.numbers;
         Watcher {
             progress,
             prefix,
@@ -73,6 +77,7 @@ impl Watcher {
             of: numbers.steps,
             steps: 0,
             points: Vec::new(),
+            arena: Some(draw_step(planned)),
             log: None,
             monitors: monitors.of_fold(folder, numbers),
             has_failed: false,
@@ -144,7 +149,7 @@ pub fn point(record: &EpochRecord, cost: Option<&EpochCost>) -> EpochPoint {
         accuracy: record.classification.as_ref().map(|scores| scores.balanced_accuracy),
         kappa: record.classification.as_ref().and_then(|scores| scores.kappa),
         seconds: cost.map_or(f64::NAN, |cost| cost.seconds),
-        resident_bytes: cost.map(|cost| cost.resident_bytes),
+        resident_bytes: cost.and_then(|cost| cost.resident_bytes),
     }
 }
 
@@ -164,6 +169,11 @@ impl Observer for Watcher {
         }
         let from = if first_step > 0 { format!(", going on after step {first_step}") } else { String::new() };
         self.say(format!("fold {}: {} steps on {engine}{from}", specification.fold, self.of));
+        if let Some(drawing) = self.arena.take()
+            && let Err(error) = atomic::write(&self.folder.arena(), |file| file.write_all(drawing.as_bytes()))
+        {
+            self.failed(&format!("arena.svg: {error}"));
+        }
         let begun = self.monitors.begin(first_step, self.of, specification.config.epochs);
         self.monitored(begun);
         self.progress.set(first_step, String::new());

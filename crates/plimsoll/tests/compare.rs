@@ -260,7 +260,11 @@ fn what_cannot_be_compared_ends_in_one_error_with_a_way_out() {
         &[text(&b), "--metric", "nsd"],
         &["a has no NSD of all cases; it has Dice", "plimsoll evaluate", "--metrics overlap,surface"],
     );
-    error(&[text(&b), "--metric", "tp"], &["scores are Dice, IoU"]);
+    error(
+        &[text(&b), "--metric", "tp"],
+        &["tp is no score by which label maps are compared", "scores are Dice, IoU"],
+    );
+    error(&[text(&b), "--several-labels"], &["--several-labels is of tables of images"]);
     error(&[text(&b), "--class", "liver"], &["class liver is not scored", "these are: vessel"]);
     error(&[text(&b), "--resamples", "0"], &["error: "]);
     let nowhere = runs.path("nowhere/out.csv");
@@ -352,4 +356,166 @@ fn ensembles_of_two_are_predicted_over_validation_cases_and_ranked() {
     let alone = ["compare", text(&scored), text(&fold), "--ensembles", text(&out), "--data", text(&data)];
     let said = run_error(&alone);
     assert!(said.contains("scored has no models to average"), "{said}");
+
+    // Of the common cases alone, where a fold is not validated.
+    fs::remove_dir_all(b.join("fold_1/validation")).unwrap();
+    let common = run_json(&[&args[..], &["--common-cases"]].concat());
+    assert_eq!(common["with_ensembles"]["candidates"][2]["name"], "a + b");
+    assert_eq!(common["with_ensembles"]["cases"].as_array().unwrap().len(), 1);
+    // Trained on without a new validation: its scores are not those of the weights that would be averaged.
+    tiny.trained(&a, &["--fold", "0", "--seed", "1", "--resume", "--epochs", "3", "--skip-validation"]);
+    let said = run_error(&[&args[..], &["--common-cases"]].concat());
+    assert!(said.contains("was validated after step 4, and its weights are those after step 6"), "{said}");
+}
+
+/// A summary as nnU-Net writes it: without settings, and with NaN where a score is undefined.
+fn write_of_nnunet(file: &Path, cases: &[usize], dice: Dice) {
+    let case = |case: &usize| {
+        let dice = dice(*case, 1);
+        let dice = if dice.is_nan() { "NaN".to_string() } else { dice.to_string() };
+        format!(
+            r#"{{"metrics": {{"1": {{"Dice": {dice}, "FN": 1, "FP": 2, "IoU": {dice}, "TN": 5, "TP": 3, "n_pred": 900, "n_ref": {}}}}},
+            "prediction_file": "/nnUNet_results/out/case_{case:03}.nii.gz", "reference_file": "/nnUNet_raw/labelsTr/case_{case:03}.nii.gz"}}"#,
+            1000 + case
+        )
+    };
+    let cases: Vec<String> = cases.iter().map(case).collect();
+    let text = format!(
+        r#"{{"foreground_mean": {{"Dice": NaN}}, "mean": {{"1": {{"Dice": 0.5}}}}, "metric_per_case": [{}]}}"#,
+        cases.join(", ")
+    );
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, text).unwrap();
+}
+
+#[test]
+fn summaries_of_nnunet_are_compared_with_runs_by_the_names_of_cases() {
+    let runs = Runs::new();
+    let ours = runs.run("ours", 24, &better);
+    let scored = |case: usize, class: u8| if case == 3 { f64::NAN } else { worse(case, class) };
+    // A model folder with folds, the file of one evaluation, and the folder of such a file.
+    let (model, file, folder) =
+        (runs.path("nnUNetTrainer__plans__3d"), runs.path("scores.json"), runs.path("predicted"));
+    for fold in 0..2 {
+        let cases: Vec<usize> = (0..24).filter(|case| case % 2 == fold).collect();
+        write_of_nnunet(&model.join(format!("fold_{fold}/validation/summary.json")), &cases, &scored);
+    }
+    let all: Vec<usize> = (0..24).collect();
+    write_of_nnunet(&file, &all, &scored);
+    write_of_nnunet(&folder.join("summary.json"), &all, &scored);
+    for theirs in [&model, &file, &folder] {
+        let found = run_json(&["compare", text(&ours), text(theirs), "--resamples", "200"]);
+        assert_eq!(found["cases"].as_array().unwrap().len(), 24);
+        let difference = &found["scores"][0]["differences"][0];
+        assert_eq!(difference["cases"], 23, "{theirs:?}");
+        assert_eq!(difference["undefined"], json!({"first": 0, "second": 1, "both": 0}));
+        assert_eq!(difference["class"]["name"], "vessel", "the run knows the names of classes");
+        assert_eq!(difference["verdict"]["better"], "ours");
+    }
+    write_of_nnunet(&file, &all[..22], &scored);
+    let said = run_error(&["compare", text(&ours), text(&file)]);
+    assert!(
+        said.contains("2 of 24 cases are not there for all candidates: case_022 (scores.json lacks it)"),
+        "{said}"
+    );
+    fs::write(&file, fs::read_to_string(&file).unwrap().replace("\"1\"", "\"(1, 2)\"")).unwrap();
+    let said = run_error(&["compare", text(&ours), text(&file)]);
+    assert!(
+        said.contains("scores.json has scores of `(1, 2)`") && said.contains("regions have several labels"),
+        "{said}"
+    );
+}
+
+/// A table of images, of which `wrong` ones are given the other class.
+fn write_table(file: &Path, images: usize, wrong: fn(usize) -> bool) {
+    let mut table = String::from("case,label,healthy,ill,predicted\n");
+    for image in 0..images {
+        let label = image % 2;
+        let ill = if (label == 1) != wrong(image) {
+            0.5 + 0.4 * noise(image, 4)
+        } else {
+            0.1 + 0.4 * noise(image, 5)
+        };
+        let name = |ill: bool| if ill { "ill" } else { "healthy" };
+        let line =
+            format!("eye_{image:03},{},{:.6},{ill:.6},{}\n", name(label == 1), 1.0 - ill, name(ill > 0.5));
+        table.push_str(&line);
+    }
+    fs::write(file, table).unwrap();
+}
+
+#[test]
+fn classifiers_are_told_apart_by_the_images_that_they_are_right_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let [a, b, c] = ["a.csv", "b.csv", "c.csv"].map(path);
+    write_table(&a, 300, |image| image % 4 == 0);
+    write_table(&b, 300, |image| image % 16 == 0);
+    write_table(&c, 300, |image| image % 4 == 1);
+    let (csv, picture) = (path("out.csv"), path("out.png"));
+    let three = ["compare", text(&a), text(&b), text(&c), "--resamples", "300"];
+    let found = run_json(&[&three[..], &["--csv", text(&csv), "--picture", text(&picture)]].concat());
+    let [accuracy, auroc] = &found["scores"].as_array().unwrap()[..] else { panic!("{found}") };
+    let told = |score: &Value| -> Vec<String> {
+        let pairs = score["differences"].as_array().unwrap().iter();
+        pairs
+            .filter(|pair| pair["class"].is_null())
+            .map(|pair| pair["verdict"]["outcome"].as_str().unwrap().into())
+            .collect()
+    };
+    assert_eq!(told(accuracy), ["separated", "same", "separated"]);
+    // Wrong about every fourth and every sixteenth image: 56 only of the second's, and none only of the first's.
+    assert_eq!(accuracy["differences"][0]["test"]["right_in_one_alone"], json!([0, 56]));
+    assert_eq!(accuracy["differences"][1]["test"]["right_in_one_alone"], json!([75, 75]));
+    assert_eq!(auroc["differences"][0]["test"]["test"], "delong");
+    assert_eq!(accuracy["choice"]["candidate"], "b.csv");
+    let rows = fs::read_to_string(&csv).unwrap();
+    assert!(rows.lines().all(|row| row.split(',').count() == 19) && rows.lines().count() == 7, "{rows}");
+    assert_eq!(image::open(&picture).unwrap().width(), 1200);
+    let said = String::from_utf8(run(&three).stdout).unwrap();
+    for part in [
+        "accuracy of 300 images, higher is better",
+        "b.csv has a better accuracy than a.csv: a.csv − b.csv, 0.7500 − 0.9367 is −18.67 points",
+        "only one of both gets 0 and 56 images right",
+        "a.csv and c.csv have the same accuracy of 300 images",
+        "by accuracy: b.csv is first",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let by_class = run_json(&[
+        "compare",
+        text(&a),
+        text(&b),
+        "--metric",
+        "sensitivity",
+        "--class",
+        "ill",
+        "--resamples",
+        "10",
+    ]);
+    let sensitivity = &by_class["scores"][0]["differences"];
+    assert_eq!((sensitivity.as_array().unwrap().len(), &sensitivity[0]["class"]), (1, &json!("ill")));
+    assert_eq!(sensitivity[0]["verdict"]["outcome"], "same", "every image that is wrong is healthy");
+    let error = |args: &[&str], part: &str| {
+        let said = run_error(&[&["compare"][..], args].concat());
+        assert!(said.contains(part), "{part}: {said}");
+    };
+    error(&[text(&a), text(&b), "--metric", "dice"], "dice is no score by which classifiers are compared");
+    error(&[text(&a), text(&b), "--class", "dead"], "there is no class dead; these are: healthy, ill");
+    error(
+        &[text(&a), text(&b), "--ensembles", "out", "--data", "d"],
+        "--ensembles averages networks that label voxels",
+    );
+    write_table(&c, 290, |_| false);
+    error(
+        &[text(&a), text(&c)],
+        "10 of 300 cases are not there for all candidates: eye_290 (c.csv lacks it)",
+    );
+    let common = run_json(&["compare", text(&a), text(&c), "--common-cases", "--resamples", "10"]);
+    assert_eq!(
+        (common["images"].as_array().unwrap().len(), common["left_out"].as_array().unwrap().len()),
+        (290, 10)
+    );
+    write_summary(&path("maps"), &[0, 1, 2], &[1], &worse);
+    error(&[text(&a), text(&path("maps"))], "a.csv gives each image a class, and ");
 }

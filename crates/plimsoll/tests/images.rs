@@ -87,8 +87,37 @@ fn a_run_on_images_is_extended_predicted_with_and_scored() {
     let last: serde_json::Value = serde_json::from_str(metrics(&whole).lines().last().unwrap()).unwrap();
     assert!(last["classification"]["accuracy"].is_number(), "{last}");
     assert_eq!(metrics(&parts).lines().count(), 2);
-    let said = run_error(&["compare", &whole, &parts]);
-    assert!(said.contains("gives each image a class: no case has scores"), "{said}");
+    let scores = "accuracy,auroc,quadratic_kappa,sensitivity";
+    let compared = run_json(&["compare", &whole, &parts, "--metric", scores, "--resamples", "50"]);
+    let own = fs::read_to_string(Path::new(&whole).join("fold_0/validation/predictions.csv")).unwrap();
+    let mut images: Vec<&str> = own.lines().skip(1).filter_map(|line| line.split(',').next()).collect();
+    images.sort_unstable();
+    assert_eq!(compared["images"], serde_json::json!(images));
+    let tests: Vec<_> = compared["scores"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|score| &score["differences"][0]["test"]["test"])
+        .collect();
+    assert_eq!(tests, ["mcnemar", "bootstrap", "bootstrap", "mcnemar"]);
+    // The score of the page and of `evaluate` is the one that is compared.
+    let accuracy = run_json(&[
+        "evaluate",
+        "--classification",
+        &format!("{whole}/fold_0/validation/predictions.csv"),
+        "-o",
+        &place("own.json"),
+    ]);
+    assert_eq!(compared["scores"][0]["candidates"][0]["value"], accuracy["overall"]["accuracy"]["value"]);
+    let table = place("table.csv");
+    fs::copy(Path::new(&parts).join("fold_0/validation/predictions.csv"), &table).unwrap();
+    let of_table = run_json(&["compare", &whole, &table, "--metric", scores, "--resamples", "50"]);
+    assert_eq!(
+        of_table["scores"][0]["differences"][0]["difference"],
+        compared["scores"][0]["differences"][0]["difference"]
+    );
+    let said = run_error(&["compare", &whole, &table, "--several-labels"]);
+    assert!(said.contains("says itself how many labels"), "{said}");
     let scores = place("predictions.csv");
     let test = format!("{data}/test");
     let classified =

@@ -8,7 +8,8 @@ use std::fs;
 use std::path::Path;
 
 use plimsoll_image::phantom::{self, PhantomImages};
-use plimsoll_run::{Arm, FoldName, SweepFolder, Trials};
+use plimsoll_run::{Arm, FoldName, SweepFolder, Trial, Trials};
+use serde_json::json;
 use support::{Tiny, run_error, run_json};
 
 /// Writes the page of a run, and returns it.
@@ -103,6 +104,8 @@ fn a_page_of_all_folds_holds_their_numbers_and_needs_nothing_else() {
     assert!(html.contains(&format!("<b>{mean:.4}</b>Dice, mean of 3 cases")), "{mean}");
     let sd = cross["foreground"]["Dice"]["sd"].as_f64().unwrap();
     assert!(html.contains(&format!(">{sd:.4}<")), "{sd}");
+    // The arena of one fold, as an image that runs no scripts.
+    assert_eq!(html.matches("data:image/svg+xml;base64,").count(), 1);
     // The worst cases are drawn: all three, so that none is left to be the best.
     assert_eq!(html.matches("data:image/png;base64,").count(), 3);
     assert!(html.contains("The 3 worst") && !html.contains(" best</h3>"));
@@ -114,6 +117,8 @@ fn a_page_of_all_folds_holds_their_numbers_and_needs_nothing_else() {
         "Line 512.0 MiB",
         "planned",
         "3 folds of a cross-validation",
+        "what was held over steps, by holder",
+        "<title>arena: ",
     ] {
         assert!(html.contains(said), "{said}");
     }
@@ -169,6 +174,7 @@ fn what_is_missing_is_said_on_the_page() {
         "fold 0 is not finished: 1 of 2 epochs",
         "ended without a word",
         "what was held at most is not written down",
+        "fold 0, as far as samples saw it: Line 512.0 MiB; planned ",
     ] {
         assert!(html.contains(said), "{said}: {html}");
     }
@@ -219,6 +225,28 @@ fn a_page_of_a_sweep_ranks_its_arms_and_names_what_is_not_done() {
         .into();
     let mean = (dice[0] + dice[1]) / 2.0;
     assert!(html.contains(&format!(">{mean:.4}<")), "one case in two seeds: {mean} of {dice:?}");
+    assert!(html.contains("<p>No trial.</p>"), "{html}");
+    // What failed is named with its error, before it began and after it was trained.
+    let failed = |seed: u64, error: &str| {
+        let trial = Trial { arm: "rate-0.1".into(), seed, fold: FoldName::Number(0) };
+        let failure = json!({"time": "2026-01-02T03:04:05Z", "error": error, "hint": "<mend> it"});
+        let path = folder.failure(&trial);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, failure.to_string()).unwrap();
+    };
+    failed(3, "case_1.nii.gz: no such file");
+    failed(0, "the scores cannot be written");
+    let with_failures = page(folder.path(), &[]);
+    for said in [
+        "trials trained, 2 failed",
+        "2 trials failed when they were last tried",
+        "case_1.nii.gz: no such file",
+        "&lt;mend&gt; it",
+        "failed before it began",
+        "trained; its validation failed",
+    ] {
+        assert!(with_failures.contains(said), "{said}: {with_failures}");
+    }
     for said in ["3 of 4", "rate-0.01", "not begun", "base = &quot;&lt;tiny&gt;&quot;", "learning_rate"] {
         assert!(html.contains(said), "{said}");
     }
@@ -245,6 +273,11 @@ fn a_page_of_a_classifier_shows_its_confusion_and_its_mistakes() {
     {
         assert!(html.contains(said), "{said}");
     }
-    assert!(html.contains("data:image/svg+xml;base64,"), "after one epoch some images are wrong");
+    // Beside the arena.
+    assert_eq!(
+        html.matches("data:image/svg+xml;base64,").count(),
+        2,
+        "after one epoch some images are wrong"
+    );
     assert!(html.contains("to tell apart 0_none"), "the methods");
 }

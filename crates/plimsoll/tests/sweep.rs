@@ -100,6 +100,49 @@ fn starts(sweep: &Path) -> (usize, Vec<String>) {
     (starts, finished)
 }
 
+#[test]
+fn data_that_change_between_trials_are_noticed_at_the_start_of_the_next() {
+    let sweeps = Sweeps::new();
+    let (file, out) = (
+        sweeps.file("many.toml", "folds = [0]\nseeds = [0, 1, 2, 3, 4, 5]", "[[arm]]\nname = 'only'"),
+        sweeps.path("changing"),
+    );
+    let mut command = sweeps.command(&file, &out, &["--skip-validation"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let start = Instant::now();
+    while !out.join("only/seed_0/fold_0/checkpoint_final.safetensors").is_file() {
+        assert!(start.elapsed() < Duration::from_secs(300), "no trial ends");
+        thread::sleep(Duration::from_millis(1));
+    }
+    let image = fs::read_dir(sweeps.tiny.data.join("imagesTr")).unwrap().next().unwrap().unwrap().path();
+    let contents = fs::read(&image).unwrap();
+    // The same bytes at another time: nobody can know that without reading all of them again.
+    fs::write(&image, contents).unwrap();
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    let (_, finished) = starts(&out);
+    assert!(!finished.is_empty() && finished.len() < 6, "{finished:?}");
+    let folder = SweepFolder::new(&out);
+    let failed: Vec<String> = folder
+        .read()
+        .unwrap()
+        .each()
+        .filter_map(|trial| folder.read_failure(&trial).unwrap())
+        .map(|failure| failure.error)
+        .collect();
+    assert_eq!(failed.len() + finished.len(), 6, "{failed:?}");
+    let name = image.file_name().unwrap().to_str().unwrap();
+    assert!(
+        failed
+            .iter()
+            .all(|error| error.contains(name) && error.contains("has changed since the sweep opened")),
+        "{failed:?}"
+    );
+    // The contents are the same, as the next process finds when it inspects them.
+    sweeps.done(&file, &out, &["--skip-validation", "--resume"]);
+    assert_eq!(starts(&out).1.len(), 6);
+}
+
 /// Waits until something is there, or the process has ended.
 fn kill_when(mut command: Command, is_there: impl Fn() -> bool) -> bool {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -170,6 +170,44 @@ fn the_view_shows_runs_folds_and_sweeps() {
 }
 
 #[test]
+fn a_narrow_terminal_keeps_bars_in_their_columns_whatever_holders_are_called() {
+    let tiny = Tiny::new();
+    let run = tiny.path("a_run_with_a_name_that_is_far_longer_than_any_narrow_terminal");
+    tiny.trained(&run, &["--folds", "0-1", "--skip-validation"]);
+    for fold in ["fold_0", "fold_1"] {
+        let events = run.join(fold).join("events.jsonl");
+        let text = fs::read_to_string(&events).unwrap();
+        let held = "\"held_bytes\":{\"a holder whose name is longer than a bar\":734003200,";
+        fs::write(&events, text.replace("\"held_bytes\":{", held)).unwrap();
+    }
+    let frame = |columns: &str, lines: &str| {
+        let mut command = plimsoll();
+        command.arg("watch").arg(&run).arg("--once").env("COLUMNS", columns).env("LINES", lines);
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    for (columns, lines) in [(40, 10), (40, 30), (80, 24), (140, 50), (12, 10), (300, 60)] {
+        let text = frame(&columns.to_string(), &lines.to_string());
+        assert_eq!(text.lines().count(), lines, "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= columns), "{text}");
+        // Bars begin in one column and end in one.
+        let ends = text.lines().filter(|line| line.contains('█')).map(|line| {
+            let is_bar = |letter: char| letter == '█' || letter == '·';
+            let place = |at: Option<usize>| at.map(|at| line[..at].chars().count());
+            [place(line.find(is_bar)), place(line.rfind(is_bar))]
+        });
+        let ends: Vec<_> = ends.collect();
+        assert!(ends.windows(2).all(|pair| pair[0] == pair[1]), "{text}");
+        if columns >= 40 {
+            assert!(!ends.is_empty() && text.contains("fold_1") && text.contains("2/2"), "{text}");
+            assert!(text.contains("MiB") && text.contains("finished"), "{text}");
+        }
+    }
+    assert!(frame("140", "50").contains("  a holder whose name…"));
+}
+
+#[test]
 fn what_cannot_be_shown_is_an_error_with_a_way_out() {
     let dir = tempfile::tempdir().unwrap();
     let nothing = run_error(&["watch", dir.path().to_str().unwrap()]);

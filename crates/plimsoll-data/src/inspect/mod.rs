@@ -19,6 +19,7 @@ mod store;
 mod values;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -77,6 +78,13 @@ pub struct Inspection {
 }
 
 impl Inspection {
+    /// The first file of the training cases of the data set in a folder that has another length or modification time than when it was
+    /// inspected; none if all are as they were.
+    pub fn changed_file(&self, folder: &Path) -> Option<PathBuf> {
+        let changed = self.stamps.iter().find(|known| stamp::stamp(folder, &known.place(folder)) != **known);
+        changed.map(|known| known.place(folder))
+    }
+
     /// Reads all training cases of a data set. `observe` is called with the number of finished cases and of all cases.
     ///
     /// Planes of images are reserved from `budget` while they are read, the index of foreground voxels for as long as the

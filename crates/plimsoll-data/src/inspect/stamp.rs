@@ -18,6 +18,13 @@ pub(crate) struct FileStamp {
     modified: Option<u64>,
 }
 
+impl FileStamp {
+    /// Where the file is.
+    pub(crate) fn place(&self, folder: &Path) -> PathBuf {
+        folder.join(&self.path)
+    }
+}
+
 /// The current stamp of a file of a data set, or of a folder whose files, and those of the folders in it, are one image: their length
 /// together, and the latest time.
 pub(crate) fn stamp(folder: &Path, path: &Path) -> FileStamp {

@@ -8,10 +8,13 @@ use plimsoll_disk::File;
 use plimsoll_run::Holder;
 
 use super::records::{each_event, record};
-use super::{Event, Image, SessionLog, Summary, Value};
+use super::{Event, Image, SessionLog, SourceMetadata, Summary, Value};
 
 /// What names of event files begin with: TensorBoard reads those that have it in them.
 const PREFIX: &str = "events.out.tfevents.";
+
+/// Who writes files, as they say themselves: those of others are left as they are.
+const WRITER: &str = "plimsoll";
 
 /// The start of a session.
 const START: i32 = 1;
@@ -47,7 +50,10 @@ impl EventFile {
         let host = host.replace('/', "_");
         let file = File::create_new(folder.join(format!("{PREFIX}{second:010}.{host}.{pid}.0")))?;
         let mut events = EventFile { file: BufWriter::new(file) };
-        events.write(0, |event| event.file_version = Some("brain.Event:2".into()))?;
+        events.write(0, |event| {
+            event.file_version = Some("brain.Event:2".into());
+            event.source_metadata = Some(SourceMetadata { writer: WRITER.into() });
+        })?;
         if !earlier.is_empty() {
             // For a TensorBoard that has read them already.
             events.write(steps + 1, |event| event.session_log = Some(SessionLog { status: START }))?;
@@ -120,16 +126,26 @@ fn earlier(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Cuts off what is of steps behind `steps`, and what a killed process has not finished.
+/// Cuts off what is of steps behind `steps`, and what a killed process has not finished. A file that another program has written is left alone.
 fn cut_back(path: &Path, steps: u64) -> io::Result<()> {
     let mut kept = 0;
+    let mut is_own = false;
     each_event(path, |event, end| {
+        if kept == 0 {
+            is_own = event.source_metadata.as_ref().is_some_and(|source| source.writer == WRITER);
+            if !is_own {
+                return false;
+            }
+        }
         let is_kept = event.summary.is_none() || event.step <= steps as i64;
         if is_kept {
             kept = end;
         }
         is_kept
     })?;
+    if !is_own {
+        return Ok(());
+    }
     let file = File::append(path)?;
     if file.len()? > kept { file.set_len(kept) } else { Ok(()) }
 }
@@ -153,6 +169,29 @@ mod tests {
             .unwrap();
         }
         found
+    }
+
+    #[test]
+    fn files_of_other_programs_are_left_as_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(format!("{PREFIX}0000000001.host.1.0"));
+        let theirs: Vec<u8> = [Event { file_version: Some("brain.Event:2".into()), ..Event::default() }]
+            .into_iter()
+            .chain((1..=9).map(|step| Event {
+                step,
+                summary: Some(Summary { value: Vec::new() }),
+                ..Event::default()
+            }))
+            .flat_map(|event| record(&event))
+            .chain([1, 2, 3])
+            .collect();
+        std::fs::write(&path, &theirs).unwrap();
+        drop(EventFile::open(dir.path(), 2).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), theirs);
+        // One that ends before it says who writes it is none of ours, either.
+        std::fs::write(&path, [7; 5]).unwrap();
+        drop(EventFile::open(dir.path(), 2).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), [7; 5]);
     }
 
     #[test]

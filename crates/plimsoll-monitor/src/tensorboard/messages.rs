@@ -19,6 +19,17 @@ pub struct Event {
     /// That a process begins.
     #[prost(message, optional, tag = "7")]
     pub session_log: Option<SessionLog>,
+    /// Of the first event of a file: who writes it.
+    #[prost(message, optional, tag = "10")]
+    pub source_metadata: Option<SourceMetadata>,
+}
+
+/// Who writes a file.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SourceMetadata {
+    /// The name of the program, or of a part of it.
+    #[prost(string, tag = "1")]
+    pub writer: String,
 }
 
 /// Numbers and pictures of a step.

@@ -8,5 +8,5 @@ mod messages;
 mod records;
 
 pub use file::EventFile;
-pub use messages::{Event, Image, SessionLog, Summary, Value};
+pub use messages::{Event, Image, SessionLog, SourceMetadata, Summary, Value};
 pub use records::{each_event, masked_crc32c};

@@ -316,7 +316,8 @@ impl Run {
             return Ok(());
         }
         let predicted = self.planned.numbers.predicted_seconds_per_step;
-        match doubt(&*self.planned.backend, predicted, median(&mut self.computing)) {
+        let Some(taken) = median(&mut self.computing) else { return Ok(()) };
+        match doubt(&*self.planned.backend, predicted, taken) {
             Some(what) => self.warn(what, observer),
             None => Ok(()),
         }
@@ -371,7 +372,7 @@ impl Run {
     }
 
     fn record(&mut self, why: StopReason) -> RunRecord {
-        let seconds_per_step = (!self.seconds.is_empty()).then(|| median(&mut self.seconds));
+        let seconds_per_step = median(&mut self.seconds);
         let numbers = &self.planned.numbers;
         RunRecord {
             ram_budget_bytes: numbers.ram_budget_bytes,
@@ -408,8 +409,8 @@ impl Run {
     }
 }
 
-/// The median of some numbers, which are sorted; 0 of none.
-fn median(numbers: &mut [f64]) -> f64 {
+/// The median of some numbers, which are sorted; none without any.
+fn median(numbers: &mut [f64]) -> Option<f64> {
     numbers.sort_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+    numbers.get(numbers.len() / 2).copied()
 }

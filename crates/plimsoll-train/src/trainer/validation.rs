@@ -64,7 +64,7 @@ impl Run {
             epoch: record.epoch,
             seconds: epoch_start.elapsed().as_secs_f64(),
             validation_seconds: start.elapsed().as_secs_f64(),
-            resident_bytes: resident().map(|resident| resident.now.0).unwrap_or(0),
+            resident_bytes: resident().ok().map(|resident| resident.now.0),
         };
         self.events.say(Event::Epoch(cost))?;
         self.sample(observer)?;

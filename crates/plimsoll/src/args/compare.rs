@@ -4,7 +4,6 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use plimsoll_metrics::Metric;
 
 use super::{Compute, Ram};
 use crate::backend::DeviceName;
@@ -15,18 +14,23 @@ use crate::jobs::pair_ensembles::PairEnsembles;
 #[derive(Debug, ClapArgs)]
 pub struct Compare {
     /// Folders of runs whose folds are validated, of single folds, or of predictions that `evaluate` scored; or of a sweep, whose arms are
-    /// compared and whose seeds are repeats.
+    /// compared and whose seeds are repeats. Of label maps also a summary.json or a model folder of nnU-Net; of classifiers also tables that
+    /// `predict` wrote.
     #[arg(required = true, value_name = "RUN|SWEEP")]
     pub candidates: Vec<PathBuf>,
-    /// Scores, like dice,nsd; or all that every candidate has.
-    #[arg(long, value_name = "SCORE,…", value_delimiter = ',', default_value = "dice", value_parser = score)]
-    pub metric: Vec<AskedScore>,
+    /// Scores, like dice,nsd, or of classifiers accuracy,auroc,quadratic_kappa; or all that every candidate has [default: dice; of classifiers
+    /// accuracy,auroc].
+    #[arg(long, value_name = "SCORE,…", value_delimiter = ',')]
+    pub metric: Vec<String>,
     /// Classes, by name or number [default: all that are scored].
     #[arg(long = "class", value_name = "NAME,…", value_delimiter = ',')]
     pub classes: Vec<String>,
     /// Compare the cases that all candidates have, instead of asking for the same cases of all.
     #[arg(long)]
     pub common_cases: bool,
+    /// Of tables of images: each has any number of the classes, as for `evaluate --several-labels`.
+    #[arg(long)]
+    pub several_labels: bool,
     /// How often cases are drawn anew, for intervals and the stability of the ranking.
     #[arg(long, value_name = "N", default_value = "10000")]
     pub resamples: NonZeroUsize,
@@ -41,7 +45,7 @@ pub struct Compare {
     pub picture: Option<PathBuf>,
     /// Of runs and sweeps: also average each two of them, predict all validation cases so, and rank them with the others. What is predicted
     /// goes here; probabilities take 4 bytes for each voxel and class while it runs.
-    #[arg(long, value_name = "DIR", requires = "dataset", conflicts_with = "common_cases")]
+    #[arg(long, value_name = "DIR", requires = "dataset")]
     pub ensembles: Option<PathBuf>,
     /// With --ensembles: the data set that all were trained on.
     #[arg(long = "data", id = "dataset", value_name = "DATASET", requires = "ensembles")]
@@ -81,30 +85,6 @@ impl Compare {
                     )),
                 }
             }
-        }
-    }
-}
-
-/// A score that is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AskedScore {
-    /// All that every candidate has.
-    All,
-    /// One.
-    One(Metric),
-}
-
-/// Reads the name of a score.
-fn score(text: &str) -> Result<AskedScore, String> {
-    if text.eq_ignore_ascii_case("all") {
-        return Ok(AskedScore::All);
-    }
-    let known = || Metric::ALL.into_iter().filter(|metric| metric.better().is_some());
-    match known().find(|metric| metric.name().eq_ignore_ascii_case(text)) {
-        Some(metric) => Ok(AskedScore::One(metric)),
-        None => {
-            let names: Vec<&str> = known().map(Metric::name).collect();
-            Err(format!("scores are {}, or all", names.join(", ")))
         }
     }
 }

@@ -25,7 +25,7 @@ pub use bench::{
 pub use bench_data::BenchData;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-pub use compare::{AskedScore, Compare};
+pub use compare::Compare;
 pub use evaluate::{Evaluate, Metrics, SurfaceKind};
 pub use held::Held;
 pub use models::{Export, ExportFormat, ExportModel, ImportModels, Models, ShowModels, VerifyModel};

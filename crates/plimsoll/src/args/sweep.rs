@@ -51,7 +51,7 @@ pub struct Sweep {
     /// What may be changed, in this order, in arms that do not fit the line otherwise; each changes their results.
     #[arg(long, value_enum, value_delimiter = ',', value_name = "WHAT,…")]
     pub allow: Vec<Allowed>,
-    /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set.
+    /// Leave out cases that the inspection finds an error in, and say which, instead of refusing the data set. Each run keeps a record.
     #[arg(long)]
     pub skip_bad_cases: bool,
     /// Read files outside of the data set's folder that its list or table names.
@@ -60,13 +60,13 @@ pub struct Sweep {
     /// Read cases into the cache before the first step of each trial, instead of when they are first used.
     #[arg(long)]
     pub warm: bool,
-    /// Leave out predicting and scoring the validation cases of each trial once it is trained.
+    /// Leave out predicting and scoring the validation cases of each fold once it is trained.
     #[arg(long)]
     pub skip_validation: bool,
     /// Write the numbers of each step into steps.jsonl.
     #[arg(long)]
     pub log_steps: bool,
-    /// Write event files of TensorBoard into the folder of each trial.
+    /// Write event files of TensorBoard into the folder of each fold: numbers of epochs, with --log-steps of steps, and the curves.
     #[arg(long)]
     pub tensorboard: bool,
 }

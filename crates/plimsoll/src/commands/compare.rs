@@ -6,7 +6,7 @@ use plimsoll_metrics::comparison::{ClassName, Comparison, Difference, Outcome as
 
 use crate::args::Compare;
 use crate::failure::Outcome;
-use crate::jobs::compare::{CompareRequest, Report, compare};
+use crate::jobs::compare::{CompareRequest, LabelReport, Report, compare};
 use crate::report::{Table, json, quoted};
 use crate::signals::Stop;
 
@@ -14,7 +14,7 @@ use crate::signals::Stop;
 const MOST_COLUMNS: usize = 8;
 
 /// Rows of a table that are read; of more only the means over classes, and what is separated.
-const MOST_ROWS: usize = 60;
+pub(super) const MOST_ROWS: usize = 60;
 
 /// Says which candidates are better.
 pub fn run(args: &Compare, as_json: bool) -> Outcome {
@@ -26,9 +26,10 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
     let bootstrap = Bootstrap { resamples: args.resamples.get(), seed: args.seed, ..Bootstrap::default() };
     let request = CompareRequest {
         candidates: args.candidates.clone(),
-        metrics: args.metric.clone(),
+        scores: args.metric.clone(),
         classes: args.classes.clone(),
         common_cases: args.common_cases,
+        several_labels: args.several_labels,
         bootstrap,
         csv: args.csv.clone(),
         picture: args.picture.clone(),
@@ -39,6 +40,15 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
     if as_json {
         return json(&report);
     }
+    match &report {
+        Report::LabelMaps(report) => print(report),
+        Report::Images(report) => super::compare_images::print(report),
+    }
+    Ok(())
+}
+
+/// Prints what came of candidates that label voxels.
+fn print(report: &LabelReport) {
     let comparison = &report.comparison;
     if !comparison.left_out.is_empty() {
         println!("left out, since not all have them: {}", comparison.left_out.join(", "));
@@ -57,9 +67,8 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
             print_candidates(comparison, score);
         }
     }
-    print_choice(&report);
+    print_choice(report);
     println!("reserved {} at most, peak resident {}", report.reserved_bytes, report.peak_rss_bytes);
-    Ok(())
 }
 
 fn print_score(comparison: &Comparison, score: &ScoreComparison) {
@@ -92,7 +101,7 @@ fn print_score(comparison: &Comparison, score: &ScoreComparison) {
     {
         let percent = 50.0 * (1.0 + comparison.bootstrap.confidence);
         println!(
-            "Kendall's tau of this order and those of resamples: {mean:.2} on average, {low:.2} or more in {percent} %"
+            "Kendall's tau of this order and those of resamples: {mean:.2} on average, {low:.2} or more in {percent:.1} %"
         );
     }
     println!();
@@ -157,13 +166,6 @@ fn print_differences(score: &ScoreComparison) {
     for difference in score.differences.iter().filter(is_shown) {
         let [low, high] =
             [0, 1].map(|bound| number(difference.mean_interval.map(|interval| interval[bound])));
-        let told = match difference.verdict.outcome {
-            Told::Separated => "separated",
-            Told::NotSeparated => "",
-            Told::TooFewCases => "too few cases",
-            Told::Same => "the same",
-            Told::NoCases => "no cases",
-        };
         table.row([
             difference.class.name.clone(),
             difference.first.clone(),
@@ -175,7 +177,7 @@ fn print_differences(score: &ScoreComparison) {
             number(difference.median),
             probability(difference.test.map(|test| test.p)),
             probability(difference.p_holm),
-            told.into(),
+            told(difference.verdict.outcome).into(),
         ]);
     }
     table.print();
@@ -185,11 +187,22 @@ fn print_differences(score: &ScoreComparison) {
     }
 }
 
-fn number(value: Option<f64>) -> String {
+/// What is told of a pair, in a column.
+pub(super) fn told(outcome: Told) -> &'static str {
+    match outcome {
+        Told::Separated => "separated",
+        Told::NotSeparated => "",
+        Told::TooFewCases => "too few cases",
+        Told::Same => "the same",
+        Told::NoCases => "no cases",
+    }
+}
+
+pub(super) fn number(value: Option<f64>) -> String {
     value.map_or("–".into(), |value| format!("{value:.4}"))
 }
 
-fn probability(value: Option<f64>) -> String {
+pub(super) fn probability(value: Option<f64>) -> String {
     match value {
         Some(value) if value < 1e-4 => "<0.0001".into(),
         value => number(value),
@@ -197,7 +210,7 @@ fn probability(value: Option<f64>) -> String {
 }
 
 /// The choice by the first score, and what to do with it.
-fn print_choice(report: &Report) {
+fn print_choice(report: &LabelReport) {
     let comparison = report.with_ensembles.as_ref().unwrap_or(&report.comparison);
     let Some(score) = comparison.scores.first() else { return };
     let Some(choice) = &score.choice else { return };

@@ -9,6 +9,7 @@ mod bench_scaling;
 mod bench_step;
 mod classification;
 mod compare;
+mod compare_images;
 mod demo;
 mod demo_images;
 mod doctor;

@@ -12,7 +12,7 @@ use plimsoll_run::{DevicePlan, RunPlan};
 use plimsoll_train::{CurveProgress, PlannedRun, RunPoint, run_curve};
 
 use crate::args::Plan;
-use crate::drawing::draw;
+use crate::drawing::draw_step;
 use crate::duration::{duration, grouped};
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;
@@ -248,17 +248,7 @@ fn times(numbers: &RunPlan) -> String {
 }
 
 fn write_drawing(planned: &PlannedRun, file: &Path) -> Outcome {
-    let (numbers, fullest) = (&planned.numbers, planned.programs.fullest());
-    let [d, h, w] = numbers.patch_size;
-    let title = format!(
-        "{}: patch {d}×{h}×{w}, {} at a time; arena {}, lower bound {}, {:+.1} % operations for recomputation",
-        planned.programs[fullest].name,
-        numbers.micro_batch,
-        numbers.arena_bytes,
-        numbers.arena_lower_bound_bytes,
-        100.0 * numbers.recompute_flops_fraction
-    );
-    let drawing = draw(&planned.plan, fullest, &title);
+    let drawing = draw_step(planned);
     atomic::write(file, |out| out.write_all(drawing.as_bytes()))
         .map_err(|error| Failure::of_path(file, &error))
 }

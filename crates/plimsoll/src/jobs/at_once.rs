@@ -244,7 +244,7 @@ pub(super) fn lead(
     stop: &Stop,
     quiet: bool,
 ) -> Result<RunRecord, TrainError> {
-    let mut watcher = Watcher::of_several(title, &job.folder, &job.planned.numbers, monitors, quiet);
+    let mut watcher = Watcher::of_several(title, &job.folder, &job.planned, monitors, quiet);
     let trained = train(job, part, stop.flag(), &mut watcher);
     if let Err(problem) = &trained {
         watcher.warning(&format!("ended with an error: {problem}"));

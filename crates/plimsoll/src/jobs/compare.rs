@@ -9,12 +9,13 @@ use plimsoll_metrics::comparison::{
     Candidate, Comparison, ComparisonSettings, Paired, Repeat, compare_candidates,
 };
 use plimsoll_metrics::{Metric, Summary};
-use plimsoll_run::{FoldFolder, FoldName, RunFolder, Specification, SweepFolder, Task, read_json};
+use plimsoll_run::{FoldFolder, Specification};
 use serde::Serialize;
 
+use super::candidates::{Kind, Place, SUMMARY, Scored, Source, sources_at};
+use super::compare_images::{ImageReport, compare_images};
 use super::line::{Line, driver_bytes};
 use super::pair_ensembles::{PairEnsembles, TrainedCandidate};
-use crate::args::AskedScore;
 use crate::comparison_picture;
 use crate::failure::{Failure, Outcome};
 use crate::report::write;
@@ -23,19 +24,25 @@ use crate::signals::Stop;
 /// The longest summary that is read: that of a hundred thousand cases fits.
 const LONGEST: u64 = 256 << 20;
 
-/// Scores take less memory than the text that they are read from, and both are held at once.
-const HELD_PER_BYTE: u64 = 2;
+/// Scores take less memory than the text that they are read from; both are held at once, and so is a copy of the text of nnU-Net, which writes what is no
+/// JSON.
+const HELD_PER_BYTE: u64 = 3;
+
+/// What is compared where no score is named.
+const DEFAULT: Metric = Metric::Dice;
 
 /// What is compared, and how.
 pub struct CompareRequest {
     /// Folders of runs, folds, sweeps or scored predictions.
     pub candidates: Vec<PathBuf>,
-    /// The scores.
-    pub metrics: Vec<AskedScore>,
+    /// The scores, by name, `all` among them; the usual ones if none are named.
+    pub scores: Vec<String>,
     /// Classes by name or number; all if none are named.
     pub classes: Vec<String>,
     /// Whether cases that not all have are left out.
     pub common_cases: bool,
+    /// Whether images of tables may have any number of labels.
+    pub several_labels: bool,
     pub bootstrap: Bootstrap,
     /// Where the table goes.
     pub csv: Option<PathBuf>,
@@ -49,7 +56,15 @@ pub struct CompareRequest {
 
 /// What came of it.
 #[derive(Serialize)]
-pub struct Report {
+#[serde(untagged)]
+pub enum Report {
+    LabelMaps(Box<LabelReport>),
+    Images(Box<ImageReport>),
+}
+
+/// Of candidates that label voxels.
+#[derive(Serialize)]
+pub struct LabelReport {
     #[serde(flatten)]
     pub comparison: Comparison,
     /// The same with all ensembles of two, where they are asked for.
@@ -60,29 +75,6 @@ pub struct Report {
     pub not_validated: Vec<PathBuf>,
     pub reserved_bytes: Bytes,
     pub peak_rss_bytes: Bytes,
-}
-
-/// Where the scores of a candidate are.
-struct Source {
-    /// What it is called if no other is called so, and what it is called else.
-    names: [String; 2],
-    /// The places of each repeat.
-    repeats: Vec<Place>,
-}
-
-/// Where the scores of a repeat are.
-struct Place {
-    /// What is behind the name of its candidate; nothing of the only one.
-    suffix: String,
-    folder: PathBuf,
-    scored: Scored,
-}
-
-enum Scored {
-    /// In the folders of folds.
-    Folds(Vec<FoldFolder>),
-    /// Beside predictions, which `evaluate` scored.
-    Predictions,
 }
 
 /// Scores as they are read, with what is known of their classes.
@@ -97,18 +89,36 @@ struct Reader<'a> {
 
 /// Compares candidates, and writes what is asked for.
 pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Report> {
+    let mut sources = Vec::new();
+    for path in &request.candidates {
+        sources.extend(sources_at(path)?);
+    }
+    // Long names where short ones are not enough.
+    let shorts: BTreeSet<&String> = sources.iter().map(|source| &source.names[0]).collect();
+    let which = usize::from(shorts.len() < sources.len());
+    match Kind::of(&sources)? {
+        Kind::LabelMaps => compare_labels(request, &sources, which, stop, quiet)
+            .map(|report| Report::LabelMaps(report.into())),
+        Kind::Images => compare_images(request, &sources, which).map(|report| Report::Images(report.into())),
+    }
+}
+
+fn compare_labels(
+    request: &CompareRequest,
+    sources: &[Source],
+    which: usize,
+    stop: &Stop,
+    quiet: bool,
+) -> Outcome<LabelReport> {
+    if request.several_labels {
+        return Err(Failure::new("--several-labels is of tables of images", "leave it out"));
+    }
     let mut line = match &request.ensembles {
         None => Line::draw(request.ram, 1)?,
         Some(PairEnsembles { backend, threads, .. }) => {
             Line::draw_beside(request.ram, *threads, driver_bytes(&**backend))?
         }
     };
-    let mut sources = Vec::new();
-    for path in &request.candidates {
-        sources.extend(sources_at(path)?);
-    }
-    let shorts: BTreeSet<&String> = sources.iter().map(|source| &source.names[0]).collect();
-    let which = usize::from(shorts.len() < sources.len());
     let mut reader = Reader {
         budget: &line.budget,
         common_cases: request.common_cases,
@@ -117,7 +127,7 @@ pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Re
         classes: None,
     };
     let (mut candidates, mut folders) = (Vec::new(), BTreeMap::<String, Vec<PathBuf>>::new());
-    for source in &sources {
+    for source in sources {
         let candidate = reader.candidate(&source.names[which], &source.repeats)?;
         let own = source.repeats.iter().map(|place| place.folder.clone()).collect();
         folders.insert(candidate.name.clone(), own);
@@ -130,15 +140,7 @@ pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Re
         None => BTreeMap::new(),
     };
     let paired = Paired::new(candidates, request.common_cases)?;
-    let mut metrics = Vec::new();
-    for asked in &request.metrics {
-        match asked {
-            AskedScore::All => metrics.extend(paired.metrics()),
-            AskedScore::One(metric) => metrics.push(*metric),
-        }
-    }
-    let mut seen = BTreeSet::<Metric>::new();
-    metrics.retain(|metric| seen.insert(*metric));
+    let metrics = metrics(&request.scores, &paired)?;
     let settings = ComparisonSettings {
         metrics,
         classes: (!request.classes.is_empty())
@@ -152,13 +154,16 @@ pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Re
         write(path, |file| comparison.write_csv(file))?;
     }
     if let Some(path) = &request.picture {
-        let picture = comparison_picture::draw(&comparison, &paired, &line.budget)?;
+        let picture = comparison_picture::of_label_maps(&comparison, &paired, &line.budget)?;
         write(path, |file| file.write_all(&picture))?;
     }
     let with_ensembles = match &request.ensembles {
         None => None,
         Some(ensembles) => {
-            let trained = trained(&sources, which)?;
+            let kept: BTreeSet<&str> =
+                paired.candidates().iter().map(|candidate| candidate.name.as_str()).collect();
+            let compared = sources.iter().filter(|source| kept.contains(&*source.names[which]));
+            let trained = trained(compared, which)?;
             let found =
                 ensembles.validate(&trained, (paired.cases(), paired.settings()), &mut line, stop, quiet)?;
             for (at, one) in trained.iter().enumerate() {
@@ -174,81 +179,27 @@ pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Re
         }
     };
     let (reserved_bytes, peak_rss_bytes) = (line.budget.peak(), resident()?.peak);
-    Ok(Report { comparison, with_ensembles, folders, not_validated, reserved_bytes, peak_rss_bytes })
+    Ok(LabelReport { comparison, with_ensembles, folders, not_validated, reserved_bytes, peak_rss_bytes })
 }
 
 /// The candidates with their models.
-fn trained(sources: &[Source], which: usize) -> Outcome<Vec<TrainedCandidate>> {
+fn trained<'a>(sources: impl Iterator<Item = &'a Source>, which: usize) -> Outcome<Vec<TrainedCandidate>> {
+    // Folds that are not validated are there only where they may be left out.
+    let is_validated = |fold: &&FoldFolder| fold.validation().join(SUMMARY).is_file();
     let folds = |place: &Place| match &place.scored {
-        Scored::Folds(folds) => Ok(folds.clone()),
-        Scored::Predictions => {
+        Scored::Folds(folds) => Ok(folds.iter().filter(is_validated).cloned().collect::<Vec<_>>()),
+        Scored::Summaries(_) | Scored::Table(_) => {
             let message = format!("{} has no models to average", place.folder.display());
             Err(Failure::new(message, "name folders of runs, or of a sweep, or leave out --ensembles"))
         }
     };
     let candidate = |source: &Source| {
-        let repeats = source.repeats.iter().map(folds).collect::<Outcome<_>>()?;
+        let repeats = source.repeats.iter().map(folds).collect::<Outcome<Vec<_>>>()?;
+        // A repeat without any of them was left out.
+        let repeats = repeats.into_iter().filter(|folds| !folds.is_empty()).collect();
         Ok(TrainedCandidate { name: source.names[which].clone(), repeats })
     };
-    sources.iter().map(candidate).collect()
-}
-
-/// The candidates at a path: all arms of a sweep, or one.
-fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
-    let sweep = SweepFolder::new(path);
-    if sweep.is_begun() {
-        let trials = sweep.read()?;
-        let folds = || trials.folds.iter().copied().filter(|fold| *fold != FoldName::All);
-        if folds().next().is_none() {
-            return Err(no_folds(path));
-        }
-        let place = |arm: &str, seed: u64| {
-            let run = sweep.run(arm, seed);
-            let scored = Scored::Folds(folds().map(|fold| run.fold(fold)).collect());
-            Place { suffix: format!("/seed_{seed}"), folder: run.path().into(), scored }
-        };
-        let source = |arm: &plimsoll_run::Arm| Source {
-            names: [arm.name.clone(), path.join(&arm.name).display().to_string()],
-            repeats: trials.seeds.iter().map(|seed| place(&arm.name, *seed)).collect(),
-        };
-        return Ok(trials.arms.iter().map(source).collect());
-    }
-    let run = RunFolder::new(path).folds()?;
-    let scored = if !run.is_empty() {
-        let folds: Vec<FoldFolder> = run.into_iter().filter(|fold| fold.name() != FoldName::All).collect();
-        if folds.is_empty() {
-            return Err(no_folds(path));
-        }
-        Scored::Folds(folds)
-    } else if let Some(fold) = FoldFolder::at(path).filter(FoldFolder::is_begun) {
-        if fold.name() == FoldName::All {
-            return Err(no_folds(path));
-        }
-        Scored::Folds(vec![fold])
-    } else if path.join("summary.json").is_file() {
-        Scored::Predictions
-    } else {
-        let message = match path.is_dir() {
-            true => format!(
-                "{} is no run, no sweep, and has no summary.json of scored predictions",
-                path.display()
-            ),
-            false => format!("{} is no folder", path.display()),
-        };
-        return Err(Failure::new(
-            message,
-            "name folders of runs that `train --folds all` has trained, or of a sweep",
-        ));
-    };
-    let long = path.display().to_string();
-    let short = path.file_name().map_or_else(|| long.clone(), |name| name.to_string_lossy().into_owned());
-    let place = Place { suffix: String::new(), folder: path.into(), scored };
-    Ok(vec![Source { names: [short, long], repeats: vec![place] }])
-}
-
-fn no_folds(path: &Path) -> Failure {
-    let message = format!("{} has no folds with cases that they were not trained on", path.display());
-    Failure::new(message, "train it with --fold 0, 1, …, or --folds all")
+    sources.map(candidate).collect()
 }
 
 impl Reader<'_> {
@@ -258,9 +209,13 @@ impl Reader<'_> {
             let repeat_name = format!("{name}{}", place.suffix);
             let mut summaries = Vec::new();
             match &place.scored {
-                Scored::Predictions => {
-                    summaries.push((repeat_name.clone(), self.summary(&place.folder.join("summary.json"))?));
+                Scored::Summaries(files) => {
+                    for (name, path) in files {
+                        summaries.push((format!("{repeat_name}{name}"), self.summary(path)?));
+                    }
                 }
+                // Tables of images are of another kind of comparison.
+                Scored::Table(path) => return Err(no_scores(path)),
                 Scored::Folds(folds) => {
                     for fold in folds {
                         let found = self.fold(fold)?;
@@ -283,31 +238,19 @@ impl Reader<'_> {
         if fold.is_begun() {
             self.expect_classes(fold)?;
         }
-        let path = fold.validation().join("summary.json");
+        let path = fold.validation().join(SUMMARY);
         if path.is_file() {
             return Ok(Some(self.summary(&path)?));
         }
-        if self.common_cases {
-            eprintln!("warning: {} is not validated and is left out", fold.path().display());
-            self.not_validated.push(fold.path().into());
-            return Ok(None);
-        }
-        let message = format!("{} is not validated: {} is not there", fold.path().display(), path.display());
-        let hint = "`train --resume` or `sweep --resume` validates folds that are trained; --common-cases leaves it out";
-        Err(Failure::new(message, hint))
+        not_validated(fold, &path, self.common_cases)?;
+        self.not_validated.push(fold.path().into());
+        Ok(None)
     }
 
-    /// That a fold labels voxels, with the classes of all folds before it.
+    /// That a fold has the classes of all folds before it.
     fn expect_classes(&mut self, fold: &FoldFolder) -> Outcome {
         let own = fold.path();
-        let names = match Specification::read(fold)?.config.task {
-            Task::Segmentation(task) => task.dataset.labels.names().to_vec(),
-            Task::Classification(_) => {
-                let message = format!("{} gives each image a class: no case has scores", own.display());
-                let hint = "`plimsoll evaluate --classification` scores a classifier's table, with intervals";
-                return Err(Failure::new(message, hint));
-            }
-        };
+        let names = Specification::read(fold)?.config.task.segmentation()?.dataset.labels.names().to_vec();
         match &self.classes {
             None => self.classes = Some((names, own.into())),
             Some((known, of)) if *known != names => {
@@ -328,8 +271,51 @@ impl Reader<'_> {
     fn summary(&mut self, path: &Path) -> Outcome<Summary> {
         let length = plimsoll_disk::metadata(path).map_err(|error| Failure::of_path(path, &error))?.len();
         self.held.push(self.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?);
-        Ok(read_json(path, LONGEST)?)
+        let text = plimsoll_disk::read(path, LONGEST).map_err(|error| Failure::of_path(path, &error))?;
+        Summary::parse(&text)
+            .map_err(|problem| Failure::new(format!("{} {problem}", path.display()), problem.hint()))
     }
+}
+
+/// That a fold which is not validated may be left out.
+pub fn not_validated(fold: &FoldFolder, path: &Path, common_cases: bool) -> Outcome {
+    if common_cases {
+        eprintln!("warning: {} is not validated and is left out", fold.path().display());
+        return Ok(());
+    }
+    let message = format!("{} is not validated: {} is not there", fold.path().display(), path.display());
+    let hint =
+        "`train --resume` or `sweep --resume` validates folds that are trained; --common-cases leaves it out";
+    Err(Failure::new(message, hint))
+}
+
+fn no_scores(path: &Path) -> Failure {
+    let message = format!("{} has no scores of cases", path.display());
+    Failure::new(message, "compare tables of images with each other")
+}
+
+/// The scores that are asked for, each once.
+fn metrics(asked: &[String], paired: &Paired) -> Outcome<Vec<Metric>> {
+    let known = || Metric::ALL.into_iter().filter(|metric| metric.better().is_some());
+    let mut found = Vec::new();
+    for name in asked {
+        if name.eq_ignore_ascii_case("all") {
+            found.extend(paired.metrics());
+            continue;
+        }
+        let metric = known().find(|metric| metric.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
+            let names: Vec<&str> = known().map(Metric::name).collect();
+            let hint = format!("scores are {}, or all", names.join(", "));
+            Failure::new(format!("{name} is no score by which label maps are compared"), hint)
+        })?;
+        found.push(metric);
+    }
+    if asked.is_empty() {
+        found.push(DEFAULT);
+    }
+    let mut seen = BTreeSet::<Metric>::new();
+    found.retain(|metric| seen.insert(*metric));
+    Ok(found)
 }
 
 /// The number of a class that is given by its name or its number.

@@ -1,8 +1,10 @@
 //! What the commands do, each as a function of a request: commands make requests of their arguments, and a demonstration of its own.
 
 pub mod at_once;
+pub mod candidates;
 pub mod classify;
 pub mod compare;
+pub mod compare_images;
 pub mod ensemble;
 pub mod evaluate;
 pub mod folds;

@@ -29,6 +29,7 @@ use super::evaluate::score;
 use super::line::Line;
 use super::listed::{Listed, Opening};
 use super::predict::Watcher;
+use super::validate::Origin;
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
 
@@ -64,6 +65,8 @@ type Folds = BTreeMap<String, FoldFolder>;
 struct Job<'a> {
     asked: &'a PairEnsembles,
     dataset: Dataset,
+    /// The place of each case in the data set, by its name.
+    places: BTreeMap<String, usize>,
     settings: &'a Settings,
     stop: &'a Stop,
     quiet: bool,
@@ -101,11 +104,13 @@ impl PairEnsembles {
             let message = format!("{} is a data set of images with classes", self.dataset.display());
             return Err(Failure::new(message, "name the data set that the candidates were trained on"));
         };
-        let job = Job { asked: self, dataset, settings, stop, quiet };
+        let places = dataset.cases.iter().enumerate().map(|(place, case)| (case.id.clone(), place)).collect();
+        let job = Job { asked: self, dataset, places, settings, stop, quiet };
+        let cases: BTreeSet<&str> = cases.iter().map(String::as_str).collect();
         let mut found = Vec::new();
         for (at, one) in trained.iter().enumerate() {
             for other in &trained[at + 1..] {
-                found.push(job.candidate(one, other, cases, line)?);
+                found.push(job.candidate(one, other, &cases, line)?);
             }
         }
         self.remove_members(trained)?;
@@ -146,7 +151,7 @@ impl Job<'_> {
         &self,
         one: &TrainedCandidate,
         other: &TrainedCandidate,
-        cases: &[String],
+        cases: &BTreeSet<&str>,
         line: &mut Line,
     ) -> Outcome<Candidate> {
         let name = format!("{} + {}", one.name, other.name);
@@ -287,7 +292,7 @@ impl Job<'_> {
     }
 
     fn case(&self, id: &str) -> Outcome<&Case> {
-        let found = self.dataset.cases.iter().find(|case| case.id == id);
+        let found = self.places.get(id).and_then(|place| self.dataset.cases.get(*place));
         found.ok_or_else(|| RunError::UnknownCase { case: id.into() }.into())
     }
 
@@ -312,9 +317,13 @@ impl Pair {
     fn origin(&self, settings: &Settings) -> Outcome<Value> {
         let mut all = Vec::new();
         for folds in &self.folds {
+            let mut origins = BTreeMap::<&Path, Value>::new();
             let mut of_cases = BTreeMap::new();
             for (case, fold) in folds {
-                of_cases.insert(case, origin_of(fold)?);
+                if !origins.contains_key(fold.path()) {
+                    origins.insert(fold.path(), origin_of(fold)?);
+                }
+                of_cases.insert(case, origins.get(fold.path()).cloned());
             }
             all.push(of_cases);
         }
@@ -323,23 +332,23 @@ impl Pair {
 }
 
 /// The fold of a repeat that validated each of these cases.
-fn validated(folds: &[FoldFolder], cases: &[String]) -> Outcome<Folds> {
+fn validated(folds: &[FoldFolder], cases: &BTreeSet<&str>) -> Outcome<Folds> {
     let mut found = Folds::new();
     for fold in folds {
         for case in Specification::read(fold)?.cases.val {
             found.insert(case, fold.clone());
         }
     }
-    found.retain(|case, _| cases.contains(case));
-    match cases.iter().find(|case| !found.contains_key(*case)) {
+    found.retain(|case, _| cases.contains(case.as_str()));
+    match cases.iter().find(|case| !found.contains_key(**case)) {
         None => Ok(found),
-        Some(case) => Err(RunError::UnknownCase { case: case.clone() }.into()),
+        Some(case) => Err(RunError::UnknownCase { case: case.to_string() }.into()),
     }
 }
 
-/// Of which checkpoint the validation of a fold is.
+/// Of which checkpoint the validation of a fold is, which is that of its final weights.
 fn origin_of(fold: &FoldFolder) -> Outcome<Value> {
-    Ok(read_json(&fold.validation().join("origin.json"), LONGEST)?)
+    Ok(serde_json::to_value(Origin::of_validation(fold)?)?)
 }
 
 /// The name of a folder of two repeats: for people, and a number of their paths, by which others of the same name are told apart.

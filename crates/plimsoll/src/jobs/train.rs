@@ -353,7 +353,7 @@ pub(super) fn train_alone(
     monitors: &Monitors,
     quiet: bool,
 ) -> Outcome<RunRecord> {
-    let mut watcher = Watcher::new(&job.folder, &job.planned.numbers, monitors, quiet);
+    let mut watcher = Watcher::new(&job.folder, &job.planned, monitors, quiet);
     let record = train(job, &opened.line.budget, stop.flag(), &mut watcher)?;
     watcher.finish();
     Ok(record)

@@ -11,7 +11,8 @@ use plimsoll_metrics::{CasePaths, CrossValidation, Metric, OverFolds, Settings, 
 use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_plan::Backend;
 use plimsoll_run::{
-    CheckpointKind, FoldFolder, Model, RunError, RunFolder, RunRecord, read_json, write_json,
+    CheckpointKind, FoldFolder, Model, RunError, RunFolder, RunRecord, checkpoint_origin, read_json,
+    write_json,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,13 +36,41 @@ const SHOWN: usize = 4;
 const SIDE: usize = 400;
 
 /// Which checkpoint predictions are of.
-#[derive(Debug, PartialEq, Serialize, Deserialize)]
-struct Origin {
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Origin {
     /// The identity of the run.
     specification: Digest,
     /// Steps done.
     steps: u64,
 }
+
+impl Origin {
+    /// Of the validation of a fold whose final weights are those that it was validated with.
+    ///
+    /// # Errors
+    /// If it is not validated, has no final weights, or was trained on since.
+    pub fn of_validation(fold: &FoldFolder) -> Outcome<Origin> {
+        let validated: Origin = read_json(&fold.validation().join(ORIGIN), LONGEST)?;
+        let (specification, steps) = checkpoint_origin(fold, CheckpointKind::Final)?;
+        let trained = Origin { specification, steps };
+        if validated != trained {
+            let message = format!(
+                "{} was validated after step {}, and its weights are those after step {}",
+                fold.path().display(),
+                validated.steps,
+                trained.steps
+            );
+            return Err(Failure::new(
+                message,
+                "`train --resume` without --skip-validation validates it anew",
+            ));
+        }
+        Ok(validated)
+    }
+}
+
+/// What the validation of a fold is of, in its folder.
+const ORIGIN: &str = "origin.json";
 
 /// A fold to be validated.
 pub struct ValidateRequest<'a> {
@@ -162,7 +191,7 @@ pub fn summary_of(fold: &FoldFolder) -> PathBuf {
 /// Removes files from the folder of validation that are of another checkpoint than the last, and notes which that is.
 pub(super) fn keep_or_clear(folder: &Path, record: &RunRecord, files: &[PathBuf]) -> Outcome {
     let origin = Origin { specification: record.identity, steps: record.steps };
-    let said = folder.join("origin.json");
+    let said = folder.join(ORIGIN);
     let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST).ok() } else { None };
     if known.as_ref() != Some(&origin) {
         for file in files.iter().filter(|file| file.exists()) {

@@ -5,14 +5,13 @@ use std::fmt::Write;
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::classification::{
-    Bootstrap, Curves, Interval, Labelling, Table as Predictions, classify,
-};
-use plimsoll_run::{ImageTarget, Task};
+use plimsoll_metrics::classification::{Bootstrap, Curves, Interval, Table as Predictions, classify};
+use plimsoll_run::Task;
 
 use super::read::Fold;
 use super::table::{Cell, Table};
 use crate::failure::{Failure, Outcome};
+use crate::jobs::compare_images::labelling_of;
 use crate::jobs::validate_images::{MISTAKES, PREDICTIONS};
 use crate::markup::escaped;
 
@@ -44,10 +43,7 @@ pub fn section(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Out
             put("<p>Its validation images are not classified with the final weights yet.</p>\n")?;
             continue;
         }
-        let labelling = match fold.specification.config.task.classification()?.target {
-            ImageTarget::AnyOf => Labelling::SeveralLabels,
-            ImageTarget::OneOf | ImageTarget::Ordinal => Labelling::OneClass,
-        };
+        let labelling = labelling_of(fold.specification.config.task.classification()?.target);
         let cases = Predictions::read(&predictions, labelling, budget)?;
         let report = classify(&cases, &bootstrap, budget)?;
         let curves = Curves::new(&cases, budget)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use plimsoll_memory::Bytes;
 use plimsoll_run::{EpochCost, Event, FoldFolder, TimedEvent, each_event};
 
+use super::samples::Samples;
 use crate::failure::Outcome;
 
 /// The most lines of a fold that a page lists; of more it says how many there are.
@@ -42,6 +43,8 @@ pub struct History {
     pub checkpoint_seconds: f64,
     pub evicted_volumes: u64,
     pub epochs: Vec<EpochCost>,
+    /// What was held meanwhile.
+    pub samples: Samples,
     /// The line and what was planned of it by the last process.
     pub plan: Option<[Bytes; 2]>,
     /// Whether the last process that was seen has not said that it ended.
@@ -92,8 +95,7 @@ impl History {
                 self.warnings += 1;
                 self.tell(&time, "warning", what);
             }
-            // What was held at most stands in `run.json`.
-            Event::Sample(_) => {}
+            Event::Sample(sample) => self.samples.add(*sample),
             Event::Eviction { volumes, .. } => self.evicted_volumes += volumes,
             Event::Stop { why, steps, detail } => {
                 self.is_open = false;

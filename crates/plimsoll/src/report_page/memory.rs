@@ -2,12 +2,16 @@
 
 use std::fmt::Write;
 
-use plimsoll_memory::Bytes;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::Part;
 
 use super::read::Fold;
 use super::record::{Cache, Record};
+use super::samples;
 use super::table::{Cell, Table};
+use crate::failure::{Failure, Outcome};
 use crate::markup::escaped;
 
 /// Pixels of the drawing.
@@ -21,7 +25,7 @@ const TOP: f64 = 30.0;
 const NAMED: f64 = 46.0;
 
 /// Colours of parts, by their places in the plan.
-const COLOURS: [&str; 9] =
+pub const COLOURS: [&str; 9] =
     ["#8c8c8c", "#b8b8b8", "#d9d9d9", "#56b4e9", "#e69f00", "#f0e442", "#009e73", "#cc79a7", "#0072b2"];
 
 /// How much of the drawing the line must leave to the bars, for it to be drawn where it is.
@@ -34,9 +38,69 @@ struct Piece {
     colour: &'static str,
 }
 
+/// The longest drawing of an arena that is put on a page.
+const MOST_ARENA: u64 = 600 << 10;
+
 /// The plan and what was held, of all folds.
-pub fn section(folds: &[Fold]) -> String {
-    let mut html = String::from("<h2 id=\"memory\">Memory: planned, and held</h2>\n");
+pub fn section(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) -> Outcome {
+    put("<h2 id=\"memory\">Memory: planned, and held</h2>\n")?;
+    put(&of_records(folds))?;
+    put(&of_samples(folds))?;
+    put(&samples::drawings(folds))?;
+    arena(folds, budget, put)
+}
+
+/// What was held of folds that have not ended in order: as far as samples saw it.
+fn of_samples(folds: &[Fold]) -> String {
+    let mut html = String::new();
+    let open = folds.iter().filter(|fold| fold.record.is_none() && !fold.history.samples.is_empty());
+    for fold in open {
+        let samples = &fold.history.samples;
+        let planned = fold
+            .history
+            .plan
+            .map_or(String::new(), |[line, planned]| format!("Line {line}; planned {planned}; "));
+        let _ = writeln!(
+            html,
+            "<p>{}, as far as samples saw it: {planned}resident at most {}.</p>",
+            escaped(&fold.name()),
+            shown(samples.peak)
+        );
+        let mut table = Table::new(["holder", "held at most"]);
+        for (holder, most) in &samples.most {
+            table.row([Cell::text(holder), Cell::bytes(Some(*most))]);
+        }
+        html.push_str(&table.html());
+    }
+    html
+}
+
+/// The arena while a step runs, of the fold that held most, or of any that has it drawn.
+fn arena(folds: &[Fold], budget: &Budget, put: &mut dyn FnMut(&str) -> Outcome) -> Outcome {
+    let peak = |fold: &&Fold| fold.record.as_ref().and_then(|record| record.peak_rss_bytes);
+    let drawn = folds.iter().filter(|fold| fold.folder.arena().is_file());
+    let Some(fold) = drawn.max_by_key(peak) else { return Ok(()) };
+    let path = fold.folder.arena();
+    let of_path = |error| Failure::of_path(&path, &error);
+    let length = plimsoll_disk::metadata(&path).map_err(of_path)?.len();
+    put(&format!("<details open><summary>{}: the arena while a step runs", escaped(&fold.name())))?;
+    if length > MOST_ARENA {
+        let place = escaped(&path.display().to_string());
+        return put(&format!("</summary><p>It is drawn in <code>{place}</code>.</p></details>\n"));
+    }
+    put(": predicted time across, addresses up, a box for each value that is held</summary><figure>")?;
+    // As it is read, as letters, and as part of a tag.
+    let _held = budget.reserve("a drawing", Bytes(4 * length))?;
+    let svg = plimsoll_disk::read(&path, length).map_err(of_path)?;
+    // An image runs no scripts, whoever wrote the file.
+    put("<img alt=\"the arena while a step runs\" src=\"data:image/svg+xml;base64,")?;
+    put(&BASE64_STANDARD.encode(svg))?;
+    put("\"></figure></details>\n")
+}
+
+/// What folds wrote down as they ended.
+fn of_records(folds: &[Fold]) -> String {
+    let mut html = String::new();
     let known: Vec<(&Fold, &Record)> =
         folds.iter().filter_map(|fold| Some((fold, fold.record.as_ref()?))).collect();
     let peak = |record: &Record| record.peak_rss_bytes;

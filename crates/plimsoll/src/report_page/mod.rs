@@ -11,6 +11,7 @@ mod overview;
 mod provenance;
 mod read;
 mod record;
+mod samples;
 mod scores;
 mod sweep;
 mod table;
@@ -105,7 +106,7 @@ pub fn run_page(
     page.put(&overview::heading(run, &folds, &cases, budget)?)?;
     page.put(&navigation(wanted.count > 0 && !cases::ranked(&cases).is_empty()))?;
     page.put(&overview::section(&folds)?)?;
-    page.put(&memory::section(&folds))?;
+    memory::section(&folds, budget, &mut |part| page.put(part))?;
     page.put(&curves::section(&folds))?;
     match folds.iter().any(classifier::is_of_images) {
         true => classifier::section(&folds, budget, &mut |part| page.put(part))?,

@@ -52,8 +52,11 @@ pub fn heading(path: &Path, folds: &[Fold], cases: &Cases<'_>, budget: &Budget) 
         number(&format!("{score:.4}"), "best average pseudo-Dice, mean over folds");
     }
     let records = || folds.iter().filter_map(|fold| fold.record.as_ref());
-    if let Some(peak) = records().filter_map(|record| record.peak_rss_bytes).max() {
-        let line = records().map(|record| record.ram_budget_bytes).max();
+    let written = records().filter_map(|record| record.peak_rss_bytes).max();
+    let sampled = folds.iter().filter_map(|fold| fold.history.samples.peak).max();
+    if let Some(peak) = written.max(sampled) {
+        let planned = folds.iter().filter_map(|fold| fold.history.plan).map(|[line, _]| line);
+        let line = records().map(|record| record.ram_budget_bytes).chain(planned).max();
         number(
             &peak.to_string(),
             &format!("resident at most{}", line.map_or(String::new(), |line| format!(", line {line}"))),

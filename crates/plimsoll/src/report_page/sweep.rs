@@ -7,7 +7,7 @@ use std::path::Path;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_metrics::classification::{Bootstrap, Interval};
 use plimsoll_metrics::{OverFolds, mean_interval};
-use plimsoll_run::{Arm, SweepFolder, Trials};
+use plimsoll_run::{Arm, SweepFolder, TrialFailure, Trials};
 
 use super::curves::{colour, points, score};
 use super::read::Fold;
@@ -38,6 +38,8 @@ struct Trained<'a> {
 struct Trial {
     name: String,
     state: String,
+    /// Why it failed when it was last tried.
+    failure: Option<TrialFailure>,
     is_finished: bool,
     is_of_images: bool,
     epochs: Vec<EpochPoint>,
@@ -90,6 +92,7 @@ pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, budget: &Budget) -> Outc
     });
     page.put(&leaderboard(&ranked, of_cases))?;
     page.put(&curves(&arms))?;
+    page.put(&failures(&arms))?;
     page.put(&trial_table(&arms))?;
     let request = folder.request();
     if request.is_file() {
@@ -112,8 +115,10 @@ fn read<'a>(folder: &SweepFolder, arm: &'a Arm, trials: &Trials, budget: &Budget
         for fold in &trials.folds {
             let name = format!("seed {seed}, fold {fold}");
             let place = folder.trial(&arm.name, *seed, *fold);
+            let trial = plimsoll_run::Trial { arm: arm.name.clone(), seed: *seed, fold: *fold };
+            let failure = folder.read_failure(&trial)?;
             if !place.is_begun() {
-                trained.trials.push(Trial::waiting(name));
+                trained.trials.push(Trial::waiting(name, failure));
                 continue;
             }
             // What is not shown of it is given back before the next one is read.
@@ -123,17 +128,18 @@ fn read<'a>(folder: &SweepFolder, arm: &'a Arm, trials: &Trials, budget: &Budget
                     trained.cases.entry(Cases::name(case)).or_default().push(dice);
                 }
             }
-            trained.trials.push(Trial::of(name, fold, budget)?);
+            trained.trials.push(Trial::of(name, fold, failure, budget)?);
         }
     }
     Ok(trained)
 }
 
 impl Trial {
-    fn waiting(name: String) -> Trial {
+    fn waiting(name: String, failure: Option<TrialFailure>) -> Trial {
         Trial {
             name,
-            state: "not begun".into(),
+            state: if failure.is_some() { "failed before it began".into() } else { "not begun".into() },
+            failure,
             is_finished: false,
             is_of_images: false,
             epochs: Vec::new(),
@@ -147,7 +153,7 @@ impl Trial {
         }
     }
 
-    fn of(name: String, fold: Fold, budget: &Budget) -> Outcome<Trial> {
+    fn of(name: String, fold: Fold, failure: Option<TrialFailure>, budget: &Budget) -> Outcome<Trial> {
         let is_of_images = super::classifier::is_of_images(&fold);
         let (_, value) = score(is_of_images);
         let dice: Vec<f64> = fold
@@ -164,7 +170,12 @@ impl Trial {
         Ok(Trial {
             _memory: Some(budget.reserve("the page", Bytes::of(bytes))?),
             name,
-            state: fold.state.describe(),
+            state: match (&failure, fold.weights.is_some()) {
+                (None, _) => fold.state.describe(),
+                (Some(_), true) => "trained; its validation failed".into(),
+                (Some(_), false) => "failed".into(),
+            },
+            failure,
             is_finished: fold.weights.is_some(),
             is_of_images,
             dice: of_cases,
@@ -182,8 +193,10 @@ fn heading(path: &Path, trials: &Trials, arms: &[Trained<'_>]) -> String {
     let all = || arms.iter().flat_map(|arm| &arm.trials);
     let (count, finished) = (all().count(), all().filter(|trial| trial.is_finished).count());
     let seconds: f64 = all().map(|trial| trial.seconds).sum();
+    let failed = all().filter(|trial| trial.failure.is_some()).count();
+    let failed = if failed == 0 { String::new() } else { format!(", {failed} failed") };
     let numbers = [
-        (format!("{finished} of {count}"), "trials finished".to_string()),
+        (format!("{finished} of {count}"), format!("trials trained{failed}")),
         (trials.arms.len().to_string(), "choices of settings".into()),
         (format!("{} × {}", trials.folds.len(), trials.seeds.len()), "folds × seeds of each".into()),
         (duration(seconds), "of training in all".into()),
@@ -281,6 +294,28 @@ fn curves(arms: &[Trained<'_>]) -> String {
     }
     html.push_str("</div>\n");
     html
+}
+
+/// What failed when it was last tried, and what to do about it.
+fn failures(arms: &[Trained<'_>]) -> String {
+    let mut table = Table::new(["arm", "trial", "when", "what was wrong", "what to do"]);
+    let mut count = 0;
+    for arm in arms {
+        for trial in &arm.trials {
+            let Some(failure) = &trial.failure else { continue };
+            count += 1;
+            let cells = [&arm.arm.name, &trial.name, &failure.time, &failure.error, &failure.hint];
+            table.row(cells.map(|text| Cell::text(text)));
+        }
+    }
+    if count == 0 {
+        return "<h2>What failed</h2>\n<p>No trial.</p>\n".into();
+    }
+    format!(
+        "<h2>What failed</h2>\n<p class=\"flag\">{count} trials failed when they were last tried; the others went on. \
+         <code>--resume</code> tries them again.</p>\n{}",
+        table.html()
+    )
 }
 
 /// Every trial: how it stands, and what it came to.

@@ -17,30 +17,45 @@ use crate::duration::duration;
 use crate::progress_picture::axis::Axis;
 use crate::report::or_dash;
 
-/// Columns of a frame that is printed.
+/// Columns of a frame that is printed, where the variable COLUMNS does not say.
 const COLUMNS: u16 = 140;
+/// The sizes that COLUMNS and LINES may ask for.
+const SIZES: std::ops::RangeInclusive<u16> = 10..=1000;
 /// Rows of charts.
 const CHART: u16 = 14;
+/// Rows of charts below which there are none.
+const LEAST_CHART: u16 = 8;
+/// Columns below which one chart is drawn.
+const TWO_CHARTS: u16 = 80;
 /// Rows of events, with their border.
 const EVENTS: u16 = 8;
-/// Columns of a bar.
+/// Rows of the table of folds, with its border and head, that are there in any case.
+const LEAST_TABLE: u16 = 4;
+/// Columns of a bar at most, and of the name before it.
 const BAR: usize = 40;
+const NAME: usize = 22;
+/// Columns of the number behind a bar.
+const NUMBER: usize = 10;
 /// Other folds whose curves stand behind those of the one that is looked at.
 const OTHERS: usize = 16;
 
 /// Numbers over epochs.
 type Points = Vec<(f64, f64)>;
 
-/// One frame as text, as high as it needs to be.
+/// One frame as text: as wide and as high as the variables COLUMNS and LINES say, else as high as it needs to be.
 pub fn once(watched: &Watched) -> String {
+    let asked =
+        |name: &str| std::env::var(name).ok()?.parse::<u16>().ok().filter(|size| SIZES.contains(size));
+    let columns = asked("COLUMNS").unwrap_or(COLUMNS);
     let selected = watched.first();
     let rows = u16::try_from(watched.folds.len()).unwrap_or(u16::MAX / 2).min(u16::MAX / 2);
-    let height = 1 + CHART + memory_rows(watched.folds.get(selected)) + rows + 3 + EVENTS;
-    let Ok(mut terminal) = Terminal::new(TestBackend::new(COLUMNS, height));
+    let height = || 1 + CHART + memory_rows(watched.folds.get(selected)) + rows + 3 + EVENTS;
+    let height = asked("LINES").unwrap_or_else(height);
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(columns, height));
     let Ok(_) = terminal.draw(|frame| draw(frame, watched, selected));
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
-    for row in buffer.content().chunks(usize::from(COLUMNS)) {
+    for row in buffer.content().chunks(usize::from(columns)) {
         let line: String = row.iter().map(|cell| cell.symbol()).collect();
         text.push_str(line.trim_end());
         text.push('\n');
@@ -51,26 +66,55 @@ pub fn once(watched: &Watched) -> String {
 /// Draws all, with one fold looked at closely.
 pub fn draw(frame: &mut Frame<'_>, watched: &Watched, selected: usize) {
     let fold = watched.folds.get(selected);
+    let [charts, memory, events] = heights(frame.area().height, memory_rows(fold));
     let [title, charts, memory, folds, events] = Layout::vertical([
         Constraint::Length(1),
-        Constraint::Length(CHART),
-        Constraint::Length(memory_rows(fold)),
-        Constraint::Min(4),
-        Constraint::Length(EVENTS),
+        Constraint::Length(charts),
+        Constraint::Length(memory),
+        Constraint::Min(LEAST_TABLE),
+        Constraint::Length(events),
     ])
     .areas(frame.area());
     let bold = Style::new().add_modifier(Modifier::BOLD);
     frame.render_widget(Line::styled(watched.title(), bold), title);
     if let Some(fold) = fold {
-        let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(charts);
         let others = || watched.folds.iter().enumerate().filter(|(place, _)| *place != selected);
         let others: Vec<&FoldFollower> = others().map(|(_, fold)| &fold.follower).take(OTHERS).collect();
-        loss(frame, left, fold, &others);
-        scores(frame, right, fold, &others);
-        held(frame, memory, fold);
+        if charts.height > 0 && charts.width < TWO_CHARTS {
+            loss(frame, charts, fold, &others);
+        } else if charts.height > 0 {
+            let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(charts);
+            loss(frame, left, fold, &others);
+            scores(frame, right, fold, &others);
+        }
+        if memory.height > 0 {
+            held(frame, memory, fold);
+        }
     }
     table(frame, folds, watched, selected);
-    last_events(frame, events, watched);
+    if events.height > 0 {
+        last_events(frame, events, watched);
+    }
+}
+
+/// Rows of charts, memory and events in a terminal of so many: what does not fit beside the title and the table of folds is left out, events
+/// first, then charts, then rows of memory.
+fn heights(height: u16, memory: u16) -> [u16; 3] {
+    let left = height.saturating_sub(1 + LEAST_TABLE);
+    // A border without a row within shows nothing.
+    let memory = if left < 3 { 0 } else { memory.min(left) };
+    let left = left - memory;
+    let charts = if left < LEAST_CHART { 0 } else { CHART.min(left) };
+    let left = left - charts;
+    [charts, memory, if left < 3 { 0 } else { EVENTS.min(left) }]
+}
+
+/// Text with its end left out where it is longer.
+fn shortened(text: &str, longest: usize) -> String {
+    match text.chars().count() > longest {
+        true => text.chars().take(longest.saturating_sub(1)).chain(['…']).collect(),
+        false => text.into(),
+    }
 }
 
 /// The points of a curve that are numbers.
@@ -146,19 +190,23 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
     let line = fold.status.line;
     let mut lines: Vec<Line<'_>> = Vec::new();
     let bars = bars(&fold.status, sample);
-    let width = bars.iter().map(|bar| bar.name.chars().count()).max().unwrap_or(0);
+    let longest = bars.iter().map(|bar| bar.name.chars().count()).max();
+    // Within the border: the name, a space, the bar, a space, the number.
+    let room = usize::from(area.width).saturating_sub(2 + 2 + NUMBER);
+    let width = longest.map_or(NAME, |longest| longest.min(NAME)).min(room / 2);
+    let wide = BAR.min(room - width);
     for bar in bars {
-        let full = (bar.share * BAR as f64).round() as usize;
+        let full = (bar.share * wide as f64).round() as usize;
         let colour = match bar.name.as_str() {
             "resident" => Color::Blue,
             "line" => Color::Red,
             _ => Color::Gray,
         };
         lines.push(Line::from(vec![
-            Span::raw(format!("{:<width$} ", bar.name)),
+            Span::raw(format!("{:<width$} ", shortened(&bar.name, width))),
             Span::styled("█".repeat(full), Style::new().fg(colour)),
-            Span::styled("·".repeat(BAR - full), Style::new().fg(Color::DarkGray)),
-            Span::raw(format!(" {:>10}", bar.bytes.to_string())),
+            Span::styled("·".repeat(wide - full), Style::new().fg(Color::DarkGray)),
+            Span::raw(format!(" {:>NUMBER$}", bar.bytes.to_string())),
         ]));
     }
     lines.extend(sample.into_iter().flat_map(in_words).map(Line::raw));
@@ -169,14 +217,36 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(title)), area);
 }
 
+/// Columns of the table of folds, as they are left out where the terminal is too narrow: the last ones first.
+const KEPT_FIRST: [usize; 9] = [0, 8, 1, 5, 3, 7, 4, 2, 6];
+
 fn table(frame: &mut Frame<'_>, area: Rect, watched: &Watched, selected: usize) {
     let number = |number: Option<f64>| number.map_or("–".into(), |number| format!("{number:.4}"));
+    let name = watched.folds.iter().map(|fold| fold.name.chars().count()).max();
+    // Of a narrow terminal half.
+    let most = usize::from(area.width / 2).clamp(6, 40);
+    let name = name.map_or(most, |name| name.clamp(6, most));
+    let [first, second] =
+        watched.folds.get(selected).map_or(["score", ""], |fold| fold.follower.score_names());
+    let heads = ["fold", "epoch", "step", "loss", "validation", first, second, "time left", "state"];
+    let widths = [name, 9, 13, 8, 10, first.len(), second.len(), 12, 12];
+    // Within the border, with a space between columns.
+    let mut room = usize::from(area.width).saturating_sub(2);
+    let mut shown: Vec<usize> = KEPT_FIRST
+        .into_iter()
+        .take_while(|column| {
+            let fits = widths[*column] <= room || *column == 0;
+            room = room.saturating_sub(widths[*column] + 1);
+            fits
+        })
+        .collect();
+    shown.sort_unstable();
     let rows = watched.folds.iter().map(|fold| {
         let status = &fold.status;
         let last = fold.follower.points().last().map(|(_, point)| *point);
         let steps = fold.follower.sample().map(|sample| sample.steps);
-        Row::new([
-            fold.name.clone(),
+        let cells = [
+            shortened(&fold.name, name),
             format!("{}/{}", status.epochs_done, status.epochs),
             format!("{}/{}", or_dash(steps), fold.follower.steps()),
             number(last.and_then(|point| point.train_loss)),
@@ -185,24 +255,16 @@ fn table(frame: &mut Frame<'_>, area: Rect, watched: &Watched, selected: usize) 
             number(last.and_then(|point| point.scores[1])),
             or_dash(status.seconds_left.map(duration)),
             status.state.describe(),
-        ])
+        ];
+        Row::new(shown.iter().map(|column| cells[*column].clone()).collect::<Vec<_>>())
     });
-    let name = watched.folds.iter().map(|fold| fold.name.chars().count()).max().unwrap_or(0).clamp(6, 40);
-    let [first, second] =
-        watched.folds.get(selected).map_or(["score", ""], |fold| fold.follower.score_names());
-    let widths = [
-        Constraint::Length(name as u16),
-        Constraint::Length(9),
-        Constraint::Length(13),
-        Constraint::Length(8),
-        Constraint::Length(10),
-        Constraint::Length(first.len() as u16),
-        Constraint::Length(second.len() as u16),
-        Constraint::Length(12),
-        Constraint::Min(12),
-    ];
-    let head = Row::new(["fold", "epoch", "step", "loss", "validation", first, second, "time left", "state"]);
-    let table = Table::new(rows, widths)
+    // The state takes what is left.
+    let constraints = shown.iter().map(|column| match *column {
+        8 => Constraint::Min(widths[8] as u16),
+        column => Constraint::Length(widths[column] as u16),
+    });
+    let head = Row::new(shown.iter().map(|column| heads[*column]).collect::<Vec<_>>());
+    let table = Table::new(rows, constraints)
         .header(head.style(Style::new().add_modifier(Modifier::BOLD)))
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED))
         .block(Block::bordered().title(" folds "));
@@ -216,4 +278,28 @@ fn last_events(frame: &mut Frame<'_>, area: Rect, watched: &Watched) {
         events.into_iter().map(|(fold, told)| Line::raw(format!("{} {fold}: {}", told.time, told.what)));
     let paragraph = Paragraph::new(lines.collect::<Vec<_>>());
     frame.render_widget(paragraph.block(Block::bordered().title(" last events ")), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_terminal_keeps_the_title_and_the_table_and_leaves_out_what_has_no_room() {
+        assert_eq!(heights(60, 12), [CHART, 12, EVENTS]);
+        assert_eq!(heights(10, 12), [0, 5, 0]);
+        assert_eq!(heights(7, 12), [0, 0, 0]);
+        assert_eq!(heights(0, 12), [0, 0, 0]);
+        for height in 0..80 {
+            let all: u16 = heights(height, 12).iter().sum();
+            assert!(all + 1 + LEAST_TABLE <= height.max(1 + LEAST_TABLE), "{height}");
+        }
+    }
+
+    #[test]
+    fn long_names_end_in_an_ellipsis() {
+        assert_eq!(shortened("abcdef", 4), "abc…");
+        assert_eq!(shortened("äöü", 3), "äöü");
+        assert_eq!(shortened("abc", 0), "…");
+    }
 }

@@ -106,7 +106,7 @@ fn one_fold(html: &mut String, fold: &WatchedFold) {
     chart(html, "scores", &scores, None);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let costs = follower.costs().iter();
-    let points = costs.map(|(epoch, cost)| [*epoch as f64, mib(cost.resident_bytes)]).collect();
+    let points = costs.filter_map(|(epoch, cost)| Some([*epoch as f64, mib(cost.resident_bytes?)])).collect();
     let held = [Series { name: "resident".into(), colour: COLOURS[0], dashed: false, points }];
     chart(html, "memory in MiB", &held, fold.status.line.map(|line| (mib(line.0), "line".into())));
     html.push_str("</div>\n<table class=\"bars\">\n");

@@ -36,22 +36,18 @@ pub fn show(watched: &mut Watched) -> Outcome {
 }
 
 fn follow(terminal: &mut DefaultTerminal, watched: &mut Watched, ended: &AtomicBool) -> Outcome {
-    let mut selected = watched.first();
+    let mut view = View { selected: watched.first() };
     loop {
         let next = Instant::now() + EVERY;
-        selected = selected.min(watched.folds.len().saturating_sub(1));
-        terminal.draw(|frame| draw(frame, watched, selected))?;
+        terminal.draw(|frame| draw(frame, watched, view.of(watched.folds.len())))?;
         while event::poll(next.saturating_duration_since(Instant::now()))? {
-            match event::read()? {
-                Event::Key(key) if is_end(&key) => return Ok(()),
-                Event::Key(KeyEvent { code: KeyCode::Down, kind: KeyEventKind::Press, .. }) => selected += 1,
-                Event::Key(KeyEvent { code: KeyCode::Up, kind: KeyEventKind::Press, .. }) => {
-                    selected = selected.saturating_sub(1);
-                }
-                _ => {}
+            if let Event::Key(key) = event::read()?
+                && !view.goes_on(&key, watched.folds.len())
+            {
+                return Ok(());
             }
-            selected = selected.min(watched.folds.len().saturating_sub(1));
-            terminal.draw(|frame| draw(frame, watched, selected))?;
+            // Anything else is a terminal of another size.
+            terminal.draw(|frame| draw(frame, watched, view.of(watched.folds.len())))?;
         }
         if ended.load(Ordering::Relaxed) {
             return Ok(());
@@ -60,8 +56,75 @@ fn follow(terminal: &mut DefaultTerminal, watched: &mut Watched, ended: &AtomicB
     }
 }
 
+/// What is looked at.
+struct View {
+    /// The place of the fold.
+    selected: usize,
+}
+
+impl View {
+    /// The place of the fold among so many.
+    fn of(&self, folds: usize) -> usize {
+        self.selected.min(folds.saturating_sub(1))
+    }
+
+    /// Does what a key says, with so many folds; false if it ends the view.
+    fn goes_on(&mut self, key: &KeyEvent, folds: usize) -> bool {
+        if is_end(key) {
+            return false;
+        }
+        let last = folds.saturating_sub(1);
+        self.selected = match key.code {
+            _ if key.kind == KeyEventKind::Release => self.selected,
+            KeyCode::Down | KeyCode::Char('j') => (self.of(folds) + 1).min(last),
+            KeyCode::Up | KeyCode::Char('k') => self.of(folds).saturating_sub(1),
+            KeyCode::Home => 0,
+            KeyCode::End => last,
+            _ => self.selected,
+        };
+        true
+    }
+}
+
 /// Whether a key ends the view: q, escape, or Ctrl-C, which is a key while the terminal is ours.
 fn is_end(key: &KeyEvent) -> bool {
     let control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(code: KeyCode) -> KeyEvent {
+        KeyEvent::new(code, KeyModifiers::NONE)
+    }
+
+    #[test]
+    fn arrows_choose_a_fold_that_is_there() {
+        let mut view = View { selected: 1 };
+        let mut press = |code, folds| {
+            assert!(view.goes_on(&key(code), folds));
+            view.of(folds)
+        };
+        assert_eq!([press(KeyCode::Down, 3), press(KeyCode::Down, 3), press(KeyCode::Down, 3)], [2, 2, 2]);
+        assert_eq!([press(KeyCode::Up, 3), press(KeyCode::Up, 3), press(KeyCode::Up, 3)], [1, 0, 0]);
+        assert_eq!(
+            [press(KeyCode::End, 3), press(KeyCode::Char('k'), 3), press(KeyCode::Home, 3)],
+            [2, 1, 0]
+        );
+        // Any other key, a fold less, and none at all.
+        assert_eq!([press(KeyCode::End, 3), press(KeyCode::Char('x'), 2), press(KeyCode::Up, 2)], [2, 1, 0]);
+        assert_eq!([press(KeyCode::Down, 0), press(KeyCode::Up, 0)], [0, 0]);
+    }
+
+    #[test]
+    fn q_escape_and_control_c_end_the_view_and_c_alone_does_not() {
+        let mut view = View { selected: 0 };
+        for code in [KeyCode::Char('q'), KeyCode::Esc] {
+            assert!(!view.goes_on(&key(code), 1));
+        }
+        assert!(view.goes_on(&key(KeyCode::Char('c')), 1));
+        assert!(!view.goes_on(&KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL), 1));
+    }
 }

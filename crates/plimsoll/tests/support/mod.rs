@@ -159,7 +159,8 @@ impl Ended {
 }
 
 /// What differs from one run to the next: when things happened, what they took, and who did them.
-const OF_TIME: [&str; 6] = ["events.jsonl", "steps.jsonl", "run.json", "log.txt", "progress.png", "lock"];
+const OF_TIME: [&str; 7] =
+    ["events.jsonl", "steps.jsonl", "run.json", "log.txt", "progress.png", "arena.svg", "lock"];
 
 /// All files under a folder that a result is in, with their contents.
 pub fn results(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {

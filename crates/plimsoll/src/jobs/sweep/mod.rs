@@ -7,6 +7,7 @@ mod batch;
 mod planning;
 mod side_by_side;
 mod trials;
+mod unchanged;
 
 use std::path::Path;
 
@@ -23,6 +24,7 @@ pub use planning::{ArmReport, SweepReport};
 pub use trials::{TrialReport, TrialState};
 
 use self::planning::PlannedArm;
+use self::unchanged::DataState;
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
 use super::train::{Checked, FoldChoice, TrainRequest};
@@ -64,6 +66,8 @@ pub struct Sweep<'a> {
     cases: Cases,
     arms: Vec<PlannedArm>,
     opened: Opened,
+    /// Of its files when they were opened.
+    state: DataState,
 }
 
 /// The cases of the data set as they are divided.
@@ -109,7 +113,8 @@ impl<'a> Sweep<'a> {
             return Err(Failure::new(message, format!("arms are {}", arms.join(", "))));
         }
         let opened = job.plan.inspect(listed, line, quiet)?;
-        let mut sweep = Sweep { job, trials, stored, cases, arms: Vec::new(), opened };
+        let state = DataState::of(&opened.data, &opened.line.budget)?;
+        let mut sweep = Sweep { job, trials, stored, cases, arms: Vec::new(), opened, state };
         sweep.plan(quiet)?;
         Ok(sweep)
     }

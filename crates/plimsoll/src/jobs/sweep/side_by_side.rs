@@ -56,7 +56,7 @@ impl Sweep<'_> {
         self.opened.line.give_overhead_back();
         let went = thread::scope(|scope| -> Outcome {
             for trial in todo {
-                let parts = self.arm(trial).map_or(1, |arm| arm.parts);
+                let parts = self.arm(trial).ok_or_else(|| no_arm(trial))?.parts;
                 while pool.free < width(all, parts) {
                     pool.wait(self, quiet)?;
                 }

@@ -134,6 +134,7 @@ impl Sweep<'_> {
 
     /// Plans a trial for one of so many parts of the machine.
     pub(super) fn prepare(&mut self, trial: &Trial, parts: usize) -> Outcome<(TrainRequest, Prepared)> {
+        self.state.expect_unchanged(&self.opened.data)?;
         let PlannedArm { asked, resolved, .. } = self.arm(trial).ok_or_else(|| no_arm(trial))?;
         let (request, checked) = self.request(asked, Some(resolved.clone()), trial)?;
         let prepared = prepare_part(&request, checked, &mut self.opened, parts)?;

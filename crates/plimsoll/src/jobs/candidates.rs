@@ -1,0 +1,175 @@
+//! Where the candidates of a comparison are: runs, arms of sweeps, and predictions that were scored.
+
+use std::path::{Path, PathBuf};
+
+use plimsoll_run::{FoldFolder, FoldName, RunFolder, Specification, SweepFolder, Task};
+
+use crate::failure::{Failure, Outcome};
+
+/// The scores of a folder of predictions.
+pub const SUMMARY: &str = "summary.json";
+
+/// Where the scores of a candidate are.
+pub struct Source {
+    /// What it is called if no other is called so, and what it is called else.
+    pub names: [String; 2],
+    /// The places of each repeat.
+    pub repeats: Vec<Place>,
+}
+
+/// Where the scores of a repeat are.
+pub struct Place {
+    /// What is behind the name of its candidate; nothing of the only one.
+    pub suffix: String,
+    pub folder: PathBuf,
+    pub scored: Scored,
+}
+
+/// Where scores are.
+pub enum Scored {
+    /// In the folders of folds.
+    Folds(Vec<FoldFolder>),
+    /// In these files, each with what it is called: of predictions that `evaluate` or nnU-Net scored.
+    Summaries(Vec<(String, PathBuf)>),
+    /// In a table of the probabilities of images.
+    Table(PathBuf),
+}
+
+/// The candidates at a path: all arms of a sweep, or one.
+pub fn sources_at(path: &Path) -> Outcome<Vec<Source>> {
+    let sweep = SweepFolder::new(path);
+    if sweep.is_begun() {
+        let trials = sweep.read()?;
+        let folds = || trials.folds.iter().copied().filter(|fold| *fold != FoldName::All);
+        if folds().next().is_none() {
+            return Err(no_folds(path));
+        }
+        let place = |arm: &str, seed: u64| {
+            let run = sweep.run(arm, seed);
+            let scored = Scored::Folds(folds().map(|fold| run.fold(fold)).collect());
+            Place { suffix: format!("/seed_{seed}"), folder: run.path().into(), scored }
+        };
+        let source = |arm: &plimsoll_run::Arm| Source {
+            names: [arm.name.clone(), path.join(&arm.name).display().to_string()],
+            repeats: trials.seeds.iter().map(|seed| place(&arm.name, *seed)).collect(),
+        };
+        return Ok(trials.arms.iter().map(source).collect());
+    }
+    let run = if path.is_dir() { RunFolder::new(path).folds()? } else { Vec::new() };
+    let scored = if !run.is_empty() {
+        let folds: Vec<FoldFolder> = run.into_iter().filter(|fold| fold.name() != FoldName::All).collect();
+        if folds.is_empty() {
+            return Err(no_folds(path));
+        }
+        Scored::Folds(folds)
+    } else if let Some(fold) = FoldFolder::at(path).filter(FoldFolder::is_begun) {
+        if fold.name() == FoldName::All {
+            return Err(no_folds(path));
+        }
+        Scored::Folds(vec![fold])
+    } else if path.join(SUMMARY).is_file() {
+        Scored::Summaries(vec![(String::new(), path.join(SUMMARY))])
+    } else if let Some(folds) = nnunet_folds(path)? {
+        Scored::Summaries(folds)
+    } else if path.is_file() && has_ending(path, "json") {
+        Scored::Summaries(vec![(String::new(), path.into())])
+    } else if path.is_file() && has_ending(path, "csv") {
+        Scored::Table(path.into())
+    } else {
+        let message = match path.is_dir() {
+            true => format!(
+                "{} is no run, no sweep, and has no summary.json of scored predictions",
+                path.display()
+            ),
+            false => format!("{} is no folder, no summary.json, and no table of images", path.display()),
+        };
+        return Err(Failure::new(
+            message,
+            "name folders of runs that `train --folds all` has trained, or of a sweep",
+        ));
+    };
+    let long = path.display().to_string();
+    let short = path.file_name().map_or_else(|| long.clone(), |name| name.to_string_lossy().into_owned());
+    let place = Place { suffix: String::new(), folder: path.into(), scored };
+    Ok(vec![Source { names: [short, long], repeats: vec![place] }])
+}
+
+/// The scores of the folds of a model folder of nnU-Net, which have no specification; none where there are not any.
+fn nnunet_folds(path: &Path) -> Outcome<Option<Vec<(String, PathBuf)>>> {
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    let entries = plimsoll_disk::read_dir(path).map_err(|error| Failure::of_path(path, &error))?;
+    let fold = |entry: &PathBuf| {
+        let fold = FoldFolder::at(entry).filter(|fold| fold.name() != FoldName::All)?;
+        let summary = fold.validation().join(SUMMARY);
+        summary.is_file().then(|| (fold.name(), (format!("/fold_{}", fold.name()), summary)))
+    };
+    let mut folds: Vec<_> = entries.iter().filter_map(fold).collect();
+    folds.sort_by_key(|(name, _)| *name);
+    Ok((!folds.is_empty()).then(|| folds.into_iter().map(|(_, fold)| fold).collect()))
+}
+
+fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|own| own.eq_ignore_ascii_case(ending))
+}
+
+fn no_folds(path: &Path) -> Failure {
+    let message = format!("{} has no folds with cases that they were not trained on", path.display());
+    Failure::new(message, "train it with --fold 0, 1, …, or --folds all")
+}
+
+/// What candidates do: label voxels, or give images classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    LabelMaps,
+    Images,
+}
+
+impl Kind {
+    /// Of all candidates.
+    ///
+    /// # Errors
+    /// If they are of both kinds, or a specification cannot be read.
+    pub fn of(sources: &[Source]) -> Outcome<Kind> {
+        let mut known: Option<(Kind, &Path)> = None;
+        for place in sources.iter().flat_map(|source| &source.repeats) {
+            let Some(kind) = place.kind()? else { continue };
+            match known {
+                None => known = Some((kind, &place.folder)),
+                Some((other, of)) if other != kind => {
+                    let (images, labels) = match kind {
+                        Kind::Images => (&*place.folder, of),
+                        Kind::LabelMaps => (of, &*place.folder),
+                    };
+                    let message = format!(
+                        "{} gives each image a class, and {} labels voxels",
+                        images.display(),
+                        labels.display()
+                    );
+                    return Err(Failure::new(message, "compare runs of the same data set"));
+                }
+                Some(_) => {}
+            }
+        }
+        // Where no fold is begun, it is said which one has no scores.
+        Ok(known.map_or(Kind::LabelMaps, |(kind, _)| kind))
+    }
+}
+
+impl Place {
+    /// None where no fold is begun.
+    fn kind(&self) -> Outcome<Option<Kind>> {
+        match &self.scored {
+            Scored::Summaries(_) => Ok(Some(Kind::LabelMaps)),
+            Scored::Table(_) => Ok(Some(Kind::Images)),
+            Scored::Folds(folds) => {
+                let Some(fold) = folds.iter().find(|fold| fold.is_begun()) else { return Ok(None) };
+                Ok(Some(match Specification::read(fold)?.config.task {
+                    Task::Segmentation(_) => Kind::LabelMaps,
+                    Task::Classification(_) => Kind::Images,
+                }))
+            }
+        }
+    }
+}

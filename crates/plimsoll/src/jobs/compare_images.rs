@@ -1,0 +1,167 @@
+//! Comparing classifiers: runs of images, arms of sweeps, and tables of what was predicted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use plimsoll_memory::{Budget, Bytes, resident};
+use plimsoll_metrics::classification::{Labelling, NamedTable, Table};
+use plimsoll_metrics::classifiers::{
+    Classifier, ClassifierComparison, ClassifierRepeat, ClassifierSettings, ImageScore, PairedClassifiers,
+    compare_classifiers,
+};
+use plimsoll_run::{ImageTarget, Specification};
+use serde::Serialize;
+
+use super::candidates::{Place, Scored, Source};
+use super::compare::{CompareRequest, not_validated};
+use super::line::Line;
+use super::validate_images::PREDICTIONS;
+use crate::comparison_picture;
+use crate::failure::{Failure, Outcome};
+use crate::report::write;
+
+/// What is compared where no score is named.
+const DEFAULT: [ImageScore; 2] = [ImageScore::ACCURACY, ImageScore::AUROC];
+
+/// What came of it.
+#[derive(Serialize)]
+pub struct ImageReport {
+    #[serde(flatten)]
+    pub comparison: ClassifierComparison,
+    /// The folders of each candidate, by its name.
+    pub folders: BTreeMap<String, Vec<PathBuf>>,
+    /// Folds that were left out, since their images are not classified.
+    pub not_validated: Vec<PathBuf>,
+    pub reserved_bytes: Bytes,
+    pub peak_rss_bytes: Bytes,
+}
+
+/// How many classes an image is of, by what is learned.
+pub fn labelling_of(target: ImageTarget) -> Labelling {
+    match target {
+        ImageTarget::AnyOf => Labelling::SeveralLabels,
+        ImageTarget::OneOf | ImageTarget::Ordinal => Labelling::OneClass,
+    }
+}
+
+/// Tables as they are read.
+struct Reader<'a> {
+    budget: &'a Budget,
+    common_cases: bool,
+    /// Of tables that no run says it of.
+    labelling: Labelling,
+    not_validated: Vec<PathBuf>,
+}
+
+/// Compares classifiers, and writes what is asked for.
+pub fn compare_images(request: &CompareRequest, sources: &[Source], which: usize) -> Outcome<ImageReport> {
+    if request.ensembles.is_some() {
+        let message = "--ensembles averages networks that label voxels, and these give images classes";
+        return Err(Failure::new(message, "leave it out"));
+    }
+    let line = Line::draw(request.ram, 1)?;
+    let mut reader = Reader {
+        budget: &line.budget,
+        common_cases: request.common_cases,
+        labelling: labelling(sources, request.several_labels)?,
+        not_validated: Vec::new(),
+    };
+    let (mut candidates, mut folders) = (Vec::new(), BTreeMap::<String, Vec<PathBuf>>::new());
+    for source in sources {
+        let name = &source.names[which];
+        let own = source.repeats.iter().map(|place| place.folder.clone()).collect();
+        folders.insert(name.clone(), own);
+        let mut repeats = Vec::new();
+        for place in &source.repeats {
+            let tables = reader.tables(place)?;
+            // One without any table was left out, which only --common-cases allows.
+            if !tables.is_empty() {
+                let name = format!("{name}{}", place.suffix);
+                repeats.push(ClassifierRepeat::of(name, tables, &line.budget)?);
+            }
+        }
+        candidates.extend((!repeats.is_empty()).then(|| Classifier { name: name.clone(), repeats }));
+    }
+    let not_validated = reader.not_validated;
+    let paired = PairedClassifiers::new(candidates, request.common_cases, &line.budget)?;
+    let settings = ClassifierSettings {
+        scores: scores(&request.scores, &paired)?,
+        classes: (!request.classes.is_empty()).then(|| request.classes.clone()),
+        bootstrap: request.bootstrap,
+    };
+    let comparison = compare_classifiers(&paired, &settings, &line.budget)?;
+    if let Some(path) = &request.csv {
+        write(path, |file| comparison.write_csv(file))?;
+    }
+    if let Some(path) = &request.picture {
+        let picture = comparison_picture::of_classifiers(&comparison, &line.budget)?;
+        write(path, |file| file.write_all(&picture))?;
+    }
+    let (reserved_bytes, peak_rss_bytes) = (line.budget.peak(), resident()?.peak);
+    Ok(ImageReport { comparison, folders, not_validated, reserved_bytes, peak_rss_bytes })
+}
+
+/// How many classes the images of tables are of: as runs among the candidates say, or as is asked for.
+fn labelling(sources: &[Source], several: bool) -> Outcome<Labelling> {
+    for place in sources.iter().flat_map(|source| &source.repeats) {
+        let Scored::Folds(folds) = &place.scored else { continue };
+        let Some(fold) = folds.iter().find(|fold| fold.is_begun()) else { continue };
+        if several {
+            let message = format!("{} says itself how many labels an image has", place.folder.display());
+            return Err(Failure::new(message, "leave out --several-labels"));
+        }
+        return Ok(labelling_of(Specification::read(fold)?.config.task.classification()?.target));
+    }
+    Ok(if several { Labelling::SeveralLabels } else { Labelling::OneClass })
+}
+
+/// The scores that are asked for, each once.
+fn scores(asked: &[String], paired: &PairedClassifiers) -> Outcome<Vec<ImageScore>> {
+    let known = || ImageScore::of(paired.labelling());
+    let mut found = Vec::new();
+    for name in asked {
+        if name.eq_ignore_ascii_case("all") {
+            found.extend(known());
+            continue;
+        }
+        found.push(ImageScore::named(name).ok_or_else(|| {
+            let names: Vec<&str> = known().into_iter().map(ImageScore::name).collect();
+            let hint = format!("scores are {}, or all", names.join(", "));
+            Failure::new(format!("{name} is no score by which classifiers are compared"), hint)
+        })?);
+    }
+    if asked.is_empty() {
+        found.extend(DEFAULT);
+    }
+    let mut seen = BTreeSet::new();
+    found.retain(|score| seen.insert(*score));
+    Ok(found)
+}
+
+impl Reader<'_> {
+    /// What a repeat says of images: a table of each fold, or the only one.
+    fn tables(&mut self, place: &Place) -> Outcome<Vec<NamedTable>> {
+        let mut tables = Vec::new();
+        match &place.scored {
+            Scored::Table(path) => tables.push(Table::read_named(path, self.labelling, self.budget)?),
+            Scored::Folds(folds) => {
+                for fold in folds {
+                    let path = fold.validation().join(PREDICTIONS);
+                    if !path.is_file() {
+                        not_validated(fold, &path, self.common_cases)?;
+                        self.not_validated.push(fold.path().into());
+                        continue;
+                    }
+                    let target = Specification::read(fold)?.config.task.classification()?.target;
+                    tables.push(Table::read_named(&path, labelling_of(target), self.budget)?);
+                }
+            }
+            // Scores of label maps are of another kind of comparison.
+            Scored::Summaries(_) => {
+                let message = format!("{} has scores of label maps", place.folder.display());
+                return Err(Failure::new(message, "compare them with runs that label voxels"));
+            }
+        }
+        Ok(tables)
+    }
+}

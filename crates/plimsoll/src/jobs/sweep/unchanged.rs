@@ -1,0 +1,62 @@
+//! That a data set is still as it was when a sweep opened it: trials may begin hours after that, and all are said to be of the same data.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
+use plimsoll_train::RunData;
+
+use crate::failure::{Failure, Outcome};
+
+/// The length and the modification time of a file, as far as they are known.
+type Stamp = (Option<u64>, Option<SystemTime>);
+
+/// The state of the files of a data set; of volumes their inspection knows it.
+pub struct DataState {
+    /// Of images, in the order of the cases.
+    images: Vec<Stamp>,
+    _memory: Reservation,
+}
+
+impl DataState {
+    /// As it is now.
+    pub fn of(data: &RunData, budget: &Budget) -> Outcome<DataState> {
+        let count = match data {
+            RunData::Volumes { .. } => 0,
+            RunData::Images { dataset, .. } => dataset.cases.len(),
+        };
+        let bytes = Bytes::of(count.saturating_mul(size_of::<Stamp>()));
+        let memory = budget.reserve("stamps of files", bytes).map_err(MapError::from)?;
+        let images = match data {
+            RunData::Volumes { .. } => Vec::new(),
+            RunData::Images { dataset, .. } => dataset.cases.iter().map(|case| stamp(&case.path)).collect(),
+        };
+        Ok(DataState { images, _memory: memory })
+    }
+
+    /// That no file has another length or modification time.
+    pub fn expect_unchanged(&self, data: &RunData) -> Outcome {
+        let changed: Option<PathBuf> = match data {
+            RunData::Volumes { dataset, inspection } => inspection.changed_file(&dataset.folder),
+            RunData::Images { dataset, .. } => dataset
+                .cases
+                .iter()
+                .zip(&self.images)
+                .find(|(case, known)| stamp(&case.path) != **known)
+                .map(|(case, _)| case.path.clone()),
+        };
+        match changed {
+            None => Ok(()),
+            Some(path) => Err(Failure::new(
+                format!("{} has changed since the sweep opened the data set", path.display()),
+                "put it back as it was and give the same command with --resume; or begin another sweep with --out",
+            )),
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let metadata = plimsoll_disk::metadata(path).ok();
+    let modified = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+    (metadata.map(|metadata| metadata.len()), modified)
+}
