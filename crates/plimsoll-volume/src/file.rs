@@ -19,7 +19,7 @@ use crate::{
 /// An image in a file, or in a folder of files, of any format that `docs/formats.md` of the project lists.
 ///
 /// Opening reads the header and checks it against the length of the file. Voxels are read by regions with a fixed
-/// amount of memory (at most [`OPEN_BYTES`](Self::OPEN_BYTES)), however large the image, and what [`decode`](Self::decode) reserves. From a plain file only the
+/// amount of memory (at most [`REGION_BYTES`](Self::REGION_BYTES)), however large the image, and what [`decode`](Self::decode) reserves. From a plain file only the
 /// region itself is read. A compressed file is decompressed up to the region's end: reading forward continues from the last read, reading
 /// backward starts again from the first byte, or both from the last [access point](Self::index_in) before the region. Its checksum is
 /// verified when its last voxel is read. A picture is decoded as a whole before regions of it are read; of pages and slices, and of
@@ -32,9 +32,13 @@ pub struct VolumeFile {
 }
 
 impl VolumeFile {
-    /// The most that an open file holds beside what it decodes: buffers, two decompressors with their windows and tables, the access points of
-    /// a compressed file and two of their windows, the stack of the second decompressor's thread.
-    pub const OPEN_BYTES: Bytes = Bytes(1280 << 10);
+    /// The most that an open file holds beside what it decodes, if it is read plane by plane: buffers, a decompressor with its window and
+    /// tables, the access points of a compressed file and one of their windows.
+    pub const OPEN_BYTES: Bytes = Bytes(640 << 10);
+
+    /// As [`OPEN_BYTES`](Self::OPEN_BYTES), if regions of several planes are read: of a file whose [access points](Self::index_in) are known a second
+    /// decompressor takes a part of them, on a thread with a stack of its own.
+    pub const REGION_BYTES: Bytes = Bytes(1280 << 10);
 
     /// Opens the image `path`: a file, either file of a pair `.hdr` and `.img`, or a folder whose files are one image. Its format follows
     /// from what it begins with.

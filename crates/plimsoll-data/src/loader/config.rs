@@ -17,7 +17,7 @@ pub(crate) const STACK: usize = 512 << 10;
 /// that of its labels.
 fn thread_bytes(sample: &SampleShape) -> Bytes {
     let files = sample.channels as u64 + 1;
-    Bytes(STACK as u64 + files.saturating_mul(VolumeFile::OPEN_BYTES.0))
+    Bytes(STACK as u64 + files.saturating_mul(VolumeFile::REGION_BYTES.0))
 }
 
 /// The configuration of a loader.
