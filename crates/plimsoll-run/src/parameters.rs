@@ -85,6 +85,34 @@ pub fn read_parameters(
     options: LoadOptions,
     budget: &Budget,
 ) -> Result<LoadReport, RunError> {
+    let (initialised, mut report) =
+        each_parameter(source, (net, program), buffer, options, budget, &mut |id, values| {
+            Ok(engine.write(id_of_program, id, HostSlice::F32(values))?)
+        })?;
+    if let Some(seed) = options.new_head {
+        for id in initialised {
+            let info = program.tensor(id);
+            engine.write(id_of_program, id, HostSlice::F32(&net.initial_values(info, seed)))?;
+            report.initialised.push(info.name.clone());
+        }
+    }
+    Ok(report)
+}
+
+/// Reads the parameters of a network's program from a weight file, one after the other, and hands each on. `buffer` must have room for
+/// the largest. What does not fit is found before anything is handed on. Returns the parameters that the file need not have and has not.
+///
+/// # Errors
+/// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not finite; or
+/// the first error of `visit`.
+pub(crate) fn each_parameter(
+    source: &WeightSource,
+    (net, program): (&dyn Architecture, &Program),
+    buffer: &mut [f32],
+    options: LoadOptions,
+    budget: &Budget,
+    visit: &mut dyn FnMut(TensorId, &[f32]) -> Result<(), RunError>,
+) -> Result<(Vec<TensorId>, LoadReport), RunError> {
     let mut file = WeightFile::open_source(source, budget)?;
     let weights = &*source.path;
     let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
@@ -100,17 +128,10 @@ pub fn read_parameters(
             }
         }
         check_finite(weights, &name, values)?;
-        engine.write(id_of_program, id, HostSlice::F32(values))?;
+        visit(id, values)?;
         report.loaded.push(info.name.clone());
     }
-    if let Some(seed) = options.new_head {
-        for id in initialised {
-            let info = program.tensor(id);
-            engine.write(id_of_program, id, HostSlice::F32(&net.initial_values(info, seed)))?;
-            report.initialised.push(info.name.clone());
-        }
-    }
-    Ok(report)
+    Ok((initialised, report))
 }
 
 /// Checks that weights are those that a network's program needs, by names and shapes, without reading their values.

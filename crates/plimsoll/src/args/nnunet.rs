@@ -59,7 +59,7 @@ pub struct NnUnetFlags {
     pub postprocessing: Option<PathBuf>,
 }
 
-fn fold(text: &str) -> Result<FoldName, String> {
+pub(super) fn fold(text: &str) -> Result<FoldName, String> {
     text.parse().map_err(|_| "folds are 0, 1, 2, … or all".into())
 }
 
