@@ -1,6 +1,7 @@
 """What TotalSegmentator 2.18 makes of scans with the tasks that leave resampling to nnU-Net, or change labels after networks have decided.
 
-    python oracles/total_segmentator_more.py   # makes oracles/total_segmentator_more/
+    python oracles/total_segmentator_more.py                  # makes oracles/total_segmentator_more/
+    python oracles/total_segmentator_more.py higher_order     # only what logits on the grid of the image decide, with the weights that are there
 
 needs what `total_segmentator.py` needs. Models are made as there, and `total_segmentator/ct.nii.gz` is segmented, too.
 """
@@ -144,6 +145,13 @@ def main():
     run("ct", "vertebrae_pp_refined", task="vertebrae_pp_refined")
 
 
+def higher_order():
+    """Labels that are decided on the grid of the image."""
+    base.sum_in_single_precision()
+    run("ct", "higher_order_fast", fast=True, higher_order_resampling=True)
+    run("ct", "higher_order_body", task="body", higher_order_resampling=True)
+
+
 def vertebrae():
     """Small label maps of vertebrae, before and after."""
     rng = np.random.default_rng(11)
@@ -174,7 +182,11 @@ def vertebrae():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["higher_order"]:
+        higher_order()
+        sys.exit()
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir()
     vertebrae()
     main()
+    higher_order()

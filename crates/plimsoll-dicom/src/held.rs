@@ -39,7 +39,17 @@ impl<T> Held<T> {
         Ok(())
     }
 
-    /// The elements, to be put in order.
+    /// Takes all elements out. Their room stays for others.
+    pub(crate) fn clear(&mut self) {
+        self.items.clear();
+    }
+
+    /// Takes the last element out, if there is one.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        self.items.pop()
+    }
+
+    /// The elements, to be changed or put in order.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         &mut self.items
     }

@@ -4,7 +4,8 @@
 //! series, slices that are missing, doubled, turned or of other sizes. A file is one slice, or many (enhanced CT, MR and PET).
 //! [`Series::write`] decodes slice by slice, whichever way they are compressed, and writes a NIfTI image.
 //! With [`register`], everything that reads images reads series as well, slice by slice.
-//! [`Series::write_segmentation`] writes labels of it as DICOM SEG, a label map or masks.
+//! [`Series::write_segmentation`] writes labels of it as DICOM SEG, a label map or masks; [`Series::write_structures`] writes their outlines as
+//! RTSTRUCT.
 //!
 //! Files are read by `elements`, which keeps what is asked for and passes over all else, so that what a file takes in memory does not
 //! depend on what it claims.
@@ -28,6 +29,6 @@ mod volume;
 mod write;
 
 pub use error::{DicomError, Missing};
-pub use segmentation::{SegmentationRequest, SegmentationType, is_dicom_name};
+pub use segmentation::{SegmentationRequest, SegmentationType, StructuresRequest, is_dicom_name};
 pub use series::{Series, has_dicom};
 pub use volume::register;

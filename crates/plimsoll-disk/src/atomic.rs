@@ -77,6 +77,18 @@ impl AtomicFile {
         self.committed = true;
         folder::sync_folder(self.path.parent().unwrap_or(Path::new("")))
     }
+
+    /// The same under another final name in the same folder, for names that follow from the contents.
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), and if `path` is in another folder.
+    pub fn commit_as(mut self, path: &Path) -> io::Result<()> {
+        if path.parent() != self.path.parent() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the final name is in another folder"));
+        }
+        self.path = path.into();
+        self.commit()
+    }
 }
 
 impl Write for AtomicFile {

@@ -21,6 +21,7 @@ mod folder;
 mod gate;
 mod read;
 mod scratch;
+pub mod zip;
 
 pub use appender::Appender;
 pub use file::File;

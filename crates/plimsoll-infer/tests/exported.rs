@@ -13,10 +13,10 @@ use plimsoll_graph::{Array, DType, Role, Shape, interpret};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
 use plimsoll_memory::{Budget, Bytes, Fnv1a};
 use plimsoll_nn::weights::SafetensorsFile;
-use plimsoll_nn::{Network, NetworkName, names, predict};
+use plimsoll_nn::{names, predict};
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, export_nnunet};
 use plimsoll_run::onnx::proto::ModelProto;
-use plimsoll_run::onnx::{OPSET, export_onnx};
+use plimsoll_run::onnx::{ExportedGraph, OPSET, OnnxModel, WeightsGo, export_onnx};
 use plimsoll_run::{CheckpointKind, Model, RunError, SegmentationModel};
 use plimsoll_volume::{VolumeFile, VoxelBox};
 use prost::Message;
@@ -104,6 +104,11 @@ fn networks_that_nnunet_does_not_have_are_refused_and_leave_nothing() {
     assert!(folder.path().exists() && !folder.path().join("made").exists());
 }
 
+/// A run as a graph, with the weights of another.
+fn graph(of: &Model, weights: &Model, to: &Path, budget: &Budget) -> Result<ExportedGraph, RunError> {
+    export_onnx(&OnnxModel::of_run(&of.config, &weights.weights[0])?, to, WeightsGo::Inside, budget)
+}
+
 /// Of nodes and tensors, as oracles/exported_models.py has it.
 fn checksum(model: &ModelProto) -> String {
     let (mut sum, graph) = (Fnv1a::default(), model.graph.as_ref().unwrap());
@@ -126,7 +131,7 @@ fn onnx_runtime_makes_the_logits_of_the_definitions() {
         let (model, expected) = (run(net), &expected[net]);
         let to = folder.path().join(format!("{net}.onnx"));
         let budget = Budget::new(LINE);
-        let exported = export_onnx(&model.weights[0].path, &model.config, &to, &budget).unwrap();
+        let exported = graph(&model, &model, &to, &budget).unwrap();
         assert_eq!(budget.used(), Bytes::ZERO);
         let file = ModelProto::decode(&fs::read(&to).unwrap()[..]).unwrap();
         let graph = file.graph.as_ref().unwrap();
@@ -166,30 +171,14 @@ fn onnx_runtime_makes_the_logits_of_the_definitions() {
 }
 
 #[test]
-fn an_op_without_a_counterpart_is_refused_by_its_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let (to, run) = (folder.path().join("model.onnx"), run("plain"));
-    let mut config = run.config.clone();
-    config.training.net = Network::reference(NetworkName::SwinUnetr, None).unwrap();
-    config.training.patch = [64; 3];
-    let error = export_onnx(&run.weights[0].path, &config, &to, &Budget::new(LINE)).unwrap_err();
-    assert!(matches!(error, RunError::NotExported { .. }), "{error}");
-    let (text, hint) = (error.to_string(), error.hint().unwrap());
-    println!("{text}\n{hint}");
-    assert!(text.contains("swinunetr has the op ") && hint.contains("safetensors"), "{text}");
-    assert!(!to.exists());
-}
-
-#[test]
 fn a_file_that_is_there_stays_if_the_new_one_cannot_be_written() {
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("model.onnx");
     fs::write(&to, "older").unwrap();
     let model = run("plain");
-    export_onnx(&model.weights[0].path, &model.config, &to, &Budget::new(Bytes(1000))).unwrap_err();
-    let error =
-        export_onnx(&run("resenc").weights[0].path, &model.config, &to, &Budget::new(LINE)).unwrap_err();
-    assert!(error.to_string().contains("of the shape"), "{error}");
+    graph(&model, &model, &to, &Budget::new(Bytes(1000))).unwrap_err();
+    let error = graph(&model, &run("resenc"), &to, &Budget::new(LINE)).unwrap_err();
+    assert!(error.to_string().contains("which the network needs with shape"), "{error}");
     assert_eq!(fs::read_to_string(&to).unwrap(), "older");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }

@@ -85,17 +85,10 @@ pub fn read_parameters(
     options: LoadOptions,
     budget: &Budget,
 ) -> Result<LoadReport, RunError> {
-    let mut file = WeightFile::open_source(source, budget)?;
-    let weights = &*source.path;
-    let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
-    let mut report = LoadReport { skipped, ..LoadReport::default() };
-    for found in found {
-        let info = program.tensor(found.id);
-        let values = &mut buffer[..info.shape.count()];
-        found.read((&mut file, weights), info, values, budget)?;
-        engine.write(id_of_program, found.id, HostSlice::F32(values))?;
-        report.loaded.push(info.name.clone());
-    }
+    let (initialised, mut report) =
+        each_parameter(source, (net, program), buffer, options, budget, &mut |id, values| {
+            Ok(engine.write(id_of_program, id, HostSlice::F32(values))?)
+        })?;
     if let Some(seed) = options.new_head {
         for id in initialised {
             let info = program.tensor(id);
@@ -104,6 +97,34 @@ pub fn read_parameters(
         }
     }
     Ok(report)
+}
+
+/// Reads the parameters of a network's program from a weight file, one after the other, and hands each on. `buffer` must have room for
+/// the largest. What does not fit is found before anything is handed on. Returns the parameters that the file need not have and has not.
+///
+/// # Errors
+/// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not finite; or
+/// the first error of `visit`.
+pub(crate) fn each_parameter(
+    source: &WeightSource,
+    (net, program): (&dyn Architecture, &Program),
+    buffer: &mut [f32],
+    options: LoadOptions,
+    budget: &Budget,
+    visit: &mut dyn FnMut(TensorId, &[f32]) -> Result<(), RunError>,
+) -> Result<(Vec<TensorId>, LoadReport), RunError> {
+    let mut file = WeightFile::open_source(source, budget)?;
+    let weights = &*source.path;
+    let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
+    let mut report = LoadReport { skipped, ..LoadReport::default() };
+    for found in found {
+        let info = program.tensor(found.id);
+        let values = &mut buffer[..info.shape.count()];
+        found.read((&mut file, weights), info, values, budget)?;
+        visit(found.id, values)?;
+        report.loaded.push(info.name.clone());
+    }
+    Ok((initialised, report))
 }
 
 /// Reads some parameters of a network's program from a weight file, each into as many values as it has.

@@ -41,7 +41,14 @@ fn main() -> ExitCode {
     keep_resident_small();
     plimsoll_dicom::register();
     end_with_the_pipe();
-    let args = match args::Args::try_parse_from(args::with_own_names(std::env::args_os())) {
+    let arguments = match args::with_own_names(std::env::args_os()) {
+        Ok(arguments) => arguments,
+        Err(refused) => {
+            refused.print();
+            return ExitCode::from(2);
+        }
+    };
+    let args = match args::Args::try_parse_from(arguments) {
         Ok(args) => args,
         // Help and version are not errors, and whoever names no command is helped too.
         Err(told) if !told.use_stderr() || told.kind() == NO_COMMAND => told.exit(),

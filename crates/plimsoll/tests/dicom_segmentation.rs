@@ -94,6 +94,44 @@ fn masks_and_label_maps_of_a_series_are_its_labels() {
 }
 
 #[test]
+fn structures_of_a_series_have_an_outline_in_each_slice_that_a_label_is_in() {
+    const STRUCTURES: Tag = Tag(0x3006, 0x0039);
+    const CONTOURS: Tag = Tag(0x3006, 0x0040);
+    const IMAGES: Tag = Tag(0x3006, 0x0016);
+    const INSTANCE: Tag = Tag(0x0008, 0x1155);
+    let dir = tempfile::tempdir().unwrap();
+    let series = oracle("dicom/short");
+    let [whole, structures] = ["whole.nii.gz", "structures.dcm"].map(|name| dir.path().join(name));
+    segment(&series, &whole, &["--ml"]);
+    segment(&series, &structures, &["--segmentation-type", "rtstruct"]);
+    let labels = StoredVolume::read(&whole, &Budget::new(Bytes::mib(1)), "test").unwrap();
+    let mut expected: Vec<(u8, usize)> =
+        labels.bytes().iter().enumerate().map(|(place, label)| (*label, place / (9 * 12))).collect();
+    expected.retain(|(label, _)| *label > 0);
+    expected.sort_unstable();
+    expected.dedup();
+    let object = OpenFileOptions::new().open_file(&structures).unwrap();
+    let mut found = 0;
+    for structure in object.get(STRUCTURES).unwrap().items().unwrap() {
+        let contours = structure.get(CONTOURS).unwrap().items().unwrap();
+        let slice = |contour: &dicom_object::InMemDicomObject| {
+            contour.get(IMAGES).unwrap().items().unwrap()[0]
+                .get(INSTANCE)
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .into_owned()
+        };
+        let mut slices: Vec<String> = contours.iter().map(slice).collect();
+        slices.dedup();
+        found += slices.len();
+    }
+    assert_eq!(found, expected.len());
+    assert!(found > 10);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
 fn what_cannot_be_a_segmentation_is_told_before_anything_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let (scan, out) = (oracle("total_segmentator/ct.nii.gz"), dir.path().join("out.dcm"));

@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 
 use plimsoll_nn::weights::SafetensorsFile;
 use support::{Tiny, dataset, run_error, run_json, small_run};
@@ -107,9 +108,56 @@ fn a_run_leaves_as_a_folder_of_nnunet_and_as_a_graph() {
     let error = run_error(&["export", &fold, "-o", &graph, "--format", "onnx"]);
     assert!(error.contains("is there already"), "{error}");
 
+    // A fold by its number is that fold by its folder; weights of graphs that are replaced go with them.
+    let whole = fs::read(tiny.path("model.onnx")).unwrap();
+    let again = ["export", &run, "--fold", "0", "-o", &graph, "--format", "onnx", "--overwrite"];
+    run_json(&again);
+    assert_eq!(fs::read(tiny.path("model.onnx")).unwrap(), whole);
+    let report = run_json(&[&again[..], &["--external-data"]].concat());
+    let data = report["data"].as_str().unwrap().to_string();
+    assert!(
+        fs::metadata(&data).unwrap().len() > 1000 && fs::metadata(&graph).unwrap().len() < whole.len() as u64
+    );
+    run_json(&again);
+    assert!(!Path::new(&data).exists());
+    assert_eq!(fs::read(tiny.path("model.onnx")).unwrap(), whole);
+    let error = run_error(&["export", &fold, "-o", &path("model.safetensors"), "--external-data"]);
+    assert!(error.contains("--external-data has no effect"), "{error}");
+
     // DynUNet is none of nnU-Net's networks.
     tiny.trained(&tiny.path("dynunet"), &["--skip-validation"]);
     let error = run_error(&["export", &path("dynunet"), "-o", &path("no"), "--format", "nnunet"]);
     assert!(error.contains("dynunet is a network that nnU-Net does not have"), "{error}");
     assert!(!tiny.path("no").exists());
+}
+
+#[test]
+fn models_of_others_leave_as_graphs_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let oracle = |name: &str| {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles").join(name).to_str().unwrap().to_string()
+    };
+    let to = |name: &str| dir.path().join(name).to_str().unwrap().to_string();
+    let onnx = |model: &str, name: &str, rest: &[&str]| {
+        let args = ["export", model, "-o", &to(name), "--format", "onnx"];
+        [&args[..], rest].concat().into_iter().map(String::from).collect::<Vec<String>>()
+    };
+    let run = |args: Vec<String>| run_json(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let refused = |args: Vec<String>| run_error(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let nnunet = oracle("nnunet/fullres/results/Dataset101_Fullres/nnUNetTrainer__nnUNetPlans__3d_fullres");
+    let error = refused(onnx(&nnunet, "nnunet.onnx", &[]));
+    assert!(error.contains("has 2 folds") && error.contains("--fold"), "{error}");
+    let report = run(onnx(&nnunet, "nnunet.onnx", &["--fold", "1"]));
+    // Two channels, and a window of three axes.
+    assert_eq!((report["image"][0].as_u64(), report["image"].as_array().unwrap().len()), (Some(2), 4));
+    for model in ["swinunetr/model.toml", "unet/model.toml", "bundle"] {
+        let report = run(onnx(&oracle(&format!("monai/{model}")), "monai.onnx", &["--overwrite"]));
+        assert!(report["nodes"].as_u64().unwrap() > 10, "{model}: {report}");
+    }
+    let error = refused(onnx(&oracle("monai/unet/model.toml"), "no.onnx", &["--fold", "0"]));
+    assert!(error.contains("models of MONAI have no folds"), "{error}");
+    let mut left: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["monai.onnx", "nnunet.onnx"]);
 }

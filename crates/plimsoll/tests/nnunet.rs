@@ -243,6 +243,47 @@ fn flags_without_effect_and_folds_that_are_not_there_are_refused() {
 }
 
 #[test]
+fn windows_are_mirrored_along_the_axes_that_are_chosen_of_those_of_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let predict = |case: &str, name: &str, more: &[&str]| {
+        let (images, folder) = (oracles().join(case).join("images"), model(case, "3d_fullres"));
+        let out = dir.path().join(name);
+        let args =
+            ["predict", "-m", text(&folder), "-i", text(&images), "-o", text(&out), "--save_probabilities"];
+        run_json(&[&args[..], more].concat());
+        fs::read(out.join("first.npz")).unwrap()
+    };
+    let all = predict("old_plans", "all", &[]);
+    assert!(predict("old_plans", "chosen", &["--mirror-axes", "2,0,1"]) == all);
+    let one = predict("old_plans", "one", &["--mirror-axes", "1"]);
+    let none = predict("old_plans", "none", &["--disable_tta"]);
+    assert!(one != all && one != none && none != all);
+    // This one was trained mirrored along two axes.
+    let (images, folder) = (oracles().join("anisotropic/images"), model("anisotropic", "3d_fullres"));
+    let out = dir.path().join("refused");
+    let refused = |axes: &str| {
+        run_error(&[
+            "predict",
+            "-m",
+            text(&folder),
+            "-i",
+            text(&images),
+            "-o",
+            text(&out),
+            "--mirror-axes",
+            axes,
+        ])
+    };
+    let error = refused("2");
+    assert!(
+        error.contains("not trained mirrored along axis 2") && error.contains("--mirror-axes 0,1"),
+        "{error}"
+    );
+    assert!(refused("3").contains("--mirror-axes"));
+    assert!(!out.exists());
+}
+
+#[test]
 fn weights_that_are_not_finite_or_of_another_network_are_one_error() {
     let dir = tempfile::tempdir().unwrap();
     let (images, from) = (oracles().join("old_plans/images"), model("old_plans", "3d_fullres"));

@@ -102,6 +102,13 @@ fn small_components_of_all_labels_are_removed() {
     expect_labels("total", "ct.nii.gz", "blobs.nii.gz", &["--fast", "--remove-small-blobs"]);
 }
 
+/// TotalSegmentator interpolates the logits of a label in a box around it, nnU-Net and this program everywhere.
+#[test]
+fn labels_are_decided_on_the_grid_of_the_image_where_that_is_asked_for() {
+    expect_labels("total", "ct.nii.gz", "higher_order_fast.nii.gz", &["--fast", "-ho"]);
+    expect_labels("body", "ct.nii.gz", "higher_order_body.nii.gz", &["--higher-order-resampling"]);
+}
+
 #[test]
 fn a_task_is_cut_to_what_another_finds_that_is_cut_itself() {
     expect_labels("craniofacial_structures", "small.nii.gz", "craniofacial_structures.nii.gz", &[]);
@@ -149,11 +156,23 @@ fn options_without_effect_and_licensed_tasks_are_refused_by_name() {
     };
     refused("heartchambers_highres", &[], "the weights of heartchambers_highres need a licence");
     refused("total", &["--force-split"], "--force-split has no effect");
+    refused("total", &["-ro", "3"], "-ro is not done: images are zoomed linearly");
+    refused("total", &["-ot", "dicom_rtstruct"], "-ot is not needed: the name of the output says");
+    refused("body", &["-ms", "small"], "--model-size has no effect with body");
+    refused("hip_implant", &["-ho"], "--higher-order-resampling has no effect with hip_implant");
+    refused("breasts", &["-rsr", "liver"], "--roi-subset-robust has no effect with breasts");
     refused("hip_implant", &["--body-seg"], "--body-seg has no effect with hip_implant");
     refused("total_mr", &["--body-seg"], "--body-seg has no effect with total_mr");
     refused("body", &["--robust-crop"], "--robust-crop has no effect with body: the image is not cut");
     refused("teeth", &["--robust-crop"], "craniofacial_structures finds where to look");
     refused("body", &["--remove-small-blobs", "0"], "a volume in mm³ above 0");
     refused("body", &["--ram", "30MiB"], "hint: raise");
+    // The smaller networks of total_v3 are looked for under their own name, and those that find where to look under the usual one.
+    refused(
+        "total_v3",
+        &["-ms", "small"],
+        "Dataset831_*/nnUNetTrainerNoMirroring__nnUNetResEncUNetLPlans_8__3d_fullres",
+    );
+    refused("total_v3", &["-ms", "small", "--fast", "-rs", "spleen"], "nnUNetResEncUNetLPlans_8");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -4,9 +4,12 @@ use dicom_core::value::DataSetSequence;
 use dicom_core::{DataElement, PrimitiveValue, Tag, VR};
 use dicom_dictionary_std::tags;
 use dicom_object::InMemDicomObject;
-use dicom_transfer_syntax_registry::entries::EXPLICIT_VR_LITTLE_ENDIAN;
+use dicom_transfer_syntax_registry::entries::{EXPLICIT_VR_LITTLE_ENDIAN, IMPLICIT_VR_LITTLE_ENDIAN};
 
 use crate::DicomError;
+
+/// The transfer syntax whose lengths all have 32 bits, those of texts too.
+pub(super) const IMPLICIT: &str = "1.2.840.10008.1.2";
 
 /// An element of an object.
 pub(super) type Element = DataElement<InMemDicomObject>;
@@ -109,6 +112,15 @@ pub(super) fn decimal(value: f64) -> String {
 pub(super) fn encode(object: &InMemDicomObject) -> Result<Vec<u8>, DicomError> {
     let mut bytes = Vec::new();
     match object.write_dataset_with_ts(&mut bytes, &EXPLICIT_VR_LITTLE_ENDIAN.erased()) {
+        Ok(()) => Ok(bytes),
+        Err(error) => Err(DicomError::Unencodable { why: chain(&error) }),
+    }
+}
+
+/// The same in implicit VR.
+pub(super) fn encode_implicit(object: &InMemDicomObject) -> Result<Vec<u8>, DicomError> {
+    let mut bytes = Vec::new();
+    match object.write_dataset_with_ts(&mut bytes, &IMPLICIT_VR_LITTLE_ENDIAN.erased()) {
         Ok(()) => Ok(bytes),
         Err(error) => Err(DicomError::Unencodable { why: chain(&error) }),
     }

@@ -5,6 +5,7 @@
 
 mod anatomy;
 mod bit_planes;
+mod contours;
 mod elements;
 mod frames;
 mod header;
@@ -13,6 +14,7 @@ mod output;
 mod references;
 mod run_lengths;
 mod segments;
+mod structures;
 mod unique;
 
 use std::path::Path;
@@ -57,6 +59,17 @@ pub enum SegmentationType {
 pub struct SegmentationRequest<'a> {
     /// How labels are kept.
     pub kind: SegmentationType,
+    /// The names of labels. Those without a name are not written: there is background.
+    pub names: &'a LabelTable,
+    /// What was segmented, as the description of the series has it: at most 64 letters.
+    pub description: &'a str,
+    /// What has segmented it: at most 64 letters.
+    pub algorithm: &'a str,
+}
+
+/// Structures that are written, but for the labels themselves.
+#[derive(Clone, Copy, Debug)]
+pub struct StructuresRequest<'a> {
     /// The names of labels. Those without a name are not written: there is background.
     pub names: &'a LabelTable,
     /// What was segmented, as the description of the series has it: at most 64 letters.

@@ -8,7 +8,7 @@ use dicom_object::{FileMetaTableBuilder, InMemDicomObject, Tag};
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_memory::{Budget, Bytes, Reservation};
 
-use super::elements::{chain, encode};
+use super::elements::{IMPLICIT, chain, encode, encode_implicit};
 use crate::DicomError;
 use crate::elements::MAGIC;
 
@@ -22,10 +22,11 @@ const UNDEFINED: u32 = u32::MAX;
 /// What one item of a sequence holds, as an object and encoded.
 const OF_ITEM: u64 = 64 << 10;
 
-/// A file that appears under its name when it is complete. Elements are in explicit VR, little-endian.
+/// A file that appears under its name when it is complete. Elements are little-endian, in explicit VR unless its syntax is the implicit one.
 pub(super) struct Output<'a> {
     path: &'a Path,
     file: BufWriter<AtomicFile>,
+    is_implicit: bool,
     _buffers: Reservation,
 }
 
@@ -35,7 +36,8 @@ impl<'a> Output<'a> {
     pub(super) fn create(path: &'a Path, budget: &Budget) -> Result<Output<'a>, DicomError> {
         let buffers = budget.reserve("a file being written", Bytes(BUFFER as u64 + OF_ITEM))?;
         let file = AtomicFile::create(path).map_err(|source| DicomError::Io { path: path.into(), source })?;
-        Ok(Output { path, file: BufWriter::with_capacity(BUFFER, file), _buffers: buffers })
+        let file = BufWriter::with_capacity(BUFFER, file);
+        Ok(Output { path, file, is_implicit: false, _buffers: buffers })
     }
 
     /// Writes what stands before all elements: what kind of object it is, which one, and how it is encoded.
@@ -50,12 +52,13 @@ impl<'a> Output<'a> {
         let unencodable = |why: String| DicomError::Unencodable { why };
         let meta = built.map_err(|error| unencodable(chain(&error)))?;
         meta.write(&mut bytes).map_err(|error| unencodable(chain(&error)))?;
+        self.is_implicit = syntax == IMPLICIT;
         self.bytes(&bytes)
     }
 
     /// Writes all elements of an object.
     pub(super) fn object(&mut self, object: &InMemDicomObject) -> Result<(), DicomError> {
-        let bytes = encode(object)?;
+        let bytes = if self.is_implicit { encode_implicit(object)? } else { encode(object)? };
         self.bytes(&bytes)
     }
 
@@ -68,13 +71,28 @@ impl<'a> Output<'a> {
         tag: Tag,
         items: impl IntoIterator<Item = Result<InMemDicomObject, DicomError>>,
     ) -> Result<(), DicomError> {
-        self.element(tag, *b"SQ", UNDEFINED)?;
+        self.begin_sequence(tag)?;
         for item in items {
-            self.mark(ITEM, UNDEFINED)?;
+            self.begin_item()?;
             self.object(&item?)?;
-            self.mark(ITEM_END, 0)?;
+            self.end_of_item()?;
         }
         self.end_of_sequence()
+    }
+
+    /// Begins a sequence.
+    pub(super) fn begin_sequence(&mut self, tag: Tag) -> Result<(), DicomError> {
+        self.element(tag, *b"SQ", UNDEFINED)
+    }
+
+    /// Begins an item of a sequence.
+    pub(super) fn begin_item(&mut self) -> Result<(), DicomError> {
+        self.mark(ITEM, UNDEFINED)
+    }
+
+    /// Ends an item of a sequence.
+    pub(super) fn end_of_item(&mut self) -> Result<(), DicomError> {
+        self.mark(ITEM_END, 0)
     }
 
     /// Begins pixels that are compressed, of which each frame is a fragment. The table of where they are is left out, as it may be.
@@ -116,8 +134,10 @@ impl<'a> Output<'a> {
     /// What is before the value of a sequence or of pixels, whose lengths have 32 bits.
     fn element(&mut self, tag: Tag, kind: [u8; 2], length: u32) -> Result<(), DicomError> {
         self.tag(tag)?;
-        self.bytes(&kind)?;
-        self.bytes(&[0; 2])?;
+        if !self.is_implicit {
+            self.bytes(&kind)?;
+            self.bytes(&[0; 2])?;
+        }
         self.bytes(&length.to_le_bytes())
     }
 

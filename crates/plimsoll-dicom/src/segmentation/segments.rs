@@ -25,7 +25,7 @@ pub(super) struct Segment {
     pub(super) value: u16,
     /// The number of the segment: of label maps the value, of masks from 1 on.
     pub(super) number: u16,
-    name: String,
+    pub(super) name: String,
 }
 
 /// All segments, by their numbers.

@@ -9,16 +9,9 @@ use std::collections::HashMap;
 use plimsoll_graph::ops::{Conv, ConvTranspose, NormStats, Op, Over};
 use plimsoll_graph::{DType, Node, Program, TensorId};
 
+use super::attention::Attended;
+use super::constant::Constant;
 use super::proto::{AttributeProto, NodeProto, attribute_type};
-
-/// Small tensors that nodes need beside the parameters.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Constant {
-    /// Whole numbers: a shape.
-    Numbers(Vec<i64>),
-    /// So many times the same value, or scales.
-    Values(Vec<f32>),
-}
 
 /// Nodes, and constants by their names.
 #[derive(Debug, Default)]
@@ -68,8 +61,8 @@ pub(super) fn graph(program: &Program) -> Result<Graph, NoCounterpart> {
     Ok(writer.graph)
 }
 
-struct Writer<'p> {
-    program: &'p Program,
+pub(super) struct Writer<'p> {
+    pub(super) program: &'p Program,
     graph: Graph,
     statistics: HashMap<TensorId, Statistics<'p>>,
 }
@@ -149,24 +142,67 @@ impl<'p> Writer<'p> {
                     vec![text("mode", "linear"), text("coordinate_transformation_mode", "half_pixel")];
                 self.push("Resize", inputs, name(self.program, result), attributes);
             }
+            Op::Gelu(_) => self.gelu(operand(0)?, &name(self.program, result)),
+            Op::TokenNorm(norm) => {
+                let affine = match norm.affine {
+                    true => Some([operand(1)?, operand(2)?]),
+                    false => None,
+                };
+                self.token_norm(norm, operand(0)?, affine, &name(self.program, result));
+            }
+            Op::WindowAttention(attention) => {
+                if attention.dropout > 0.0 {
+                    return Err(refused("dropped elements, which only training has"));
+                }
+                let padding = match attention.padded_bias {
+                    true => Some(operand(2)?),
+                    false => None,
+                };
+                self.attention(
+                    attention,
+                    &Attended { qkv: operand(0)?, table: operand(1)?, padding, result },
+                );
+            }
+            Op::SpaceToDepth(merging) => {
+                self.space_to_depth(merging, operand(0)?, &name(self.program, result));
+            }
+            Op::Subpixel(subpixel) => self.subpixel(subpixel, operand(0)?, &name(self.program, result)),
+            Op::ZeroClass(_) => self.zero_class(operand(0)?, &name(self.program, result)),
             _ => return Err(refused("all that it does")),
         }
         Ok(())
     }
 
     /// Appends a node that makes one tensor.
-    fn push(&mut self, kind: &str, input: Vec<String>, output: String, attribute: Vec<AttributeProto>) {
-        self.graph.nodes.push(NodeProto {
-            input,
-            name: format!("{kind}.{}", self.graph.nodes.len()),
-            output: vec![output],
-            op_type: kind.into(),
-            attribute,
-        });
+    pub(super) fn push(
+        &mut self,
+        kind: &str,
+        input: Vec<String>,
+        output: String,
+        attribute: Vec<AttributeProto>,
+    ) {
+        self.push_several(kind, input, vec![output], attribute);
+    }
+
+    /// Appends a node.
+    pub(super) fn push_several(
+        &mut self,
+        kind: &str,
+        input: Vec<String>,
+        output: Vec<String>,
+        attribute: Vec<AttributeProto>,
+    ) {
+        let name = format!("{kind}.{}", self.graph.nodes.len());
+        self.graph.nodes.push(NodeProto { input, name, output, op_type: kind.into(), attribute });
+    }
+
+    /// Appends a node that exchanges axes.
+    pub(super) fn transpose(&mut self, from: String, to: String, axes: &[usize]) {
+        self.push("Transpose", vec![from], to, vec![ints("perm", axes)]);
     }
 
     /// The name of a constant: the same for the same values.
-    fn constant(&mut self, constant: Constant) -> String {
+    pub(super) fn constant(&mut self, constant: Constant) -> String {
         if let Some((name, _)) = self.graph.constants.iter().find(|(_, known)| *known == constant) {
             return name.clone();
         }
@@ -289,11 +325,11 @@ fn attribute(name: &str, kind: i32) -> AttributeProto {
     AttributeProto { name: name.into(), r#type: kind, ..AttributeProto::default() }
 }
 
-fn float(name: &str, value: f32) -> AttributeProto {
+pub(super) fn float(name: &str, value: f32) -> AttributeProto {
     AttributeProto { f: Some(value), ..attribute(name, attribute_type::FLOAT) }
 }
 
-fn int(name: &str, value: i64) -> AttributeProto {
+pub(super) fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto { i: Some(value), ..attribute(name, attribute_type::INT) }
 }
 
@@ -301,10 +337,11 @@ fn text(name: &str, value: &str) -> AttributeProto {
     AttributeProto { s: Some(value.as_bytes().to_vec()), ..attribute(name, attribute_type::STRING) }
 }
 
-fn ints(name: &str, values: &[usize]) -> AttributeProto {
-    // Extents of kernels, strides and paddings are bounded far below.
-    AttributeProto {
-        ints: values.iter().map(|value| *value as i64).collect(),
-        ..attribute(name, attribute_type::INTS)
-    }
+pub(super) fn ints(name: &str, values: &[usize]) -> AttributeProto {
+    AttributeProto { ints: numbers(values), ..attribute(name, attribute_type::INTS) }
+}
+
+/// Extents, offsets, strides or paddings, as ONNX has numbers. Those of tensors that fit into memory are far below what it holds.
+pub(super) fn numbers(values: &[usize]) -> Vec<i64> {
+    values.iter().map(|value| *value as i64).collect()
 }

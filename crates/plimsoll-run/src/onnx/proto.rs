@@ -29,7 +29,7 @@ pub struct OperatorSetIdProto {
     pub version: i64,
 }
 
-/// Something that is said of a model.
+/// A key, and what is said under it.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct StringStringEntryProto {
     #[prost(string, tag = "1")]
@@ -100,6 +100,11 @@ pub mod data_type {
     pub const INT64: i32 = 7;
 }
 
+/// Where values are.
+pub mod data_location {
+    pub const EXTERNAL: i32 = 1;
+}
+
 /// A tensor with its values, little-endian.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TensorProto {
@@ -112,6 +117,12 @@ pub struct TensorProto {
     pub name: String,
     #[prost(bytes = "vec", tag = "9")]
     pub raw_data: Vec<u8>,
+    /// Where its values are if they are in another file: `location`, `offset` and `length`.
+    #[prost(message, repeated, tag = "13")]
+    pub external_data: Vec<StringStringEntryProto>,
+    /// One of [`data_location`]; in the model itself if none is said.
+    #[prost(int32, optional, tag = "14")]
+    pub data_location: Option<i32>,
 }
 
 /// The name and type of an input or output.

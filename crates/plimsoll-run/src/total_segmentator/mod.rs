@@ -71,6 +71,16 @@ pub enum Mode {
     Fastest,
 }
 
+/// Which of the networks that a task was trained with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ModelSize {
+    /// The one that every task has.
+    #[default]
+    Big,
+    /// A smaller residual one, which `total_v3` has.
+    Small,
+}
+
 /// The models of a task.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{PartModel, TaskModels};
+use super::{ModelSize, PartModel, TaskModels};
 use crate::RunError;
 
-/// What the plans of its models are called.
+/// What the plans of its models are called, by their size.
 const PLANS: &str = "nnUNetPlans";
+const SMALL_PLANS: &str = "nnUNetResEncUNetLPlans_8";
 
 /// The folder of weights that TotalSegmentator itself uses: `TOTALSEG_WEIGHTS_PATH`, or `nnunet/results` in `TOTALSEG_HOME_DIR`, or in
 /// `.totalsegmentator` of the user's home.
@@ -27,9 +28,13 @@ impl TaskModels {
     ///
     /// # Errors
     /// If it is not there.
-    pub fn folder(&self, part: &PartModel, weights: &Path) -> Result<PathBuf, RunError> {
+    pub fn folder(&self, part: &PartModel, size: ModelSize, weights: &Path) -> Result<PathBuf, RunError> {
         let begins = format!("Dataset{:03}_", part.dataset);
-        let model = format!("{}__{PLANS}__{}", self.trainer, self.configuration);
+        let plans = match size {
+            ModelSize::Big => PLANS,
+            ModelSize::Small => SMALL_PLANS,
+        };
+        let model = format!("{}__{plans}__{}", self.trainer, self.configuration);
         let none = || RunError::NoTaskWeights {
             dataset: part.dataset,
             folder: weights.into(),

@@ -4,6 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 
+use plimsoll_run::FoldName;
+
+use super::nnunet::fold;
 use super::{Ram, WhichCheckpoint};
 
 /// What to do with models.
@@ -81,7 +84,8 @@ pub enum ExportFormat {
 /// A model to write.
 #[derive(Debug, ClapArgs)]
 pub struct Export {
-    /// The folder of a run, or of one of its folds.
+    /// The folder of a run, or of one of its folds. As ONNX also whatever else `predict` labels voxels with: a .plimsoll file, a model of
+    /// nnU-Net, weights or a bundle of MONAI.
     pub model: PathBuf,
     /// The .safetensors or .onnx file that is written, or the folder for nnU-Net.
     #[arg(short, long, value_name = "PATH")]
@@ -89,7 +93,13 @@ pub struct Export {
     /// What it is written as.
     #[arg(long, value_enum, default_value_t)]
     pub format: ExportFormat,
-    /// The checkpoint.
+    /// The fold, where there are several and the format has one: 0, 1, 2, … or all.
+    #[arg(short, long, value_name = "FOLD", value_parser = fold)]
+    pub fold: Option<FoldName>,
+    /// With ONNX: put the weights into a file beside it, NAME.onnx.DIGEST.data. Of 2 GiB or more they have to be.
+    #[arg(long)]
+    pub external_data: bool,
+    /// The checkpoint of a run.
     #[arg(long, value_enum, default_value_t)]
     pub checkpoint: WhichCheckpoint,
     /// Replace the file if it is there.

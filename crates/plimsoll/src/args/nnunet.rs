@@ -1,6 +1,5 @@
 //! Flags of `nnUNetv2_predict`, under the names that its users know.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
@@ -59,30 +58,8 @@ pub struct NnUnetFlags {
     pub postprocessing: Option<PathBuf>,
 }
 
-fn fold(text: &str) -> Result<FoldName, String> {
+pub(super) fn fold(text: &str) -> Result<FoldName, String> {
     text.parse().map_err(|_| "folds are 0, 1, 2, … or all".into())
-}
-
-/// Names of nnU-Net's that begin with one dash, which stands for letters here, and ours.
-const NAMES: [(&str, &str); 5] = [
-    ("-chk", "--chk"),
-    ("-tr", "--tr"),
-    ("-step_size", "--step-size"),
-    ("-prev_stage_predictions", "--prev-stage-predictions"),
-    ("--step_size", "--step-size"),
-];
-
-/// Arguments of the process, with nnU-Net's names of flags of `predict` as ours.
-pub fn with_own_names(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = arguments.collect();
-    if arguments.get(1).is_some_and(|command| command == "predict") {
-        for argument in arguments.iter_mut().skip(2) {
-            if let Some((_, own)) = NAMES.iter().find(|(theirs, _)| argument == theirs) {
-                *argument = (*own).into();
-            }
-        }
-    }
-    arguments
 }
 
 /// nnU-Net's names where none are given.
@@ -164,16 +141,5 @@ mod tests {
         for name in ["Dataset123", "Datasets_12", "Dataset_A", "Task001_A"] {
             assert_eq!(number_of(name), None, "{name}");
         }
-    }
-
-    #[test]
-    fn flags_of_nnu_net_are_ours_under_another_name_and_values_stay() {
-        let theirs =
-            ["plimsoll", "predict", "-i", "-chk", "-chk", "a", "-step_size", "0.5"].map(OsString::from);
-        let ours =
-            ["plimsoll", "predict", "-i", "--chk", "--chk", "a", "--step-size", "0.5"].map(OsString::from);
-        assert_eq!(with_own_names(theirs.into_iter()), ours);
-        let train = ["plimsoll", "train", "-tr"].map(OsString::from);
-        assert_eq!(with_own_names(train.clone().into_iter()), train);
     }
 }

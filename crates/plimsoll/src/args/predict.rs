@@ -48,6 +48,16 @@ pub struct Predict {
     /// Look at each window mirrored, too, in all eight ways, or the four of slices.
     #[arg(long)]
     pub mirror: bool,
+    /// Of volumes: look at each window mirrored, too, along these axes of the network, of those along which it was trained mirrored: 0 is
+    /// depth, 1 height, 2 width [default of models of nnU-Net: all of those].
+    #[arg(
+        long,
+        value_name = "AXES",
+        value_delimiter = ',',
+        value_parser = clap::value_parser!(u8).range(0..3),
+        conflicts_with_all = ["mirror", "disable_tta"]
+    )]
+    pub mirror_axes: Vec<u8>,
     /// How classifiers of pairs vote [default: sum].
     #[arg(long, value_enum)]
     pub votes: Option<WhichVotes>,
@@ -144,6 +154,8 @@ impl Predict {
                 probabilities: self.nnunet.save_probabilities,
                 postprocessing: self.steps(),
                 outlier_spacing: self.outlier_spacing,
+                mirror_axes: (!self.mirror_axes.is_empty())
+                    .then(|| [0, 1, 2].map(|axis| self.mirror_axes.contains(&axis))),
                 preview: self.preview,
                 verbose: self.nnunet.verbose,
             },
@@ -155,7 +167,9 @@ impl Predict {
             options: PredictOptions {
                 step: self.step()?,
                 // As both programs do it where nothing is said.
-                mirror: self.mirror || (is_nnunet && !self.nnunet.disable_tta),
+                mirror: self.mirror
+                    || !self.mirror_axes.is_empty()
+                    || (is_nnunet && !self.nnunet.disable_tta),
                 threads,
                 summed: self.held.summed(),
                 ring: self.held.ring(),

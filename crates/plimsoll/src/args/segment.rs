@@ -4,27 +4,41 @@ use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_dicom::{SegmentationType, is_dicom_name};
-use plimsoll_run::total_segmentator::Mode;
+use plimsoll_run::total_segmentator::{Mode, ModelSize};
 
 use super::{Compute, Held, Ram};
 use crate::failure::{Failure, Outcome};
-use crate::jobs::segment::{ExtraChoice, SegmentRequest};
+use crate::jobs::segment::{DicomForm, ExtraChoice, SegmentRequest};
 
-/// How a segmentation of DICOM keeps labels: as its attribute Segmentation Type has it.
+/// How a file of DICOM keeps labels: a segmentation, as its attribute Segmentation Type has it, or structures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DicomLabels {
     /// One frame for each slice, with a label in each pixel, compressed
     Labelmap,
     /// A mask of one bit for each label and slice that has it: larger, and known to older readers
     Binary,
+    /// No pixels, but the outline of each label in each slice, as radiotherapy has structures (RTSTRUCT)
+    Rtstruct,
+}
+
+/// Which networks of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Size {
+    /// Those that every task has
+    Big,
+    /// Smaller ones, which total_v3 has
+    Small,
 }
 
 /// Images to segment as TotalSegmentator does it.
 #[derive(Debug, ClapArgs)]
 pub struct Segment {
-    /// The task: total, total_mr, lung_vessels, …
-    #[arg(required_unless_present = "list", default_value = "total")]
-    pub task: String,
+    /// The task: total, total_mr, lung_vessels, … [default: total].
+    #[arg(value_name = "TASK")]
+    pub named: Option<String>,
+    /// The same as an option, also -ta [default: total].
+    #[arg(long, value_name = "TASK", conflicts_with = "named")]
+    pub task: Option<String>,
     /// A .nii.gz or .nii image, a folder of .nii.gz images, or one series of DICOM: a folder, a ZIP archive, or a file of many slices.
     #[arg(short, long, value_name = "IN", required_unless_present = "list")]
     pub input: Option<PathBuf>,
@@ -35,7 +49,7 @@ pub struct Segment {
     /// Write one file with all labels, and their names in its header, instead of a mask for each.
     #[arg(long)]
     pub ml: bool,
-    /// How a segmentation of DICOM keeps labels [default: labelmap].
+    /// How a file of DICOM keeps labels [default: labelmap].
     #[arg(long, visible_alias = "segmentation_type", value_name = "TYPE")]
     pub segmentation_type: Option<DicomLabels>,
     /// Measure the volume in mm³ and the mean intensity of each label, in statistics.json in the folder of masks, or with
@@ -58,6 +72,26 @@ pub struct Segment {
     /// have them are run.
     #[arg(long, visible_alias = "roi_subset", value_name = "LABEL", num_args = 1.., value_delimiter = ',')]
     pub roi_subset: Vec<String>,
+    /// The same, where a model of 3 mm finds them: --roi-subset with --robust-crop.
+    #[arg(
+        long,
+        visible_alias = "roi_subset_robust",
+        value_name = "LABEL",
+        num_args = 1..,
+        value_delimiter = ',',
+        conflicts_with_all = ["roi_subset", "robust_crop"]
+    )]
+    pub roi_subset_robust: Vec<String>,
+    /// Bring logits to the grid of the image and decide labels there, as nnU-Net does it, instead of labels: smoother borders, more
+    /// windows to interpolate.
+    #[arg(
+        long,
+        visible_aliases = ["higher_order_resampling", "high_order_resampling"]
+    )]
+    pub higher_order_resampling: bool,
+    /// Which networks of total_v3 [default: big].
+    #[arg(long, visible_alias = "model_size", value_name = "SIZE")]
+    pub model_size: Option<Size>,
     /// Cut the image to the body first, which a model of 6 mm finds: of use where there is much air around it.
     #[arg(long, visible_alias = "body_seg")]
     pub body_seg: bool,
@@ -70,9 +104,6 @@ pub struct Segment {
     /// Make only the masks of labels: of the task `body`, none of the whole body and its skin.
     #[arg(long, visible_alias = "no_derived_masks", conflicts_with = "ml")]
     pub no_derived_masks: bool,
-    /// Named here only to be refused with a reason: an option of TotalSegmentator.
-    #[arg(long, alias = "force_split", hide = true)]
-    pub force_split: bool,
     /// The folder of weights [default: TOTALSEG_WEIGHTS_PATH, or nnunet/results in TOTALSEG_HOME_DIR or ~/.totalsegmentator].
     #[arg(long, value_name = "DIR")]
     pub weights: Option<PathBuf>,
@@ -102,15 +133,13 @@ impl Segment {
                 "name an image with -i, and where to with -o",
             ));
         };
-        if self.force_split {
-            return Err(Failure::new(
-                "--force-split has no effect: images are never held whole, and are not divided",
-                "leave it out, and draw the line with --ram",
-            ));
+        let task = self.named.as_deref().or(self.task.as_deref()).unwrap_or("total");
+        if self.model_size.is_some() && task != "total_v3" {
+            let message = format!("--model-size has no effect with {task}: only total_v3 has two");
+            return Err(Failure::new(message, "leave it out"));
         }
-        if self.no_derived_masks && self.task != "body" {
-            let message =
-                format!("--no-derived-masks has no effect with {}: only body has such masks", self.task);
+        if self.no_derived_masks && task != "body" {
+            let message = format!("--no-derived-masks has no effect with {task}: only body has such masks");
             return Err(Failure::new(message, "leave it out"));
         }
         if self.no_derived_masks && is_dicom_name(output) {
@@ -120,9 +149,11 @@ impl Segment {
             );
             return Err(Failure::new(message, "leave it out"));
         }
-        if !self.roi_subset.is_empty() && !self.task.starts_with("total") {
-            let message =
-                format!("--roi-subset has no effect with {}: it is of tasks of the whole body", self.task);
+        let is_robust = !self.roi_subset_robust.is_empty();
+        let subset = if is_robust { &self.roi_subset_robust } else { &self.roi_subset };
+        if !subset.is_empty() && !task.starts_with("total") {
+            let flag = if is_robust { "--roi-subset-robust" } else { "--roi-subset" };
+            let message = format!("{flag} has no effect with {task}: it is of tasks of the whole body");
             return Err(Failure::new(message, "leave it out"));
         }
         if self.segmentation_type.is_some() && !is_dicom_name(output) {
@@ -130,7 +161,7 @@ impl Segment {
             return Err(Failure::new(message, "leave it out, or let the output end in .dcm"));
         }
         Ok(SegmentRequest {
-            task: self.task.clone(),
+            task: task.into(),
             mode: match (self.fast, self.fastest) {
                 (true, _) => Mode::Fast,
                 (_, true) => Mode::Fastest,
@@ -140,18 +171,24 @@ impl Segment {
             output: output.clone(),
             // A segmentation of DICOM is one file in any case.
             one_file: self.ml || is_dicom_name(output),
-            segmentation_type: match self.segmentation_type {
-                None | Some(DicomLabels::Labelmap) => SegmentationType::LabelMap,
-                Some(DicomLabels::Binary) => SegmentationType::Binary,
+            dicom: match self.segmentation_type {
+                None | Some(DicomLabels::Labelmap) => DicomForm::Segmentation(SegmentationType::LabelMap),
+                Some(DicomLabels::Binary) => DicomForm::Segmentation(SegmentationType::Binary),
+                Some(DicomLabels::Rtstruct) => DicomForm::Structures,
             },
             extras: ExtraChoice {
                 statistics: self.statistics,
                 incomplete: self.stats_include_incomplete,
                 preview: self.preview,
             },
-            subset: self.roi_subset.clone(),
+            subset: subset.clone(),
             body_seg: self.body_seg,
-            robust_crop: self.robust_crop,
+            robust_crop: self.robust_crop || is_robust,
+            by_logits: self.higher_order_resampling,
+            size: match self.model_size {
+                None | Some(Size::Big) => ModelSize::Big,
+                Some(Size::Small) => ModelSize::Small,
+            },
             remove_small_blobs: self.remove_small_blobs,
             derived: !self.no_derived_masks,
             weights: self.weights.clone(),

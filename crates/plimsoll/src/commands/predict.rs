@@ -196,6 +196,7 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         ("-step_size", args.nnunet.step_size.is_some() && is_classifier, of_volumes),
         ("--save_probabilities", args.nnunet.save_probabilities && is_classifier, "a table has them always"),
         ("--postprocessing", args.nnunet.postprocessing.is_some() && is_classifier, of_volumes),
+        ("--mirror-axes", !args.mirror_axes.is_empty() && is_classifier, of_volumes),
         ("--preview", args.preview && is_classifier, of_volumes),
         ("--no-postprocessing", args.no_postprocessing && is_classifier, of_volumes),
         ("--no-postprocessing", args.no_postprocessing && !others.is_empty(), of_mean),

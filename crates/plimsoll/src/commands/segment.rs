@@ -1,6 +1,6 @@
 //! `plimsoll segment`
 
-use plimsoll_run::total_segmentator::{Task, weights_folder};
+use plimsoll_run::total_segmentator::{ModelSize, Task, weights_folder};
 use serde::Serialize;
 
 use super::prediction_plan;
@@ -70,7 +70,7 @@ fn list(args: &Segment, as_json: bool) -> Outcome {
         let (mut weights, mut missing) = (Vec::new(), Vec::new());
         for models in task.all_models() {
             for part in &models.parts {
-                let found = models.folder(part, &folder).is_ok();
+                let found = models.folder(part, ModelSize::Big, &folder).is_ok();
                 if found { &mut weights } else { &mut missing }.push(part.dataset);
             }
         }

@@ -43,6 +43,8 @@ pub struct VolumeOptions {
     pub postprocessing: StepChoice,
     /// The spacing at which cases are seen that have far more windows than the others; none where that is the model's.
     pub outlier_spacing: Option<CaseSpacing>,
+    /// The axes of the network along which windows are mirrored; none where these are all that a model allows.
+    pub mirror_axes: Option<[bool; 3]>,
     /// Whether a picture of each case is drawn beside its labels.
     pub preview: bool,
     /// Whether it is said what the model is.
@@ -96,6 +98,20 @@ pub(super) fn open(request: &PredictRequest, budget: &Budget) -> Outcome<Opened>
     // Images of another format than those that it was trained on are the same to it.
     let ending = &mut opened.model.file_ending;
     *ending = Dataset::input_ending(&request.input, ending)?;
+    if let Some(chosen) = request.volumes.mirror_axes {
+        let allowed = opened.model.mirror_axes;
+        if let Some(axis) = (0..3).find(|axis| chosen[*axis] && !allowed[*axis]) {
+            let all: Vec<String> =
+                (0..3).filter(|axis| allowed[*axis]).map(|axis| axis.to_string()).collect();
+            let message = format!("{} was not trained mirrored along axis {axis}", request.model.display());
+            let hint = match all.is_empty() {
+                true => "leave --mirror-axes out: it was not mirrored at all".to_string(),
+                false => format!("choose of its axes with --mirror-axes {}", all.join(",")),
+            };
+            return Err(Failure::new(message, hint));
+        }
+        opened.model.mirror_axes = chosen;
+    }
     Ok(opened)
 }
 
@@ -199,6 +215,7 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
         unit: request.volumes.unit,
         nnunet: request.volumes.nnunet.clone(),
         outlier_spacing: request.volumes.outlier_spacing,
+        mirror_axes: request.volumes.mirror_axes,
         verbose: request.volumes.verbose,
         ..VolumeOptions::default()
     };

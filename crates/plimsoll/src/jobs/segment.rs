@@ -17,16 +17,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
 use plimsoll_data::Case;
-use plimsoll_dicom::{SegmentationType, Series};
+use plimsoll_dicom::Series;
 use plimsoll_disk::atomic::sweep;
 use plimsoll_graph::DType;
 use plimsoll_infer::{InferError, RingStorage, Summed, Written, merge_labels, split_labels};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_plan::Backend;
-use plimsoll_run::total_segmentator::{Crop, Mode, Task, TaskModels};
+use plimsoll_run::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
 use plimsoll_volume::LabelTable;
 use serde::Serialize;
 
+pub use self::encoded::DicomForm;
 use self::encoded::is_encoded;
 pub use self::extras::ExtraChoice;
 use self::extras::{Extras, written};
@@ -57,8 +58,8 @@ pub struct SegmentRequest {
     pub output: PathBuf,
     /// Whether labels go into one file with names, instead of a file for each.
     pub one_file: bool,
-    /// How a segmentation of DICOM keeps labels.
-    pub segmentation_type: SegmentationType,
+    /// What labels become in a file of DICOM.
+    pub dicom: DicomForm,
     /// What is made beside labels.
     pub extras: ExtraChoice,
     /// The labels that are wanted; all if none is named.
@@ -67,6 +68,10 @@ pub struct SegmentRequest {
     pub body_seg: bool,
     /// Whether what images are cut to is looked for at 3 mm, not 6.
     pub robust_crop: bool,
+    /// Whether logits are brought to the stored grid before labels are decided, as nnU-Net does it, instead of labels.
+    pub by_logits: bool,
+    /// Which of a task's networks.
+    pub size: ModelSize,
     /// The volume in mm³ up to which components of labels are removed.
     pub remove_small_blobs: Option<f64>,
     /// Whether masks have others beside them that are made of them.
@@ -227,10 +232,15 @@ impl Job<'_> {
         for (name, mode) in self.tasks()? {
             let models = Task::named(&name)?.models(&name, mode)?;
             for part in &models.parts {
-                models.folder(part, &self.weights)?;
+                models.folder(part, self.size_of(&name), &self.weights)?;
             }
         }
         Ok(())
+    }
+
+    /// Which networks of a task are run: what is asked for is so of the task itself, and not of those that find where to look.
+    fn size_of(&self, task: &str) -> ModelSize {
+        if task == self.request.task { self.request.size } else { ModelSize::Big }
     }
 
     /// All tasks that are run, in their order, those that find where to look before those that look there.
@@ -310,7 +320,7 @@ impl Job<'_> {
 
     /// Refuses what would have no effect.
     fn expect_effect(&self) -> Outcome {
-        let SegmentRequest { task, body_seg, robust_crop, remove_small_blobs, .. } = self.request;
+        let SegmentRequest { task, body_seg, robust_crop, remove_small_blobs, by_logits, .. } = self.request;
         let none = |flag: &str, why: String| {
             Err(Failure::new(format!("{flag} has no effect with {task}: {why}"), "leave it out"))
         };
@@ -323,6 +333,9 @@ impl Job<'_> {
             None if *robust_crop => none("--robust-crop", "the image is not cut".into()),
             Some(crop) if *robust_crop && !crop.may_be_robust() => {
                 none("--robust-crop", format!("{} finds where to look", crop.of(task).0))
+            }
+            _ if *by_logits && self.models.spacing().is_none() => {
+                none("--higher-order-resampling", "its networks' own steps resample logits anyway".into())
             }
             _ if remove_small_blobs.is_some_and(|mm3| !(mm3.is_finite() && mm3 > 0.0)) => Err(Failure::new(
                 "--remove-small-blobs takes a volume in mm³ above 0",

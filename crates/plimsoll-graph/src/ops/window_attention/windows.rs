@@ -60,6 +60,27 @@ impl Windows {
         })
     }
 
+    /// How many voxels the grid has.
+    pub fn voxels(&self) -> usize {
+        self.extent.iter().product()
+    }
+
+    /// The place of a voxel among the tokens of all windows, window after window: where [`of`](Windows::of) has it.
+    pub fn place(&self, voxel: usize) -> usize {
+        let [_, height, width] = self.extent;
+        let at = [voxel / (height * width), voxel / width % height, voxel % width];
+        let counts = self.counts();
+        let (mut of_window, mut within) = (0, 0);
+        for axis in 0..3 {
+            let window = self.window[axis];
+            let padded = self.extent[axis].next_multiple_of(window);
+            let rolled = (at[axis] + padded - self.shift[axis]) % padded;
+            of_window = of_window * counts[axis] + rolled / window;
+            within = within * window + rolled % window;
+        }
+        of_window * self.tokens() + within
+    }
+
     /// The place along an axis that a place of the rolled grid comes from, and the part of the axis that it is in: the windows
     /// before the last, and of the last what was its neighbour all along and what came from the other end.
     fn along(&self, axis: usize, rolled: usize) -> (usize, u8) {
@@ -130,6 +151,10 @@ mod tests {
             let voxels: HashSet<usize> = all.iter().filter_map(|token| token.voxel).collect();
             assert_eq!(voxels.len(), extent.iter().product::<usize>());
             assert_eq!(voxels.len(), all.iter().filter(|token| token.voxel.is_some()).count());
+            assert_eq!(windows.voxels(), voxels.len());
+            for voxel in 0..windows.voxels() {
+                assert_eq!(all[windows.place(voxel)].voxel, Some(voxel));
+            }
         }
     }
 

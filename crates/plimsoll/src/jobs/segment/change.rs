@@ -77,7 +77,7 @@ impl Job<'_> {
 
     /// Writes the image of a stage as its networks see it.
     pub(super) fn zoomed(&self, stage: &Stage<'_>, case: &Case, parts: &PartsFolder) -> Outcome<ZoomedFile> {
-        let image = zoomed_image(case, stage.within, stage.models.spacing())?;
+        let image = zoomed_image(case, stage.within, stage.spacing)?;
         // Before the networks of the stage are run, of which nothing would come.
         self.expect_room(stage, &case.id, &image)?;
         let stored = case.images.first().map(|image| image.path.clone());

@@ -2,13 +2,24 @@
 
 use std::path::Path;
 
-use plimsoll_dicom::{DicomError, SegmentationRequest, Series, is_dicom_name};
+use plimsoll_dicom::{
+    DicomError, SegmentationRequest, SegmentationType, Series, StructuresRequest, is_dicom_name,
+};
 use plimsoll_infer::{InferError, write_segmentation};
 use plimsoll_volume::is_segmentation;
 
 use super::input::Kind;
 use super::{Job, SegmentRequest};
 use crate::failure::{Failure, Outcome};
+
+/// What labels become in a file of DICOM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DicomForm {
+    /// A segmentation, which keeps them so.
+    Segmentation(SegmentationType),
+    /// Outlines in each slice.
+    Structures,
+}
 
 /// Whether a file of this name is made of a label map, and is none itself.
 pub(super) fn is_encoded(output: &Path) -> bool {
@@ -64,13 +75,18 @@ impl Job<'_> {
             return Ok(write_segmentation(labels, output, &names, &self.budget, self.stop)?);
         }
         let Some(series) = series else { return Err(no_series(&self.request.input, output)) };
-        let request = SegmentationRequest {
-            kind: self.request.segmentation_type,
-            names: &names,
-            description: &self.request.task,
-            algorithm: &format!("TotalSegmentator {}", self.request.task),
-        };
-        Ok(series.write_segmentation(labels, output, &request, &self.budget, self.stop)?)
+        let (names, description) = (&names, &self.request.task);
+        let algorithm = &format!("TotalSegmentator {description}");
+        match self.request.dicom {
+            DicomForm::Segmentation(kind) => {
+                let request = SegmentationRequest { kind, names, description, algorithm };
+                Ok(series.write_segmentation(labels, output, &request, &self.budget, self.stop)?)
+            }
+            DicomForm::Structures => {
+                let request = StructuresRequest { names, description, algorithm };
+                Ok(series.write_structures(labels, output, &request, &self.budget, self.stop)?)
+            }
+        }
     }
 }
 

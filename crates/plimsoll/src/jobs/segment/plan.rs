@@ -38,11 +38,11 @@ pub fn plan_all(request: &SegmentRequest, quiet: bool) -> Outcome<Vec<Prediction
         let task = Task::named(&name)?;
         let models = task.models(&name, mode)?;
         let is_asked = (&name, mode) == (&request.task, request.mode);
-        let (subset, changes): (&[String], _) = match is_asked {
-            true => (&request.subset, job.changes()),
-            false => (&[], models.changes.clone()),
+        let (subset, changes, spacing): (&[String], _, _) = match is_asked {
+            true => (&request.subset, job.changes(), job.spacing()),
+            false => (&[], models.changes.clone(), models.spacing()),
         };
-        let stage = Stage { name: &name, task, models, within: None, subset, changes };
+        let stage = Stage { name: &name, task, models, spacing, within: None, subset, changes };
         for part in stage.parts() {
             plans.push(job.plan_part(&stage, part, (&files, &kept))?);
         }
@@ -66,7 +66,8 @@ impl Job<'_> {
         (files, kept): (&[CaseFiles], &[CaseFiles]),
     ) -> Outcome<PredictionPlan> {
         let (name, models) = (stage.name, stage.models);
-        let model = open(&models.folder(part, &self.weights)?, models, models.spacing(), &self.budget)?;
+        let folder = models.folder(part, self.size_of(name), &self.weights)?;
+        let model = open(&folder, models, stage.spacing, &self.budget)?;
         let options = PredictOptions {
             summed: self.request.summed,
             ring: self.request.ring,
@@ -100,7 +101,7 @@ impl Job<'_> {
             if !plan.cases.iter().any(|planned| planned.case == case.id) {
                 continue;
             }
-            let image = zoomed_image(case, stage.within, stage.models.spacing())?;
+            let image = zoomed_image(case, stage.within, stage.spacing)?;
             match self.expect_room(stage, &case.id, &image) {
                 Ok(()) => {
                     let least = least_line(&image, self.overhead_bytes());

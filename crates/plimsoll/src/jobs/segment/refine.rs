@@ -29,7 +29,8 @@ impl Job<'_> {
         let task = Task::named(name)?;
         let models = task.models(name, Mode::Default)?;
         let changes = models.changes.clone();
-        let stage = Stage { name, task, models, within: None, subset: &[], changes };
+        let spacing = models.spacing();
+        let stage = Stage { name, task, models, spacing, within: None, subset: &[], changes };
         let other = self.labels(&stage, case, parts, most)?;
         let inside = task.value(&refinement.inside).ok_or_else(|| {
             let message = format!("{name} has no label `{}`", refinement.inside);

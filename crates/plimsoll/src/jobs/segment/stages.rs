@@ -23,6 +23,8 @@ pub(super) struct Stage<'a> {
     pub(super) name: &'a str,
     pub(super) task: &'a Task,
     pub(super) models: &'a TaskModels,
+    /// The spacing that images are brought to before its networks' own steps; none where these steps bring them to it.
+    pub(super) spacing: Option<Spacing>,
     /// The box of the stored image that is looked at.
     pub(super) within: Option<VoxelBox>,
     /// The labels that are wanted; all if none is named.
@@ -40,7 +42,7 @@ impl Stage<'_> {
 
     /// Whether networks see a file of their own, in place of the stored image.
     pub(super) fn is_in_a_file(&self) -> bool {
-        self.models.spacing().is_none() || !self.changes.is_empty()
+        self.spacing.is_none() || !self.changes.is_empty()
     }
 }
 
@@ -63,11 +65,17 @@ impl Job<'_> {
             name: &self.request.task,
             task: self.task,
             models: self.models,
+            spacing: self.spacing(),
             within,
             subset: &self.request.subset,
             changes: self.changes(),
         };
         self.labels(&stage, case, parts, most).map(Some)
+    }
+
+    /// The spacing that images are brought to before the steps of the task's networks; none where these steps do it.
+    pub(super) fn spacing(&self) -> Option<Spacing> {
+        self.models.spacing().filter(|_| !self.request.by_logits)
     }
 
     /// What is done with the labels of the task: as it has it, and what is asked for.
@@ -98,7 +106,8 @@ impl Job<'_> {
             }
         };
         let changes = models.changes.clone();
-        let stage = Stage { name: &name, task, models, within, subset: &[], changes };
+        let spacing = models.spacing();
+        let stage = Stage { name: &name, task, models, spacing, within, subset: &[], changes };
         let rough = self.labels(&stage, case, parts, most)?;
         self.box_around(&image.path, &rough, (crop, task))
     }
@@ -117,10 +126,10 @@ impl Job<'_> {
             false => None,
         };
         let (case, within) = zoomed.as_ref().map_or((case, stage.within), |zoomed| (&zoomed.case, None));
-        let spacing = stage.models.spacing().filter(|_| zoomed.is_none());
+        let spacing = stage.spacing.filter(|_| zoomed.is_none());
         let mut found = Vec::with_capacity(needed.len());
         for (number, part) in needed.iter().enumerate() {
-            let folder = stage.models.folder(part, &self.weights)?;
+            let folder = stage.models.folder(part, self.size_of(stage.name), &self.weights)?;
             let model = open(&folder, stage.models, spacing, &self.budget)?;
             let file = parts.file(&part.dataset.to_string());
             let is_whole_body = stage.name.starts_with("total");
