@@ -301,7 +301,7 @@ impl Reader<'_> {
     fn expect_classes(&mut self, fold: &FoldFolder) -> Outcome {
         let own = fold.path();
         let names = match Specification::read(fold)?.config.task {
-            Task::Segmentation(task) => task.dataset.labels.names().to_vec(),
+            Task::Segmentation(task) => task.dataset.labels.scored_names(),
             Task::Classification(_) => {
                 let message = format!("{} gives each image a class: no case has scores", own.display());
                 let hint = "`plimsoll evaluate --classification` scores a classifier's table, with intervals";
