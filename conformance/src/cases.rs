@@ -13,7 +13,7 @@ mod tokens;
 pub use convolutions::{convolutions, convolutions_of_rows, grouped, transposed, upsampling};
 pub use fusion::unusual;
 pub use long_sums::long_sums;
-pub use losses::{components, heads, losses, structures};
+pub use losses::{components, heads, losses, regions, structures};
 pub use morphology::morphology;
 pub use networks::networks;
 pub use pooling::{gates, max_pools, running, zero_classes};
@@ -354,6 +354,8 @@ pub fn all(precision: DType) -> Vec<Case> {
     cases.extend(all_of_maps(precision));
     if precision == DType::F32 {
         cases.extend(all_others());
+        // GPUs refuse them.
+        cases.extend(regions());
     }
     cases
 }

@@ -4,7 +4,8 @@ use plimsoll_graph::ops::{
     Activation, BoundaryL1, BoundaryL1Grad, ChannelSum, Component, CompositeLoss, CompositeLossGrad, Conv,
     ConvTranspose, ConvWeightGrad, CrossEntropy, DistanceLoss, DistanceLossGrad, DistanceTerm, Fill, Focal,
     FocalTversky, GeneralizedDice, HardCounts, Join, Loss, MeanPool, MeanPoolGrad, PredictedDistance,
-    Probabilities, ProbabilitiesGrad, SoftDice, SurfaceForm, Tversky, VolumeWeight, WeightedBce,
+    Probabilities, ProbabilitiesGrad, RegionCounts, RegionLossGrad, RegionStats, Regions, SoftDice,
+    SurfaceForm, Tversky, VolumeWeight, WeightedBce, is_of_regions,
 };
 use plimsoll_graph::{DType, Kind, Shape, Window};
 
@@ -62,7 +63,7 @@ pub fn losses(precision: DType) -> Vec<Case> {
             let names: Vec<&str> = components.iter().map(Component::name).collect();
             let name =
                 format!("{} ({j}) of {classes} classes on {extent:?}, {precision:?}", names.join(" + "));
-            let loss = Loss { components, ignore: ((i + j) % 2 == 1).then_some(1) };
+            let loss = Loss { ignore: ((i + j) % 2 == 1).then_some(1), ..Loss::of(components) };
             let mut w = Writer::new(precision);
             let features = w.features("features", 2, 3, extent);
             let weights = w.weights(classes, 3, [1; 3]);
@@ -90,7 +91,7 @@ pub fn heads(precision: DType) -> Vec<Case> {
     for (i, (channels, classes, extent, normalised)) in sizes.into_iter().enumerate() {
         let focal = Component::Focal(Focal::default());
         let plain = Loss { ignore: (i == 1).then_some(1), ..Loss::default() };
-        for loss in [plain, Loss { components: vec![focal], ignore: None }] {
+        for loss in [plain, Loss::of(vec![focal])] {
             let mut w = Writer::new(precision);
             let x = w.features("x", 2, channels, extent);
             let map = if normalised { w.norm_act(x, i % 2 == 1) } else { x };
@@ -131,6 +132,45 @@ pub fn heads(precision: DType) -> Vec<Case> {
             let name = format!("fused head {channels}→{classes} of {extent:?}, {name}, {precision:?}");
             let may_be_large = !loss.components.iter().any(takes_logarithms);
             cases.push(Case { may_be_large, ..w.case(name, classes) });
+        }
+    }
+    cases
+}
+
+/// Losses and counts of regions, of which each voxel may be in several.
+pub fn regions() -> Vec<Case> {
+    let extents = [[1, 1, 1], [3, 17, 5], [1, 9, 17], [13, 30, 40]];
+    let sets: [&[&[u8]]; 4] =
+        [&[&[1]], &[&[1, 2, 3], &[2, 3], &[3]], &[&[1, 2], &[2, 3]], &[&[1, 3, 5], &[2, 5]]];
+    let mut cases = Vec::new();
+    for (i, (extent, sets)) in extents.into_iter().zip(sets).enumerate() {
+        let labels = 6;
+        let of_regions = components(sets.len()).into_iter().filter(is_of_regions);
+        let mut lists: Vec<Vec<Component>> = of_regions.map(|component| vec![component]).collect();
+        lists.push(lists.concat());
+        for (j, components) in lists.into_iter().enumerate() {
+            let regions = Regions { labels, sets: sets.iter().map(|set| set.to_vec()).collect() };
+            let loss = Loss {
+                ignore: ((i + j) % 2 == 1).then_some(1),
+                regions: Some(regions.clone()),
+                ..Loss::of(components)
+            };
+            let names: Vec<&str> = loss.components.iter().map(Component::name).collect();
+            let name = format!("{} ({j}) of {} regions on {extent:?}", names.join(" + "), sets.len());
+            let mut w = Writer::new(DType::F32);
+            let logits = w.image("logits", 2, sets.len(), extent);
+            let of_voxels = w.labels("labels", 2, extent);
+            let (squared, ignore) = (loss.stats().squared, loss.ignore);
+            let extra = loss.stats().extra;
+            let stats = RegionStats { regions: regions.clone(), squared, ignore, extra };
+            let sums = w.push(stats, &[logits, of_voxels])[0];
+            w.program.mark_output(sums, "sums");
+            w.result(CompositeLoss { loss: loss.clone() }, &[sums]);
+            let upstream = w.push(Fill { value: 0.5, shape: Shape(vec![1]) }, &[])[0];
+            w.result(RegionLossGrad { loss: loss.clone() }, &[logits, of_voxels, sums, upstream]);
+            w.result(RegionCounts { regions, ignore: loss.ignore }, &[logits, of_voxels]);
+            let may_be_large = !loss.components.iter().any(takes_logarithms);
+            cases.push(Case { may_be_large, ..w.case(name, labels) });
         }
     }
     cases

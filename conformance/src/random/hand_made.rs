@@ -103,7 +103,7 @@ fn composite(
         Component::Focal(Focal { alpha: Some(0.25), ..Focal::default() }),
     ];
     let components = (0..1 + random.below(3)).filter_map(|_| random.one_of(&all)).collect();
-    let loss = Loss { components, ignore };
+    let loss = Loss { ignore, ..Loss::of(components) };
     let sums = p.push_one(loss.stats(), &[logits, labels])?;
     Ok(p.push(CompositeLoss { loss }, &[sums])?[0])
 }

@@ -38,8 +38,9 @@ mod statistics;
 
 pub use cache::{CacheStatistics, VolumeCache};
 pub use dataset::{
-    Case, Channel, ChannelFile, DataOptions, DataSettings, Dataset, DatasetError, FoundData, Labels, Layout,
-    LayoutName, LengthUnit, Names, Reading, is_case_name, is_image_ending, is_picture_ending, label_ending,
+    Case, Channel, ChannelFile, DataDescription, DataOptions, DataSettings, Dataset, DatasetError, FoundData,
+    LabelEntries, LabelEntry, LabelFault, Labels, Layout, LayoutName, LengthUnit, Names, Ordered, Reading,
+    Region, RegionSettings, RegionValues, is_case_name, is_image_ending, is_picture_ending, label_ending,
     prediction_ending,
 };
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoForeground};

@@ -261,7 +261,6 @@ fn labels_that_cannot_be_trained_on_are_an_error() {
     error_of(&with_labels(json!({"background": 0, "a": 1, "2": "a"})), "the label `a` has the values");
     error_of(&with_labels(json!({"background": 0, "a": 256})), "the label `a` has the value 256");
     error_of(&with_labels(json!({"a": 1})), "no label has the value 0");
-    error_of(&with_labels(json!({"background": 0, "whole": [1, 2], "core": 2})), "`whole` is a region");
     error_of(&with_labels(json!({"background": 0, "a": 1.5})), "the label `a` is 1.5");
     error_of(&with_labels(json!({"background": 0, "a": -1})), "the label `a` is -1");
     error_of(&with_labels(json!({"background": 0, "a": null})), "the label `a` is null");

@@ -6,7 +6,9 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plimsoll_data::{DataOptions, DataSettings, Dataset, FoundData, LabelCensus, Labels, LayoutName, Names};
+use plimsoll_data::{
+    DataOptions, DataSettings, Dataset, FoundData, LabelCensus, Labels, LayoutName, Names, Splits,
+};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::ElementType;
 use serde_json::json;
@@ -353,7 +355,14 @@ fn a_list_of_monai_needs_neither_labels_nor_channels() {
     let found = place.find();
     assert_eq!(files(&found)[0], "a_image: a/image.nii.gz a/image.nii.gz | a/label.nii.gz");
     assert_eq!((found.channels.len(), found.cases.len(), found.test_cases.len()), (2, 2, 1));
-    assert!(found.warnings[0].contains("`fold` of its entries is not used"), "{:?}", found.warnings);
+    assert!(found.warnings.is_empty(), "{:?}", found.warnings);
+    assert_eq!(found.folds, [("a_image".to_string(), 0), ("b_image".to_string(), 1)].into());
+    let splits = Splits::of_numbers(&found.folds).unwrap();
+    let names = |list: &[String]| list.join(" ");
+    let folds: Vec<_> = splits.folds.iter().map(|fold| (names(&fold.train), names(&fold.val))).collect();
+    assert_eq!(folds, [("b_image".into(), "a_image".into()), ("a_image".into(), "b_image".to_string())]);
+    let same = Splits::of_numbers(&[("a".to_string(), 3), ("b".to_string(), 3)].into()).unwrap_err();
+    assert!(same.to_string().contains("all 2 cases of the list have the same `fold`"), "{same}");
     // Several files are channels.
     let list =
         json!({"training": [{"image": ["a/image.nii.gz", "b/image.nii.gz"], "label": "a/label.nii.gz"}]});
@@ -403,7 +412,8 @@ fn what_is_found_can_be_written_down_and_read_again() {
     let hint = error.hint().unwrap();
     assert!(hint.contains("labels = { \"label 128\" = 128, \"label 255\" = 255 }"), "{hint}");
     let classes = [("background".to_string(), 0), ("vein".into(), 128), ("artery".into(), 255)];
-    place.write("dataset.json", &found.description(&classes).to_string());
+    let labels = Labels::of_values(place.path(), &classes.into_iter().collect()).unwrap();
+    place.write("dataset.json", &serde_json::to_string(&found.description(&labels)).unwrap());
     let dataset = Dataset::open(place.path()).unwrap();
     assert_eq!(dataset.labels.names(), ["background", "vein", "artery"]);
     assert_eq!(dataset.labels.other_values(), [("vein", 128), ("artery", 255)]);

@@ -74,6 +74,31 @@ fn the_last_of_two_patches_is_centred_on_foreground_with_classes_drawn_uniformly
 }
 
 #[test]
+fn patches_are_centred_on_regions_drawn_uniformly_with_each_voxel_of_one_as_likely() {
+    let raw = Raw::new(&["CT"], json!({"background": 0, "a": 1, "b": 2}));
+    let voxels = [[10, 11, 12], [14, 20, 15], [20, 12, 18], [22, 22, 22]];
+    let mut labels = vec![0; 32 * 32 * 32];
+    for (place, [d, h, w]) in voxels.into_iter().enumerate() {
+        labels[(d * 32 + h) * 32 + w] = if place == 3 { 2 } else { 1 };
+    }
+    raw.case("a", 1, &grid([32, 32, 32], [1.0; 3]), &labels);
+    let inspection = Arc::new(inspect(&raw.open()));
+    let always = SamplerConfig { oversample_foreground: 1.0, ..config(PATCH, Augmentation::none()) };
+    let sampler = Sampler::new(inspection, &fold(&["a"], &["a"]), always).unwrap();
+    // The second region is part of the first.
+    let sampler = sampler.on_regions(vec![vec![1, 2], vec![2]]);
+    let mut on = [0u32; 4];
+    for recipe in recipes(&sampler, 8000) {
+        let centre = start(&recipe).map(|at| usize::try_from(at + 4).unwrap());
+        on[voxels.iter().position(|voxel| *voxel == centre).unwrap()] += 1;
+    }
+    // Of the first region's half a quarter each, and the second region's half; within five standard deviations.
+    for (found, expected) in on.into_iter().zip([1000, 1000, 1000, 5000]) {
+        assert!(found.abs_diff(expected) < 220, "{on:?}");
+    }
+}
+
+#[test]
 fn with_random_oversampling_any_patch_of_a_batch_may_be_on_the_foreground() {
     let (_raw, inspection) = inspected();
     let usual = config(PATCH, Augmentation::none());

@@ -57,12 +57,13 @@ impl Confusion {
         }
     }
 
-    /// The overlap of one class.
-    pub fn overlap(&self, class: u8) -> Overlap {
-        let class = usize::from(class);
-        let true_positives = self.counts[class][class];
-        let reference: u64 = self.counts[class].iter().sum();
-        let predicted: u64 = self.counts.iter().map(|row| row[class]).sum();
+    /// The overlap of one class, or of several taken as one.
+    pub fn overlap(&self, classes: &[u8]) -> Overlap {
+        let classes = || classes.iter().map(|class| usize::from(*class));
+        let of_row = |row: &[u64; 256]| classes().map(|class| row[class]).sum::<u64>();
+        let true_positives = classes().map(|class| of_row(&self.counts[class])).sum::<u64>();
+        let reference: u64 = classes().flat_map(|class| self.counts[class]).sum();
+        let predicted: u64 = self.counts.iter().map(of_row).sum();
         let all: u64 = self.counts.iter().flatten().sum();
         Overlap {
             true_positives,
@@ -72,9 +73,13 @@ impl Confusion {
         }
     }
 
-    /// The bounding box of a class in prediction and reference together; `None` if it is in neither.
-    pub fn bounds(&self, class: u8) -> Option<VoxelBox> {
-        let [first, last] = self.bounds[usize::from(class)];
+    /// The bounding box of classes in prediction and reference together; `None` if they are in neither.
+    pub fn bounds(&self, classes: &[u8]) -> Option<VoxelBox> {
+        let [mut first, mut last] = [[usize::MAX; 3], [0; 3]];
+        for [from, to] in classes.iter().map(|class| self.bounds[usize::from(*class)]) {
+            first = std::array::from_fn(|axis| first[axis].min(from[axis]));
+            last = std::array::from_fn(|axis| last[axis].max(to[axis]));
+        }
         let found = VoxelBox::between(first, last);
         (!found.is_empty()).then_some(found)
     }
@@ -88,6 +93,8 @@ pub struct CaseFiles {
     reference_values: Option<Arc<LabelValues>>,
     /// The decoded labels of both, in this order, if they are held.
     held: Option<[Mapped<u8>; 2]>,
+    /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
+    unit: Option<f64>,
 }
 
 impl CaseFiles {
@@ -101,6 +108,7 @@ impl CaseFiles {
             reference: VolumeFile::open_labels(reference)?,
             reference_values: None,
             held: None,
+            unit: None,
         };
         match files.geometry().difference(files.prediction.geometry(), TOLERANCE) {
             None => Ok(files),
@@ -115,6 +123,17 @@ impl CaseFiles {
     /// The same, with what the values of the reference stand for.
     pub fn with_reference_values(self, reference_values: Option<Arc<LabelValues>>) -> CaseFiles {
         CaseFiles { reference_values, ..self }
+    }
+
+    /// The same, with what lengths in headers are in, in millimetres, whatever headers say.
+    pub fn with_unit(self, unit: Option<f64>) -> CaseFiles {
+        CaseFiles { unit, ..self }
+    }
+
+    /// From one voxel to the next along (depth, height, width), in millimetres.
+    pub(crate) fn spacing(&self) -> [f64; 3] {
+        let scale = self.unit.map_or(1.0, |unit| unit / self.reference.millimetres_per_unit());
+        self.geometry().spacing().0.map(|length| length * scale)
     }
 
     /// Replaces what was read of the reference by classes.
@@ -220,11 +239,14 @@ mod tests {
         let prediction = [0, 1, 2, 2, 0, 0, 0, 0, 0, 0, 1, 0];
         let mut confusion = Confusion::default();
         confusion.add_plane(3, 6, &reference, &prediction);
-        let one = confusion.overlap(1);
+        let one = confusion.overlap(&[1]);
         assert_eq!((one.true_positives, one.false_positives, one.false_negatives), (1, 1, 1));
         assert_eq!(one.true_negatives, 9);
-        assert_eq!(confusion.bounds(1), Some(VoxelBox { start: [3, 0, 1], shape: [1, 2, 4] }));
-        assert_eq!(confusion.bounds(2), Some(VoxelBox { start: [3, 0, 2], shape: [1, 1, 3] }));
-        assert_eq!(confusion.bounds(7), None);
+        assert_eq!(confusion.bounds(&[1]), Some(VoxelBox { start: [3, 0, 1], shape: [1, 2, 4] }));
+        assert_eq!(confusion.bounds(&[2]), Some(VoxelBox { start: [3, 0, 2], shape: [1, 1, 3] }));
+        assert_eq!(confusion.bounds(&[7]), None);
+        let both = confusion.overlap(&[1, 2]);
+        assert_eq!((both.true_positives, both.false_positives, both.false_negatives), (3, 1, 1));
+        assert_eq!(confusion.bounds(&[1, 2, 7]), Some(VoxelBox { start: [3, 0, 1], shape: [1, 2, 4] }));
     }
 }

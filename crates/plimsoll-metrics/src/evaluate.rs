@@ -100,7 +100,8 @@ fn evaluate_case(
     threads: usize,
 ) -> Result<CaseScores, MetricError> {
     let files = CaseFiles::open(&case.prediction, &case.reference)?;
-    let mut files = files.with_reference_values(case.reference_values.clone());
+    let files = files.with_reference_values(case.reference_values.clone());
+    let mut files = files.with_unit(settings.millimetres_per_unit);
     let of_shape = settings.groups.iter().any(|group| *group != Group::Overlap);
     if of_shape {
         files.hold(budget)?;
@@ -108,20 +109,22 @@ fn evaluate_case(
     let confusion = within(&mut files, |files| compare(files, budget))?;
     let mut metrics = BTreeMap::new();
     for class in settings.classes.iter().copied() {
+        let labels = settings.labels(class);
         let mut scores = if settings.groups.contains(&Group::Overlap) {
-            Scores::from(confusion.overlap(class))
+            Scores::from(confusion.overlap(&labels))
         } else {
             Scores::default()
         };
-        match confusion.bounds(class) {
+        match confusion.bounds(&labels) {
             // The scores of a class in neither are undefined, not perfect.
             None => {
                 let others = settings.groups.iter().filter(|group| **group != Group::Overlap);
                 others.flat_map(|group| group.metrics()).for_each(|metric| scores.set(metric, f64::NAN));
             }
             Some(bounds) if of_shape => {
-                let score =
-                    |files: &mut _| score_shape(class, files, bounds, settings, budget, threads, &mut scores);
+                let score = |files: &mut _| {
+                    score_shape(&labels, files, bounds, settings, budget, threads, &mut scores)
+                };
                 within(&mut files, score).map_err(|error| error.in_class(&case.prediction, class))?;
             }
             Some(_) => (),
@@ -154,9 +157,9 @@ fn least_bytes(grid: [usize; 3], bounds: VoxelBox, groups: &BTreeSet<Group>) -> 
     Bytes(voxels.saturating_mul(2 + groups.iter().map(by_voxel).max().unwrap_or(0)))
 }
 
-/// The scores that need the masks of a class.
+/// The scores that need the masks of a class, whose voxels have these labels.
 fn score_shape(
-    class: u8,
+    labels: &[u8],
     files: &mut CaseFiles,
     bounds: VoxelBox,
     settings: &Settings,
@@ -169,7 +172,7 @@ fn score_shape(
     let needed = least_bytes(shape, bounds, &settings.groups);
     let [depth, height, width] = bounds.shape;
     drop(budget.reserve(&format!("a box of {depth} × {height} × {width} voxels"), needed)?);
-    let masks = ClassMasks::read(class, files, bounds, budget)?;
+    let masks = ClassMasks::read(labels, files, bounds, budget)?;
     for group in &settings.groups {
         match group {
             Group::Overlap => (),

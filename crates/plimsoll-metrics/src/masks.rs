@@ -49,29 +49,29 @@ impl ClassMasks {
         for (z, (prediction, reference)) in planes.enumerate() {
             confusion.add_plane(z, width, reference, prediction);
         }
-        let bounds = confusion.bounds(class).unwrap_or(VoxelBox { start: [0; 3], shape: [0; 3] });
-        ClassMasks::cut(class, shape, spacing, bounds, budget, |region, planes| {
+        let bounds = confusion.bounds(&[class]).unwrap_or(VoxelBox { start: [0; 3], shape: [0; 3] });
+        ClassMasks::cut(&[class], shape, spacing, bounds, budget, |region, planes| {
             copy_region(prediction, shape, region, planes.0);
             copy_region(reference, shape, region, planes.1);
             Ok(())
         })
     }
 
-    /// Reads a class from two files, given its bounding box.
+    /// Reads classes that are taken as one from two files, given their bounding box.
     pub(crate) fn read(
-        class: u8,
+        classes: &[u8],
         files: &mut CaseFiles,
         bounds: VoxelBox,
         budget: &Budget,
     ) -> Result<ClassMasks, MetricError> {
-        let (shape, spacing) = (files.geometry().shape(), files.geometry().spacing().0);
-        ClassMasks::cut(class, shape, spacing, bounds, budget, |region, planes| {
+        let (shape, spacing) = (files.geometry().shape(), files.spacing());
+        ClassMasks::cut(classes, shape, spacing, bounds, budget, |region, planes| {
             files.read(region, planes.0, planes.1)
         })
     }
 
     fn cut(
-        class: u8,
+        classes: &[u8],
         grid: [usize; 3],
         spacing: [f64; 3],
         bounds: VoxelBox,
@@ -86,6 +86,7 @@ impl ClassMasks {
         let mut planes = Mapped::<u8>::zeroed(budget, "evaluation", 2 * height * width)?;
         let (first, second) = planes.split_at_mut(height * width);
         let margin = grid.map(margin);
+        let is_of: [u8; 256] = std::array::from_fn(|label| u8::from(classes.contains(&(label as u8))));
         for z in 0..depth {
             let [z0, y0, x0] = bounds.start;
             let region = VoxelBox { start: [z0 + z, y0, x0], shape: [1, height, width] };
@@ -94,7 +95,7 @@ impl ClassMasks {
                 for (y, row) in labels.chunks_exact(width).enumerate() {
                     let at = ((z + margin[0]) * padded[1] + y + margin[1]) * padded[2] + margin[2];
                     for (voxel, label) in mask[at..at + width].iter_mut().zip(row) {
-                        *voxel = u8::from(*label == class);
+                        *voxel = is_of[usize::from(*label)];
                     }
                 }
             }

@@ -11,6 +11,13 @@ use crate::{Group, Surface};
 pub struct Settings {
     /// The classes.
     pub classes: Vec<u8>,
+    /// Where classes are regions, which may overlap, the labels of each, that of number 1 first; empty where each is the label of its
+    /// number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<Vec<u8>>,
+    /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub millimetres_per_unit: Option<f64>,
     /// The groups of scores.
     pub groups: BTreeSet<Group>,
     /// The definition of surfaces.
@@ -28,10 +35,18 @@ impl Settings {
     pub fn new(classes: Vec<u8>) -> Settings {
         Settings {
             classes,
+            regions: Vec::new(),
+            millimetres_per_unit: None,
             groups: [Group::Overlap].into(),
             surface: Surface::default(),
             tolerance: 1.0,
             lesion_overlap: 0.0,
         }
+    }
+
+    /// The labels whose voxels are those of a class.
+    pub(crate) fn labels(&self, class: u8) -> Vec<u8> {
+        let region = usize::from(class).checked_sub(1).and_then(|place| self.regions.get(place));
+        region.cloned().unwrap_or_else(|| vec![class])
     }
 }

@@ -4,7 +4,9 @@
 use std::path::Path;
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{Group, Metric, MetricError, Scores, Settings, Summary, evaluate, pair_cases};
+use plimsoll_metrics::{
+    Group, Metric, MetricError, Scores, Settings, Summary, Surface, evaluate, pair_cases,
+};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
 
 fn write(path: &Path, shape: [usize; 3], spacing: f64, labels: &[u8]) {
@@ -61,6 +63,44 @@ fn scores_match_nnunets_summary() {
     assert_eq!(json["metric_per_case"][0]["metrics"]["1"]["TP"], 2.0);
     assert_eq!(json["metric_per_case"][0]["metrics"]["2"]["Dice"], serde_json::Value::Null);
     assert!(json["foreground_mean"]["IoU"].is_number());
+}
+
+#[test]
+fn regions_are_scored_as_if_their_labels_were_one() {
+    let folders = folders();
+    let (reference, prediction) = ([0, 1, 2, 2, 4, 0, 0, 1], [0, 2, 2, 4, 4, 1, 0, 1]);
+    write(&folders.references.join("a.nii.gz"), [2, 2, 2], 1.0, &reference);
+    write(&folders.predictions.join("a.nii.gz"), [2, 2, 2], 1.0, &prediction);
+    let regions = vec![vec![1, 2, 4], vec![2, 4], vec![4]];
+    let groups = Group::ALL.into_iter().collect();
+    let of_regions = Settings { regions: regions.clone(), groups, ..Settings::new(vec![1, 2, 3]) };
+    let found = run_with(&folders, of_regions.clone(), Bytes::mib(4)).unwrap();
+    for (class, region) in (1..).zip(regions) {
+        // The same maps with the labels of the region alone, as 1.
+        let one = |labels: [u8; 8]| labels.map(|label| u8::from(region.contains(&label)));
+        write(&folders.references.join("a.nii.gz"), [2, 2, 2], 1.0, &one(reference));
+        write(&folders.predictions.join("a.nii.gz"), [2, 2, 2], 1.0, &one(prediction));
+        let alone = Settings { regions: Vec::new(), classes: vec![1], ..of_regions.clone() };
+        let alone = run_with(&folders, alone, Bytes::mib(4)).unwrap();
+        assert_eq!(found.mean[&class], alone.mean[&1], "{region:?}");
+    }
+    assert_eq!(found.mean[&2].get(Metric::Dice), Some(6.0 / 7.0));
+}
+
+#[test]
+fn distances_are_in_the_unit_that_is_said() {
+    let folders = folders();
+    // Two voxels apart, 5 µm each by a header that says nothing of its unit.
+    write(&folders.references.join("a.nii.gz"), [1, 1, 4], 5.0, &[0, 1, 0, 0]);
+    write(&folders.predictions.join("a.nii.gz"), [1, 1, 4], 5.0, &[0, 0, 0, 1]);
+    let groups = [Group::Surface].into();
+    let usual = Settings { groups, surface: Surface::Voxels, ..Settings::new(vec![1]) };
+    let hausdorff = |settings: Settings| {
+        run_with(&folders, settings, Bytes::mib(4)).unwrap().mean[&1].get(Metric::HD).unwrap()
+    };
+    assert!((hausdorff(usual.clone()) - 10.0).abs() < 1e-9);
+    let in_micrometres = Settings { millimetres_per_unit: Some(1e-3), ..usual };
+    assert!((hausdorff(in_micrometres) - 0.01).abs() < 1e-12);
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! The programs of a run.
 
-use plimsoll_graph::ops::{
-    Accumulate, GradNorm, HardCounts, Join, NormUse, RATES, RunningUpdate, WeightedSum,
-};
+use plimsoll_graph::ops::{Accumulate, GradNorm, Join, NormUse, RATES, RunningUpdate, WeightedSum};
 use plimsoll_graph::{
     DType, GraphError, Kind, Node, Op, Program, Role, Shape, TensorId, differentiate, differentiate_from,
 };
@@ -319,8 +317,7 @@ impl ProgramWriter<'_> {
         let (image, labels) = self.inputs(&mut program, self.training.validation_batch());
         let heads = self.net.forward(&mut program, image, self.mode(false))?;
         self.loss_of(&mut program, &heads, labels, &self.training.loss.validation(), targets)?;
-        let counts =
-            program.push_one(HardCounts { ignore: self.training.loss.ignore }, &[heads[0], labels])?;
+        let counts = program.push_one(self.training.loss.counts(), &[heads[0], labels])?;
         program.mark_output(counts, names::COUNTS);
         if self.net.classifies() == Classifies::Images {
             program.mark_output(heads[0], names::LOGITS);

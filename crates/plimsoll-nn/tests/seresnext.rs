@@ -123,7 +123,7 @@ impl Record {
 }
 
 fn cross_entropy() -> Loss {
-    Loss { components: vec![Component::CrossEntropy(CrossEntropy::default())], ignore: None }
+    Loss::of(vec![Component::CrossEntropy(CrossEntropy::default())])
 }
 
 const FIRST: ProgramId = ProgramId::new(0);

@@ -76,7 +76,8 @@ fn process_step(
     }
 }
 
-/// Reads a label map, does steps on it, and writes it under another name. Returns how many voxels changed, counted step by step.
+/// Reads a label map, does steps on it, and writes it under another name. `unit` is what lengths in its header are in, in millimetres,
+/// whatever it says; none where it is right. Returns how many voxels changed, counted step by step.
 ///
 /// # Errors
 /// As [`LabelMap::read`], [`process`] and [`LabelMap::write`]. Nothing is written then.
@@ -84,12 +85,13 @@ pub fn process_file(
     from: &Path,
     to: &Path,
     steps: &[Step],
+    unit: Option<f64>,
     budget: &Budget,
     threads: usize,
 ) -> Result<u64, PostprocessError> {
     let done = || {
         let mut map = LabelMap::read(from, budget)?;
-        let grid = (map.geometry().shape(), map.geometry().spacing());
+        let grid = (map.geometry().shape(), map.spacing(unit));
         let changed = process(steps, map.labels_mut(), grid, budget, threads)?;
         map.write(to, budget)?;
         Ok(changed)

@@ -4,6 +4,9 @@
 //! component, or those above a size, whichever is best; and the holes of each label. The steps of the last two rounds change each one
 //! label and background alone, so that all labels are tried at once. Only of holes within holes may one label take what another would: all
 //! steps are measured together at last, and holes whose label falls are left.
+//!
+//! Regions overlap, so that a step of one changes others: they are tried one after the other, each on what those before it have accepted,
+//! and a step is accepted that helps its region and harms none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,7 +16,7 @@ use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::LabelValues;
 use serde::{Deserialize, Serialize};
 
-use crate::dice::{Mean, counts};
+use crate::dice::{Mean, counts, pairs};
 use crate::{LabelMap, LabelSet, LeastSize, Neighbours, PostprocessError, Step, process};
 
 /// Sizes that are tried, as shares of the median volume of a label in the references.
@@ -23,7 +26,7 @@ const SHARES: [f64; 5] = [0.001, 0.005, 0.02, 0.05, 0.1];
 const TOLERANCE: f64 = 1e-3;
 
 /// A prediction, and what it should be.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Pair {
     /// The predicted label map.
     pub prediction: PathBuf,
@@ -31,13 +34,15 @@ pub struct Pair {
     pub reference: PathBuf,
     /// Which label each of its values stands for; none where values are the labels.
     pub reference_values: Option<Arc<LabelValues>>,
+    /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
+    pub millimetres_per_unit: Option<f64>,
 }
 
 /// What steps do to a label.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabelGain {
-    /// Its value.
+    /// Its value, or the number of a region, from 1.
     pub label: u16,
     /// The mean Dice over cases without steps; none where it is in no case.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -45,6 +50,36 @@ pub struct LabelGain {
     /// The same with all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dice_after: Option<f64>,
+}
+
+/// What steps are chosen for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChoiceTargets {
+    /// Labels, each for itself.
+    Labels(BTreeSet<u16>),
+    /// Sets of labels, which may overlap. They are numbered from 1.
+    Regions(Vec<BTreeSet<u16>>),
+}
+
+impl ChoiceTargets {
+    /// The labels that are scored as one, by the number of the label or region. The background is none of them.
+    fn scored(&self) -> BTreeMap<u16, BTreeSet<u16>> {
+        match self {
+            ChoiceTargets::Labels(labels) => {
+                let labels = labels.iter().filter(|label| **label != 0);
+                labels.map(|label| (*label, BTreeSet::from([*label]))).collect()
+            }
+            ChoiceTargets::Regions(regions) => (1..).zip(regions.iter().cloned()).collect(),
+        }
+    }
+
+    /// How often all cases are read, but for those that are read again where holes have to be given up.
+    pub fn rounds(&self) -> usize {
+        match self {
+            ChoiceTargets::Labels(_) => 4,
+            ChoiceTargets::Regions(regions) => regions.len() + 2,
+        }
+    }
 }
 
 /// What was chosen.
@@ -62,7 +97,7 @@ type Trial = Vec<Step>;
 /// The mean Dice of each label.
 type Scores = BTreeMap<u16, Option<f64>>;
 
-/// Chooses steps for `labels`. Voxels whose reference is `ignore` are not counted. `done` is called whenever a case was read, with how many
+/// Chooses steps for labels or regions. Voxels whose reference is `ignore` are not counted. `done` is called whenever a case was read, with how many
 /// that are and how many there will be in all, but for the few that are read again where holes have to be given up.
 ///
 /// A step is accepted for a label if it raises the mean Dice of it over all cases; the first round's for all labels, if it raises the mean
@@ -73,7 +108,7 @@ type Scores = BTreeMap<u16, Option<f64>>;
 /// steps need, or there is nothing to choose from.
 pub fn choose(
     cases: &[Pair],
-    labels: &BTreeSet<u16>,
+    targets: &ChoiceTargets,
     ignore: Option<u16>,
     budget: &Budget,
     threads: usize,
@@ -82,16 +117,17 @@ pub fn choose(
     if cases.is_empty() {
         return Err(PostprocessError::Nothing { missing: "cases" });
     }
-    let labels: BTreeSet<u16> = labels.iter().copied().filter(|label| *label != 0).collect();
+    let scored = targets.scored();
+    let labels: BTreeSet<u16> = scored.values().flatten().copied().collect();
     let all = set(labels.iter().copied()).ok_or(PostprocessError::Nothing { missing: "labels" })?;
     let mut read = 0;
     let mut step = || {
-        let of = 4 * cases.len();
+        let of = targets.rounds() * cases.len();
         read = of.min(read + 1);
         done(read, of);
     };
     let mut measure = |accepted: &[Step], trials: &[Trial]| {
-        measure(cases, (&labels, ignore), accepted, trials, budget, threads, &mut step)
+        measure(cases, (&scored, ignore), accepted, trials, budget, threads, &mut step)
     };
 
     let mut accepted = Vec::new();
@@ -102,6 +138,10 @@ pub fn choose(
         && helps_all(before, after)
     {
         accepted.push(together);
+    }
+
+    if let ChoiceTargets::Regions(regions) = targets {
+        return choose_by_region(regions, accepted, &first.median_volumes, &mut measure);
     }
 
     let mut trials: Vec<Trial> = vec![vec![]];
@@ -138,12 +178,53 @@ pub fn choose(
         accepted = kept;
         last = measure(&[], &[vec![], accepted.clone()])?;
     }
-    let gain = |label: &u16| LabelGain {
-        label: *label,
-        dice_before: score(&last.scores, 0, *label),
-        dice_after: score(&last.scores, 1, *label),
+    Ok(Choice { labels: gains(&last.scores, labels.iter().copied()), steps: accepted })
+}
+
+/// What a second trial does to the Dice of labels or regions.
+fn gains(scores: &[Scores], labels: impl Iterator<Item = u16>) -> Vec<LabelGain> {
+    let gain = |label| LabelGain {
+        label,
+        dice_before: score(scores, 0, label),
+        dice_after: score(scores, 1, label),
     };
-    Ok(Choice { labels: labels.iter().map(gain).collect(), steps: accepted })
+    labels.map(gain).collect()
+}
+
+/// What measures trials on all cases, on top of what was accepted.
+type Measure<'a> = dyn FnMut(&[Step], &[Trial]) -> Result<Measured, PostprocessError> + 'a;
+
+/// Tries steps of one region after the other: its largest component, or those above a size.
+fn choose_by_region(
+    regions: &[BTreeSet<u16>],
+    mut accepted: Vec<Step>,
+    volumes: &BTreeMap<u16, f64>,
+    measure: &mut Measure<'_>,
+) -> Result<Choice, PostprocessError> {
+    let (together, neighbours) = (true, Neighbours::default());
+    for (number, region) in (1..).zip(regions) {
+        let Some(labels) = set(region.iter().copied()) else { continue };
+        let mut trials: Vec<Trial> = vec![vec![]];
+        if let Some(volume) = volumes.get(&number) {
+            trials.extend(SHARES.map(|share| {
+                let least = LeastSize::Mm3(three_digits(share * volume));
+                vec![Step::DropSmall { labels: labels.clone(), together, neighbours, least }]
+            }));
+        }
+        trials.push(vec![Step::KeepLargest { labels, together, neighbours }]);
+        let found = measure(&accepted, &trials)?;
+        let Some(before) = found.scores.first() else { continue };
+        // What harms another region is as if it had not been tried.
+        let harmless: Vec<Scores> = found
+            .scores
+            .iter()
+            .map(|after| if harms(before, after) { Scores::new() } else { after.clone() })
+            .collect();
+        accepted.extend(trials.swap_remove(best_trial(&harmless, number)));
+    }
+    let last = measure(&[], &[vec![], accepted.clone()])?;
+    let numbers = (1..).zip(regions).map(|(number, _)| number);
+    Ok(Choice { labels: gains(&last.scores, numbers), steps: accepted })
 }
 
 /// The mean Dice of a label in a trial.
@@ -196,17 +277,21 @@ fn three_digits(value: f64) -> f64 {
     if unit < 1.0 { (value / unit).round() / (1.0 / unit).round() } else { (value / unit).round() * unit }
 }
 
+/// Whether the Dice of a label falls.
+fn harms(before: &Scores, after: &Scores) -> bool {
+    before.iter().any(|(label, before)| {
+        before.zip(after.get(label).copied().flatten()).is_some_and(|(before, after)| after < before)
+    })
+}
+
 /// Whether the mean over labels rises, and the Dice of none falls.
 fn helps_all(before: &Scores, after: &Scores) -> bool {
-    let falls = |(label, before): (&u16, &Option<f64>)| {
-        before.zip(after.get(label).copied().flatten()).is_some_and(|(before, after)| after < before)
-    };
     let mean = |scores: &Scores| {
         let mut mean = Mean::default();
         scores.values().for_each(|score| mean.add(*score));
         mean.value()
     };
-    !before.iter().any(falls) && mean(after).zip(mean(before)).is_some_and(|(after, before)| after > before)
+    !harms(before, after) && mean(after).zip(mean(before)).is_some_and(|(after, before)| after > before)
 }
 
 /// The number of the trial with the highest Dice of a label: the first of equals, and 0, in which nothing is done, where none is higher.
@@ -232,7 +317,7 @@ struct Measured {
 /// Does accepted steps and those of each trial on all cases, and compares.
 fn measure(
     cases: &[Pair],
-    (labels, ignore): (&BTreeSet<u16>, Option<u16>),
+    (scored, ignore): (&BTreeMap<u16, BTreeSet<u16>>, Option<u16>),
     accepted: &[Step],
     trials: &[Trial],
     budget: &Budget,
@@ -242,7 +327,7 @@ fn measure(
     let mut means: Vec<BTreeMap<u16, Mean>> = vec![BTreeMap::new(); trials.len()];
     let mut volumes: BTreeMap<u16, Vec<f64>> = BTreeMap::new();
     let mut measure_case =
-        |Pair { prediction, reference, reference_values }: &Pair| -> Result<(), PostprocessError> {
+        |Pair { prediction, reference, reference_values, millimetres_per_unit }: &Pair| -> Result<(), PostprocessError> {
             let mut predicted = LabelMap::read(prediction, budget)?;
             let mut expected = LabelMap::read(reference, budget)?;
             if let Some(values) = reference_values {
@@ -252,16 +337,15 @@ fn measure(
                 let (prediction, reference) = (prediction.clone(), reference.clone());
                 return Err(PostprocessError::OtherGrid { prediction, reference, difference });
             }
-            let grid = (predicted.geometry().shape(), predicted.geometry().spacing());
+            let grid = (predicted.geometry().shape(), predicted.spacing(*millimetres_per_unit));
             process(accepted, predicted.labels_mut(), grid, budget, threads)?;
             let mut tried = Mapped::<u16>::zeroed(budget, "labels of a trial", predicted.labels().len())?;
             for (number, (trial, means)) in trials.iter().zip(&mut means).enumerate() {
                 tried.copy_from_slice(predicted.labels());
                 process(trial, &mut tried, grid, budget, threads)?;
-                let counts = counts(&tried, expected.labels(), ignore);
-                for label in labels {
-                    // A label that is in neither map has no voxels.
-                    let of_label = counts.get(label).copied().unwrap_or_default();
+                let pairs = pairs(&tried, expected.labels(), ignore);
+                for (label, own) in scored {
+                    let of_label = counts(&pairs, own);
                     means.entry(*label).or_default().add(of_label.dice());
                     if number == 0 && of_label.reference > 0 {
                         let voxel: f64 = grid.1.0.iter().product();

@@ -1,6 +1,6 @@
 //! The Dice of labels over cases.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Voxels of a label: in both maps, in the prediction, in the reference.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,22 +18,13 @@ impl Counts {
     }
 }
 
-/// Counts voxels of each label, but for those whose reference is `ignore`: nobody knows what they are.
-pub(crate) fn counts(prediction: &[u16], reference: &[u16], ignore: Option<u16>) -> BTreeMap<u16, Counts> {
-    let mut all: BTreeMap<u16, Counts> = BTreeMap::new();
-    let mut add = |(predicted, reference): (u16, u16), voxels: u64| {
-        if ignore == Some(reference) {
-            return;
-        }
-        let mut of = |label: u16, add: &dyn Fn(&mut Counts)| {
-            if label != 0 {
-                add(all.entry(label).or_default());
-            }
-        };
-        of(predicted, &|counts| counts.predicted += voxels);
-        of(reference, &|counts| counts.reference += voxels);
-        if predicted == reference {
-            of(predicted, &|counts| counts.both += voxels);
+/// Counts voxels of each pair of labels, predicted and in the reference, but for those whose reference is `ignore`: nobody knows what
+/// they are.
+pub(crate) fn pairs(prediction: &[u16], reference: &[u16], ignore: Option<u16>) -> BTreeMap<(u16, u16), u64> {
+    let mut all: BTreeMap<(u16, u16), u64> = BTreeMap::new();
+    let mut add = |pair: (u16, u16), voxels: u64| {
+        if ignore != Some(pair.1) {
+            *all.entry(pair).or_default() += voxels;
         }
     };
     // Label maps have long runs of equal pairs, so counting by run is cheap.
@@ -51,6 +42,18 @@ pub(crate) fn counts(prediction: &[u16], reference: &[u16], ignore: Option<u16>)
         add(pair, voxels);
     }
     all
+}
+
+/// The voxels of several labels taken as one.
+pub(crate) fn counts(pairs: &BTreeMap<(u16, u16), u64>, labels: &BTreeSet<u16>) -> Counts {
+    let mut counts = Counts::default();
+    for ((predicted, reference), voxels) in pairs {
+        let (predicted, reference) = (labels.contains(predicted), labels.contains(reference));
+        counts.predicted += if predicted { *voxels } else { 0 };
+        counts.reference += if reference { *voxels } else { 0 };
+        counts.both += if predicted && reference { *voxels } else { 0 };
+    }
+    counts
 }
 
 /// A mean over the cases where there is something to be meant.

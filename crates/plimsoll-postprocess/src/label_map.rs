@@ -4,7 +4,7 @@ use std::path::Path;
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{
-    ElementType, Geometry, LabelValues, NiftiHeader, VolumeError, VolumeFile, VolumeWriter, VoxelBox,
+    ElementType, Geometry, LabelValues, NiftiHeader, Spacing, VolumeError, VolumeFile, VolumeWriter, VoxelBox,
 };
 
 use crate::PostprocessError;
@@ -21,6 +21,8 @@ pub struct LabelMap {
     geometry: Geometry,
     element: ElementType,
     header: Option<NiftiHeader>,
+    /// What its lengths are in, in millimetres, as its header says.
+    millimetres_per_unit: f64,
 }
 
 impl LabelMap {
@@ -60,7 +62,8 @@ impl LabelMap {
             _ if largest <= LARGEST_OF_8 => ElementType::U8,
             _ => ElementType::U16,
         };
-        Ok(LabelMap { labels, geometry, element, header: file.header().cloned() })
+        let millimetres_per_unit = file.millimetres_per_unit();
+        Ok(LabelMap { labels, geometry, element, header: file.header().cloned(), millimetres_per_unit })
     }
 
     /// Writes it: 16 bits where it was stored as these, or else as its labels need, with the header that it had.
@@ -103,6 +106,13 @@ impl LabelMap {
             *label = class.ok_or_else(|| VolumeError::UnknownLabel { path: path(), voxel, value })?.into();
         }
         Ok(())
+    }
+
+    /// From one voxel to the next, in millimetres. `unit` is what lengths in its header are in, in millimetres, whatever it says; none
+    /// where it is right.
+    pub fn spacing(&self, unit: Option<f64>) -> Spacing {
+        let scale = unit.map_or(1.0, |unit| unit / self.millimetres_per_unit);
+        Spacing(self.geometry.spacing().0.map(|length| length * scale))
     }
 
     /// The grid.

@@ -21,7 +21,7 @@ mod steps;
 mod vertebrae;
 
 pub use apply::{process, process_file};
-pub use choose::{Choice, LabelGain, Pair, choose};
+pub use choose::{Choice, ChoiceTargets, LabelGain, Pair, choose};
 pub use error::PostprocessError;
 pub use file::{Chosen, Postprocessing, is_json};
 pub use label_map::LabelMap;

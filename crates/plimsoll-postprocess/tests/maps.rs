@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_postprocess::{
-    Chosen, LabelMap, LabelSet, LeastSize, Neighbours, Pair, PostprocessError, Postprocessing, Step, choose,
-    process, process_file,
+    ChoiceTargets, Chosen, LabelMap, LabelSet, LeastSize, Neighbours, Pair, PostprocessError, Postprocessing,
+    Step, choose, process, process_file,
 };
 use plimsoll_volume::{Affine, ElementType, Geometry, LabelValues, Spacing, VolumeWriter};
 
@@ -102,10 +102,18 @@ fn a_size_in_mm3_is_of_the_files_own_voxels_and_the_type_is_kept() {
             let least = LeastSize::Mm3(mm3);
             let step =
                 Step::DropSmall { labels: of(&[300]), together: false, neighbours: Neighbours::Faces, least };
-            process_file(&from, &to, &[step], &budget(), 1).unwrap();
+            process_file(&from, &to, &[step], None, &budget(), 1).unwrap();
             let found = LabelMap::read(&to, &budget()).unwrap();
             assert!(found.labels() == &kept[..], "{mm3} mm³ of {element}");
         }
+    }
+    // The same header in micrometres: 16 and 54 · 10⁻⁹ mm³.
+    for (mm3, kept) in [(16e-9, &map), (16.1e-9, &expected)] {
+        let least = LeastSize::Mm3(mm3);
+        let step =
+            Step::DropSmall { labels: of(&[300]), together: false, neighbours: Neighbours::Faces, least };
+        process_file(&from, &to, &[step], Some(1e-3), &budget(), 1).unwrap();
+        assert!(LabelMap::read(&to, &budget()).unwrap().labels() == &kept[..], "{mm3} mm³");
     }
 }
 
@@ -119,11 +127,11 @@ fn what_is_no_label_is_told_with_its_voxel_and_nothing_is_written() {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
     writer.write_planes(&bytes).unwrap();
     writer.finish().unwrap();
-    let error = process_file(&from, &to, &[], &budget(), 1).unwrap_err();
+    let error = process_file(&from, &to, &[], None, &budget(), 1).unwrap_err();
     assert!(error.to_string().contains("voxel [0, 1, 1] is 2.5"), "{error}");
     assert!(!to.exists());
     write(&from, &empty(), ElementType::U8);
-    let error = process_file(&from, &to, &[], &Budget::new(Bytes(4096)), 1).unwrap_err();
+    let error = process_file(&from, &to, &[], None, &Budget::new(Bytes(4096)), 1).unwrap_err();
     assert!(error.to_string().contains("a.nii.gz: labels needs"), "{error}");
     assert_eq!(error.hint().as_deref(), Some("raise --ram"));
     assert!(!to.exists());
@@ -188,7 +196,12 @@ fn cases(folder: &Path) -> Vec<Pair> {
         let file = |name: &str| -> PathBuf { folder.join(format!("{name}_{case}.nii.gz")) };
         write(&file("truth"), &truth, ElementType::U8);
         write(&file("found"), &found, ElementType::U8);
-        pairs.push(Pair { prediction: file("found"), reference: file("truth"), reference_values: None });
+        pairs.push(Pair {
+            prediction: file("found"),
+            reference: file("truth"),
+            reference_values: None,
+            millimetres_per_unit: None,
+        });
     }
     pairs
 }
@@ -197,8 +210,8 @@ fn cases(folder: &Path) -> Vec<Pair> {
 fn values_of_references_that_stand_for_labels_choose_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let mut pairs = cases(dir.path());
-    let labels = BTreeSet::from([1, 2, 3, 4]);
-    let choose = |pairs: &[Pair]| choose(pairs, &labels, None, &budget(), 1, &mut |_, _| ());
+    let targets = ChoiceTargets::Labels(BTreeSet::from([1, 2, 3, 4]));
+    let choose = |pairs: &[Pair]| choose(pairs, &targets, None, &budget(), 1, &mut |_, _| ());
     let expected = choose(&pairs).unwrap();
     let values = Arc::new(LabelValues::new([(0, 0), (50, 1), (100, 2), (150, 3), (200, 4)]));
     for pair in &mut pairs {
@@ -220,8 +233,10 @@ fn steps_are_chosen_that_raise_the_dice_of_a_label_and_no_others() {
     let pairs = cases(dir.path());
     let mut told = Vec::new();
     let choice =
-        choose(&pairs, &(0..=5).collect(), None, &budget(), 2, &mut |done, of| told.push((done, of)))
-            .unwrap();
+        choose(&pairs, &ChoiceTargets::Labels((0..=5).collect()), None, &budget(), 2, &mut |done, of| {
+            told.push((done, of))
+        })
+        .unwrap();
     assert_eq!(told, (1..=12).map(|done| (done, 12)).collect::<Vec<_>>());
     let named: Vec<(&str, Vec<u16>)> = choice
         .steps
@@ -243,7 +258,8 @@ fn steps_are_chosen_that_raise_the_dice_of_a_label_and_no_others() {
     }
     // A label that is nowhere has no Dice.
     assert_eq!((choice.labels[4].dice_before, choice.labels[4].dice_after), (None, None));
-    let same = choose(&pairs, &(1..=5).collect(), None, &budget(), 1, &mut |_, _| {}).unwrap();
+    let same = choose(&pairs, &ChoiceTargets::Labels((1..=5).collect()), None, &budget(), 1, &mut |_, _| {})
+        .unwrap();
     assert_eq!(same, choice);
 }
 
@@ -263,24 +279,29 @@ fn holes_that_only_helped_since_another_label_took_them_are_left() {
     set(&mut found, [3, 19, 3], 1, 0);
     write(&reference, &truth, ElementType::U8);
     write(&prediction, &found, ElementType::U8);
-    let pairs = [Pair { prediction, reference, reference_values: None }];
-    let choice = choose(&pairs, &(1..=2).collect(), None, &budget(), 1, &mut |done, of| assert!(done <= of));
+    let pairs = [Pair { prediction, reference, reference_values: None, millimetres_per_unit: None }];
+    let choice =
+        choose(&pairs, &ChoiceTargets::Labels((1..=2).collect()), None, &budget(), 1, &mut |done, of| {
+            assert!(done <= of)
+        });
     let choice = choice.unwrap();
     assert!(choice.steps.is_empty(), "{:?}", choice.steps);
     assert!(choice.labels.iter().all(|gain| gain.dice_before == gain.dice_after), "{:?}", choice.labels);
     // Voxels that nobody knows count neither way.
     set(&mut truth, [3, 19, 3], 1, 3);
     write(&pairs[0].reference, &truth, ElementType::U8);
-    let choice = choose(&pairs, &(1..=2).collect(), Some(3), &budget(), 1, &mut |_, _| {}).unwrap();
+    let choice =
+        choose(&pairs, &ChoiceTargets::Labels((1..=2).collect()), Some(3), &budget(), 1, &mut |_, _| {})
+            .unwrap();
     assert_eq!(choice.labels[1].dice_before, Some(1.0));
 }
 
 #[test]
 fn there_is_nothing_to_choose_from_without_cases_and_other_grids_are_told() {
     let dir = tempfile::tempdir().unwrap();
-    let labels: BTreeSet<u16> = [1].into();
+    let targets = ChoiceTargets::Labels([1].into());
     assert!(matches!(
-        choose(&[], &labels, None, &budget(), 1, &mut |_, _| {}),
+        choose(&[], &targets, None, &budget(), 1, &mut |_, _| {}),
         Err(PostprocessError::Nothing { missing: "cases" })
     ));
     let mut pairs = cases(dir.path());
@@ -289,6 +310,47 @@ fn there_is_nothing_to_choose_from_without_cases_and_other_grids_are_told() {
     writer.write_planes(&[0; 8]).unwrap();
     writer.finish().unwrap();
     pairs.truncate(2);
-    let error = choose(&pairs, &labels, None, &budget(), 1, &mut |_, _| {}).unwrap_err();
+    let error = choose(&pairs, &targets, None, &budget(), 1, &mut |_, _| {}).unwrap_err();
     assert!(error.to_string().contains("found_1.nii.gz does not lie on the grid of"), "{error}");
+}
+
+#[test]
+fn steps_of_a_region_are_chosen_that_harm_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let pairs: Vec<Pair> = (0..3)
+        .map(|case| {
+            let mut truth = empty();
+            set(&mut truth, [2, 2, 2], 8, 1);
+            set(&mut truth, [4, 4, 4], 4, 2);
+            // The second region is in two places, of which neither may be dropped.
+            set(&mut truth, [14, 16, 18], 4, 1);
+            set(&mut truth, [15, 17, 19], 2, 2);
+            let mut found = truth.clone();
+            // A speck of the outer region alone, and one of the inner.
+            set(&mut found, [2, 20, 2 + case], 1, 1);
+            set(&mut found, [17, 2, 2 + case], 1, 2);
+            let file = |name: &str| dir.path().join(format!("{name}_{case}.nii.gz"));
+            write(&file("truth"), &truth, ElementType::U8);
+            write(&file("found"), &found, ElementType::U8);
+            Pair {
+                prediction: file("found"),
+                reference: file("truth"),
+                reference_values: None,
+                millimetres_per_unit: None,
+            }
+        })
+        .collect();
+    let targets = ChoiceTargets::Regions(vec![[1, 2].into(), [2].into()]);
+    let choice = choose(&pairs, &targets, None, &budget(), 1, &mut |done, of| assert!(done <= of)).unwrap();
+    let [Step::DropSmall { labels, together: true, .. }] = &choice.steps[..] else {
+        panic!("{:?}", choice.steps)
+    };
+    assert_eq!(labels.iter().collect::<Vec<_>>(), [1, 2]);
+    // 512 + 64 voxels and two specks; 64 + 8 and one.
+    let expected = [1152.0 / 1154.0, 144.0 / 145.0];
+    for (gain, expected) in choice.labels.iter().zip(expected) {
+        assert!((gain.dice_before.unwrap() - expected).abs() < 1e-12, "{gain:?}");
+        assert_eq!(gain.dice_after, Some(1.0));
+    }
+    assert_eq!(choice.labels.iter().map(|gain| gain.label).collect::<Vec<_>>(), [1, 2]);
 }

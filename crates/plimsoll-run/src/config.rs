@@ -132,7 +132,7 @@ impl RunConfig {
             Some(patch) => Topology::of(spacing, patch),
             None => Topology::for_images(spacing, median, most),
         };
-        let design = topology.design(dataset.channels.len(), dataset.labels.classes());
+        let design = topology.design(dataset.channels.len(), dataset.labels.outputs());
         let net = Network::design(&design, &settings.network)?;
         if net.classifies() == Classifies::Images {
             return Err(ConfigError::Value {
@@ -158,11 +158,17 @@ impl RunConfig {
             settings.micro_batch.is_some_and(|size| size < settings.batch_size.unwrap_or(usual.batch));
         let batch = spacing.is_of_slices() || (is_part && !in_parts);
         let dice = SoftDice { include_background: false, batch, ..SoftDice::default() };
-        let nnunet_loss = || Loss::dice_ce(dice, 1.0).into();
-        let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
-        loss.ignore = loss.ignore.or(dataset.labels.ignore());
         let task = SegmentationTask::new(settings, (dataset, fingerprint), spacing, patch);
-        RunConfig::complete(settings, Task::Segmentation(task), (net, loss, patch), &usual)
+        let task = Task::Segmentation(task);
+        let (regions, ignore) = (task.regions(), dataset.labels.ignore());
+        let nnunet_loss = || match &regions {
+            Some(regions) => Objective::of_regions(regions.sets.len(), batch, ignore),
+            None => Loss::dice_ce(dice, 1.0).into(),
+        };
+        let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
+        loss.ignore = loss.ignore.or(ignore);
+        loss.regions = regions;
+        RunConfig::complete(settings, task, (net, loss, patch), &usual)
     }
 
     /// Completes settings with defaults that follow from images, and from how many of each class a task is trained on; of several
@@ -182,6 +188,7 @@ impl RunConfig {
             ("spacing", settings.spacing.is_some()),
             ("data", settings.data.is_some()),
             ("labels", settings.labels.is_some()),
+            ("regions", settings.regions.is_some()),
             ("augmentation", settings.augmentation.is_some()),
             ("oversample_foreground", settings.oversample_foreground.is_some()),
             ("oversampling", settings.oversampling.is_some()),
@@ -227,7 +234,7 @@ impl RunConfig {
                     ..WeightedBce::default()
                 }),
             };
-            Loss { components: vec![component], ignore: None }.into()
+            Loss::of(vec![component]).into()
         });
         loss.soft = task.soft_targets();
         let is_softmax = |term: &Term| matches!(term, Term::Sums(Component::CrossEntropy(_)));
@@ -386,6 +393,7 @@ impl RunConfig {
     pub(crate) fn restore(&mut self) {
         self.training.spacing = self.task.spacing();
         self.training.loss.soft = self.task.soft_targets();
+        self.training.loss.regions = self.task.regions();
     }
 }
 

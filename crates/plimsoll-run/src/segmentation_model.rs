@@ -80,7 +80,7 @@ pub enum Answers {
 impl TryFrom<Model> for SegmentationModel {
     type Error = RunError;
 
-    /// A run's model, as it was trained: one output for each class; those axes may be mirrored along which patches were.
+    /// A run's model, as it was trained: one output for each class or region; those axes may be mirrored along which patches were.
     ///
     /// # Errors
     /// If the run gives whole images a class.
@@ -88,9 +88,17 @@ impl TryFrom<Model> for SegmentationModel {
         let task = model.config.task.segmentation()?.clone();
         let training = model.config.training;
         let dataset = task.dataset;
+        let regions = dataset.labels.regions();
+        let (answers, outputs) = match regions.is_empty() {
+            true => (Answers::Classes(training.net.classes()), dataset.labels.names().to_vec()),
+            false => (
+                Answers::Regions(regions.iter().map(|region| region.written.into()).collect()),
+                regions.iter().map(|region| format!("{} {:?}", region.name, region.labels)).collect(),
+            ),
+        };
         Ok(SegmentationModel {
-            answers: Answers::Classes(training.net.classes()),
-            outputs: dataset.labels.names().to_vec(),
+            answers,
+            outputs,
             net: training.net,
             patch: training.patch,
             precision: training.precision,

@@ -121,6 +121,8 @@ pub const SETTING_LINES: &[SettingLine] = &[
 
     line("", &[], "labels", Follows("those of the data set's description; else `background` is 0 and other values have their numbers as names"), "classes by name with their values in label maps, like { vessel = 255 }; `ignore` takes part in nothing"),
 
+    line("", &[], "regions", Follows("those of the data set's description, if it has any"), "a table of classes that overlap: names with the values of their voxels, and `order`, the names as they are decided"),
+
     line("data", &[], "layout", Follows("what is found"), "how files are laid out: \"described\" (dataset.json), \"pairs\" of folders, \"cases\" (a folder for each), \"bids\" or \"table\""),
     line("data", &[], "images", Follows("what is found by names"), "where images are, one name for each channel: folders or patterns like \"raw/*_im.nii.gz\" of pairs, columns of a table, ends of names in cases and BIDS"),
     line("data", &[], "labels", Follows("what is found by names"), "where label maps are, in the same way: a folder or pattern, a column, the end of names"),

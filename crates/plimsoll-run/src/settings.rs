@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plimsoll_data::{Augmentation, DataOptions, DataSettings, Oversampling, SpacingSetting};
+use plimsoll_data::{Augmentation, DataOptions, DataSettings, Oversampling, RegionSettings, SpacingSetting};
 use plimsoll_nn::{Decay, NetworkSettings, Objective, Optimizer, ParameterGroup, or_infinity};
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +64,8 @@ pub struct Settings {
     pub data: Option<DataSettings>,
     /// Classes by name with their values in label maps [default: as the data set says, or numbers from 0 as names].
     pub labels: Option<BTreeMap<String, u64>>,
+    /// Sets of labels that are predicted for themselves and may overlap [default: as the data set says].
+    pub regions: Option<RegionSettings>,
     /// Which patches these are [default: the last of each batch].
     pub oversampling: Option<Oversampling>,
     /// Images in two dimensions, and how they become inputs [default: see there].
@@ -80,7 +82,7 @@ impl Settings {
     /// How the data set is opened.
     pub fn data_options(&self, allow_outside: bool) -> DataOptions {
         let data = self.data.clone().unwrap_or_default();
-        DataOptions { data, labels: self.labels.clone(), allow_outside }
+        DataOptions { data, labels: self.labels.clone(), regions: self.regions.clone(), allow_outside }
     }
 
     /// These settings where they say something, else those of `other`.
@@ -113,6 +115,7 @@ impl Settings {
                 (own, other) => own.or(other),
             },
             labels: self.labels.or(other.labels),
+            regions: self.regions.or(other.regions),
             oversampling: self.oversampling.or(other.oversampling),
             images: match (self.images, other.images) {
                 (Some(own), Some(other)) => Some(own.or(other)),

@@ -6,6 +6,7 @@ use plimsoll_data::{
     Augmentation, Channel, Dataset, Fingerprint, IntensityProperties, Labels, Oversampling, PatchGrid,
     SamplerConfig, TargetSpacing, is_case_name, is_image_ending,
 };
+use plimsoll_graph::ops::Regions;
 use plimsoll_nn::{ConfigError, SoftTargets};
 use serde::{Deserialize, Serialize};
 
@@ -53,10 +54,11 @@ pub struct SegmentationTask {
 }
 
 impl Task {
-    /// How many outputs its network has: as many as there are classes, but one less where they are in order.
+    /// How many outputs its network has: as many as there are classes, but one less where they are in order; and as many as there are
+    /// regions.
     pub fn outputs(&self) -> usize {
         match self {
-            Task::Segmentation(task) => task.dataset.labels.classes(),
+            Task::Segmentation(task) => task.dataset.labels.outputs(),
             Task::Classification(task) => task.answer().outputs(),
         }
     }
@@ -186,6 +188,18 @@ impl Task {
         match self {
             Task::Segmentation(_) => SoftTargets::Never,
             Task::Classification(task) => task.soft_targets(),
+        }
+    }
+
+    /// What outputs are of, where these are regions.
+    pub(crate) fn regions(&self) -> Option<Regions> {
+        match self {
+            Task::Segmentation(task) => {
+                let labels = &task.dataset.labels;
+                let sets = labels.scored_regions();
+                (!sets.is_empty()).then(|| Regions { labels: labels.classes(), sets })
+            }
+            Task::Classification(_) => None,
         }
     }
 

@@ -150,7 +150,13 @@ impl ClassLanes<'_> {
 
     /// Adds `factor` times the derivatives: p times that by p, and that by the logit.
     #[inline(always)]
-    fn add_slopes(&self, sum: &VoxelSum, factor: f32, by_p: &mut LaneArray, direct: &mut LaneArray) {
+    pub(crate) fn add_slopes(
+        &self,
+        sum: &VoxelSum,
+        factor: f32,
+        by_p: &mut LaneArray,
+        direct: &mut LaneArray,
+    ) {
         match *sum {
             VoxelSum::Squares => {
                 for (by_p, p) in by_p.iter_mut().zip(self.p) {

@@ -8,7 +8,7 @@ use crate::simd::{LANES, exp::exp};
 /// Voxels of a chunk.
 pub(crate) const CHUNK: usize = 8192;
 
-/// Logits and labels. Any label may be stored: a voxel whose label is no class, or ignored, does not count.
+/// Logits and labels. Any label may be stored: a voxel whose label is not known, or ignored, does not count.
 #[derive(Clone, Copy)]
 pub(crate) struct Voxels {
     /// `[sample][class][voxel]`
@@ -17,13 +17,15 @@ pub(crate) struct Voxels {
     pub(crate) labels: Ptr<u8>,
     pub(crate) batch: usize,
     pub(crate) classes: usize,
+    /// Labels below it are known: the classes, but of logits of regions, in which voxels with some labels are.
+    pub(crate) known: usize,
     pub(crate) voxels: usize,
     pub(crate) ignore: Option<u8>,
 }
 
 /// At most sixteen voxels of a sample: their labels, which count, and where they are. `first + count <= voxels`.
 pub(crate) struct Group {
-    /// A class where the voxel counts, else `usize::MAX`.
+    /// A known label where the voxel counts, else `usize::MAX`.
     pub(super) labels: [usize; LANES],
     /// 1 where the voxel counts, else 0.
     pub(super) counts: [f32; LANES],
@@ -64,7 +66,7 @@ impl Voxels {
             for i in 0..count {
                 // SAFETY: the sample is below `batch`, since `task < tasks`, and `first + i < end <= voxels`.
                 let label = unsafe { *self.labels.0.add(self.sample(task) * self.voxels + first + i) };
-                if usize::from(label) < self.classes && self.ignore != Some(label) {
+                if usize::from(label) < self.known && self.ignore != Some(label) {
                     group.labels[i] = usize::from(label);
                     group.counts[i] = 1.0;
                 }
@@ -163,6 +165,7 @@ mod tests {
             labels: Ptr(labels.as_mut_ptr()),
             batch: 1,
             classes: 3,
+            known: 3,
             voxels: labels.len(),
             ignore: Some(1),
         };

@@ -194,6 +194,7 @@ impl<T: Element> Bound<T> {
             labels: unsafe { self.labels.add(tile.sample * self.shape.voxels + tile.first) },
             batch: 1,
             classes: self.shape.classes,
+            known: self.shape.classes,
             voxels: tile.count,
             ignore: self.ignore,
         }

@@ -6,6 +6,7 @@ use plimsoll_plan::Unsupported;
 
 use crate::kernel::{Machine, Ptr};
 use crate::kernels::loss::{ChunkCounts, ChunkSums, LogitGrad, add_chunks};
+use crate::kernels::regions::{RegionGrad, RegionVoxels};
 use crate::kernels::voxel_loss::TermGrad;
 use crate::kernels::voxels::Voxels;
 use crate::lower::{BoundNode, Context, Kernels, Lower, Places, bytes_of, product, serial};
@@ -18,6 +19,7 @@ pub(super) fn voxels(shape: &Shape, ignore: Option<u8>, places: &Places) -> Voxe
         labels: places.input(1),
         batch: shape.batch(),
         classes: shape.channels(),
+        known: shape.channels(),
         voxels: shape.voxels(),
         ignore,
     }
@@ -85,19 +87,24 @@ impl Lower for CompositeLoss {
 
 impl Lower for CompositeLossGrad {
     fn lower(&self, cx: &Context<'_>) -> Result<Kernels, Unsupported> {
-        let (loss, shape) = (self.loss.clone(), cx.input(0).shape.clone());
-        let (batch, classes) = (shape.batch(), shape.channels());
-        let scratch = SlopePlaces::pieces(&loss, (batch, classes), cx.threads);
-        let kernels = Kernels::new(scratch, move |places| {
-            let voxels = voxels(&shape, loss.ignore, places);
-            let (table, upstream) = (places.input(2), places.input(3));
-            let scratch = SlopePlaces::of(places, 0);
-            let slopes = Slopes { loss: loss.clone(), table, upstream, batch, classes, places: scratch };
-            let kernel = slopes.kernel(voxels, 0, places.output(0));
-            Box::new(LossGrad { slopes, kernel })
-        });
-        Ok(kernels.in_place([(0, 0)]))
+        Ok(loss_gradient(&self.loss, cx))
     }
+}
+
+/// The kernels of the gradient of a loss, of classes or of regions.
+pub(super) fn loss_gradient(loss: &Loss, cx: &Context<'_>) -> Kernels {
+    let (loss, shape) = (loss.clone(), cx.input(0).shape.clone());
+    let (batch, classes) = (shape.batch(), shape.channels());
+    let scratch = SlopePlaces::pieces(&loss, (batch, classes), cx.threads);
+    let kernels = Kernels::new(scratch, move |places| {
+        let voxels = voxels(&shape, loss.ignore, places);
+        let (table, upstream) = (places.input(2), places.input(3));
+        let scratch = SlopePlaces::of(places, 0);
+        let slopes = Slopes { loss: loss.clone(), table, upstream, batch, classes, places: scratch };
+        let kernel = slopes.kernel(voxels, 0, places.output(0));
+        Box::new(LossGrad { slopes, kernel })
+    });
+    kernels.in_place([(0, 0)])
 }
 
 struct Stats {
@@ -229,6 +236,8 @@ impl SlopePlaces {
         let sizes = Derivatives::sizes(loss, batch, classes);
         let exact = bytes_of::<f64>(sizes.iter().sum());
         let [slopes, entropy, terms] = sizes;
+        // Regions need no scratch for each thread.
+        let per_thread = if loss.regions.is_some() { 0 } else { TermGrad::per_thread(classes) };
         match loss.is_plain() {
             true => [
                 bytes_of::<f32>(product([threads, classes, LANES])),
@@ -237,7 +246,7 @@ impl SlopePlaces {
                 exact,
             ],
             false => [
-                bytes_of::<f32>(product([threads, TermGrad::per_thread(classes)])),
+                bytes_of::<f32>(product([threads, per_thread])),
                 bytes_of::<f32>(slopes),
                 bytes_of::<f32>(entropy + terms),
                 exact,
@@ -294,14 +303,19 @@ impl Slopes {
             });
         }
         let sums = self.loss.voxel_sums().collect();
+        if let Some(regions) = &self.loss.regions {
+            let of = RegionVoxels::new(voxels, regions);
+            return LogitKernel::Regions(RegionGrad { of, sums, slopes, factors, result });
+        }
         LogitKernel::Terms(TermGrad { voxels, sums, slopes, factors, scratch, result })
     }
 }
 
-/// The gradient of a loss of region terms and an unweighted cross-entropy, or of any.
+/// The gradient of a loss of region terms and an unweighted cross-entropy, of any loss of classes, or of regions.
 pub(super) enum LogitKernel {
     Plain(LogitGrad),
     Terms(TermGrad),
+    Regions(RegionGrad),
 }
 
 impl LogitKernel {
@@ -315,6 +329,7 @@ impl LogitKernel {
             match self {
                 LogitKernel::Plain(kernel) => machine.launch(kernel),
                 LogitKernel::Terms(kernel) => machine.launch(kernel),
+                LogitKernel::Regions(kernel) => machine.launch(kernel),
             }
         }
     }

@@ -10,6 +10,7 @@ mod loss;
 mod max_pool;
 mod morphology;
 mod norm;
+mod regions;
 mod resample;
 mod residual;
 mod running;

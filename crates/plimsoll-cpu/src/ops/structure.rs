@@ -28,6 +28,7 @@ fn of_logits(shape: &Shape, places: &Places) -> Voxels {
         labels: places.input(0),
         batch: shape.batch(),
         classes: shape.channels(),
+        known: shape.channels(),
         voxels: shape.voxels(),
         ignore: None,
     }
@@ -35,7 +36,8 @@ fn of_logits(shape: &Shape, places: &Places) -> Voxels {
 
 /// The voxels of probabilities, of one class less than there are, and labels.
 fn of_probabilities(shape: &Shape, ignore: Option<u8>, places: &Places) -> Voxels {
-    Voxels { classes: shape.channels() + 1, ..loss::voxels(shape, ignore, places) }
+    let classes = shape.channels() + 1;
+    Voxels { classes, known: classes, ..loss::voxels(shape, ignore, places) }
 }
 
 impl Lower for Probabilities {

@@ -9,6 +9,7 @@ mod loss;
 mod morphology;
 mod norm;
 mod overlap;
+mod regions;
 mod resample;
 mod shape_loss;
 mod squeeze;

@@ -1,9 +1,11 @@
 //! Errors of a data set that are found before any image is read.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_volume::VolumeError;
+
+use crate::dataset::label_entries::LabelFault;
 
 /// Why a folder is not a data set. Each error names the file or the folder.
 #[derive(Debug, thiserror::Error)]
@@ -120,13 +122,25 @@ pub enum DatasetError {
         /// The entry's value.
         value: String,
     },
-    /// Labels are regions, that is, sets of values.
-    #[error("{path}: the label `{name}` is a region of several values; training on regions is not supported")]
-    Regions {
-        /// The file.
+    /// An entry of the labels is not what it must be, where some are regions.
+    #[error("{path}: `{key}` is {found}, but {expected}")]
+    Region {
+        /// Where they are from.
         path: PathBuf,
-        /// The first such label.
-        name: String,
+        /// The entry.
+        key: String,
+        /// What it is.
+        found: String,
+        /// What it must be.
+        expected: String,
+    },
+    /// An entry is missing without which regions are not known.
+    #[error("{path} has no entry `{key}`, which says what is written for each region")]
+    RegionOrder {
+        /// Where they are from.
+        path: PathBuf,
+        /// The entry.
+        key: String,
     },
     /// No class has the value 0.
     #[error("{path}: no label has the value 0, which must be the background")]
@@ -276,7 +290,21 @@ const LAYOUTS: &str = "a data set is a folder with images and one with label map
                        with columns of paths, a list of MONAI, or has a dataset.json as nnU-Net; where names do not say which is which, \
                        [data] of plimsoll.toml does, and `plimsoll inspect FOLDER --write` then makes the dataset.json";
 
+/// How regions are written.
+const REGIONS: &str = "regions are written like \"labels\": {\"background\": 0, \"organ\": [1, 2], \"tumour\": 2}, \
+                       \"regions_class_order\": [1, 2] in dataset.json, or [regions] with organ = [1, 2], tumour = 2, \
+                       order = [\"organ\", \"tumour\"] in plimsoll.toml";
+
 impl DatasetError {
+    /// What is wrong with an entry of labels.
+    pub(crate) fn of_label(path: &Path, fault: LabelFault) -> DatasetError {
+        let path = path.to_path_buf();
+        match fault {
+            LabelFault::Missing { key } => DatasetError::RegionOrder { path, key },
+            LabelFault::Value { key, found, expected } => DatasetError::Region { path, key, found, expected },
+        }
+    }
+
     /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -315,9 +343,8 @@ impl DatasetError {
             DatasetError::LabelForm { .. } => {
                 "write the labels like {\"background\": 0, \"vessel\": 1}".into()
             }
-            DatasetError::Regions { .. } => {
-                "give every class a value of its own, and merge classes when evaluating".into()
-            }
+            DatasetError::Region { .. } => REGIONS.into(),
+            DatasetError::RegionOrder { .. } => REGIONS.into(),
             DatasetError::NoBackground { .. } => "add \"background\": 0 to `labels`".into(),
             DatasetError::SameValue { .. } | DatasetError::SameName { .. } => {
                 "give every class a name and a value of its own".into()

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::TooLong;
 use plimsoll_volume::{PICTURE_ENDINGS, image_endings, written_ending};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::Normalisation;
-use crate::dataset::{Channel, DatasetError, LengthUnit, Names};
+use crate::dataset::{Channel, DatasetError, LengthUnit, Names, Ordered};
 
 /// The largest description that is read: a Decathlon description of a hundred thousand cases fits.
 const LARGEST: u64 = 16 << 20;
@@ -19,7 +19,9 @@ const LARGEST: u64 = 16 << 20;
 pub(crate) struct Description {
     pub(crate) path: PathBuf,
     pub(crate) name: Option<String>,
-    pub(crate) labels: Option<Map<String, Value>>,
+    pub(crate) labels: Option<Ordered<Value>>,
+    /// What is written for each region, where labels are regions.
+    pub(crate) region_order: Option<Value>,
     pub(crate) training_cases: Option<u64>,
     /// The file ending of images.
     pub(crate) file_ending: Option<String>,
@@ -34,7 +36,8 @@ struct Raw {
     name: Option<String>,
     channel_names: Option<BTreeMap<String, String>>,
     modality: Option<BTreeMap<String, String>>,
-    labels: Option<Map<String, Value>>,
+    labels: Option<Ordered<Value>>,
+    regions_class_order: Option<Value>,
     file_ending: Option<String>,
     #[serde(rename = "numTraining")]
     training_cases: Option<u64>,
@@ -72,6 +75,8 @@ pub(crate) struct Listed {
     /// One image with all channels, or one for each.
     pub(crate) images: Vec<String>,
     pub(crate) label: Option<String>,
+    /// The fold that it is validated in.
+    pub(crate) fold: Option<u64>,
 }
 
 /// The cases that a description lists.
@@ -92,6 +97,7 @@ impl Description {
             path,
             name: raw.name.take(),
             labels: raw.labels.take(),
+            region_order: raw.regions_class_order.take(),
             training_cases: raw.training_cases,
             file_ending: raw.file_ending.take(),
             unit: raw.unit,
@@ -124,6 +130,7 @@ impl Description {
                 case: Some(case.clone()),
                 images: files.images.clone(),
                 label: Some(files.label.clone()),
+                fold: None,
             };
             return Ok(Some(Lists { training: cases.iter().map(listed).collect(), test: Vec::new() }));
         }
@@ -131,19 +138,15 @@ impl Description {
             return Ok(None);
         };
         let listed = |entry: &Entry| match entry {
-            Entry::Pair { image, label, .. } => {
-                Listed { case: None, images: image.list().to_vec(), label: label.clone() }
+            Entry::Pair { image, label, fold } => {
+                Listed { case: None, images: image.list().to_vec(), label: label.clone(), fold: *fold }
             }
-            Entry::Image(image) => Listed { case: None, images: vec![image.clone()], label: None },
+            Entry::Image(image) => {
+                Listed { case: None, images: vec![image.clone()], label: None, fold: None }
+            }
         };
         let test = raw.test.iter().chain(&raw.testing).flatten();
         Ok(Some(Lists { training: training.iter().map(listed).collect(), test: test.map(listed).collect() }))
-    }
-
-    /// Whether its entries name folds.
-    pub(crate) fn has_folds(&self) -> bool {
-        let mut entries = self.raw.training.iter().flatten();
-        entries.any(|entry| matches!(entry, Entry::Pair { fold: Some(_), .. }))
     }
 }
 

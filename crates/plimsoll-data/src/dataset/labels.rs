@@ -5,15 +5,13 @@ use std::path::Path;
 
 use plimsoll_volume::LabelValues;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::dataset::DatasetError;
+use crate::dataset::label_entries::{IGNORE, LabelEntries, Ordered};
+use crate::dataset::{DatasetError, Region};
 
 /// The largest number of classes, background included: labels are bytes, and one value must be left for "ignore".
 const MOST_CLASSES: usize = 255;
-
-/// The name of voxels that take part in nothing.
-const IGNORE: &str = "ignore";
 
 /// The classes of a data set, numbered in the order of their values in label maps: 0 is the background. The number after the last
 /// class can mark voxels to be ignored. In files the values may be others, like 0 and 255: each of them stands for a class.
@@ -25,6 +23,9 @@ pub struct Labels {
     /// What stands in files for each class, and then for "ignore"; empty where it is the number of the class.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     values: Vec<u8>,
+    /// Sets of classes that are predicted for themselves; empty where each class is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) regions: Vec<Region>,
 }
 
 /// Classes as a file has them, which need not be possible.
@@ -34,12 +35,14 @@ struct Stored {
     ignore: Option<u8>,
     #[serde(default)]
     values: Vec<u8>,
+    #[serde(default)]
+    regions: Vec<Region>,
 }
 
 impl TryFrom<Stored> for Labels {
     type Error = String;
 
-    fn try_from(Stored { names, ignore, values }: Stored) -> Result<Labels, String> {
+    fn try_from(Stored { names, ignore, values, regions }: Stored) -> Result<Labels, String> {
         let classes = names.len();
         if !(1..=MOST_CLASSES).contains(&classes) {
             return Err(format!("there are {classes} classes; there must be from 1 to {MOST_CLASSES}"));
@@ -53,7 +56,11 @@ impl TryFrom<Stored> for Labels {
         if !values.is_empty() && values.len() != count {
             return Err(format!("{} values in files are not one for each of {count} labels", values.len()));
         }
-        Ok(Labels { names, ignore, values })
+        let labels = Labels { names, ignore, values, regions };
+        match labels.regions_fault() {
+            Some(fault) => Err(fault),
+            None => Ok(labels),
+        }
     }
 }
 
@@ -163,14 +170,25 @@ impl Labels {
             names: pairs.iter().map(|(_, name)| name.to_string()).collect(),
             ignore: ignored.map(|_| found as u8),
             values: if are_numbers { Vec::new() } else { values },
+            regions: Vec::new(),
         })
     }
 
     /// Reads `labels` of a `dataset.json`, in either direction: `{"background": 0, "vessel": 1}` as nnU-Net writes it,
     /// `{"0": "background", "1": "vessel"}` as the Decathlon does.
-    pub(crate) fn from_json(path: &Path, labels: &Map<String, Value>) -> Result<Labels, DatasetError> {
+    ///
+    /// Where labels are lists of several values they are regions, of which `order` says what is written for each.
+    pub(crate) fn from_json(
+        path: &Path,
+        labels: &Ordered<Value>,
+        order: Option<&Value>,
+    ) -> Result<Labels, DatasetError> {
+        if LabelEntries::are_regions(labels) {
+            let read = LabelEntries::read(labels, order, u8::MAX.into());
+            return Labels::of_entries(path, &read.map_err(|fault| DatasetError::of_label(path, fault))?);
+        }
         let mut values = BTreeMap::new();
-        for (key, value) in labels {
+        for (key, value) in &labels.0 {
             let (value, name) = pair(path, key, value)?;
             if let Some(other) = values.insert(name.clone(), value) {
                 return Err(DatasetError::SameName { path: path.into(), name, values: [other, value] });
@@ -189,7 +207,8 @@ fn pair(path: &Path, key: &str, value: &Value) -> Result<(u64, String), DatasetE
         Value::Array(values) => match values.as_slice() {
             // A list of a single value is that class.
             [Value::Number(number)] => Ok((number.as_u64().ok_or_else(unreadable)?, key.into())),
-            _ => Err(DatasetError::Regions { path: path.into(), name: key.into() }),
+            // Lists of others are regions, which are read elsewhere.
+            _ => Err(unreadable()),
         },
         Value::String(name) => match key.trim().parse() {
             Ok(number) => Ok((number, name.clone())),
@@ -208,7 +227,9 @@ mod tests {
     fn classes_that_differ_in_the_side_alone_are_found_by_their_names() {
         let sides = |names: &[&str]| {
             let names = names.iter().map(|name| (*name).to_string()).collect();
-            let labels = Labels::try_from(Stored { names, ignore: None, values: Vec::new() }).unwrap();
+            let labels =
+                Labels::try_from(Stored { names, ignore: None, values: Vec::new(), regions: Vec::new() })
+                    .unwrap();
             labels.sides().map(|(one, other)| (one.to_string(), other.to_string()))
         };
         let pair = |one: &str, other: &str| Some((one.to_string(), other.to_string()));

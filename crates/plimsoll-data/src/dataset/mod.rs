@@ -8,17 +8,22 @@ mod case;
 mod error;
 mod files;
 mod json;
+mod label_entries;
 mod labels;
 mod layout;
+mod regions;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 pub use case::{Case, Channel, ChannelFile, Reading, is_case_name};
 pub use error::DatasetError;
 pub use json::{is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending};
+pub use label_entries::{LabelEntries, LabelEntry, LabelFault, Ordered};
 pub use labels::Labels;
-pub use layout::{FoundData, Layout};
+pub use layout::{DataDescription, FoundData, Layout};
+pub use regions::{Region, RegionSettings, RegionValues};
 pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 
 use files::Folder;
@@ -37,6 +42,8 @@ pub struct Dataset {
     pub channels: Vec<Channel>,
     /// Its classes.
     pub labels: Labels,
+    /// The fold that each case is to be validated in, where a list says so of all of them.
+    pub folds: BTreeMap<String, u64>,
     /// The file ending of its images, with the dot.
     pub file_ending: String,
     /// The cases with label maps, sorted by id.

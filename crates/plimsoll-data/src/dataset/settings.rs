@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::dataset::RegionSettings;
+
 /// The table `[data]`. What is not said is found from what is there. Unknown keys are errors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -47,6 +49,8 @@ pub struct DataOptions {
     pub data: DataSettings,
     /// Classes by name with their values in label maps; `background` is 0 where nothing else is [default: as described or found].
     pub labels: Option<BTreeMap<String, u64>>,
+    /// Labels that are predicted together, as regions that may overlap [default: as described].
+    pub regions: Option<RegionSettings>,
     /// Whether lists may name files outside of the data set's folder.
     pub allow_outside: bool,
 }

@@ -157,6 +157,8 @@ pub struct Sampler {
     places: Vec<Place>,
     training: Vec<usize>,
     validation: Vec<usize>,
+    /// The classes of each region that patches are centred on; empty where they are centred on classes.
+    regions: Vec<Vec<u8>>,
 }
 
 impl Sampler {
@@ -203,7 +205,40 @@ impl Sampler {
             })
             .collect();
         let channels = cases.first().map_or(0, |case| case.channels.len());
-        Ok(Sampler { config, places, channels, training, validation, inspection })
+        Ok(Sampler { config, places, channels, training, validation, inspection, regions: Vec::new() })
+    }
+
+    /// The same with patches on the foreground centred on voxels of regions, as nnU-Net has it where it trains on regions: a region
+    /// of the case is drawn uniformly, and then one of its voxels.
+    #[must_use]
+    pub fn on_regions(self, regions: Vec<Vec<u8>>) -> Sampler {
+        Sampler { regions, ..self }
+    }
+
+    /// The class that a patch of a case is centred on; none where the case has no foreground.
+    fn class(&self, case: usize, draws: &mut Draws) -> Option<u8> {
+        let index = &self.inspection.foreground[case];
+        let present: Vec<u8> = index.present().collect();
+        if self.regions.is_empty() {
+            return (!present.is_empty()).then(|| present[draws.below(present.len())]);
+        }
+        let of_case =
+            |region: &Vec<u8>| region.iter().copied().filter(|class| present.contains(class)).collect();
+        let regions = self.regions.iter().map(of_case);
+        let regions: Vec<Vec<u8>> = regions.filter(|classes: &Vec<u8>| !classes.is_empty()).collect();
+        let region = (!regions.is_empty()).then(|| &regions[draws.below(regions.len())])?;
+        // Each class of the region as often as it has voxels, so that each voxel of the region is as likely.
+        let known = self.inspection.fingerprint.as_ref()?.cases.get(case)?;
+        let voxels = |class: u8| known.label_voxels.get(usize::from(class)).copied().unwrap_or(0) as usize;
+        let mut drawn = draws.below(region.iter().map(|class| voxels(*class)).sum::<usize>().max(1));
+        let last = region.last().copied();
+        let hit = |class: &u8| {
+            let of_class = voxels(*class);
+            let is_hit = drawn < of_class;
+            drawn = drawn.saturating_sub(of_class);
+            is_hit
+        };
+        region.iter().copied().find(hit).or(last)
     }
 
     /// The settings of the sampler.
@@ -224,7 +259,7 @@ impl Sampler {
     /// The recipe of sample `sample` of step `step`.
     ///
     /// The case is drawn uniformly. As [`Oversampling`] says, the patch is centred on a foreground voxel, whose class is
-    /// drawn uniformly from those of the case; otherwise, or without foreground, its position is uniform within the box of
+    /// drawn uniformly from those of the case ([`on_regions`](Self::on_regions): of a region); otherwise, or without foreground, its position is uniform within the box of
     /// non-zero voxels along axes where it fits, and it is centred along the others. If the data set has an "ignore" label,
     /// patches that are not on the foreground are centred on an annotated voxel. As in nnU-Net, a patch that is centred on a
     /// voxel does not begin before that box, but may end behind it.
@@ -270,8 +305,7 @@ impl Sampler {
             Oversampling::Last | Oversampling::Random => draws.chance(share),
         };
         let positions = if on_foreground {
-            let present: Vec<u8> = index.present().collect();
-            (!present.is_empty()).then(|| index.positions(present[draws.below(present.len())]))
+            self.class(case, draws).map(|class| index.positions(class))
         } else {
             Some(index.annotated())
         };

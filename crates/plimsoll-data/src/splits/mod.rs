@@ -5,7 +5,7 @@
 
 mod mersenne;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -48,12 +48,39 @@ pub struct Splits {
     pub folds: Vec<Fold>,
 }
 
+impl Splits {
+    /// A fold for each number that cases are validated in, in ascending order; all others are trained on.
+    ///
+    /// # Errors
+    /// If all cases have one number.
+    pub fn of_numbers(folds: &BTreeMap<String, u64>) -> Result<Splits, SplitsError> {
+        let numbers: BTreeSet<u64> = folds.values().copied().collect();
+        if numbers.len() < 2 {
+            return Err(SplitsError::OneFold { cases: folds.len() });
+        }
+        let fold = |number: u64| {
+            let of = |is_validated: bool| {
+                let own = folds.iter().filter(|(_, own)| (**own == number) == is_validated);
+                own.map(|(case, _)| case.clone()).collect()
+            };
+            Fold { train: of(false), val: of(true) }
+        };
+        Ok(Splits { folds: numbers.into_iter().map(fold).collect() })
+    }
+}
+
 /// Why the folds cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum SplitsError {
     /// One case cannot be divided.
     #[error("{cases} case cannot be divided into folds for training and validation")]
     TooFewCases {
+        /// The number of cases.
+        cases: usize,
+    },
+    /// A list gives all cases the same fold.
+    #[error("all {cases} cases of the list have the same `fold`, so that none is left to train on")]
+    OneFold {
         /// The number of cases.
         cases: usize,
     },
@@ -144,6 +171,7 @@ impl SplitsError {
             SplitsError::Json { .. } | SplitsError::NoFolds { .. } => {
                 "remove the file to have the folds created again".into()
             }
+            SplitsError::OneFold { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Empty { .. } => "use fold `all` to train and validate on all cases".into(),
             SplitsError::Unknown { .. } => {
                 "correct the name, or remove the file to have the folds created again".into()

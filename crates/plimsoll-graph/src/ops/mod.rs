@@ -70,6 +70,7 @@ ops! { $
     norm_stats: NormStats;
     normalise: Normalise, NormaliseGrad;
     optimizer: AdamW, Sgd;
+    regions: RegionCounts, RegionLossGrad, RegionStats;
     running: NormFromRunning, RunningFactors, RunningUpdate;
     sample_drop: SampleDrop;
     sigmoid: Sigmoid, SigmoidGrad;
@@ -93,5 +94,6 @@ pub use loss::{
 pub use morphology::{Extreme, Union};
 pub use norm_stats::{Over, SharedPlanes};
 pub use optimizer::{NormUse, RATES};
+pub use regions::{Regions, is_of_regions};
 pub use structure::{DistanceTerm, SurfaceForm};
 pub use window_attention::{MOST_WINDOW_TOKENS, OTHER_REGION, RelativePositions, WindowToken, Windows};

@@ -127,7 +127,7 @@ fn cross_entropy_of_two_classes_of_one_logit_is_that_of_the_logit() {
         let labels = p.input("labels", Shape::volume(4, 1, [1; 3]), Kind::Labels);
         let logits = p.push_one(ZeroClass, &[x]).unwrap();
         let entropy = CrossEntropy { label_smoothing: smoothing, ..CrossEntropy::default() };
-        let loss = Loss { components: vec![Component::CrossEntropy(entropy)], ignore: None };
+        let loss = Loss::of(vec![Component::CrossEntropy(entropy)]);
         let sums = p.push_one(loss.stats(), &[logits, labels]).unwrap();
         let loss = p.push(CompositeLoss { loss }, &[sums]).unwrap()[0];
         let dx = differentiate(&mut p, loss, 1.0, &[x]).unwrap()[0].unwrap();

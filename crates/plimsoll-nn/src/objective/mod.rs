@@ -6,14 +6,15 @@
 
 mod loss_builder;
 mod morphology;
+mod regions;
 mod soft;
 mod structure;
 mod timing;
 mod variants;
 mod written;
 
-use plimsoll_graph::ops::{Component, CompositeLoss, Loss, WeightedSum};
-use plimsoll_graph::{GraphError, Program, TensorId};
+use plimsoll_graph::ops::{Component, CompositeLoss, Loss, Regions, WeightedSum};
+use plimsoll_graph::{GraphError, Op, Program, TensorId};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use loss_builder::{HeadLogits, LossBuilder};
@@ -49,6 +50,9 @@ pub struct Objective {
     /// Which programs have targets beside labels. It follows from what is learned and is stored there.
     #[serde(skip)]
     pub soft: SoftTargets,
+    /// What outputs are of, where these are regions. It follows from what is learned and is stored there.
+    #[serde(skip)]
+    pub regions: Option<Regions>,
 }
 
 /// The loss of a head.
@@ -69,7 +73,7 @@ impl Default for Objective {
 impl From<Loss> for Objective {
     fn from(loss: Loss) -> Objective {
         let components = loss.components.into_iter().map(Term::Sums).collect();
-        Objective { components, ignore: loss.ignore, soft: SoftTargets::Never }
+        Objective { components, ignore: loss.ignore, soft: SoftTargets::Never, regions: loss.regions }
     }
 }
 
@@ -154,7 +158,8 @@ impl Objective {
             let (option, found, expected) = term.fault(classes)?;
             Some((format!("{option} of {}", term.name()), found, expected))
         });
-        of_term.or_else(|| self.variants_fault()).or_else(|| self.soft_fault(classes))
+        let of_targets = || self.soft_fault(classes).or_else(|| self.regions_fault(classes));
+        of_term.or_else(|| self.variants_fault()).or_else(of_targets)
     }
 
     /// What [`names::LOSS_PARTS`](crate::names::LOSS_PARTS) has of a variant, in its order, as numbers below
@@ -188,7 +193,7 @@ impl Objective {
             Term::Sums(component) => Some(component.clone()),
             Term::Structure(_) => None,
         });
-        Loss { components: sums.collect(), ignore: self.ignore }
+        Loss { components: sums.collect(), ignore: self.ignore, regions: self.regions.clone() }
     }
 
     /// The structures that a variant computes.
@@ -228,7 +233,8 @@ impl Objective {
         let sums = self.sums();
         if !sums.components.is_empty() {
             let labels = builder.labels(builder.extent(head))?;
-            let table = builder.push(sums.stats(), &[head.logits, labels])?;
+            let stats = sums.region_stats().map_or_else(|| Op::from(sums.stats()), Op::from);
+            let table = builder.push(stats, &[head.logits, labels])?;
             let results = builder.push_all(CompositeLoss { loss: sums }, &[table])?;
             let [value, part] =
                 self.with_soft_targets(builder, (head, labels), variant, [results[0], results[1]])?;

@@ -89,7 +89,8 @@ impl TryFrom<WrittenObjective> for Objective {
             if let Some((option, _)) = given.into_iter().find(|(_, given)| *given) {
                 return Err(format!("`{option}` stands beside a list of components; say it in its entries"));
             }
-            return Ok(Objective { components, ignore: written.ignore, soft: SoftTargets::Never });
+            let ignore = written.ignore;
+            return Ok(Objective { components, ignore, soft: SoftTargets::Never, regions: None });
         }
         let usual = SoftDice::default();
         let dice = SoftDice {

@@ -104,7 +104,11 @@ impl ModelFile {
                 };
                 lines.push(format!("windows   {depth} × {height} × {width}, {at}"));
                 lines.push(format!("channels  {}", channels.join(", ")));
-                lines.push(format!("labels    {}", task.dataset.labels.names().join(", ")));
+                let labels = &task.dataset.labels;
+                lines.push(format!("labels    {}", labels.names().join(", ")));
+                if !labels.regions().is_empty() {
+                    lines.push(format!("regions   {}", labels.scored_names()[1..].join(", ")));
+                }
                 lines.push(format!("data set  {}", task.dataset.name));
             }
             Task::Classification(task) => {

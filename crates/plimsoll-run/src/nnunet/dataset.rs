@@ -1,17 +1,15 @@
 //! `dataset.json`: channels and labels.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use plimsoll_data::{LabelEntries, LabelFault, Ordered};
 use plimsoll_memory::Budget;
 use plimsoll_nn::bounds::MOST_FEATURES;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Value};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::NnUnetError;
-use super::entry::Entry;
 use super::plans::{Described, read};
 use super::preparation;
 use crate::{Answers, RunError};
@@ -21,43 +19,9 @@ use crate::{Answers, RunError};
 struct Raw {
     channel_names: Option<BTreeMap<String, String>>,
     modality: Option<BTreeMap<String, String>>,
-    labels: Option<Labels>,
+    labels: Option<Ordered<Value>>,
     regions_class_order: Option<Value>,
     file_ending: Option<String>,
-}
-
-/// Labels by their names, which the file has in the order of the outputs of regions.
-struct Labels {
-    all: Value,
-    /// The names in the file's order.
-    names: Vec<String>,
-}
-
-impl<'de> Deserialize<'de> for Labels {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Labels, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Labels;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("labels by their names")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Labels, A::Error> {
-                let (mut all, mut names) = (Map::new(), Vec::new());
-                while let Some((name, value)) = entries.next_entry::<String, Value>()? {
-                    // As in Python, a name that comes again has the later value in the earlier place.
-                    if all.insert(name.clone(), value).is_none() {
-                        names.push(name);
-                    }
-                }
-                Ok(Labels { all: Value::Object(all), names })
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
-    }
 }
 
 /// What a model was trained on.
@@ -93,12 +57,8 @@ impl ModelDataset {
             return Err(NnUnetError::Value { path: path.clone(), key, found, expected }.into());
         }
         let labels = raw.labels.as_ref().ok_or_else(|| missing("labels"))?;
-        let order = raw.regions_class_order.as_ref();
-        let order = order
-            .filter(|order| !order.is_null())
-            .map(|order| Entry::new(path, "regions_class_order", order));
-        let entries = Entry::new(path, "labels", &labels.all);
-        let OutputLabels { answers, outputs, foreground } = answers(&entries, &labels.names, order)?;
+        let OutputLabels { answers, outputs, foreground } =
+            answers(path, labels, raw.regions_class_order.as_ref())?;
         Ok(ModelDataset { channels, file_ending, answers, outputs, foreground })
     }
 }
@@ -125,57 +85,39 @@ struct OutputLabels {
 
 /// What labels, whose names are in the order of the file, say of outputs. With a label that is a list of several values, outputs are of regions: one for each
 /// label but the background. Otherwise there is one for each value.
-fn answers(
-    labels: &Entry<'_>,
-    names: &[String],
-    order: Option<Entry<'_>>,
-) -> Result<OutputLabels, NnUnetError> {
-    if names.len() > MOST_FEATURES {
-        return Err(labels.refuse(format!("at most {MOST_FEATURES} are possible")));
+fn answers(path: &Path, labels: &Ordered<Value>, order: Option<&Value>) -> Result<OutputLabels, NnUnetError> {
+    let refuse = |key: &str, found: String, expected: String| NnUnetError::Value {
+        path: path.into(),
+        key: key.into(),
+        found,
+        expected,
+    };
+    if labels.0.len() > MOST_FEATURES {
+        let found = format!("{} labels", labels.0.len());
+        return Err(refuse("labels", found, format!("at most {MOST_FEATURES} are possible")));
     }
-    let background = labels.need("background")?;
-    if background.value().as_f64() != Some(0.0) {
-        return Err(background.refuse("the background must be 0"));
-    }
-    let ignored = labels.get("ignore")?;
-    let (mut values, mut named, mut of_several) = (BTreeSet::new(), Vec::new(), false);
-    for name in names.iter().filter(|name| *name != "ignore") {
-        let label = labels.need(name)?;
-        let own = match label.value().is_array() {
-            true => label.list()?.iter().map(value_of).collect::<Result<Vec<u16>, _>>()?,
-            false => vec![value_of(&label)?],
-        };
-        of_several |= own.len() > 1;
-        values.extend(own.iter().copied());
-        named.push((name, own));
-    }
-    if let Some(ignored) = ignored {
-        let last = values.last().copied().map_or(0, u64::from);
-        if ignored.value().as_u64() != Some(last + 1) {
-            return Err(ignored.refuse(format!("it must be {}, the one after all others", last + 1)));
-        }
+    let read = LabelEntries::read(labels, order, u16::MAX.into()).map_err(|fault| match fault {
+        LabelFault::Missing { key } => NnUnetError::Missing { path: path.into(), key },
+        LabelFault::Value { key, found, expected } => refuse(&key, found, expected),
+    })?;
+    // All of them fit 16 bits, as was asked for.
+    let of_file = |value: u64| value as u16;
+    let values: Vec<u16> = read.values().into_iter().map(of_file).collect();
+    let last = values.last().copied().map_or(0, u64::from);
+    if let Some(ignored) = read.ignore().filter(|ignored| *ignored != last + 1) {
+        let expected = format!("it must be {}, the one after all others", last + 1);
+        return Err(refuse("labels.ignore", ignored.to_string(), expected));
     }
     let foreground: Vec<u16> = values.iter().copied().filter(|value| *value != 0).collect();
-    if !of_several {
+    let Some(order) = read.order() else {
         let called = |value: &u16| {
-            let same = named.iter().filter(|(_, own)| own.contains(value));
-            same.map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(" or ")
+            let same = read.entries().iter().filter(|entry| entry.values.contains(&u64::from(*value)));
+            same.map(|entry| entry.name.as_str()).collect::<Vec<_>>().join(" or ")
         };
         let outputs = values.iter().map(called).collect();
         return Ok(OutputLabels { answers: Answers::Classes(values.len()), outputs, foreground });
-    }
-    let Some(order) = order else {
-        let missing = |key: &str| NnUnetError::Missing { path: labels.path().into(), key: key.into() };
-        return Err(missing("regions_class_order"));
     };
-    let regions = named.iter().filter(|(_, own)| own.iter().any(|value| *value != 0));
-    let outputs: Vec<String> = regions.map(|(name, own)| format!("{name} {own:?}")).collect();
-    let order = order.list_of(outputs.len())?.iter().map(value_of).collect::<Result<_, _>>()?;
+    let outputs = read.regions().map(|entry| format!("{} {:?}", entry.name, entry.values)).collect();
+    let order = order.iter().copied().map(of_file).collect();
     Ok(OutputLabels { answers: Answers::Regions(order), outputs, foreground })
-}
-
-/// A value of a voxel, which nnU-Net writes in at most 16 bits.
-fn value_of(entry: &Entry<'_>) -> Result<u16, NnUnetError> {
-    let whole = entry.whole(0, usize::from(u16::MAX))?;
-    u16::try_from(whole).map_err(|_| entry.refuse("it must fit 16 bits"))
 }

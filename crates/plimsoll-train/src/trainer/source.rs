@@ -41,7 +41,8 @@ impl Source {
             RunData::Volumes { dataset, inspection } => {
                 let task = config.task.segmentation()?;
                 let sampler = task.sampler(config.training.patch, config.training.batch);
-                let sampler = Sampler::new(Arc::clone(&inspection), &specification.cases, sampler)?;
+                let sampler = Sampler::new(Arc::clone(&inspection), &specification.cases, sampler)?
+                    .on_regions(task.dataset.labels.scored_regions());
                 // Of the run, not of what the data set has become: with another case added, all would be normalised in another
                 // way.
                 let known = &task.dataset;

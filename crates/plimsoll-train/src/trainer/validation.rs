@@ -17,7 +17,7 @@ use crate::TrainError;
 struct Validated {
     loss: Option<f64>,
     parts: Vec<LossPart>,
-    /// Dice of each class but the background; of volumes alone.
+    /// Dice of each class but the background, or of each region; of volumes alone.
     pseudo_dice: Vec<Option<f64>>,
     /// Of images alone.
     classification: Option<ClassScores>,
@@ -136,7 +136,9 @@ impl Run {
             }
             observer.validating((round + 1) * at_a_time, samples);
         }
-        let dice = totals.chunks_exact(3).skip(1).map(|class| {
+        // Regions have no background among them.
+        let background = usize::from(self.config().training.loss.regions.is_none());
+        let dice = totals.chunks_exact(3).skip(background).map(|class| {
             let denominator = 2.0 * class[0] + class[1] + class[2];
             (denominator > 0.0).then(|| 2.0 * class[0] / denominator)
         });

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, ValueEnum};
+use plimsoll_data::LengthUnit;
 
 use super::{Ram, Threads};
 
@@ -15,9 +16,16 @@ pub struct Evaluate {
     /// The folder of references, or one label map.
     #[arg(required_unless_present = "classification")]
     pub references: Option<PathBuf>,
-    /// Classes to score, by their names in the dataset.json beside the folder of references, or by number [default: all that it has].
+    /// Classes to score, by their names in the dataset.json beside the folder of references, or by number; several with `+` between them are
+    /// scored as one [default: all that it has].
     #[arg(long, value_delimiter = ',', value_name = "CLASS,CLASS,…")]
     pub labels: Option<Vec<String>>,
+    /// The unit that lengths in headers are in, whatever headers say: um, mm or m [default: that of the data set's dataset.json].
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<LengthUnit>,
+    /// Let the list of dataset.json name files outside of its folder.
+    #[arg(long)]
+    pub allow_outside: bool,
     /// Score only references that have a prediction, instead of asking for all.
     #[arg(long)]
     pub partial: bool,
@@ -92,7 +100,7 @@ pub struct Classification {
         id = "classification",
         long = "classification",
         value_name = "FILE.csv",
-        conflicts_with_all = ["predictions", "references", "labels", "partial", "metrics", "surface", "tolerance",
+        conflicts_with_all = ["predictions", "references", "labels", "partial", "metrics", "surface", "tolerance", "unit", "allow_outside",
             "lesion_overlap", "images", "pictures"]
     )]
     pub table: Option<PathBuf>,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
+use plimsoll_data::LengthUnit;
 
 use super::{Ram, Threads};
 
@@ -25,6 +26,9 @@ pub struct Postprocess {
     /// The steps: a .toml or .json file of our own, or nnU-Net's postprocessing.json.
     #[arg(long, value_name = "FILE")]
     pub steps: Option<PathBuf>,
+    /// The unit that lengths in headers are in, whatever headers say: um, mm or m. Radii and volumes of steps are in millimetres.
+    #[arg(long, value_name = "UNIT")]
+    pub unit: Option<LengthUnit>,
     /// Replace what is there [default: it is kept, and what is missing is made].
     #[arg(long)]
     pub overwrite: bool,

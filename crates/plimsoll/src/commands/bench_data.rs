@@ -85,8 +85,10 @@ pub fn run(args: &BenchData, part: Part, as_json: bool) -> Outcome {
         Part::Load => None,
         Part::Patch | Part::System => {
             let training = &planned.config.training;
-            let sampler = planned.config.task.segmentation()?.sampler(training.patch, training.batch);
-            let sampler = Sampler::new(Arc::clone(inspection), &fold, sampler)?;
+            let task = planned.config.task.segmentation()?;
+            let sampler = task.sampler(training.patch, training.batch);
+            let sampler = Sampler::new(Arc::clone(inspection), &fold, sampler)?
+                .on_regions(task.dataset.labels.scored_regions());
             Some(patch(args, (dataset, inspection), sampler, (&opened, &planned))?)
         }
     };

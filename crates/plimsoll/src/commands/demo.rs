@@ -118,6 +118,8 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         references: data.join("labelsTs"),
         classes: None,
         settings: plimsoll_metrics::Settings::new(Vec::new()),
+        unit: None,
+        allow_outside: false,
         partial: false,
         pictures: Some((data.join("imagesTs"), folder.join("pictures"))),
         output: None,

@@ -41,6 +41,8 @@ fn request(args: &Evaluate) -> Outcome<EvaluateRequest> {
         references: references.clone(),
         classes: args.labels.clone(),
         settings: settings(args)?,
+        unit: args.unit,
+        allow_outside: args.allow_outside,
         partial: args.partial,
         pictures: args.images.clone().zip(args.pictures.clone()),
         output: args.output.clone(),

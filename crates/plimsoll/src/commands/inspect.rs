@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use plimsoll_data::{
-    Dataset, Fingerprint, FoundData, Inspection, Labels, Problem, Severity, resampled_shape,
+    Dataset, Fingerprint, FoundData, Inspection, Labels, Problem, Region, Severity, resampled_shape,
 };
 use plimsoll_image::{ImageDataset, Split};
 use plimsoll_memory::{Budget, Bytes};
@@ -32,6 +32,9 @@ struct Report<'a> {
     cases: usize,
     /// Classes with their values in label maps.
     labels: Vec<(&'a str, u8)>,
+    /// Where regions are predicted, these with their labels.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    regions: &'a [Region],
     problems: &'a [Problem],
     fingerprint: Option<&'a Fingerprint>,
     index_bytes: Bytes,
@@ -47,6 +50,7 @@ impl<'a> Report<'a> {
             layout: dataset.layout.to_string(),
             cases: dataset.cases.len(),
             labels: named.map(|(name, class)| (name.as_str(), labels.value_in_files(class))).collect(),
+            regions: labels.regions(),
             problems: &inspection.problems,
             fingerprint: inspection.fingerprint.as_ref(),
             index_bytes: inspection.index_bytes(),
@@ -135,18 +139,21 @@ fn describe(place: &Path, opening: &Opening<'_>, budget: &Budget) -> Outcome<Dat
         let hint = "leave --write out to inspect what it describes, or move it away to have it written anew";
         return Err(Failure::new(format!("{} is there already", path.display()), hint));
     }
-    let classes = match &found.labels {
-        Some(labels) => labels.in_files(),
-        None => census(&found, opening, budget)?.classes(&found),
+    let labels = match &found.labels {
+        Some(labels) => labels.clone(),
+        None => {
+            let classes = census(&found, opening, budget)?.classes(&found);
+            let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
+            Labels::of_values(&path, &values)?
+        }
     };
-    let values = classes.iter().map(|(name, value)| (name.clone(), u64::from(*value))).collect();
-    let labels = Labels::of_values(&path, &values)?;
-    let described = found.description(&classes);
+    let described = found.description(&labels);
     write(&path, |file| {
         serde_json::to_writer_pretty(&mut *file, &described)?;
         file.write_all(b"\n")
     })?;
-    let said: Vec<String> = classes.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+    let (listed, _) = labels.described(true);
+    let said: Vec<String> = listed.0.iter().map(|(name, value)| format!("{name} = {value}")).collect();
     eprintln!(
         "wrote {}: {}, {} cases, labels {}",
         path.display(),
@@ -248,6 +255,9 @@ pub fn print(dataset: &Dataset, inspection: &Inspection) {
         let said: Vec<String> = others.iter().map(|(name, value)| format!("{name} = {value}")).collect();
         println!("values of label maps: {}; classes are numbered from 0 in predictions", said.join(", "));
     }
+    if !dataset.labels.regions().is_empty() {
+        println!("{}", region_line(&dataset.labels));
+    }
     for warning in &dataset.warnings {
         println!("warning: {warning}");
     }
@@ -284,6 +294,16 @@ pub fn print(dataset: &Dataset, inspection: &Inspection) {
             println!("  hint: {hint}");
         }
     }
+}
+
+/// The regions that are predicted, in the values of label maps.
+pub fn region_line(labels: &Labels) -> String {
+    let value = |label: &u8| labels.value_in_files(*label).to_string();
+    let regions = labels.regions().iter().map(|region| {
+        let own = region.labels.iter().map(value).collect::<Vec<_>>().join(" + ");
+        format!("{} = {own}, written as {}", region.name, value(&region.written))
+    });
+    format!("regions, which are predicted for themselves: {}", regions.collect::<Vec<_>>().join("; "))
 }
 
 /// A spacing as people write it: as many digits as it needs to be told from others, no more.

@@ -23,6 +23,7 @@ pub fn run(args: &Postprocess, as_json: bool) -> Outcome {
         input: input.clone(),
         output: output.clone(),
         steps: steps.clone(),
+        unit: args.unit,
         overwrite: args.overwrite,
         ram: args.ram.ram,
         threads,
@@ -51,7 +52,7 @@ fn choose(run: &Path, args: &Postprocess, threads: usize, as_json: bool) -> Outc
             "leave it out: steps are chosen anew",
         ));
     }
-    let report = choose_for(run, args.ram.ram, threads, as_json)?;
+    let report = choose_for(run, args.unit, args.ram.ram, threads, as_json)?;
     if as_json {
         return json(&report);
     }

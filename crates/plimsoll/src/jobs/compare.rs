@@ -250,7 +250,7 @@ impl Reader<'_> {
     /// That a fold has the classes of all folds before it.
     fn expect_classes(&mut self, fold: &FoldFolder) -> Outcome {
         let own = fold.path();
-        let names = Specification::read(fold)?.config.task.segmentation()?.dataset.labels.names().to_vec();
+        let names = Specification::read(fold)?.config.task.segmentation()?.dataset.labels.scored_names();
         match &self.classes {
             None => self.classes = Some((names, own.into())),
             Some((known, of)) if *known != names => {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Dataset, Labels, label_ending, prediction_ending};
+use plimsoll_data::{DataOptions, Dataset, Labels, LengthUnit, label_ending, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::{CasePaths, Metric, Scores, Settings, Summary, evaluate, pair_cases};
 use plimsoll_volume::{LabelValues, image_endings};
@@ -37,10 +37,14 @@ pub struct EvaluateRequest {
     pub predictions: PathBuf,
     /// The folder of references, or one label map.
     pub references: PathBuf,
-    /// Classes to score, by name or number; those of the data set around the references, if none are named.
+    /// Classes to score, by name or number, or several with `+` as one; those of the data set around the references, if none are named.
     pub classes: Option<Vec<String>>,
     /// Which scores, and how. Its classes are replaced by those above.
     pub settings: Settings,
+    /// The unit that lengths in headers are in, whatever headers say; that of the data set around the references, if none is said.
+    pub unit: Option<LengthUnit>,
+    /// Whether the data set may list files outside of its folder.
+    pub allow_outside: bool,
     /// Whether references without a prediction are left out.
     pub partial: bool,
     /// Images, and where pictures of the cases go.
@@ -72,9 +76,9 @@ impl From<Vec<String>> for ClassNames {
 }
 
 impl ClassNames {
-    /// Of a data set's classes.
+    /// Of what is scored of a data set: its classes, or its regions.
     pub fn of(labels: &Labels) -> ClassNames {
-        ClassNames(labels.names().to_vec())
+        ClassNames(labels.scored_names())
     }
 
     /// The name of a class; its number where it has none.
@@ -89,11 +93,14 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<Compared> {
     let is_file = references.is_file();
     let above = |path: &Path| path.parent().map(Path::to_path_buf).unwrap_or_default();
     let dataset = if is_file { above(&above(references)) } else { above(references) };
-    let described = dataset.join("dataset.json").is_file().then(|| Dataset::open(&dataset)).transpose()?;
-    let classes = classes(request, &dataset, described.as_ref())?;
-    let settings = Settings { classes, ..request.settings.clone() };
+    let options = DataOptions { allow_outside: request.allow_outside, ..DataOptions::default() };
+    let open = || Dataset::open_with(&dataset, &options);
+    let described = dataset.join("dataset.json").is_file().then(open).transpose()?;
+    let of_data = || described.as_ref().and_then(|dataset| dataset.cases.first()?.reading.unit);
+    let millimetres_per_unit = request.unit.or_else(of_data).map(LengthUnit::millimetres);
+    let Scored { classes, regions, names } = Scored::of(request, &dataset, described.as_ref())?;
+    let settings = Settings { classes, regions, millimetres_per_unit, ..request.settings.clone() };
     let reference_values = described.as_ref().and_then(|dataset| dataset.labels.file_values()).map(Arc::new);
-    let names = described.as_ref().map(|dataset| ClassNames::of(&dataset.labels)).unwrap_or_default();
     let ending = match described {
         Some(dataset) => dataset.file_ending,
         None => usual_ending(references)?,
@@ -166,23 +173,62 @@ pub fn score(
     Ok(summary?)
 }
 
-/// The classes that are asked for, or of the data set.
-fn classes(request: &EvaluateRequest, folder: &Path, described: Option<&Dataset>) -> Outcome<Vec<u8>> {
-    match (&request.classes, described) {
-        (Some(asked), _) => asked.iter().map(|class| class_of(class, folder, described)).collect(),
-        (None, Some(dataset)) => Ok(foreground(dataset)),
-        (None, None) => {
-            let message =
-                format!("which classes to score is not known: {} has no dataset.json", shown(folder));
-            Err(Failure::new(message, "name them, like --labels 1,2"))
+/// What is scored.
+struct Scored {
+    classes: Vec<u8>,
+    /// The labels of each class, if these are regions.
+    regions: Vec<Vec<u8>>,
+    names: ClassNames,
+}
+
+/// What stands between labels that are scored as one.
+const AND: char = '+';
+
+impl Scored {
+    /// What is asked for, or what the data set has.
+    fn of(request: &EvaluateRequest, folder: &Path, described: Option<&Dataset>) -> Outcome<Scored> {
+        let of_data = |classes: Vec<u8>| Scored {
+            classes,
+            regions: described.map(|dataset| dataset.labels.scored_regions()).unwrap_or_default(),
+            names: described.map(|dataset| ClassNames::of(&dataset.labels)).unwrap_or_default(),
+        };
+        let Some(asked) = &request.classes else {
+            return described.map(|dataset| of_data(foreground(dataset))).ok_or_else(|| {
+                let message =
+                    format!("which classes to score is not known: {} has no dataset.json", shown(folder));
+                Failure::new(message, "name them, like --labels 1,2; several as one are 1+2")
+            });
+        };
+        if !asked.iter().any(|name| name.contains(AND)) {
+            let classes = asked.iter().map(|class| class_of(class, folder, described));
+            return Ok(of_data(classes.collect::<Outcome<_>>()?));
         }
+        let numbers = (1..=u8::MAX).take(asked.len()).collect::<Vec<u8>>();
+        if numbers.len() < asked.len() {
+            return Err(Failure::new(
+                format!("--labels names {} classes", asked.len()),
+                "at most 255 are scored",
+            ));
+        }
+        // Labels by their own names, and not by those of regions.
+        let label = |name: &str| {
+            let names = described.map(|dataset| dataset.labels.names());
+            let named = names.and_then(|names| (0..=u8::MAX).zip(names).find(|(_, own)| *own == name));
+            named.map_or_else(|| class_of(name, folder, described), |(label, _)| Ok(label))
+        };
+        let region = |asked: &String| asked.split(AND).map(|name| label(name.trim())).collect::<Outcome<_>>();
+        Ok(Scored {
+            classes: numbers,
+            regions: asked.iter().map(region).collect::<Outcome<_>>()?,
+            names: ClassNames(["background".to_string()].into_iter().chain(asked.iter().cloned()).collect()),
+        })
     }
 }
 
 /// A class by its name in the data set, or by its number.
 fn class_of(asked: &str, folder: &Path, described: Option<&Dataset>) -> Outcome<u8> {
-    let names = described.map(|dataset| dataset.labels.names());
-    let named = names.and_then(|names| (0..=u8::MAX).zip(names).find(|(_, name)| *name == asked));
+    let names = described.map(|dataset| dataset.labels.scored_names());
+    let named = names.as_ref().and_then(|names| (0..=u8::MAX).zip(names).find(|(_, name)| *name == asked));
     if let Some((class, _)) = named {
         return Ok(class);
     }
@@ -208,9 +254,9 @@ fn shown(folder: &Path) -> std::path::Display<'_> {
     folder.display()
 }
 
-/// The classes of a data set but the background.
+/// The classes of a data set but the background, or its regions.
 pub fn foreground(dataset: &Dataset) -> Vec<u8> {
-    (1..dataset.labels.classes()).filter_map(|class| u8::try_from(class).ok()).collect()
+    (1..dataset.labels.scored_names().len()).filter_map(|class| u8::try_from(class).ok()).collect()
 }
 
 /// Draws every case of a summary.

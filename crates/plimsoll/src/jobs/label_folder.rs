@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use plimsoll_data::Case;
+use plimsoll_data::{Case, LengthUnit};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::Destination;
 use plimsoll_memory::Budget;
@@ -21,6 +21,8 @@ pub(super) struct LabelFolder {
     pub(super) folder: PathBuf,
     /// The folder that they are in when all is done, if steps are done on them.
     steps: Option<(PathBuf, Vec<Step>)>,
+    /// What lengths in headers of images, which labels keep, are in, whatever headers say.
+    unit: Option<LengthUnit>,
     threads: usize,
 }
 
@@ -28,14 +30,16 @@ impl LabelFolder {
     /// That of a request.
     pub(super) fn of(request: &PredictRequest, budget: &Budget, quiet: bool) -> Outcome<LabelFolder> {
         let (output, threads) = (request.output.clone(), request.options.threads);
+        let unit = request.volumes.unit;
         match request.volumes.postprocessing.steps(&request.model, budget)? {
-            None => Ok(LabelFolder { folder: output, steps: None, threads }),
+            None => Ok(LabelFolder { folder: output, steps: None, unit, threads }),
             Some((path, steps)) => {
                 if !quiet {
                     let why = "--no-postprocessing leaves labels as they are predicted";
                     eprintln!("steps of {} are done on labels; {why}", path.display());
                 }
-                Ok(LabelFolder { folder: output.join(UNPROCESSED), steps: Some((output, steps)), threads })
+                let folder = output.join(UNPROCESSED);
+                Ok(LabelFolder { folder, steps: Some((output, steps)), unit, threads })
             }
         }
     }
@@ -73,7 +77,8 @@ impl LabelFolder {
             let last = output.join(name);
             if is_new || !last.exists() {
                 expect_going(stop)?;
-                if let Err(error) = process_file(file, &last, steps, budget, self.threads) {
+                let unit = self.unit.map(LengthUnit::millimetres);
+                if let Err(error) = process_file(file, &last, steps, unit, budget, self.threads) {
                     failed.push(Failed::new(case.into(), error));
                     return Ok(false);
                 }

@@ -101,10 +101,13 @@ impl Listed {
         }
     }
 
-    /// The folds where nobody gives others: nnU-Net's of volumes; of images the data set's own division, or five in which each class
+    /// The folds where nobody gives others: of volumes those that a list gives its cases, or else nnU-Net's; of images the data set's own division, or five in which each class
     /// has its share and groups stay together.
     pub fn usual_splits(&self) -> Outcome<Splits> {
         let dataset = match self {
+            Listed::Volumes(dataset) if !dataset.folds.is_empty() => {
+                return Ok(Splits::of_numbers(&dataset.folds)?);
+            }
             Listed::Volumes(_) => return Ok(Splits::make(&self.names())?),
             Listed::Images { dataset, .. } => dataset,
         };

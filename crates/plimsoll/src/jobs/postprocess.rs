@@ -1,12 +1,15 @@
 //! Doing steps on label maps that are there, and choosing steps for a run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plimsoll_data::LengthUnit;
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Summary;
-use plimsoll_postprocess::{Chosen, LabelGain, Pair, Postprocessing, Step, choose, process_file};
+use plimsoll_postprocess::{
+    ChoiceTargets, Chosen, LabelGain, Pair, Postprocessing, Step, choose, process_file,
+};
 use plimsoll_run::{FoldName, RunFolder, Specification, read_json};
 use plimsoll_volume::image_endings;
 use serde::Serialize;
@@ -25,6 +28,8 @@ pub struct PostprocessRequest {
     pub output: PathBuf,
     /// The file of steps.
     pub steps: PathBuf,
+    /// What lengths in headers are in, whatever headers say.
+    pub unit: Option<LengthUnit>,
     /// Whether what is there is replaced.
     pub overwrite: bool,
     /// The line that was asked for.
@@ -73,13 +78,14 @@ pub fn postprocess(request: &PostprocessRequest, quiet: bool) -> Outcome<Report>
         plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
         plimsoll_disk::atomic::sweep(folder).map_err(|error| Failure::of_path(folder, &error))?;
     }
+    let unit = request.unit.map(LengthUnit::millimetres);
     let progress = Progress::new("processing", pairs.len() as u64, quiet);
     let (mut files, mut kept) = (Vec::new(), Vec::new());
     for (done, (from, to)) in (1..).zip(pairs) {
         if to.exists() && !request.overwrite {
             kept.push(to);
         } else {
-            let changed_voxels = process_file(&from, &to, &steps, &line.budget, request.threads)?;
+            let changed_voxels = process_file(&from, &to, &steps, unit, &line.budget, request.threads)?;
             files.push(Processed { file: to, changed_voxels });
         }
         progress.set(done, String::new());
@@ -135,7 +141,7 @@ pub struct ChoiceReport {
     pub file: PathBuf,
     #[serde(flatten)]
     pub postprocessing: Postprocessing,
-    /// The names of labels, by their values.
+    /// The names of labels by their values, or of regions by their numbers.
     pub names: BTreeMap<u16, String>,
     pub reserved_bytes: Bytes,
     pub peak_rss_bytes: Bytes,
@@ -152,8 +158,16 @@ impl ChoiceReport {
 /// The longest summary that is read: that of a hundred thousand cases fits.
 const LONGEST: u64 = 256 << 20;
 
-/// Chooses steps for a run by the predictions of its folds' validation cases, and writes them into it.
-pub fn choose_for(run: &Path, ram: Option<Bytes>, threads: usize, quiet: bool) -> Outcome<ChoiceReport> {
+/// Chooses steps for a run by the predictions of its folds' validation cases, and writes them into it. `unit` is what lengths in their
+/// headers are in, whatever headers say.
+pub fn choose_for(
+    run: &Path,
+    unit: Option<LengthUnit>,
+    ram: Option<Bytes>,
+    threads: usize,
+    quiet: bool,
+) -> Outcome<ChoiceReport> {
+    let millimetres_per_unit = unit.map(LengthUnit::millimetres);
     let run = RunFolder::new(run);
     let train = format!(
         "`plimsoll train … --out {} --resume` validates folds that are trained",
@@ -169,8 +183,8 @@ pub fn choose_for(run: &Path, ram: Option<Bytes>, threads: usize, quiet: bool) -
     let in_data = &task.segmentation()?.dataset.labels;
     let ignore = in_data.ignore().map(u16::from);
     let reference_values = in_data.file_values().map(Arc::new);
-    let names = in_data.names().to_vec();
-    let names: BTreeMap<u16, String> = (0..).zip(names).filter(|(label, _)| *label != 0).collect();
+    let names: BTreeMap<u16, String> =
+        (0..).zip(in_data.scored_names()).filter(|(label, _)| *label != 0).collect();
     let mut pairs = Vec::new();
     for fold in &folds {
         let folder = fold.validation();
@@ -185,13 +199,20 @@ pub fn choose_for(run: &Path, ram: Option<Bytes>, threads: usize, quiet: bool) -
             let own = case.prediction_file.file_name().map(|name| folder.join(name));
             let prediction = own.unwrap_or(case.prediction_file);
             let reference_values = reference_values.clone();
-            pairs.push(Pair { prediction, reference: case.reference_file, reference_values });
+            let reference = case.reference_file;
+            pairs.push(Pair { prediction, reference, reference_values, millimetres_per_unit });
         }
     }
     let line = Line::draw(ram, threads)?;
-    let progress = Progress::new("trying steps on cases", 4 * pairs.len() as u64, quiet);
-    let labels: BTreeSet<u16> = names.keys().copied().collect();
-    let chosen = choose(&pairs, &labels, ignore, &line.budget, threads, &mut |done, _| {
+    let regions = in_data.scored_regions();
+    let wide = |region: &Vec<u8>| region.iter().copied().map(u16::from).collect();
+    let targets = match regions.is_empty() {
+        true => ChoiceTargets::Labels(names.keys().copied().collect()),
+        false => ChoiceTargets::Regions(regions.iter().map(wide).collect()),
+    };
+    let rounds = (targets.rounds() * pairs.len()) as u64;
+    let progress = Progress::new("trying steps on cases", rounds, quiet);
+    let chosen = choose(&pairs, &targets, ignore, &line.budget, threads, &mut |done, _| {
         progress.set(done as u64, String::new());
     });
     progress.finish();

@@ -137,7 +137,8 @@ impl ValidateRequest<'_> {
                 })
             })
             .collect();
-        let settings = Settings::new(foreground(self.dataset));
+        let regions = self.dataset.labels.scored_regions();
+        let settings = Settings { regions, ..Settings::new(foreground(self.dataset)) };
         let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;
         write_json(&self.summary(), &summary)?;
         if self.tensorboard

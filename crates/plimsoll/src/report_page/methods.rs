@@ -101,7 +101,9 @@ pub fn network(name: &str) -> &str {
 fn of_volumes(specification: &Specification, task: &SegmentationTask) -> String {
     let config = &specification.config;
     let training = &config.training;
-    let classes = task.dataset.labels.names()[1..].join(", ");
+    let labels = &task.dataset.labels;
+    let what = if labels.regions().is_empty() { "" } else { "the overlapping regions " };
+    let classes = what.to_string() + &labels.scored_names()[1..].join(", ");
     let [d, h, w] = training.patch;
     let (kind, patch) = match task.dimensions() {
         2 => ("2D", format!("slices of {h} × {w} pixels")),

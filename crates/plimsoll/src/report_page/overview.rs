@@ -80,7 +80,7 @@ fn in_a_line(specification: &Specification) -> String {
     let config = &specification.config;
     let (network, [d, h, w]) = (network(config.training.net.name()), config.training.patch);
     let (name, classes) = match &config.task {
-        Task::Segmentation(task) => (&task.dataset.name, task.dataset.labels.names()[1..].join(", ")),
+        Task::Segmentation(task) => (&task.dataset.name, task.dataset.labels.scored_names()[1..].join(", ")),
         Task::Classification(task) => (&task.dataset.name, task.classes().collect::<Vec<_>>().join(", ")),
     };
     let input = if d == 1 { format!("{h} × {w}") } else { format!("{d} × {h} × {w}") };

@@ -80,7 +80,7 @@ impl Fold {
     /// The names of the classes that are scored, by their numbers.
     pub fn classes(&self) -> Vec<String> {
         match &self.specification.config.task {
-            plimsoll_run::Task::Segmentation(task) => task.dataset.labels.names().to_vec(),
+            plimsoll_run::Task::Segmentation(task) => task.dataset.labels.scored_names(),
             plimsoll_run::Task::Classification(task) => task.classes().map(String::from).collect(),
         }
     }

@@ -103,6 +103,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         unit: None,
         labels: None,
         value_names: value_names(&tables)?,
+        folds: BTreeMap::new(),
         file_ending: usual_ending(&cases, &mut warnings),
         layout: Layout::Bids { labels: label },
         cases,

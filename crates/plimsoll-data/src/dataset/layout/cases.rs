@@ -78,6 +78,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         unit: None,
         labels: None,
         value_names: BTreeMap::new(),
+        folds: BTreeMap::new(),
         file_ending: usual_ending(&cases, &mut warnings),
         layout: Layout::Cases { images, labels: label },
         cases,

@@ -24,8 +24,8 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         return Err(DatasetError::NoDatasetJson { folder: place.folder.clone() });
     };
     let description = Description::read(path)?;
-    let labels =
-        description.labels.as_ref().map(|labels| Labels::from_json(&description.path, labels)).transpose()?;
+    let read = |labels| Labels::from_json(&description.path, labels, description.region_order.as_ref());
+    let labels = description.labels.as_ref().map(read).transpose()?;
     let mut warnings = Vec::new();
     let (layout, mut found) = match description.lists()? {
         Some(lists) => {
@@ -34,7 +34,9 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
             let list = List { place, path: &description.path, channels: &channels };
             let (cases, test_cases) = (list.cases(&lists.training, true)?, list.cases(&lists.test, false)?);
             let ending = ending.unwrap_or_else(|| usual_ending(&cases, &mut warnings));
-            (Layout::List { file: description.path.clone() }, Found { channels, ending, cases, test_cases })
+            let folds = list.folds(&lists.training, &mut warnings)?;
+            let found = Found { channels, ending, cases, test_cases, folds };
+            (Layout::List { file: description.path.clone() }, found)
         }
         None => (Layout::NnUnet, in_folders(place, &description, &mut warnings)?),
     };
@@ -56,12 +58,6 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         let path = description.path.display();
         warnings.push(format!("{path}: `numTraining` is {said}, but there are {} cases", found.cases.len()));
     }
-    if description.has_folds() {
-        let path = description.path.display();
-        warnings.push(format!(
-            "{path}: `fold` of its entries is not used; folds are those of splits_final.json, or --splits"
-        ));
-    }
     Ok(FoundData {
         folder: place.folder.clone(),
         name: description.name.clone().unwrap_or_else(|| place.name()),
@@ -70,6 +66,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         unit: description.unit,
         labels,
         value_names: BTreeMap::new(),
+        folds: found.folds,
         file_ending: found.ending,
         cases: found.cases,
         test_cases: found.test_cases,
@@ -82,6 +79,7 @@ struct Found {
     ending: String,
     cases: Vec<Case>,
     test_cases: Vec<Case>,
+    folds: BTreeMap<String, u64>,
 }
 
 /// nnU-Net's raw layout: cases are found by the names of files.
@@ -112,7 +110,7 @@ fn in_folders(
         true => Folder::read(&test_folder, &ending)?.channel_cases(&channels, warnings)?,
         false => Vec::new(),
     };
-    Ok(Found { channels, ending, cases, test_cases })
+    Ok(Found { channels, ending, cases, test_cases, folds: BTreeMap::new() })
 }
 
 /// The channels of a list: as it says, or else as many as the first case has files, or its file channels.
@@ -210,6 +208,26 @@ impl List<'_> {
                 hint: "list an image for each channel, or one that holds all of them".into(),
             }),
         }
+    }
+
+    /// The fold that each case is validated in; none where not all cases have one.
+    fn folds(
+        &self,
+        list: &[Listed],
+        warnings: &mut Vec<String>,
+    ) -> Result<BTreeMap<String, u64>, DatasetError> {
+        let folds: Vec<u64> = list.iter().filter_map(|entry| entry.fold).collect();
+        if folds.len() < list.len() {
+            if !folds.is_empty() {
+                let (path, with, all) = (self.path.display(), folds.len(), list.len());
+                warnings.push(format!(
+                    "{path}: `fold` is not used, since only {with} of {all} entries have it; folds are those of splits_final.json, \
+                     or --splits"
+                ));
+            }
+            return Ok(BTreeMap::new());
+        }
+        Ok(self.ids(list)?.into_iter().zip(folds).collect())
     }
 
     /// The names of cases: as the list says, or those of their images; with the folders they are in where these are the same.

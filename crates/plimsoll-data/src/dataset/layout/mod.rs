@@ -17,14 +17,16 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 pub(crate) use place::Place;
 
 use crate::Normalisation;
 use crate::dataset::files::file_name;
 use crate::dataset::{
-    Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Reading,
+    Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Ordered,
+    Reading,
 };
 
 /// How the files of a data set are laid out.
@@ -103,6 +105,8 @@ pub struct FoundData {
     pub labels: Option<Labels>,
     /// Names of values of label maps, where something says them.
     pub value_names: BTreeMap<u8, String>,
+    /// The fold that each training case is to be validated in, where a list says so of all of them.
+    pub folds: BTreeMap<String, u64>,
     /// What most of its images end in, with the dot.
     pub file_ending: String,
     /// The cases with label maps, sorted by id.
@@ -142,7 +146,8 @@ impl FoundData {
         let Some(mut found) = found else {
             // A layout that is asked for by its keys is not guessed to be another kind of data.
             let is_asked = DataSettings { unit: None, ..options.data.clone() } != DataSettings::default();
-            return if is_asked || options.labels.is_some() { Err(place.unknown()) } else { Ok(None) };
+            let is_asked = is_asked || options.labels.is_some() || options.regions.is_some();
+            return if is_asked { Err(place.unknown()) } else { Ok(None) };
         };
         found.unit = options.data.unit.or(found.unit);
         if let Some(said) = &options.labels {
@@ -151,6 +156,12 @@ impl FoundData {
                 said.insert("background".into(), 0);
             }
             found.labels = Some(Labels::of_values(Path::new("[labels]"), &said)?);
+        }
+        if let Some(regions) = &options.regions {
+            found.labels = Some(match found.labels.take() {
+                Some(labels) => regions.of_labels(labels)?,
+                None => regions.labels()?,
+            });
         }
         Ok(Some(found))
     }
@@ -172,6 +183,7 @@ impl FoundData {
             layout: self.layout,
             channels: self.channels,
             labels,
+            folds: self.folds,
             file_ending: self.file_ending,
             cases: read(self.cases),
             test_cases: read(self.test_cases),
@@ -179,9 +191,8 @@ impl FoundData {
         }
     }
 
-    /// A `dataset.json` that describes the same data set with classes by name and value: in nnU-Net's raw format, whose `dataset` lists
-    /// files.
-    pub fn description(&self, classes: &[(String, u8)]) -> Value {
+    /// A `dataset.json` that describes the same data set with these labels: in nnU-Net's raw format, whose `dataset` lists files.
+    pub fn description(&self, labels: &Labels) -> DataDescription {
         let relative = |path: &Path| {
             let path = path.strip_prefix(&self.folder).unwrap_or(path);
             // Paths are written with slashes, whatever the system.
@@ -192,27 +203,38 @@ impl FoundData {
             let label = case.label.as_deref().map(relative);
             (case.id.clone(), json!({ "images": images, "label": label }))
         };
-        let names: Map<String, Value> = self
-            .channels
-            .iter()
-            .enumerate()
-            .map(|(number, channel)| (number.to_string(), channel.name.clone().into()))
-            .collect();
-        let labels: Map<String, Value> =
-            classes.iter().map(|(name, value)| (name.clone(), (*value).into())).collect();
-        let mut described = json!({
-            "name": self.name,
-            "channel_names": names,
-            "labels": labels,
-            "file_ending": self.file_ending,
-            "numTraining": self.cases.len(),
-            "dataset": self.cases.iter().map(files).collect::<Map<_, _>>(),
-        });
-        if let (Some(unit), Some(described)) = (self.unit, described.as_object_mut()) {
-            described.insert("unit".into(), unit.to_string().into());
+        let (labels, regions_class_order) = labels.described(true);
+        let names = self.channels.iter().enumerate();
+        DataDescription {
+            name: self.name.clone(),
+            channel_names: names
+                .map(|(number, channel)| (number.to_string(), channel.name.clone()))
+                .collect(),
+            labels,
+            regions_class_order,
+            file_ending: self.file_ending.clone(),
+            training_cases: self.cases.len(),
+            dataset: self.cases.iter().map(files).collect(),
+            unit: self.unit,
         }
-        described
     }
+}
+
+/// A `dataset.json` of nnU-Net's raw format that lists files.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct DataDescription {
+    name: String,
+    channel_names: BTreeMap<String, String>,
+    labels: Ordered<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    regions_class_order: Option<Value>,
+    file_ending: String,
+    #[serde(rename = "numTraining")]
+    training_cases: usize,
+    /// Files by case.
+    dataset: BTreeMap<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unit: Option<LengthUnit>,
 }
 
 /// Channels of these names, or of those that the user gives them.

@@ -131,6 +131,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         unit: None,
         labels: None,
         value_names: BTreeMap::new(),
+        folds: BTreeMap::new(),
         file_ending: usual_ending(&cases, &mut warnings),
         layout: Layout::Table { file: file.clone(), images: names, labels: stored.header[label].clone() },
         cases,

@@ -4,10 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Loss, Piece, for_each_voxel};
 use crate::op::{expect_operands, expect_table, expect_table_of, upstream};
+use crate::ops::RegionLossGrad;
 use crate::ops::softmax_stats::expect_logits_and_labels;
 use crate::{Array, DType, GraphError, Node, Op, Rule, Shape, Signature, Tape, TensorInfo};
 
-/// The loss. Operand: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats). Results: the loss `[1]`; its
+/// The loss. Operand: the sums `[N, C, rows]` of [`SoftmaxStats`](crate::ops::SoftmaxStats), or of regions those of
+/// [`RegionStats`](crate::ops::RegionStats). Results: the loss `[1]`; its
 /// components, without weights, `[components]`.
 ///
 /// There is a gradient where the sums are those that the loss asks for ([`Loss::stats`]) and a node of the program made them: it
@@ -47,17 +49,16 @@ impl Rule for CompositeLoss {
         let sums = node.inputs[0];
         let wrong = GraphError::NoGradient { op: NAME, operand: "sums that it did not ask for" };
         let maker = tape.maker(sums).ok_or_else(|| wrong.clone())?;
-        let (Op::SoftmaxStats(stats), [logits, labels]) = (&maker.op, &maker.inputs[..]) else {
-            return Err(wrong);
+        let loss = self.loss.clone();
+        let op: Op = match (&maker.op, self.loss.region_stats()) {
+            (Op::SoftmaxStats(stats), None) if *stats == loss.stats() => CompositeLossGrad { loss }.into(),
+            (Op::RegionStats(stats), Some(own)) if *stats == own => RegionLossGrad { loss }.into(),
+            _ => return Err(wrong),
         };
-        if *stats != self.loss.stats() {
-            return Err(wrong);
-        }
-        let (logits, labels) = (*logits, *labels);
+        let [logits, labels] = maker.inputs[..] else { return Err(wrong) };
         if !tape.needs(logits) {
             return Ok(());
         }
-        let op = CompositeLossGrad { loss: self.loss.clone() };
         let dlogits = tape.push(op, &[logits, labels, sums, gradient])?[0];
         tape.add(logits, dlogits)
     }
@@ -79,7 +80,7 @@ impl Rule for CompositeLoss {
 }
 
 /// Reads a table of sums; its samples and classes.
-fn table(sums: &Array) -> (impl Fn(usize, usize, usize) -> f64 + '_, (usize, usize)) {
+pub(in crate::ops) fn table(sums: &Array) -> (impl Fn(usize, usize, usize) -> f64 + '_, (usize, usize)) {
     let (batch, classes, rows) = (sums.shape.dim(0), sums.shape.dim(1), sums.shape.dim(2));
     (move |n, c, k| sums.data[(n * classes + c) * rows + k], (batch, classes))
 }

@@ -17,9 +17,10 @@ pub use component::{
 pub use composite::{CompositeLoss, CompositeLossGrad};
 pub use voxel::{VoxelSum, softmax};
 
-pub(super) use voxel::for_each_voxel;
+pub(super) use composite::table;
+pub(super) use voxel::{Voxel, for_each_voxel};
 
-use super::SoftmaxStats;
+use super::{RegionStats, Regions, SoftmaxStats};
 use region::Sums;
 
 /// A weighted sum of components.
@@ -31,6 +32,10 @@ pub struct Loss {
     /// A label that marks voxels to leave out of all of them.
     #[serde(default)]
     pub ignore: Option<u8>,
+    /// Where outputs are of regions, which may overlap, what these are: then all probabilities are sigmoids. None where each
+    /// output is of a class, and probabilities are the softmax.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regions: Option<Regions>,
 }
 
 /// Dice and cross-entropy, as `monai.losses.DiceCELoss(softmax=True, to_onehot_y=True)`.
@@ -85,7 +90,13 @@ impl Loss {
         Loss {
             components: vec![Component::SoftDice(dice), Component::CrossEntropy(cross_entropy)],
             ignore: None,
+            regions: None,
         }
+    }
+
+    /// The sum of components over classes.
+    pub fn of(components: Vec<Component>) -> Loss {
+        Loss { components, ignore: None, regions: None }
     }
 
     /// Whether the components need Σp and Σp².
@@ -104,15 +115,29 @@ impl Loss {
         self.components.iter().filter_map(Component::own_sum)
     }
 
-    /// The sums that the loss is made of.
+    /// The sums that a loss of classes is made of.
     pub fn stats(&self) -> SoftmaxStats {
+        let (squared, extra) = self.summed();
+        SoftmaxStats { squared, ignore: self.ignore, extra }
+    }
+
+    /// The sums that a loss of regions is made of; none of classes.
+    pub fn region_stats(&self) -> Option<RegionStats> {
+        let (squared, extra) = self.summed();
+        let regions = self.regions.clone()?;
+        Some(RegionStats { regions, squared, ignore: self.ignore, extra })
+    }
+
+    /// Whether the second sum is of squares, and the sums beyond the first four.
+    fn summed(&self) -> (bool, Vec<VoxelSum>) {
         let (plain, squares) = self.sizes();
         let both = (plain && squares).then_some(VoxelSum::Squares);
-        SoftmaxStats {
-            squared: squares && !plain,
-            ignore: self.ignore,
-            extra: both.into_iter().chain(self.voxel_sums()).collect(),
-        }
+        (squares && !plain, both.into_iter().chain(self.voxel_sums()).collect())
+    }
+
+    /// The first output that counts in a component. Regions have no background to leave out.
+    fn first(&self, component: &Component, classes: usize) -> usize {
+        if self.regions.is_some() { 0 } else { component.first_class(classes) }
     }
 
     /// How many sums that is for a sample and class; without allocating.
@@ -124,13 +149,14 @@ impl Loss {
     pub fn is_plain(&self) -> bool {
         let weighted =
             |c: &Component| matches!(c, Component::CrossEntropy(_)) && !c.class_weights().is_empty();
-        self.sizes() != (true, true)
+        self.regions.is_none()
+            && self.sizes() != (true, true)
             && self.voxel_sums().next().is_none()
             && !self.components.iter().any(weighted)
     }
 
-    /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats); `visit` gets what else follows,
-    /// slopes and factors as derivatives of `upstream` times the loss. Nothing is allocated.
+    /// The loss. `sums` gives a sample's and class's row of [`stats`](Loss::stats), or of regions of
+    /// [`region_stats`](Loss::region_stats); `visit` gets what else follows, slopes and factors as derivatives of `upstream` times the loss. Nothing is allocated.
     pub fn value(
         &self,
         sums: impl Fn(usize, usize, usize) -> f64,
@@ -141,14 +167,21 @@ impl Loss {
         let (plain, squares) = self.sizes();
         let both = usize::from(plain && squares);
         // Rows of the table: Σpt, Σp or Σp², Σt, −Σ t log p, then Σp² if the second row is Σp and both are needed. In the
-        // order of `region`: Σpt, Σp, Σp², Σt.
+        // order of `region`: Σpt, Σp, Σp², Σt. Of regions, the fourth row is the number of voxels.
         let row = [0, 1, if both == 1 { 4 } else { 1 }, 2];
-        let regions = Sums { sums: |n: usize, c: usize, k: usize| sums(n, c, row[k]), batch, classes };
+        let has_background = self.regions.is_none();
+        let by_row = |n: usize, c: usize, k: usize| sums(n, c, row[k]);
+        let regions = Sums { sums: by_row, batch, classes, has_background };
         let weighted = |row: usize, weight: &dyn Fn(usize) -> f64| -> f64 {
             let pairs = (0..batch).flat_map(|n| (0..classes).map(move |c| (n, c)));
             pairs.map(|(n, c)| weight(c) * sums(n, c, row)).sum()
         };
-        let voxels = weighted(2, &|_| 1.0).max(1.0);
+        let voxels = match self.regions {
+            // Each voxel has one label.
+            None => weighted(2, &|_| 1.0),
+            Some(_) => (0..batch).map(|n| sums(n, 0, 3)).sum(),
+        };
+        let voxels = voxels.max(1.0);
         let (mut total, mut own) = (0.0, 0);
         for (index, component) in self.components.iter().enumerate() {
             let weight = f64::from(component.weight());
@@ -177,7 +210,7 @@ impl Loss {
                 }
                 value
             } else {
-                let first = component.first_class(classes);
+                let first = self.first(component, classes);
                 let share = |class: usize| match class < first {
                     true => 0.0,
                     false => component.class_weight(class) / ((classes - first) as f64 * voxels),

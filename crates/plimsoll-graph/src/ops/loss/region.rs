@@ -10,6 +10,8 @@ pub(super) struct Sums<F> {
     pub sums: F,
     pub batch: usize,
     pub classes: usize,
+    /// Whether the first class is the background, which components may leave out.
+    pub has_background: bool,
 }
 
 /// Σpt.
@@ -25,6 +27,11 @@ pub(super) const TARGET: usize = 3;
 type Term = (f64, f64, f64);
 
 impl<F: Fn(usize, usize, usize) -> f64> Sums<F> {
+    /// The first class that counts in a component.
+    fn first(&self, component: &Component) -> usize {
+        if self.has_background { component.first_class(self.classes) } else { 0 }
+    }
+
     /// The sum `k` of a class in a group of samples: one, or all of them.
     fn total(&self, batch: bool, group: usize, class: usize, k: usize) -> f64 {
         samples(batch, self.batch, group).map(|sample| (self.sums)(sample, class, k)).sum()
@@ -101,7 +108,7 @@ impl<F: Fn(usize, usize, usize) -> f64> Sums<F> {
         visit: &mut impl FnMut(Piece),
         term: impl Fn(usize, [f64; 3]) -> Term,
     ) -> f64 {
-        let first = component.first_class(self.classes);
+        let first = self.first(component);
         let groups = if batch { 1 } else { self.batch };
         let terms = (groups * (self.classes - first)) as f64;
         let mut mean = 0.0;
@@ -125,7 +132,7 @@ impl<F: Fn(usize, usize, usize) -> f64> Sums<F> {
         visit: &mut impl FnMut(Piece),
     ) -> f64 {
         let (n, d) = (f64::from(dice.smooth_numerator), f64::from(dice.smooth_denominator));
-        let classes = component.first_class(self.classes)..self.classes;
+        let classes = self.first(component)..self.classes;
         let groups = if dice.batch { 1 } else { self.batch };
         let mut mean = 0.0;
         for group in 0..groups {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::Activation;
 use crate::Array;
 
-/// A sum over voxels, for each class, beyond the four of [`SoftmaxStats`](super::super::SoftmaxStats).
+/// A sum over voxels, for each class or region, beyond the four of [`SoftmaxStats`](super::super::SoftmaxStats).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum VoxelSum {
     /// Σ p².
@@ -36,10 +36,12 @@ pub(in crate::ops) struct Voxel {
     /// Its place among the voxels of the sample.
     pub place: usize,
     pub label: usize,
+    /// Whether the voxel is of each class or region.
+    pub here: Vec<bool>,
     pub logits: Vec<f64>,
-    /// The softmax.
+    /// The softmax, or of regions the sigmoid.
     pub p: Vec<f64>,
-    /// 1 − p, exact where p is nearly 1: the sum of all others.
+    /// 1 − p, exact where p is nearly 1: of the softmax the sum of all others.
     pub rest: Vec<f64>,
 }
 
@@ -87,7 +89,8 @@ pub(in crate::ops) fn for_each_voxel(
         let rest = (0..classes)
             .map(|class| others(class).map(|other| p[other]).sum::<f64>().max(f64::MIN_POSITIVE))
             .collect();
-        visit(&Voxel { sample, place, label, logits, p, rest });
+        let here = (0..classes).map(|class| class == label).collect();
+        visit(&Voxel { sample, place, label, here, logits, p, rest });
     }
 }
 
@@ -114,7 +117,7 @@ impl VoxelSum {
     /// What is summed.
     pub(in crate::ops) fn value(&self, voxel: &Voxel, class: usize) -> f64 {
         let (p, rest, x) = (voxel.p[class], voxel.rest[class], voxel.logits[class]);
-        let here = class == voxel.label;
+        let here = voxel.here[class];
         let minus_log = |p: f64| -p.max(f64::MIN_POSITIVE).ln();
         match *self {
             VoxelSum::Squares => p * p,
@@ -140,7 +143,7 @@ impl VoxelSum {
     /// p times the derivative by the softmax p of the class, and the derivative by its logit where the term is of that.
     pub(in crate::ops) fn slopes(&self, voxel: &Voxel, class: usize) -> (f64, f64) {
         let (p, rest, x) = (voxel.p[class], voxel.rest[class], voxel.logits[class]);
-        let here = class == voxel.label;
+        let here = voxel.here[class];
         match *self {
             VoxelSum::Squares => (2.0 * p * p, 0.0),
             VoxelSum::MinusLog => (-1.0, 0.0),

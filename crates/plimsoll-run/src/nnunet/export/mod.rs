@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_memory::Budget;
 use plimsoll_nn::weights::WeightSource;
-use serde_json::Value;
+use serde::Serialize;
 
 use self::checkpoint::Said;
 use self::plans::{Described, TRAINER};
@@ -110,9 +110,9 @@ fn write(
         checkpoint::write(weights, described.net, &said, &path, budget)?;
     }
     let texts = [
-        ("dataset.json", pretty(&described.dataset())),
+        ("dataset.json", pretty(to, &described.dataset())?),
         ("README.md", readme(described, folds, to)),
-        ("plans.json", pretty(&described.plans())),
+        ("plans.json", pretty(to, &described.plans())?),
     ];
     for (name, text) in texts {
         let path = to.join(name);
@@ -138,9 +138,10 @@ fn make(folder: &Path, written: &mut Vec<PathBuf>) -> Result<(), RunError> {
     plimsoll_disk::create_dir_all(folder).map_err(failed)
 }
 
-/// JSON for people. A value of texts, numbers and lists has no way to fail.
-fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
+/// JSON for people.
+fn pretty(path: &Path, value: &impl Serialize) -> Result<String, RunError> {
+    let text = serde_json::to_string_pretty(value);
+    text.map(|text| text + "\n").map_err(|problem| RunError::io(path, problem.into()))
 }
 
 fn readme(described: &Described<'_>, folds: &[(FoldName, PathBuf)], to: &Path) -> String {

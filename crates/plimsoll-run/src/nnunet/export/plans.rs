@@ -1,7 +1,10 @@
 //! `plans.json` and `dataset.json` of a run, with the entries that nnU-Net reads in order to predict.
 
-use plimsoll_data::{Normalisation, TargetSpacing};
+use std::collections::BTreeSet;
+
+use plimsoll_data::{Normalisation, Ordered, TargetSpacing};
 use plimsoll_nn::{Architecture, Network, UNet, UNetNorm};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::refused;
@@ -195,7 +198,7 @@ impl<'a> Described<'a> {
     }
 
     /// `dataset.json`
-    pub(super) fn dataset(&self) -> Value {
+    pub(super) fn dataset(&self) -> DatasetJson {
         let dataset = &self.task.dataset;
         let channels: Map<String, Value> = dataset
             .channels
@@ -203,30 +206,42 @@ impl<'a> Described<'a> {
             .enumerate()
             .map(|(number, channel)| (number.to_string(), channel.name.clone().into()))
             .collect();
-        let mut labels = labels(dataset.labels.names());
-        if let Some(ignored) = dataset.labels.ignore() {
-            labels.insert(IGNORE.into(), ignored.into());
+        let (labels, regions_class_order) = dataset.labels.described(false);
+        DatasetJson {
+            channel_names: channels,
+            labels: unique(labels, dataset.labels.ignore()),
+            regions_class_order,
+            file_ending: dataset.file_ending.clone(),
         }
-        json!({
-            "channel_names": channels,
-            "labels": labels,
-            "file_ending": dataset.file_ending,
-        })
     }
 }
 
-/// Classes by their names, of which nnU-Net wants each once: a name that is there before has the class's value behind it.
-fn labels(names: &[String]) -> Map<String, Value> {
-    let mut labels = Map::new();
-    for (value, name) in names.iter().enumerate() {
-        // The class of value 0 must have this name there.
-        let mut key = if value == 0 { "background".to_string() } else { name.clone() };
-        while key == IGNORE || labels.contains_key(&key) {
-            key = format!("{key}_{value}");
+/// A `dataset.json`.
+#[derive(Serialize)]
+pub(super) struct DatasetJson {
+    channel_names: Map<String, Value>,
+    /// In the order of outputs, where these are of regions.
+    labels: Ordered<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    regions_class_order: Option<Value>,
+    file_ending: String,
+}
+
+/// Labels by names of which nnU-Net wants each once: a name that is there before has the place of the label behind it. Only what is
+/// ignored may be called so.
+fn unique(labels: Ordered<Value>, ignored: Option<u8>) -> Ordered<Value> {
+    let mut taken = BTreeSet::new();
+    let own = |(place, (name, value)): (usize, (String, Value))| {
+        let is_ignored = name == IGNORE && ignored.is_some_and(|label| value == label);
+        // The label of value 0 must have this name there.
+        let mut key = if place == 0 { "background".to_string() } else { name };
+        while !is_ignored && (key == IGNORE || taken.contains(&key)) {
+            key = format!("{key}_{place}");
         }
-        labels.insert(key, value.into());
-    }
-    labels
+        taken.insert(key.clone());
+        (key, value)
+    };
+    Ordered(labels.0.into_iter().enumerate().map(own).collect())
 }
 
 /// A number of single precision as it was written: 0.01, and not the number of double precision that is nearest to it.
@@ -241,9 +256,12 @@ mod tests {
     #[test]
     fn each_class_has_an_entry_of_its_own_whatever_classes_are_called() {
         let names = ["nothing", "vessel", "vessel", "background", "ignore", "vessel_2"].map(String::from);
-        let expected = json!({
-            "background": 0, "vessel": 1, "vessel_2": 2, "background_3": 3, "ignore_4": 4, "vessel_2_5": 5,
-        });
-        assert_eq!(Value::Object(labels(&names)), expected);
+        let labels = names.into_iter().zip(0..6).map(|(name, value)| (name, Value::from(value)));
+        let labels = labels.chain([(IGNORE.to_string(), 6.into())]);
+        let expected =
+            ["background", "vessel", "vessel_2", "background_3", "ignore_4", "vessel_2_5", "ignore"];
+        let found = unique(Ordered(labels.collect()), Some(6)).0;
+        assert_eq!(found.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), expected);
+        assert!(found.iter().enumerate().all(|(place, (_, value))| *value == place));
     }
 }

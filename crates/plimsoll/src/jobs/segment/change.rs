@@ -153,7 +153,7 @@ impl Job<'_> {
                 return Ok(grow_labels(from, to, &growth, &self.budget, self.stop)?);
             }
         };
-        process_file(from, to, &[step], &self.budget, threads)?;
+        process_file(from, to, &[step], None, &self.budget, threads)?;
         Ok(())
     }
 }

@@ -1,0 +1,55 @@
+//! Losses of regions, which may overlap: each has a logit and a sigmoid of its own.
+
+use plimsoll_graph::Op;
+use plimsoll_graph::ops::{
+    Activation, Component, HardCounts, Loss, RegionCounts, SoftDice, WeightedBce, is_of_regions,
+};
+
+use super::{Objective, Term};
+
+impl Objective {
+    /// nnU-Net's loss of so many regions, `DC_and_BCE_loss`, shifted by the constant 1: Dice and the binary cross-entropy of each region.
+    /// Where a label is ignored, nnU-Net divides the cross-entropy by the number of voxels that count, and not by the number of
+    /// regions, so that it weighs as often as there are regions.
+    pub fn of_regions(regions: usize, batch: bool, ignore: Option<u8>) -> Objective {
+        let weight = if ignore.is_some() { regions as f32 } else { 1.0 };
+        let entropy = WeightedBce {
+            weight,
+            activation: Activation::Sigmoid,
+            include_background: true,
+            ..WeightedBce::default()
+        };
+        let dice = SoftDice { batch, ..SoftDice::default() };
+        let components = vec![Component::SoftDice(dice), Component::WeightedBce(entropy)];
+        Loss { ignore, ..Loss::of(components) }.into()
+    }
+
+    /// What counts right and wrong voxels of logits.
+    pub(crate) fn counts(&self) -> Op {
+        match &self.regions {
+            Some(regions) => RegionCounts { regions: regions.clone(), ignore: self.ignore }.into(),
+            None => HardCounts { ignore: self.ignore }.into(),
+        }
+    }
+
+    /// What is wrong with it for so many outputs, where these are regions: which option, its value, and what it must be.
+    pub(super) fn regions_fault(&self, outputs: usize) -> Option<(String, String, String)> {
+        let regions = self.regions.as_ref()?;
+        if regions.sets.len() != outputs {
+            let found = format!("of {} regions", regions.sets.len());
+            return Some(("components".into(), found, format!("the network has {outputs} outputs")));
+        }
+        let fits = |term: &&Term| match term {
+            Term::Sums(component) => is_of_regions(component),
+            Term::Structure(_) => false,
+        };
+        let other = self.components.iter().find(|term| !fits(term))?;
+        Some((
+            "components".into(),
+            other.name().into(),
+            "regions overlap, for which there are the components of Dice and Tversky, and weighted_bce and focal with \
+             activation = \"sigmoid\""
+                .into(),
+        ))
+    }
+}
