@@ -14,12 +14,13 @@ use plimsoll_data::{
 use plimsoll_graph::{DType, Role, TensorId};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_nn::weights::WeightFile;
-use plimsoll_plan::{Backend, EngineError, HostSlice, HostSliceMut, HostView};
+use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, HostSliceMut, HostView, SumsPlanes};
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
 use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look_ahead};
 use crate::case_windows::{CaseImages, CasePlace, CaseWindows};
+use crate::device_sums::{device_bytes, plane_sums};
 use crate::export::Wanted;
 use crate::forward::{Forward, Running, internal, planned};
 use crate::headers::Headers;
@@ -29,7 +30,7 @@ use crate::label_sink::{LabelFile, LabelSink};
 use crate::mirror::{all_mirrors, mirror};
 use crate::npz::ProbabilityWriter;
 use crate::planning::CaseMemory;
-use crate::ring::{LogitsOf, Room};
+use crate::ring::{LogitsOf, RingShape, Room};
 use crate::rows::Rows;
 use crate::spool::Spool;
 use crate::stream::{Stream, Summing};
@@ -130,8 +131,6 @@ struct Buffers {
     image: Mapped<f32>,
     /// The image mirrored, or a parameter.
     other: Mapped<f32>,
-    /// All logits of a window, where they are copied from a device: reading them row by row would take a copy for each. Else nothing.
-    logits: Mapped<f32>,
     /// Of each thread that sums logits.
     rooms: Vec<Room<EngineError>>,
     _stacks: Reservation,
@@ -161,11 +160,9 @@ impl Predictor {
         let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
         let room = |_| Room::new(model.patch, budget);
-        let copied = backend.device_memory().map_or(0, |_| count(forward.logits));
         let buffers = Buffers {
             image: buffer(image_count)?,
             other: buffer(image_count.max(largest))?,
-            logits: buffer(copied)?,
             rooms: (0..options.threads).map(room).collect::<Result<_, _>>()?,
             _stacks: budget.reserve("windows", stacks(options.threads))?,
         };
@@ -343,7 +340,7 @@ impl Predictor {
         plan.repeated_windows = windows_of_case.saturating_sub(rows.windows().saturating_mul(folds));
         plan.windows = windows_of_case;
         let wanted = Wanted { answers: &model.answers, probabilities: probabilities.is_some() };
-        let summing = self.summing(plan.ring);
+        let summing = self.summing(plan.ring, plan.device_logits_bytes > Bytes::ZERO);
         let waiting = match is_spooled {
             true => Some(self.waiting(&plan, (geometry.shape(), wanted), (&*labels, probabilities))?),
             false => None,
@@ -474,16 +471,25 @@ impl Predictor {
             true => Err(InferError::Interrupted { case: case.id.clone() }),
             false => Ok(()),
         };
+        let summing = work.summing;
+        // Of a case that has failed, sums may be left.
+        self.close_sums()?;
+        // All logits of a window that are copied from a device: reading them row by row would take a copy for each.
+        let copied = if summing.on_device { 0 } else { self.copied_logits() };
+        let mut copied = Mapped::zeroed(&self.budget, "logits of a window", copied)?;
         for rows in std::mem::take(&mut work.parts) {
-            let (weights, summing) = (&self.weights, work.summing);
-            let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
+            let mut stream =
+                Stream::new(&work.grid, &rows, work.wanted, (&self.weights, summing), &self.budget)?;
+            if summing.on_device {
+                self.open_sums(&rows.shape, summing.storage)?;
+            }
             for row in 0..rows.count() {
                 for fold in 0..self.model.weights.len() {
                     self.load_fold(fold)?;
                     work.clock.lap(|times| &mut times.forward_seconds);
                     for start in rows.row(row) {
                         going(work.case)?;
-                        if !self.window(start, (&rows, &mut stream), work)? {
+                        if !self.window(start, (&rows, &mut stream), work, &mut copied)? {
                             let (case, weights) =
                                 (work.case.id.clone(), self.model.weights[fold].path.clone());
                             let ring = stream.storage();
@@ -494,11 +500,35 @@ impl Predictor {
                         observe(work.progress);
                     }
                 }
-                stream.finish_row(&rows, row, |labels, of_slice| write(&rows.part, labels, of_slice))?;
+                let device = match summing.on_device {
+                    true => Some(sums_planes(&mut planned(&mut self.running)?.engine)?),
+                    false => None,
+                };
+                stream
+                    .finish_row(&rows, row, device, |labels, of_slice| write(&rows.part, labels, of_slice))?;
                 work.clock.lap(|times| &mut times.sum_seconds);
             }
+            self.close_sums()?;
         }
         going(work.case)
+    }
+
+    /// Allocates sums of a ring on the device, which its line has room for.
+    fn open_sums(&mut self, shape: &RingShape, storage: RingStorage) -> Result<(), InferError> {
+        let lost = || internal("logits are summed by a device that does not");
+        let memory = self.backend.device_memory().ok_or_else(lost)?;
+        let bytes = device_bytes(&*self.backend, shape, storage).ok_or_else(lost)?;
+        let memory = memory.reserve("logits", bytes)?;
+        let engine = &mut planned(&mut self.running)?.engine;
+        Ok(sums_planes(engine)?.open_sums(plane_sums(shape, storage), memory)?)
+    }
+
+    /// Frees sums on the device, where there are any.
+    fn close_sums(&mut self) -> Result<(), InferError> {
+        match planned(&mut self.running)?.engine.sums_planes() {
+            Some(device) => Ok(device.close_sums()?),
+            None => Ok(()),
+        }
     }
 
     fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
@@ -520,12 +550,13 @@ impl Predictor {
         start: [usize; 3],
         (rows, stream): (&Rows, &mut Stream),
         work: &mut Work<'_>,
+        copied: &mut Mapped<f32>,
     ) -> Result<bool, InferError> {
-        let Work { windows, clock, .. } = work;
+        let Work { windows, clock, summing, .. } = work;
         let window = rows.shape.window;
         let along = self.mirrors();
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
-        let Buffers { image, other, rooms, logits: copied, .. } = &mut self.buffers;
+        let Buffers { image, other, rooms, .. } = &mut self.buffers;
         windows.pull(from, window, image, &mut self.scratch)?;
         clock.lap(|times| &mut times.pull_seconds);
         let Running { engine, forward, .. } = planned(&mut self.running)?;
@@ -540,6 +571,17 @@ impl Predictor {
             };
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
             engine.run(*forward)?;
+            if summing.on_device {
+                clock.lap(|times| &mut times.forward_seconds);
+                let logits = (*forward, self.forward.logits);
+                let is_summed =
+                    stream.add_on(sums_planes(engine)?, logits, (start, mirrored), &rows.shape)?;
+                clock.lap(|times| &mut times.sum_seconds);
+                if !is_summed {
+                    return Ok(false);
+                }
+                continue;
+            }
             let (engine, output) = (&**engine, self.forward.logits);
             if !copied.is_empty() {
                 engine.read(*forward, output, HostSliceMut::F32(copied))?;
@@ -559,6 +601,11 @@ impl Predictor {
         }
         Ok(true)
     }
+}
+
+/// The device of an engine that was planned to sum.
+fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
+    engine.sums_planes().ok_or_else(|| internal("logits are summed by a device that does not"))
 }
 
 /// Takes a slice of labels of a part, and its probabilities if they are wanted.

@@ -143,19 +143,24 @@ impl RingShape {
         (self.window[self.axis] + 1).min(self.grid[self.axis])
     }
 
-    /// Numbers held: a logit of each class for each voxel. More than can be counted are refused when they are reserved.
-    fn count(&self) -> usize {
-        self.planes().saturating_mul(self.plane()).saturating_mul(self.classes)
+    /// Planes of which this process holds logits: all, or of those that a device sums the two around a slice.
+    pub(crate) fn host_planes(&self, on_device: bool) -> usize {
+        if on_device { self.planes().min(2) } else { self.planes() }
     }
 
-    /// Bytes that a ring of this shape reserves.
+    /// Numbers of some planes: a logit of each class for each voxel. More than can be counted are refused when they are reserved.
+    fn count(&self, planes: usize) -> usize {
+        planes.saturating_mul(self.plane()).saturating_mul(self.classes)
+    }
+
+    /// Bytes that a ring of this shape reserves, of whose planes so many are held.
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub fn bytes(&self, storage: RingStorage) -> Result<Bytes, MapError> {
+    pub(crate) fn bytes(&self, storage: RingStorage, planes: usize) -> Result<Bytes, MapError> {
         match storage {
-            RingStorage::F32 => Mapped::<f32>::bytes(self.count()),
-            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count()),
+            RingStorage::F32 => Mapped::<f32>::bytes(self.count(planes)),
+            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count(planes)),
         }
     }
 
@@ -180,18 +185,20 @@ impl RingShape {
 /// Sums of shares of logits.
 pub(crate) struct Ring<S> {
     shape: RingShape,
+    /// Planes that are held.
+    planes: usize,
     /// `[plane][class][voxel of the plane]`
     sums: Mapped<S>,
 }
 
 impl<S: Sum> Ring<S> {
-    /// An empty ring, reserved from a budget.
+    /// An empty ring of so many planes, reserved from a budget.
     ///
     /// # Errors
     /// If the budget has no room for it.
-    pub(crate) fn new(shape: RingShape, budget: &Budget) -> Result<Ring<S>, MapError> {
-        let sums = Mapped::zeroed(budget, "logits of the windows being summed", shape.count())?;
-        Ok(Ring { shape, sums })
+    pub(crate) fn new(shape: RingShape, planes: usize, budget: &Budget) -> Result<Ring<S>, MapError> {
+        let sums = Mapped::zeroed(budget, "logits of the windows being summed", shape.count(planes))?;
+        Ok(Ring { shape, planes, sums })
     }
 
     /// Numbers of a plane.
@@ -200,13 +207,13 @@ impl<S: Sum> Ring<S> {
     }
 
     fn slot(&self, plane: usize) -> usize {
-        self.shape.slot(plane) * self.slot_length()
+        plane % self.planes * self.slot_length()
     }
 
     /// The memory of the planes from one to another (in the order of passing), which are no more than the ring holds, with their numbers;
     /// in the order in which they lie.
     fn slots(&mut self, from: usize, to: usize) -> impl Iterator<Item = (usize, &mut [S])> + Send {
-        let (planes, length) = (self.shape.planes(), self.slot_length());
+        let (planes, length) = (self.planes, self.slot_length());
         // Of no voxels there is no plane.
         let slots = self.sums.chunks_exact_mut(length.max(1)).enumerate();
         slots.filter_map(move |(slot, sums)| {
@@ -263,6 +270,12 @@ impl<S: Sum> Ring<S> {
     pub(crate) fn plane(&self, plane: usize) -> &[S] {
         let slot = self.slot(plane);
         &self.sums[slot..slot + self.slot_length()]
+    }
+
+    /// The memory of a plane, in the place of an earlier one, for finished logits.
+    pub(crate) fn plane_mut(&mut self, plane: usize) -> &mut [S] {
+        let (slot, length) = (self.slot(plane), self.slot_length());
+        &mut self.sums[slot..slot + length]
     }
 
     /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated

@@ -5,11 +5,14 @@
 
 use half::f16;
 use plimsoll_data::TargetGrid;
+use plimsoll_graph::TensorId;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_plan::{EngineError, ProgramId, SumsPlanes};
 
+use crate::device_sums::summed_window;
 use crate::export::{Export, Wanted, lines_are_rows};
 use crate::lines::LineRoom;
-use crate::ring::{LogitsOf, Ring, Room, WindowLogits};
+use crate::ring::{LogitsOf, Ring, RingShape, Room, WindowLogits};
 use crate::rows::Rows;
 use crate::shares::Shares;
 use crate::sums::RingStorage;
@@ -24,6 +27,8 @@ pub(crate) struct Summing {
     pub(crate) looks: usize,
     /// On how many threads.
     pub(crate) threads: usize,
+    /// Whether the device that the network runs on adds them.
+    pub(crate) on_device: bool,
 }
 
 /// The ring, whichever way it stores sums.
@@ -44,6 +49,9 @@ pub(crate) struct Stream {
     probabilities: Mapped<f32>,
     /// Of each thread.
     rooms: Vec<LineRoom>,
+    storage: RingStorage,
+    /// The planes before this one have been copied from the device that sums them, or will not be.
+    fetched: usize,
     finished: usize,
     written: usize,
     cleared: usize,
@@ -63,7 +71,8 @@ impl Stream {
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         let labels = Mapped::<u8>::bytes(labels)? + Mapped::<u8>::bytes(turned)?;
         let slices = labels + Mapped::<f32>::bytes(probabilities)?;
-        let ring = rows.shape.bytes(summing.storage)? + Shares::bytes(&rows.shape, weights)?;
+        let planes = rows.shape.host_planes(summing.on_device);
+        let ring = rows.shape.bytes(summing.storage, planes)? + Shares::bytes(&rows.shape, weights)?;
         Ok(ring + slices + Export::bytes(grid) + rooms)
     }
 
@@ -84,13 +93,14 @@ impl Stream {
         (weights, summing): (&Weights, Summing),
         budget: &Budget,
     ) -> Result<Stream, MapError> {
-        let Summing { storage, looks, threads } = summing;
+        let Summing { storage, looks, threads, on_device } = summing;
+        let planes = rows.shape.host_planes(on_device);
         let export = Export::new(grid, rows.shape, (&rows.part, rows.slices), wanted.answers, budget)?;
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
             sums: match storage {
-                RingStorage::F32 => Sums::F32(Ring::new(rows.shape, budget)?),
-                RingStorage::F16 => Sums::F16(Ring::new(rows.shape, budget)?),
+                RingStorage::F32 => Sums::F32(Ring::new(rows.shape, planes, budget)?),
+                RingStorage::F16 => Sums::F16(Ring::new(rows.shape, planes, budget)?),
             },
             shares: Shares::new(rows.shape, rows.starts(), weights, looks, budget)?,
             labels: Mapped::zeroed(budget, "labels", labels)?,
@@ -98,6 +108,8 @@ impl Stream {
             probabilities: Mapped::zeroed(budget, "probabilities", probabilities)?,
             rooms: (0..threads).map(|_| export.room(budget)).collect::<Result<_, _>>()?,
             export,
+            storage,
+            fetched: 0,
             finished: 0,
             written: 0,
             cleared: 0,
@@ -106,10 +118,7 @@ impl Stream {
 
     /// How sums are stored.
     pub(crate) fn storage(&self) -> RingStorage {
-        match self.sums {
-            Sums::F32(_) => RingStorage::F32,
-            Sums::F16(_) => RingStorage::F16,
-        }
+        self.storage
     }
 
     /// Adds the logits of the window at `start`, mirrored along some axes. Returns whether all can be summed; if not, some are missing.
@@ -129,21 +138,67 @@ impl Stream {
         }
     }
 
-    /// Says that all windows of a row have been added; passes the slices of labels that this decides to a function, in their order, with
-    /// the slice's probabilities `[row][output][column]` if they are wanted.
-    pub(crate) fn finish_row<E>(
+    /// The same where a device adds what the last run of a program on it made.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn add_on(
+        &mut self,
+        device: &mut dyn SumsPlanes,
+        logits: (ProgramId, TensorId),
+        (start, mirrored): ([usize; 3], [bool; 3]),
+        shape: &RingShape,
+    ) -> Result<bool, EngineError> {
+        let shares = self.shares.of(start);
+        device.add_window(logits, &summed_window(shape, (start, mirrored), &shares, self.storage)?)
+    }
+
+    /// Copies the planes that a slice is made of from the device that has summed them, as far as they are not here.
+    fn fetch(
+        &mut self,
+        device: &mut dyn SumsPlanes,
+        shape: &RingShape,
+        slice: usize,
+    ) -> Result<(), EngineError> {
+        let needed = self.export.planes_of(slice);
+        for plane in self.fetched.max(needed.start)..needed.end {
+            let slot = shape.slot(plane);
+            match &mut self.sums {
+                Sums::F32(ring) => {
+                    device.read_plane(slot, bytemuck::cast_slice_mut(ring.plane_mut(plane)))?;
+                    ring.finish(plane, plane + 1, &mut self.rooms);
+                }
+                Sums::F16(ring) => {
+                    device.read_plane(slot, bytemuck::cast_slice_mut(ring.plane_mut(plane)))?;
+                    ring.finish(plane, plane + 1, &mut self.rooms);
+                }
+            }
+        }
+        self.fetched = self.fetched.max(needed.end);
+        Ok(())
+    }
+
+    /// Says that all windows of a row have been added, by the `device` where there is one; passes the slices of labels that this decides to a
+    /// function, in their order, with the slice's probabilities `[row][output][column]` if they are wanted.
+    pub(crate) fn finish_row<E: From<EngineError>>(
         &mut self,
         rows: &Rows,
         row: usize,
+        mut device: Option<&mut dyn SumsPlanes>,
         mut write: impl FnMut(&[u8], &[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let finished = rows.finished_after(row);
-        match &mut self.sums {
-            Sums::F32(ring) => ring.finish(self.finished, finished, &mut self.rooms),
-            Sums::F16(ring) => ring.finish(self.finished, finished, &mut self.rooms),
+        if device.is_none() {
+            match &mut self.sums {
+                Sums::F32(ring) => ring.finish(self.finished, finished, &mut self.rooms),
+                Sums::F16(ring) => ring.finish(self.finished, finished, &mut self.rooms),
+            }
         }
         self.finished = self.finished.max(finished);
         while self.written < self.export.slices() && self.export.is_ready(self.written, finished) {
+            if let Some(device) = &mut device {
+                self.fetch(&mut **device, &rows.shape, self.written)?;
+            }
             self.decide(self.written);
             write(&self.labels, &self.probabilities)?;
             self.written += 1;
@@ -153,9 +208,12 @@ impl Stream {
             return Ok(());
         }
         let needed = self.export.first_needed(self.written).min(finished);
-        match &mut self.sums {
-            Sums::F32(ring) => ring.clear_before(self.cleared, needed, &mut self.rooms),
-            Sums::F16(ring) => ring.clear_before(self.cleared, needed, &mut self.rooms),
+        match (device, &mut self.sums) {
+            (Some(device), _) => {
+                (self.cleared..needed).try_for_each(|plane| device.clear_plane(rows.shape.slot(plane)))?;
+            }
+            (None, Sums::F32(ring)) => ring.clear_before(self.cleared, needed, &mut self.rooms),
+            (None, Sums::F16(ring)) => ring.clear_before(self.cleared, needed, &mut self.rooms),
         }
         self.cleared = self.cleared.max(needed);
         Ok(())
@@ -269,7 +327,7 @@ mod tests {
                     };
                     assert_eq!(stream.add((start, mirrored), &mut rooms, logits), Ok(true));
                 }
-                let taken = stream.finish_row(&rows, row, |of_slice, of_classes| {
+                let taken = stream.finish_row(&rows, row, None, |of_slice, of_classes| {
                     let columns = rows.part.shape[column_axis];
                     for (number, label) in of_slice.iter().enumerate() {
                         let mut voxel = rows.part.start;
@@ -286,7 +344,7 @@ mod tests {
                         }
                     }
                     slice += 1;
-                    Ok::<(), std::convert::Infallible>(())
+                    Ok::<(), EngineError>(())
                 });
                 taken.unwrap();
             }
@@ -323,7 +381,7 @@ mod tests {
             let weights = gaussian(window);
             let all = Weights { along: weights.clone(), least: 0.0 };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { storage, looks: 1, threads };
+            let summing = Summing { storage, looks: 1, threads, on_device: false };
             let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (summing, given));
             let whole = whole(&rows, &weights);
             for (voxel, label) in voxels(stored.shape()).zip(labels) {
@@ -380,7 +438,7 @@ mod tests {
             let rows = Rows::new(&grid, window, 2, step, slices);
             let weights = Weights { along: gaussian(window), least };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { storage, looks: 1, threads };
+            let summing = Summing { storage, looks: 1, threads, on_device: false };
             let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), (summing, given));
             let whole = of(None);
             let axis = slice_axes(slices)[second];
