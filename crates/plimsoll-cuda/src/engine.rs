@@ -66,7 +66,9 @@ impl BoundProgram {
     fn replayed(&self) -> Option<usize> {
         let (first, every) = MEASURED;
         match self.recording {
-            Recording::Recorded(number) if self.runs >= first && self.runs % every != 0 => Some(number),
+            Recording::Recorded(number) if self.runs >= first && !self.runs.is_multiple_of(every) => {
+                Some(number)
+            }
             _ => None,
         }
     }
@@ -400,7 +402,7 @@ impl Engine for CudaEngine {
         if let Recording::AfterTheFirst = bound.recording {
             bound.recording = match device.record(&bound.tasks(self.poison))? {
                 Some(Recorded { number, taken }) => {
-                    self.taken = self.taken + Bytes::of(taken);
+                    self.taken += Bytes::of(taken);
                     Recording::Recorded(number)
                 }
                 None => Recording::OneByOne,
