@@ -40,14 +40,21 @@ first=1
 
 say() { printf '%s\n' "$*" | tee -a "$out/report.txt"; }
 
-# What is left of the limit, at most so many seconds.
+# Each section ends after so many seconds, so that none takes the time of those behind it; none is to outlast the limit.
+until=$limit
+section() {
+    until=$((SECONDS + $1))
+    ((until > limit)) && until=$limit
+}
+
+# What is left of the section, at most so many seconds.
 seconds_of() {
-    local left=$((limit - SECONDS))
+    local left=$((until - SECONDS))
     ((left > $1)) && left=$1
     ((left > 0)) && printf '%s' "$left" || printf '0'
 }
 
-# Runs a command within so many seconds of what is left of the limit; 124 where nothing is left, or where it does not end in time.
+# Runs a command within so many seconds of what is left of the section; 124 where nothing is left, or where it does not end in time.
 # usage: within SECONDS COMMAND…
 within() {
     local seconds
@@ -103,6 +110,7 @@ finish() {
 }
 
 # ---- the card
+section 45
 measure doctor 60 "$plimsoll" doctor --json
 doctor=$?
 add doctor "$work/doctor.json"
@@ -117,11 +125,35 @@ if grep -q '"gpu": null' "$work/doctor.json"; then
 fi
 within 60 "$plimsoll" doctor 2>&1 | tee -a "$out/report.txt"
 
+# ---- where the lanes of the card have the elements of fragments, a kernel of tensor cores after the other
+section 45
+: >"$work/fragments.json"
+if [[ -x $card_test ]]; then
+    within 45 "$card_test" fragments --nocapture >"$work/fragments.txt" 2>&1
+    status=$?
+    if ((status == 124)); then
+        say "fragments: left out, there was not time enough"
+    else
+        # The one that is not named behind those that are is the one that has failed.
+        awk -v status="$status" 'BEGIN {printf "{\"status\": %d, \"agree\": [", status}
+            /^fragments of .*: they agree$/ {
+                sub(/^fragments of /, ""); sub(/: they agree$/, ""); printf "%s\"%s\"", (n++ ? ", " : ""), $0
+            } END {printf "]}"}' "$work/fragments.txt" >"$work/fragments.json"
+        if ((status != 0)); then
+            fail fragments "status $status: $(grep -m 1 -E 'panicked|error' "$work/fragments.txt")"
+        else
+            say "fragments: $(grep -c 'they agree$' "$work/fragments.txt") kinds lie as the kernels take them"
+        fi
+    fi
+fi
+add fragments "$work/fragments.json"
+
 # ---- the kernels, against their definitions
+section 110
 : >"$work/conformance.json"
 if [[ -x $card_test ]]; then
     start=$SECONDS
-    within 200 "$card_test" --nocapture >"$work/conformance.txt" 2>&1
+    within 110 "$card_test" --skip fragments --nocapture >"$work/conformance.txt" 2>&1
     status=$?
     took=$((SECONDS - start))
     tail -n 25 "$work/conformance.txt" >>"$out/report.txt"
@@ -142,28 +174,41 @@ else
 fi
 add conformance "$work/conformance.json"
 
-# ---- steps: time, and memory planned and used
+# ---- steps: time, and memory planned and used; what is compared with PyTorch comes first
+section 110
+precisions=(bf16 f16 f32)
+# Where the program has it, products of f32 that tensor cores round to TF32.
+"$plimsoll" bench step --help 2>/dev/null | grep -qw tf32 && precisions+=(tf32)
 printf '[' >"$work/steps.json"
 comma=''
-for size in 64 96 128; do
-    for net in dynunet resenc segresnet; do
-        for precision in f32 bf16; do
-            key=step-$net-$size-$precision
-            measure "$key" 25 "$plimsoll" bench step --json --device "$device" --net "$net" --size "$size" --batch 1 \
-                --precision "$precision" --steps 5 || continue
-            [[ -s $work/$key.json ]] || continue
-            printf '%s' "$comma" >>"$work/steps.json"
-            cat "$work/$key.json" >>"$work/steps.json"
-            comma=','
-            say "step $net ${size}³ $precision: $(value "$work/$key.json" seconds_per_step) s" \
-                "($(value "$work/$key.json" predicted_seconds) predicted)," \
-                "$(mebibytes "$(value "$work/$key.json" vram_planned_bytes)") planned," \
-                "$(mebibytes "$(value "$work/$key.json" vram_used_bytes)") used"
+# usage: step NET SIZE BATCH PRECISION
+step() {
+    local key=step-$1-$2-$3-$4
+    measure "$key" 25 "$plimsoll" bench step --json --device "$device" --net "$1" --size "$2" --batch "$3" \
+        --precision "$4" --steps 7 || return
+    [[ -s $work/$key.json ]] || return
+    printf '%s' "$comma" >>"$work/steps.json"
+    cat "$work/$key.json" >>"$work/steps.json"
+    comma=','
+    say "step $1 $2³ × $3 $4: $(value "$work/$key.json" seconds_per_step) s" \
+        "($(value "$work/$key.json" predicted_seconds) predicted)," \
+        "$(mebibytes "$(value "$work/$key.json" vram_planned_bytes)") planned," \
+        "$(mebibytes "$(value "$work/$key.json" vram_used_bytes)") used"
+}
+for precision in "${precisions[@]}"; do
+    step dynunet 96 1 "$precision"
+    step dynunet 128 2 "$precision"
+done
+for size in 96 64 128; do
+    for net in resenc segresnet dynunet; do
+        for precision in "${precisions[@]}"; do
+            [[ $net$size == dynunet96 ]] || step "$net" "$size" 1 "$precision"
         done
     done
 done
 printf ']' >>"$work/steps.json"
 add steps "$work/steps.json"
+section 25
 measure profile 25 "$plimsoll" bench step --json --device "$device" --size 96 --precision bf16 --steps 3 --profile
 # Its nodes are lines of a name and its milliseconds, beside the JSON.
 : >"$work/nodes.json"
@@ -179,7 +224,8 @@ add profile "$work/profile.json"
 add profile_nodes "$work/nodes.json"
 
 # ---- the whole job, and the same bytes whatever happens
-measure demo 120 "$plimsoll" demo --json --device "$device" --out "$work/demo"
+section 80
+measure demo 60 "$plimsoll" demo --json --device "$device" --out "$work/demo"
 add demo "$work/demo.json"
 data=$work/demo/dataset
 # Sets `run` to the command of a training into a folder.
@@ -247,6 +293,7 @@ add training "$work/once.json"
 add same_bytes "$work/same.json"
 
 # ---- predictions
+section 50
 if [[ -f $work/once/$checkpoint ]]; then
     measure predict 60 "$plimsoll" predict "$work/once" -i "$data/imagesTs" -o "$work/labels" --json --device "$device"
 else
@@ -256,32 +303,43 @@ add predict "$work/predict.json"
 if [[ -s $work/predict.json ]]; then
     say "predictions: $(awk -F'[:,]' '/"windows":/ {w += $2} /"seconds":/ {s += $2} END {if (s > 0) printf "%d windows in %.2f s, %.1f a second", w, s, w / s}' "$work/predict.json")"
 fi
-
-# ---- PyTorch beside it
-printf '[' >"$work/torch.json"
+# Windows in a second, and where their time goes: logits of so many classes are summed on the card where its line has room.
+printf '[' >"$work/windows.json"
 comma=''
-if within 60 python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
-    for size in 64 96 128; do
-        for how in "" "--channels-last" "--bf16" "--bf16 --channels-last" "--bf16 --channels-last --compile"; do
-            # Compiling takes longer than all the rest, so it is done for one size.
-            [[ $how == *compile* && $size != 96 ]] && continue
-            key=torch-$size-${how// /}
-            # shellcheck disable=SC2086  # options, to be split
-            measure "$key" 90 python3 "$here/step.py" --size "$size" --steps 5 $how || continue
-            [[ -s $work/$key.json ]] || continue
-            printf '%s' "$comma" >>"$work/torch.json"
-            cat "$work/$key.json" >>"$work/torch.json"
-            comma=','
-            say "PyTorch $(cat "$work/$key.json")"
-        done
-    done
+for what in "bf16 96 2" "f16 96 2" "bf16 128 25" "f32 96 2"; do
+    read -r precision size classes <<<"$what"
+    key=windows-$precision-$size-$classes
+    measure "$key" 25 "$plimsoll" bench predict --json --device "$device" --precision "$precision" --size "$size" \
+        --classes "$classes" || continue
+    printf '%s' "$comma" >>"$work/windows.json"
+    cat "$work/$key.json" >>"$work/windows.json"
+    comma=','
+    say "windows of $size³, $classes classes, $precision: $(value "$work/$key.json" windows_per_second) a second," \
+        "$(value "$work/$key.json" forward_seconds_per_window) s of the network each"
+done
+printf ']' >>"$work/windows.json"
+add windows "$work/windows.json"
+
+# ---- PyTorch beside it, in one process: a line of JSON for each way, of which those that there was time for are kept
+section 120
+: >"$work/torch.txt"
+if within 30 python3 -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
+    within 120 python3 "$here/step.py" --all >"$work/torch.txt" 2>"$work/torch.err"
+    status=$?
+    if ((status == 124)); then
+        say "PyTorch: some is left out, there was not time enough"
+    elif ((status != 0)); then
+        fail pytorch "status $status: $(tail -n 2 "$work/torch.err" | tr '\n' ' ')"
+    fi
+    grep '^{.*}$' "$work/torch.txt" | tee -a "$out/report.txt"
 else
     say "PyTorch: left out, python3 has no torch that finds a GPU, or there was not time enough"
 fi
-printf ']' >>"$work/torch.json"
+grep '^{.*}$' "$work/torch.txt" | awk 'BEGIN {printf "["} {printf "%s%s", (NR > 1 ? ",\n" : ""), $0} END {printf "]"}' >"$work/torch.json"
 add pytorch "$work/torch.json"
 
 # ---- what the driver's own checker says, last: it is slow
+section "$limit"
 : >"$work/sanitizer.json"
 if command -v compute-sanitizer >/dev/null; then
     found='{'

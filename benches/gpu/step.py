@@ -1,16 +1,22 @@
-"""One training step of MONAI's DynUNet on a GPU in PyTorch: seconds and peak memory, as a line of JSON.
+"""Training steps of MONAI's DynUNet on a GPU in PyTorch: seconds and memory of each way to take them, as a line of JSON each.
 
-    python benches/gpu/step.py --size 96 [--batch 1] [--bf16] [--channels-last] [--compile] [--forward]
+    python benches/gpu/step.py --size 96 [--batch 1] [--precision f32|tf32|bf16|f16] [--channels-last] [--compile] [--no-benchmark] [--forward]
+    python benches/gpu/step.py --all
 
-The network, loss and optimizer are those of `plimsoll bench step --net dynunet` and of `benches/step/pytorch_step.py`. `--bf16` is
-autocast (AMP), `--channels-last` the memory format channels_last_3d. Where MONAI is not installed, a U-Net of the same convolutions and
-norms stands in, and the line says so. `used` is what the process holds of the card, its context included, as the driver counts it while
-nobody else uses the card; `peak` is what the allocator has handed out at most.
+The network, loss and optimizer are those of `plimsoll bench step --net dynunet` and of `benches/step/pytorch_step.py`. bf16 and f16 are
+autocast (AMP), f16 with a scaled loss; `--channels-last` is the memory format channels_last_3d; `--no-benchmark` leaves cuDNN's choice of
+algorithms to its heuristics. `--all` takes 96³ × 1, 128³ × 2 and 64³ × 1, contiguous and channels last, eager and compiled, with and without
+`cudnn.benchmark`, what is expected to be fastest first: what there is no time for is left out. Where MONAI is not installed, a U-Net of the
+same convolutions and norms stands in, and the line says so. `used` is what the process holds of the card, its context included, as the
+driver counts it while nobody else uses the card (of several ways in one process, kernels of the ones before stay loaded); `peak` is what the
+allocator has handed out at most. `--device cpu` tries the script without a GPU.
 """
 
 import argparse
+import gc
 import json
 import statistics
+import sys
 import time
 
 import torch
@@ -19,14 +25,18 @@ from torch import nn
 parser = argparse.ArgumentParser()
 parser.add_argument("--size", type=int, default=96)
 parser.add_argument("--batch", type=int, default=1)
-parser.add_argument("--bf16", action="store_true")
+parser.add_argument("--precision", choices=["f32", "tf32", "bf16", "f16"], default="f32")
 parser.add_argument("--channels-last", action="store_true")
 parser.add_argument("--compile", action="store_true")
+parser.add_argument("--no-benchmark", action="store_true")
 parser.add_argument("--forward", action="store_true")
 parser.add_argument("--steps", type=int, default=5)
+parser.add_argument("--all", action="store_true")
+parser.add_argument("--device", default="cuda")
 args = parser.parse_args()
 
 FEATURES = [32, 64, 128, 256, 320]
+IS_CUDA = args.device.startswith("cuda")
 
 
 class Twice(nn.Sequential):
@@ -70,64 +80,109 @@ def dice_and_cross_entropy(logits, label):
     return dice.mean() + nn.functional.cross_entropy(logits, label[:, 0])
 
 
-try:
-    from monai.networks.nets import DynUNet
-
+def network():
+    try:
+        from monai.networks.nets import DynUNet
+    except ImportError:
+        return UNet(), "a U-Net like it"
     strides = [1, 2, 2, 2, 2]
-    model = DynUNet(3, 1, 2, kernel_size=[3] * 5, strides=strides, upsample_kernel_size=strides[1:], filters=FEATURES, norm_name="INSTANCE")
-    name = "MONAI DynUNet"
-except ImportError:
-    model, name = UNet(), "a U-Net like it"
-
-torch.manual_seed(0)
-torch.backends.cudnn.benchmark = True
-# As `plimsoll`'s f32: products are not rounded to TF32.
-torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-layout = torch.channels_last_3d if args.channels_last else torch.contiguous_format
-model = model.cuda().to(memory_format=layout)
-patch = [args.size] * 3
-image = torch.randn(args.batch, 1, *patch, device="cuda").to(memory_format=layout)
-label = (torch.rand(args.batch, 1, *patch, device="cuda") > 0.7).long()
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-step_model = torch.compile(model) if args.compile else model
-if args.forward:
-    model.eval()
+    net = DynUNet(3, 1, 2, kernel_size=[3] * 5, strides=strides, upsample_kernel_size=strides[1:], filters=FEATURES, norm_name="INSTANCE")
+    return net, "MONAI DynUNet"
 
 
-def step():
-    with torch.autocast("cuda", dtype=torch.bfloat16, enabled=args.bf16), torch.inference_mode(args.forward):
-        logits = step_model(image)
+def wait():
+    if IS_CUDA:
+        torch.cuda.synchronize()
+
+
+def measure(way):
+    """The seconds of a step taken in a way, and its memory."""
+    torch.manual_seed(0)
+    torch.backends.cudnn.benchmark = way["benchmark"]
+    # `plimsoll`'s f32 rounds no products to TF32.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = way["precision"] == "tf32"
+    half = {"bf16": torch.bfloat16, "f16": torch.float16}.get(way["precision"])
+    layout = torch.channels_last_3d if way["layout"] == "channels last" else torch.contiguous_format
+    model, name = network()
+    model = model.to(args.device, memory_format=layout)
+    patch = [way["size"]] * 3
+    image = torch.randn(way["batch"], 1, *patch, device=args.device).to(memory_format=layout)
+    label = (torch.rand(way["batch"], 1, *patch, device=args.device) > 0.7).long()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    scaler = torch.amp.GradScaler(args.device, enabled=way["precision"] == "f16")
+    run = torch.compile(model) if way["how"] == "compiled" else model
     if args.forward:
-        return
-    loss = dice_and_cross_entropy(logits, label)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()
-    optimizer.step()
+        model.eval()
+
+    def step():
+        autocast = torch.autocast(args.device.split(":")[0], dtype=half or torch.bfloat16, enabled=half is not None)
+        with autocast, torch.inference_mode(args.forward):
+            logits = run(image)
+        if args.forward:
+            return
+        loss = dice_and_cross_entropy(logits, label)
+        optimizer.zero_grad(set_to_none=True)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    if IS_CUDA:
+        torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(3 + args.steps):
+        wait()
+        start = time.perf_counter()
+        step()
+        wait()
+        seconds.append(time.perf_counter() - start)
+    found = {"net": name, "seconds_per_step": statistics.median(seconds[3:])}
+    if IS_CUDA:
+        free, total = torch.cuda.mem_get_info()
+        found |= {"peak_bytes": torch.cuda.max_memory_allocated(), "used_bytes": total - free, "card": torch.cuda.get_device_name()}
+    return found
 
 
-seconds = []
-for _ in range(3 + args.steps):
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    step()
-    torch.cuda.synchronize()
-    seconds.append(time.perf_counter() - start)
-free, total = torch.cuda.mem_get_info()
-print(
-    json.dumps(
-        {
-            "net": name,
-            "size": args.size,
-            "batch": args.batch,
-            "precision": "bf16" if args.bf16 else "f32",
-            "layout": "channels last" if args.channels_last else "contiguous",
-            "how": "compiled" if args.compile else "eager",
-            "what": "forward" if args.forward else "step",
-            "seconds_per_step": statistics.median(seconds[3:]),
-            "peak_bytes": torch.cuda.max_memory_allocated(),
-            "used_bytes": total - free,
-            "torch": torch.__version__,
-            "card": torch.cuda.get_device_name(),
-        }
-    )
-)
+def way(size, batch, precision, layout, how="eager", benchmark=True):
+    return {"size": size, "batch": batch, "precision": precision, "layout": layout, "how": how, "benchmark": benchmark}
+
+
+def all_ways():
+    """What comes first is what is compared with; compiling takes longest, and comes last."""
+    layouts = ["channels last", "contiguous"]
+    sizes = [(96, 1), (128, 2), (64, 1)]
+    for precision in ["bf16", "f16", "f32", "tf32"]:
+        for size, batch in sizes[:2] if precision == "bf16" else sizes[:1]:
+            for layout in layouts:
+                yield way(size, batch, precision, layout)
+    for layout in layouts:
+        yield way(96, 1, "bf16", layout, "compiled")
+    for layout in layouts:
+        yield way(96, 1, "bf16", layout, benchmark=False)
+    yield way(128, 2, "bf16", "channels last", "compiled")
+    for size, batch in sizes:
+        for precision in ["bf16", "f16", "f32", "tf32"]:
+            for layout in layouts:
+                if (size, batch) == (64, 1) or ((size, batch) == (128, 2) and precision != "bf16"):
+                    yield way(size, batch, precision, layout)
+
+
+def asked():
+    layout = "channels last" if args.channels_last else "contiguous"
+    yield way(args.size, args.batch, args.precision, layout, "compiled" if args.compile else "eager", not args.no_benchmark)
+
+
+failures = 0
+for each in all_ways() if args.all else asked():
+    # Memory of the way before is given back, but for what the driver has loaded.
+    gc.collect()
+    if IS_CUDA:
+        torch.cuda.empty_cache()
+    try:
+        found = measure(each)
+    except (RuntimeError, ImportError) as problem:
+        failures += 1
+        found = {"error": str(problem).splitlines()[0]}
+    what = {"what": "forward" if args.forward else "step", "torch": torch.__version__}
+    print(json.dumps(each | what | found), flush=True)
+# A way that a card has no memory for is no failure of the others.
+sys.exit(1 if failures and not args.all else 0)

@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use plimsoll_cuda::{
-    Architecture, CardMemory, CudaBackend, Device, DeviceError, DeviceSource, Launch, Opened, Sizes, ptx,
+    Architecture, Beside, CardMemory, CudaBackend, Device, DeviceError, DeviceSource, Launch, Opened,
+    Recorded, RecordingRoom, Sizes, Task, ptx,
 };
 use plimsoll_memory::Bytes;
-use plimsoll_plan::{DeviceMemory, DriverUse};
+use plimsoll_plan::{DeviceMemory, DeviceState, DriverUse};
 use plimsoll_ptx::{Counts, Launch as Emulated, Memory, Module, Order};
 
 /// In which order blocks, and warps of a block, are run.
@@ -29,6 +30,12 @@ const PIECE: usize = 2 << 20;
 
 /// Bytes of an emulated card that its kernels take, from when the first device is opened until the card is dropped.
 pub const KERNELS: Bytes = Bytes::mib(6);
+
+/// Bytes of an emulated card that a launch takes which is recorded.
+const RECORDED_LAUNCH: usize = 4 << 10;
+
+/// What recordings may take of an emulated card: in pieces, of which each recording may begin one.
+pub const RECORDINGS: Bytes = Bytes::mib(16);
 
 /// A launch that was asked for, to be altered before it runs.
 pub struct Altered {
@@ -62,13 +69,41 @@ impl From<&Launch> for Altered {
 /// What kernels did, by their names.
 pub type Tally = Arc<Mutex<BTreeMap<String, Counts>>>;
 
-/// The bytes of a card that are held now, by its devices and for its kernels.
-#[derive(Clone, Default)]
-struct Held(Arc<Mutex<usize>>);
+/// What a card has left, and what was done with what it has recorded.
+#[derive(Clone)]
+struct Held(Arc<Mutex<HeldNow>>);
+
+struct HeldNow {
+    /// Bytes that are held now, by its devices and for its kernels.
+    bytes: usize,
+    room: RecordingRoom,
+    replays: usize,
+    downloaded: usize,
+}
 
 impl Held {
-    fn lock(&self) -> MutexGuard<'_, usize> {
+    fn new(room: RecordingRoom) -> Held {
+        Held(Arc::new(Mutex::new(HeldNow { bytes: 0, room, replays: 0, downloaded: 0 })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HeldNow> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What was done with a card until now.
+#[derive(Clone)]
+pub struct Done(Held);
+
+impl Done {
+    /// How often what it has recorded was replayed.
+    pub fn replays(&self) -> usize {
+        self.0.lock().replays
+    }
+
+    /// Bytes that were copied from it.
+    pub fn downloaded(&self) -> usize {
+        self.0.lock().downloaded
     }
 }
 
@@ -100,8 +135,18 @@ impl Emulator {
             kernels,
             altered: |_| (),
             tally: Tally::default(),
-            held: Held::default(),
+            held: Held::new(RecordingRoom::ALL),
         }
+    }
+
+    /// With room for other recordings than a card has.
+    pub fn recording(self, room: RecordingRoom) -> Emulator {
+        Emulator { held: Held::new(room), ..self }
+    }
+
+    /// What will have been done with it.
+    pub fn done(&self) -> Done {
+        Done(self.held.clone())
     }
 
     /// With other PTX, of which there is one piece.
@@ -130,13 +175,23 @@ pub fn backend(blocks: Blocks) -> CudaBackend {
     Emulator::new(Architecture::new(8, 0).unwrap(), blocks).backend()
 }
 
-/// The same with a line of the card's memory, of which a context takes 4 MiB and the kernels [`KERNELS`].
+/// The same with a line of the card's memory, of which a context takes 4 MiB, the kernels [`KERNELS`], and what is recorded at most
+/// [`RECORDINGS`].
 ///
 /// # Panics
 /// If the line is below that.
 pub fn backend_within(line: Bytes) -> CudaBackend {
-    let driver = DriverUse { context: Bytes::mib(4) + KERNELS, host: Bytes::ZERO, is_measured: true };
-    backend(Blocks::Ascending).within(DeviceMemory::new(line, driver).unwrap())
+    within(Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending), line)
+}
+
+/// The same on an emulator.
+///
+/// # Panics
+/// If the line is below what the driver takes.
+pub fn within(card: Emulator, line: Bytes) -> CudaBackend {
+    let context = Bytes::mib(4) + KERNELS;
+    let driver = DriverUse { context, recordings: RECORDINGS, host: Bytes::ZERO, is_measured: true };
+    card.backend().within(DeviceMemory::new(line, driver).unwrap())
 }
 
 /// Modules, and in which of them each kernel is.
@@ -168,7 +223,18 @@ impl DeviceSource for Emulator {
     }
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {
-        Ok(CardMemory { total: CARD, free: CARD - *self.held.lock() })
+        Ok(CardMemory { total: CARD, free: CARD - self.held.lock().bytes })
+    }
+
+    fn state(&self) -> Option<DeviceState> {
+        let CardMemory { total, free } = self.memory().ok()?;
+        Some(DeviceState {
+            used_bytes: Some(Bytes::of(total - free)),
+            total_bytes: Some(Bytes::of(total)),
+            busy_percent: Some(100),
+            // An emulator has none.
+            temperature_celsius: None,
+        })
     }
 
     fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
@@ -176,10 +242,12 @@ impl DeviceSource for Emulator {
         let taken = bytes.next_multiple_of(PIECE);
         let mut held = self.held.lock();
         // Nothing is held before the first device is opened, and the kernels from then on.
-        *held = taken + (*held).max(KERNELS.0 as usize);
+        held.bytes = taken + held.bytes.max(KERNELS.0 as usize);
         drop(held);
         let device = Box::new(EmulatedDevice {
             memory: Memory::new(bytes),
+            arena: bytes,
+            beside: 0,
             staging: vec![0; staging],
             architecture: self.architecture,
             blocks: self.blocks,
@@ -188,6 +256,7 @@ impl DeviceSource for Emulator {
             tally: self.tally.clone(),
             launches: 0,
             marks: vec![Instant::now(); marks],
+            recordings: Vec::new(),
             taken,
             held: self.held.clone(),
         });
@@ -211,6 +280,10 @@ fn add(all: &mut Counts, of: &Counts) {
 
 struct EmulatedDevice {
     memory: Memory,
+    /// Bytes of it that are its own.
+    arena: usize,
+    /// Bytes of its card that it holds for what is beside them.
+    beside: usize,
     staging: Vec<u8>,
     architecture: Architecture,
     blocks: Blocks,
@@ -219,6 +292,7 @@ struct EmulatedDevice {
     tally: Tally,
     launches: u64,
     marks: Vec<Instant>,
+    recordings: Vec<Vec<Step>>,
     /// Bytes that it holds of its card.
     taken: usize,
     held: Held,
@@ -226,14 +300,32 @@ struct EmulatedDevice {
 
 impl Drop for EmulatedDevice {
     fn drop(&mut self) {
-        *self.held.lock() -= self.taken;
+        let mut held = self.held.lock();
+        held.bytes -= self.taken;
+        self.recordings.iter().for_each(|steps| held.room.give_back(launches(steps)));
     }
 }
 
+/// A step of what was recorded.
+enum Step {
+    Launch(Launch),
+    Poison(Range<u64>),
+}
+
+fn launches(steps: &[Step]) -> usize {
+    steps.iter().filter(|step| matches!(step, Step::Launch(_))).count()
+}
+
 impl EmulatedDevice {
-    fn check(&self, range: &Range<usize>) -> Result<(), DeviceError> {
-        let (start, end, arena) = (range.start, range.end, self.memory.len());
-        if start <= end && end <= arena { Ok(()) } else { Err(DeviceError::Outside { start, end, arena }) }
+    /// The places of addresses in its memory, behind which lies what was allocated beside it.
+    fn offsets(&self, range: Range<u64>) -> Result<Range<usize>, DeviceError> {
+        let offset = |address: u64| address.wrapping_sub(self.memory.base()) as usize;
+        let (start, end, arena) = (offset(range.start), offset(range.end), self.memory.len());
+        if start <= end && end <= arena {
+            Ok(start..end)
+        } else {
+            Err(DeviceError::Outside { start, end, arena })
+        }
     }
 }
 
@@ -242,30 +334,45 @@ impl Device for EmulatedDevice {
         self.memory.base()
     }
 
+    fn beside(&mut self, bytes: usize) -> Result<Beside, DeviceError> {
+        let begins = self.arena.next_multiple_of(256);
+        self.memory.resize(self.arena);
+        let taken = bytes.next_multiple_of(PIECE);
+        let mut held = self.held.lock();
+        held.bytes = held.bytes - self.beside + taken;
+        self.taken = self.taken - self.beside + taken;
+        self.beside = taken;
+        if bytes > 0 {
+            self.memory.resize(begins + bytes);
+        }
+        Ok(Beside { address: self.memory.base() + begins as u64, taken })
+    }
+
     fn staging(&mut self) -> Result<&mut [u8], DeviceError> {
         Ok(&mut self.staging)
     }
 
-    fn upload(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError> {
-        self.check(&(offset..offset + bytes))?;
-        self.memory.write(offset, &self.staging[..bytes]);
+    fn upload(&mut self, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        let range = self.offsets(to..to + bytes as u64)?;
+        self.memory.write(range.start, &self.staging[..bytes]);
         Ok(())
     }
 
-    fn download(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError> {
-        self.check(&(offset..offset + bytes))?;
-        self.memory.read(offset, &mut self.staging[..bytes]);
+    fn download(&mut self, from: u64, bytes: usize) -> Result<(), DeviceError> {
+        let range = self.offsets(from..from + bytes as u64)?;
+        self.memory.read(range.start, &mut self.staging[..bytes]);
+        self.held.lock().downloaded += bytes;
         Ok(())
     }
 
-    fn clear(&mut self, range: Range<usize>) -> Result<(), DeviceError> {
-        self.check(&range)?;
+    fn clear(&mut self, range: Range<u64>) -> Result<(), DeviceError> {
+        let range = self.offsets(range)?;
         self.memory.write(range.start, &vec![0; range.len()]);
         Ok(())
     }
 
-    fn poison(&mut self, range: Range<usize>) -> Result<(), DeviceError> {
-        self.check(&range)?;
+    fn poison(&mut self, range: Range<u64>) -> Result<(), DeviceError> {
+        let range = self.offsets(range)?;
         self.memory.write(range.start, &vec![0xff; range.len()]);
         self.memory.forget(range);
         Ok(())
@@ -303,6 +410,35 @@ impl Device for EmulatedDevice {
             }
             Err(fault) => Err(failed(Box::new(fault))),
         }
+    }
+
+    fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError> {
+        let step = |task: &Task<'_>| match task {
+            Task::Launch(launch) => Step::Launch((*launch).clone()),
+            Task::Poison(range) => Step::Poison(range.clone()),
+        };
+        let steps: Vec<Step> = work.iter().map(step).collect();
+        let count = launches(&steps);
+        let mut held = self.held.lock();
+        if !held.room.take(count) {
+            return Ok(None);
+        }
+        let taken = (count * RECORDED_LAUNCH).next_multiple_of(PIECE);
+        held.bytes += taken;
+        self.taken += taken;
+        self.recordings.push(steps);
+        Ok(Some(Recorded { number: self.recordings.len() - 1, taken }))
+    }
+
+    fn replay(&mut self, number: usize) -> Result<(), DeviceError> {
+        self.held.lock().replays += 1;
+        let steps = std::mem::take(&mut self.recordings[number]);
+        let replayed = steps.iter().try_for_each(|step| match step {
+            Step::Launch(launch) => self.launch(launch),
+            Step::Poison(range) => self.poison(range.clone()),
+        });
+        self.recordings[number] = steps;
+        replayed
     }
 
     fn mark(&mut self, mark: usize) -> Result<(), DeviceError> {

@@ -2,13 +2,17 @@
 //! are skipped: `cargo test --release -p conformance --test card -- --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+#[path = "cuda_tensor/layers.rs"]
+mod layers;
+
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
 
 use conformance::{Case, cases, expected, run};
+use layers::{ALL, Direction, layer};
 use plimsoll_cuda::{CudaBackend, DeviceError, Driver};
-use plimsoll_graph::DType;
+use plimsoll_graph::{DType, Window};
 use plimsoll_plan::Options;
 
 /// As of the CPU, `tests/cpu.rs`.
@@ -56,6 +60,27 @@ fn check_all(of: fn(DType) -> Vec<Case>) {
     for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16), (DType::F16, F16)] {
         for case in &of(precision) {
             check(&backend, case, &expected(case), tolerance);
+        }
+    }
+}
+
+/// Each kernel that multiplies fragments, by itself: where a lane of a card has other elements of a matrix than the kernel takes it to have,
+/// all results are others. On cards without such instructions for a type, plain kernels run.
+#[test]
+fn fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card() {
+    let Some(backend) = card() else { return };
+    for (stored, tolerance) in [(DType::Bf16, BF16), (DType::F16, F16)] {
+        for direction in ALL {
+            let what = match direction {
+                Direction::Forward => "forward",
+                Direction::Source => "gradient of sources",
+                Direction::Weights => "gradient of weights",
+            };
+            // More than a tile along each axis, and channels that fill none.
+            let layer = layer(Window::same([3; 3], [1; 3]), (1, [5, 9, 11]), &[17], 40);
+            let case = layer.case(&[direction], stored, stored);
+            check(&backend, &case, &expected(&case), tolerance);
+            println!("fragments of {stored}, {what}: they agree");
         }
     }
 }

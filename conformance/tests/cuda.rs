@@ -231,7 +231,8 @@ fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
     let free = || card.memory().unwrap().free;
     let all = free();
     // Room for two arenas of three tensors of 1 MiB, each in pieces of 2 MiB.
-    let driver = DriverUse { context: KERNELS, host: Bytes::ZERO, is_measured: true };
+    let (host, recordings) = (Bytes::ZERO, Bytes::ZERO);
+    let driver = DriverUse { context: KERNELS, recordings, host, is_measured: true };
     let line = KERNELS + Bytes::mib(8);
     let whole = CudaBackend::new(card.clone()).within(DeviceMemory::new(line, driver).unwrap());
     let part = whole.shared_by(2).unwrap();

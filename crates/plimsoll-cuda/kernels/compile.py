@@ -6,7 +6,7 @@
 Writes kernels.ptx for compute capability 7.0, tensor70.ptx, tensor75.ptx and tensor80.ptx of the sources tensor_*.cu for 7.0, 7.5 and 8.0, and kernels.key, by which a test knows
 whether they are those of the sources; and resources.csv, see resources.py. PTX runs on every later card, too: the driver compiles it for the one it finds. NVRTC names its own
 version of PTX, which only drivers of its age read. The instructions here are all older, so the version is set back to one that each driver
-reads which the rest of this crate runs with, 460 (CUDA 11.2, 2020) and later, and hints that are newer (which bytes of a load are used) are
+reads which the rest of this crate runs with, 470 (CUDA 11.4, 2021) and later, and hints that are newer (which bytes of a load are used) are
 left out.
 """
 import ctypes

@@ -159,6 +159,15 @@ const MEMORY: f64 = 0.7;
 /// Seconds from a kernel's end to the start of the next.
 const LAUNCH: f64 = 3e-6;
 
+/// The share of a program's predicted time from which on its launches are worth recording.
+const WORTH_RECORDING: f64 = 0.01;
+
+/// Whether launching the kernels of a program one by one takes a part of its predicted time that is worth the memory of a recording: of
+/// long kernels the next one is launched while the last one runs, and nothing is to be had.
+pub(crate) fn is_worth_recording(launches: usize, predicted_seconds: f64) -> bool {
+    launches > 1 && LAUNCH * launches as f64 >= WORTH_RECORDING * predicted_seconds
+}
+
 /// The rate of tensor cores among those of kernels.
 const TENSOR_RATE: &str = "tensor cores";
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use plimsoll_graph::{Cost, Program, TensorId};
 use plimsoll_memory::Reservation;
 use plimsoll_plan::{
-    Backend, DeviceMemory, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, Rates, Unsupported,
-    VerifiedPlan, agree,
+    Backend, DeviceMemory, Engine, EngineError, LoweredNode, LoweredProgram, PlanError, PlaneSums, Rates,
+    Unsupported, VerifiedPlan, agree,
 };
 
 use crate::architecture::{Architecture, seconds};
@@ -15,6 +15,7 @@ use crate::engine::CudaEngine;
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
 use crate::lower::ALIGNMENT;
+use crate::plane_sums::sums_bytes;
 
 /// A GPU, or a kind of them to plan for.
 #[derive(Clone)]
@@ -120,7 +121,7 @@ impl Backend for CudaBackend {
     /// The reservation is one of the device's memory.
     fn engine(&self, plan: VerifiedPlan, arena: Reservation) -> Result<Box<dyn Engine>, EngineError> {
         plan.expect_for(self)?;
-        Ok(Box::new(CudaEngine::new(&*self.source, plan, (arena, None), self.poison)?))
+        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, (arena, None), self.poison)?))
     }
 
     fn staged_engine(
@@ -130,11 +131,15 @@ impl Backend for CudaBackend {
         staging: Reservation,
     ) -> Result<Box<dyn Engine>, EngineError> {
         plan.expect_for(self)?;
-        Ok(Box::new(CudaEngine::new(&*self.source, plan, (arena, Some(staging)), self.poison)?))
+        Ok(Box::new(CudaEngine::new(self.source.clone(), plan, (arena, Some(staging)), self.poison)?))
     }
 
     fn device_memory(&self) -> Option<&DeviceMemory> {
         self.memory.as_ref()
+    }
+
+    fn plane_sums(&self, of: &PlaneSums) -> Option<usize> {
+        Some(sums_bytes(of))
     }
 
     fn shared_by(&self, engines: usize) -> Option<Arc<dyn Backend>> {

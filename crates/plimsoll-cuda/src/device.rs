@@ -5,7 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
-use plimsoll_plan::EngineError;
+use plimsoll_plan::{DeviceState, EngineError};
 
 use crate::Architecture;
 
@@ -104,7 +104,7 @@ impl DeviceError {
             DeviceError::Nowhere { .. } => "--device cuda:0 is the first card of this machine".into(),
             DeviceError::TooOld { .. } => "--device cpu runs on the processor".into(),
             DeviceError::TooOldDriver { .. } => {
-                "install driver 460 or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
+                "install driver 470 or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
                                          --device cpu needs none"
                     .into()
             }
@@ -126,9 +126,9 @@ impl DeviceError {
 /// The version of CUDA that came with a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CudaVersion {
-    /// 11 of 11.2.
+    /// 11 of 11.4.
     pub major: u32,
-    /// 2 of 11.2.
+    /// 4 of 11.4.
     pub minor: u32,
 }
 
@@ -189,20 +189,12 @@ impl Launch {
         &self.writes
     }
 
-    /// That it stays within an arena, by addresses, and gives its kernel so many bytes of parameters as that takes.
+    /// That it stays within an arena and what is beside it, and gives its kernel so many bytes of parameters as that takes.
     ///
     /// # Errors
     /// If it does not.
-    pub(crate) fn check(&self, arena: Range<u64>, taken: usize) -> Result<(), DeviceError> {
-        let inside = |range: &Range<u64>| {
-            arena.start <= range.start && range.start <= range.end && range.end <= arena.end
-        };
-        if let Some(range) = self.reads.iter().chain(&self.writes).find(|range| !inside(range)) {
-            let [start, end] =
-                [range.start, range.end].map(|address| address.wrapping_sub(arena.start) as usize);
-            let arena = arena.end.saturating_sub(arena.start) as usize;
-            return Err(DeviceError::Outside { start, end, arena });
-        }
+    pub(crate) fn check(&self, memory: &[Range<u64>; 2], taken: usize) -> Result<(), DeviceError> {
+        self.reads.iter().chain(&self.writes).try_for_each(|range| check_within(memory, range))?;
         let given = self.parameters.len();
         if given != taken {
             return Err(DeviceError::Parameters { kernel: self.kernel.clone(), taken, given });
@@ -211,13 +203,78 @@ impl Launch {
     }
 }
 
+/// A piece of what is [recorded](Device::record).
+#[derive(Clone, Debug)]
+pub enum Task<'a> {
+    /// As [`Device::launch`].
+    Launch(&'a Launch),
+    /// As [`Device::poison`].
+    Poison(Range<u64>),
+}
+
+/// What all devices of a card may have recorded at once: what its memory for recordings is [measured](crate::Footprint) with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordingRoom {
+    /// Recordings.
+    pub recordings: usize,
+    /// Launches of all of them.
+    pub launches: usize,
+}
+
+impl RecordingRoom {
+    /// That of a card of which nothing is recorded: for the programs of a run, of which the largest have some hundred launches each.
+    pub const ALL: RecordingRoom = RecordingRoom { recordings: 8, launches: 1024 };
+
+    /// Takes one recording of so many launches. Returns whether there was room for it.
+    pub fn take(&mut self, launches: usize) -> bool {
+        match (self.recordings.checked_sub(1), self.launches.checked_sub(launches)) {
+            (Some(recordings), Some(launches)) => {
+                *self = RecordingRoom { recordings, launches };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Gives one back.
+    pub fn give_back(&mut self, launches: usize) {
+        self.recordings += 1;
+        self.launches += launches;
+    }
+}
+
+/// Memory beside a device's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Beside {
+    /// Where it begins: a multiple of 256.
+    pub address: u64,
+    /// Bytes by which the free memory of the card became less for it.
+    pub taken: usize,
+}
+
+/// What was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Its number, for [`Device::replay`].
+    pub number: usize,
+    /// Bytes by which the free memory of the card became less for it.
+    pub taken: usize,
+}
+
 /// Memory of one size on a device, memory of this process to copy through, and the kernels of this crate.
 ///
-/// Launches, copies and fills run in the order in which they are asked for, and may go on after the call. Offsets are bytes from the
-/// start of the device's memory.
+/// Launches, copies and fills run in the order in which they are asked for, and may go on after the call. They stay within the device's
+/// memory, or what was allocated [beside](Device::beside) it.
 pub trait Device: Send {
-    /// The address of the first byte: a multiple of 256, and not zero.
+    /// The address of the first byte of its memory: a multiple of 256, and not zero.
     fn base(&self) -> u64;
+
+    /// Allocates other memory beside its own, in place of what there was of it, which is freed before; of no bytes, that is all. What it holds
+    /// is not known.
+    ///
+    /// # Errors
+    /// If the device refuses. Then there is none.
+    fn beside(&mut self, bytes: usize) -> Result<Beside, DeviceError>;
 
     /// Memory of this process that the device copies to and from, when the last copy has ended.
     ///
@@ -229,31 +286,44 @@ pub trait Device: Send {
     ///
     /// # Errors
     /// If they do not fit, or the device fails.
-    fn upload(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError>;
+    fn upload(&mut self, to: u64, bytes: usize) -> Result<(), DeviceError>;
 
     /// Copies bytes from the device into the first of the staging memory, when all that was launched has ended.
     ///
     /// # Errors
     /// As [`Device::upload`], and if a launch has failed.
-    fn download(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError>;
+    fn download(&mut self, from: u64, bytes: usize) -> Result<(), DeviceError>;
 
     /// Sets bytes to zero.
     ///
     /// # Errors
     /// As [`Device::upload`].
-    fn clear(&mut self, range: Range<usize>) -> Result<(), DeviceError>;
+    fn clear(&mut self, range: Range<u64>) -> Result<(), DeviceError>;
 
     /// Makes reads of bytes before they are written again show themselves: as NaN, or as an error.
     ///
     /// # Errors
     /// As [`Device::upload`].
-    fn poison(&mut self, range: Range<usize>) -> Result<(), DeviceError>;
+    fn poison(&mut self, range: Range<u64>) -> Result<(), DeviceError>;
 
     /// Launches a kernel.
     ///
     /// # Errors
     /// If the device refuses it, or an earlier one has failed.
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
+
+    /// Records work, none of which is done now, as one thing to be [replayed](Device::replay) as often as one likes. The kernels were
+    /// launched before, so that the driver has loaded them. None where the card has no [room](RecordingRoom) for it.
+    ///
+    /// # Errors
+    /// If the device refuses it.
+    fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError>;
+
+    /// Does what was recorded under a number, with the values that lie in memory then.
+    ///
+    /// # Errors
+    /// If there is no such number, or as [`Device::launch`].
+    fn replay(&mut self, number: usize) -> Result<(), DeviceError>;
 
     /// Notes the time at which all that was launched has ended, under a number below those that the device was opened with.
     ///
@@ -266,6 +336,20 @@ pub trait Device: Send {
     /// # Errors
     /// As [`Device::mark`], and if a launch has failed.
     fn since_last(&mut self, mark: usize) -> Result<Duration, DeviceError>;
+}
+
+/// That addresses are within an arena, or within what is beside it.
+///
+/// # Errors
+/// If they are not.
+pub(crate) fn check_within(memory: &[Range<u64>; 2], range: &Range<u64>) -> Result<(), DeviceError> {
+    let has = |of: &Range<u64>| of.start <= range.start && range.start <= range.end && range.end <= of.end;
+    if memory.iter().any(has) {
+        return Ok(());
+    }
+    let [arena, _] = memory;
+    let [start, end] = [range.start, range.end].map(|address| address.wrapping_sub(arena.start) as usize);
+    Err(DeviceError::Outside { start, end, arena: arena.end.saturating_sub(arena.start) as usize })
 }
 
 /// What a card has of memory.
@@ -308,6 +392,11 @@ pub trait DeviceSource: Send + Sync {
     /// If there is no device, or it does not say.
     fn memory(&self) -> Result<CardMemory, DeviceError>;
 
+    /// What the card says of itself now; none where it says nothing.
+    fn state(&self) -> Option<DeviceState> {
+        None
+    }
+
     /// A device. What is loaded for all devices is loaded with the first one, and stays.
     ///
     /// # Errors
@@ -343,18 +432,27 @@ mod tests {
     }
 
     #[test]
+    fn recordings_have_room_as_long_as_neither_they_nor_their_launches_are_too_many() {
+        let mut room = RecordingRoom { recordings: 2, launches: 10 };
+        assert!(room.take(6) && !room.take(5) && room.take(4) && !room.take(0));
+        room.give_back(6);
+        assert_eq!(room, RecordingRoom { recordings: 1, launches: 6 });
+    }
+
+    #[test]
     fn launches_that_leave_the_arena_or_give_a_kernel_other_parameters_are_refused() {
-        let arena = 256..1024;
-        assert!(launch(256..1024, 1024..1024).check(arena.clone(), 24).is_ok());
+        let arena = [256..1024, 4096..8192];
+        assert!(launch(256..1024, 1024..1024).check(&arena, 24).is_ok());
+        assert!(launch(4096..8192, 256..512).check(&arena, 24).is_ok());
         // The reversed one would pass where its end alone is compared.
-        for other in [255..256, 1024..1025, 0..64, 0..u64::MAX, Range { start: 512, end: 0 }] {
+        for other in [255..256, 1024..1025, 0..64, 512..8192, 0..u64::MAX, Range { start: 512, end: 0 }] {
             for launch in [launch(other.clone(), 256..512), launch(256..512, other.clone())] {
-                let refused = launch.check(arena.clone(), 24);
+                let refused = launch.check(&arena, 24);
                 assert!(matches!(refused, Err(DeviceError::Outside { arena: 768, .. })), "{other:?}");
             }
         }
         for taken in [0, 16, 32] {
-            let refused = launch(256..512, 512..768).check(arena.clone(), taken);
+            let refused = launch(256..512, 512..768).check(&arena, taken);
             assert!(matches!(refused, Err(DeviceError::Parameters { given: 24, .. })), "{taken}");
         }
     }

@@ -1,41 +1,114 @@
 //! The engine: launches that are bound to the arena of a device, and copies in and out of it.
 
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use half::{bf16, f16};
 use plimsoll_graph::{DType, TensorId, TensorInfo};
 use plimsoll_memory::{Bytes, MapError, Reservation};
-use plimsoll_plan::{Engine, EngineError, HostSlice, HostSliceMut, ProgramId, Timings, VerifiedPlan};
+use plimsoll_plan::{
+    Block, DeviceState, Engine, EngineError, HostSlice, HostSliceMut, ProgramId, SumsPlanes, Timings,
+    VerifiedPlan,
+};
 
 use crate::Architecture;
-use crate::device::{Device, DeviceSource, Launch, Opened, Sizes};
+use crate::architecture::is_worth_recording;
+use crate::device::{Device, DeviceError, DeviceSource, Launch, Opened, Recorded, Sizes, Task};
 use crate::fuse::fuse;
 use crate::layout::{Run, runs, stored_span};
 use crate::lower::{Context, Operand};
+use crate::plane_sums::OpenSums;
 
 /// A plan over the arena of a device.
 pub(crate) struct CudaEngine {
-    plan: VerifiedPlan,
+    pub(crate) plan: VerifiedPlan,
+    source: Arc<dyn DeviceSource>,
+    pub(crate) architecture: Architecture,
     /// Used by one thread at a time.
-    device: Mutex<Box<dyn Device>>,
-    programs: Vec<Vec<BoundNode>>,
+    pub(crate) device: Mutex<Box<dyn Device>>,
+    programs: Vec<BoundProgram>,
     timings: Timings,
     poison: bool,
     used: usize,
-    /// What the device's free memory became less by for the arena, and for it alone.
+    /// What the device's free memory became less by for the arena and for what is recorded, and for them alone.
     taken: Bytes,
+    /// Sums beside the arena.
+    pub(crate) sums: Option<OpenSums>,
     /// Of the device's memory.
     _arena: Reservation,
     /// Of this process's.
     _staging: Option<Reservation>,
 }
 
+/// A program of a plan, bound to its places.
+struct BoundProgram {
+    nodes: Vec<BoundNode>,
+    /// How often it was run.
+    runs: u64,
+    recording: Recording,
+}
+
+/// Whether the launches of a program are replayed as one.
+enum Recording {
+    /// They are not: the device has no room, or they take too small a part of the program's time.
+    OneByOne,
+    /// They will be: the first run loads the kernels.
+    AfterTheFirst,
+    /// They are, under this number.
+    Recorded(usize),
+}
+
+/// Of a program that is recorded, this many runs at first and one in so many later ones are launched one by one, to measure each node.
+const MEASURED: (u64, u64) = (2, 16);
+
+impl BoundProgram {
+    /// What is to be replayed by the next run; none where it is to be launched one by one.
+    fn replayed(&self) -> Option<usize> {
+        let (first, every) = MEASURED;
+        match self.recording {
+            Recording::Recorded(number) if self.runs >= first && !self.runs.is_multiple_of(every) => {
+                Some(number)
+            }
+            _ => None,
+        }
+    }
+
+    /// The end of the highest place that is given to any of its nodes.
+    fn end(&self) -> usize {
+        self.nodes.iter().map(|node| node.end).fold(0, usize::max)
+    }
+
+    /// Launches all of it on a device, one by one, and marks the end of each node. What is dead is poisoned if it `is_poisoned`.
+    fn launch(&self, device: &mut dyn Device, is_poisoned: bool) -> Result<(), DeviceError> {
+        device.mark(0)?;
+        for (at, node) in self.nodes.iter().enumerate() {
+            for launch in &node.launches {
+                device.launch(launch)?;
+            }
+            device.mark(at + 1)?;
+            for dead in node.dead.iter().filter(|_| is_poisoned) {
+                device.poison(dead.clone())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The same as one list.
+    fn tasks(&self, is_poisoned: bool) -> Vec<Task<'_>> {
+        let of_node = |node| {
+            let BoundNode { launches, dead, .. }: &BoundNode = node;
+            let dead = dead.iter().filter(move |_| is_poisoned).cloned();
+            launches.iter().map(Task::Launch).chain(dead.map(Task::Poison))
+        };
+        self.nodes.iter().flat_map(of_node).collect()
+    }
+}
+
 /// A node of a plan, bound to its places.
 struct BoundNode {
     launches: Vec<Launch>,
     /// What nobody reads after it.
-    dead: Vec<Range<usize>>,
+    dead: Vec<Range<u64>>,
     /// The end of the highest place that it is given, in bytes.
     end: usize,
 }
@@ -46,7 +119,7 @@ const STAGE: usize = 1 << 16;
 impl CudaEngine {
     /// Allocates the arena on a device, inside a reservation, zeroed, and what is copied through inside another; binds all launches.
     pub(crate) fn new(
-        source: &dyn DeviceSource,
+        source: Arc<dyn DeviceSource>,
         plan: VerifiedPlan,
         (arena, staging): (Reservation, Option<Reservation>),
         poison: bool,
@@ -63,21 +136,35 @@ impl CudaEngine {
             Sizes { bytes: plan.arena_bytes, staging: staged.max(STAGE), marks: 1 + most.unwrap_or(0) };
         let Opened { mut device, taken } = source.open(sizes)?;
         let persistent = plan.persistent_bytes();
-        device.clear(0..if poison { persistent } else { plan.arena_bytes })?;
+        let base = device.base();
+        let [persistent, end] = [persistent, plan.arena_bytes].map(|bytes| base + bytes as u64);
+        device.clear(base..if poison { persistent } else { end })?;
         if poison {
-            device.poison(persistent..plan.arena_bytes)?;
+            device.poison(persistent..end)?;
         }
-        let bound = plan.ids().map(|id| bind(&plan, id, source.architecture(), device.base()));
+        let architecture = source.architecture();
+        let bound = plan.ids().map(|id| {
+            let nodes = bind(&plan, id, architecture, base)?;
+            let launches = nodes.iter().map(|node| node.launches.len()).sum();
+            let recording = match is_worth_recording(launches, plan.schedule(id).predicted_seconds) {
+                true => Recording::AfterTheFirst,
+                false => Recording::OneByOne,
+            };
+            Ok(BoundProgram { nodes, runs: 0, recording })
+        });
         let programs = bound.collect::<Result<Vec<_>, EngineError>>()?;
         let timings = Timings::new(&plan);
         Ok(CudaEngine {
             plan,
+            source,
+            architecture,
             device: Mutex::new(device),
             programs,
             timings,
             poison,
             used: 0,
             taken: Bytes::of(taken),
+            sums: None,
             _arena: arena,
             _staging: staging,
         })
@@ -138,11 +225,16 @@ fn bind(
         let places = launch.inputs.iter().chain(&launch.outputs).filter_map(|id| schedule.place(*id));
         nodes.push(BoundNode {
             launches: work.launches,
-            dead: plan.dead_after(id, at).into_iter().map(|block| block.offset..block.end()).collect(),
+            dead: plan.dead_after(id, at).into_iter().map(|block| addresses(base, block)).collect(),
             end: places.map(|place| place.end()).fold(launch.scratch.end(), usize::max),
         });
     }
     Ok(nodes)
+}
+
+/// Where a stretch of an arena lies that begins at an address.
+fn addresses(base: u64, block: Block) -> Range<u64> {
+    base + block.offset as u64..base + block.end() as u64
 }
 
 /// A number as it is stored.
@@ -185,10 +277,10 @@ fn pieces(stored: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize
     stored.step_by(most.max(1)).map(move |start| start..end.min(start.saturating_add(most)))
 }
 
-/// Copies values to where a tensor begins, in its layout. The last copy may go on after the call.
+/// Copies values to the address where a tensor begins, in its layout. The last copy may go on after the call.
 fn upload<const BYTES: usize, S: Stored<BYTES>>(
     device: &mut dyn Device,
-    (info, offset): (&TensorInfo, usize),
+    (info, address): (&TensorInfo, u64),
     values: &[S::Host],
     _as: S,
 ) -> Result<(), EngineError> {
@@ -207,7 +299,7 @@ fn upload<const BYTES: usize, S: Stored<BYTES>>(
                 return Err(EngineError::missing("a value"));
             }
         }
-        device.upload(offset + piece.start * BYTES, piece.len() * BYTES)?;
+        device.upload(address + (piece.start * BYTES) as u64, piece.len() * BYTES)?;
     }
     Ok(())
 }
@@ -216,13 +308,13 @@ fn upload<const BYTES: usize, S: Stored<BYTES>>(
 /// is copied too, and passed over; what lies before and after them is not.
 fn download<const BYTES: usize, S: Stored<BYTES>>(
     device: &mut dyn Device,
-    (info, offset): (&TensorInfo, usize),
+    (info, address): (&TensorInfo, u64),
     (first, values): (usize, &mut [S::Host]),
     _as: S,
 ) -> Result<(), EngineError> {
     let most = device.staging()?.len() / BYTES;
     for piece in pieces(stored_span(info, first, values.len()), most) {
-        device.download(offset + piece.start * BYTES, piece.len() * BYTES)?;
+        device.download(address + (piece.start * BYTES) as u64, piece.len() * BYTES)?;
         let mut stage = device.staging()?.as_chunks::<BYTES>().0.iter();
         for Run { place, stride, count } in runs(info, piece) {
             let places = (place..).step_by(stride).take(count);
@@ -252,7 +344,7 @@ impl Engine for CudaEngine {
         // The plan is borrowed beside the device.
         let (info, place) = self.plan.stored_whole(program, tensor, values.extent())?;
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let to = (info, place.offset);
+        let to = (info, device.base() + place.offset as u64);
         match values {
             HostSlice::U8(values) => upload(device, to, values, StoredU8),
             HostSlice::F64(values) => upload(device, to, values, StoredF64),
@@ -269,15 +361,16 @@ impl Engine for CudaEngine {
         first: usize,
         values: HostSliceMut<'_>,
     ) -> Result<(), EngineError> {
-        let from = self.tensor(program, tensor, first, values.extent())?;
+        let (info, offset) = self.tensor(program, tensor, first, values.extent())?;
         let device = &mut **self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = (info, device.base() + offset as u64);
         match values {
             HostSliceMut::U8(values) => download(device, from, (first, values), StoredU8),
             HostSliceMut::F64(values) => download(device, from, (first, values), StoredF64),
-            HostSliceMut::F32(values) if from.0.dtype == DType::Bf16 => {
+            HostSliceMut::F32(values) if info.dtype == DType::Bf16 => {
                 download(device, from, (first, values), StoredBf16)
             }
-            HostSliceMut::F32(values) if from.0.dtype == DType::F16 => {
+            HostSliceMut::F32(values) if info.dtype == DType::F16 => {
                 download(device, from, (first, values), StoredF16)
             }
             HostSliceMut::F32(values) => download(device, from, (first, values), StoredF32),
@@ -285,23 +378,41 @@ impl Engine for CudaEngine {
     }
 
     fn run(&mut self, program: ProgramId) -> Result<(), EngineError> {
-        let nodes = self.programs.get(program.index()).ok_or_else(|| EngineError::missing("the program"))?;
-        let device = self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
-        device.mark(0)?;
-        for (at, node) in nodes.iter().enumerate() {
-            for launch in &node.launches {
-                device.launch(launch)?;
+        let bound = self.programs.get_mut(program.index());
+        let bound = bound.ok_or_else(|| EngineError::missing("the program"))?;
+        let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
+        self.used = self.used.max(bound.end());
+        match bound.replayed() {
+            Some(recording) => {
+                device.mark(0)?;
+                device.replay(recording)?;
+                device.mark(1)?;
+                // A launch that has failed says so here.
+                device.since_last(1)?;
+                self.timings.add_unmeasured(program);
             }
-            device.mark(at + 1)?;
-            self.used = self.used.max(node.end);
-            for dead in node.dead.iter().filter(|_| self.poison) {
-                device.poison(dead.clone())?;
+            None => {
+                bound.launch(device, self.poison)?;
+                for at in 0..bound.nodes.len() {
+                    self.timings.add(program, at, device.since_last(at + 1)?);
+                }
             }
         }
-        for at in 0..nodes.len() {
-            self.timings.add(program, at, device.since_last(at + 1)?);
+        bound.runs += 1;
+        if let Recording::AfterTheFirst = bound.recording {
+            bound.recording = match device.record(&bound.tasks(self.poison))? {
+                Some(Recorded { number, taken }) => {
+                    self.taken += Bytes::of(taken);
+                    Recording::Recorded(number)
+                }
+                None => Recording::OneByOne,
+            };
         }
         Ok(())
+    }
+
+    fn sums_planes(&mut self) -> Option<&mut dyn SumsPlanes> {
+        Some(self)
     }
 
     fn used_bytes(&self) -> usize {
@@ -309,7 +420,11 @@ impl Engine for CudaEngine {
     }
 
     fn device_bytes(&self) -> Option<Bytes> {
-        Some(self.taken)
+        Some(self.taken + self.sums.as_ref().map_or(Bytes::ZERO, |sums| sums.taken))
+    }
+
+    fn device_state(&self) -> Option<DeviceState> {
+        self.source.state()
     }
 
     fn timings(&self) -> &Timings {

@@ -6,7 +6,9 @@
 //! taken in an order that depends on shapes alone, so that the bits are the same always.
 //!
 //! An engine runs over a [`Device`]: the driver's ([`Driver`]), or the emulator that `conformance/` checks the kernels on. It has one
-//! allocation, the plan's arena; all launches are bound to it once, with the stretches of it that each reads and writes.
+//! allocation, the plan's arena; all launches are bound to it once, with the stretches of it that each reads and writes. What changes from
+//! one run of a program to the next (images, rates, the scale of a loss, the counters of dropout) are tensors in the arena and no
+//! parameters of launches, so that all launches of a program can be recorded and replayed as one.
 
 mod architecture;
 mod backend;
@@ -18,11 +20,13 @@ mod layout;
 mod lower;
 mod ops;
 mod pieces;
+mod plane_sums;
 
 pub use architecture::Architecture;
 pub use backend::CudaBackend;
 pub use device::{
-    CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Launch, Nowhere, Opened, Sizes,
+    Beside, CardMemory, CudaVersion, Device, DeviceError, DeviceSource, Launch, Nowhere, Opened, Recorded,
+    RecordingRoom, Sizes, Task,
 };
 pub use driver::{Driver, Footprint};
 pub use pieces::ptx;

@@ -54,7 +54,7 @@ impl Stretch {
         Stretch { address: self.address + before as u64, bytes: self.bytes - before }
     }
 
-    fn range(self) -> Range<u64> {
+    pub(crate) fn range(self) -> Range<u64> {
         self.address..self.address + self.bytes as u64
     }
 }

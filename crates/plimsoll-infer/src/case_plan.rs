@@ -8,6 +8,7 @@ use plimsoll_plan::{Backend, DeviceMemory, Options, Planner, VerifiedPlan, engin
 use serde::Serialize;
 
 use crate::InferError;
+use crate::device_sums::HostSums;
 use crate::rows::Strips;
 use crate::summands::Summed;
 use crate::sums::RingStorage;
@@ -21,12 +22,17 @@ pub struct PredictPlan {
     pub overhead_bytes: Bytes,
     /// Parameters, features and kernels' scratch: of a device, only what is copied to it through.
     pub arena_bytes: Bytes,
-    /// What is held of a device with memory of its own, the arena and the driver's context; none on the processor.
+    /// What is held of a device with memory of its own, the arena, sums and what the driver holds; none on the processor.
     pub device_bytes: Option<Bytes>,
+    /// Of that, sums of logits or features; 0 where this process holds them.
+    pub device_logits_bytes: Bytes,
+    /// Why this process holds the sums, where the network runs on a device with memory of its own.
+    pub host_sums: Option<HostSums>,
     /// Windows on their way in and out, and what they are read through.
     pub window_bytes: Bytes,
     /// Logits or features being summed, logits of two planes where these are made of features, and a plane of labels; of probabilities,
-    /// where they are wanted.
+    /// where they are wanted. Where a device sums them, two planes of them; where it could and does not, what is summed of a window as well,
+    /// which is copied from it.
     pub logits_bytes: Bytes,
     /// What has to be known of all of a case before any window: its mask, and the ranges of its slices. 0 of models of our own runs.
     pub preparation_bytes: Bytes,
@@ -107,7 +113,7 @@ pub(crate) struct CaseNeeds {
     /// The stored axis along which it is passed through.
     pub(crate) slab_axis: usize,
     /// Logits being summed, of whole planes.
-    pub(crate) logits: LogitsBytes,
+    pub(crate) logits: LogitsNeeds,
     /// What is summed of strips, those that are to be preferred first.
     pub(crate) strips: Vec<StripNeeds>,
     /// Labels that wait, where they do not come in the order of stored planes.
@@ -157,7 +163,26 @@ pub(crate) struct StripNeeds {
     /// Windows of all strips, each fold counted.
     pub(crate) windows: usize,
     /// Of the strip that needs most.
-    pub(crate) logits: LogitsBytes,
+    pub(crate) logits: LogitsNeeds,
+}
+
+/// Logits being summed, by who sums them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogitsNeeds {
+    /// What this process holds where it does.
+    pub(crate) by_host: LogitsBytes,
+    /// What it holds where a device does, and what that holds; none where no device can.
+    pub(crate) by_device: Option<[LogitsBytes; 2]>,
+}
+
+impl LogitsNeeds {
+    /// What this process holds, and the device where it is one that sums; none where no device can and one is asked for.
+    fn of(&self, ring: RingStorage, on_device: bool) -> Option<(Bytes, Option<Bytes>)> {
+        match (on_device, self.by_device) {
+            (false, _) => Some((self.by_host.of(ring), None)),
+            (true, by_device) => by_device.map(|[here, there]| (here.of(ring), Some(there.of(ring)))),
+        }
+    }
 }
 
 /// What is kept of a case whose labels do not come in the order of stored planes.
@@ -175,7 +200,10 @@ pub(crate) struct SpoolNeeds {
 #[derive(Clone, Copy)]
 struct Way<'a> {
     ring: RingStorage,
+    /// Of this process.
     logits: Bytes,
+    /// Of the device that sums them, where one does.
+    on_device: Option<Bytes>,
     /// None for whole planes.
     strips: Option<&'a StripNeeds>,
 }
@@ -186,6 +214,10 @@ enum Tried {
     /// With the arena that would be needed.
     TooLarge {
         arena: Bytes,
+    },
+    /// The device has no room for sums beside the arena, but would have below a line of its memory.
+    NoRoomThere {
+        vram: Bytes,
     },
 }
 
@@ -256,24 +288,30 @@ impl CasePlanner<'_> {
     pub(crate) fn plan(&self, needs: &CaseNeeds) -> Result<PlannedCase, InferError> {
         let mut planner: Option<Planner<'_>> = None;
         let mut refused = None;
-        for ring in needs.rings() {
-            match self.attempt(
-                needs,
-                Way { ring, logits: needs.logits.of(ring), strips: None },
-                &mut planner,
-            )? {
+        let mut no_room = None;
+        // What is stored decides over labels, and who adds does not: so that comes first.
+        for (ring, on_device) in needs.rings().flat_map(|ring| [(ring, true), (ring, false)]) {
+            let Some((logits, there)) = needs.logits.of(ring, on_device) else { continue };
+            let way = Way { ring, logits, on_device: there, strips: None };
+            match self.attempt(needs, way, no_room, &mut planner)? {
                 Tried::Fits(planned) => return Ok(*planned),
                 Tried::TooLarge { arena } => refused = Some((ring, arena)),
+                Tried::NoRoomThere { vram } => no_room = Some(vram),
             }
         }
         // Sums that take least, in as few strips as there is room for.
         let (ring, arena) = refused.ok_or_else(lost)?;
         let beside = self.fixed() + self.beside(needs, true) + arena;
-        let fits = |strips: &&StripNeeds| beside + strips.logits.of(ring) <= self.budget.line();
-        if let Some(strips) = needs.strips.iter().find(fits) {
-            let way = Way { ring, logits: strips.logits.of(ring), strips: Some(strips) };
-            if let Tried::Fits(planned) = self.attempt(needs, way, &mut planner)? {
-                return Ok(*planned);
+        for (strips, on_device) in needs.strips.iter().flat_map(|strips| [(strips, true), (strips, false)]) {
+            let Some((logits, there)) = strips.logits.of(ring, on_device) else { continue };
+            if beside + logits > self.budget.line() {
+                continue;
+            }
+            let way = Way { ring, logits, on_device: there, strips: Some(strips) };
+            match self.attempt(needs, way, no_room, &mut planner)? {
+                Tried::Fits(planned) => return Ok(*planned),
+                Tried::TooLarge { .. } => break,
+                Tried::NoRoomThere { vram } => no_room = Some(vram),
             }
         }
         Err(self.infeasible(needs, ring, arena)?)
@@ -286,11 +324,12 @@ impl CasePlanner<'_> {
         needs.preparation + needs.decoding + spool
     }
 
-    /// Plans a case in one of the ways.
+    /// Plans a case in one of the ways. `no_room` is the line of the device's memory with which it would have had room for sums.
     fn attempt<'b>(
         &'b self,
         needs: &CaseNeeds,
-        Way { ring, logits: logits_bytes, strips }: Way<'_>,
+        Way { ring, logits: logits_bytes, on_device: of_sums, strips }: Way<'_>,
+        no_room: Option<Bytes>,
         planner: &mut Option<Planner<'b>>,
     ) -> Result<Tried, InferError> {
         let line = self.budget.line();
@@ -325,6 +364,16 @@ impl CasePlanner<'_> {
         if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
             return Err(InferError::InfeasibleOnDevice { needed, line });
         }
+        let device_logits_bytes = of_sums.unwrap_or(Bytes::ZERO);
+        let on_device = on_device.map(|(needed, line)| (needed + device_logits_bytes, line));
+        if let Some((vram, _)) = on_device.filter(|(needed, line)| needed > line) {
+            return Ok(Tried::NoRoomThere { vram });
+        }
+        let host_sums = match (on_device, of_sums, no_room) {
+            (None, ..) | (_, Some(_), _) => None,
+            (Some(_), None, Some(vram_bytes)) => Some(HostSums::NoRoom { vram_bytes }),
+            (Some(_), None, None) => Some(HostSums::Weights),
+        };
         let schedule = chosen.schedules.first().ok_or_else(lost)?;
         let mut left = line - minimum_ram_bytes;
         // What there is less room for than the least that is of use gets none.
@@ -348,12 +397,18 @@ impl CasePlanner<'_> {
         let queue_bytes = take(needs.queue, needs.least_queue);
         let ahead_bytes = take(needs.ahead, needs.ahead);
         let windows = strips.map_or(needs.windows, |strips| strips.windows);
-        let f32_logits = needs.logits.in_f32;
+        // Where sums are f16 because this process's line has no room for others, with that room it would hold them.
+        let f32_logits = match (ring, strips) {
+            (RingStorage::F32, None) => logits_bytes,
+            _ => needs.logits.by_host.in_f32,
+        };
         let plan = PredictPlan {
             ram_budget_bytes: line,
             overhead_bytes: self.overhead,
             arena_bytes,
             device_bytes: on_device.map(|(needed, _)| needed),
+            device_logits_bytes,
+            host_sums,
             window_bytes: fixed - self.overhead,
             logits_bytes,
             preparation_bytes: needs.preparation,
@@ -395,9 +450,9 @@ impl CasePlanner<'_> {
 
     /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least.
     fn least(&self, needs: &CaseNeeds, ring: RingStorage) -> (Bytes, Bytes) {
-        let whole = needs.logits.of(ring);
+        let whole = needs.logits.by_host.of(ring);
         let whole = (whole + self.beside(needs, needs.slab_axis != 0), whole);
-        let in_strips = needs.strips.iter().map(|strips| strips.logits.of(ring)).min();
+        let in_strips = needs.strips.iter().map(|strips| strips.logits.by_host.of(ring)).min();
         let in_strips = in_strips.map(|logits| (logits + self.beside(needs, true), logits));
         in_strips.map_or(whole, |in_strips| in_strips.min(whole))
     }

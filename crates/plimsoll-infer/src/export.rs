@@ -4,6 +4,8 @@
 //! voxel's place in the windows' grid is found axis by axis. Logits are interpolated linearly, or along an axis that keeps whole
 //! slices taken from the nearest, and decided where they have come. What the windows' grid does not cover is background.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use plimsoll_data::TargetGrid;
 use plimsoll_memory::{Budget, Bytes, MapError, OverBudget, Reservation};
@@ -171,6 +173,14 @@ impl Export {
     pub(crate) fn first_needed(&self, slice: usize) -> usize {
         let slice = slice.max(self.before[0]);
         self.place(slice).map_or(self.shape.grid[self.shape.axis], |place| place.lower)
+    }
+
+    /// The planes of logits that a slice is made of, none or up to two.
+    pub(crate) fn planes_of(&self, slice: usize) -> Range<usize> {
+        self.place(slice).map_or(0..0, |place| match place.share == 0.0 {
+            true => place.lower..place.lower + 1,
+            false => place.lower..place.upper + 1,
+        })
     }
 
     /// Whether a slice can be made when the planes of logits before `finished` are.
@@ -375,7 +385,8 @@ mod tests {
         let wanted = Wanted { answers, probabilities: true };
         let rows = Rows::new(&grid, window, 0.5, 0);
         let weights = Weights { along: gaussian(window), least: 0.0 };
-        let summing = Summing { storage: RingStorage::F32, looks: 1, threads, summands: Summands::Logits(3) };
+        let summands = Summands::Logits(3);
+        let summing = Summing { storage: RingStorage::F32, looks: 1, threads, summands, on_device: false };
         let mut stream = Stream::new(&grid, &rows, wanted, (&weights, &summing), &budget).unwrap();
         assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&weights, &summing)).unwrap());
         let mut rooms: Vec<Room<()>> = (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
@@ -403,7 +414,7 @@ mod tests {
                 let logits = LogitsOf::Read(&read);
                 assert_eq!(stream.add((start, [false; 3]), &mut rooms, logits), Ok(true));
             }
-            let visited = stream.finish_row(&rows, row, |labels, probabilities| {
+            let visited = stream.finish_row(&rows, row, None, |labels, probabilities| {
                 visit(labels, probabilities);
                 Ok::<(), std::convert::Infallible>(())
             });

@@ -240,6 +240,8 @@ mod tests {
             overhead_bytes: Bytes(1),
             arena_bytes: Bytes(1),
             device_bytes: None,
+            device_logits_bytes: Bytes(0),
+            host_sums: None,
             window_bytes: Bytes(1),
             logits_bytes: Bytes(1),
             preparation_bytes: Bytes(0),

@@ -212,5 +212,9 @@ pub(crate) fn planned(running: &mut Option<Running>) -> Result<&mut Running, Inf
 }
 
 pub(crate) fn internal(fault: &str) -> InferError {
-    EngineError::Internal(fault.into()).into()
+    internal_fault(fault).into()
+}
+
+pub(crate) fn internal_fault(fault: &str) -> EngineError {
+    EngineError::Internal(fault.into())
 }

@@ -2,16 +2,17 @@
 
 use plimsoll_data::{Case, Preparation, Reading, TargetGrid, inspection_bytes};
 use plimsoll_graph::DType;
-use plimsoll_memory::Bytes;
+use plimsoll_memory::{Bytes, MapError, Mapped};
 use plimsoll_plan::{VerifiedPlan, engine_bytes};
 use plimsoll_volume::{ElementType, Geometry, Spacing, VoxelBox};
 
 use crate::ahead::ahead_bytes;
 use crate::case_plan::{
-    CaseEstimate, CaseNeeds, CasePlanner, LogitsBytes, PlannedCase, PredictPlan, SpoolNeeds, StripNeeds,
-    least_arena,
+    CaseEstimate, CaseNeeds, CasePlanner, LogitsBytes, LogitsNeeds, PlannedCase, PredictPlan, SpoolNeeds,
+    StripNeeds, least_arena,
 };
 use crate::case_windows::{CaseImages, CasePlace};
+use crate::device_sums::device_bytes;
 use crate::export::Wanted;
 use crate::forward::forward_program;
 use crate::headers::Headers;
@@ -208,9 +209,21 @@ impl Predictor {
         if self.options.mirror { self.model.mirror_axes } else { [false; 3] }
     }
 
-    pub(crate) fn summing(&self, storage: RingStorage) -> Summing {
+    pub(crate) fn summing(&self, storage: RingStorage, on_device: bool) -> Summing {
         let looks = self.looks().saturating_mul(self.model.weights.len());
-        Summing { summands: self.summands.clone(), storage, looks, threads: self.options.threads }
+        let summands = self.summands.clone();
+        Summing { summands, storage, looks, threads: self.options.threads, on_device }
+    }
+
+    /// Numbers of a window that are copied from a device where this process sums them: none where they lie in memory of this process.
+    pub(crate) fn copied_numbers(&self) -> usize {
+        let numbers = self.forward.program.shape(self.forward.output).count();
+        self.backend.device_memory().map_or(0, |_| numbers)
+    }
+
+    /// Bytes of these.
+    fn copied(&self) -> Result<Bytes, MapError> {
+        Mapped::<f32>::bytes(self.copied_numbers())
     }
 
     /// What a case needs beside the arena.
@@ -234,12 +247,27 @@ impl Predictor {
         for record in records {
             reading = reading.max(record.least_reading()?);
         }
-        let of_rows = |rows: &Rows, is_spooled: bool| -> Result<LogitsBytes, InferError> {
-            let bytes = |storage| -> Result<Bytes, InferError> {
-                let sums = Stream::bytes(largest, rows, wanted, (&self.weights, &self.summing(storage)))?;
+        let copied = self.copied()?;
+        let of_rows = |rows: &Rows, is_spooled: bool| -> Result<LogitsNeeds, InferError> {
+            let bytes = |storage, on_device| -> Result<Bytes, InferError> {
+                let summing = self.summing(storage, on_device);
+                let sums = Stream::bytes(largest, rows, wanted, (&self.weights, &summing))?;
+                let sums = if on_device { sums } else { sums + copied };
                 Ok(if is_spooled { sums.max(reading) } else { sums })
             };
-            Ok(LogitsBytes { in_f32: bytes(RingStorage::F32)?, in_f16: bytes(RingStorage::F16)? })
+            let both = |on_device| -> Result<LogitsBytes, InferError> {
+                let [in_f32, in_f16] = RingStorage::ALL.map(|storage| bytes(storage, on_device));
+                Ok(LogitsBytes { in_f32: in_f32?, in_f16: in_f16? })
+            };
+            let there = |storage| {
+                let bytes = device_bytes(&*self.backend, &rows.shape, &self.summands, storage);
+                bytes.filter(|_| self.weights.is_product())
+            };
+            let by_device = match RingStorage::ALL.map(there) {
+                [Some(in_f32), Some(in_f16)] => Some([both(true)?, LogitsBytes { in_f32, in_f16 }]),
+                _ => None,
+            };
+            Ok(LogitsNeeds { by_host: both(false)?, by_device })
         };
         let folds = model.weights.len();
         let mut strips = Vec::new();

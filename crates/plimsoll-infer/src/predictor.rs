@@ -14,12 +14,13 @@ use plimsoll_data::{
 use plimsoll_graph::{DType, Role, TensorId};
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_nn::weights::WeightFile;
-use plimsoll_plan::{Backend, EngineError, HostSlice, HostSliceMut, HostView};
+use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, HostSliceMut, HostView, SumsPlanes};
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
 use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look_ahead};
 use crate::case_windows::{CaseImages, CasePlace, CaseWindows};
+use crate::device_sums::{device_bytes, plane_sums};
 use crate::export::Wanted;
 use crate::forward::{Forward, Running, internal, planned};
 use crate::headers::Headers;
@@ -29,7 +30,7 @@ use crate::label_sink::{LabelFile, LabelSink};
 use crate::mirror::{all_mirrors, mirror};
 use crate::npz::ProbabilityWriter;
 use crate::planning::CaseMemory;
-use crate::ring::{LogitsOf, Room};
+use crate::ring::{LogitsOf, RingShape, Room};
 use crate::rows::Rows;
 use crate::spool::Spool;
 use crate::stream::{Stream, Summing};
@@ -135,8 +136,6 @@ struct Buffers {
     image: Mapped<f32>,
     /// The image mirrored, or a parameter.
     other: Mapped<f32>,
-    /// All that is summed of a window, where it is copied from a device: reading it row by row would take a copy for each. Else nothing.
-    output: Mapped<f32>,
     /// Of each thread that sums windows.
     rooms: Vec<Room<EngineError>>,
     _stacks: Reservation,
@@ -166,11 +165,9 @@ impl Predictor {
         let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
         let room = |_| Room::new(model.patch, budget);
-        let copied = backend.device_memory().map_or(0, |_| count(forward.output));
         let buffers = Buffers {
             image: buffer(image_count)?,
             other: buffer(image_count.max(largest))?,
-            output: buffer(copied)?,
             rooms: (0..options.threads).map(room).collect::<Result<_, _>>()?,
             _stacks: budget.reserve("windows", stacks(options.threads))?,
         };
@@ -349,7 +346,7 @@ impl Predictor {
         plan.repeated_windows = windows_of_case.saturating_sub(rows.windows().saturating_mul(folds));
         plan.windows = windows_of_case;
         let wanted = Wanted { answers: &model.answers, probabilities: probabilities.is_some() };
-        let summing = self.summing(plan.ring);
+        let summing = self.summing(plan.ring, plan.device_logits_bytes > Bytes::ZERO);
         let waiting = match is_spooled {
             true => Some(self.waiting(&plan, (geometry.shape(), wanted), (&*labels, probabilities))?),
             false => None,
@@ -480,16 +477,25 @@ impl Predictor {
             true => Err(InferError::Interrupted { case: case.id.clone() }),
             false => Ok(()),
         };
+        let summing = work.summing.clone();
+        // Of a case that has failed, sums may be left.
+        self.close_sums()?;
+        // All that is summed of a window, where it is copied from a device: reading it row by row would take a copy for each.
+        let copied = if summing.on_device { 0 } else { self.copied_numbers() };
+        let mut copied = Mapped::zeroed(&self.budget, "sums of windows", copied)?;
         for rows in std::mem::take(&mut work.parts) {
-            let (weights, summing) = (&self.weights, &work.summing);
+            let (weights, summing) = (&self.weights, &summing);
             let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
+            if summing.on_device {
+                self.open_sums(&rows.shape, summing)?;
+            }
             for row in 0..rows.count() {
                 for fold in 0..self.model.weights.len() {
                     self.load_fold(fold)?;
                     work.clock.lap(|times| &mut times.forward_seconds);
                     for start in rows.row(row) {
                         going(work.case)?;
-                        if !self.window(start, (&rows, &mut stream), work)? {
+                        if !self.window(start, (&rows, &mut stream), work, &mut copied)? {
                             let (case, weights) =
                                 (work.case.id.clone(), self.model.weights[fold].path.clone());
                             let ring = stream.storage();
@@ -500,11 +506,35 @@ impl Predictor {
                         observe(work.progress);
                     }
                 }
-                stream.finish_row(&rows, row, |labels, of_slice| write(&rows.part, labels, of_slice))?;
+                let device = match summing.on_device {
+                    true => Some(sums_planes(&mut planned(&mut self.running)?.engine)?),
+                    false => None,
+                };
+                stream
+                    .finish_row(&rows, row, device, |labels, of_slice| write(&rows.part, labels, of_slice))?;
                 work.clock.lap(|times| &mut times.sum_seconds);
             }
+            self.close_sums()?;
         }
         going(work.case)
+    }
+
+    /// Allocates sums of a ring on the device, which its line has room for.
+    fn open_sums(&mut self, shape: &RingShape, summing: &Summing) -> Result<(), InferError> {
+        let lost = || internal("windows are summed by a device that does not");
+        let memory = self.backend.device_memory().ok_or_else(lost)?;
+        let bytes = device_bytes(&*self.backend, shape, &summing.summands, summing.storage).ok_or_else(lost)?;
+        let memory = memory.reserve("sums of windows", bytes)?;
+        let engine = &mut planned(&mut self.running)?.engine;
+        Ok(sums_planes(engine)?.open_sums(plane_sums(shape, &summing.summands, summing.storage), memory)?)
+    }
+
+    /// Frees sums on the device, where there are any.
+    fn close_sums(&mut self) -> Result<(), InferError> {
+        match planned(&mut self.running)?.engine.sums_planes() {
+            Some(device) => Ok(device.close_sums()?),
+            None => Ok(()),
+        }
     }
 
     fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
@@ -526,12 +556,13 @@ impl Predictor {
         start: [usize; 3],
         (rows, stream): (&Rows, &mut Stream),
         work: &mut Work<'_>,
+        copied: &mut Mapped<f32>,
     ) -> Result<bool, InferError> {
-        let Work { windows, clock, .. } = work;
+        let Work { windows, clock, summing, .. } = work;
         let window = rows.shape.window;
         let along = self.mirrors();
         let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
-        let Buffers { image, other, rooms, output: copied, .. } = &mut self.buffers;
+        let Buffers { image, other, rooms, .. } = &mut self.buffers;
         windows.pull(from, window, image, &mut self.scratch)?;
         clock.lap(|times| &mut times.pull_seconds);
         let Running { engine, forward, .. } = planned(&mut self.running)?;
@@ -546,7 +577,19 @@ impl Predictor {
             };
             engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
             engine.run(*forward)?;
-            let (engine, output) = (&**engine, self.forward.output);
+            let output = self.forward.output;
+            if summing.on_device {
+                clock.lap(|times| &mut times.forward_seconds);
+                let made = (*forward, output);
+                let is_summed =
+                    stream.add_on(sums_planes(engine)?, made, (start, mirrored), &rows.shape)?;
+                clock.lap(|times| &mut times.sum_seconds);
+                if !is_summed {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let engine = &**engine;
             if !copied.is_empty() {
                 engine.read(*forward, output, HostSliceMut::F32(copied))?;
             }
@@ -565,6 +608,11 @@ impl Predictor {
         }
         Ok(true)
     }
+}
+
+/// The device of an engine that was planned to sum.
+fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
+    engine.sums_planes().ok_or_else(|| internal("logits are summed by a device that does not"))
 }
 
 /// Takes a slice of labels of a part, and its probabilities if they are wanted.

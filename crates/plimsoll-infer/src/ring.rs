@@ -145,19 +145,29 @@ impl RingShape {
         (self.window[self.axis] + 1).min(self.grid[self.axis])
     }
 
-    /// Numbers held: those of each channel for each voxel. More than can be counted are refused when they are reserved.
-    fn count(&self, summands: &Summands) -> usize {
-        self.planes().saturating_mul(self.plane()).saturating_mul(summands.channels())
+    /// Planes of which this process holds sums: all, or of those that a device sums the two around a slice.
+    pub(crate) fn host_planes(&self, on_device: bool) -> usize {
+        if on_device { self.planes().min(2) } else { self.planes() }
     }
 
-    /// Bytes that a ring of this shape reserves.
+    /// Numbers of some planes: one of each channel for each voxel. More than can be counted are refused when they are reserved.
+    fn count(&self, summands: &Summands, planes: usize) -> usize {
+        planes.saturating_mul(self.plane()).saturating_mul(summands.channels())
+    }
+
+    /// Bytes that a ring of this shape reserves, of whose planes so many are held.
     ///
     /// # Errors
     /// If they do not fit the address space.
-    pub(crate) fn bytes(&self, summands: &Summands, storage: RingStorage) -> Result<Bytes, MapError> {
+    pub(crate) fn bytes(
+        &self,
+        summands: &Summands,
+        storage: RingStorage,
+        planes: usize,
+    ) -> Result<Bytes, MapError> {
         match storage {
-            RingStorage::F32 => Mapped::<f32>::bytes(self.count(summands)),
-            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count(summands)),
+            RingStorage::F32 => Mapped::<f32>::bytes(self.count(summands, planes)),
+            RingStorage::F16 => Mapped::<half::f16>::bytes(self.count(summands, planes)),
         }
     }
 
@@ -185,18 +195,30 @@ pub(crate) struct Ring<S> {
     channels: usize,
     /// Numbers from here on are refused.
     limit: f32,
+    /// Planes that are held.
+    planes: usize,
     /// `[plane][channel][voxel of the plane]`
     sums: Mapped<S>,
 }
 
 impl<S: Sum> Ring<S> {
-    /// An empty ring, reserved from a budget.
+    /// An empty ring of so many planes, reserved from a budget.
     ///
     /// # Errors
     /// If the budget has no room for it.
-    pub(crate) fn new(shape: RingShape, summands: &Summands, budget: &Budget) -> Result<Ring<S>, MapError> {
-        let sums = Mapped::zeroed(budget, "sums of windows", shape.count(summands))?;
-        Ok(Ring { shape, channels: summands.channels(), limit: summands.limit::<S>(), sums })
+    pub(crate) fn new(
+        shape: RingShape,
+        summands: &Summands,
+        planes: usize,
+        budget: &Budget,
+    ) -> Result<Ring<S>, MapError> {
+        let sums = Mapped::zeroed(budget, "sums of windows", shape.count(summands, planes))?;
+        Ok(Ring { shape, channels: summands.channels(), limit: summands.limit::<S>(), planes, sums })
+    }
+
+    /// Numbers from here on are refused.
+    pub(crate) fn limit(&self) -> f32 {
+        self.limit
     }
 
     /// Numbers of a plane.
@@ -205,13 +227,13 @@ impl<S: Sum> Ring<S> {
     }
 
     fn slot(&self, plane: usize) -> usize {
-        self.shape.slot(plane) * self.slot_length()
+        plane % self.planes * self.slot_length()
     }
 
     /// The memory of the planes from one to another (in the order of passing), which are no more than the ring holds, with their numbers;
     /// in the order in which they lie.
     fn slots(&mut self, from: usize, to: usize) -> impl Iterator<Item = (usize, &mut [S])> + Send {
-        let (planes, length) = (self.shape.planes(), self.slot_length());
+        let (planes, length) = (self.planes, self.slot_length());
         // Of no voxels there is no plane.
         let slots = self.sums.chunks_exact_mut(length.max(1)).enumerate();
         slots.filter_map(move |(slot, sums)| {
@@ -281,6 +303,12 @@ impl<S: Sum> Ring<S> {
             of_output: self.shape.plane(),
             of_line: self.shape.tile.extent[1],
         }
+    }
+
+    /// The memory of a plane, in the place of an earlier one, for finished means.
+    pub(crate) fn plane_mut(&mut self, plane: usize) -> &mut [S] {
+        let (slot, length) = (self.slot(plane), self.slot_length());
+        &mut self.sums[slot..slot + length]
     }
 
     /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated

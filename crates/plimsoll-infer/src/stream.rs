@@ -5,8 +5,11 @@
 
 use half::f16;
 use plimsoll_data::TargetGrid;
+use plimsoll_graph::TensorId;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_plan::{EngineError, ProgramId, SumsPlanes};
 
+use crate::device_sums::summed_window;
 use crate::export::{Export, Wanted, lines_are_rows};
 use crate::head_planes::HeadPlanes;
 use crate::lines::LineRoom;
@@ -28,6 +31,8 @@ pub(crate) struct Summing {
     pub(crate) looks: usize,
     /// On how many threads.
     pub(crate) threads: usize,
+    /// Whether the device that the network runs on adds them.
+    pub(crate) on_device: bool,
 }
 
 /// The ring, whichever way it stores sums.
@@ -44,9 +49,10 @@ struct Means<S> {
 
 impl<S: Sum> Means<S> {
     fn new(shape: RingShape, summing: &Summing, budget: &Budget) -> Result<Means<S>, MapError> {
-        let Summing { summands, threads, .. } = summing;
+        let Summing { summands, threads, on_device, .. } = summing;
         let head = summands.head().map(|head| HeadPlanes::new(shape, head, *threads, budget));
-        Ok(Means { ring: Ring::new(shape, summands, budget)?, head: head.transpose()? })
+        let ring = Ring::new(shape, summands, shape.host_planes(*on_device), budget)?;
+        Ok(Means { ring, head: head.transpose()? })
     }
 
     /// Says that planes are finished, from one to another in the order of passing.
@@ -90,6 +96,8 @@ pub(crate) struct Stream {
     probabilities: Mapped<f32>,
     /// Of each thread.
     rooms: Vec<LineRoom>,
+    /// The planes before this one have been copied from the device that sums them, or will not be.
+    fetched: usize,
     finished: usize,
     written: usize,
     cleared: usize,
@@ -109,10 +117,10 @@ impl Stream {
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         let labels = Mapped::<u8>::bytes(labels)? + Mapped::<u8>::bytes(turned)?;
         let slices = labels + Mapped::<f32>::bytes(probabilities)?;
-        let Summing { summands, storage, threads, .. } = summing;
+        let Summing { summands, storage, threads, on_device, .. } = summing;
         let head = summands.head().map(|head| HeadPlanes::bytes(&rows.shape, head, *threads));
-        let ring = rows.shape.bytes(summands, *storage)? + head.transpose()?.unwrap_or(Bytes::ZERO);
-        let ring = ring + Shares::bytes(&rows.shape, weights)?;
+        let ring = rows.shape.bytes(summands, *storage, rows.shape.host_planes(*on_device))?;
+        let ring = ring + head.transpose()?.unwrap_or(Bytes::ZERO) + Shares::bytes(&rows.shape, weights)?;
         Ok(ring + slices + Export::bytes(grid) + rooms)
     }
 
@@ -147,6 +155,7 @@ impl Stream {
             probabilities: Mapped::zeroed(budget, "probabilities", probabilities)?,
             rooms: (0..threads).map(|_| export.room(budget)).collect::<Result<_, _>>()?,
             export,
+            fetched: 0,
             finished: 0,
             written: 0,
             cleared: 0,
@@ -158,6 +167,14 @@ impl Stream {
         match self.sums {
             Sums::F32(_) => RingStorage::F32,
             Sums::F16(_) => RingStorage::F16,
+        }
+    }
+
+    /// Numbers from here on are refused.
+    fn limit(&self) -> f32 {
+        match &self.sums {
+            Sums::F32(means) => means.ring.limit(),
+            Sums::F16(means) => means.ring.limit(),
         }
     }
 
@@ -179,21 +196,67 @@ impl Stream {
         }
     }
 
-    /// Says that all windows of a row have been added; passes the slices of labels that this decides to a function, in their order, with
-    /// the slice's probabilities `[row][output][column]` if they are wanted.
-    pub(crate) fn finish_row<E>(
+    /// The same where a device adds what the last run of a program on it made.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(crate) fn add_on(
+        &mut self,
+        device: &mut dyn SumsPlanes,
+        made: (ProgramId, TensorId),
+        (start, mirrored): ([usize; 3], [bool; 3]),
+        shape: &RingShape,
+    ) -> Result<bool, EngineError> {
+        let (shares, limit) = (self.shares.of(start), self.limit());
+        device.add_window(made, &summed_window(shape, (start, mirrored), &shares, limit)?)
+    }
+
+    /// Copies the planes that a slice is made of from the device that has summed them, as far as they are not here.
+    fn fetch(
+        &mut self,
+        device: &mut dyn SumsPlanes,
+        shape: &RingShape,
+        slice: usize,
+    ) -> Result<(), EngineError> {
+        let needed = self.export.planes_of(slice);
+        for plane in self.fetched.max(needed.start)..needed.end {
+            let slot = shape.slot(plane);
+            match &mut self.sums {
+                Sums::F32(means) => {
+                    device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
+                    means.finish(plane, plane + 1, &mut self.rooms);
+                }
+                Sums::F16(means) => {
+                    device.read_plane(slot, bytemuck::cast_slice_mut(means.ring.plane_mut(plane)))?;
+                    means.finish(plane, plane + 1, &mut self.rooms);
+                }
+            }
+        }
+        self.fetched = self.fetched.max(needed.end);
+        Ok(())
+    }
+
+    /// Says that all windows of a row have been added, by the `device` where there is one; passes the slices of labels that this decides to a
+    /// function, in their order, with the slice's probabilities `[row][output][column]` if they are wanted.
+    pub(crate) fn finish_row<E: From<EngineError>>(
         &mut self,
         rows: &Rows,
         row: usize,
+        mut device: Option<&mut dyn SumsPlanes>,
         mut write: impl FnMut(&[u8], &[f32]) -> Result<(), E>,
     ) -> Result<(), E> {
         let finished = rows.finished_after(row);
-        match &mut self.sums {
-            Sums::F32(means) => means.finish(self.finished, finished, &mut self.rooms),
-            Sums::F16(means) => means.finish(self.finished, finished, &mut self.rooms),
+        if device.is_none() {
+            match &mut self.sums {
+                Sums::F32(means) => means.finish(self.finished, finished, &mut self.rooms),
+                Sums::F16(means) => means.finish(self.finished, finished, &mut self.rooms),
+            }
         }
         self.finished = self.finished.max(finished);
         while self.written < self.export.slices() && self.export.is_ready(self.written, finished) {
+            if let Some(device) = &mut device {
+                self.fetch(&mut **device, &rows.shape, self.written)?;
+            }
             self.decide(self.written);
             write(&self.labels, &self.probabilities)?;
             self.written += 1;
@@ -203,9 +266,12 @@ impl Stream {
             return Ok(());
         }
         let needed = self.export.first_needed(self.written).min(finished);
-        match &mut self.sums {
-            Sums::F32(means) => means.ring.clear_before(self.cleared, needed, &mut self.rooms),
-            Sums::F16(means) => means.ring.clear_before(self.cleared, needed, &mut self.rooms),
+        match (device, &mut self.sums) {
+            (Some(device), _) => {
+                (self.cleared..needed).try_for_each(|plane| device.clear_plane(rows.shape.slot(plane)))?;
+            }
+            (None, Sums::F32(means)) => means.ring.clear_before(self.cleared, needed, &mut self.rooms),
+            (None, Sums::F16(means)) => means.ring.clear_before(self.cleared, needed, &mut self.rooms),
         }
         self.cleared = self.cleared.max(needed);
         Ok(())
@@ -317,7 +383,7 @@ mod tests {
                     };
                     assert_eq!(stream.add((start, mirrored), &mut rooms, logits), Ok(true));
                 }
-                let taken = stream.finish_row(&rows, row, |of_slice, of_classes| {
+                let taken = stream.finish_row(&rows, row, None, |of_slice, of_classes| {
                     let columns = rows.part.shape[column_axis];
                     for (number, label) in of_slice.iter().enumerate() {
                         let mut voxel = rows.part.start;
@@ -334,7 +400,7 @@ mod tests {
                         }
                     }
                     slice += 1;
-                    Ok::<(), std::convert::Infallible>(())
+                    Ok::<(), EngineError>(())
                 });
                 taken.unwrap();
             }
@@ -382,7 +448,7 @@ mod tests {
             let weights = gaussian(window);
             let all = Weights { along: weights.clone(), least: 0.0 };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { summands: summands(has_head), storage, looks: 1, threads };
+            let summing = Summing { summands: summands(has_head), storage, looks: 1, threads, on_device: false };
             let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (&summing, given));
             let whole = whole(&rows, &weights);
             for (voxel, label) in voxels(stored.shape()).zip(labels) {
@@ -445,7 +511,7 @@ mod tests {
             let rows = Rows::new(&grid, window, step, slices);
             let weights = Weights { along: gaussian(window), least };
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
-            let summing = Summing { summands: summands(has_head), storage, looks: 1, threads };
+            let summing = Summing { summands: summands(has_head), storage, looks: 1, threads, on_device: false };
             let of = |strips| streamed((&grid, &stored), (&rows, strips), (&weights, mirrored), (&summing, given));
             let whole = of(None);
             let axis = slice_axes(slices)[second];

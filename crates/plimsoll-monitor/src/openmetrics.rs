@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_disk::atomic;
 use plimsoll_memory::Bytes;
-use plimsoll_run::{EpochCost, EpochRecord, Sample};
+use plimsoll_run::{DeviceState, EpochCost, EpochRecord, Sample};
 
 /// What is known of a fold.
 #[derive(Clone, Debug, Default)]
@@ -177,6 +177,10 @@ fn each_of_epoch(record: &EpochRecord, cost: &EpochCost, put: Put<'_>) {
     put(gauge("plimsoll_validation_seconds", "seconds", help), None, cost.validation_seconds);
 }
 
+/// Of a device that says nothing.
+const NOTHING_KNOWN: DeviceState =
+    DeviceState { used_bytes: None, total_bytes: None, busy_percent: None, temperature_celsius: None };
+
 fn each_of_sample(sample: &Sample, put: Put<'_>) {
     let system = &sample.system;
     let help = "Steps done since the beginning of the run.";
@@ -196,6 +200,11 @@ fn each_of_sample(sample: &Sample, put: Put<'_>) {
     }
     let help = "What the engine holds of a GPU's memory.";
     bytes("plimsoll_device_memory_bytes", help, None, sample.device_bytes);
+    let state = sample.device_state.unwrap_or(NOTHING_KNOWN);
+    let help = "What all processes hold of the memory of the GPU that the run is on.";
+    bytes("plimsoll_gpu_memory_used_bytes", help, None, state.used_bytes);
+    let help = "All memory of that GPU.";
+    bytes("plimsoll_gpu_memory_total_bytes", help, None, state.total_bytes);
     let help = "Room on the disk that the run is written to.";
     bytes("plimsoll_disk_free_bytes", help, None, system.free_disk_bytes);
     let group = system.cgroup.as_ref();
@@ -203,6 +212,14 @@ fn each_of_sample(sample: &Sample, put: Put<'_>) {
     bytes("plimsoll_cgroup_limit_bytes", help, None, group.map(|group| group.limit_bytes));
     let help = "What all processes of that control group hold, cached files included.";
     bytes("plimsoll_cgroup_used_bytes", help, None, group.and_then(|group| group.used_bytes));
+    if let Some(percent) = state.busy_percent {
+        let help = "The share of the last second or less in which a kernel of any process ran on that GPU.";
+        put(gauge("plimsoll_gpu_busy_ratio", "ratio", help), None, f64::from(percent) / 100.0);
+    }
+    if let Some(celsius) = state.temperature_celsius {
+        let help = "The temperature of that GPU.";
+        put(gauge("plimsoll_gpu_temperature_celsius", "celsius", help), None, f64::from(celsius));
+    }
     if let Some(faults) = system.major_faults {
         let help = "Page faults of the process that waited for a disk.";
         put(counter("plimsoll_major_page_faults", "", help), None, faults as f64);
@@ -276,6 +293,12 @@ mod tests {
             steps: 1250,
             resident_bytes: Some(Bytes::mib(1)),
             held_bytes: [("arena".to_string(), Bytes(4096)), ("a \"b\"\\\n".into(), Bytes(1))].into(),
+            device_state: Some(DeviceState {
+                used_bytes: Some(Bytes::gib(7)),
+                total_bytes: Some(Bytes::gib(12)),
+                busy_percent: Some(87),
+                temperature_celsius: None,
+            }),
             op_seconds: [("conv3d".to_string(), 1e-7)].into(),
             system: SystemSample {
                 pressure: Some(pressure),
@@ -351,10 +374,13 @@ mod tests {
             ("plimsoll_memory_held_bytes", 4),
             ("plimsoll_memory_pressure_some_seconds_total", 4),
             ("plimsoll_operation_seconds_total", 2),
+            ("plimsoll_gpu_memory_used_bytes", 2),
+            ("plimsoll_gpu_temperature_celsius", 0),
         ] {
             assert_eq!(found.iter().filter(|(known, _)| known == name).count(), count, "{name}\n{text}");
         }
         assert!(text.contains("plimsoll_train_loss{run=\"runs/a\",fold=\"0\"} -0.25\n"), "{text}");
+        assert!(text.contains("plimsoll_gpu_busy_ratio{run=\"runs/a\",fold=\"1\"} 0.87\n"), "{text}");
         assert!(text.contains(",holder=\"a \\\"b\\\"\\\\\\n\"} 1\n"), "{text}");
         assert!(text.contains("plimsoll_average_pseudo_dice{run=\"runs/a\",fold=\"1\"} NaN\n"), "{text}");
     }

@@ -8,7 +8,9 @@ use plimsoll_graph::{DType, Program};
 use plimsoll_memory::Reservation;
 use serde::{Deserialize, Serialize};
 
-use crate::{Bf16Products, DeviceMemory, Engine, EngineError, LoweredProgram, PlanError, VerifiedPlan};
+use crate::{
+    Bf16Products, DeviceMemory, Engine, EngineError, LoweredProgram, PlanError, PlaneSums, VerifiedPlan,
+};
 
 /// What a device does per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,6 +67,12 @@ pub trait Backend: Any + Send + Sync {
 
     /// The memory in which arenas lie, where that is not memory of this process; its line is drawn already.
     fn device_memory(&self) -> Option<&DeviceMemory> {
+        None
+    }
+
+    /// Bytes of the device's memory that sums over planes take beside an arena, where engines of this backend can hold such
+    /// ([`Engine::sums_planes`]).
+    fn plane_sums(&self, _of: &PlaneSums) -> Option<usize> {
         None
     }
 

@@ -20,6 +20,8 @@ const MOST_STAGED: usize = 16 << 20;
 pub struct DriverUse {
     /// Of the device's memory: its context and the kernels.
     pub context: Bytes,
+    /// Of the device's memory: what it may record of programs, to launch each as one.
+    pub recordings: Bytes,
     /// Of this process's memory, beside its libraries.
     pub host: Bytes,
     /// Whether both were measured on this device, or are what is usual.
@@ -27,10 +29,20 @@ pub struct DriverUse {
 }
 
 impl DriverUse {
-    /// What is reserved where no device can be asked: more than the 300 to 450 MiB of device memory and the 100 to 150 MiB of the
-    /// process that CUDA's contexts are known to take.
-    pub const USUAL: DriverUse =
-        DriverUse { context: Bytes::mib(512), host: Bytes::mib(192), is_measured: false };
+    /// What is reserved where no device can be asked: as much as the 300 to 450 MiB of device memory, and more than the 100 to 150 MiB of the
+    /// process, that CUDA's contexts are known to take; and for each of 1024 launches that are recorded the 64 KiB that drivers before
+    /// 550 took.
+    pub const USUAL: DriverUse = DriverUse {
+        context: Bytes::mib(448),
+        recordings: Bytes::mib(64),
+        host: Bytes::mib(192),
+        is_measured: false,
+    };
+
+    /// What it holds of the device's memory.
+    pub fn of_device(&self) -> Bytes {
+        self.context + self.recordings
+    }
 }
 
 /// The memory of a device under a line, in which arenas lie.
@@ -38,23 +50,24 @@ impl DriverUse {
 pub struct DeviceMemory {
     budget: Budget,
     driver: DriverUse,
-    /// How many arenas share what the context leaves.
+    /// How many arenas share what the driver leaves.
     arenas: usize,
-    _context: Arc<Reservation>,
+    _driver: Arc<[Reservation; 2]>,
 }
 
 impl DeviceMemory {
-    /// Draws a line, below which a driver holds its context already.
+    /// Draws a line, below which a driver holds its context already, and may hold recordings.
     ///
     /// # Errors
-    /// If the context alone is above the line.
+    /// If these alone are above the line.
     pub fn new(line: Bytes, driver: DriverUse) -> Result<DeviceMemory, OverBudget> {
         let budget = Budget::new(line);
-        let context = Arc::new(budget.reserve("context", driver.context)?);
-        Ok(DeviceMemory { budget, driver, arenas: 1, _context: context })
+        let context = budget.reserve("context", driver.context)?;
+        let recordings = budget.reserve("recordings", driver.recordings)?;
+        Ok(DeviceMemory { budget, driver, arenas: 1, _driver: Arc::new([context, recordings]) })
     }
 
-    /// The same memory for one of several engines at once, each with an equal part of what the context leaves.
+    /// The same memory for one of several engines at once, each with an equal part of what the driver leaves.
     #[must_use]
     pub fn shared_by(self, arenas: usize) -> DeviceMemory {
         DeviceMemory { arenas: arenas.max(1), ..self }
@@ -63,7 +76,8 @@ impl DeviceMemory {
     /// What may be held there, whoever holds it. Of several engines at once, for one of them: what it would be if it were alone with its
     /// part.
     pub fn line(&self) -> Bytes {
-        self.driver.context + Bytes((self.budget.line() - self.driver.context).0 / self.arenas as u64)
+        let driver = self.driver.of_device();
+        driver + Bytes((self.budget.line() - driver).0 / self.arenas as u64)
     }
 
     /// What the driver holds.
@@ -73,7 +87,7 @@ impl DeviceMemory {
 
     /// Bytes that an arena may have, in whole pieces.
     pub fn room(&self) -> usize {
-        let room = usize::try_from((self.line() - self.driver.context).0).unwrap_or(usize::MAX);
+        let room = usize::try_from((self.line() - self.driver.of_device()).0).unwrap_or(usize::MAX);
         room / PIECE * PIECE
     }
 
@@ -84,7 +98,15 @@ impl DeviceMemory {
 
     /// What all of the device takes with an arena of so many bytes.
     pub fn needed(&self, arena: usize) -> Bytes {
-        self.driver.context + DeviceMemory::arena_bytes(arena)
+        self.driver.of_device() + DeviceMemory::arena_bytes(arena)
+    }
+
+    /// Reserves memory of the device.
+    ///
+    /// # Errors
+    /// If the line has no room.
+    pub fn reserve(&self, holder: &str, bytes: Bytes) -> Result<Reservation, EngineError> {
+        self.budget.reserve(holder, bytes).map_err(EngineError::DeviceLine)
     }
 
     /// The memory of this process through which programs' values are copied to the device and back: that of the largest tensor which is
@@ -122,7 +144,7 @@ pub fn open_engine(
     };
     let staging = of_line("staging")?;
     let arena = DeviceMemory::arena_bytes(plan.arena_bytes);
-    let arena = device.budget.reserve("arena", arena).map_err(EngineError::DeviceLine)?;
+    let arena = device.reserve("arena", arena)?;
     backend.staged_engine(plan, arena, staging)
 }
 
@@ -131,8 +153,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_context_is_part_of_the_line_and_arenas_share_the_rest() {
-        let driver = DriverUse { context: Bytes::mib(100), ..DriverUse::USUAL };
+    fn what_the_driver_holds_is_part_of_the_line_and_arenas_share_the_rest() {
+        let driver = DriverUse { context: Bytes::mib(90), recordings: Bytes::mib(10), ..DriverUse::USUAL };
         let memory = DeviceMemory::new(Bytes::mib(511), driver).unwrap();
         assert_eq!(memory.room(), 410 << 20, "whole pieces of 2 MiB");
         assert_eq!(memory.needed(1), Bytes::mib(102));
@@ -142,6 +164,6 @@ mod tests {
         // Both arenas and the one context are within the line.
         assert!(half.needed(half.room()) + Bytes::of(half.room()) <= memory.line());
         let refused = DeviceMemory::new(Bytes::mib(99), driver).unwrap_err();
-        assert!(refused.to_string().contains("context needs 100.0 MiB"), "{refused}");
+        assert!(refused.to_string().contains("recordings needs 10.0 MiB"), "{refused}");
     }
 }

@@ -3,7 +3,7 @@
 use plimsoll_graph::{DType, Program, TensorId, TensorInfo};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 
-use crate::{NodeTime, OpTime, ProgramId, Timings, VerifiedPlan};
+use crate::{DeviceState, NodeTime, OpTime, ProgramId, SumsPlanes, Timings, VerifiedPlan};
 
 /// Values on their way to a tensor, in the logical order of its shape, whatever the backend's layout is.
 #[derive(Clone, Copy, Debug)]
@@ -201,18 +201,28 @@ pub trait Engine: Send + Sync {
         self.plan().stored(program, tensor).map(|_| None)
     }
 
-    /// Runs a program. Allocates nothing.
+    /// Runs a program. Allocates nothing but what a device records of its launches, in memory that [`DriverUse`](crate::DriverUse) counts.
     ///
     /// # Errors
     /// If the plan has no such program.
     fn run(&mut self, program: ProgramId) -> Result<(), EngineError>;
 
+    /// The device, where it has [memory of its own](crate::Backend::device_memory) in which it can sum what programs make; else none.
+    fn sums_planes(&mut self) -> Option<&mut dyn SumsPlanes> {
+        None
+    }
+
     /// Bytes of the arena, from its start, that the launches so far were given.
     fn used_bytes(&self) -> usize;
 
-    /// What the device's free memory became less by as this engine was made, as the device says it; what other processes took at that
-    /// moment is counted too. None where the arena is memory of this process, or the device does not say.
+    /// What the device's free memory became less by as this engine was made and its programs were recorded, as the device says it; what
+    /// other processes took at these moments is counted too. None where the arena is memory of this process, or the device does not say.
     fn device_bytes(&self) -> Option<Bytes> {
+        None
+    }
+
+    /// What the device says of itself now; none where it says nothing, or the engine runs on the processor.
+    fn device_state(&self) -> Option<DeviceState> {
         None
     }
 

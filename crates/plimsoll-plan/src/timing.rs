@@ -13,7 +13,7 @@ pub struct OpTime {
     pub op: String,
     /// How often one was run.
     pub runs: u64,
-    /// How long they took together.
+    /// How long they took together. Runs of a program that were not measured launch by launch count as those that were.
     pub seconds: f64,
 }
 
@@ -33,6 +33,8 @@ pub struct NodeTime {
 pub struct Timings {
     /// Of each launch of each program.
     programs: Vec<Vec<Timing>>,
+    /// Runs of each program whose launches were not measured one by one.
+    unmeasured: Vec<u64>,
 }
 
 /// How often a launch was run, how long that took, and the least that one run took.
@@ -47,7 +49,8 @@ impl Timings {
     /// Nothing was run yet.
     pub fn new(plan: &Plan) -> Timings {
         let none = Timing { runs: 0, all: Duration::ZERO, least: Duration::MAX };
-        Timings { programs: plan.schedules.iter().map(|of| vec![none; of.launches.len()]).collect() }
+        let programs: Vec<_> = plan.schedules.iter().map(|of| vec![none; of.launches.len()]).collect();
+        Timings { unmeasured: vec![0; programs.len()], programs }
     }
 
     /// A launch of a program was run. Both must be of the plan.
@@ -58,20 +61,26 @@ impl Timings {
         timing.least = timing.least.min(time);
     }
 
+    /// A program of the plan was run, and its launches were not measured one by one.
+    pub fn add_unmeasured(&mut self, program: ProgramId) {
+        self.unmeasured[program.index()] += 1;
+    }
+
     /// By kind, the longest first.
     pub fn by_kind(&self, plan: &Plan) -> Vec<OpTime> {
         let mut times: Vec<OpTime> = Vec::new();
-        for (id, timings) in plan.ids().zip(&self.programs) {
+        for ((id, timings), unmeasured) in plan.ids().zip(&self.programs).zip(&self.unmeasured) {
             let lowered = &plan.lowered[id.index()];
             for (timing, launch) in timings.iter().zip(&plan.schedule(id).launches) {
                 let op = &lowered.nodes[launch.node].name;
-                let seconds = timing.all.as_secs_f64();
+                let runs = timing.runs + unmeasured;
+                let seconds = timing.all.as_secs_f64() * (runs as f64 / timing.runs.max(1) as f64);
                 match times.iter_mut().find(|known| known.op == *op) {
                     Some(known) => {
-                        known.runs += timing.runs;
+                        known.runs += runs;
                         known.seconds += seconds;
                     }
-                    None => times.push(OpTime { op: op.clone(), runs: timing.runs, seconds }),
+                    None => times.push(OpTime { op: op.clone(), runs, seconds }),
                 }
             }
         }

@@ -33,6 +33,15 @@ impl Memory {
         self.bytes.is_empty()
     }
 
+    /// Makes it longer, by bytes that count as unwritten, or shorter. Addresses stay.
+    pub fn resize(&mut self, bytes: usize) {
+        let before = self.bytes.len().min(bytes);
+        self.bytes.resize(bytes, 0);
+        self.written.resize(bytes.div_ceil(64), 0);
+        // Of what was shortened before, something may be noted in the last word.
+        self.mark(before..bytes.next_multiple_of(64), false);
+    }
+
     /// Copies `bytes` to `offset`, from the host.
     ///
     /// # Panics

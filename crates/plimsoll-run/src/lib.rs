@@ -67,6 +67,7 @@ pub use model::Model;
 pub use model_source::{ModelSource, pairs_in};
 pub use parameters::{LoadOptions, LoadReport, read_parameters, read_some_parameters};
 pub use parts::{DevicePlan, Machine, Part, PatchCost, RunPlan};
+pub use plimsoll_plan::DeviceState;
 pub use policy::{BadNumbers, EarlyStopping, Score};
 pub use precision::{Precision, Products};
 pub use record::{CacheSummary, DeviceRecord, RunRecord};

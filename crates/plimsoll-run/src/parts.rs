@@ -38,7 +38,7 @@ pub struct DevicePlan {
     pub driver: DriverUse,
     /// What is copied through, of the line of this process.
     pub staging_bytes: Bytes,
-    /// The context and the arena.
+    /// The context, what may be recorded, and the arena.
     pub total_bytes: Bytes,
     /// The least line of the device's memory that would do.
     pub minimum_vram_bytes: Bytes,
@@ -187,7 +187,8 @@ impl RunPlan {
     /// The parts of the device's line, as they add up to its total; none on the processor.
     pub fn device_parts(&self) -> Vec<Part> {
         let Some(device) = &self.device else { return Vec::new() };
-        [("arena", self.arena_bytes), ("context", device.driver.context)]
+        let driver = device.driver;
+        [("arena", self.arena_bytes), ("context", driver.context), ("recordings", driver.recordings)]
             .map(|(name, bytes)| Part { name: name.into(), bytes })
             .into()
     }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use plimsoll_memory::{Bytes, System, limits};
+use plimsoll_plan::DeviceState;
 use serde::{Deserialize, Serialize};
 
 /// A moment of a run. Sums begin with the process.
@@ -22,6 +23,9 @@ pub struct Sample {
     /// Memory that the engine holds on a device of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_bytes: Option<Bytes>,
+    /// What that device says of itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_state: Option<DeviceState>,
     /// What kernels took, validation included, by kind of operation: wall time of the launches of each kind.
     pub op_seconds: BTreeMap<String, f64>,
     /// What making batches took of the processors.

@@ -6,13 +6,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use conformance::emulator::backend_within;
+use conformance::emulator::{Blocks, Emulator, RECORDINGS, backend_within, within};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
+use plimsoll_cuda::{Architecture, RecordingRoom};
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Component, CrossEntropy, Loss};
-use plimsoll_infer::{CaseRequest, PredictOptions, Predictor, forward_program};
+use plimsoll_infer::{
+    CaseRequest, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage, forward_program,
+};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
 use plimsoll_plan::Backend;
@@ -147,21 +150,36 @@ impl Site {
 
     /// The labels of the test case, by a run, with features as it was trained or as is asked for.
     fn predict(&self, run: &str, backend: Arc<dyn Backend>, precision: Option<DType>) -> Vec<u8> {
+        let options = PredictOptions { precision, ..PredictOptions::new(0.75, false, 1) };
+        self.predict_as(run, backend, options).0
+    }
+
+    /// The labels of the test case, its file of probabilities, and what was planned for it.
+    fn predict_as(
+        &self,
+        run: &str,
+        backend: Arc<dyn Backend>,
+        options: PredictOptions,
+    ) -> (Vec<u8>, Vec<u8>, PredictPlan) {
         let model = Model::open(&self.run(run), CheckpointKind::Final).unwrap();
         let images = self.dir.path().join("dataset/imagesTs");
         let task = model.config.task.segmentation().unwrap().dataset.clone();
         let cases = Dataset::images(&images, &task.channels, &task.file_ending).unwrap();
-        let options = PredictOptions { precision, ..PredictOptions::new(0.75, false, 1) };
         let on_device = backend.device_memory().is_some();
         let budget = Budget::new(RAM);
         let mut predictor = Predictor::new(model.try_into().unwrap(), options, backend, &budget).unwrap();
-        let to = self.dir.path().join("labels.nii");
-        let request =
-            CaseRequest { case: &cases[0], earlier: None, within: None, labels: &to, probabilities: None };
+        let [to, of_classes] = ["labels.nii", "probabilities.npz"].map(|name| self.dir.path().join(name));
+        let request = CaseRequest {
+            case: &cases[0],
+            earlier: None,
+            within: None,
+            labels: &to,
+            probabilities: Some(&of_classes),
+        };
         let plan = predictor.predict(&request, &AtomicBool::new(false), &mut |_| ()).unwrap().plan;
         assert_eq!(plan.device_bytes.is_some(), on_device);
         // Behind the header, a byte for each voxel.
-        fs::read(&to).unwrap()[352..].to_vec()
+        (fs::read(&to).unwrap()[352..].to_vec(), fs::read(&of_classes).unwrap(), plan)
     }
 }
 
@@ -216,16 +234,32 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     for (ours, expected) in seen.losses.iter().zip(&on_cpu.losses) {
         assert!((ours / expected - 1.0).abs() < 1e-4, "{:?}, on the CPU {:?}", seen.losses, on_cpu.losses);
     }
-    // What was planned of the card is what the card says was taken, and the arena is no part of the other line.
+    // What was planned of the card is what the card says was taken, but for what might have been recorded beside what was, and the arena
+    // is no part of the other line.
     let device = record.device.as_ref().unwrap();
     assert_eq!(device.vram_budget_bytes, VRAM);
-    assert_eq!(device.used_bytes, Some(device.planned_bytes));
+    let unrecorded = device.planned_bytes - device.used_bytes.unwrap();
+    assert!(device.used_bytes.unwrap() <= device.planned_bytes && unrecorded < RECORDINGS, "{unrecorded}");
     assert!(record.arena_used_bytes <= record.arena_bytes && record.arena_used_bytes > Bytes::ZERO);
     assert!(record.planned.iter().all(|part| part.name != "arena"));
     let held = |name: &str| record.held.iter().find(|held| held.holder == name).map(|held| held.peak);
     let planned = |name: &str| record.planned.iter().find(|part| part.name == name).map(|part| part.bytes);
     assert_eq!((held("arena"), held("staging")), (None, planned("staging")));
     assert!(planned("staging") > Some(Bytes::ZERO));
+
+    // What the card says of itself stands among the events, and what it does not say is left out; a processor says nothing.
+    let samples = |name: &str| -> Vec<serde_json::Value> {
+        let events = fs::read_to_string(site.run(name).join("fold_0/events.jsonl")).unwrap();
+        let events = events.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        events.filter(|event| event["op_seconds"].is_object()).collect()
+    };
+    assert!(!samples("whole").is_empty());
+    for sample in samples("whole") {
+        let state = sample["device_state"].as_object().unwrap();
+        assert!(state["used_bytes"].as_u64().unwrap() > 0 && state["busy_percent"] == 100, "{state:?}");
+        assert!(!state.contains_key("temperature_celsius"), "{state:?}");
+    }
+    assert!(samples("cpu").iter().all(|sample| sample.get("device_state").is_none()));
 
     // Stopped within the first epoch and within the second.
     let (stopped, _) = site.train("stopped", &card, false, Some(2));
@@ -254,6 +288,88 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
     assert!(ours.len() > 4000 && ours.len() == expected.len());
     let off = ours.iter().zip(&expected).filter(|(ours, expected)| ours != expected).count();
     assert!(off * 1000 <= ours.len(), "{off} of {} labels are others", ours.len());
+}
+
+#[test]
+fn programs_that_are_replayed_as_one_launch_come_to_the_bits_of_kernels_launched_one_by_one() {
+    let site = Site::new();
+    let card = || Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending);
+    let recording = card();
+    let done = recording.done();
+    let (recorded, of_recorded) = site.train("recorded", &within(recording, VRAM), false, None);
+    // Of six steps the first two are launched one by one.
+    let counted = done.replays();
+    assert!(counted >= 4, "{counted} replays");
+    let single = card().recording(RecordingRoom { recordings: 0, launches: 0 });
+    let done = single.done();
+    let (single, of_single) = site.train("single", &within(single, VRAM), false, None);
+    assert_eq!(done.replays(), 0);
+    assert_eq!((recorded.steps, single.steps), (6, 6));
+    assert_eq!(of_recorded.losses, of_single.losses);
+    assert!(
+        site.checkpoint("recorded") == site.checkpoint("single"),
+        "other bytes where launches are replayed"
+    );
+    // Both count all runs of each kind of kernel, and one holds what it has recorded.
+    let runs = |record: &RunRecord| {
+        let mut runs: Vec<_> = record.ops.iter().map(|op| (op.op.clone(), op.runs)).collect();
+        runs.sort();
+        runs
+    };
+    assert_eq!(runs(&recorded), runs(&single));
+    let used = |record: &RunRecord| record.device.as_ref().unwrap().used_bytes.unwrap();
+    assert!(used(&recorded) > used(&single));
+    assert_eq!(used(&single) + RECORDINGS, single.device.as_ref().unwrap().planned_bytes);
+}
+
+#[test]
+fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_for_every_window() {
+    let site = Site::new();
+    let card = || Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending);
+    site.train("run", &within(card(), VRAM), false, None);
+    for (ring, step, mirror) in [(RingStorage::F32, 0.75, false), (RingStorage::F16, 1.0, true)] {
+        let options = PredictOptions { ring: Some(ring), ..PredictOptions::new(step, mirror, 1) };
+        let high = card();
+        let done = high.done();
+        let (labels, of_classes, plan) = site.predict_as("run", Arc::new(within(high, VRAM)), options);
+        assert!(plan.device_logits_bytes > Bytes::ZERO && plan.host_sums.is_none(), "{plan:?}");
+        let on_card = done.downloaded();
+        // A line with room for the arena, and for nothing beside it.
+        let low = card();
+        let (done, line) = (low.done(), plan.device_bytes.unwrap() - Bytes(1));
+        let (expected, expected_classes, here) = site.predict_as("run", Arc::new(within(low, line)), options);
+        assert_eq!(here.host_sums, Some(HostSums::NoRoom { vram_bytes: plan.device_bytes.unwrap() }));
+        assert_eq!(here.device_bytes.unwrap() + plan.device_logits_bytes, plan.device_bytes.unwrap());
+        assert!(labels == expected && of_classes == expected_classes, "other bits in {ring}");
+        assert!(labels.iter().any(|label| *label != 0), "there is nothing to compare");
+        // Each plane is copied once, and a word for each look at a window; without, all logits of each look.
+        let (classes, window, looks) = (2, 512, plan.windows * plan.looks);
+        assert_eq!(done.downloaded(), looks * window * classes * 4);
+        println!("{ring}: {on_card} bytes are copied, not {}", done.downloaded());
+        assert!(on_card < done.downloaded() / 2, "{on_card} of {}", done.downloaded());
+        // Of two planes and a copy of the window's logits, this process holds less than of all planes.
+        assert!(plan.logits_bytes < here.logits_bytes, "{} and {}", plan.logits_bytes, here.logits_bytes);
+    }
+}
+
+#[test]
+fn two_folds_at_once_on_one_card_keep_to_its_line_and_come_to_the_bytes_of_one_alone() {
+    let site = Site::new();
+    site.train("alone", &backend_within(VRAM), false, None);
+    let whole = backend_within(VRAM);
+    let part = whole.shared_by(2).unwrap();
+    let train = |name: &'static str| {
+        let (site, part) = (&site, &part);
+        move || site.train(name, &**part, false, None).0
+    };
+    let records = std::thread::scope(|scope| {
+        [scope.spawn(train("first")), scope.spawn(train("second"))].map(|fold| fold.join().unwrap())
+    });
+    for (record, name) in records.iter().zip(["first", "second"]) {
+        let device = record.device.as_ref().unwrap();
+        assert!(device.planned_bytes <= part.device_memory().unwrap().line(), "{device:?}");
+        assert!(site.checkpoint(name) == site.checkpoint("alone"), "other bytes in the {name} fold");
+    }
 }
 
 #[test]

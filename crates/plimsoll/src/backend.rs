@@ -111,7 +111,7 @@ impl From<DeviceError> for Failure {
 fn within(backend: CudaBackend, line: Bytes, driver: DriverUse) -> Outcome<Arc<dyn Backend>> {
     let memory = DeviceMemory::new(line, driver).map_err(|_| {
         let message =
-            format!("the driver holds {} of the card, but the line there is {line}", driver.context);
+            format!("the driver holds {} of the card, but the line there is {line}", driver.of_device());
         Failure::new(message, "raise --vram")
     })?;
     Ok(Arc::new(backend.within(memory)))
@@ -143,6 +143,8 @@ pub struct CardReport {
     pub context_bytes: Option<Bytes>,
     /// What the kernels take once they are loaded.
     pub kernel_bytes: Bytes,
+    /// What is reserved for recording programs, to launch each as one: measured, and freed until it is needed.
+    pub recording_bytes: Bytes,
     /// By what the process's own resident memory grew as the driver was started, where that can be read.
     pub driver_resident_bytes: Option<Bytes>,
 }
@@ -168,6 +170,7 @@ impl Card {
         let (usual, measured) = (DriverUse::USUAL, self.footprint.context.map(Bytes::of));
         DriverUse {
             context: measured.unwrap_or(usual.context) + kernels,
+            recordings: Bytes::of(self.footprint.recordings),
             // What is loaded later is not resident yet.
             host: self.grown.map_or(usual.host, |grown| usual.host.max(grown)),
             is_measured: measured.is_some(),
@@ -201,6 +204,7 @@ impl Card {
             free_bytes: self.free(),
             context_bytes: self.footprint.context.map(Bytes::of),
             kernel_bytes: Bytes::of(self.footprint.kernels),
+            recording_bytes: Bytes::of(self.footprint.recordings),
             driver_resident_bytes: self.grown,
         }
     }

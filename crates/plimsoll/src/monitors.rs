@@ -120,6 +120,14 @@ impl FoldMonitors {
             let mib = |bytes: Bytes| bytes.0 as f64 / f64::from(1 << 20);
             let resident = sample.resident_bytes.map(|bytes| ("memory/resident_MiB".to_string(), mib(bytes)));
             let device = sample.device_bytes.map(|bytes| ("memory/device_MiB".to_string(), mib(bytes)));
+            let state = sample.device_state;
+            let of_device = [
+                ("memory/gpu_used_MiB", state.and_then(|state| state.used_bytes).map(mib)),
+                ("machine/gpu_busy_percent", state.and_then(|state| state.busy_percent).map(f64::from)),
+                ("machine/gpu_celsius", state.and_then(|state| state.temperature_celsius).map(f64::from)),
+            ];
+            let of_device =
+                of_device.into_iter().filter_map(|(name, number)| Some((name.to_string(), number?)));
             let held =
                 sample.held_bytes.iter().map(|(holder, held)| (format!("held_MiB/{holder}"), mib(*held)));
             let ops =
@@ -137,6 +145,7 @@ impl FoldMonitors {
             let numbers: Vec<(String, f64)> = resident
                 .into_iter()
                 .chain(device)
+                .chain(of_device)
                 .chain(held)
                 .chain(ops)
                 .chain(pressure)

@@ -341,6 +341,24 @@ fn tasks_of_batch_systems_train_one_trial_each_and_are_begun_again_when_told_to_
 }
 
 #[test]
+fn tasks_on_gpus_are_planned_for_a_kind_of_card_and_no_card_of_the_machine_that_writes_them_is_opened() {
+    let sweeps = Sweeps::new();
+    let (file, out, batch) = (sweeps.usual(), sweeps.path("sweep"), sweeps.path("sweep.sbatch"));
+    let to_batch = ["--slurm", batch.to_str().unwrap()];
+    // Where there is no driver, opening a card would be another error.
+    let on_card = [&to_batch[..], &["--device", "cuda:0"]].concat();
+    let error = Ended::of(&mut sweeps.command(&file, &out, &on_card)).error(1);
+    assert!(error.contains("--device cuda:0 is a GPU of this machine"), "{error}");
+    assert!(error.contains("--device sm_80 --vram 12GiB"), "{error}");
+    assert!(!out.exists() && !batch.exists(), "nothing is written");
+    sweeps.done(&file, &out, &[&to_batch[..], &["--device", "sm_80", "--vram", "1GiB"]].concat());
+    let text = fs::read_to_string(&batch).unwrap();
+    for said in ["#SBATCH --gres=gpu:1\n", " --device cuda:0 --vram 1073741824 "] {
+        assert!(text.contains(said), "{text}");
+    }
+}
+
+#[test]
 fn a_signal_ends_a_sweep_in_order_and_a_task_puts_itself_back_into_the_queue() {
     let sweeps = Sweeps::new();
     let long = COMMON.replace("epochs = 2", "epochs = 100000");

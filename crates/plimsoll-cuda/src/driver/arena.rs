@@ -1,4 +1,4 @@
-//! A device: a stream, an allocation on the card, and one of this process to copy through.
+//! A device: a stream, an allocation on the card and perhaps another one beside it, and one of this process to copy through.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -12,8 +12,9 @@ use cudarc::driver::sys::{CUdeviceptr, CUevent_flags, CUresult};
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 
 use super::kernels::Kernels;
+use super::recording::Recording;
 use super::{Card, failed};
-use crate::device::{Device, DeviceError, Launch, Sizes};
+use crate::device::{Beside, Device, DeviceError, Launch, Recorded, Sizes, Task, check_within};
 
 /// A device of a card.
 pub(super) struct DriverDevice {
@@ -23,7 +24,9 @@ pub(super) struct DriverDevice {
     marks: Vec<CudaEvent>,
     /// When the last copy to the device had ended.
     copied: CudaEvent,
+    recordings: Vec<Recording>,
     memory: Memory,
+    beside: Option<Allocation>,
 }
 
 impl Drop for DriverDevice {
@@ -31,18 +34,54 @@ impl Drop for DriverDevice {
         // Kernels that still run use what is freed next. What fails here cannot be told to anyone, and ends with the process.
         let _ = self.stream.synchronize();
         // While another device is opened, the card's free memory is to become less by that one alone.
-        let _locked = self.card.lock();
+        let mut locked = self.card.lock();
+        let _ = self.card.context.bind_to_thread();
+        for recording in self.recordings.drain(..) {
+            locked.room.give_back(recording.launches);
+        }
+        self.beside = None;
         self.memory.free();
+    }
+}
+
+/// Memory of a card, freed with this. Whoever has it waits for what uses it before.
+struct Allocation {
+    context: Arc<CudaContext>,
+    base: CUdeviceptr,
+    bytes: usize,
+}
+
+impl Drop for Allocation {
+    fn drop(&mut self) {
+        let _ = self.context.bind_to_thread();
+        // SAFETY: it was made by `allocate` in this context, is freed here alone, and nothing uses it afterwards: the owner waits for its
+        // stream before.
+        let _ = unsafe { result::free_sync(self.base) };
+    }
+}
+
+impl Allocation {
+    /// Allocates in the context that is bound to this thread.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn allocate(card: &Card, bytes: usize) -> Result<Allocation, DeviceError> {
+        // SAFETY: the context is bound to this thread, and the size is not zero, which would be refused.
+        let base = unsafe { result::malloc_sync(bytes.max(1)) }
+            .map_err(|error| card.failed(&format!("allocate {bytes} bytes"), error))?;
+        Ok(Allocation { context: card.context.clone(), base, bytes })
+    }
+
+    fn addresses(&self) -> Range<u64> {
+        self.base..self.base + self.bytes as u64
     }
 }
 
 /// What is freed by hand.
 struct Memory {
     context: Arc<CudaContext>,
-    /// Bytes on the card.
-    bytes: usize,
-    /// Where they begin; zero where they are not allocated.
-    base: CUdeviceptr,
+    /// On the card; none once it is freed.
+    arena: Option<Allocation>,
     /// Bytes of this process.
     staged: usize,
     /// Of the driver's page-locked memory, from which a card copies without the processor; none where it is not allocated.
@@ -64,14 +103,12 @@ impl Memory {
     /// # Errors
     /// What the driver was to do, and what it says.
     fn allocate(card: &Card, bytes: usize, staged: usize) -> Result<Memory, DeviceError> {
-        // An allocation of nothing is refused, so each has at least a byte.
+        // An allocation of nothing is refused.
         let staged = staged.max(1);
-        let mut memory = Memory { context: card.context.clone(), bytes, base: 0, staged, staging: None };
-        // SAFETY: the context is bound to this thread, and the size is not zero.
-        memory.base = unsafe { result::malloc_sync(bytes.max(1)) }
-            .map_err(|error| card.failed(&format!("allocate {bytes} bytes"), error))?;
+        let arena = Some(Allocation::allocate(card, bytes)?);
+        let mut memory = Memory { context: card.context.clone(), arena, staged, staging: None };
         let doing = format!("lock {staged} bytes of this process's memory");
-        // SAFETY: as above.
+        // SAFETY: the context is bound to this thread, and the size is not zero.
         let locked = unsafe { result::malloc_host(staged, 0) }.map_err(|error| card.failed(&doing, error))?;
         let missing = DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY);
         let locked = NonNull::new(locked.cast::<u8>()).ok_or_else(|| card.failed(&doing, missing))?;
@@ -84,14 +121,10 @@ impl Memory {
     /// Frees all of it, once.
     fn free(&mut self) {
         let _ = self.context.bind_to_thread();
-        if self.base != 0 {
-            // SAFETY: it was made by `allocate` in this context, and nothing uses it afterwards: the owner waits for its stream before.
-            let _ = unsafe { result::free_sync(self.base) };
-            (self.base, self.bytes) = (0, 0);
-        }
+        self.arena = None;
         if let Some(staging) = self.staging.take() {
             self.staged = 0;
-            // SAFETY: as of the allocation.
+            // SAFETY: it was made by `allocate` in this context, and nothing uses it afterwards: the owner waits for its stream before.
             let _ = unsafe { result::free_host(staging.as_ptr().cast::<c_void>()) };
         }
     }
@@ -113,7 +146,16 @@ impl DriverDevice {
         let copied = event(0).map_err(|error| card.failed("make events", error))?;
         // Last: were a device dropped under the lock, it would wait for it forever.
         let memory = Memory::allocate(card, bytes, staging)?;
-        Ok(DriverDevice { card: card.clone(), kernels, stream, marks, copied, memory })
+        Ok(DriverDevice {
+            card: card.clone(),
+            kernels,
+            stream,
+            marks,
+            copied,
+            recordings: Vec::new(),
+            memory,
+            beside: None,
+        })
     }
 
     /// The first bytes of the staging memory. Whoever writes them waits for [`DriverDevice::copied`] before.
@@ -130,33 +172,50 @@ impl DriverDevice {
         self.card.failed(doing, error)
     }
 
-    /// The address of a stretch, with the context bound to this thread.
-    fn at(&self, range: Range<usize>) -> Result<CUdeviceptr, DeviceError> {
-        if range.start > range.end || range.end > self.memory.bytes {
-            return Err(DeviceError::Outside {
-                start: range.start,
-                end: range.end,
-                arena: self.memory.bytes,
-            });
-        }
-        self.card.context.bind_to_thread().map_err(|error| self.failed("be used by this thread", error))?;
-        Ok(self.memory.base + range.start as u64)
+    /// The addresses of its memory, and of what is beside it.
+    fn addresses(&self) -> [Range<u64>; 2] {
+        let of = |allocation: &Option<Allocation>| allocation.as_ref().map_or(0..0, Allocation::addresses);
+        [of(&self.memory.arena), of(&self.beside)]
     }
 
-    fn set(&mut self, range: Range<usize>, byte: u8) -> Result<(), DeviceError> {
-        let (bytes, at) = (range.len(), self.at(range)?);
+    /// Checks that a stretch is inside the allocations, and binds the context to this thread.
+    fn check(&self, range: &Range<u64>) -> Result<(), DeviceError> {
+        check_within(&self.addresses(), range)?;
+        self.card.context.bind_to_thread().map_err(|error| self.failed("be used by this thread", error))
+    }
+
+    fn set(&mut self, range: Range<u64>, byte: u8) -> Result<(), DeviceError> {
+        self.check(&range)?;
+        let bytes = (range.end - range.start) as usize;
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: `at` has checked that the stretch is inside the one allocation.
-        unsafe { result::memset_d8_async(at, byte, bytes, self.stream.cu_stream()) }
+        // SAFETY: the stretch was checked to be inside an allocation.
+        unsafe { result::memset_d8_async(range.start, byte, bytes, self.stream.cu_stream()) }
             .map_err(|error| self.failed("fill memory", error))
     }
 }
 
 impl Device for DriverDevice {
     fn base(&self) -> u64 {
-        self.memory.base
+        let [arena, _] = self.addresses();
+        arena.start
+    }
+
+    fn beside(&mut self, bytes: usize) -> Result<Beside, DeviceError> {
+        self.check(&(self.base()..self.base()))?;
+        // Kernels that still run may use what is freed next.
+        self.stream.synchronize().map_err(|error| self.failed("run the kernels", error))?;
+        // While another device is opened, the card's free memory is to become less by that one alone; and here by this alone.
+        let card = self.card.clone();
+        let _locked = card.lock();
+        self.beside = None;
+        if bytes == 0 {
+            return Ok(Beside { address: 0, taken: 0 });
+        }
+        let before = card.memory()?.free;
+        let allocation = self.beside.insert(Allocation::allocate(&card, bytes)?);
+        Ok(Beside { address: allocation.base, taken: before.saturating_sub(card.memory()?.free) })
     }
 
     fn staging(&mut self) -> Result<&mut [u8], DeviceError> {
@@ -164,48 +223,49 @@ impl Device for DriverDevice {
         self.staged(self.memory.staged)
     }
 
-    fn upload(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError> {
-        let at = self.at(offset..offset.saturating_add(bytes))?;
+    fn upload(&mut self, to: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.check(&(to..to.saturating_add(bytes as u64)))?;
         let stream = self.stream.cu_stream();
         let from = self.staged(bytes)?;
-        // SAFETY: `at` has checked that the stretch is inside the one allocation. The bytes stay as they are until the copy has ended:
+        // SAFETY: the stretch was checked to be inside an allocation. The bytes stay as they are until the copy has ended:
         // `staging` waits for it, and so does the owner's drop.
-        unsafe { result::memcpy_htod_async(at, from, stream) }
+        unsafe { result::memcpy_htod_async(to, from, stream) }
             .and_then(|()| self.copied.record(&self.stream))
             .map_err(|error| self.failed("take values", error))
     }
 
-    fn download(&mut self, offset: usize, bytes: usize) -> Result<(), DeviceError> {
-        let at = self.at(offset..offset.saturating_add(bytes))?;
+    fn download(&mut self, from: u64, bytes: usize) -> Result<(), DeviceError> {
+        self.check(&(from..from.saturating_add(bytes as u64)))?;
         let stream = self.stream.cu_stream();
         let to = self.staged(bytes)?;
         // SAFETY: as in `upload`; copies of a stream run one after the other, and this one is waited for here.
-        unsafe { result::memcpy_dtoh_async(to, at, stream) }
+        unsafe { result::memcpy_dtoh_async(to, from, stream) }
             .and_then(|()| self.stream.synchronize())
             .map_err(|error| self.failed("give values", error))
     }
 
-    fn clear(&mut self, range: Range<usize>) -> Result<(), DeviceError> {
+    fn clear(&mut self, range: Range<u64>) -> Result<(), DeviceError> {
         self.set(range, 0)
     }
 
-    fn poison(&mut self, range: Range<usize>) -> Result<(), DeviceError> {
+    fn poison(&mut self, range: Range<u64>) -> Result<(), DeviceError> {
         // All bits set is a NaN in every float format.
         self.set(range, 0xff)
     }
 
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError> {
-        let base = self.at(0..0)?;
+        let memory = self.addresses();
+        self.card.context.bind_to_thread().map_err(|error| self.failed("be used by this thread", error))?;
         // The message is made where it is needed: a launch allocates nothing.
         let refused = |error| self.failed(&format!("launch {}", launch.kernel), error);
         let found = self.kernels.find(&launch.kernel);
         let kernel = found.ok_or_else(|| refused(DriverError(CUresult::CUDA_ERROR_NOT_FOUND)))?;
-        launch.check(base..base + self.memory.bytes as u64, kernel.parameters)?;
+        launch.check(&memory, kernel.parameters)?;
         let dims = |[x, y, z]: [u32; 3]| (x, y, z);
         let mut parameters = [launch.parameters.as_ptr().cast_mut().cast::<c_void>()];
         // SAFETY: the module of the function is loaded as long as `self` lives. The kernel takes one struct of as many bytes as there are, as
         // was checked; the driver copies it before this returns and does not change it. A `Launch` is made by this crate alone, so the
-        // addresses that the kernel uses are those it declares, which are inside the one allocation, as was checked.
+        // addresses that the kernel uses are those it declares, which are inside the allocations, as was checked.
         unsafe {
             result::launch_kernel(
                 kernel.function,
@@ -217,6 +277,39 @@ impl Device for DriverDevice {
             )
         }
         .map_err(refused)
+    }
+
+    fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError> {
+        let launches = work.iter().filter(|task| matches!(task, Task::Launch(_))).count();
+        // While another device is opened, the card's free memory is to become less by that one alone; and here by this alone.
+        let card = self.card.clone();
+        let mut locked = card.lock();
+        if !locked.room.take(launches) {
+            return Ok(None);
+        }
+        let stream = self.stream.clone();
+        let recorded = Recording::of(&card, &stream, launches, || {
+            work.iter().try_for_each(|task| match task {
+                Task::Launch(launch) => self.launch(launch),
+                Task::Poison(range) => self.poison(range.clone()),
+            })
+        });
+        match recorded {
+            Ok((recording, taken)) => {
+                self.recordings.push(recording);
+                Ok(Some(Recorded { number: self.recordings.len() - 1, taken }))
+            }
+            Err(error) => {
+                locked.room.give_back(launches);
+                Err(error)
+            }
+        }
+    }
+
+    fn replay(&mut self, number: usize) -> Result<(), DeviceError> {
+        let missing =
+            || self.failed("replay what was not recorded", DriverError(CUresult::CUDA_ERROR_NOT_FOUND));
+        self.recordings.get(number).ok_or_else(missing)?.replay(&self.card)
     }
 
     fn mark(&mut self, mark: usize) -> Result<(), DeviceError> {

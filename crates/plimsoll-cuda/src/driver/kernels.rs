@@ -95,6 +95,11 @@ impl Kernels {
         Ok(())
     }
 
+    /// The kernel that takes the fewest parameters.
+    pub(super) fn smallest(&self) -> Option<Kernel> {
+        self.by_name.values().min_by_key(|kernel| kernel.parameters).copied()
+    }
+
     pub(super) fn find(&self, name: &str) -> Option<Kernel> {
         self.by_name.get(name).copied()
     }

@@ -2,30 +2,40 @@
 #![allow(unsafe_code, reason = "calls of the driver's C interface")]
 
 mod arena;
+mod gauges;
 mod kernels;
+mod recording;
 
 use std::error::Error;
+use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use plimsoll_plan::DeviceState;
 
 use self::arena::DriverDevice;
+use self::gauges::{Gauges, place};
 use self::kernels::Kernels;
+use self::recording::Recording;
 use crate::Architecture;
-use crate::device::{CardMemory, CudaVersion, DeviceError, DeviceSource, Opened, Sizes};
+use crate::device::{CardMemory, CudaVersion, DeviceError, DeviceSource, Opened, RecordingRoom, Sizes};
 
-/// The oldest driver with all that is called here: without `CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED`, which came with CUDA 11.2,
-/// cudarc opens no context. It is younger than the PTX, which drivers of CUDA 11.0 read.
-const OLDEST: CudaVersion = CudaVersion { major: 11, minor: 2 };
+/// The oldest driver with all that is called here: `cuGraphInstantiateWithFlags` came with CUDA 11.4. It is younger than the PTX, which
+/// drivers of CUDA 11.0 read.
+const OLDEST: CudaVersion = CudaVersion { major: 11, minor: 4 };
 
 /// A card that the driver has found.
 pub struct Driver {
     card: Arc<Card>,
     architecture: Architecture,
     bytes: usize,
+    /// Where it is on the bus.
+    place: String,
+    /// None where they cannot be read.
+    gauges: OnceLock<Option<Gauges>>,
 }
 
 /// What all devices on a card share.
@@ -33,9 +43,17 @@ struct Card {
     name: String,
     context: Arc<CudaContext>,
     architecture: Architecture,
-    /// None before the first device is opened. Locked while memory of the card is allocated or freed, so that what its free memory
-    /// becomes less by meanwhile is due to one device of this process alone.
-    kernels: Mutex<Option<Arc<Kernels>>>,
+    /// Locked while memory of the card is allocated or freed, so that what its free memory becomes less by meanwhile is due to one device of
+    /// this process alone.
+    shared: Mutex<Shared>,
+}
+
+/// What the devices on a card have in common.
+struct Shared {
+    /// None before the first device is opened.
+    kernels: Option<Arc<Kernels>>,
+    /// What may be recorded beside what is.
+    room: RecordingRoom,
 }
 
 impl Card {
@@ -49,18 +67,45 @@ impl Card {
         Ok(CardMemory { total, free })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Arc<Kernels>>> {
-        self.kernels.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The kernels, which are loaded by the first call.
-    fn kernels(&self, loaded: &mut Option<Arc<Kernels>>) -> Result<Arc<Kernels>, DeviceError> {
-        if let Some(kernels) = loaded {
+    fn kernels(&self, shared: &mut Shared) -> Result<Arc<Kernels>, DeviceError> {
+        if let Some(kernels) = &shared.kernels {
             return Ok(kernels.clone());
         }
         let kernels = Arc::new(Kernels::load(self)?);
-        *loaded = Some(kernels.clone());
+        shared.kernels = Some(kernels.clone());
         Ok(kernels)
+    }
+
+    /// By what the card's free memory becomes less as as much is recorded as ever may be: launches of a small kernel, none of which is run.
+    fn recorded(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
+        let failed = |error| self.failed("record launches", error);
+        let kernel = kernels.smallest().ok_or_else(|| failed(DriverError(CUresult::CUDA_ERROR_NOT_FOUND)))?;
+        let mut parameters = vec![0u8; kernel.parameters];
+        let stream = self.context.new_stream().map_err(failed)?;
+        let RecordingRoom { recordings, launches } = RecordingRoom::ALL;
+        let each = launches / recordings;
+        let mut all = Vec::with_capacity(recordings);
+        let mut taken = 0;
+        for _ in 0..recordings {
+            let (recording, bytes) = Recording::of(self, &stream, each, || {
+                let mut given = [parameters.as_mut_ptr().cast::<c_void>()];
+                let (function, stream) = (kernel.function, stream.cu_stream());
+                // SAFETY: the module of the function is loaded as long as `kernels` lives, and its one struct has as many bytes as are given. The
+                // stream captures: the launch is noted with a copy of them, and never run.
+                let mut launch = || unsafe {
+                    result::launch_kernel(function, (1, 1, 1), (128, 1, 1), 0, stream, &mut given)
+                };
+                (0..each).try_for_each(|_| launch().map_err(failed))
+            })?;
+            all.push(recording);
+            taken += bytes;
+        }
+        Ok(taken)
     }
 }
 
@@ -69,7 +114,7 @@ fn failed(device: &str, doing: &str, error: impl Error + Send + Sync + 'static) 
     DeviceError::Failed { device: device.into(), doing: doing.into(), source: Box::new(error) }
 }
 
-/// That a driver is as new as it must be, by the number that it gives: 11020 for CUDA 11.2.
+/// That a driver is as new as it must be, by the number that it gives: 11040 for CUDA 11.4.
 fn check_version(number: i32) -> Result<(), DeviceError> {
     let number = number.unsigned_abs();
     let found = CudaVersion { major: number / 1000, minor: number % 1000 / 10 };
@@ -109,13 +154,19 @@ impl Driver {
                 context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
             let minor =
                 context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
+            let domain = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)?;
+            let bus = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)?;
+            let device = context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)?;
             let (name, bytes) = (context.name()?, context.total_mem()?);
-            Ok((context, name, bytes, [major, minor].map(i32::unsigned_abs)))
+            let place = place([domain, bus, device].map(i32::unsigned_abs));
+            Ok((context, name, bytes, place, [major, minor].map(i32::unsigned_abs)))
         };
-        let (context, name, bytes, [major, minor]) = open().map_err(|error| failed("open the GPU", error))?;
+        let (context, name, bytes, place, [major, minor]) =
+            open().map_err(|error| failed("open the GPU", error))?;
         let architecture = Architecture::new(major, minor)?;
-        let card = Arc::new(Card { name, context, architecture, kernels: Mutex::default() });
-        Ok(Driver { card, architecture, bytes })
+        let shared = Mutex::new(Shared { kernels: None, room: RecordingRoom::ALL });
+        let card = Arc::new(Card { name, context, architecture, shared });
+        Ok(Driver { card, architecture, bytes, place, gauges: OnceLock::new() })
     }
 
     /// What the driver calls the card.
@@ -128,16 +179,18 @@ impl Driver {
         self.bytes
     }
 
-    /// Measures what this process takes of the card before it has an arena. The kernels stay loaded.
+    /// Measures what this process takes of the card before it has an arena, and what it may record. The kernels stay loaded.
     ///
     /// # Errors
-    /// If the card does not say what is free, or the kernels cannot be loaded.
+    /// If the card does not say what is free, the kernels cannot be loaded, or nothing can be recorded.
     pub fn footprint(&self) -> Result<Footprint, DeviceError> {
-        let mut loaded = self.card.lock();
-        let kernels = self.card.kernels(&mut loaded)?.bytes;
+        let mut shared = self.card.lock();
+        let loaded = self.card.kernels(&mut shared)?;
+        let kernels = loaded.bytes;
         let CardMemory { total, free } = self.card.memory()?;
         let memory = CardMemory { total, free: free.saturating_add(kernels) };
-        Ok(Footprint { memory, context: self.another_context(), kernels })
+        let context = self.another_context();
+        Ok(Footprint { memory, context, kernels, recordings: self.card.recorded(&loaded)? })
     }
 
     /// What another context of this process takes of the card. The first one cannot be measured: without a context the driver does not
@@ -166,6 +219,8 @@ pub struct Footprint {
     pub context: Option<usize>,
     /// Bytes of the kernels, which are loaded once for all arenas, and of what the driver allocates with the first stream.
     pub kernels: usize,
+    /// Bytes of as much as may be [recorded](RecordingRoom::ALL), which is freed again.
+    pub recordings: usize,
 }
 
 impl DeviceSource for Driver {
@@ -175,6 +230,10 @@ impl DeviceSource for Driver {
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {
         self.card.memory()
+    }
+
+    fn state(&self) -> Option<DeviceState> {
+        self.gauges.get_or_init(|| Gauges::find(self.place.clone())).as_ref()?.read()
     }
 
     fn open(&self, sizes: Sizes) -> Result<Opened, DeviceError> {
@@ -201,7 +260,7 @@ mod tests {
             DeviceError::NoDriver => Some(("`libcuda.so.1` cannot be loaded", "install the driver")),
             DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
             DeviceError::TooOld { .. } => Some(("sm_70 (Volta, 2017) is the oldest", "--device cpu")),
-            DeviceError::TooOldDriver { .. } => Some(("CUDA 11.2 is the oldest", "460 or later")),
+            DeviceError::TooOldDriver { .. } => Some(("CUDA 11.4 is the oldest", "470 or later")),
             _ => None,
         }
     }
@@ -221,11 +280,11 @@ mod tests {
     }
 
     #[test]
-    fn drivers_before_cuda_11_2_are_refused_with_the_one_that_does() {
-        for number in [11020, 11080, 12000, 13010] {
+    fn drivers_before_cuda_11_4_are_refused_with_the_one_that_does() {
+        for number in [11040, 11080, 12000, 13010] {
             assert!(check_version(number).is_ok(), "{number}");
         }
-        for (number, found) in [(11010, "11.1"), (10020, "10.2"), (9000, "9.0")] {
+        for (number, found) in [(11030, "11.3"), (11010, "11.1"), (10020, "10.2"), (9000, "9.0")] {
             let error = check_version(number).err().unwrap_or_else(|| panic!("{number} is taken"));
             assert!(error.to_string().contains(&format!("one of CUDA {found}:")), "{error}");
             let (said, hint) = expected(&error).unwrap_or_else(|| panic!("{error}"));

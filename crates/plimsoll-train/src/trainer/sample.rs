@@ -27,6 +27,7 @@ impl Run {
             peak_resident_bytes: resident.map(|resident| resident.peak),
             held_bytes,
             device_bytes: self.engine.device_bytes(),
+            device_state: self.engine.device_state(),
             op_seconds: self.engine.times().into_iter().map(|time| (time.op, time.seconds)).collect(),
             batch_seconds: making.patch_seconds + making.map_seconds,
             waiting_seconds: self.waiting.as_secs_f64(),

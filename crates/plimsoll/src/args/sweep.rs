@@ -35,7 +35,7 @@ pub struct Sweep {
     /// So many trials train at once, each with its part of the line and of the threads; fewer where they are too large for that.
     #[arg(long, value_name = "N", default_value = "1", value_parser = thread_count)]
     pub parallel: usize,
-    /// Train nothing, but write a file for sbatch: an array with a task for each trial.
+    /// Train nothing, but write a file for sbatch: an array with a task for each trial. For tasks on GPUs --device names their kind, like sm_80.
     #[arg(long, value_name = "FILE.sbatch", conflicts_with_all = ["plan", "parallel"])]
     pub slurm: Option<PathBuf>,
     /// Train nothing, but write a manifest of an Indexed Job with a pod for each trial.
@@ -85,7 +85,13 @@ impl Sweep {
             let message = format!("{} names no data set, and neither does the command", self.sweep.display());
             Failure::new(message, "write `dataset = \"…\"`, or name it behind the file")
         })?;
-        let compute = if self.plan { self.compute.open_to_plan()? } else { self.compute.open()? };
+        let compute = match (self.is_for_batch(), self.compute.device) {
+            // The machine that writes the file mostly has no GPU, and one that it has is not what tasks train on.
+            (true, DeviceName::Cuda(_)) => return Err(other_card(self.compute.device)),
+            (true, _) => self.compute.open_to_plan()?,
+            (false, _) if self.plan => self.compute.open_to_plan()?,
+            (false, _) => self.compute.open()?,
+        };
         let settings = asked.arms.first().map(|arm| arm.settings.clone()).ok_or_else(|| {
             let message = format!("{} has no arm", self.sweep.display());
             Failure::new(message, "list some as [[arm]], or values in [grid]")
@@ -119,6 +125,11 @@ impl Sweep {
         })
     }
 
+    /// Whether trials are trained by tasks of a batch system, and nothing here.
+    fn is_for_batch(&self) -> bool {
+        self.slurm.is_some() || self.kubernetes.is_some()
+    }
+
     /// The files for batch systems, with the line that tasks have.
     pub fn batch_files(&self, job: &SweepJob, line: plimsoll_memory::Bytes) -> Outcome<Vec<BatchFile>> {
         let asked = [(BatchSystem::Slurm, &self.slurm), (BatchSystem::Kubernetes, &self.kubernetes)];
@@ -134,7 +145,7 @@ impl Sweep {
                 path: path.clone(),
                 command: self.command(program, job, line),
                 threads: job.plan.threads,
-                on_gpu: matches!(self.compute.device, DeviceName::Cuda(_)),
+                on_gpu: matches!(self.compute.device, DeviceName::Kind(_)),
             });
         }
         Ok(files)
@@ -153,9 +164,9 @@ impl Sweep {
         flag("--resume", None);
         flag("--ram", Some(line.0.to_string()));
         flag("--threads", Some(job.plan.threads.to_string()));
-        // A task has one GPU, which is the first that it sees.
+        // A task has one GPU of the kind that was planned for, which is the first that it sees.
         let device = match self.compute.device {
-            DeviceName::Cuda(_) => DeviceName::Cuda(0),
+            DeviceName::Kind(_) => DeviceName::Cuda(0),
             other => other,
         };
         flag("--device", Some(device.to_string()));
@@ -182,6 +193,17 @@ impl Sweep {
         }
         words
     }
+}
+
+/// A card of this machine is named, where tasks train on others.
+fn other_card(device: DeviceName) -> Failure {
+    Failure::new(
+        format!(
+            "--device {device} is a GPU of this machine, but what is written here is trained by tasks elsewhere"
+        ),
+        "name the kind of GPU that tasks have, and its line: --device sm_80 --vram 12GiB plans for it without one, and each task uses the \
+         first GPU that it sees",
+    )
 }
 
 fn absolute(path: &Path) -> Outcome<PathBuf> {

@@ -14,7 +14,7 @@ use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use crate::jobs::ensemble::predict_ensemble;
 use crate::jobs::outliers::OtherSpacing;
 use crate::jobs::predict::{PredictRequest, Predicted, predict_all};
-use crate::jobs::prediction_plan::{ring_line, strips_line};
+use crate::jobs::prediction_plan::{ring_line, strips_line, sums_line};
 use crate::jobs::steps::of_model;
 use crate::report::{Table, json};
 use crate::signals::Stop;
@@ -107,6 +107,9 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     }
     if let Some(held) = report.cases.iter().filter_map(|case| case.plan.as_ref()?.device_bytes).max() {
         println!("planned {held} of the memory of {}", report.engine);
+    }
+    if let Some(line) = report.cases.iter().filter_map(|case| case.plan.as_ref()).find_map(sums_line) {
+        println!("{line}");
     }
     report.check()
 }

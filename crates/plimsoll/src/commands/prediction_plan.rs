@@ -7,7 +7,7 @@ use crate::duration::{duration, grouped};
 use crate::failure::Outcome;
 use crate::jobs::ensemble::plan_ensemble;
 use crate::jobs::predict::PredictRequest;
-use crate::jobs::prediction_plan::{PredictionPlan, plan_prediction, ring_line, strips_line};
+use crate::jobs::prediction_plan::{PredictionPlan, plan_prediction, ring_line, strips_line, sums_line};
 use crate::report::{Table, json};
 
 /// Plans what a model would hold and take, or each of several of which the mean is made; fails if a case could not be predicted.
@@ -72,6 +72,9 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
             "overhead" => "code, heap and stacks".into(),
             "arena" => format!("parameters, features stored as {}, scratch", plan.precision),
             "windows" => "windows on their way in and out".into(),
+            "logits" if plan.device_logits_bytes > Bytes::ZERO => {
+                format!("planes of {} from the device, summed there as {}, and labels", plan.summed, plan.ring)
+            }
             "logits" => {
                 let of = match plan.strips {
                     1 => String::new(),
@@ -118,6 +121,9 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
         println!("{line}");
     }
     if let Some(device) = plan.device_bytes {
-        println!("of the device's memory {device}");
+        println!("of the device's memory {device}, {} of it sums of logits", plan.device_logits_bytes);
+    }
+    if let Some(line) = sums_line(plan) {
+        println!("{line}");
     }
 }

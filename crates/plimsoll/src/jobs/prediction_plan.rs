@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_data::{Case, prediction_ending};
 use plimsoll_infer::{
-    CaseEstimate, CaseRequest, Destination, PredictOptions, PredictPlan, Predictor, RingStorage,
+    CaseEstimate, CaseRequest, Destination, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage,
     forward_program,
 };
 use plimsoll_memory::{Budget, Bytes, System, limits};
@@ -241,6 +241,17 @@ pub fn ring_line(plan: &PredictPlan) -> Option<String> {
             plan.f32_ring_ram_bytes
         )
     })
+}
+
+/// Why logits are summed by this process, where a device could.
+pub fn sums_line(plan: &PredictPlan) -> Option<String> {
+    let why = match plan.host_sums? {
+        HostSums::NoRoom { vram_bytes } => {
+            format!("its memory has room for their sums with --vram {}MiB", vram_bytes.0.div_ceil(1 << 20))
+        }
+        HostSums::Weights => "devices do not sum with the weights that this model gives to voxels".into(),
+    };
+    Some(format!("the logits of every window are copied from the device, and summed here: {why}"))
 }
 
 /// What is said of a case that is passed through in strips: how many, and what that costs.

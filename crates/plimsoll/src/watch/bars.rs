@@ -1,6 +1,7 @@
 //! What a fold holds of its line, as rows of a name, a share and a number; and what stands below them, in words.
 
 use plimsoll_memory::Bytes;
+use plimsoll_plan::DeviceState;
 use plimsoll_run::{Sample, Status};
 
 use crate::duration::duration;
@@ -46,6 +47,18 @@ pub fn bars(status: &Status, sample: Option<&Sample>) -> Vec<Bar> {
     bars
 }
 
+/// What a device says of itself; none where that is nothing.
+fn of_device(state: &DeviceState) -> Option<String> {
+    let total = state.total_bytes.map_or_else(String::new, |total| format!(" of {total}"));
+    let said = [
+        state.busy_percent.map(|percent| format!("{percent} % busy")),
+        state.used_bytes.map(|used| format!("{used}{total} in use")),
+        state.temperature_celsius.map(|celsius| format!("{celsius} °C")),
+    ];
+    let said: Vec<String> = said.into_iter().flatten().collect();
+    (!said.is_empty()).then(|| format!("GPU {}", said.join(", ")))
+}
+
 /// The machine and where time went, in lines.
 pub fn in_words(sample: &Sample) -> Vec<String> {
     let system = &sample.system;
@@ -68,6 +81,7 @@ pub fn in_words(sample: &Sample) -> Vec<String> {
     if let Some(bytes) = sample.device_bytes {
         machine.push(format!("{bytes} on the device"));
     }
+    machine.extend(sample.device_state.and_then(|state| of_device(&state)));
     let mut times = vec![
         format!("processor {}", duration(system.processor_seconds)),
         format!("batches {}", duration(sample.batch_seconds)),
@@ -81,4 +95,25 @@ pub fn in_words(sample: &Sample) -> Vec<String> {
         times.extend(longest.map(|(op, seconds)| format!("{op} {:.0} %", 100.0 * *seconds / all)));
     }
     [machine, times].into_iter().filter(|words| !words.is_empty()).map(|words| words.join(" · ")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_device_does_not_say_is_left_out() {
+        let state =
+            DeviceState { busy_percent: Some(87), temperature_celsius: Some(61), ..DeviceState::default() };
+        let sample = Sample { device_state: Some(state), ..Sample::default() };
+        let said = in_words(&sample);
+        assert!(said.iter().any(|line| line.ends_with("GPU 87 % busy, 61 °C")), "{said:?}");
+        let state = DeviceState {
+            used_bytes: Some(Bytes::gib(7)),
+            total_bytes: Some(Bytes::gib(12)),
+            ..DeviceState::default()
+        };
+        assert_eq!(of_device(&state).as_deref(), Some("GPU 7.00 GiB of 12.00 GiB in use"));
+        assert_eq!(of_device(&DeviceState::default()), None);
+    }
 }

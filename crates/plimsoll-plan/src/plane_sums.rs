@@ -1,0 +1,97 @@
+//! Sums over planes of a case, held by a device beside the arena: what a program makes of one window after the other is added there, and only
+//! planes that no window will touch again leave it.
+
+use std::ops::Range;
+
+use plimsoll_graph::{DType, TensorId};
+use plimsoll_memory::Reservation;
+
+use crate::{EngineError, ProgramId};
+
+/// Planes of sums, `[plane][channel][voxel]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaneSums {
+    /// Planes that are held at a time.
+    pub planes: usize,
+    /// Numbers of each voxel: logits, or the features that a head makes logits of.
+    pub channels: usize,
+    /// The extent of what is held of a plane.
+    pub plane: [usize; 2],
+    /// Depth, height and width of a window.
+    pub window: [usize; 3],
+    /// How a sum is stored: as f32 or f16, to which it is rounded after each addition in single precision.
+    pub storage: DType,
+}
+
+impl PlaneSums {
+    /// Bytes of a plane.
+    pub fn plane_bytes(&self) -> usize {
+        let [first, second] = self.plane;
+        [first, second, self.channels, self.storage.bytes()].into_iter().fold(1, usize::saturating_mul)
+    }
+
+    /// Bytes of all planes.
+    pub fn bytes(&self) -> usize {
+        self.plane_bytes().saturating_mul(self.planes)
+    }
+}
+
+/// Where a window belongs, and how much of the mean it is. Its planes pass along one of its axes; the first and the second axis of a plane
+/// are the other two, in their order.
+#[derive(Clone, Debug)]
+pub struct SummedWindow<'a> {
+    /// The share of the mean of a voxel is the product of those of its depth, its height and its width.
+    pub shares: [&'a [f32]; 3],
+    /// Along which of depth, height and width it was mirrored.
+    pub mirrored: [bool; 3],
+    /// The axis along which planes pass.
+    pub axis: usize,
+    /// The places along depth, height and width that are held; all along that axis.
+    pub held: [Range<usize>; 3],
+    /// Which of the planes that are held its first place along that axis is.
+    pub slot: usize,
+    /// Whether the next place comes a plane earlier.
+    pub reversed: bool,
+    /// Where its first place lies along the axes of what is held of a plane: below 0 where it is not held.
+    pub origin: [isize; 2],
+    /// Numbers from here on cannot be summed.
+    pub limit: f32,
+}
+
+/// A device that sums, beside the arena of its engine.
+pub trait SumsPlanes {
+    /// Allocates planes, all zero, inside a reservation of the device's memory, in place of those that there were.
+    ///
+    /// # Errors
+    /// If the device refuses, there are no kernels for them, or the reservation is too small.
+    fn open_sums(&mut self, of: PlaneSums, memory: Reservation) -> Result<(), EngineError>;
+
+    /// Frees them.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn close_sums(&mut self) -> Result<(), EngineError>;
+
+    /// Adds the logits of a window, what the last run of a program made. Returns whether all of them can be summed; if not, what they were
+    /// added to is of no use.
+    ///
+    /// # Errors
+    /// If there are no planes, they are not of such windows, or the device fails.
+    fn add_window(
+        &mut self,
+        logits: (ProgramId, TensorId),
+        window: &SummedWindow<'_>,
+    ) -> Result<bool, EngineError>;
+
+    /// Copies a plane out, as it is stored.
+    ///
+    /// # Errors
+    /// If there is no such plane, it has another size, or the device fails.
+    fn read_plane(&mut self, slot: usize, to: &mut [u8]) -> Result<(), EngineError>;
+
+    /// Sets a plane to zero.
+    ///
+    /// # Errors
+    /// If there is no such plane, or the device fails.
+    fn clear_plane(&mut self, slot: usize) -> Result<(), EngineError>;
+}
