@@ -416,7 +416,7 @@ mod tests {
             }
             let visited = stream.finish_row(&rows, row, None, |labels, probabilities| {
                 visit(labels, probabilities);
-                Ok::<(), std::convert::Infallible>(())
+                Ok::<(), plimsoll_plan::EngineError>(())
             });
             visited.unwrap();
         }
