@@ -523,7 +523,8 @@ impl Predictor {
     fn open_sums(&mut self, shape: &RingShape, summing: &Summing) -> Result<(), InferError> {
         let lost = || internal("windows are summed by a device that does not");
         let memory = self.backend.device_memory().ok_or_else(lost)?;
-        let bytes = device_bytes(&*self.backend, shape, &summing.summands, summing.storage).ok_or_else(lost)?;
+        let bytes =
+            device_bytes(&*self.backend, shape, &summing.summands, summing.storage).ok_or_else(lost)?;
         let memory = memory.reserve("sums of windows", bytes)?;
         let engine = &mut planned(&mut self.running)?.engine;
         Ok(sums_planes(engine)?.open_sums(plane_sums(shape, &summing.summands, summing.storage), memory)?)
@@ -581,8 +582,7 @@ impl Predictor {
             if summing.on_device {
                 clock.lap(|times| &mut times.forward_seconds);
                 let made = (*forward, output);
-                let is_summed =
-                    stream.add_on(sums_planes(engine)?, made, (start, mirrored), &rows.shape)?;
+                let is_summed = stream.add_on(sums_planes(engine)?, made, (start, mirrored), &rows.shape)?;
                 clock.lap(|times| &mut times.sum_seconds);
                 if !is_summed {
                     return Ok(false);

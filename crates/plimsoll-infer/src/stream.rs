@@ -207,7 +207,8 @@ impl Stream {
         (start, mirrored): ([usize; 3], [bool; 3]),
         shape: &RingShape,
     ) -> Result<bool, EngineError> {
-        let (shares, limit) = (self.shares.of(start), self.limit());
+        let limit = self.limit();
+        let shares = self.shares.of(start);
         device.add_window(made, &summed_window(shape, (start, mirrored), &shares, limit)?)
     }
 

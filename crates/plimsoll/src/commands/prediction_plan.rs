@@ -73,7 +73,10 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
             "arena" => format!("parameters, features stored as {}, scratch", plan.precision),
             "windows" => "windows on their way in and out".into(),
             "logits" if plan.device_logits_bytes > Bytes::ZERO => {
-                format!("planes of {} from the device, summed there as {}, and labels", plan.summed, plan.ring)
+                format!(
+                    "planes of {} from the device, summed there as {}, and labels",
+                    plan.summed, plan.ring
+                )
             }
             "logits" => {
                 let of = match plan.strips {
