@@ -1,5 +1,6 @@
 //! Files that describe data sets.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use plimsoll_data::{
@@ -124,6 +125,7 @@ fn known_dataset() -> Option<Dataset> {
         file_ending: ".nii.gz".into(),
         cases: CASES.map(case).into(),
         test_cases: Vec::new(),
+        folds: BTreeMap::new(),
         warnings: Vec::new(),
         folder,
     })

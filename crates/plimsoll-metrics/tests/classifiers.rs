@@ -227,7 +227,8 @@ fn repeats_are_averaged_and_count_as_no_images() {
         assert!(repeats.sd.unwrap() < 1e-12);
     }
     // One training against two, one of which is the other candidate: half of what is different is left.
-    let two = vec![candidate("a", &all, &[first.clone()]), candidate("b", &all, &[first, second])];
+    let two =
+        vec![candidate("a", &all, std::slice::from_ref(&first)), candidate("b", &all, &[first, second])];
     let halved = compare(two, &["accuracy"], 10);
     let [whole, half] = [&one, &halved].map(|found| &found.scores[0].differences[0]);
     close(half.difference.unwrap(), whole.difference.unwrap() / 2.0, "half");
@@ -241,8 +242,9 @@ fn few_images_that_differ_say_that_they_cannot_tell_and_the_same_are_the_same() 
     let right: Vec<f64> = all.iter().flat_map(|label| [1.0 - f64::from(*label), f64::from(*label)]).collect();
     let mut wrong = right.clone();
     wrong[..2].reverse();
-    let two =
-        |other: &[f64]| vec![candidate("a", &all, &[right.clone()]), candidate("b", &all, &[other.to_vec()])];
+    let two = |other: &[f64]| {
+        vec![candidate("a", &all, std::slice::from_ref(&right)), candidate("b", &all, &[other.to_vec()])]
+    };
     let found = compare(two(&wrong), &["accuracy"], 200);
     let verdict = &found.scores[0].differences[0].verdict;
     assert_eq!(verdict.outcome, Outcome::TooFewCases);
@@ -298,7 +300,7 @@ fn what_cannot_be_paired_is_refused_with_names() {
     let all = vec![0, 1, 0, 1];
     let table: Vec<f64> =
         all.iter().flat_map(|label| [0.9 - 0.8 * f64::from(*label), 0.1 + 0.8 * f64::from(*label)]).collect();
-    let one = || candidate("a", &all, &[table.clone()]);
+    let one = || candidate("a", &all, std::slice::from_ref(&table));
     let refused =
         |candidates: Vec<Classifier>| PairedClassifiers::new(candidates, false, &budget()).unwrap_err();
     assert!(matches!(refused(vec![one()]), ComparisonError::TooFew { found: 1 }));
@@ -311,7 +313,7 @@ fn what_cannot_be_paired_is_refused_with_names() {
     );
     let common = PairedClassifiers::new(vec![one(), fewer()], true, &budget()).unwrap();
     assert_eq!((common.images().len(), common.left_out()), (3, &["image_0003".to_string()][..]));
-    let relabelled = refused(vec![one(), candidate("b", &[0, 1, 1, 1], &[table.clone()])]);
+    let relabelled = refused(vec![one(), candidate("b", &[0, 1, 1, 1], std::slice::from_ref(&table))]);
     assert_eq!(relabelled.to_string(), "the labels of image_0002 differ: c0 for a/0, and c1 for b/0");
     let more: Vec<f64> = all.iter().flat_map(|_| [0.5, 0.25, 0.25]).collect();
     let classes = refused(vec![one(), candidate("b", &all, &[more])]);
@@ -319,9 +321,12 @@ fn what_cannot_be_paired_is_refused_with_names() {
     let twice = vec![named(&all, &table), named(&all, &table)];
     let twice = ClassifierRepeat::of("a", twice, &budget()).unwrap_err();
     assert!(matches!(twice, ComparisonError::CaseTwice { .. }), "{twice}");
-    let paired =
-        PairedClassifiers::new(vec![one(), candidate("b", &all, &[table.clone()])], false, &budget())
-            .unwrap();
+    let paired = PairedClassifiers::new(
+        vec![one(), candidate("b", &all, std::slice::from_ref(&table))],
+        false,
+        &budget(),
+    )
+    .unwrap();
     let settings = |score: &str, class: Option<&str>| ClassifierSettings {
         scores: vec![ImageScore::named(score).unwrap()],
         classes: class.map(|class| vec![class.to_string()]),

@@ -99,6 +99,9 @@ pub fn read_parameters(
     Ok(report)
 }
 
+/// What takes a parameter and its values.
+pub type Visit<'a> = dyn FnMut(TensorId, &[f32]) -> Result<(), RunError> + 'a;
+
 /// Reads the parameters of a network's program from a weight file, one after the other, and hands each on. `buffer` must have room for
 /// the largest. What does not fit is found before anything is handed on. Returns the parameters that the file need not have and has not.
 ///
@@ -111,7 +114,7 @@ pub(crate) fn each_parameter(
     buffer: &mut [f32],
     options: LoadOptions,
     budget: &Budget,
-    visit: &mut dyn FnMut(TensorId, &[f32]) -> Result<(), RunError>,
+    visit: &mut Visit<'_>,
 ) -> Result<(Vec<TensorId>, LoadReport), RunError> {
     let mut file = WeightFile::open_source(source, budget)?;
     let weights = &*source.path;

@@ -16,6 +16,7 @@ use crate::{ClassificationTask, RunError, Score, Settings};
 /// What a run learns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "a run has one task, and moves it a few times")]
 pub enum Task {
     /// A class for each voxel of a volume.
     Segmentation(SegmentationTask),

@@ -45,7 +45,9 @@ fn devices_and_commands_without_products_of_bf16_refuse_them() {
 #[test]
 fn products_of_tf32_are_predicted_faster_on_cards_that_have_them_and_refused_by_name_elsewhere() {
     let step = ["bench", "step", "--size", "64", "--features", "32,64", "--predict", "--device"];
-    let of = |device: &str, precision: &str| [&step[..], &[device, "--precision", precision]].concat();
+    let of = |device: &'static str, precision: &'static str| {
+        [&step[..], &[device, "--precision", precision]].concat()
+    };
     let [exact, rounded] = ["f32", "tf32"].map(|precision| run_json(&of("sm_80", precision)));
     assert_eq!(rounded["precision"], "tf32");
     assert_eq!([&exact["engine"], &rounded["engine"]], ["CUDA, sm_80", "CUDA, sm_80, tf32 products"]);

@@ -78,6 +78,9 @@ struct Walk {
     back: Corner,
 }
 
+/// What takes the corners of an outline of a label.
+type Visit<'a, E> = dyn FnMut(u16, &[Corner]) -> Result<(), E> + 'a;
+
 impl Edge {
     fn end(self) -> Corner {
         let [x, y] = self.from;
@@ -176,7 +179,7 @@ impl Contours {
     pub(super) fn each<E: From<OverBudget>>(
         &mut self,
         labels: &[u16],
-        visit: &mut dyn FnMut(u16, &[Corner]) -> Result<(), E>,
+        visit: &mut Visit<'_, E>,
     ) -> Result<(), E> {
         let plane = Plane { labels, width: self.width };
         self.find(plane)?;

@@ -66,6 +66,7 @@ pub fn write_labels(path: &Path, shape: [usize; 3], labels: &[u16], element: Ele
     writer.finish().unwrap();
 }
 
+#[allow(dead_code, reason = "outlines are asked for otherwise")]
 pub fn request(kind: SegmentationType, names: &LabelTable) -> SegmentationRequest<'_> {
     SegmentationRequest { kind, names, description: "total", algorithm: "TotalSegmentator total" }
 }

@@ -31,8 +31,7 @@ const RAW_DATA: u32 = 9;
 /// The longest message that readers of protobuf accept.
 const LONGEST: u64 = (1 << 31) - 1;
 
-/// Takes the values of a parameter.
-pub type Visit<'a> = dyn FnMut(TensorId, &[f32]) -> Result<(), RunError> + 'a;
+pub use crate::parameters::Visit;
 
 /// All that is written but for the values of parameters.
 pub(super) struct GraphFile<'p> {
