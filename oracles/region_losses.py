@@ -19,6 +19,8 @@ from nnunetv2.training.loss.dice import MemoryEfficientSoftDiceLoss
 
 # The target of the cross-entropy goes through f32 there; here everything must be f64.
 torch.Tensor.float = torch.Tensor.double
+# MemoryEfficientSoftDiceLoss sums in this type.
+torch.float32 = torch.float64
 
 OUT = Path(__file__).with_suffix(".json")
 BATCH, EXTENT, LABELS = 2, (3, 4, 3), 5

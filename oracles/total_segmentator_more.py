@@ -148,7 +148,6 @@ def main():
 def higher_order():
     """Labels that are decided on the grid of the image."""
     base.sum_in_single_precision()
-    run("ct", "higher_order_fast", fast=True, higher_order_resampling=True)
     run("ct", "higher_order_body", task="body", higher_order_resampling=True)
 
 

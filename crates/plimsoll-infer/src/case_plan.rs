@@ -442,17 +442,23 @@ impl CasePlanner<'_> {
     }
 
     /// The least line for a case, with an arena and the sums that take least.
-    pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes) -> Bytes {
-        let least = needs.rings().map(|ring| self.least(needs, ring)).min_by_key(|(all, _)| *all);
+    pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes, on_device: bool) -> Bytes {
+        let of_ring = |ring| self.least(needs, ring, on_device);
+        let least = needs.rings().map(of_ring).min_by_key(|(all, _)| *all);
         let of_case = least.map_or(Bytes(u64::MAX), |(all, _)| all);
         self.fixed() + (arena + of_case).max(needs.inspection)
     }
 
-    /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least.
-    fn least(&self, needs: &CaseNeeds, ring: RingStorage) -> (Bytes, Bytes) {
-        let whole = needs.logits.by_host.of(ring);
+    /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least; where this
+    /// process sums, or where a device does if it can.
+    fn least(&self, needs: &CaseNeeds, ring: RingStorage, on_device: bool) -> (Bytes, Bytes) {
+        let here = |logits: &LogitsNeeds| match (on_device, logits.by_device) {
+            (true, Some([here, _])) => here.of(ring),
+            _ => logits.by_host.of(ring),
+        };
+        let whole = here(&needs.logits);
         let whole = (whole + self.beside(needs, needs.slab_axis != 0), whole);
-        let in_strips = needs.strips.iter().map(|strips| strips.logits.by_host.of(ring)).min();
+        let in_strips = needs.strips.iter().map(|strips| here(&strips.logits)).min();
         let in_strips = in_strips.map(|logits| (logits + self.beside(needs, true), logits));
         in_strips.map_or(whole, |in_strips| in_strips.min(whole))
     }
@@ -465,7 +471,8 @@ impl CasePlanner<'_> {
         arena: Bytes,
     ) -> Result<InferError, InferError> {
         let fixed = self.fixed();
-        let (of_case, logits) = self.least(needs, ring);
+        // Whether a device has room is not known where this process has none.
+        let (of_case, logits) = self.least(needs, ring, false);
         let needed = fixed + (arena + of_case).max(needs.inspection);
         let mut parts = String::new();
         let window_bytes = fixed - self.overhead;
@@ -487,7 +494,7 @@ impl CasePlanner<'_> {
         if ring == RingStorage::F32 {
             instead.push(Instead {
                 flag: "--ring f16",
-                needed: fixed + arena + self.least(needs, RingStorage::F16).0,
+                needed: fixed + arena + self.least(needs, RingStorage::F16, false).0,
             });
         }
         if self.backend.device_memory().is_none()

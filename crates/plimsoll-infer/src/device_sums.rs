@@ -14,13 +14,13 @@ use crate::shares::WindowShares;
 use crate::summands::Summands;
 use crate::sums::RingStorage;
 
-/// Why logits are summed by this process, where programs run on a device with memory of its own.
+/// Why what is said of windows is summed by this process, where programs run on a device with memory of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "reason")]
 pub enum HostSums {
     /// The line of the device's memory has no room for them beside the arena.
     NoRoom {
-        /// The least line there with which it would.
+        /// The line there that has room for them beside the arena of this plan; an arena that recomputes may grow with the line.
         vram_bytes: Bytes,
     },
     /// A voxel's weight is not the product of one for each axis, which is what devices sum.

@@ -120,8 +120,10 @@ pub enum InferError {
     #[error(transparent)]
     Patch(#[from] PatchError),
     /// Features were to be summed in place of logits.
-    #[error("features cannot be summed in place of logits: {why}")]
+    #[error("{model}: features cannot be summed in place of logits: {why}")]
     NoFeatures {
+        /// The weights of the model, or of its first fold.
+        model: PathBuf,
         /// Why.
         why: &'static str,
     },

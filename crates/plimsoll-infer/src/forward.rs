@@ -64,15 +64,17 @@ fn written(
 ) -> Result<Written, InferError> {
     let program = whole_program(model, options.precision, backend)?;
     let head = Headless::extent(&program);
+    let no_features = |why| match model.weights.first() {
+        Some(weights) => InferError::NoFeatures { model: weights.path.clone(), why },
+        None => internal("a model has no weights"),
+    };
     let summed = match options.summed {
         None => Summed::best(head, model.weights.len()),
         Some(Summed::Features) if head.is_none() => {
-            return Err(InferError::NoFeatures {
-                why: "the network does not end with a convolution of one tap",
-            });
+            return Err(no_features("the network does not end with a convolution of one tap"));
         }
         Some(Summed::Features) if model.weights.len() > 1 => {
-            return Err(InferError::NoFeatures { why: "each fold has a head of its own" });
+            return Err(no_features("each fold has a head of its own"));
         }
         Some(summed) => summed,
     };

@@ -92,7 +92,8 @@ impl Predictor {
             planner.running = known.as_ref().or(planner.running);
             let planned = self.needs_by_headers(request, ahead(number)).and_then(|needs| {
                 let planned = planner.plan(&needs)?;
-                let least_ram_bytes = planner.least_line(&needs, least);
+                let least_ram_bytes =
+                    planner.least_line(&needs, least, planned.plan.device_logits_bytes > Bytes::ZERO);
                 Ok((planned, least_ram_bytes))
             });
             plans.push(planned.map(|(PlannedCase { plan, next, .. }, least_ram_bytes)| {

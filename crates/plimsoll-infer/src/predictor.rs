@@ -612,7 +612,7 @@ impl Predictor {
 
 /// The device of an engine that was planned to sum.
 fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
-    engine.sums_planes().ok_or_else(|| internal("logits are summed by a device that does not"))
+    engine.sums_planes().ok_or_else(|| internal("windows are summed by a device that does not"))
 }
 
 /// Takes a slice of labels of a part, and its probabilities if they are wanted.

@@ -87,7 +87,10 @@ impl Summary {
 /// The text with `null` for each `NaN` that is not within a string.
 fn without_nan(text: &[u8]) -> Cow<'_, [u8]> {
     const NAN: &[u8] = b"NaN";
-    let (mut found, mut copied, mut at, mut in_string) = (Vec::new(), 0, 0, false);
+    let nans = text.windows(NAN.len()).filter(|part| *part == NAN).count();
+    // `null` is one letter longer.
+    let mut found = Vec::with_capacity(if nans == 0 { 0 } else { text.len() + nans });
+    let (mut copied, mut at, mut in_string) = (0, 0, false);
     while at < text.len() {
         match text[at] {
             b'\\' if in_string => at += 1,

@@ -72,7 +72,7 @@ pub trait SumsPlanes {
     /// If the device fails.
     fn close_sums(&mut self) -> Result<(), EngineError>;
 
-    /// Adds the logits of a window, what the last run of a program made. Returns whether all of them can be summed; if not, what they were
+    /// Adds what the last run of a program made of a window, logits or features. Returns whether all of them can be summed; if not, what they were
     /// added to is of no use.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use plimsoll_data::{Dataset, Fold, InspectConfig, Inspection};
 use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Component, CrossEntropy, Loss};
 use plimsoll_infer::{
-    CaseRequest, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage, forward_program,
+    CaseRequest, HostSums, PredictOptions, PredictPlan, Predictor, RingStorage, Summed, forward_program,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
@@ -327,8 +327,13 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
     let site = Site::new();
     let card = || Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending);
     site.train("run", &within(card(), VRAM), false, None);
-    for (ring, step, mirror) in [(RingStorage::F32, 0.75, false), (RingStorage::F16, 1.0, true)] {
-        let options = PredictOptions { ring: Some(ring), ..PredictOptions::new(step, mirror, 1) };
+    for (ring, step, mirror, summed) in [
+        (RingStorage::F32, 0.75, false, Summed::Logits),
+        (RingStorage::F16, 1.0, true, Summed::Logits),
+        (RingStorage::F32, 1.0, true, Summed::Features),
+    ] {
+        let of_run = PredictOptions::new(step, mirror, 1);
+        let options = PredictOptions { ring: Some(ring), summed: Some(summed), ..of_run };
         let high = card();
         let done = high.done();
         let (labels, of_classes, plan) = site.predict_as("run", Arc::new(within(high, VRAM)), options);
@@ -342,9 +347,10 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
         assert_eq!(here.device_bytes.unwrap() + plan.device_logits_bytes, plan.device_bytes.unwrap());
         assert!(labels == expected && of_classes == expected_classes, "other bits in {ring}");
         assert!(labels.iter().any(|label| *label != 0), "there is nothing to compare");
-        // Each plane is copied once, and a word for each look at a window; without, all logits of each look.
-        let (classes, window, looks) = (2, 512, plan.windows * plan.looks);
-        assert_eq!(done.downloaded(), looks * window * classes * 4);
+        // Each plane is copied once, and a word for each look at a window; without, all that is summed of each look.
+        let of_each = plan.windows * plan.looks * 512 * 4;
+        assert_eq!((plan.summed, done.downloaded() % of_each), (summed, 0));
+        assert_eq!(done.downloaded() / of_each == 2, summed == Summed::Logits, "there are two classes");
         println!("{ring}: {on_card} bytes are copied, not {}", done.downloaded());
         assert!(on_card < done.downloaded() / 2, "{on_card} of {}", done.downloaded());
         // Of two planes and a copy of the window's logits, this process holds less than of all planes.

@@ -100,7 +100,8 @@ impl VolumeWriter {
     /// of the same name with `.raw`. Both of MetaImage have one channel, as voxels come channel by channel and are together there.
     ///
     /// # Errors
-    /// If the name is not `.nii`, `.nii.gz`, `.nrrd`, `.mha`, `.mhd`, `.png`, `.tif` or `.tiff`, the template is on another grid, or the file cannot be created.
+    /// If the name is not `.nii`, `.nii.gz`, `.nrrd`, `.mha`, `.mhd`, `.png`, `.tif` or `.tiff`, the template is on another grid, the file cannot
+    /// be created, or there is a `.raw` of the name of a `.mhd` that is not there: it is another image's, or was left by a kill.
     pub fn create(
         path: impl AsRef<Path>,
         geometry: &Geometry,
@@ -186,6 +187,11 @@ impl VolumeWriter {
             let name = of_voxels.file_name().and_then(|name| name.to_str());
             let name = name.ok_or_else(|| VolumeError::UnwrittenName { path: path.into() })?;
             let header = meta_image::header_apart(geometry, element_type, name);
+            // Without the header that it belongs to, it is another image's.
+            if of_voxels.exists() && !path.exists() {
+                let source = std::io::ErrorKind::AlreadyExists.into();
+                return Err(VolumeError::Io { path: of_voxels, action: "replace", source });
+            }
             let voxels = create(&of_voxels)?;
             return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |header| {
                 Output::Apart { voxels, header }

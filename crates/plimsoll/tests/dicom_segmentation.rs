@@ -127,7 +127,7 @@ fn structures_of_a_series_have_an_outline_in_each_slice_that_a_label_is_in() {
         found += slices.len();
     }
     assert_eq!(found, expected.len());
-    assert!(found > 10);
+    assert!(found > 1, "one outline says nothing of slices");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
 }
 

@@ -253,10 +253,10 @@ fn windows_are_mirrored_along_the_axes_that_are_chosen_of_those_of_training() {
         run_json(&[&args[..], more].concat());
         fs::read(out.join("first.npz")).unwrap()
     };
-    let all = predict("old_plans", "all", &[]);
-    assert!(predict("old_plans", "chosen", &["--mirror-axes", "2,0,1"]) == all);
-    let one = predict("old_plans", "one", &["--mirror-axes", "1"]);
-    let none = predict("old_plans", "none", &["--disable_tta"]);
+    let all = predict("batch_norm", "all", &[]);
+    assert!(predict("batch_norm", "chosen", &["--mirror-axes", "2,0,1"]) == all);
+    let one = predict("batch_norm", "one", &["--mirror-axes", "1"]);
+    let none = predict("batch_norm", "none", &["--disable_tta"]);
     assert!(one != all && one != none && none != all);
     // This one was trained mirrored along two axes.
     let (images, folder) = (oracles().join("anisotropic/images"), model("anisotropic", "3d_fullres"));

@@ -205,8 +205,9 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     let device = |plan: &Value, key: &str| plan["device"][key].as_u64().unwrap();
     assert_eq!((&high["device"]["name"], &high["feasible"]), (&"CUDA, sm_80".into(), &true.into()), "{high}");
     assert_eq!(high["recompute_flops_fraction"], 0.0);
-    let context = high["device"]["driver"]["context"].as_u64().unwrap();
-    assert_eq!(device(&high, "total_bytes"), number(&high, "arena_bytes") + context);
+    let driver = |part: &str| high["device"]["driver"][part].as_u64().unwrap();
+    let beside = driver("context") + driver("recordings");
+    assert_eq!(device(&high, "total_bytes"), number(&high, "arena_bytes") + beside);
     assert!(device(&high, "minimum_vram_bytes") < device(&high, "total_bytes"));
     // The arena is no part of this process's line; what is copied through, and the driver, are.
     let parts = number(&high, "total_bytes") - number(&high, "cache_bytes");

@@ -105,8 +105,12 @@ fn small_components_of_all_labels_are_removed() {
 /// TotalSegmentator interpolates the logits of a label in a box around it, nnU-Net and this program everywhere.
 #[test]
 fn labels_are_decided_on_the_grid_of_the_image_where_that_is_asked_for() {
-    expect_labels("total", "ct.nii.gz", "higher_order_fast.nii.gz", &["--fast", "-ho"]);
     expect_labels("body", "ct.nii.gz", "higher_order_body.nii.gz", &["--higher-order-resampling"]);
+    let (image, weights) = (oracle("ct.nii.gz"), oracle("weights"));
+    let of_total =
+        ["segment", "total", "-i", &image, "-o", "none.nii.gz", "--ml", "--weights", &weights, "-ho"];
+    let refused = run_error(&of_total);
+    assert!(refused.contains("--higher-order-resampling is not done for total"), "{refused}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_volume::VolumeError;
 
-use crate::dataset::label_entries::LabelFault;
+use crate::dataset::label_entries::{LabelFault, ORDER};
 
 /// Why a folder is not a data set. Each error names the file or the folder.
 #[derive(Debug, thiserror::Error)]
@@ -300,6 +300,9 @@ impl DatasetError {
     pub(crate) fn of_label(path: &Path, fault: LabelFault) -> DatasetError {
         let path = path.to_path_buf();
         match fault {
+            LabelFault::Missing { key } if key != ORDER => {
+                DatasetError::MissingKey { path, key: "labels.background" }
+            }
             LabelFault::Missing { key } => DatasetError::RegionOrder { path, key },
             LabelFault::Value { key, found, expected } => DatasetError::Region { path, key, found, expected },
         }

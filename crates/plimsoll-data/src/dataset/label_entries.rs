@@ -15,6 +15,8 @@ use serde_json::Value;
 pub(crate) const IGNORE: &str = "ignore";
 /// The name that the label 0 must have where there are regions.
 const BACKGROUND: &str = "background";
+/// The entry that says what is written for each region.
+pub(crate) const ORDER: &str = "regions_class_order";
 /// The most labels, and the most values of a region: more than a network can have outputs.
 const MOST: usize = 4096;
 /// How much of a value an error shows.
@@ -176,7 +178,7 @@ impl LabelEntries {
         }
         let mut read = LabelEntries { entries, ignore, order: None };
         if LabelEntries::are_regions(labels) {
-            let key = "regions_class_order";
+            let key = ORDER;
             let value = order.filter(|order| !order.is_null());
             let value = value.ok_or_else(|| LabelFault::Missing { key: key.into() })?;
             let count = read.regions().count();

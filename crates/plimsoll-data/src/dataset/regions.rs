@@ -145,6 +145,10 @@ impl Labels {
         let refuse = |key: String, found: String, expected: String| {
             DatasetError::of_label(path, LabelFault::Value { key, found, expected })
         };
+        let count = read.regions().count();
+        if count > usize::from(u8::MAX) {
+            return Err(refuse("regions".into(), count.to_string(), "at most 255 are possible".into()));
+        }
         let number = |key: &str, value: u64| {
             let mut known = (0..=u8::MAX).take(self.classes());
             match known.find(|label| u64::from(self.value_in_files(*label)) == value) {
@@ -171,6 +175,11 @@ impl Labels {
             let found = "of one label each".to_string();
             let expected = "these are classes, which do not overlap: leave the regions out".to_string();
             return Err(refuse("all regions".into(), found, expected));
+        }
+        let is_left = |label: &u8| *label != 0 && !regions.iter().any(|region| region.labels.contains(label));
+        if let Some(left) = (0..=u8::MAX).take(self.classes()).find(is_left) {
+            let found = format!("without the value {}", self.value_in_files(left));
+            return Err(refuse("regions".into(), found, "each label is of one region at least".into()));
         }
         self.regions = regions;
         Ok(self)

@@ -147,6 +147,8 @@ struct Place {
     target: TargetGrid,
     /// The first and the last start of a patch along each axis.
     starts: [(i64, i64); 3],
+    /// Voxels of each label of the case.
+    label_voxels: Vec<u64>,
 }
 
 /// Samples patches. The choice is a function of seed, step and sample alone, so a resumed run needs no state.
@@ -201,7 +203,7 @@ impl Sampler {
             .map(|case| {
                 let target = TargetGrid::new(&case.geometry, spacing);
                 let room = target.covering(&case.nonzero_box);
-                Place { target, starts: starts(&room, patch) }
+                Place { target, starts: starts(&room, patch), label_voxels: case.label_voxels.clone() }
             })
             .collect();
         let channels = cases.first().map_or(0, |case| case.channels.len());
@@ -222,23 +224,24 @@ impl Sampler {
         if self.regions.is_empty() {
             return (!present.is_empty()).then(|| present[draws.below(present.len())]);
         }
-        let of_case =
-            |region: &Vec<u8>| region.iter().copied().filter(|class| present.contains(class)).collect();
+        // Classes of a region that the case has, with their voxels.
+        let voxels = &self.places[case].label_voxels;
+        let counted = |class: &u8| Some((*class, usize::try_from(*voxels.get(usize::from(*class))?).ok()?));
+        let of_case = |region: &Vec<u8>| {
+            let known = region.iter().filter(|class| present.contains(class)).filter_map(counted);
+            known.filter(|(_, voxels)| *voxels > 0).collect()
+        };
         let regions = self.regions.iter().map(of_case);
-        let regions: Vec<Vec<u8>> = regions.filter(|classes: &Vec<u8>| !classes.is_empty()).collect();
+        let regions: Vec<Vec<(u8, usize)>> = regions.filter(|classes: &Vec<_>| !classes.is_empty()).collect();
         let region = (!regions.is_empty()).then(|| &regions[draws.below(regions.len())])?;
         // Each class of the region as often as it has voxels, so that each voxel of the region is as likely.
-        let known = self.inspection.fingerprint.as_ref()?.cases.get(case)?;
-        let voxels = |class: u8| known.label_voxels.get(usize::from(class)).copied().unwrap_or(0) as usize;
-        let mut drawn = draws.below(region.iter().map(|class| voxels(*class)).sum::<usize>().max(1));
-        let last = region.last().copied();
-        let hit = |class: &u8| {
-            let of_class = voxels(*class);
-            let is_hit = drawn < of_class;
-            drawn = drawn.saturating_sub(of_class);
+        let mut drawn = draws.below(region.iter().map(|(_, voxels)| voxels).sum());
+        let hit = |(_, voxels): &&(u8, usize)| {
+            let is_hit = drawn < *voxels;
+            drawn = drawn.saturating_sub(*voxels);
             is_hit
         };
-        region.iter().copied().find(hit).or(last)
+        region.iter().find(hit).map(|(class, _)| *class)
     }
 
     /// The settings of the sampler.
@@ -295,7 +298,7 @@ impl Sampler {
     }
 
     fn start(&self, case: usize, in_batch: u64, draws: &mut Draws) -> [i64; 3] {
-        let Place { target, starts } = &self.places[case];
+        let Place { target, starts, .. } = &self.places[case];
         let index = &self.inspection.foreground[case];
         let share = self.config.oversample_foreground;
         let on_foreground = match self.config.oversampling {

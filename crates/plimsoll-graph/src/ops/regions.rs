@@ -201,6 +201,9 @@ impl Rule for RegionLossGrad {
         expect_operands(GRAD, inputs.len(), 4)?;
         let of_classes = || refused(GRAD, "the loss", "of classes", "it must be of regions".into());
         let stats = self.loss.region_stats().ok_or_else(of_classes)?;
+        if let Some(other) = self.loss.components.iter().find(|component| !is_of_regions(component)) {
+            return Err(refused(GRAD, "a component", other.name(), "it must be of regions".into()));
+        }
         let (batch, regions) = stats.regions.expect(GRAD, inputs[0], inputs[1])?;
         expect_table(GRAD, "the sums", inputs[2], &[batch, regions, stats.rows()])?;
         expect_table(GRAD, "the gradient", inputs[3], &[1])?;

@@ -19,6 +19,9 @@ use crate::normal;
 use crate::quantile::quantile;
 use crate::{Better, OverFolds};
 
+/// Standard errors below this are of sums that were rounded: the areas are the same.
+const ROUNDING: f64 = 1e-12;
+
 /// What is compared.
 #[derive(Clone, Debug)]
 pub struct ClassifierSettings {
@@ -295,7 +298,7 @@ impl Evaluated<'_> {
         let [Some(own), Some(other)] = scores else { return found };
         found.difference = Some(own - other);
         let z = normal::quantile((1.0 + self.bootstrap.confidence) / 2.0);
-        if let Some((difference, se)) = self.areas(pair, item, components).filter(|(_, se)| *se > 0.0) {
+        if let Some((difference, se)) = self.areas(pair, item, components).filter(|(_, se)| *se > ROUNDING) {
             found.interval = Some([difference - z * se, difference + z * se]);
             found.standard_error = Some(se);
             let p = (2.0 * normal::above((difference / se).abs())).min(1.0);

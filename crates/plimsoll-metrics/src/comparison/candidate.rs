@@ -109,10 +109,14 @@ fn expect_alike(
         return Err(ComparisonError::Classes { one, other, classes, others });
     }
     let both = |group| own.groups.contains(&group) && theirs.groups.contains(&group);
+    let has_lengths =
+        own.groups.iter().any(|group| *group != Group::Overlap && theirs.groups.contains(group));
     let differs = [
         ("surface", both(Group::Surface) && own.surface != theirs.surface),
         ("tolerance of the NSD", both(Group::Surface) && own.tolerance != theirs.tolerance),
         ("overlap of lesions", both(Group::Lesion) && own.lesion_overlap != theirs.lesion_overlap),
+        ("labels of regions", own.regions != theirs.regions),
+        ("unit of lengths", has_lengths && own.millimetres_per_unit != theirs.millimetres_per_unit),
     ];
     match differs.into_iter().find(|(_, differs)| *differs) {
         None => Ok(()),

@@ -9,8 +9,8 @@ use crate::ConfigError;
 /// A forward pass without its head: a convolution of one tap with which the network ends, so that the logits of a voxel are one linear
 /// function of its features. Means of features over windows, to which the head is applied afterwards, lead to the means of logits.
 ///
-/// In the head's place is a convolution by the identity. It changes no number, and has the features stored as logits would be, by the
-/// same kernels.
+/// In the head's place is a convolution by the identity. It changes no number that kernels multiply as it is stored (tf32
+/// rounds it to 11 bits, as it would for the head), and has the features stored as logits would be, by the same kernels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Headless {
     /// The pass. Its output is [`names::HEAD_INPUT`]. The head's parameters are parameters of it that no node reads, so that a weight

@@ -99,9 +99,9 @@ pub struct Export {
     /// With ONNX: put the weights into a file beside it, NAME.onnx.DIGEST.data. Of 2 GiB or more they have to be.
     #[arg(long)]
     pub external_data: bool,
-    /// The checkpoint of a run.
-    #[arg(long, value_enum, default_value_t)]
-    pub checkpoint: WhichCheckpoint,
+    /// The checkpoint of a run [default: final].
+    #[arg(long, value_enum)]
+    pub checkpoint: Option<WhichCheckpoint>,
     /// Replace the file if it is there.
     #[arg(long)]
     pub overwrite: bool,

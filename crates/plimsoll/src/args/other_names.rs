@@ -177,7 +177,7 @@ fn known(command: &OsStr) -> &'static [(&'static str, Meaning)] {
 pub fn with_own_names(arguments: impl Iterator<Item = OsString>) -> Result<Vec<OsString>, Failure> {
     let mut arguments: Vec<OsString> = arguments.collect();
     let known = arguments.get(1).map_or(&[][..], |command| known(command));
-    for argument in arguments.iter_mut().skip(2) {
+    for argument in arguments.iter_mut().skip(2).take_while(|argument| *argument != "--") {
         let Some(text) = argument.to_str() else { continue };
         let (name, value) = match text.split_once('=') {
             Some((name, value)) => (name, Some(value)),

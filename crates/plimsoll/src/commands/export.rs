@@ -36,7 +36,7 @@ fn run_of(args: &Export, folder: &Path) -> Outcome<Model> {
         Some(fold) => folder.join(format!("fold_{fold}")),
         None => folder.into(),
     };
-    Ok(Model::open(&folder, args.checkpoint.into())?)
+    Ok(Model::open(&folder, args.checkpoint.unwrap_or_default().into())?)
 }
 
 fn write_weights(args: &Export, budget: &Budget, as_json: bool) -> Outcome {
@@ -124,7 +124,13 @@ fn opened(args: &Export, budget: &Budget) -> Outcome<Opened> {
             Err(Failure::new(message, "leave it out: models of MONAI have no folds"))
         }
     };
-    match ModelSource::of(&args.model)? {
+    let source = ModelSource::of(&args.model)?;
+    if args.checkpoint.is_some() && !matches!(source, ModelSource::Run(_)) {
+        let message =
+            format!("--checkpoint has no effect with {}: it is no folder of a run", args.model.display());
+        return Err(Failure::new(message, "leave it out"));
+    }
+    match source {
         ModelSource::Run(folder) => Ok(Opened::Run(Box::new(run_of(args, &folder)?))),
         ModelSource::File(file) => {
             let mut model = ModelFile::open(&file)?.model();

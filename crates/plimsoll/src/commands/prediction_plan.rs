@@ -124,7 +124,10 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
         println!("{line}");
     }
     if let Some(device) = plan.device_bytes {
-        println!("of the device's memory {device}, {} of it sums of logits", plan.device_logits_bytes);
+        println!(
+            "of the device's memory {device}, {} of it sums of {}",
+            plan.device_logits_bytes, plan.summed
+        );
     }
     if let Some(line) = sums_line(plan) {
         println!("{line}");

@@ -174,7 +174,7 @@ fn compare_labels(
                 }
             }
             let all = paired.candidates().iter().cloned().chain(found).collect();
-            let all = Paired::new(all, false)?;
+            let all = Paired::new(all, request.common_cases)?;
             Some(compare_candidates(&all, &settings, &line.budget)?)
         }
     };

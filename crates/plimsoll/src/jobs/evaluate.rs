@@ -1,5 +1,6 @@
 //! Comparing predictions with references.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -201,7 +202,18 @@ impl Scored {
         };
         if !asked.iter().any(|name| name.contains(AND)) {
             let classes = asked.iter().map(|class| class_of(class, folder, described));
-            return Ok(of_data(classes.collect::<Outcome<_>>()?));
+            let classes = classes.collect::<Outcome<Vec<u8>>>()?;
+            let regions = described.map(|dataset| dataset.labels.regions()).filter(|all| !all.is_empty());
+            if let Some(count) = regions.map(<[_]>::len)
+                && let Some(class) = classes.iter().find(|class| usize::from(**class) > count)
+            {
+                let message = format!("--labels {class}: the data set has {count} regions, and no other");
+                return Err(Failure::new(
+                    message,
+                    "numbers name regions; labels are named in sums, like 1+2",
+                ));
+            }
+            return Ok(of_data(classes));
         }
         let numbers = (1..=u8::MAX).take(asked.len()).collect::<Vec<u8>>();
         if numbers.len() < asked.len() {
@@ -210,13 +222,21 @@ impl Scored {
                 "at most 255 are scored",
             ));
         }
-        // Labels by their own names, and not by those of regions.
-        let label = |name: &str| {
-            let names = described.map(|dataset| dataset.labels.names());
+        let labels = |name: &str| -> Outcome<Vec<u8>> {
+            let known = described.map(|dataset| &dataset.labels);
+            let regions = known.map(|labels| labels.regions());
+            if let Some(region) = regions.and_then(|all| all.iter().find(|region| region.name == name)) {
+                return Ok(region.labels.clone());
+            }
+            let names = known.map(|labels| labels.names());
             let named = names.and_then(|names| (0..=u8::MAX).zip(names).find(|(_, own)| *own == name));
-            named.map_or_else(|| class_of(name, folder, described), |(label, _)| Ok(label))
+            Ok(vec![named.map_or_else(|| class_of(name, folder, described), |(label, _)| Ok(label))?])
         };
-        let region = |asked: &String| asked.split(AND).map(|name| label(name.trim())).collect::<Outcome<_>>();
+        // Each label once, however often it is named.
+        let region = |asked: &String| -> Outcome<Vec<u8>> {
+            let parts = asked.split(AND).map(|name| labels(name.trim())).collect::<Outcome<Vec<_>>>()?;
+            Ok(parts.concat().into_iter().collect::<BTreeSet<u8>>().into_iter().collect())
+        };
         Ok(Scored {
             classes: numbers,
             regions: asked.iter().map(region).collect::<Outcome<_>>()?,

@@ -243,15 +243,18 @@ pub fn ring_line(plan: &PredictPlan) -> Option<String> {
     })
 }
 
-/// Why logits are summed by this process, where a device could.
+/// Why what is said of windows is summed by this process, where a device could.
 pub fn sums_line(plan: &PredictPlan) -> Option<String> {
     let why = match plan.host_sums? {
         HostSums::NoRoom { vram_bytes } => {
-            format!("its memory has room for their sums with --vram {}MiB", vram_bytes.0.div_ceil(1 << 20))
+            format!(
+                "its memory has room for their sums beside this arena with --vram {}MiB",
+                vram_bytes.0.div_ceil(1 << 20)
+            )
         }
         HostSums::Weights => "devices do not sum with the weights that this model gives to voxels".into(),
     };
-    Some(format!("the logits of every window are copied from the device, and summed here: {why}"))
+    Some(format!("the {} of every window are copied from the device, and summed here: {why}", plan.summed))
 }
 
 /// What is said of a case that is passed through in strips: how many, and what that costs.

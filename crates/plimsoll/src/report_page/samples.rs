@@ -14,6 +14,8 @@ use crate::progress_picture::axis::Axis;
 
 /// Of more samples every second is left out, again and again.
 const MOST: usize = 240;
+/// Holders that are drawn; of more the others are left out.
+const MOST_HOLDERS: usize = 24;
 
 /// Pixels of the drawing, and room around it.
 const SIZE: [f64; 2] = [1100.0, 260.0];
@@ -54,6 +56,9 @@ impl Samples {
         }
         self.peak = self.peak.max(sample.peak_resident_bytes).max(sample.resident_bytes);
         self.moments.retain(|moment| moment.steps <= sample.steps);
+        if self.moments.is_empty() {
+            (self.every, self.seen) = (0, 0);
+        }
         self.seen += 1;
         if !self.seen.is_multiple_of(self.every.max(1)) {
             return;
@@ -79,7 +84,7 @@ impl Samples {
     fn holders(&self, planned: &[String]) -> Vec<String> {
         let known = planned.iter().filter(|part| self.most.contains_key(*part)).cloned();
         let others = self.most.keys().filter(|holder| !planned.contains(holder)).cloned();
-        known.chain(others).collect()
+        known.chain(others).take(MOST_HOLDERS).collect()
     }
 }
 
@@ -120,7 +125,8 @@ fn drawn(samples: &Samples, holders: &[String], line: Option<Bytes>) -> String {
     let of = |moment: &Moment, holder: &String| moment.held.get(holder).map_or(0.0, |held| mib(*held));
     let sums = moments.iter().map(|moment| holders.iter().map(|holder| of(moment, holder)).sum::<f64>());
     let resident = moments.iter().filter_map(|moment| moment.resident).map(mib);
-    let most = sums.chain(resident).fold(0.0, f64::max);
+    // Of the moments that are left out, the most is still said.
+    let most = sums.chain(resident).chain(samples.peak.map(mib)).fold(0.0, f64::max);
     let near = line.map(mib).filter(|line| most >= LEAST_SHARE * line);
     let y_axis = Axis::of([0.0, most].into_iter().chain(near), 4.0);
     let [first, last] =

@@ -173,7 +173,7 @@ impl Trial {
             state: match (&failure, fold.weights.is_some()) {
                 (None, _) => fold.state.describe(),
                 (Some(_), true) => "trained; its validation failed".into(),
-                (Some(_), false) => "failed".into(),
+                (Some(_), false) => format!("{}; failed when it was last tried", fold.state.describe()),
             },
             failure,
             is_finished: fold.weights.is_some(),

@@ -1,6 +1,6 @@
 //! A data set that a file describes: `dataset.json` of nnU-Net or of the Decathlon, or a list of MONAI.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use plimsoll_volume::VolumeFile;
@@ -16,6 +16,9 @@ use crate::dataset::{
 
 /// Names of descriptions, in the order in which they are looked for.
 const NAMES: [&str; 2] = ["dataset.json", "datalist.json"];
+
+/// The most folds that a list may have: each has a list of all cases.
+const MOST_FOLDS: usize = 100;
 
 pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     place.expect_unused(LayoutName::Described, &["images", "labels", "case"])?;
@@ -225,6 +228,15 @@ impl List<'_> {
                      or --splits"
                 ));
             }
+            return Ok(BTreeMap::new());
+        }
+        let count = folds.iter().collect::<BTreeSet<_>>().len();
+        if count > MOST_FOLDS {
+            let path = self.path.display();
+            warnings.push(format!(
+                "{path}: `fold` is not used, since it has {count} values, and {MOST_FOLDS} at most are folds; folds are those of \
+                 splits_final.json, or --splits"
+            ));
             return Ok(BTreeMap::new());
         }
         Ok(self.ids(list)?.into_iter().zip(folds).collect())
