@@ -1,6 +1,6 @@
 """Reads structures as others read them, and writes down what they found: `oracles/dicom_rtstruct.json`.
 
-    mkdir rt; DICOM_RTSTRUCT_FOLDER=$PWD/rt cargo test -p plimsoll-dicom --test rt_structures outlines
+    mkdir rt; DICOM_RTSTRUCT_FOLDER=$PWD/rt cargo test -p plimsoll-dicom --test all rt_structures::outlines
     python oracles/dicom_rtstruct.py rt
     python oracles/dicom_rtstruct.py FILE.dcm SERIES LABELS.nii.gz      # structures of a series, and a label map of the same
 

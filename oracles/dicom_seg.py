@@ -1,6 +1,6 @@
 """Reads segmentations as others read them, and writes down what they found: `oracles/dicom_seg.json`.
 
-    mkdir seg; DICOM_SEG_FOLDER=$PWD/seg cargo test --release -p plimsoll-dicom --test segmentation
+    mkdir seg; DICOM_SEG_FOLDER=$PWD/seg cargo test --release -p plimsoll-dicom --test all segmentation::
     python oracles/dicom_seg.py seg
     python oracles/dicom_seg.py FILE LABELS.nii.gz    # a segmentation of a series, and a label map of the same
 

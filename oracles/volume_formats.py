@@ -2,7 +2,7 @@
 
 `python oracles/volume_formats.py` writes `oracles/formats/` and `oracles/formats/known.json`: of each file its voxels (depth, height,
 width) and where four corners are in the world (RAS millimetres). `python oracles/volume_formats.py check FOLDER` reads what the tests of
-`plimsoll-volume` have written there (`PLIMSOLL_WRITTEN=FOLDER cargo test -p plimsoll-volume --test formats`) with SimpleITK, nibabel and
+`plimsoll-volume` have written there (`PLIMSOLL_WRITTEN=FOLDER cargo test -p plimsoll-volume --test all formats::`) with SimpleITK, nibabel and
 pynrrd, and compares it with `expected.json` beside it.
 
 SimpleITK 2.5, nibabel 5.3, pynrrd 1.1, NumPy 2.3, zstandard 0.25, tifffile 2026.3, zarr 3.1, numcodecs 0.16, ome-zarr 0.18.

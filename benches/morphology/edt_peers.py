@@ -1,6 +1,6 @@
 """The distance transform against SciPy and the `edt` package, alternating in one run.
 
-    python benches/morphology/edt_peers.py [--threads 1 2] [--rounds 9] [--scipy-rounds 1]
+    python benches/morphology/edt_peers.py [--threads 1 2] [--rounds 9] [--scipy-rounds 1] [--kinds vessels] [--shapes 72,136,136]
 
 Needs numpy, scipy and edt beside cargo. Every round runs each program once on the same mask, ours and `edt` with as many
 threads; the table has the medians and the ratios of the peers' times. It also checks that the results agree. On
@@ -47,14 +47,17 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--scipy-rounds", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
+    shape = lambda text: tuple(int(length) for length in text.split(","))
+    parser.add_argument("--shapes", type=shape, nargs="+", default=[(72, 136, 136), (256, 256, 256)])
     arguments = parser.parse_args()
     ours = Ours()
     head = ["mask", "shape", "what", "threads", "ours ms", "edt ms", "SciPy ms", "edt/ours", "SciPy/ours"]
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
     with tempfile.TemporaryDirectory() as folder:
-        for shape in [(72, 136, 136), (256, 256, 256)]:
+        for shape in arguments.shapes:
             for what in ["binary", "labels"]:
-                for kind in KINDS:
+                for kind in arguments.kinds:
                     for threads in arguments.threads:
                         row(ours, Path(folder), shape, what, kind, threads, arguments)
 

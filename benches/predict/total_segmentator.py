@@ -32,6 +32,7 @@ parser.add_argument("--precision", help="of features: f32 or bf16")
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--peer", action="store_true")
 parser.add_argument("--keep", help="a folder for weights and scan, made again only if it is not there")
+parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 args = parser.parse_args()
 
 
@@ -79,8 +80,9 @@ def timed(command, **environment):
 
 
 def main():
-    subprocess.run(["cargo", "build", "--release", "-p", "plimsoll"], cwd=ROOT, check=True)
-    binary = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "plimsoll"
+    binary = args.binary or Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "release" / "plimsoll"
+    if args.binary is None:
+        subprocess.run(["cargo", "build", "--release", "-p", "plimsoll"], cwd=ROOT, check=True)
     folder = Path(args.keep or tempfile.mkdtemp())
     weights, scan = folder / ("fast" if args.fast else "full"), folder / "ct.nii.gz"
     if not weights.exists():

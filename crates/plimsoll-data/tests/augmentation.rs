@@ -1,7 +1,7 @@
 //! Augmented patches against those that nnU-Net's own data loader and transforms make of the same case.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Reading data sets from their descriptions.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! The fingerprint against nnU-Net's, and saving it.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 

@@ -1,7 +1,7 @@
 //! The problems that an inspection reports.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::sync::Mutex;

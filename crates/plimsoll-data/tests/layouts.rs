@@ -1,7 +1,7 @@
 //! Finding cases however files are laid out.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::{Path, PathBuf};

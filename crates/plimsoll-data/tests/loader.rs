@@ -1,7 +1,7 @@
 //! Batches: independent of threads, in order, within the announced memory.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The synthetic data set.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 

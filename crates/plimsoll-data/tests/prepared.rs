@@ -1,7 +1,7 @@
 //! Windows of prepared cases against nnU-Net's preprocessed images.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Patches against SciPy, and invariances.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::path::{Path, PathBuf};
 

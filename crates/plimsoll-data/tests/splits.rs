@@ -1,7 +1,7 @@
 //! Folds against nnU-Net's, and invalid lists of folds.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 

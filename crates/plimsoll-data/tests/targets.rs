@@ -1,7 +1,7 @@
 //! Target maps: correct, computed only for the steps that need them, within the announced memory.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::sync::{Arc, Mutex};
 

@@ -2,7 +2,7 @@
 //! that these tests write into the folder `DICOM_RTSTRUCT_FOLDER`, and `oracles/dicom_rtstruct.json` is what it found in them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod segmentations;
+use crate::segmentations;
 
 use std::collections::BTreeMap;
 use std::fs;

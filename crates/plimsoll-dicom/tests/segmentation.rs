@@ -2,7 +2,7 @@
 //! files that these tests write into the folder `DICOM_SEG_FOLDER`, and `oracles/dicom_seg.json` is what highdicom found in them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod segmentations;
+use crate::segmentations;
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Segmentations have what the series says that they are of: what it lacks is told, and its texts, losses, frames and places are carried over.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod segmentations;
+use crate::segmentations;
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Listing, inspecting and dividing data sets for classification.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Files against PIL, and files that are damaged.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{compare, file, reference};
 use plimsoll_image::{DecodeOptions, Extent, Grey16, ImageError, ImageFile, Orientation};

@@ -1,7 +1,7 @@
 //! Pipelines: numbers, memory, recipes, the cache.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{file, numbers, reference};
 use plimsoll_image::process::affine::{AffineChange, Interpolation};

@@ -1,7 +1,7 @@
 //! Operations against PIL, torchvision and OpenCV.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{compare, extent, image, numbers, reference};
 use plimsoll_image::process::affine::{AffineChange, Interpolation, pull};

@@ -1,7 +1,7 @@
 //! Connected components against SciPy, cc3d and a flood fill.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::{Random, oracle, oracle_u32, place, random_mask, random_shape};
 use plimsoll_memory::{Budget, Bytes};

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::{Random, oracle, oracle_f32, place, random_mask, random_shape};
 use plimsoll_morphology::{

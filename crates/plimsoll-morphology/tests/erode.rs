@@ -1,7 +1,7 @@
 //! Erosion and dilation against SciPy.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::oracle;
 use plimsoll_memory::{Budget, Bytes};

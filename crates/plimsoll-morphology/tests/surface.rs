@@ -1,7 +1,7 @@
 //! Surface elements against surface-distance.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::oracle;
 use plimsoll_morphology::{

@@ -1,7 +1,7 @@
 //! Skeletons against scikit-image.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::{Random, oracle, random_mask, random_shape};
 use plimsoll_memory::{Budget, Bytes};

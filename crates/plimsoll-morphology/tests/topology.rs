@@ -1,7 +1,7 @@
 //! Euler and Betti numbers against scikit-image, cc3d and shapes with known holes.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+use crate::common;
 
 use common::{oracle, place};
 use plimsoll_memory::{Budget, Bytes};

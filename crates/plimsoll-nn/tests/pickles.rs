@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod archive;
+use crate::archive;
 
 use std::path::{Path, PathBuf};
 

@@ -6,7 +6,7 @@
 //! there is a run of each without the kink, which is held to the strict bounds.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod training;
+use crate::training;
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ fn the_plain_unet_of_nnunet_trains_as_in_pytorch_from_its_checkpoint() {
 }
 
 /// The networks of the documentation, 32 to 320 features: `python oracles/unet_training.py full DIR` makes the numbers, then
-/// `PLIMSOLL_ORACLE=DIR cargo test --release -p plimsoll-nn --test pytorch -- --ignored --nocapture`.
+/// `PLIMSOLL_ORACLE=DIR cargo test --release -p plimsoll-nn --test all pytorch:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "needs numbers that are too large to commit"]
 fn full_size_networks_train_as_in_pytorch() {

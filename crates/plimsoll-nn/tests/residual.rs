@@ -5,7 +5,7 @@
 //! distance from f64.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod training;
+use crate::training;
 
 use std::collections::BTreeMap;
 

@@ -388,7 +388,7 @@ fn a_step_that_is_refused_leaves_running_statistics_as_they_are() {
 }
 
 /// Writes files under the names of timm, pretrainedmodels and MONAI, and the logits of a batch: `PLIMSOLL_ORACLE=DIR cargo test
-/// --release -p plimsoll-nn --test seresnext exports -- --ignored`, then `python oracles/seresnext_training.py load DIR`.
+/// --release -p plimsoll-nn --test all seresnext::exports -- --ignored`, then `python oracles/seresnext_training.py load DIR`.
 #[test]
 #[ignore = "needs a folder that Python then reads from"]
 fn exports_for_other_programs() {

@@ -1,7 +1,7 @@
 //! MONAI's SwinUNETR: its size, the names of its parameters, and how it trains. `oracles/swin_training.py` made the numbers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod training;
+use crate::training;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -210,7 +210,7 @@ fn with_the_merging_of_older_versions_it_trains_as_in_pytorch() {
 }
 
 /// `python oracles/swin_training.py full DIR` makes the numbers, then
-/// `PLIMSOLL_ORACLE=DIR cargo test --release -p plimsoll-nn --test swinunetr -- --ignored --nocapture`.
+/// `PLIMSOLL_ORACLE=DIR cargo test --release -p plimsoll-nn --test all swinunetr:: -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes minutes, most of them in PyTorch"]
 fn larger_patches_train_as_in_pytorch() {

@@ -1,7 +1,7 @@
 //! `cvt` and comparisons against definitions of their own: searches for the nearest number, and exact integers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Numbers, apply, check, operands};
 

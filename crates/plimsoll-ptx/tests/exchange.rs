@@ -1,7 +1,7 @@
 //! Instructions of whole warps and blocks: shuffles, votes, matches, barriers.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Call, Device, Numbers, snippet};
 use plimsoll_ptx::{Fault, What};

@@ -1,7 +1,7 @@
 //! Floating-point arithmetic against definitions of their own: exact values, and searches for the nearest number.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Numbers, apply, check};
 

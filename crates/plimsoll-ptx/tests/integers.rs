@@ -1,7 +1,7 @@
 //! Integer and bit instructions against definitions of their own: numbers of 128 bits, and bits one by one.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{apply, check, operands};
 

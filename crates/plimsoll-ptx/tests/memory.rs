@@ -1,7 +1,7 @@
 //! Loads, stores, atomic operations, asynchronous copies, and what is counted of them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Buffer, Call, Device, snippet};
 use plimsoll_ptx::{Counts, Fault, Memory, Module, What};

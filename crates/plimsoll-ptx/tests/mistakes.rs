@@ -1,7 +1,7 @@
 //! Kernels with one mistake each, as NVRTC compiles them.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Call, Device};
 use plimsoll_ptx::{Counts, Fault, Module, What};

@@ -1,7 +1,7 @@
 //! What is not understood is said, with its line.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Call, Device, Numbers};
 use plimsoll_ptx::{Module, ParseError};

@@ -1,7 +1,7 @@
 //! A product of matrices by tensor cores, as NVRTC compiles it, and what is found when it is broken.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Call, Device, Numbers};
 use plimsoll_ptx::{Counts, Fault, Module, What};

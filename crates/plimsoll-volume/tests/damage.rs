@@ -2,7 +2,7 @@
 //! numbers.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,7 @@
 //! Interpolation against SciPy, and the properties that patches rely on.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use plimsoll_volume::{
     Outside, PullError, Reorientation, SourceBlock, Spacing, VoxelBox, VoxelMap, pull_linear, pull_nearest,

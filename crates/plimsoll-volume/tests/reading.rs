@@ -1,7 +1,7 @@
 //! Every kind of file that the format allows, built byte by byte, is read back correctly.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 

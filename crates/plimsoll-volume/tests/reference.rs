@@ -1,7 +1,7 @@
 //! Images written by other programs, against what nibabel reads from them.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{GeometryDifference, NiftiVersion, StoredVolume, VolumeFile, VoxelBox};

@@ -1,7 +1,7 @@
 //! Images are written completely or not at all, with the expected header.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::io::Read;

@@ -1,0 +1,17 @@
+//! All tests of this crate, but for those that measure memory, which have a process each: one program is built and linked in a fraction of the time of many.
+
+mod augmentation;
+mod cache;
+mod dataset;
+mod fingerprint;
+mod images;
+mod inspect;
+mod layouts;
+mod loader;
+mod phantom;
+mod prepared;
+mod pulling;
+mod sampling;
+mod splits;
+mod support;
+mod targets;

@@ -1,0 +1,8 @@
+//! All tests of this crate, but for those that measure memory, which have a process each: one program is built and linked in a fraction of the time of many.
+
+mod compressed;
+mod rt_structures;
+mod segmentation;
+mod segmentations;
+mod segmented_series;
+mod series;

@@ -1,0 +1,7 @@
+//! All tests of this crate, but for those that measure memory, which have a process each: one program is built and linked in a fraction of the time of many.
+
+mod common;
+mod dataset;
+mod decode;
+mod pipeline;
+mod process;

@@ -1,0 +1,10 @@
+//! All tests of this crate, but for those that measure memory, which have a process each: one program is built and linked in a fraction of the time of many.
+
+mod common;
+mod components;
+mod edt;
+mod erode;
+mod fill;
+mod surface;
+mod thin;
+mod topology;

@@ -1,0 +1,19 @@
+//! All tests of this crate, but for those that measure memory, which have a process each: one program is built and linked in a fraction of the time of many.
+
+mod archive;
+mod fusion;
+mod monai_unet;
+mod objective;
+mod parameters;
+mod pickles;
+mod pytorch;
+mod recomputation;
+mod residual;
+mod seresnext;
+mod slices;
+mod soft_losses;
+mod soft_targets;
+mod soft_training;
+mod swinunetr;
+mod training;
+mod updates;

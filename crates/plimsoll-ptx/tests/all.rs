@@ -1,0 +1,14 @@
+//! All tests of this crate: one program is built and linked in a fraction of the time of many.
+
+mod basics;
+mod common;
+mod conversions;
+mod exchange;
+mod floats;
+mod integers;
+mod library;
+mod memory;
+mod mistakes;
+mod parsing;
+mod product;
+mod tensor;

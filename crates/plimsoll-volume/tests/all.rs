@@ -1,0 +1,13 @@
+//! All tests of this crate, but for those that measure memory, which have a process each: one program is built and linked in a fraction of the time of many.
+
+mod chunked;
+mod damage;
+mod failing_disk;
+mod formats;
+mod pulling;
+mod reading;
+mod reference;
+mod space;
+mod stacks;
+mod support;
+mod writing;
