@@ -14,6 +14,9 @@ prediction is made by its predictor on the CPU, mirrored along the axes that the
 `pictures` also has its images as BMP and as TIFF, of which nnU-Net reads the same pixels; `stacks` has TIFF files of many pages, with their
 spacings in JSON beside them, in `images` and where labels are written.
 
+`expected/CONFIGURATION_constant` is what it writes of `batch_norm` without a Gaussian (`use_gaussian=False`), with sums in single precision;
+`python oracles/nnunet_models.py constant` writes it anew from the models that are there.
+
 `postprocessing/` has a label map, and what each of the steps of its postprocessing.json makes of that, one after the other.
 
 nnU-Net adds logits up in half precision, even on a CPU. `expected/CONFIGURATION_f32` is what it writes with sums in single
@@ -280,7 +283,7 @@ def batch_norm():
             ["RescaleTo01Normalization"], [False], arch)}, 1),
         dataset={"channel_names": {"0": "rescale_to_0_1"}, "labels": LABELS, "numTraining": 4, "file_ending": ".nii.gz"},
         images=[("first", (29, 27, 26), (1.0, 1.1, 1.2), "straight")], folds=[0], mirror=(0, 1, 2), steps=120,
-        trainer="nnUNetTrainerBN", export=True)
+        trainer="nnUNetTrainerBN", export=True, constant=True)
 
 
 def old_plans():
@@ -471,21 +474,21 @@ def build(case, configuration_name, fold, root, images, labels, previous, seed):
 
 # ------------------------------------------------------------------------------------------------------------ prediction
 
-def predict(folder, folds, images, output, previous=None, probabilities=False, single=False):
+def predict(folder, folds, images, output, previous=None, probabilities=False, single=False, gaussian=True):
     output.mkdir(parents=True, exist_ok=True)
-    half, gaussian = torch.half, predict_from_raw_data.compute_gaussian
+    half, weights = torch.half, predict_from_raw_data.compute_gaussian
     if single:
         torch.half = torch.float32
         single_gaussian = lambda *a, **k: compute_gaussian(*a, dtype=torch.float32, **k)
         single_gaussian.cache_clear = compute_gaussian.cache_clear
         predict_from_raw_data.compute_gaussian = single_gaussian
     try:
-        predictor = nnUNetPredictor(device=torch.device("cpu"), allow_tqdm=False)
+        predictor = nnUNetPredictor(device=torch.device("cpu"), allow_tqdm=False, use_gaussian=gaussian)
         predictor.initialize_from_trained_model_folder(str(folder), folds, "checkpoint_final.pth")
         predictor.predict_from_files_sequential(str(images), str(output), probabilities, True,
                                                 str(previous) if previous else None)
     finally:
-        torch.half, predict_from_raw_data.compute_gaussian = half, gaussian
+        torch.half, predict_from_raw_data.compute_gaussian = half, weights
     for extra in ("predict_from_raw_data_args.json", "dataset.json", "plans.json"):
         (output / extra).unlink(missing_ok=True)
     for extra in output.glob("*.pkl"):
@@ -496,6 +499,15 @@ def read(path):
     if path.name.endswith(".nii.gz"):
         return np.asanyarray(nibabel.load(path).dataobj)
     return skimage.io.imread(path) if path.suffix == ".png" else tifffile.imread(path)
+
+
+def constant(name):
+    """Predicts with all voxels of a window counting alike."""
+    if not CASES[name]().get("constant"):
+        return
+    for model in sorted((HERE / name / "results").glob("*/*")):
+        configuration = model.name.split("__")[-1]
+        predict(model, tuple(CASES[name]()["folds"]), HERE / name / "images", HERE / name / "expected" / f"{configuration}_constant", single=True, gaussian=False)
 
 
 def make(name):
@@ -538,6 +550,7 @@ def make(name):
             print(f"{name}/{configuration_name}/{file.name}: {a.shape} labels {np.unique(a, return_counts=True)}, half = single in {np.mean(a == b):.6f}")
     (expected / "agreement.json").write_text(json.dumps(agreement, indent=2) + "\n")
 
+    constant(name)
     if "ensemble" in case:
         from nnunetv2.ensembling.ensemble import average_probabilities
         parts = []
@@ -569,5 +582,11 @@ def make(name):
 
 if __name__ == "__main__":
     for chosen in sys.argv[1:] or [*CASES, "postprocessing"]:
-        postprocessing() if chosen == "postprocessing" else make(chosen)
+        if chosen == "postprocessing":
+            postprocessing()
+        elif chosen == "constant":
+            for name in CASES:
+                constant(name)
+        else:
+            make(chosen)
     shutil.rmtree(SCRATCH)

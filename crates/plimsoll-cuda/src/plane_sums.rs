@@ -9,6 +9,7 @@ use plimsoll_plan::{EngineError, PlaneSums, ProgramId, SummedWindow, SumsPlanes}
 
 use crate::device::{Beside, Device};
 use crate::engine::CudaEngine;
+use crate::layout;
 use crate::lower::{ALIGNMENT, Context, Operand, Stretch, Work, unsupported};
 
 /// Planes that are open.
@@ -129,16 +130,21 @@ impl SumsPlanes for CudaEngine {
     fn add_window(
         &mut self,
         (program, tensor): (ProgramId, TensorId),
+        sample: usize,
         window: &SummedWindow<'_>,
     ) -> Result<bool, EngineError> {
         let device = &mut **self.device.get_mut().unwrap_or_else(PoisonError::into_inner);
         let sums = self.sums.as_ref().ok_or_else(closed)?;
         let (info, place) = self.plan.stored(program, tensor)?;
-        let logits = Operand::new(info, device.base() + place.offset as u64);
+        // Samples lie one after the other, whatever the layout within one.
+        let bytes = layout::bytes(info) / info.shape.batch().max(1);
+        let address = device.base() + (place.offset + bytes.saturating_mul(sample)) as u64;
+        let logits = Operand { info, at: Stretch::new(address, bytes) };
         let SummedWindow { shares, mirrored, axis, ref held, slot, reversed, origin, limit } = *window;
         let of = &sums.of;
         let fits = info.shape.spatial() == of.window
-            && (info.shape.batch(), info.shape.channels()) == (1, of.channels)
+            && info.shape.channels() == of.channels
+            && sample < info.shape.batch()
             && (0..3).all(|axis| shares[axis].len() == of.window[axis] && held[axis].end <= of.window[axis]);
         if !fits || axis > 2 || slot >= of.planes {
             return Err(EngineError::Internal(format!(

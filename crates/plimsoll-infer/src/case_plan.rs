@@ -74,6 +74,8 @@ pub struct PredictPlan {
     pub repeated_windows: usize,
     /// How often each of these is looked at: mirrored in all ways, or once.
     pub looks: usize,
+    /// How many of these looks the network takes at once.
+    pub window_batch: usize,
     /// What all forward passes are predicted to take.
     pub predicted_seconds: f64,
 }
@@ -137,6 +139,9 @@ pub(crate) struct CaseNeeds {
     pub(crate) ahead: Bytes,
     pub(crate) windows: usize,
     pub(crate) looks: usize,
+    /// Runs of the network over all windows of whole planes, each fold counted.
+    pub(crate) runs: usize,
+    pub(crate) window_batch: usize,
 }
 
 /// Logits being summed, and all that goes with them, by how sums are stored.
@@ -236,8 +241,8 @@ pub(crate) struct CasePlanner<'a> {
     pub(crate) program: &'a Program,
     /// How the program stores features.
     pub(crate) precision: DType,
-    /// The least arena of the same program with features in 16 bits; none where they are already.
-    pub(crate) halved: &'a dyn Fn() -> Result<Option<Bytes>, InferError>,
+    /// What the same program takes at least with something done otherwise; none where it is so already.
+    pub(crate) least_with: &'a dyn Fn(Otherwise) -> Result<Option<LeastWith>, InferError>,
     /// A plan that is there already, of the engine or of another case.
     pub(crate) running: Option<&'a VerifiedPlan>,
     /// What is held for an engine now.
@@ -265,6 +270,23 @@ pub struct Instead {
     pub flag: &'static str,
     /// The least line that would do.
     pub needed: Bytes,
+}
+
+/// What makes a program take less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Otherwise {
+    /// Features in 16 bits.
+    Halved,
+    /// One window at a time.
+    OneWindow,
+}
+
+/// What a program takes at least that is done otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeastWith {
+    pub(crate) arena: Bytes,
+    /// What windows on their way take less than now.
+    pub(crate) saved: Bytes,
 }
 
 /// The least arena that is found for a program: of a device, what is copied through.
@@ -430,7 +452,10 @@ impl CasePlanner<'_> {
             windows,
             repeated_windows: windows.saturating_sub(needs.windows),
             looks: needs.looks,
-            predicted_seconds: schedule.predicted_seconds * windows as f64 * needs.looks as f64,
+            window_batch: needs.window_batch,
+            // In strips, a row's last run is as full as in whole planes.
+            predicted_seconds: schedule.predicted_seconds * needs.runs as f64 * windows as f64
+                / needs.windows.max(1) as f64,
         };
         let strips = strips.map(|strips| strips.strips);
         Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled })))
@@ -497,11 +522,17 @@ impl CasePlanner<'_> {
                 needed: fixed + arena + self.least(needs, RingStorage::F16, false).0,
             });
         }
-        if self.backend.device_memory().is_none()
-            && let Some(halved) = (self.halved)()?
-            && halved < arena
-        {
-            instead.push(Instead { flag: "--precision bf16", needed: fixed + halved + of_case });
+        let mut less = |flag: &'static str, otherwise: Otherwise| -> Result<(), InferError> {
+            if let Some(LeastWith { arena: least, saved }) = (self.least_with)(otherwise)?
+                && least < arena
+            {
+                instead.push(Instead { flag, needed: fixed - saved + least + of_case });
+            }
+            Ok(())
+        };
+        less("--window-batch 1", Otherwise::OneWindow)?;
+        if self.backend.device_memory().is_none() {
+            less("--precision bf16", Otherwise::Halved)?;
         }
         let (case, line) = (needs.case.clone(), self.budget.line());
         Ok(InferError::Infeasible { case, needed, line, parts, instead })

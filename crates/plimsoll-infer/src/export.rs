@@ -42,6 +42,11 @@ impl Wanted<'_> {
     }
 }
 
+/// Bytes as labels of 16 bits. No bytes at all, where labels lie together as they are written, lie nowhere that is even.
+fn wide_labels(bytes: &mut [u8]) -> &mut [u16] {
+    if bytes.is_empty() { &mut [] } else { bytemuck::cast_slice_mut(bytes) }
+}
+
 /// A number that labels are written as.
 trait Label: Pod + Send {
     fn of(value: u16) -> Self;
@@ -230,7 +235,7 @@ impl Export {
         match labels.len() == self.slice_voxels() {
             true => self.plane_of_labels::<u8, S>(planes, (labels, turned), rooms),
             false => {
-                let wide = (bytemuck::cast_slice_mut(labels), bytemuck::cast_slice_mut(turned));
+                let wide = (wide_labels(labels), wide_labels(turned));
                 self.plane_of_labels::<u16, S>(planes, wide, rooms);
             }
         }

@@ -263,6 +263,7 @@ mod tests {
             windows: 3,
             repeated_windows: 0,
             looks: 1,
+            window_batch: 1,
             predicted_seconds: 1.0,
         };
         PredictedCase { plan, times: CaseTimes::default() }

@@ -17,8 +17,10 @@ use crate::{InferError, PredictOptions};
 pub(crate) struct Forward {
     pub(crate) program: Program,
     pub(crate) image: TensorId,
-    /// What is summed of a window.
+    /// What is summed of windows.
     pub(crate) output: TensorId,
+    /// Windows that are looked at at once.
+    pub(crate) at_once: usize,
     /// A state that has to be the identity, where that is the features of a head.
     identity: Option<TensorId>,
 }
@@ -31,7 +33,7 @@ pub(crate) struct Running {
     fold: Option<usize>,
 }
 
-/// The program of a model's forward pass over one window, with features as the model says, or in a precision that is asked for. Where that is
+/// The program of a model's forward pass over a window, or over as many as are looked at at once, with features as the model says, or in a precision that is asked for. Where that is
 /// of 16 bits, what is summed is stored so as well: of many classes it is most of what a window takes. It ends with logits, or
 /// before the head, where features are summed.
 ///
@@ -62,7 +64,7 @@ fn written(
     options: &PredictOptions,
     backend: &dyn Backend,
 ) -> Result<Written, InferError> {
-    let program = whole_program(model, options.precision, backend)?;
+    let program = whole_program(model, options, backend)?;
     let head = Headless::extent(&program);
     let no_features = |why| match model.weights.first() {
         Some(weights) => InferError::NoFeatures { model: weights.path.clone(), why },
@@ -87,9 +89,10 @@ fn written(
 /// The program to the logits.
 fn whole_program(
     model: &SegmentationModel,
-    asked: Option<DType>,
+    options: &PredictOptions,
     backend: &dyn Backend,
 ) -> Result<Program, InferError> {
+    let asked = options.precision;
     let net = model.net.as_architecture();
     let (outputs, channels) = (model.answers.outputs(), model.channels.len() + model.earlier_labels);
     if (outputs, channels) != (net.classes(), net.in_channels()) {
@@ -103,7 +106,7 @@ fn whole_program(
     if let Some(dtype) = asked.filter(|asked| *asked != stored) {
         return Err(PlanError::Storage { backend: backend.identity(), dtype }.into());
     }
-    let mut program = predict(net, model.patch, 1, stored)?;
+    let mut program = predict(net, model.patch, options.window_batch, stored)?;
     if let (Some(half @ (DType::Bf16 | DType::F16)), Some(logits)) = (asked, program.find(names::LOGITS)) {
         halve(&mut program, logits, half);
     }
@@ -151,7 +154,7 @@ impl Forward {
             }
         };
         let image = find(&program, names::IMAGE)?;
-        Ok((Forward { program, image, output, identity }, summands))
+        Ok((Forward { program, image, output, at_once: options.window_batch, identity }, summands))
     }
 }
 

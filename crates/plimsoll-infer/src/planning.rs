@@ -8,8 +8,8 @@ use plimsoll_volume::{ElementType, Geometry, Spacing, VoxelBox};
 
 use crate::ahead::ahead_bytes;
 use crate::case_plan::{
-    CaseEstimate, CaseNeeds, CasePlanner, LogitsBytes, LogitsNeeds, PlannedCase, PredictPlan, SpoolNeeds,
-    StripNeeds, least_arena,
+    CaseEstimate, CaseNeeds, CasePlanner, LeastWith, LogitsBytes, LogitsNeeds, Otherwise, PlannedCase,
+    PredictPlan, SpoolNeeds, StripNeeds, least_arena,
 };
 use crate::case_windows::{CaseImages, CasePlace};
 use crate::device_sums::device_bytes;
@@ -18,6 +18,7 @@ use crate::forward::forward_program;
 use crate::headers::Headers;
 use crate::label_output::queue_bytes;
 use crate::mirror::all_mirrors;
+use crate::passes::Buffers;
 use crate::rows::{Rows, slices_of};
 use crate::spool::Record;
 use crate::stream::{Stream, Summing};
@@ -83,11 +84,11 @@ impl Predictor {
         ahead: impl Fn(usize) -> Option<Bytes>,
     ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
         let least = least_arena(&self.forward.program, &*self.backend)?;
-        let halved = || self.halved();
+        let least_with = |otherwise| self.least_with(otherwise);
         let mut known: Option<VerifiedPlan> = None;
         let mut plans = Vec::with_capacity(requests.len());
         for (number, request) in requests.iter().enumerate() {
-            let mut planner = self.planner(&halved, Bytes::ZERO);
+            let mut planner = self.planner(&least_with, Bytes::ZERO);
             // An arena that fits beside one case is that of the next one too, if it fits.
             planner.running = known.as_ref().or(planner.running);
             let planned = self.needs_by_headers(request, ahead(number)).and_then(|needs| {
@@ -187,7 +188,7 @@ impl Predictor {
             waits_in_memory: true,
         };
         let needs = self.needs(false, (images, &place), memory)?;
-        Ok(self.planner(&|| self.halved(), Bytes::ZERO).plan(&needs)?.plan)
+        Ok(self.planner(&|otherwise| self.least_with(otherwise), Bytes::ZERO).plan(&needs)?.plan)
     }
 
     /// Where windows of a grid stand that is passed through along a stored axis.
@@ -216,7 +217,7 @@ impl Predictor {
         Summing { summands, storage, looks, threads: self.options.threads, on_device }
     }
 
-    /// Numbers of a window that are copied from a device where this process sums them: none where they lie in memory of this process.
+    /// Numbers of windows looked at at once that are copied from a device where this process sums them: none where they lie in memory of this process.
     pub(crate) fn copied_numbers(&self) -> usize {
         let numbers = self.forward.program.shape(self.forward.output).count();
         self.backend.device_memory().map_or(0, |_| numbers)
@@ -312,13 +313,15 @@ impl Predictor {
             ahead: memory.ahead,
             windows: rows.windows().saturating_mul(folds),
             looks: self.looks(),
+            runs: rows.runs(self.looks(), self.options.window_batch).saturating_mul(folds),
+            window_batch: self.options.window_batch,
         })
     }
 
     /// Plans for cases, of which `held` is held already.
     pub(crate) fn planner<'a>(
         &'a self,
-        halved: &'a dyn Fn() -> Result<Option<Bytes>, InferError>,
+        least_with: &'a dyn Fn(Otherwise) -> Result<Option<LeastWith>, InferError>,
         held: Bytes,
     ) -> CasePlanner<'a> {
         let running = self.running.as_ref().map(|running| running.engine.plan());
@@ -327,7 +330,7 @@ impl Predictor {
             backend: &*self.backend,
             program: &self.forward.program,
             precision: self.precision(),
-            halved,
+            least_with,
             held_by_engine: running.map_or(Bytes::ZERO, |plan| engine_bytes(&*self.backend, plan)),
             running,
             overhead: self.overhead.bytes(),
@@ -340,18 +343,29 @@ impl Predictor {
         self.backend.storage(self.options.precision.unwrap_or(self.model.precision))
     }
 
-    /// The least arena with features and logits in 16 bits, if that is not asked for already.
-    pub(crate) fn halved(&self) -> Result<Option<Bytes>, InferError> {
-        if matches!(self.options.precision, Some(DType::Bf16 | DType::F16)) {
-            return Ok(None);
-        }
+    /// What the network takes at least with features and logits in 16 bits, or with one window at a time, if that is not asked for already.
+    pub(crate) fn least_with(&self, otherwise: Otherwise) -> Result<Option<LeastWith>, InferError> {
+        let (known, options) = match otherwise {
+            Otherwise::Halved if matches!(self.options.precision, Some(DType::Bf16 | DType::F16)) => {
+                return Ok(None);
+            }
+            Otherwise::OneWindow if self.options.window_batch == 1 => return Ok(None),
+            Otherwise::Halved => {
+                (&self.least_halved, PredictOptions { precision: Some(DType::Bf16), ..self.options })
+            }
+            Otherwise::OneWindow => (&self.least_of_one, PredictOptions { window_batch: 1, ..self.options }),
+        };
         // Of all cases the same: planned for the first that does not fit.
-        if let Some(known) = self.least_halved.get() {
+        if let Some(known) = known.get() {
             return Ok(Some(*known));
         }
-        let options = PredictOptions { precision: Some(DType::Bf16), ..self.options };
         let program = forward_program(&self.model, &options, &*self.backend)?;
-        let least = least_arena(&program, &*self.backend)?;
-        Ok(Some(*self.least_halved.get_or_init(|| least)))
+        let arena = least_arena(&program, &*self.backend)?;
+        let mut saved = Bytes::ZERO;
+        if otherwise == Otherwise::OneWindow {
+            let (now, then) = (Buffers::numbers(&self.forward.program), Buffers::numbers(&program));
+            saved = Mapped::<f32>::bytes(now)? - Mapped::<f32>::bytes(then)?;
+        }
+        Ok(Some(*known.get_or_init(|| LeastWith { arena, saved })))
     }
 }

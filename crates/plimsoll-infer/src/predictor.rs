@@ -11,14 +11,15 @@ use plimsoll_data::{
     Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, TargetGrid, VolumeCache,
     inspect_images, inspection_bytes,
 };
-use plimsoll_graph::{DType, Role, TensorId};
+use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_nn::weights::WeightFile;
-use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, HostSliceMut, HostView, SumsPlanes};
+use plimsoll_plan::{Backend, Engine, SumsPlanes};
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
 use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look_ahead};
+use crate::case_plan::LeastWith;
 use crate::case_windows::{CaseImages, CasePlace, CaseWindows};
 use crate::device_sums::{device_bytes, plane_sums};
 use crate::export::Wanted;
@@ -27,18 +28,17 @@ use crate::headers::Headers;
 use crate::image_network::overhead;
 use crate::label_output::LabelOutput;
 use crate::label_sink::{LabelFile, LabelSink};
-use crate::mirror::{all_mirrors, mirror};
 use crate::npz::ProbabilityWriter;
+use crate::passes::{Buffers, Pass, Refused};
 use crate::planning::CaseMemory;
-use crate::ring::{LogitsOf, RingShape, Room};
+use crate::ring::RingShape;
 use crate::rows::Rows;
 use crate::spool::Spool;
 use crate::stream::{Stream, Summing};
 use crate::summands::{Summands, Summed};
 use crate::sums::RingStorage;
 use crate::times::{Clock, PredictedCase};
-use crate::windows::Weights;
-use crate::workers::stacks;
+use crate::windows::{Weights, WindowWeights};
 use crate::{CaseSpacing, InferError, PredictPlan};
 
 /// How to predict.
@@ -46,6 +46,11 @@ use crate::{CaseSpacing, InferError, PredictPlan};
 pub struct PredictOptions {
     /// The share of a window from one to the next at most, above 0 and at most 1.
     pub step: f64,
+    /// How much voxels of windows count, of models that do not say it themselves, as those of MONAI do.
+    pub window_weights: WindowWeights,
+    /// Windows that the network takes at once, 1 at least; mirrored ones are counted. Which windows are at once changes no number, but a batch
+    /// may be computed by other kernels than a single window.
+    pub window_batch: usize,
     /// Whether each window is also looked at mirrored, along all axes that its model may be mirrored along, alone and together.
     pub mirror: bool,
     /// Threads that kernels run on: each has a stack.
@@ -61,9 +66,18 @@ pub struct PredictOptions {
 }
 
 impl PredictOptions {
-    /// With sums as the model suggests and the line has room for them, and features as the model says.
+    /// With one window at a time, weighted by a Gaussian, sums as the model suggests and the line has room for them, and features as the model says.
     pub fn new(step: f64, mirror: bool, threads: usize) -> PredictOptions {
-        PredictOptions { step, mirror, threads, summed: None, ring: None, precision: None }
+        PredictOptions {
+            step,
+            window_weights: WindowWeights::Gaussian,
+            window_batch: 1,
+            mirror,
+            threads,
+            summed: None,
+            ring: None,
+            precision: None,
+        }
     }
 }
 
@@ -118,8 +132,8 @@ pub struct Predictor {
     pub(crate) forward: Forward,
     pub(crate) summands: Summands,
     pub(crate) weights: Weights,
-    buffers: Buffers,
-    scratch: Scratch,
+    pub(crate) buffers: Buffers,
+    pub(crate) scratch: Scratch,
     /// Made for the first case, and again for one whose logits leave its arena no room.
     pub(crate) running: Option<Running>,
     pub(crate) overhead: Reservation,
@@ -127,18 +141,10 @@ pub struct Predictor {
     spacings: BTreeMap<String, CaseSpacing>,
     /// What opening a file of weights takes, set aside but while one is read.
     weights_room: Option<Reservation>,
-    /// The least arena with features in 16 bits, once it was asked for.
-    pub(crate) least_halved: OnceLock<Bytes>,
-}
-
-/// Windows on their way in and out.
-struct Buffers {
-    image: Mapped<f32>,
-    /// The image mirrored, or a parameter.
-    other: Mapped<f32>,
-    /// Of each thread that sums windows.
-    rooms: Vec<Room<EngineError>>,
-    _stacks: Reservation,
+    /// What it takes with features in 16 bits, once it was asked for.
+    pub(crate) least_halved: OnceLock<LeastWith>,
+    /// What it takes with one window at a time, once it was asked for.
+    pub(crate) least_of_one: OnceLock<LeastWith>,
 }
 
 impl Predictor {
@@ -154,29 +160,19 @@ impl Predictor {
         budget: &Budget,
     ) -> Result<Predictor, InferError> {
         // The caller's thread is always one.
-        let options = PredictOptions { threads: options.threads.max(1), ..options };
+        let (threads, window_batch) = (options.threads.max(1), options.window_batch.max(1));
+        let options = PredictOptions { threads, window_batch, ..options };
         let overhead = overhead(options.threads, &*backend);
         let held = budget.reserve("overhead", overhead)?;
         let (forward, summands) = Forward::new(&model, &options, &*backend, budget)?;
         let weights_bytes = opening_bytes(&model, budget)?;
-        let program = &forward.program;
-        let count = |id: TensorId| program.shape(id).count();
-        let image_count = count(forward.image);
-        let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
-        let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
-        let room = |_| Room::new(model.patch, budget);
-        let buffers = Buffers {
-            image: buffer(image_count)?,
-            other: buffer(image_count.max(largest))?,
-            rooms: (0..options.threads).map(room).collect::<Result<_, _>>()?,
-            _stacks: budget.reserve("windows", stacks(options.threads))?,
-        };
+        let buffers = Buffers::new(&forward, model.patch, options.threads, budget)?;
         let scratch = match model.preparation {
             Preparation::Canonical { .. } => Scratch::for_patches(model.patch, usize::MAX),
             Preparation::NnUnet(_) | Preparation::Zoomed(_) | Preparation::Monai(_) => PREPARED_SCRATCH,
         };
         Ok(Predictor {
-            weights: Weights::new(model.windows, model.patch),
+            weights: Weights::new(model.windows, model.patch, options.window_weights),
             scratch: Scratch::new(budget, scratch)?,
             budget: budget.clone(),
             backend,
@@ -188,6 +184,7 @@ impl Predictor {
             overhead: held,
             weights_room: Some(budget.reserve(WEIGHTS, weights_bytes)?),
             least_halved: OnceLock::new(),
+            least_of_one: OnceLock::new(),
             model: Arc::new(model),
             options,
         })
@@ -312,7 +309,7 @@ impl Predictor {
             waits_in_memory: output.is_none(),
         };
         let needs = self.needs(probabilities.is_some(), (images, &place), memory)?;
-        let planned = self.planner(&|| self.halved(), held).plan(&needs)?;
+        let planned = self.planner(&|otherwise| self.least_with(otherwise), held).plan(&needs)?;
         let (mut plan, is_spooled) = (planned.plan, planned.is_spooled);
         // What was decoded ahead stays where there is room for all of it; else it makes room before anything else is reserved.
         let prepared = prepared.map(|(cache, _)| cache).filter(|_| plan.cache_bytes >= held);
@@ -331,11 +328,13 @@ impl Predictor {
             Some(path) => cache.spilling_beside(path),
             None => cache,
         };
+        clock.lap(|times| &mut times.read_seconds);
         let preparation = self.budget.part("preparation", plan.preparation_bytes)?;
         let found = (images, &fingerprint);
         let opened = place.open(&model, found, &cache, (&mut self.scratch, &preparation), stop);
         going()?;
         let windows = opened?;
+        clock.lap(|times| &mut times.prepare_seconds);
         let grid = *windows.grid();
         let rows = self.rows(&grid, plan.slab_axis);
         let parts: Vec<Rows> = rows.parts(&grid, planned.strips).collect();
@@ -368,7 +367,8 @@ impl Predictor {
         let progress = Progress { windows: 0, of: plan.windows, predicted_seconds: plan.predicted_seconds };
         observe(progress);
         clock.lap(|times| &mut times.read_seconds);
-        let mut work = Work { case, windows, grid, parts, wanted, summing, progress, clock };
+        let passes = Vec::with_capacity(self.forward.at_once);
+        let mut work = Work { case, windows, grid, parts, wanted, summing, progress, clock, passes };
         thread::scope(|scope| {
             let ahead = ahead.and_then(|(next, memory)| {
                 let (case, channels) = ((next.case, next.earlier), &model.channels);
@@ -407,7 +407,7 @@ impl Predictor {
                 }
                 Err(error) => Err(output.cause_of(error)),
             };
-            work.clock.lap(|times| &mut times.sum_seconds);
+            work.clock.lap(|times| &mut times.write_seconds);
             if let Some((found, thread)) = ahead {
                 *found = Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
             }
@@ -493,26 +493,38 @@ impl Predictor {
                 for fold in 0..self.model.weights.len() {
                     self.load_fold(fold)?;
                     work.clock.lap(|times| &mut times.forward_seconds);
+                    let mut refused = None;
                     for start in rows.row(row) {
                         going(work.case)?;
-                        if !self.window(start, (&rows, &mut stream), work, &mut copied)? {
-                            let (case, weights) =
-                                (work.case.id.clone(), self.model.weights[fold].path.clone());
-                            let ring = stream.storage();
-                            let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
-                            return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
+                        refused = self.window(start, (&rows, &mut stream), work, &mut copied)?;
+                        if refused.is_some() {
+                            break;
                         }
-                        work.progress.windows += 1;
                         observe(work.progress);
+                    }
+                    // The next row's windows are added when this row's planes are finished, and the next fold has other weights.
+                    if refused.is_none() && !work.passes.is_empty() {
+                        refused = self.pass((&rows, &mut stream), work, &mut copied)?;
+                        observe(work.progress);
+                    }
+                    if let Some(Refused(start)) = refused {
+                        let (case, weights) = (work.case.id.clone(), self.model.weights[fold].path.clone());
+                        let ring = stream.storage();
+                        let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
+                        return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
                     }
                 }
                 let device = match summing.on_device {
                     true => Some(sums_planes(&mut planned(&mut self.running)?.engine)?),
                     false => None,
                 };
-                stream
-                    .finish_row(&rows, row, device, |labels, of_slice| write(&rows.part, labels, of_slice))?;
-                work.clock.lap(|times| &mut times.sum_seconds);
+                stream.finish_row(&rows, row, device, |labels, of_slice| {
+                    work.clock.lap(|times| &mut times.export_seconds);
+                    let written = write(&rows.part, labels, of_slice);
+                    work.clock.lap(|times| &mut times.write_seconds);
+                    written
+                })?;
+                work.clock.lap(|times| &mut times.export_seconds);
             }
             self.close_sums()?;
         }
@@ -550,68 +562,10 @@ impl Predictor {
         self.weights_room = Some(self.budget.reserve(WEIGHTS, bytes)?);
         loaded
     }
-
-    /// Adds one window to the ring. Returns whether they can be summed; if not, some are missing in the ring.
-    fn window(
-        &mut self,
-        start: [usize; 3],
-        (rows, stream): (&Rows, &mut Stream),
-        work: &mut Work<'_>,
-        copied: &mut Mapped<f32>,
-    ) -> Result<bool, InferError> {
-        let Work { windows, clock, summing, .. } = work;
-        let window = rows.shape.window;
-        let along = self.mirrors();
-        let from = [0, 1, 2].map(|axis| start[axis] as i64 - rows.lead[axis] as i64);
-        let Buffers { image, other, rooms, .. } = &mut self.buffers;
-        windows.pull(from, window, image, &mut self.scratch)?;
-        clock.lap(|times| &mut times.pull_seconds);
-        let Running { engine, forward, .. } = planned(&mut self.running)?;
-        for mirrored in all_mirrors(window, along) {
-            let input = match mirrored {
-                [false, false, false] => &image[..],
-                _ => {
-                    let input = &mut other[..image.len()];
-                    mirror(image, input, window, mirrored);
-                    input
-                }
-            };
-            engine.write(*forward, self.forward.image, HostSlice::F32(input))?;
-            engine.run(*forward)?;
-            let output = self.forward.output;
-            if summing.on_device {
-                clock.lap(|times| &mut times.forward_seconds);
-                let made = (*forward, output);
-                let is_summed = stream.add_on(sums_planes(engine)?, made, (start, mirrored), &rows.shape)?;
-                clock.lap(|times| &mut times.sum_seconds);
-                if !is_summed {
-                    return Ok(false);
-                }
-                continue;
-            }
-            let engine = &**engine;
-            if !copied.is_empty() {
-                engine.read(*forward, output, HostSliceMut::F32(copied))?;
-            }
-            clock.lap(|times| &mut times.forward_seconds);
-            let read =
-                |from: usize, to: &mut [f32]| engine.read_from(*forward, output, from, HostSliceMut::F32(to));
-            let logits = match copied.is_empty() {
-                true => engine.view(*forward, output)?.map_or(LogitsOf::Read(&read), LogitsOf::Here),
-                false => LogitsOf::Here(HostView::F32(copied)),
-            };
-            let is_summed = stream.add((start, mirrored), rooms, logits)?;
-            clock.lap(|times| &mut times.sum_seconds);
-            if !is_summed {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
 }
 
 /// The device of an engine that was planned to sum.
-fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
+pub(crate) fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
     engine.sums_planes().ok_or_else(|| internal("windows are summed by a device that does not"))
 }
 
@@ -619,16 +573,18 @@ fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, Infe
 type WriteSlice<'a> = dyn FnMut(&VoxelBox, &[u8], &[f32]) -> Result<(), InferError> + 'a;
 
 /// A case that is being summed.
-struct Work<'a> {
+pub(crate) struct Work<'a> {
     case: &'a Case,
-    windows: CaseWindows,
+    pub(crate) windows: CaseWindows,
     grid: TargetGrid,
     /// Those that are not summed yet.
     parts: Vec<Rows>,
     wanted: Wanted<'a>,
-    summing: Summing,
-    progress: Progress,
-    clock: Clock,
+    pub(crate) summing: Summing,
+    pub(crate) progress: Progress,
+    pub(crate) clock: Clock,
+    /// Looks at windows that wait for the network.
+    pub(crate) passes: Vec<Pass>,
 }
 
 /// What was decided in another order than it is written in.

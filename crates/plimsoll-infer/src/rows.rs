@@ -164,6 +164,12 @@ impl Rows {
         self.taken.iter().fold(self.count(), |windows, taken| windows.saturating_mul(taken.len()))
     }
 
+    /// Runs of the network over so many passes at once, where each window is looked at so often: what is at once is of one row.
+    pub(crate) fn runs(&self, looks: usize, at_once: usize) -> usize {
+        let of_row = self.taken.iter().fold(looks, |passes, taken| passes.saturating_mul(taken.len()));
+        self.count().saturating_mul(of_row.div_ceil(at_once))
+    }
+
     /// Where windows of the whole case begin along each axis.
     pub(crate) fn starts(&self) -> [Starts; 3] {
         let mut starts = [self.along; 3];

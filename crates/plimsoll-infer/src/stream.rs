@@ -196,20 +196,20 @@ impl Stream {
         }
     }
 
-    /// The same where a device adds what the last run of a program on it made.
+    /// The same where a device adds what the last run of a program on it made of one of the windows that it was run on.
     ///
     /// # Errors
     /// If the device fails.
     pub(crate) fn add_on(
         &mut self,
         device: &mut dyn SumsPlanes,
-        made: (ProgramId, TensorId),
+        (made, sample): ((ProgramId, TensorId), usize),
         (start, mirrored): ([usize; 3], [bool; 3]),
         shape: &RingShape,
     ) -> Result<bool, EngineError> {
         let limit = self.limit();
         let shares = self.shares.of(start);
-        device.add_window(made, &summed_window(shape, (start, mirrored), &shares, limit)?)
+        device.add_window(made, sample, &summed_window(shape, (start, mirrored), &shares, limit)?)
     }
 
     /// Copies the planes that a slice is made of from the device that has summed them, as far as they are not here.
@@ -298,9 +298,9 @@ mod tests {
     use crate::mirror::mirror;
     use crate::rows::Strips;
     use crate::summands::head_of;
-    use crate::windows::gaussian;
+    use crate::windows::{WindowWeights, gaussian};
     use plimsoll_plan::HostView;
-    use plimsoll_run::Answers;
+    use plimsoll_run::{Answers, Windows};
     use plimsoll_volume::{Affine, Geometry, Reorientation, Spacing};
     use proptest::prelude::*;
 
@@ -439,15 +439,16 @@ mod tests {
             step in 0.2..=1.0f64,
             mirrored: [bool; 3],
             threads in 1usize..4,
-            (in_halves, given, has_head) in (any::<bool>(), given(), any::<bool>()),
+            (in_halves, given, has_head, is_constant) in (any::<bool>(), given(), any::<bool>(), any::<bool>()),
             slices in 0usize..3,
         ) {
             let canonical = Geometry::new(shape, Affine::from_spacing(Spacing([1.5, 1.0, 0.8]))).unwrap();
             let stored = Reorientation::new(order, flip).unwrap().geometry(&canonical);
             let grid = TargetGrid::new(&stored, Spacing(spacing));
             let rows = Rows::new(&grid, window, step, slices);
-            let weights = gaussian(window);
-            let all = Weights { along: weights.clone(), least: 0.0 };
+            let asked = if is_constant { WindowWeights::Constant } else { WindowWeights::Gaussian };
+            let all = Weights::new(Windows::Even, window, asked);
+            let weights = all.along.clone();
             let storage = if in_halves { RingStorage::F16 } else { RingStorage::F32 };
             let summing = Summing { summands: summands(has_head), storage, looks: 1, threads, on_device: false };
             let (labels, _) = streamed((&grid, &stored), (&rows, None), (&all, mirrored), (&summing, given));

@@ -18,30 +18,52 @@ pub struct PredictedCase {
 /// Seconds that predicting a case took, by what was done in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct CaseTimes {
-    /// Inspecting, planning and opening it, and waiting for the next one to be read: what was not done beside other work.
+    /// Reading its images to inspect them, planning it, and waiting for the next one to be read: what was not done beside other work.
     pub read_seconds: f64,
+    /// What has to be known of all of its images before any window: what is not zero, intensities, ranges of slices.
+    pub prepare_seconds: f64,
     /// Pulling windows from its images.
     pub pull_seconds: f64,
     /// The network, and loading its weights.
     pub forward_seconds: f64,
-    /// Summing logits, deciding labels and writing them, as far as that was waited for.
+    /// Summing what the network says of windows.
     pub sum_seconds: f64,
+    /// Bringing sums to the grid of the image, and deciding labels there.
+    pub export_seconds: f64,
+    /// Putting labels and probabilities in order, compressing and writing them, as far as that was waited for.
+    pub write_seconds: f64,
 }
 
 impl CaseTimes {
-    /// All of it.
-    pub fn all(&self) -> f64 {
-        self.read_seconds + self.pull_seconds + self.forward_seconds + self.sum_seconds
+    /// Each part, with what it is called.
+    pub fn parts(&self) -> [(&'static str, f64); 7] {
+        [
+            ("read", self.read_seconds),
+            ("prepare", self.prepare_seconds),
+            ("pull", self.pull_seconds),
+            ("forward", self.forward_seconds),
+            ("sum", self.sum_seconds),
+            ("export", self.export_seconds),
+            ("write", self.write_seconds),
+        ]
     }
 
-    /// With what another model took for the same case.
+    /// All of it.
+    pub fn all(&self) -> f64 {
+        self.parts().into_iter().map(|(_, seconds)| seconds).sum()
+    }
+
+    /// With what another model took for the same case, or what another case took.
     #[must_use]
     pub fn and(self, other: CaseTimes) -> CaseTimes {
         CaseTimes {
             read_seconds: self.read_seconds + other.read_seconds,
+            prepare_seconds: self.prepare_seconds + other.prepare_seconds,
             pull_seconds: self.pull_seconds + other.pull_seconds,
             forward_seconds: self.forward_seconds + other.forward_seconds,
             sum_seconds: self.sum_seconds + other.sum_seconds,
+            export_seconds: self.export_seconds + other.export_seconds,
+            write_seconds: self.write_seconds + other.write_seconds,
         }
     }
 }

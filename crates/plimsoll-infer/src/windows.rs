@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use plimsoll_run::Windows;
+use serde::Serialize;
 
 /// The starts of windows along one axis, computed when they are asked for: a hostile header can make them more than memory
 /// holds.
@@ -86,6 +87,16 @@ pub fn gaussian(window: [usize; 3]) -> [Vec<f32>; 3] {
     })
 }
 
+/// How much voxels of a window count where windows overlap, of models that do not say it themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WindowWeights {
+    /// A Gaussian around the middle: what a network says at the border of a window, where it sees little around, counts least.
+    Gaussian,
+    /// All alike, as nnU-Net's `use_gaussian=False` and MONAI's `mode="constant"`.
+    Constant,
+}
+
 /// How much each voxel of a window counts: the product of the weights along each axis, but `least` at least.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Weights {
@@ -106,13 +117,13 @@ impl Weights {
         (along[d] * down[h] * across[w]).max(self.least)
     }
 
-    /// Of windows of an extent.
-    pub(crate) fn new(windows: Windows, window: [usize; 3]) -> Weights {
+    /// Of windows of an extent, weighted as is asked for where their model does not say it itself.
+    pub(crate) fn new(windows: Windows, window: [usize; 3], asked: WindowWeights) -> Weights {
+        let constant = || Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 };
         match windows {
+            Windows::Even if asked == WindowWeights::Constant => constant(),
             Windows::Even => Weights { along: gaussian(window), least: 0.0 },
-            Windows::Fixed { sigma_scale: None, .. } => {
-                Weights { along: window.map(|extent| vec![1.0; extent]), least: 0.0 }
-            }
+            Windows::Fixed { sigma_scale: None, .. } => constant(),
             Windows::Fixed { sigma_scale: Some(share), .. } => {
                 let along = window.map(|extent| {
                     let (middle, sigma) = ((extent - 1) as f32 / 2.0, (extent as f64 * share) as f32);
@@ -148,13 +159,16 @@ mod tests {
     fn weights_of_monai_are_symmetric_and_a_thousandth_at_least() {
         // monai.data.utils.compute_importance_map((4, 6, 8), "gaussian", 0.25)[:, 2, 3] and its least.
         let windows = Windows::Fixed { overlap: [0.5; 3], sigma_scale: Some(0.125) };
-        let weights = Weights::new(windows, [4, 6, 8]);
+        let weights = Weights::new(windows, [4, 6, 8], WindowWeights::Gaussian);
         assert_eq!(weights.least, 1e-3);
         let [depth, ..] = &weights.along;
         assert_eq!(depth[0], depth[3]);
         assert!((depth[1] - (-0.5f32).exp()).abs() < 1e-6, "half a voxel from the middle, σ half a voxel");
-        let constant = Weights::new(Windows::Fixed { overlap: [0.5; 3], sigma_scale: None }, [2, 3, 4]);
-        assert_eq!((constant.along[2].as_slice(), constant.least), (&[1.0; 4][..], 0.0));
+        let fixed = Windows::Fixed { overlap: [0.5; 3], sigma_scale: None };
+        for (windows, asked) in [(fixed, WindowWeights::Gaussian), (Windows::Even, WindowWeights::Constant)] {
+            let constant = Weights::new(windows, [2, 3, 4], asked);
+            assert_eq!((constant.along[2].as_slice(), constant.least), (&[1.0; 4][..], 0.0));
+        }
     }
 
     fn starts(image: usize, window: usize, step: f64) -> Vec<usize> {

@@ -1,6 +1,9 @@
 //! Runs as other programs have them: what nnU-Net and ONNX Runtime made of our exports, and what our own readers make of them.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
+#[path = "../../plimsoll-run/tests/onnx_oracle/mod.rs"]
+mod onnx_oracle;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +12,11 @@ use std::sync::atomic::AtomicBool;
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::Dataset;
-use plimsoll_graph::{Array, DType, Role, Shape, interpret};
+use plimsoll_graph::{Array, DType, Role};
 use plimsoll_infer::{CaseRequest, PredictOptions, Predictor};
-use plimsoll_memory::{Budget, Bytes, Fnv1a};
+use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::SafetensorsFile;
-use plimsoll_nn::{names, predict};
+use plimsoll_nn::predict;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, export_nnunet};
 use plimsoll_run::onnx::proto::ModelProto;
 use plimsoll_run::onnx::{ExportedGraph, OPSET, OnnxModel, WeightsGo, export_onnx};
@@ -21,6 +24,8 @@ use plimsoll_run::{CheckpointKind, Model, RunError, SegmentationModel};
 use plimsoll_volume::{VolumeFile, VoxelBox};
 use prost::Message;
 use serde_json::Value;
+
+use onnx_oracle::{checksum, largest_and_off};
 
 const LINE: Bytes = Bytes::mib(512);
 
@@ -109,20 +114,6 @@ fn graph(of: &Model, weights: &Model, to: &Path, budget: &Budget) -> Result<Expo
     export_onnx(&OnnxModel::of_run(&of.config, &weights.weights[0])?, to, WeightsGo::Inside, budget)
 }
 
-/// Of nodes and tensors, as oracles/exported_models.py has it.
-fn checksum(model: &ModelProto) -> String {
-    let (mut sum, graph) = (Fnv1a::default(), model.graph.as_ref().unwrap());
-    for node in &graph.node {
-        let text = format!("{}({})->{};", node.op_type, node.input.join(","), node.output.join(","));
-        sum.update(text.as_bytes());
-    }
-    for tensor in &graph.initializer {
-        sum.update(format!("{}{:?}", tensor.name, tensor.dims).as_bytes());
-        sum.update(&tensor.raw_data);
-    }
-    format!("{:016x}", sum.finish())
-}
-
 #[test]
 fn onnx_runtime_makes_the_logits_of_the_definitions() {
     let expected: Value = serde_json::from_slice(&fs::read(oracle("onnx.json")).unwrap()).unwrap();
@@ -154,17 +145,7 @@ fn onnx_runtime_makes_the_logits_of_the_definitions() {
             let data = own.into_iter().map(f64::from).collect();
             values.insert(info.name.clone(), Array { shape: info.shape.clone(), data });
         }
-        let shape: Shape = program.shape(program.find(names::IMAGE).unwrap()).clone();
-        let wave = |i: usize| f64::from((0.37 * i as f64 + 0.11 * (i % 7) as f64).sin() as f32);
-        values.insert(names::IMAGE.into(), Array::from_fn(shape, wave));
-        let logits = program.find(names::LOGITS).unwrap();
-        let found = interpret(&program, &values).unwrap().swap_remove(logits.index());
-        let of_runtime = expected["logits"].as_array().unwrap();
-        assert_eq!(of_runtime.len(), found.data.len().div_ceil(97), "{net}");
-        let largest = found.data.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
-        let pairs = found.data.iter().step_by(97).zip(of_runtime);
-        let worst =
-            pairs.map(|(found, expected)| (found - expected.as_f64().unwrap()).abs()).fold(0.0, f64::max);
+        let (largest, worst) = largest_and_off(&program, values, (&expected["logits"], 97));
         println!("{net}: {} nodes, logits up to {largest}, off by {worst}", exported.nodes);
         assert!(largest > 0.1 && worst <= 1e-4 * largest, "{net}: {worst} of {largest}");
     }

@@ -36,6 +36,7 @@ struct Prediction {
     ring: Option<RingStorage>,
     precision: Option<DType>,
     products: Products,
+    window_batch: usize,
     /// How many of the cases.
     cases: usize,
     /// Whether the files of probabilities are compared as well.
@@ -55,6 +56,7 @@ impl Prediction {
             ring: None,
             precision: None,
             products: Products::F32,
+            window_batch: 1,
             cases: usize::MAX,
             probabilities: false,
         }
@@ -71,8 +73,9 @@ impl Prediction {
         let mut cases = Dataset::images(images, &model.channels, &model.file_ending).unwrap();
         cases.truncate(self.cases);
         let ending = prediction_ending(&model.file_ending).to_string();
-        let Prediction { threads, ring, precision, .. } = self;
-        let options = PredictOptions { ring, precision, ..PredictOptions::new(0.5, true, threads) };
+        let Prediction { threads, ring, precision, window_batch, .. } = self;
+        let options =
+            PredictOptions { ring, precision, window_batch, ..PredictOptions::new(0.5, true, threads) };
         let backend = CpuOptions { products: self.products, ..CpuOptions::new(threads) };
         let backend = Arc::new(CpuBackend::new(backend).unwrap());
         (Predictor::new(model, options, backend, &budget).unwrap(), cases, ending, budget)
@@ -186,6 +189,55 @@ fn sums_in_half_precision_keep_nearly_all_labels_and_take_half_the_memory() {
             "{name}: other bits on more threads"
         );
     }
+}
+
+#[test]
+fn windows_at_once_have_the_bits_of_one_at_a_time_within_what_is_planned() {
+    for (name, configuration, batches) in [
+        // Of eight looks at a window, and of windows in rows, three do not go without a rest.
+        ("fullres", "3d_fullres", [3, 8]),
+        ("resenc_regions", "3d_fullres", [2, 5]),
+        ("flat", "2d", [3, 16]),
+        ("batch_norm", "3d_fullres", [2, 64]),
+    ] {
+        let one = Prediction { cases: 1, probabilities: true, ..Prediction::of(name, configuration) };
+        let alone = one.predict();
+        for window_batch in batches {
+            let at_once = Prediction { window_batch, line: Bytes::mib(2048), ..one };
+            let found = at_once.predict();
+            for (case, (bytes, plan)) in &alone {
+                let (together, other) = &found[case];
+                assert_eq!((plan.window_batch, other.window_batch), (1, window_batch));
+                assert!(other.arena_bytes > plan.arena_bytes && other.window_bytes >= plan.window_bytes);
+                assert_eq!((other.windows, other.looks), (plan.windows, plan.looks));
+                assert!(bytes == together, "{name}, {case}: other bits of {window_batch} windows at once");
+            }
+            let threads = Prediction { threads: 3, ..at_once }.predict();
+            assert!(
+                found.iter().all(|(case, (bytes, _))| *bytes == threads[case].0),
+                "{name}: other threads"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_line_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do() {
+    let of = Prediction { cases: 1, ..Prediction::of("fullres", "3d_fullres") };
+    let many = Prediction { window_batch: 16, ..of };
+    let (least, of_many) = (of.least(), many.least());
+    assert!(least < of_many);
+    let (predictor, cases, ..) = Prediction { line: of_many - Bytes(1 << 16), ..many }.open();
+    let nowhere = Path::new("/nowhere");
+    let request =
+        CaseRequest { case: &cases[0], earlier: None, within: None, labels: nowhere, probabilities: None };
+    let refused = predictor.plan(&[request]).unwrap().remove(0).unwrap_err();
+    let hint = refused.hint().unwrap();
+    assert!(hint.contains("--window-batch 1"), "{hint}");
+    let InferError::Infeasible { instead, .. } = &refused else { panic!("{refused}") };
+    let needed = instead.iter().find(|instead| instead.flag == "--window-batch 1").unwrap().needed;
+    // With sums in single precision, as they are asked for in neither.
+    Prediction { line: needed, ..of }.predict();
 }
 
 #[test]

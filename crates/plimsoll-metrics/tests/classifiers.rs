@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::classification::{Bootstrap, NamedTable, Table};
+use plimsoll_metrics::classification::{Bootstrap, Labelling, NamedTable, Table};
 use plimsoll_metrics::classifiers::{
     Classifier, ClassifierComparison, ClassifierRepeat, ClassifierSettings, ImageScore, PairedClassifiers,
     TestName, bootstrap_p, compare_classifiers, mcnemar, sign_flip,
@@ -234,6 +234,67 @@ fn repeats_are_averaged_and_count_as_no_images() {
     close(half.difference.unwrap(), whole.difference.unwrap() / 2.0, "half");
     assert_eq!(half.test.unwrap().test, TestName::SignFlip);
     close(half.test.unwrap().p, whole.test.unwrap().p, "the same images differ");
+}
+
+/// An ensemble is the mean of the probabilities, repeat by repeat, and is compared as a candidate that had said them itself.
+#[test]
+fn ensembles_are_candidates_that_say_the_mean_of_both() {
+    let oracle = oracle();
+    let case = &list(&oracle["comparisons"])[2];
+    let all = labels(case);
+    let [first, second] = [0, 1].map(|at| numbers(&case["tables"][at]));
+    // Another training of both: what each says of the classes, turned round.
+    let turned = |table: &[f64]| {
+        table
+            .chunks_exact(table.len() / all.len())
+            .flat_map(|row| row.iter().rev())
+            .copied()
+            .collect::<Vec<f64>>()
+    };
+    let mean = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a + b) / 2.0).collect::<Vec<f64>>();
+    let [one, other] = [[first.clone(), turned(&first)], [second.clone(), turned(&second)]];
+    let means = [mean(&one[0], &other[0]), mean(&one[1], &other[1])];
+    let two = || vec![candidate("a", &all, &one), candidate("b", &all, &other)];
+    let paired = PairedClassifiers::new(two(), false, &budget()).unwrap();
+    let paired = paired.with_ensembles(&budget()).unwrap();
+    assert_eq!(paired.names().collect::<Vec<_>>(), ["a", "b", "a + b"]);
+    let settings = ClassifierSettings {
+        scores: ["accuracy", "auroc", "f1"].map(|name| ImageScore::named(name).unwrap()).to_vec(),
+        classes: None,
+        bootstrap: Bootstrap { resamples: 60, ..Bootstrap::default() },
+    };
+    let found = compare_classifiers(&paired, &settings, &budget()).unwrap();
+    let by_hand = compare(
+        two().into_iter().chain([candidate("a + b", &all, &means)]).collect(),
+        &["accuracy", "auroc", "f1"],
+        60,
+    );
+    for (found, expected) in found.scores.iter().zip(&by_hand.scores) {
+        assert_eq!(found.candidates.len(), expected.candidates.len());
+        for (found, expected) in found.candidates.iter().zip(&expected.candidates) {
+            assert_eq!((&found.candidate, &found.class), (&expected.candidate, &expected.class));
+            close(found.value.unwrap(), expected.value.unwrap(), "value");
+        }
+        for (found, expected) in found.differences.iter().zip(&expected.differences) {
+            close(found.difference.unwrap(), expected.difference.unwrap(), "difference");
+            close(found.p_holm.unwrap(), expected.p_holm.unwrap(), "p");
+        }
+    }
+    // Written and read again it is the same table, of numbers with as many decimals.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("table.csv");
+    let tables: Vec<_> = paired.tables("a + b").collect();
+    assert_eq!(tables.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["a/0 + b/0", "a/1 + b/1"]);
+    tables[0].1.write(paired.images(), &mut std::fs::File::create(&path).unwrap()).unwrap();
+    let read = Table::read(&path, Labelling::OneClass, &budget()).unwrap();
+    for (read, mean) in read.rows().flatten().zip(&means[0]) {
+        assert!((read - mean).abs() <= 0.5e-7 + 1e-12);
+    }
+    // Trained differently often, it is not known which are averaged.
+    let uneven = vec![candidate("a", &all, &one), candidate("b", &all, &[second])];
+    let refused = PairedClassifiers::new(uneven, false, &budget()).unwrap().with_ensembles(&budget());
+    let refused = refused.unwrap_err();
+    assert_eq!(refused.to_string(), "a was trained 2 times and b 1 times: which are averaged is not known");
 }
 
 #[test]

@@ -72,7 +72,8 @@ pub trait SumsPlanes {
     /// If the device fails.
     fn close_sums(&mut self) -> Result<(), EngineError>;
 
-    /// Adds what the last run of a program made of a window, logits or features. Returns whether all of them can be summed; if not, what they were
+    /// Adds what the last run of a program made of a window, logits or features: of the windows that it was run on at once, the one of this
+    /// number. Returns whether all of them can be summed; if not, what they were
     /// added to is of no use.
     ///
     /// # Errors
@@ -80,6 +81,7 @@ pub trait SumsPlanes {
     fn add_window(
         &mut self,
         logits: (ProgramId, TensorId),
+        sample: usize,
         window: &SummedWindow<'_>,
     ) -> Result<bool, EngineError>;
 

@@ -3,6 +3,8 @@
 //! `oracles/onnx_graphs.py` runs what this test writes with `ONNX_FOLDER` set, and makes the numbers that it compares with without.
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
+mod onnx_oracle;
+
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,14 +14,19 @@ use plimsoll_graph::ops::{
     AvgPool, ConvTranspose, Gelu, MaxPool, SpaceToDepth, Subpixel, TokenNorm, Upsample2, WindowAttention,
     ZeroClass,
 };
-use plimsoll_graph::{Array, DType, Kind, Op, Program, Role, Shape, TensorId, Window, interpret};
+use plimsoll_graph::{Array, DType, Kind, Op, Program, Role, Shape, TensorId, Window};
 use plimsoll_memory::Fnv1a;
-use plimsoll_nn::{Merging, MonaiUNet, Network, SegResNet, SwinUnetr, UpsampleMode, names, predict};
+use plimsoll_nn::{
+    Head, Merging, MonaiUNet, Network, SEResNeXt50, SegResNet, SegResNetDS, StemPool, SwinUnetr, UNetNorm,
+    UpsampleMode, names, predict,
+};
 use plimsoll_run::onnx::proto::{ModelProto, TensorProto, data_location};
 use plimsoll_run::onnx::{Visit, WeightsGo, export_program};
 use plimsoll_run::{RunError, onnx};
 use prost::Message;
 use serde_json::Value;
+
+use onnx_oracle::{checksum, largest_and_off};
 
 /// The formula of oracles/unet_training.py: numbers in (−1, 1).
 fn noise(seed: u64, i: usize) -> f64 {
@@ -115,6 +122,34 @@ fn cases() -> Vec<(&'static str, Make)> {
         let blocks = (vec![1, 1], vec![1]);
         SegResNet { upsample, encoder_blocks: blocks.0, decoder_blocks: blocks.1, ..SegResNet::new(1, 2, 8) }
     };
+    let segresnet_ds = SegResNetDS {
+        encoder_blocks: vec![1, 1, 1],
+        decoder_blocks: vec![1, 1],
+        deep_supervision: 1,
+        ..SegResNetDS::new(2, 3, 8)
+    };
+    let flat_ds = SegResNetDS {
+        dimensions: 2,
+        upsample: UpsampleMode::PixelShuffle,
+        deep_supervision: 0,
+        ..segresnet_ds.clone()
+    };
+    let slices_ds = SegResNetDS { resolution: Some([3.0, 1.0, 1.0]), ..segresnet_ds.clone() };
+    let unet = MonaiUNet::new(2, 3, &[4, 6, 8], &[[2; 3], [1, 2, 2]]);
+    let flat_unet = MonaiUNet {
+        dimensions: 2,
+        kernel: [1, 3, 3],
+        up_kernel: [1, 3, 3],
+        norm: UNetNorm::Batch { conv_bias: false },
+        affine: true,
+        residual_units: 0,
+        bias: false,
+        ..MonaiUNet::new(1, 2, &[4, 6, 8], &[[1, 2, 2]; 2])
+    };
+    let flat_unet = MonaiUNet { slopes: vec![0.25; flat_unet.activations().len()], ..flat_unet };
+    let narrow = SEResNeXt50 { features: vec![128; 4], ..SEResNeXt50::new(3, 5) };
+    let with_layers =
+        SEResNeXt50 { pool: StemPool::Ceil, head: Head::Mlp, classes: 2, single_logit: true, ..narrow.clone() };
     vec![
         ("gelu", of_op(image(3, [2, 2, 3]), Vec::new(), Gelu)),
         (
@@ -174,6 +209,13 @@ fn cases() -> Vec<(&'static str, Make)> {
         ("swinunetr_v2", of_network(swin_v2, [1, 64, 64])),
         ("segresnet", of_network(segresnet(UpsampleMode::PixelShuffle), [4, 8, 8])),
         ("segresnet_deconv", of_network(segresnet(UpsampleMode::Deconv), [4, 8, 8])),
+        ("segresnetds", of_network(segresnet_ds, [8; 3])),
+        ("segresnetds_flat", of_network(flat_ds, [1, 16, 8])),
+        ("segresnetds_slices", of_network(slices_ds, [4, 8, 8])),
+        ("unet", of_network(unet, [4, 8, 8])),
+        ("unet_flat", of_network(flat_unet, [1, 8, 12])),
+        ("seresnext50", of_network(narrow, [1, 32, 32])),
+        ("seresnext50_mlp", of_network(with_layers, [1, 40, 32])),
     ]
 }
 
@@ -189,20 +231,6 @@ fn write(make: &Make, to: &Path, weights: WeightsGo) -> onnx::ExportedGraph {
 
 fn decoded(path: &Path) -> ModelProto {
     ModelProto::decode(&fs::read(path).unwrap()[..]).unwrap()
-}
-
-/// Of nodes and tensors, as oracles/onnx_graphs.py has it.
-fn checksum(model: &ModelProto) -> String {
-    let (mut sum, graph) = (Fnv1a::default(), model.graph.as_ref().unwrap());
-    for node in &graph.node {
-        let text = format!("{}({})->{};", node.op_type, node.input.join(","), node.output.join(","));
-        sum.update(text.as_bytes());
-    }
-    for tensor in &graph.initializer {
-        sum.update(format!("{}{:?}", tensor.name, tensor.dims).as_bytes());
-        sum.update(&tensor.raw_data);
-    }
-    format!("{:016x}", sum.finish())
 }
 
 #[test]
@@ -227,18 +255,8 @@ fn onnx_runtime_makes_of_ops_and_networks_what_the_definitions_do() {
             let data = values(&program, id).into_iter().map(f64::from).collect();
             known.insert(info.name.clone(), Array { shape: info.shape.clone(), data });
         }
-        let shape = program.shape(program.find(names::IMAGE).unwrap()).clone();
-        let wave = |i: usize| f64::from((0.37 * i as f64 + 0.11 * (i % 7) as f64).sin() as f32);
-        known.insert(names::IMAGE.into(), Array::from_fn(shape, wave));
-        let logits = program.find(names::LOGITS).unwrap();
-        let found = interpret(&program, &known).unwrap().swap_remove(logits.index());
-        let of_runtime = expected["logits"].as_array().unwrap();
-        let step = expected["step"].as_u64().unwrap() as usize;
-        assert_eq!(of_runtime.len(), found.data.len().div_ceil(step), "{name}");
-        let largest = found.data.iter().fold(0.0, |largest: f64, value| largest.max(value.abs()));
-        let pairs = found.data.iter().step_by(step).zip(of_runtime);
-        let worst =
-            pairs.map(|(found, expected)| (found - expected.as_f64().unwrap()).abs()).fold(0.0, f64::max);
+        let (of_runtime, step) = (&expected["logits"], expected["step"].as_u64().unwrap() as usize);
+        let (largest, worst) = largest_and_off(&program, known, (of_runtime, step));
         println!("{name}: logits up to {largest}, off by {worst:e}");
         if !(largest > 0.1 && worst <= 1e-4 * largest) {
             faults.push(format!("{name}: {worst} of {largest}"));
@@ -357,6 +375,22 @@ fn a_graph_and_its_weights_are_there_together_wherever_writing_ends() {
             }
         }
     }
+}
+
+/// `python oracles/onnx_graphs.py ONNX_FOLDER/large.onnx` loads and runs what this writes.
+#[test]
+#[ignore = "writes 2.2 GB"]
+fn weights_of_more_than_2_gib_go_beside_the_graph() {
+    let temporary = tempfile::tempdir().unwrap();
+    let folder =
+        std::env::var_os("ONNX_FOLDER").map_or_else(|| temporary.path().to_path_buf(), PathBuf::from);
+    let (program, to) = (of_network(SwinUnetr::new(1, 2, 144), [32; 3])(1), folder.join("large.onnx"));
+    let refused = export_program(&program, &to, WeightsGo::Inside, &mut |visit| each(&program, visit));
+    assert!(refused.is_err() && !to.exists());
+    let exported = export_program(&program, &to, WeightsGo::Beside, &mut |visit| each(&program, visit));
+    let data = exported.unwrap().data.unwrap();
+    assert!(fs::metadata(&data).unwrap().len() > 1 << 31);
+    assert!(fs::metadata(&to).unwrap().len() < 1 << 22);
 }
 
 #[test]

@@ -339,6 +339,15 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
         let (labels, of_classes, plan) = site.predict_as("run", Arc::new(within(high, VRAM)), options);
         assert!(plan.device_logits_bytes > Bytes::ZERO && plan.host_sums.is_none(), "{plan:?}");
         let on_card = done.downloaded();
+        if !mirror {
+            // Three windows at once are summed one by one, the last ones of a row among samples that are passed over.
+            let at_once = PredictOptions { window_batch: 3, ..options };
+            let (of_batch, batch_classes, batch) =
+                site.predict_as("run", Arc::new(within(card(), VRAM)), at_once);
+            assert!(batch.device_logits_bytes == plan.device_logits_bytes && batch.host_sums.is_none());
+            assert!(batch.device_bytes > plan.device_bytes, "{batch:?}");
+            assert!(labels == of_batch && of_classes == batch_classes, "other bits of three windows at once");
+        }
         // A line with room for the arena, and for nothing beside it.
         let low = card();
         let (done, line) = (low.done(), plan.device_bytes.unwrap() - Bytes(1));

@@ -502,10 +502,36 @@ fn classifiers_are_told_apart_by_the_images_that_they_are_right_about() {
     };
     error(&[text(&a), text(&b), "--metric", "dice"], "dice is no score by which classifiers are compared");
     error(&[text(&a), text(&b), "--class", "dead"], "there is no class dead; these are: healthy, ill");
+    let out = path("ensembles");
     error(
-        &[text(&a), text(&b), "--ensembles", "out", "--data", "d"],
-        "--ensembles averages networks that label voxels",
+        &[text(&a), text(&b), "--ensembles", text(&out), "--data", "d"],
+        "--data has no effect: what classifiers said of validation images is there",
     );
+    let ensembles = run_json(&[&three[..], &["--ensembles", text(&out)]].concat());
+    let all = &ensembles["with_ensembles"];
+    let candidates: Vec<&Value> =
+        all["candidates"].as_array().unwrap().iter().map(|own| &own["name"]).collect();
+    assert_eq!(candidates, ["a.csv", "b.csv", "c.csv", "a.csv + b.csv", "a.csv + c.csv", "b.csv + c.csv"]);
+    // What is written of an ensemble is a candidate like any other.
+    let table = ensembles["tables"]["a.csv + b.csv"][0].as_str().unwrap();
+    assert!(table.starts_with(text(&out)) && table.ends_with(".csv"), "{table}");
+    let by_hand = run_json(&["compare", text(&a), table, "--resamples", "300"]);
+    let value = |of: &Value, score: usize, name: &str| {
+        let candidates = of["scores"][score]["candidates"].as_array().unwrap();
+        let own = candidates.iter().find(|own| own["candidate"] == name && own["class"].is_null()).unwrap();
+        own["value"].as_f64().unwrap()
+    };
+    let name = Path::new(table).file_name().unwrap().to_str().unwrap();
+    for score in [0, 1] {
+        assert_eq!(value(all, score, "a.csv + b.csv"), value(&by_hand, score, name));
+        assert_eq!(value(all, score, "a.csv"), value(&ensembles, score, "a.csv"));
+    }
+    // Both are wrong about other images, and each outvotes the other where it is surer.
+    let alone = value(all, 0, "a.csv").max(value(all, 0, "c.csv"));
+    assert!(value(all, 0, "a.csv + c.csv") != alone, "{all}");
+    let said = run(&[&three[..], &["--ensembles", text(&out)]].concat()).stdout;
+    let said = String::from_utf8(said).unwrap();
+    assert!(said.contains("accuracy with ensembles of two") && said.contains("  b.csv + c.csv  "), "{said}");
     write_table(&c, 290, |_| false);
     error(
         &[text(&a), text(&c)],

@@ -133,12 +133,50 @@ fn a_run_on_images_is_extended_predicted_with_and_scored() {
     assert_eq!(fs::read(&again).unwrap(), table.as_bytes());
     let error = run_error(&["predict", &whole, "-i", &test, "-o", &again]);
     assert!(error.contains("is there already") && error.contains("--overwrite"), "{error}");
+    expect_mean([&whole, &parts], &test, dir.path());
     for flag in [&["--overlap", "0.25"][..], &["--votes", "sum"], &["--pair-columns"]] {
         let args = [&["predict", &whole, "-i", &test, "-o", &again, "--overwrite"][..], flag].concat();
         let error = run_error(&args);
         assert!(error.contains(&format!("{} has no effect", flag[0])), "{error}");
     }
     expect_mistakes(&whole, Path::new(data), dir.path());
+}
+
+/// Two runs give images the mean of their probabilities, also of validation images that a comparison averages.
+fn expect_mean(runs: [&str; 2], images: &str, dir: &Path) {
+    let file = |name: &str| dir.join(name).to_str().unwrap().to_string();
+    let numbers = |table: &str| -> Vec<f64> {
+        let table = fs::read_to_string(table).unwrap();
+        let rows =
+            table.lines().skip(1).map(|row| row.split(',').skip(2).take(3).map(str::to_string).collect());
+        rows.flat_map(|row: Vec<String>| row.into_iter().map(|number| number.parse().unwrap())).collect()
+    };
+    let tables = [file("of_one.csv"), file("of_other.csv"), file("of_both.csv")];
+    for (run, table) in runs.iter().zip(&tables) {
+        run_json(&["predict", run, "-i", images, "-o", table, "--ram", "512MiB"]);
+    }
+    let both = ["predict", "-m", runs[0], "-m", runs[1], "-i", images, "-o", &tables[2], "--ram", "512MiB"];
+    let found = run_json(&both);
+    assert!(found["models"] == 2 && found["classifiers"] == 1, "{found}");
+    let [one, other, mean] = [&tables[0], &tables[1], &tables[2]].map(|table| numbers(table));
+    assert!(one != other && mean.len() == 18);
+    for ((one, other), mean) in one.iter().zip(&other).zip(&mean) {
+        // Each has six decimals.
+        assert!(((one + other) / 2.0 - mean).abs() <= 1.1e-6, "{one}, {other}, {mean}");
+    }
+    let error = run_error(&[&both[..], &["--overwrite", "--mistakes", "2"]].concat());
+    assert!(error.contains("--mistakes has no effect"), "{error}");
+    let compared =
+        run_json(&["compare", runs[0], runs[1], "--resamples", "20", "--ensembles", &file("pairs")]);
+    let name = "whole + parts";
+    assert_eq!(compared["with_ensembles"]["candidates"][2]["name"], name);
+    assert_eq!(compared["folders"][name], serde_json::json!(runs));
+    let [one, other] = runs.map(|run| numbers(&format!("{run}/fold_0/validation/predictions.csv")));
+    let written = fs::read_to_string(compared["tables"][name][0].as_str().unwrap()).unwrap();
+    assert!(written.starts_with("case,label,0_none,1_mild,2_moderate\n"), "{written}");
+    let sum = |of: &[f64]| of.iter().sum::<f64>();
+    let mean = numbers(compared["tables"][name][0].as_str().unwrap());
+    assert!((sum(&one) + sum(&other) - 2.0 * sum(&mean)).abs() < 1e-5 && mean.len() == one.len());
 }
 
 /// Predicts images in folders of other classes than their own, and looks at the pictures of those that are most wrong.

@@ -6,6 +6,7 @@
 mod nnunet {
     pub mod ensembles;
     pub mod formats;
+    pub mod outputs;
 }
 mod support;
 
@@ -281,6 +282,25 @@ fn windows_are_mirrored_along_the_axes_that_are_chosen_of_those_of_training() {
     );
     assert!(refused("3").contains("--mirror-axes"));
     assert!(!out.exists());
+}
+
+#[test]
+fn windows_whose_voxels_count_alike_and_several_at_once() {
+    let expected = oracles().join("batch_norm/expected/3d_fullres_constant");
+    let found = check("batch_norm", "3d_fullres", &["--window-batch", "3"]);
+    let gaussian = agreement(found.path(), &expected);
+    let (images, folder) = (oracles().join("batch_norm/images"), model("batch_norm", "3d_fullres"));
+    let out = tempfile::tempdir().unwrap();
+    let args = ["predict", "-m", text(&folder), "-i", text(&images), "-o", text(out.path())];
+    let report = run_json(&[&args[..], &["--window-weights", "constant", "--window-batch", "3"]].concat());
+    assert_eq!(report["cases"][0]["plan"]["window_batch"], 3);
+    let constant = agreement(out.path(), &expected);
+    println!("{constant:?} of voxels as nnU-Net without a Gaussian, {gaussian:?} with one");
+    assert!(constant.iter().all(|share| *share >= SAME), "{constant:?}");
+    assert!(
+        gaussian.iter().all(|share| *share < SAME),
+        "{gaussian:?}: a Gaussian changes labels of this case"
+    );
 }
 
 #[test]

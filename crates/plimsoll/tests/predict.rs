@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::Dataset;
@@ -85,6 +86,8 @@ impl Folders {
         let files = fs::read_dir(self.labels()).unwrap();
         let mut names: Vec<String> =
             files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+        // The record of a call is beside labels in any case.
+        names.retain(|name| name != "run.json");
         names.sort();
         names
     }
@@ -525,6 +528,56 @@ fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_o
 }
 
 #[test]
+fn what_the_time_was_spent_on_is_in_a_file_beside_labels_and_is_no_more_than_passed() {
+    let folders = Folders::new();
+    folders.add_sound("a");
+    folders.add_sound("b");
+    let predict = |rest: &[&str]| {
+        let start = Instant::now();
+        let (succeeded, report, errors) = outcome(&folders.args(&model(), rest));
+        assert!(succeeded, "{errors}");
+        (report, start.elapsed().as_secs_f64())
+    };
+    let written = || -> Value {
+        serde_json::from_slice(&fs::read(folders.labels().join("run.json")).unwrap()).unwrap()
+    };
+    let (report, passed) = predict(&["--window-batch", "2"]);
+    assert_eq!(written(), report);
+    let parts = ["read", "prepare", "pull", "forward", "sum", "export", "write"];
+    let seconds = |times: &Value| {
+        assert_eq!(times.as_object().unwrap().len(), parts.len());
+        parts.map(|part| times[format!("{part}_seconds")].as_f64().unwrap())
+    };
+    let mut all = [0.0; 7];
+    for case in report["cases"].as_array().unwrap() {
+        let times = seconds(&case["times"]);
+        let (sum, of_case) = (times.iter().sum::<f64>(), case["seconds"].as_f64().unwrap());
+        assert!(times.iter().all(|part| *part >= 0.0) && sum <= of_case, "{case}");
+        // Nothing that takes long is left out.
+        assert!(sum >= 0.9 * of_case - 0.05, "{case}");
+        // Windows are pulled, looked at, summed, and become labels.
+        assert!(times[2..6].iter().all(|part| *part > 0.0), "{case}");
+        all.iter_mut().zip(times).for_each(|(all, part)| *all += part);
+    }
+    let total = seconds(&report["times"]);
+    assert!(all.iter().zip(total).all(|(all, total)| (all - total).abs() < 1e-9), "{report}");
+    let took = report["seconds"].as_f64().unwrap();
+    assert!(total.iter().sum::<f64>() <= took && took <= passed, "{report}");
+    assert!(report["threads"].as_u64() >= Some(1));
+
+    // Where all is there already, what is there tells how it was made; else the last call does, with what it kept.
+    let (kept, _) = predict(&[]);
+    assert_eq!((names(&kept, "kept").len(), written()), (2, report));
+    folders.add_sound("c");
+    let (more, _) = predict(&[]);
+    assert_eq!(written(), more);
+    assert_eq!(
+        (names(&more, "cases"), names(&more, "kept")),
+        (vec!["c".into()], vec!["a".into(), "b".into()])
+    );
+}
+
+#[test]
 fn flags_of_volumes_are_kept_and_shown() {
     let folders = Folders::new();
     folders.add_sound("a");
@@ -542,7 +595,7 @@ fn flags_of_volumes_are_kept_and_shown() {
     let output = plimsoll().args(folders.args(&model(), &["--overwrite", "--ring", "f16"])).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     // Who asked for sums in f16 is not told of them.
-    assert!(!said.contains("sums are stored as f16") && said.contains("sum and write"), "{said}");
+    assert!(!said.contains("sums are stored as f16") && said.contains("export"), "{said}");
     // No processor stores features so.
     for asked in [["--overwrite", "--precision", "f16"], ["--plan", "--precision", "f16"]] {
         let output = plimsoll().args(folders.args(&model(), &asked)).output().unwrap();

@@ -1,13 +1,13 @@
 //! The input table: cases with their labels and the probability of each class.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::File;
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 
-use crate::csv::fields;
+use crate::csv::{fields, quoted};
 
 /// The length limit of a line, in bytes.
 const LONGEST_LINE: u64 = 1 << 20;
@@ -281,6 +281,38 @@ impl Table {
             }
         }
         Ok(table)
+    }
+
+    /// The mean of what two tables say of the same cases, in the same order, of the same classes and with the same labels.
+    pub(crate) fn mean(tables: [&Table; 2], budget: &Budget) -> Result<Table, TableError> {
+        let [first, second] = tables;
+        let places: Vec<(&Table, usize)> = (0..first.cases()).map(|case| (first, case)).collect();
+        let mut mean = Table::gathered((&first.classes, first.labelling()), &places, budget)?;
+        for (to, other) in mean.probabilities.iter_mut().zip(second.probabilities.iter()) {
+            *to = f64::midpoint(*to, *other);
+        }
+        Ok(mean)
+    }
+
+    /// Writes the table of cases with these names, as [`read`](Table::read) takes it. Probabilities have seven decimals: the mean of two that
+    /// have six is exact.
+    ///
+    /// # Errors
+    /// If writing to `to` fails.
+    pub fn write(&self, names: &[String], to: &mut dyn Write) -> io::Result<()> {
+        write!(to, "case,label")?;
+        for class in &self.classes {
+            write!(to, ",{}", quoted(class))?;
+        }
+        writeln!(to)?;
+        for (case, (name, row)) in names.iter().zip(self.rows()).enumerate() {
+            write!(to, "{},{}", quoted(name), quoted(&self.label(case)))?;
+            for probability in row {
+                write!(to, ",{probability:.7}")?;
+            }
+            writeln!(to)?;
+        }
+        Ok(())
     }
 
     /// How many of the classes a case is of.

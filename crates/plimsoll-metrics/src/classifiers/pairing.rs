@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_memory::{Budget, Bytes, MapError, Reservation};
 
 use crate::classification::{Labelling, NamedTable, Table};
-use crate::comparison::ComparisonError;
+use crate::comparison::{ComparisonError, ensemble_name, expect_same_repeats};
 
 /// What a map of names takes for each, beside their letters.
 const BYTES_OF_NAME: usize = 96;
@@ -148,6 +148,40 @@ impl PairedClassifiers {
         let own = |names: Vec<&String>| names.into_iter().cloned().collect();
         let (images, left_out) = (own(images), own(left_out));
         Ok(PairedClassifiers { candidates: paired, classes, labelling, images, left_out, _memory: memory })
+    }
+
+    /// These candidates, and behind them the ensemble of each two, `A + B`: the mean of the probabilities of both, of the first repeat of the one
+    /// with the first of the other and so on. Nobody has seen an image: in cross-validation both are of folds that were not trained on it.
+    ///
+    /// # Errors
+    /// If two were trained differently often, or the memory is not available.
+    pub fn with_ensembles(mut self, budget: &Budget) -> Result<PairedClassifiers, ComparisonError> {
+        let mut ensembles = Vec::new();
+        for (at, one) in self.candidates.iter().enumerate() {
+            for other in &self.candidates[at + 1..] {
+                let name = ensemble_name(&one.name, &other.name);
+                expect_same_repeats((&one.name, one.repeats.len()), (&other.name, other.repeats.len()))?;
+                let mean = |((one, own), (other, others)): (&(String, Table), &(String, Table))| {
+                    Ok((ensemble_name(one, other), Table::mean([own, others], budget)?))
+                };
+                let repeats = one.repeats.iter().zip(&other.repeats).map(mean);
+                let repeats = repeats.collect::<Result<Vec<_>, ComparisonError>>()?;
+                ensembles.push(PairedClassifier { name, repeats });
+            }
+        }
+        self.candidates.append(&mut ensembles);
+        Ok(self)
+    }
+
+    /// What the repeats of a candidate say of the images, in their order, each with its name; none where there is no such candidate.
+    pub fn tables(&self, candidate: &str) -> impl Iterator<Item = (&str, &Table)> {
+        let own = self.candidates.iter().filter(move |own| own.name == candidate);
+        own.flat_map(|own| own.repeats.iter().map(|(name, table)| (name.as_str(), table)))
+    }
+
+    /// The names of the candidates, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.candidates.iter().map(|candidate| candidate.name.as_str())
     }
 
     /// The names of the classes.

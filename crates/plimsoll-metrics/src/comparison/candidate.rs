@@ -16,6 +16,28 @@ pub struct Candidate {
     pub repeats: Vec<Repeat>,
 }
 
+/// What the ensemble of two is called.
+pub fn ensemble_name(one: &str, other: &str) -> String {
+    format!("{one} + {other}")
+}
+
+/// That two of an ensemble, each with its name, were trained equally often: their repeats are averaged in order.
+///
+/// # Errors
+/// If they were not.
+pub fn expect_same_repeats(
+    (one, own): (&str, usize),
+    (other, others): (&str, usize),
+) -> Result<(), ComparisonError> {
+    match own == others {
+        true => Ok(()),
+        false => {
+            let (one, other) = (one.to_string(), other.to_string());
+            Err(ComparisonError::Repeats { one, other, repeats: [own, others] })
+        }
+    }
+}
+
 /// One training of a candidate, with the cases that it was scored on.
 #[derive(Clone, Debug)]
 pub struct Repeat {

@@ -157,6 +157,16 @@ pub enum ComparisonError {
         /// Those that are.
         known: Vec<String>,
     },
+    /// Two candidates of an ensemble were trained differently often.
+    #[error("{one} was trained {} times and {other} {} times: which are averaged is not known", repeats[0], repeats[1])]
+    Repeats {
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+        /// How often each was trained.
+        repeats: [usize; 2],
+    },
     /// A table of what a classifier says cannot be used.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -177,6 +187,9 @@ impl ComparisonError {
         let hint = match self {
             ComparisonError::TooFew { .. } => {
                 "name another run of the same data set, or a sweep of several arms"
+            }
+            ComparisonError::Repeats { .. } => {
+                "compare candidates with the same seeds, or leave out --ensembles"
             }
             ComparisonError::SameName { .. } => "name each candidate once, by folders of different names",
             ComparisonError::CaseTwice { .. } => {

@@ -21,7 +21,7 @@ mod signed_rank;
 mod table;
 pub(crate) mod verdict;
 
-pub use candidate::{Candidate, Repeat};
+pub use candidate::{Candidate, Repeat, ensemble_name, expect_same_repeats};
 pub use choice::Choice;
 pub use difference::{Difference, PairedScores, Undefined};
 pub use error::ComparisonError;

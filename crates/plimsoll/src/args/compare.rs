@@ -43,11 +43,12 @@ pub struct Compare {
     /// Draw all differences with their intervals here.
     #[arg(long, value_name = "FILE.png")]
     pub picture: Option<PathBuf>,
-    /// Of runs and sweeps: also average each two of them, predict all validation cases so, and rank them with the others. What is predicted
-    /// goes here; probabilities take 4 bytes for each voxel and class while it runs.
-    #[arg(long, value_name = "DIR", requires = "dataset")]
+    /// Also average each two of them, and rank these with the others. Of classifiers the tables of probabilities of validation images are
+    /// averaged. Networks that label voxels predict all validation cases of --data so, with 4 bytes for each voxel and class while it runs. What
+    /// comes of it goes here.
+    #[arg(long, value_name = "DIR")]
     pub ensembles: Option<PathBuf>,
-    /// With --ensembles: the data set that all were trained on.
+    /// With --ensembles of networks that label voxels: the data set that all were trained on.
     #[arg(long = "data", id = "dataset", value_name = "DATASET", requires = "ensembles")]
     pub dataset: Option<PathBuf>,
     /// With --ensembles: read files outside of the data set's folder that its list or table names.
@@ -62,29 +63,29 @@ pub struct Compare {
 impl Compare {
     /// The ensembles that are asked for.
     pub fn ensembles(&self) -> Outcome<Option<PairEnsembles>> {
-        match (&self.ensembles, &self.dataset) {
-            (Some(folder), Some(dataset)) => Ok(Some(PairEnsembles {
+        let Compute { threads, device, vram } = self.compute;
+        let given = [
+            ("--threads", threads.threads.is_some()),
+            ("--device", device != DeviceName::default()),
+            ("--vram", vram.is_some()),
+            ("--data", self.dataset.is_some()),
+            ("--allow-outside", self.allow_outside),
+        ];
+        let of_predictions = given.into_iter().find(|(_, is_given)| *is_given).map(|(flag, _)| flag);
+        match (&self.ensembles, of_predictions) {
+            (Some(folder), _) => Ok(Some(PairEnsembles {
                 folder: folder.clone(),
-                dataset: dataset.clone(),
+                dataset: self.dataset.clone(),
                 allow_outside: self.allow_outside,
+                of_predictions,
                 backend: self.compute.open()?,
                 threads: self.compute.threads.count(),
             })),
-            _ => {
-                let Compute { threads, device, vram } = self.compute;
-                let given = [
-                    ("--threads", threads.threads.is_some()),
-                    ("--device", device != DeviceName::default()),
-                    ("--vram", vram.is_some()),
-                ];
-                match given.into_iter().find(|(_, is_given)| *is_given) {
-                    None => Ok(None),
-                    Some((flag, _)) => Err(Failure::new(
-                        format!("{flag} has no effect without --ensembles: nothing is predicted"),
-                        "leave it out",
-                    )),
-                }
-            }
+            (None, None) => Ok(None),
+            (None, Some(flag)) => Err(Failure::new(
+                format!("{flag} has no effect without --ensembles: nothing is predicted"),
+                "leave it out",
+            )),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_graph::DType;
-use plimsoll_infer::{RingStorage, Summed};
+use plimsoll_infer::{PredictOptions, RingStorage, Summed};
 use plimsoll_plan::Backend;
 
 use super::Precision;
@@ -24,6 +24,10 @@ pub struct Held {
     /// and on GPUs f16, take half the memory; bf16 changes more labels than --ring f16 does, and bf16-dot some more.
     #[arg(long, value_enum, value_name = "TYPE")]
     precision: Option<Precision>,
+    /// Of volumes: how many windows the network takes at once, mirrored ones counted. More take more memory, and on GPUs with small windows
+    /// less time [default: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    window_batch: Option<u16>,
 }
 
 impl Held {
@@ -45,6 +49,22 @@ impl Held {
     /// How features are stored, if it is said.
     pub fn precision(self) -> Option<DType> {
         self.precision.map(DType::from)
+    }
+
+    /// How many windows the network takes at once, if it is said.
+    pub fn window_batch(self) -> Option<usize> {
+        self.window_batch.map(usize::from)
+    }
+
+    /// What is said, of windows that are so far apart.
+    pub fn options(self, step: f64, mirror: bool, threads: usize) -> PredictOptions {
+        PredictOptions {
+            window_batch: self.window_batch().unwrap_or(1),
+            summed: self.summed(),
+            ring: self.ring(),
+            precision: self.precision(),
+            ..PredictOptions::new(step, mirror, threads)
+        }
     }
 
     /// A backend that computes as is said.

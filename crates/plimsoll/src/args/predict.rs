@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_data::{LengthUnit, SpacingSetting};
-use plimsoll_infer::{CaseSpacing, PredictOptions};
+use plimsoll_infer::{CaseSpacing, PredictOptions, WindowWeights};
 use plimsoll_metrics::votes::Rule;
 use plimsoll_plan::Backend;
 use plimsoll_run::ModelSource;
@@ -41,6 +41,9 @@ pub struct Predict {
     /// Of volumes: the share of a window that the next one covers too, from 0 to less than 1 [default: 0.5].
     #[arg(long, value_name = "SHARE")]
     pub overlap: Option<f64>,
+    /// Of volumes: how much the voxels of a window count where windows overlap [default: gaussian].
+    #[arg(long, value_enum, value_name = "HOW")]
+    pub window_weights: Option<WhichWeights>,
     /// Of volumes: see cases that have far more windows than the others at the spacing of their images, or a coarser one in mm along the
     /// axes of the network, instead of that of training.
     #[arg(long, value_name = "native|Z,Y,X", value_parser = case_spacing)]
@@ -146,6 +149,8 @@ impl Predict {
     pub fn request(&self, model: PathBuf, backend: Arc<dyn Backend>) -> Outcome<PredictRequest> {
         let threads = self.compute.threads.count();
         let is_nnunet = matches!(ModelSource::of(&model)?, ModelSource::NnUnet(_));
+        // As both programs do it where nothing is said.
+        let mirror = self.mirror || !self.mirror_axes.is_empty() || (is_nnunet && !self.nnunet.disable_tta);
         Ok(PredictRequest {
             volumes: VolumeOptions {
                 unit: self.unit,
@@ -165,19 +170,31 @@ impl Predict {
             output: self.output.clone(),
             overwrite: self.overwrite,
             options: PredictOptions {
-                step: self.step()?,
-                // As both programs do it where nothing is said.
-                mirror: self.mirror
-                    || !self.mirror_axes.is_empty()
-                    || (is_nnunet && !self.nnunet.disable_tta),
-                threads,
-                summed: self.held.summed(),
-                ring: self.held.ring(),
-                precision: self.held.precision(),
+                window_weights: self.window_weights.unwrap_or_default().into(),
+                ..self.held.options(self.step()?, mirror, threads)
             },
             ram: self.ram.ram,
             backend,
         })
+    }
+}
+
+/// How much the voxels of a window count where windows overlap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhichWeights {
+    /// Less towards the border, where the network sees little of what is around: σ is an eighth of the window.
+    #[default]
+    Gaussian,
+    /// All alike.
+    Constant,
+}
+
+impl From<WhichWeights> for WindowWeights {
+    fn from(weights: WhichWeights) -> WindowWeights {
+        match weights {
+            WhichWeights::Gaussian => WindowWeights::Gaussian,
+            WhichWeights::Constant => WindowWeights::Constant,
+        }
     }
 }
 

@@ -194,10 +194,8 @@ impl Segment {
             weights: self.weights.clone(),
             overwrite: self.overwrite,
             ram: self.ram.ram,
-            summed: self.held.summed(),
-            ring: self.held.ring(),
-            precision: self.held.precision(),
-            threads: self.compute.threads.count(),
+            // How far windows are apart follows from the task.
+            options: self.held.options(1.0, false, self.compute.threads.count()),
             backend: self.held.on(if self.plan {
                 self.compute.open_to_plan()?
             } else {

@@ -8,9 +8,7 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_data::{Case, Channel, ChannelFile, Normalisation, Preparation, Reading, TargetSpacing};
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_graph::{DType, Role, Shape, TensorId};
-use plimsoll_infer::{
-    CaseRequest, CaseTimes, PredictOptions, PredictPlan, PredictedCase, Predictor, RingStorage, Summed,
-};
+use plimsoll_infer::{CaseRequest, CaseTimes, PredictPlan, PredictedCase, Predictor, RingStorage, Summed};
 use plimsoll_memory::{Budget, Bytes, System, limits, resident};
 use plimsoll_nn::weights::safetensors;
 use plimsoll_nn::{Network, NetworkSettings, predict};
@@ -34,6 +32,7 @@ struct PredictReport {
     summed: Summed,
     ring: RingStorage,
     threads: usize,
+    window_batch: usize,
     windows: usize,
     /// All but reading and inspecting the case, divided by the windows.
     seconds_per_window: f64,
@@ -67,12 +66,7 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
     write_weights(&weights, &net, args.size, &budget)?;
     let image = folder.path().join("case_0000.nii.gz");
     write_case(&image, shape, &budget)?;
-    let options = PredictOptions {
-        summed: args.held.summed(),
-        ring: args.held.ring(),
-        precision: args.held.precision(),
-        ..PredictOptions::new(STEP, false, threads)
-    };
+    let options = args.held.options(STEP, false, threads);
     let mut predictor = Predictor::new(model(args, net, &weights), options, backend, &budget)?;
     let case = Case {
         id: "case".into(),
@@ -102,6 +96,7 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
         summed: median.plan.summed,
         ring: median.plan.ring,
         threads,
+        window_batch: median.plan.window_batch,
         windows,
         seconds_per_window: spent(median) / windows as f64,
         windows_per_second: windows as f64 / spent(median),
@@ -124,7 +119,6 @@ pub fn run(args: &BenchPredict, as_json: bool) -> Outcome {
 impl PredictReport {
     fn print(&self) {
         let share = |seconds: f64| format!("{:.1} %", 100.0 * seconds / self.times.all());
-        let CaseTimes { read_seconds, pull_seconds, forward_seconds, sum_seconds } = self.times;
         println!("{}", self.net);
         println!(
             "{:?} in {} windows of {:?}, {} classes, {} on {}: {:.3} s a window ({:.3} of it the network), {:.1} s in all",
@@ -138,13 +132,8 @@ impl PredictReport {
             self.forward_seconds_per_window,
             self.times.all()
         );
-        println!(
-            "reading {}, pulling windows {}, the network {}, summing and writing {}",
-            share(read_seconds),
-            share(pull_seconds),
-            share(forward_seconds),
-            share(sum_seconds)
-        );
+        let parts = self.times.parts().map(|(part, seconds)| format!("{part} {}", share(seconds)));
+        println!("{}", parts.join(", "));
         println!(
             "planned {} (arena {}, sums of {} as {} {}), peak RSS {}",
             self.planned_bytes,

@@ -1,20 +1,19 @@
 //! `plimsoll compare`
 
-use plimsoll_metrics::Better;
 use plimsoll_metrics::classification::Bootstrap;
-use plimsoll_metrics::comparison::{ClassName, Comparison, Difference, Outcome as Told, ScoreComparison};
+use plimsoll_metrics::comparison::{ClassName, Comparison, Difference, ScoreComparison};
 
+use super::compared::{
+    Row, direction, number, print_differences, print_left_out, print_repeats, print_stability, runs, share,
+};
 use crate::args::Compare;
 use crate::failure::Outcome;
 use crate::jobs::compare::{CompareRequest, LabelReport, Report, compare};
-use crate::report::{Table, json, quoted};
+use crate::report::{Table, json};
 use crate::signals::Stop;
 
 /// Columns of classes that are printed; of more only the mean.
 const MOST_COLUMNS: usize = 8;
-
-/// Rows of a table that are read; of more only the means over classes, and what is separated.
-pub(super) const MOST_ROWS: usize = 60;
 
 /// Says which candidates are better.
 pub fn run(args: &Compare, as_json: bool) -> Outcome {
@@ -50,17 +49,11 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
 /// Prints what came of candidates that label voxels.
 fn print(report: &LabelReport) {
     let comparison = &report.comparison;
-    if !comparison.left_out.is_empty() {
-        println!("left out, since not all have them: {}", comparison.left_out.join(", "));
-    }
+    print_left_out(&comparison.left_out);
     for score in &comparison.scores {
         print_score(comparison, score);
     }
-    if comparison.candidates.iter().all(|candidate| candidate.repeats.len() == 1) {
-        println!(
-            "each was trained once: differences are of these networks, and seeds of the same settings may differ as much"
-        );
-    }
+    print_repeats(&comparison.candidates);
     if let Some(comparison) = &report.with_ensembles {
         for score in &comparison.scores {
             println!("{} with ensembles of two", score.metric.name());
@@ -72,18 +65,13 @@ fn print(report: &LabelReport) {
 }
 
 fn print_score(comparison: &Comparison, score: &ScoreComparison) {
-    let better = match score.better {
-        Better::Higher => "higher",
-        Better::Lower => "lower",
-    };
+    let (better, cases) = (direction(score.better), comparison.cases.len());
     let unit = score.unit.map(|unit| format!(" in {unit}")).unwrap_or_default();
-    println!("{}{unit} of {} cases, {better} is better", score.metric.name(), comparison.cases.len());
+    println!("{}{unit} of {cases} cases, {better} is better", score.metric.name());
     print_candidates(comparison, score);
-    print_differences(score);
     let overall = score.overall();
-    for difference in &overall {
-        println!("{}", difference.verdict.words);
-    }
+    let row = |found| row(found, overall.iter().any(|overall| std::ptr::eq(*overall, found)));
+    print_differences(["cases", "median"], &score.differences.iter().map(row).collect::<Vec<_>>());
     for difference in &overall {
         let [first, second] = [difference.undefined.first, difference.undefined.second];
         if first + second > 0 {
@@ -96,15 +84,26 @@ fn print_score(comparison: &Comparison, score: &ScoreComparison) {
             );
         }
     }
-    if let Some(ranking) = &score.ranking
-        && let (Some(mean), Some(low)) = (ranking.mean_tau, ranking.low_tau)
-    {
-        let percent = 50.0 * (1.0 + comparison.bootstrap.confidence);
-        println!(
-            "Kendall's tau of this order and those of resamples: {mean:.2} on average, {low:.2} or more in {percent:.1} %"
-        );
+    if let Some(ranking) = &score.ranking {
+        print_stability([ranking.mean_tau, ranking.low_tau], comparison.bootstrap.confidence);
     }
     println!();
+}
+
+fn row(found: &Difference, is_overall: bool) -> Row<'_> {
+    Row {
+        class: &found.class.name,
+        is_overall,
+        first: &found.first,
+        second: &found.second,
+        count: found.cases,
+        difference: found.mean,
+        interval: found.mean_interval,
+        own: number(found.median),
+        p: found.test.map(|test| test.p),
+        p_holm: found.p_holm,
+        verdict: &found.verdict,
+    }
 }
 
 /// The candidates in their order, with their means.
@@ -134,7 +133,7 @@ fn print_candidates(comparison: &Comparison, score: &ScoreComparison) {
         };
         let mut row = vec![name.to_string()];
         row.push(ranked.map_or("–".into(), |ranked| format!("{:.2}", ranked.mean_rank)));
-        row.push(ranked.map_or("–".into(), |ranked| format!("{:.0} %", 100.0 * ranked.first_share)));
+        row.push(share(ranked.map(|ranked| ranked.first_share)));
         row.extend(classes.iter().map(|class| number(of(class).and_then(|scores| scores.mean))));
         if has_repeats {
             let first = classes.first().and_then(|class| of(class)?.over_repeats.as_ref()?.sd);
@@ -145,83 +144,13 @@ fn print_candidates(comparison: &Comparison, score: &ScoreComparison) {
     table.print();
 }
 
-fn print_differences(score: &ScoreComparison) {
-    let mut table = Table::new([
-        "class",
-        "first",
-        "second",
-        "cases",
-        "first − second",
-        "from",
-        "to",
-        "median",
-        "p",
-        "Holm",
-        "",
-    ]);
-    let is_long = score.differences.len() > MOST_ROWS;
-    let is_shown = |difference: &&Difference| {
-        !is_long || difference.class.number.is_none() || difference.verdict.outcome == Told::Separated
-    };
-    for difference in score.differences.iter().filter(is_shown) {
-        let [low, high] =
-            [0, 1].map(|bound| number(difference.mean_interval.map(|interval| interval[bound])));
-        table.row([
-            difference.class.name.clone(),
-            difference.first.clone(),
-            difference.second.clone(),
-            difference.cases.to_string(),
-            number(difference.mean),
-            low,
-            high,
-            number(difference.median),
-            probability(difference.test.map(|test| test.p)),
-            probability(difference.p_holm),
-            told(difference.verdict.outcome).into(),
-        ]);
-    }
-    table.print();
-    let hidden = score.differences.iter().filter(|difference| !is_shown(difference)).count();
-    if hidden > 0 {
-        println!("{hidden} more comparisons of classes are not separated: --csv and --json have them");
-    }
-}
-
-/// What is told of a pair, in a column.
-pub(super) fn told(outcome: Told) -> &'static str {
-    match outcome {
-        Told::Separated => "separated",
-        Told::NotSeparated => "",
-        Told::TooFewCases => "too few cases",
-        Told::Same => "the same",
-        Told::NoCases => "no cases",
-    }
-}
-
-pub(super) fn number(value: Option<f64>) -> String {
-    value.map_or("–".into(), |value| format!("{value:.4}"))
-}
-
-pub(super) fn probability(value: Option<f64>) -> String {
-    match value {
-        Some(value) if value < 1e-4 => "<0.0001".into(),
-        value => number(value),
-    }
-}
-
 /// The choice by the first score, and what to do with it.
 fn print_choice(report: &LabelReport) {
     let comparison = report.with_ensembles.as_ref().unwrap_or(&report.comparison);
     let Some(score) = comparison.scores.first() else { return };
     let Some(choice) = &score.choice else { return };
     println!("by {}: {}", score.metric.name(), choice.words);
-    let Some(folders) = report.folders.get(&choice.candidate) else { return };
-    let runs: Vec<String> = folders
-        .iter()
-        .filter(|folder| folder.join("fold_0").is_dir())
-        .map(|folder| quoted(&folder.display().to_string()))
-        .collect();
-    match &runs[..] {
+    match &runs(report.folders.get(&choice.candidate))[..] {
         [] => {}
         [run] => println!("`plimsoll postprocess {run} --choose` chooses steps for it"),
         runs => println!("predict with it: plimsoll predict -m {} -i IMAGES -o LABELS", runs.join(" -m ")),

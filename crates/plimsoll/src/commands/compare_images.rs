@@ -1,53 +1,74 @@
 //! What `plimsoll compare` prints of classifiers.
 
-use plimsoll_metrics::Better;
 use plimsoll_metrics::classifiers::{ClassifierComparison, ImageDifference, ScoreOfClassifiers, TestName};
-use plimsoll_metrics::comparison::Outcome as Told;
 
-use super::compare::{MOST_ROWS, number, probability, told};
+use super::compared::{
+    MOST_ROWS, Row, direction, ends, number, print_differences, print_left_out, print_repeats,
+    print_stability, runs, share,
+};
 use crate::jobs::compare_images::ImageReport;
-use crate::report::Table;
+use crate::report::{Table, quoted};
 
 /// Prints all scores, and the choice by the first.
 pub fn print(report: &ImageReport) {
     let comparison = &report.comparison;
-    if !comparison.left_out.is_empty() {
-        println!("left out, since not all have them: {}", comparison.left_out.join(", "));
-    }
+    print_left_out(&comparison.left_out);
     for score in &comparison.scores {
         print_score(comparison, score);
     }
-    if comparison.candidates.iter().all(|candidate| candidate.repeats.len() == 1) {
-        println!(
-            "each was trained once: differences are of these networks, and seeds of the same settings may differ as much"
-        );
+    print_repeats(&comparison.candidates);
+    if let Some(comparison) = &report.with_ensembles {
+        for score in &comparison.scores {
+            println!("{} with ensembles of two", score.score.name());
+            print_candidates(score);
+        }
     }
-    if let Some((score, choice)) =
-        comparison.scores.iter().find_map(|score| Some((score.score, score.choice.as_ref()?)))
-    {
-        println!("by {}: {}", score.name(), choice.words);
-    }
+    print_choice(report);
     println!("reserved {} at most, peak resident {}", report.reserved_bytes, report.peak_rss_bytes);
 }
 
+/// The choice by the first score that has one, and what to do with it.
+fn print_choice(report: &ImageReport) {
+    let comparison = report.with_ensembles.as_ref().unwrap_or(&report.comparison);
+    let choices = comparison.scores.iter().find_map(|score| Some((score.score, score.choice.as_ref()?)));
+    let Some((score, choice)) = choices else { return };
+    println!("by {}: {}", score.name(), choice.words);
+    let Some(tables) = report.tables.get(&choice.candidate) else { return };
+    let tables: Vec<String> = tables.iter().map(|table| quoted(&table.display().to_string())).collect();
+    println!("what it says of the images is in {}", tables.join(", "));
+    let runs = runs(report.folders.get(&choice.candidate));
+    if runs.len() > 1 {
+        println!("predict with it: plimsoll predict -m {} -i IMAGES -o OUT.csv", runs.join(" -m "));
+    }
+}
+
 fn print_score(comparison: &ClassifierComparison, score: &ScoreOfClassifiers) {
-    let better = match score.better {
-        Better::Higher => "higher",
-        Better::Lower => "lower",
-    };
-    println!("{} of {} images, {better} is better", score.score.name(), comparison.images.len());
+    let (better, images) = (direction(score.better), comparison.images.len());
+    println!("{} of {images} images, {better} is better", score.score.name());
     print_candidates(score);
-    print_differences(score);
-    for found in score.differences.iter().filter(|found| found.class.is_none()) {
-        println!("{}", found.verdict.words);
-    }
-    if let (Some(mean), Some(low)) = (score.mean_tau, score.low_tau) {
-        let percent = 50.0 * (1.0 + comparison.bootstrap.confidence);
-        println!(
-            "Kendall's tau of this order and those of resamples: {mean:.2} on average, {low:.2} or more in {percent:.1} %"
-        );
-    }
+    let rows: Vec<Row<'_>> = score.differences.iter().map(row).collect();
+    print_differences(["images", "test"], &rows);
+    print_stability([score.mean_tau, score.low_tau], comparison.bootstrap.confidence);
     println!();
+}
+
+/// What all classes together are called.
+const ALL: &str = "all";
+
+fn row(found: &ImageDifference) -> Row<'_> {
+    Row {
+        class: found.class.as_deref().unwrap_or(ALL),
+        is_overall: found.class.is_none(),
+        first: &found.first,
+        second: &found.second,
+        count: found.images,
+        difference: found.difference,
+        interval: found.interval,
+        own: found.test.map_or("–", |test| shown(test.test)).into(),
+        p: found.test.map(|test| test.p),
+        p_holm: found.p_holm,
+        verdict: &found.verdict,
+    }
 }
 
 fn print_candidates(score: &ScoreOfClassifiers) {
@@ -55,14 +76,14 @@ fn print_candidates(score: &ScoreOfClassifiers) {
     let columns = ["candidate", "class", score.score.name(), "from", "to", "first in"].into_iter();
     let mut table = Table::new(columns.chain(has_repeats.then_some("sd of seeds")));
     for candidate in score.candidates.iter().take(MOST_ROWS) {
-        let end = |end: usize| number(candidate.interval.map(|interval| interval[end]));
+        let [low, high] = ends(candidate.interval);
         let mut row = vec![
             candidate.candidate.clone(),
-            candidate.class.clone().unwrap_or_else(|| "all".into()),
+            candidate.class.clone().unwrap_or_else(|| ALL.into()),
             number(candidate.value),
-            end(0),
-            end(1),
-            candidate.first_share.map_or("–".into(), |share| format!("{:.0} %", 100.0 * share)),
+            low,
+            high,
+            share(candidate.first_share),
         ];
         if has_repeats {
             row.push(number(candidate.over_repeats.as_ref().and_then(|repeats| repeats.sd)));
@@ -70,47 +91,6 @@ fn print_candidates(score: &ScoreOfClassifiers) {
         table.row(row);
     }
     table.print();
-}
-
-fn print_differences(score: &ScoreOfClassifiers) {
-    let mut table = Table::new([
-        "class",
-        "first",
-        "second",
-        "images",
-        "first − second",
-        "from",
-        "to",
-        "test",
-        "p",
-        "Holm",
-        "",
-    ]);
-    let is_long = score.differences.len() > MOST_ROWS;
-    let is_shown = |found: &&ImageDifference| {
-        !is_long || found.class.is_none() || found.verdict.outcome == Told::Separated
-    };
-    for found in score.differences.iter().filter(is_shown) {
-        let [low, high] = [0, 1].map(|bound| number(found.interval.map(|interval| interval[bound])));
-        table.row([
-            found.class.clone().unwrap_or_else(|| "all".into()),
-            found.first.clone(),
-            found.second.clone(),
-            found.images.to_string(),
-            number(found.difference),
-            low,
-            high,
-            found.test.map_or("–".into(), |test| shown(test.test).into()),
-            probability(found.test.map(|test| test.p)),
-            probability(found.p_holm),
-            told(found.verdict.outcome).into(),
-        ]);
-    }
-    table.print();
-    let hidden = score.differences.iter().filter(|found| !is_shown(found)).count();
-    if hidden > 0 {
-        println!("{hidden} more comparisons of classes are not separated: --csv and --json have them");
-    }
 }
 
 fn shown(test: TestName) -> &'static str {

@@ -85,7 +85,7 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         };
         let options =
             ClassifyOptions { mistakes: MISTAKES.filter(|_| !is_pairs), ..ClassifyOptions::default() };
-        let classified = classify(&request, options, stop.flag(), quiet)?;
+        let classified = classify((&request, &[]), options, stop.flag(), quiet)?;
         let line = Line::draw(Some(args.ram), 1)?;
         let report = score(
             &Cases::read(&classified.file, Labelling::OneClass, &line.budget)?,

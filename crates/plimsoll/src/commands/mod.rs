@@ -10,6 +10,7 @@ mod bench_step;
 mod classification;
 mod compare;
 mod compare_images;
+mod compared;
 mod demo;
 mod demo_images;
 mod doctor;

@@ -13,8 +13,9 @@ use crate::failure::{Failure, Outcome};
 use crate::jobs::classify::{ClassifyOptions, classify, is_classifier};
 use crate::jobs::ensemble::predict_ensemble;
 use crate::jobs::outliers::OtherSpacing;
-use crate::jobs::predict::{PredictRequest, Predicted, predict_all};
+use crate::jobs::predict::{PredictRequest, predict_all};
 use crate::jobs::prediction_plan::{ring_line, strips_line, sums_line};
+use crate::jobs::prediction_report::Predicted;
 use crate::jobs::steps::of_model;
 use crate::report::{Table, json};
 use crate::signals::Stop;
@@ -25,7 +26,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     stop.end_in_order();
     let (model, others) = args.models()?;
     let is_classifier = is_classifier(&model)?;
-    expect_averaged(&model, &others)?;
+    expect_averaged((&model, is_classifier), &others)?;
     expect_effect(args, (&model, &others), is_classifier)?;
     let backend =
         args.held.on(if args.plan { args.compute.open_to_plan()? } else { args.compute.open()? })?;
@@ -36,7 +37,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             pair_columns: args.pair_columns,
             mistakes: args.mistakes,
         };
-        let classified = classify(&request, options, stop.flag(), as_json);
+        let classified = classify((&request, &others), options, stop.flag(), as_json);
         let classified = classified.map_err(|failure| stop.cause_of(failure))?;
         let check = || match classified.failed.first() {
             None => Ok(()),
@@ -49,9 +50,10 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             json(&classified)?;
             return check();
         }
-        let voted = match classified.classifiers {
-            1 => String::new(),
-            count => format!(" by the votes of {count} classifiers"),
+        let voted = match (classified.models, classified.classifiers) {
+            (1, 1) => String::new(),
+            (1, count) => format!(" by the votes of {count} classifiers"),
+            (models, _) => format!(" by the mean of {models} models"),
         };
         println!("{} images{voted} in {}", classified.images, classified.file.display());
         if let Some(mistakes) = &classified.mistakes {
@@ -116,12 +118,12 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
 
 /// Prints what the time of each case was spent on.
 fn print_times(cases: &[Predicted]) {
-    let mut table = Table::new(["case", "windows", "seconds", "read", "pull", "forward", "sum and write"]);
+    let parts = CaseTimes::default().parts().map(|(part, _)| part);
+    let mut table = Table::new(["case", "windows", "seconds"].into_iter().chain(parts));
     let mut row = |case: &str, windows: usize, times: CaseTimes| {
         let all = times.all();
         let share = |seconds: f64| format!("{:.1} %", 100.0 * seconds / all.max(f64::MIN_POSITIVE));
-        let CaseTimes { read_seconds, pull_seconds, forward_seconds, sum_seconds } = times;
-        let shares = [read_seconds, pull_seconds, forward_seconds, sum_seconds].map(share);
+        let shares = times.parts().map(|(_, seconds)| share(seconds));
         let numbers = [case.to_string(), grouped(windows as u64), format!("{all:.1}")];
         table.row(numbers.into_iter().chain(shares));
     };
@@ -139,18 +141,17 @@ fn print_times(cases: &[Predicted]) {
     table.print();
 }
 
-/// Refuses several models of which one has no probabilities of voxels.
-fn expect_averaged(model: &Path, others: &[PathBuf]) -> Outcome {
-    if others.is_empty() {
-        return Ok(());
-    }
-    for model in std::iter::once(model).chain(others.iter().map(PathBuf::as_path)) {
-        if is_classifier(model)? {
-            let message = format!("{} gives each image a class as a whole", model.display());
-            return Err(Failure::new(
-                message,
-                "of several models all must label voxels: predict with it alone",
-            ));
+/// Refuses several models of which some have probabilities of voxels and some of images.
+fn expect_averaged((model, is_of_images): (&Path, bool), others: &[PathBuf]) -> Outcome {
+    for other in others {
+        if is_classifier(other)? != is_of_images {
+            let (images, voxels) = if is_of_images { (model, &**other) } else { (&**other, model) };
+            let message = format!(
+                "{} gives each image a class as a whole, and {} labels voxels",
+                images.display(),
+                voxels.display()
+            );
+            return Err(Failure::new(message, "average models that do the same: predict with each alone"));
         }
     }
     Ok(())
@@ -193,6 +194,8 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         ),
         ("-step_size", args.nnunet.step_size.is_some() && is_all_monai, says_windows),
         ("--overlap", args.overlap.is_some() && is_all_monai, says_windows),
+        ("--window-weights", args.window_weights.is_some() && is_any_monai, says_windows),
+        ("--window-weights", args.window_weights.is_some() && is_classifier, of_volumes),
         ("--outlier-spacing", args.outlier_spacing.is_some() && is_any_monai, says_spacing),
         ("--outlier-spacing", args.outlier_spacing.is_some() && is_classifier, of_volumes),
         ("--unit", args.unit.is_some() && is_classifier, of_volumes),
@@ -209,9 +212,15 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         ("--sum", args.held.summed().is_some() && is_classifier, of_volumes),
         ("--ring", args.held.ring().is_some() && is_classifier, of_volumes),
         ("--precision", args.held.precision().is_some() && is_classifier, of_volumes),
+        ("--window-batch", args.held.window_batch().is_some() && is_classifier, of_volumes),
         ("--votes", args.votes.is_some() && !has_pairs, of_pairs),
         ("--pair-columns", args.pair_columns && !has_pairs, of_pairs),
         ("--mistakes", args.mistakes.is_some() && !is_classifier, "the model labels voxels, not images"),
+        (
+            "--mistakes",
+            args.mistakes.is_some() && !others.is_empty(),
+            "what it draws is what one network looks at, and these are several",
+        ),
         ("--mistakes", args.mistakes.is_some() && has_pairs, "each pair of classes has a network of its own"),
     ];
     match refused.into_iter().find(|(_, is_refused, _)| *is_refused) {

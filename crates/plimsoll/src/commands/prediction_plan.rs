@@ -70,7 +70,13 @@ fn print_parts(plan: &PredictPlan, is_ring_asked: bool) {
     for (part, bytes) in plan.parts() {
         let what = match part {
             "overhead" => "code, heap and stacks".into(),
-            "arena" => format!("parameters, features stored as {}, scratch", plan.precision),
+            "arena" => {
+                let of = match plan.window_batch {
+                    1 => String::new(),
+                    windows => format!(" of {windows} windows"),
+                };
+                format!("parameters, features{of} stored as {}, scratch", plan.precision)
+            }
             "windows" => "windows on their way in and out".into(),
             "logits" if plan.device_logits_bytes > Bytes::ZERO => {
                 format!(

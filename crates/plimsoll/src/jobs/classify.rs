@@ -1,5 +1,6 @@
 //! Giving images classes with a trained network, or with one for each pair of classes.
 
+use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ use crate::report::write;
 pub struct Classified {
     pub file: PathBuf,
     pub images: usize,
+    /// Models whose probabilities are averaged.
+    pub models: usize,
     /// Classifiers that voted; 1 where one network knows all classes.
     pub classifiers: usize,
     pub failed: Vec<String>,
@@ -42,7 +45,8 @@ pub struct Classified {
 
 /// What a folder holds to predict with.
 enum Classifiers {
-    One(Box<Model>),
+    /// Networks that know all classes, whose probabilities are averaged.
+    Mean(Vec<Model>),
     /// Of each pair of labels, in order.
     Pairs(Vec<((u32, u32), Model)>),
 }
@@ -60,34 +64,67 @@ pub fn is_classifier(model: &Path) -> Outcome<bool> {
 }
 
 impl Classifiers {
-    fn open(folder: &Path, checkpoint: CheckpointKind) -> Outcome<Classifiers> {
-        let pairs = match ModelSource::of(folder)? {
-            ModelSource::Pairs { pairs, .. } => pairs,
-            ModelSource::File(file) => {
-                return Ok(Classifiers::One(Box::new(ModelFile::open(&file)?.model())));
-            }
-            ModelSource::Run(_)
-            | ModelSource::NnUnet(_)
-            | ModelSource::MonaiBundle(_)
-            | ModelSource::MonaiConfig(_) => {
-                return Ok(Classifiers::One(Box::new(Model::open(folder, checkpoint)?)));
-            }
-        };
-        let mut models = Vec::new();
-        for pair in pairs {
-            models.push((pair, Model::open(pair_run(folder, pair).path(), checkpoint)?));
+    fn open(folder: &Path, others: &[PathBuf], checkpoint: CheckpointKind) -> Outcome<Classifiers> {
+        if let (ModelSource::Pairs { pairs, .. }, true) = (ModelSource::of(folder)?, others.is_empty()) {
+            let open = |pair| Ok((pair, Model::open(pair_run(folder, pair).path(), checkpoint)?));
+            return Ok(Classifiers::Pairs(pairs.into_iter().map(open).collect::<Outcome<_>>()?));
         }
-        Ok(Classifiers::Pairs(models))
+        let mut models: Vec<Model> = Vec::new();
+        for path in std::iter::once(folder).chain(others.iter().map(PathBuf::as_path)) {
+            let model = match ModelSource::of(path)? {
+                ModelSource::Pairs { .. } => {
+                    let message = format!("the classifiers of pairs in {} vote", path.display());
+                    return Err(Failure::new(message, "predict with them alone"));
+                }
+                ModelSource::File(file) => ModelFile::open(&file)?.model(),
+                ModelSource::Run(_)
+                | ModelSource::NnUnet(_)
+                | ModelSource::MonaiBundle(_)
+                | ModelSource::MonaiConfig(_) => Model::open(path, checkpoint)?,
+            };
+            if let Some(first) = models.first() {
+                expect_alike((folder, first), (path, &model))?;
+            }
+            models.push(model);
+        }
+        Ok(Classifiers::Mean(models))
     }
 
     fn first(&self) -> Outcome<&Model> {
+        let first = match self {
+            Classifiers::Mean(models) => models.first(),
+            Classifiers::Pairs(models) => models.first().map(|(_, model)| model),
+        };
+        first.ok_or_else(|| Failure::new("there is no classifier", "name the folder of one that is trained"))
+    }
+
+    /// All of them.
+    fn models(&self) -> Vec<&Model> {
         match self {
-            Classifiers::One(model) => Ok(model),
-            Classifiers::Pairs(models) => {
-                models.first().map(|(_, model)| model).ok_or_else(|| Failure::new("there is no pair", ""))
-            }
+            Classifiers::Mean(models) => models.iter().collect(),
+            Classifiers::Pairs(models) => models.iter().map(|(_, model)| model).collect(),
         }
     }
+}
+
+/// That two classifiers tell the same classes apart.
+fn expect_alike((one, own): (&Path, &Model), (other, others): (&Path, &Model)) -> Outcome {
+    let [own, others] = [own.config.task.classification()?, others.config.task.classification()?];
+    let known = |task: &ClassificationTask| {
+        task.labels.iter().map(|label| class_name(task, *label).to_string()).collect::<Vec<_>>()
+    };
+    if known(own) == known(others) && own.target == others.target && own.labels == others.labels {
+        return Ok(());
+    }
+    let names = [own, others].map(|task| known(task).join(", "));
+    let message = format!(
+        "{} tells the classes {} apart, and {} {}",
+        one.display(),
+        names[0],
+        other.display(),
+        names[1]
+    );
+    Err(Failure::new(message, "average models that learn the same of the same classes"))
 }
 
 /// What is made of what classifiers say.
@@ -101,9 +138,9 @@ pub struct ClassifyOptions {
     pub mistakes: Option<NonZeroUsize>,
 }
 
-/// Gives each image of the input its classes, and writes them down.
+/// Gives each image of the input its classes, with others by the mean of the probabilities of all, and writes them down.
 pub fn classify(
-    request: &PredictRequest,
+    (request, others): (&PredictRequest, &[PathBuf]),
     options: ClassifyOptions,
     stop: &AtomicBool,
     quiet: bool,
@@ -113,7 +150,7 @@ pub fn classify(
         return Err(Failure::new(message, "--overwrite replaces it"));
     }
     let budget = Budget::new(limits(&System::default(), request.ram).line);
-    let classifiers = Classifiers::open(&request.model, request.checkpoint)?;
+    let classifiers = Classifiers::open(&request.model, others, request.checkpoint)?;
     let (task, labels) = known_classes(&classifiers)?;
     let settings = settings_of(&request.model)?;
     let listed = list(&request.input, &settings, &budget)?;
@@ -123,12 +160,22 @@ pub fn classify(
         return Err(Failure::new(message, "give a folder for each class, or a .csv file with their labels"));
     }
     let mut largest = Largest::default();
-    for case in &listed.cases {
+    let mut decodings = Vec::new();
+    for model in classifiers.models() {
+        let decoding = &model.config.task.classification()?.pipeline.decode;
+        if !decodings.contains(&decoding) {
+            decodings.push(decoding);
+        }
+    }
+    for (case, decoding) in
+        listed.cases.iter().flat_map(|case| decodings.iter().map(move |decoding| (case, *decoding)))
+    {
         // What cannot be read is said when its turn comes.
-        if let Ok(file) = ImageFile::open(&case.path, &task.pipeline.decode) {
+        if let Ok(file) = ImageFile::open(&case.path, decoding) {
             largest.include(&file)?;
         }
     }
+    drop(decodings);
     let images: Vec<(&str, &Path)> =
         listed.cases.iter().map(|case| (case.name.as_str(), case.path.as_path())).collect();
     let mut run =
@@ -137,16 +184,28 @@ pub fn classify(
     let mut probabilities =
         Mapped::<f64>::zeroed(&budget, "probabilities", images.len().saturating_mul(classes))?;
     let mut explained = None;
-    let (classifiers_count, failed, pairs) = match classifiers {
-        Classifiers::One(model) => {
-            let failed = run.add((*model).clone(), &mut probabilities, "classifying")?;
-            explained = options.mistakes.map(|most| (*model, most.get()));
-            (1, failed, None)
+    let (models, classifiers_count, failed, pairs) = match classifiers {
+        Classifiers::Mean(models) => {
+            let count = models.len();
+            let mut all = BTreeMap::new();
+            // Of several it is not asked for.
+            explained = options.mistakes.and_then(|most| Some((models.first()?.clone(), most.get())));
+            for (number, model) in (1..).zip(models) {
+                let what = match count {
+                    1 => "classifying".to_string(),
+                    count => format!("model {number} of {count}"),
+                };
+                all.extend(run.add(model, &mut probabilities, &what)?);
+            }
+            if count > 1 {
+                probabilities.iter_mut().for_each(|sum| *sum /= count as f64);
+            }
+            (count, 1, all.into_iter().collect(), None)
         }
         Classifiers::Pairs(models) => {
             let count = models.len();
             let (failed, said) = run.vote(models, (&labels, options.rule), &mut probabilities)?;
-            (count, failed, options.pair_columns.then_some(said))
+            (1, count, failed, options.pair_columns.then_some(said))
         }
     };
     let names: Vec<&str> = labels.iter().map(|label| class_name(&task, *label)).collect();
@@ -171,6 +230,7 @@ pub fn classify(
     Ok(Classified {
         file: request.output.clone(),
         images: images.len() - failed.len(),
+        models,
         classifiers: classifiers_count,
         failed,
         mistakes,
@@ -183,7 +243,7 @@ pub fn classify(
 fn known_classes(classifiers: &Classifiers) -> Outcome<(ClassificationTask, Vec<u32>)> {
     let task = classifiers.first()?.config.task.classification()?.clone();
     let labels = match classifiers {
-        Classifiers::One(_) => task.labels.clone(),
+        Classifiers::Mean(_) => task.labels.clone(),
         Classifiers::Pairs(models) => {
             let mut labels: Vec<u32> = models.iter().flat_map(|((a, b), _)| [*a, *b]).collect();
             labels.sort_unstable();

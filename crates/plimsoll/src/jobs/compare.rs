@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_memory::{Budget, Bytes, Reservation, resident};
 use plimsoll_metrics::classification::Bootstrap;
 use plimsoll_metrics::comparison::{
-    Candidate, Comparison, ComparisonSettings, Paired, Repeat, compare_candidates,
+    Candidate, Comparison, ComparisonSettings, Paired, Repeat, compare_candidates, ensemble_name,
 };
 use plimsoll_metrics::{Metric, Summary};
 use plimsoll_run::{FoldFolder, Specification};
@@ -170,7 +170,7 @@ fn compare_labels(
                 for other in &trained[at + 1..] {
                     let of_both = [&one.name, &other.name].into_iter().filter_map(|name| folders.get(name));
                     let both: Vec<PathBuf> = of_both.flat_map(|own| own.iter().cloned()).collect();
-                    folders.insert(format!("{} + {}", one.name, other.name), both);
+                    folders.insert(ensemble_name(&one.name, &other.name), both);
                 }
             }
             let all = paired.candidates().iter().cloned().chain(found).collect();

@@ -1,7 +1,7 @@
 //! Comparing classifiers: runs of images, arms of sweeps, and tables of what was predicted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes, resident};
 use plimsoll_metrics::classification::{Labelling, NamedTable, Table};
@@ -9,12 +9,14 @@ use plimsoll_metrics::classifiers::{
     Classifier, ClassifierComparison, ClassifierRepeat, ClassifierSettings, ImageScore, PairedClassifiers,
     compare_classifiers,
 };
+use plimsoll_metrics::comparison::ensemble_name;
 use plimsoll_run::{ImageTarget, Specification};
 use serde::Serialize;
 
 use super::candidates::{Place, Scored, Source};
 use super::compare::{CompareRequest, not_validated};
 use super::line::Line;
+use super::pair_ensembles::{PairEnsembles, make_folder, pair_folder};
 use super::validate_images::PREDICTIONS;
 use crate::comparison_picture;
 use crate::failure::{Failure, Outcome};
@@ -28,6 +30,10 @@ const DEFAULT: [ImageScore; 2] = [ImageScore::ACCURACY, ImageScore::AUROC];
 pub struct ImageReport {
     #[serde(flatten)]
     pub comparison: ClassifierComparison,
+    /// The same with all ensembles of two, where they are asked for.
+    pub with_ensembles: Option<ClassifierComparison>,
+    /// What each ensemble says of the images, a table for each repeat, by its name.
+    pub tables: BTreeMap<String, Vec<PathBuf>>,
     /// The folders of each candidate, by its name.
     pub folders: BTreeMap<String, Vec<PathBuf>>,
     /// Folds that were left out, since their images are not classified.
@@ -55,8 +61,8 @@ struct Reader<'a> {
 
 /// Compares classifiers, and writes what is asked for.
 pub fn compare_images(request: &CompareRequest, sources: &[Source], which: usize) -> Outcome<ImageReport> {
-    if request.ensembles.is_some() {
-        let message = "--ensembles averages networks that label voxels, and these give images classes";
+    if let Some(flag) = request.ensembles.as_ref().and_then(|ensembles| ensembles.of_predictions) {
+        let message = format!("{flag} has no effect: what classifiers said of validation images is there");
         return Err(Failure::new(message, "leave it out"));
     }
     let line = Line::draw(request.ram, 1)?;
@@ -97,8 +103,58 @@ pub fn compare_images(request: &CompareRequest, sources: &[Source], which: usize
         let picture = comparison_picture::of_classifiers(&comparison, &line.budget)?;
         write(path, |file| file.write_all(&picture))?;
     }
+    let mut tables = BTreeMap::new();
+    let with_ensembles = match &request.ensembles {
+        None => None,
+        Some(PairEnsembles { folder, .. }) => {
+            let alone: Vec<String> = paired.names().map(str::to_string).collect();
+            let all = paired.with_ensembles(&line.budget)?;
+            for (one, other) in pairs(&alone) {
+                let name = ensemble_name(one, other);
+                let both = [one, other].into_iter().filter_map(|name| folders.get(name));
+                let both: Vec<PathBuf> = both.flatten().cloned().collect();
+                let own = write_tables(folder, (&name, &both), &all)?;
+                tables.insert(name.clone(), own);
+                folders.insert(name, both);
+            }
+            Some(compare_classifiers(&all, &settings, &line.budget)?)
+        }
+    };
     let (reserved_bytes, peak_rss_bytes) = (line.budget.peak(), resident()?.peak);
-    Ok(ImageReport { comparison, folders, not_validated, reserved_bytes, peak_rss_bytes })
+    Ok(ImageReport {
+        comparison,
+        with_ensembles,
+        tables,
+        folders,
+        not_validated,
+        reserved_bytes,
+        peak_rss_bytes,
+    })
+}
+
+/// Each two of some.
+fn pairs(of: &[String]) -> impl Iterator<Item = (&String, &String)> {
+    of.iter().enumerate().flat_map(|(at, one)| of[at + 1..].iter().map(move |other| (one, other)))
+}
+
+/// Writes what an ensemble says of images, a table for each repeat.
+fn write_tables(
+    folder: &Path,
+    (name, both): (&str, &[PathBuf]),
+    paired: &PairedClassifiers,
+) -> Outcome<Vec<PathBuf>> {
+    make_folder(folder)?;
+    let paths: Vec<&Path> = both.iter().map(PathBuf::as_path).collect();
+    let stem = pair_folder(name, &paths);
+    let tables: Vec<_> = paired.tables(name).collect();
+    let mut files = Vec::with_capacity(tables.len());
+    for (number, (_, table)) in tables.iter().enumerate() {
+        let number = if tables.len() > 1 { format!(".{number}") } else { String::new() };
+        let file = folder.join(format!("{stem}{number}.csv"));
+        write(&file, |file| table.write(paired.images(), file))?;
+        files.push(file);
+    }
+    Ok(files)
 }
 
 /// How many classes the images of tables are of: as runs among the candidates say, or as is asked for.

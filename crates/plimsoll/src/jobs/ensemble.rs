@@ -18,10 +18,11 @@ use plimsoll_run::Answers;
 use super::label_folder::LabelFolder;
 use super::outliers::OtherSpacing;
 use super::predict::{
-    Cases, Failed, Found, Kept, Opened, PredictRequest, Predicted, Report, VolumeOptions, earlier_labels,
-    expect_earlier_used, expect_sound, open, predict_into,
+    Opened, PredictRequest, VolumeOptions, earlier_labels, expect_earlier_used, expect_sound, open,
+    predict_into,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
+use super::prediction_report::{Cases, Failed, Found, Kept, Predicted, Report};
 use super::previews::Previews;
 use crate::failure::{Failure, Outcome};
 
@@ -87,6 +88,7 @@ struct CaseState<'a> {
 
 /// Segments every image of the input with several models. The requests differ in the model, and in what follows from its kind.
 pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
+    let start = Instant::now();
     let Ensemble { request, budget, labels, members, cases, to } = Ensemble::open(requests, quiet)?;
     let model = &members.first().ok_or_else(no_model)?.opened.model;
     labels.make()?;
@@ -109,7 +111,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     labels.process(&mut found, &budget, stop)?;
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
     let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
-    Report::of(found, not_drawn, folds, request.backend.identity())
+    Report::of(found, not_drawn, folds, (request, start))
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.

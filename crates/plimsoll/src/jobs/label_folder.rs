@@ -9,7 +9,8 @@ use plimsoll_infer::Destination;
 use plimsoll_memory::Budget;
 use plimsoll_postprocess::{Step, process_file};
 
-use super::predict::{Cases, Failed, PredictRequest};
+use super::predict::PredictRequest;
+use super::prediction_report::{Cases, Failed};
 use crate::failure::{Failure, Outcome};
 
 /// The folder below that of labels in which they are as they were before post-processing.

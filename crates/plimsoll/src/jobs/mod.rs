@@ -20,6 +20,7 @@ pub mod plan;
 pub mod postprocess;
 pub mod predict;
 pub mod prediction_plan;
+pub mod prediction_report;
 pub mod prediction_table;
 pub mod previews;
 pub mod segment;

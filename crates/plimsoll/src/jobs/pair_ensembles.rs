@@ -16,7 +16,7 @@ use plimsoll_infer::{
     label_by_mean, predict_cases,
 };
 use plimsoll_memory::Digest;
-use plimsoll_metrics::comparison::{Candidate, Repeat};
+use plimsoll_metrics::comparison::{Candidate, Repeat, ensemble_name, expect_same_repeats};
 use plimsoll_metrics::{CasePaths, Settings, Summary};
 use plimsoll_plan::Backend;
 use plimsoll_run::{
@@ -43,10 +43,12 @@ const STEP: f64 = 0.5;
 pub struct PairEnsembles {
     /// Where they go.
     pub folder: PathBuf,
-    /// The data set that all candidates were trained on.
-    pub dataset: PathBuf,
+    /// The data set that all candidates were trained on; of classifiers none, whose folds keep what they say of images.
+    pub dataset: Option<PathBuf>,
     /// Whether its lists may name files outside of its folder.
     pub allow_outside: bool,
+    /// A flag that only has an effect where something is predicted.
+    pub of_predictions: Option<&'static str>,
     pub backend: Arc<dyn Backend>,
     pub threads: usize,
 }
@@ -93,6 +95,10 @@ impl PairEnsembles {
         let Some(first) = trained.iter().flat_map(|one| one.repeats.iter().flatten()).next() else {
             return Err(Failure::new("there is no model to average", "name folders of runs, or of a sweep"));
         };
+        let Some(of_dataset) = &self.dataset else {
+            let message = "--ensembles predicts the validation cases of networks that label voxels anew";
+            return Err(Failure::new(message, "name the data set that they were trained on with --data"));
+        };
         let specification = Specification::read(first)?;
         let opening = Opening {
             settings: &specification.settings,
@@ -100,8 +106,8 @@ impl PairEnsembles {
             threads: self.threads,
             quiet,
         };
-        let Listed::Volumes(dataset) = Listed::open(&self.dataset, &opening, &line.budget)? else {
-            let message = format!("{} is a data set of images with classes", self.dataset.display());
+        let Listed::Volumes(dataset) = Listed::open(of_dataset, &opening, &line.budget)? else {
+            let message = format!("{} is a data set of images with classes", of_dataset.display());
             return Err(Failure::new(message, "name the data set that the candidates were trained on"));
         };
         let places = dataset.cases.iter().enumerate().map(|(place, case)| (case.id.clone(), place)).collect();
@@ -154,20 +160,8 @@ impl Job<'_> {
         cases: &BTreeSet<&str>,
         line: &mut Line,
     ) -> Outcome<Candidate> {
-        let name = format!("{} + {}", one.name, other.name);
-        if one.repeats.len() != other.repeats.len() {
-            let message = format!(
-                "{} was trained {} times and {} {} times: which are averaged is not known",
-                one.name,
-                one.repeats.len(),
-                other.name,
-                other.repeats.len()
-            );
-            return Err(Failure::new(
-                message,
-                "compare candidates with the same seeds, or leave out --ensembles",
-            ));
-        }
+        let name = ensemble_name(&one.name, &other.name);
+        expect_same_repeats((&one.name, one.repeats.len()), (&other.name, other.repeats.len()))?;
         let mut repeats = Vec::new();
         for (number, (own, others)) in one.repeats.iter().zip(&other.repeats).enumerate() {
             let folds = [validated(own, cases)?, validated(others, cases)?];
@@ -352,14 +346,14 @@ fn origin_of(fold: &FoldFolder) -> Outcome<Value> {
 }
 
 /// The name of a folder of two repeats: for people, and a number of their paths, by which others of the same name are told apart.
-fn pair_folder(name: &str, paths: &[&Path]) -> String {
+pub(super) fn pair_folder(name: &str, paths: &[&Path]) -> String {
     let paths: Vec<String> = paths.iter().map(|path| named_by_path(path)).collect();
     let number = Digest::of(paths.join("+").as_bytes()).0 as u32;
     let name: String = name.replace('/', "_").chars().take(MOST_LETTERS).collect();
     format!("{name}.{number:08x}")
 }
 
-fn make_folder(folder: &Path) -> Outcome {
+pub(super) fn make_folder(folder: &Path) -> Outcome {
     let made = plimsoll_disk::create_dir_all(folder).and_then(|()| sweep(folder));
     made.map(|_| ()).map_err(|error| Failure::of_path(folder, &error))
 }

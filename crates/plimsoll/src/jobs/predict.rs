@@ -8,20 +8,20 @@ use std::time::Instant;
 
 use plimsoll_data::{Case, Dataset, LengthUnit, prediction_ending};
 use plimsoll_infer::{
-    CaseReport, CaseSpacing, CaseTimes, Destination, FolderProgress, FolderReport, InferError,
-    Outcome as CaseOutcome, PredictOptions, PredictPlan, Predictor, predict_cases,
+    CaseReport, CaseSpacing, Destination, FolderProgress, InferError, Outcome as CaseOutcome, PredictOptions,
+    Predictor, predict_cases,
 };
-use plimsoll_memory::{Budget, Bytes, MappedFiles, System, limits, mapped_files, resident};
+use plimsoll_memory::{Budget, Bytes, System, limits};
 use plimsoll_plan::Backend;
 use plimsoll_run::model_file::ModelFile;
 use plimsoll_run::monai::MonaiModel;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
 use plimsoll_run::{CheckpointKind, Model, ModelSource, SegmentationModel, Windows as Placement};
-use serde::Serialize;
 
 use super::label_folder::{LabelFolder, make_folder};
-use super::outliers::{Counting, OtherSpacing, Remedy, Windows};
+use super::outliers::{Counting, Remedy, Windows};
 use super::prediction_plan::CaseFiles;
+use super::prediction_report::{Cases, Found, Kept, Report};
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::duration::duration;
@@ -222,151 +222,9 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
     Ok(PredictRequest { model, volumes, output, ..request.clone() })
 }
 
-/// A case that was predicted.
-#[derive(Serialize)]
-pub struct Predicted {
-    pub case: String,
-    pub file: PathBuf,
-    pub windows: usize,
-    pub seconds: f64,
-    /// What that time was spent on; none where probabilities were there already and only their mean was missing.
-    pub times: Option<CaseTimes>,
-    /// What it held; none where probabilities were there already and only their mean was missing.
-    pub plan: Option<PredictPlan>,
-    /// The spacings other than those of training at which networks saw it, one for each model that did.
-    pub other_spacings: Vec<OtherSpacing>,
-}
-
-/// A case whose prediction was there already.
-#[derive(Serialize)]
-pub struct Kept {
-    pub case: String,
-    pub file: PathBuf,
-}
-
-/// A case that could not be predicted.
-#[derive(Serialize)]
-pub struct Failed {
-    pub case: String,
-    pub error: String,
-    pub hint: String,
-}
-
-impl Failed {
-    /// A case, and why something could not be done with it.
-    pub(super) fn new(case: String, error: impl Into<Failure>) -> Failed {
-        let error = error.into();
-        let (text, hint) = (of_case(&case, error.line()), error.hint().into());
-        Failed { case, error: text, hint }
-    }
-}
-
-/// What came of each case.
-#[derive(Default)]
-pub(super) struct Cases {
-    pub(super) predicted: Vec<Predicted>,
-    pub(super) kept: Vec<Kept>,
-    pub(super) failed: Vec<Failed>,
-    /// The names of those whose labels had steps done on them now.
-    pub(super) processed: BTreeSet<String>,
-}
-
-/// What came of cases with a model, and their windows.
-pub(super) struct Found {
-    pub(super) report: FolderReport,
-    pub(super) windows: Windows,
-}
-
-impl From<Found> for Cases {
-    fn from(Found { report, windows: all }: Found) -> Cases {
-        let mut cases = Cases::default();
-        for CaseReport { case, file, outcome } in report.cases {
-            match outcome {
-                CaseOutcome::Predicted { windows, seconds, plan, times } => {
-                    let (times, plan) = (Some(times), Some(plan));
-                    let other_spacings = all.used(&case).cloned().into_iter().collect();
-                    let predicted = Predicted { case, file, windows, seconds, times, plan, other_spacings };
-                    cases.predicted.push(predicted);
-                }
-                CaseOutcome::Kept => cases.kept.push(Kept { case, file }),
-                CaseOutcome::Failed(error) => cases.failed.push(Failed::new(case, error)),
-            }
-        }
-        cases
-    }
-}
-
-/// What came of all cases.
-#[derive(Serialize)]
-pub struct Report {
-    pub folds: usize,
-    pub engine: String,
-    pub cases: Vec<Predicted>,
-    pub kept: Vec<Kept>,
-    pub failed: Vec<Failed>,
-    /// Cases whose labels are there, but could not be drawn.
-    pub previews_failed: Vec<Failed>,
-    /// What the case that held most was planned to hold; none if no case was predicted.
-    pub planned_bytes: Option<Bytes>,
-    pub peak_rss_bytes: Bytes,
-    /// The program and its libraries: planned as mapped, resident as far as they were touched.
-    pub code: MappedFiles,
-}
-
-impl Report {
-    /// Of cases that so many folds of weights predicted, and of those that could not be drawn.
-    pub(super) fn of(
-        cases: Cases,
-        previews_failed: Vec<Failed>,
-        folds: usize,
-        engine: String,
-    ) -> Outcome<Report> {
-        let Cases { predicted, kept, failed, .. } = cases;
-        match kept.len() {
-            0 => {}
-            1 => eprintln!("warning: 1 prediction is there already and was kept; --overwrite replaces it"),
-            n => eprintln!(
-                "warning: {n} predictions are there already and were kept; --overwrite replaces them"
-            ),
-        }
-        let planned_bytes = predicted.iter().filter_map(|case| Some(case.plan.as_ref()?.total_bytes)).max();
-        let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
-        Ok(Report {
-            folds,
-            engine,
-            cases: predicted,
-            kept,
-            failed,
-            previews_failed,
-            planned_bytes,
-            peak_rss_bytes,
-            code,
-        })
-    }
-
-    /// That no case failed, and none could not be drawn.
-    pub fn check(&self) -> Outcome {
-        let labelled = self.cases.len() + self.kept.len();
-        let told = |failed: &[Failed], of: usize, what: &str| {
-            let first = failed.first()?;
-            let which = if failed.len() == 1 { "" } else { ", the first" };
-            let message = format!("{} of {of} {what}{which}: {}", failed.len(), first.error);
-            Some((message, first.hint.clone()))
-        };
-        let cases = told(&self.failed, self.failed.len() + labelled, "cases could not be predicted");
-        let previews = told(&self.previews_failed, labelled, "previews could not be drawn");
-        match (cases, previews) {
-            (None, None) => Ok(()),
-            (Some((cases, hint)), Some((previews, _))) => {
-                Err(Failure::new(format!("{cases}; {previews}"), hint))
-            }
-            (Some((message, hint)), None) | (None, Some((message, hint))) => Err(Failure::new(message, hint)),
-        }
-    }
-}
-
 /// Segments every image of the input.
 pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
+    let start = Instant::now();
     expect_sound(request)?;
     let budget = Budget::new(limits(&System::default(), request.ram).line);
     let labels = LabelFolder::of(request, &budget, quiet)?;
@@ -400,7 +258,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept { case: case.id.clone(), file: last.file(case) }));
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
-    Report::of(cases, not_drawn, folds, request.backend.identity())
+    Report::of(cases, not_drawn, folds, (request, start))
 }
 
 /// Refuses what can be predicted with no model.
@@ -459,7 +317,7 @@ fn keep_apart(input: &Path, output: &Path) -> Outcome {
 }
 
 /// What is wrong with a case, beginning with its name.
-fn of_case(case: &str, error: String) -> String {
+pub(super) fn of_case(case: &str, error: String) -> String {
     let error = error.strip_prefix("case ").unwrap_or(&error);
     match error.starts_with(case) {
         true => error.into(),

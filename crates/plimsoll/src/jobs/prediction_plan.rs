@@ -17,9 +17,9 @@ use serde::Serialize;
 use super::label_folder::LabelFolder;
 use super::outliers::{Counting, Outlier, Remedy, Windows};
 use super::predict::{
-    Failed, Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open,
-    stage_folder,
+    Opened, PredictRequest, can_overlap, earlier_stage, expect_earlier_used, expect_sound, open, stage_folder,
 };
+use super::prediction_report::Failed;
 use crate::duration::grouped;
 use crate::failure::{Failure, Outcome};
 use crate::progress::Progress;

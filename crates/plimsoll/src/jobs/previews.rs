@@ -10,7 +10,7 @@ use plimsoll_run::{Answers, SegmentationModel};
 use plimsoll_volume::LabelTable;
 
 use super::label_folder::expect_going;
-use super::predict::{Cases, Failed};
+use super::prediction_report::{Cases, Failed};
 use crate::failure::Outcome;
 use crate::preview::{Files, draw, preview_of};
 

@@ -19,8 +19,7 @@ use std::time::SystemTime;
 use plimsoll_data::Case;
 use plimsoll_dicom::Series;
 use plimsoll_disk::atomic::sweep;
-use plimsoll_graph::DType;
-use plimsoll_infer::{InferError, RingStorage, Summed, Written, merge_labels, split_labels};
+use plimsoll_infer::{InferError, PredictOptions, Written, merge_labels, split_labels};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, mapped_files, resident};
 use plimsoll_plan::Backend;
 use plimsoll_run::total_segmentator::{Crop, Mode, ModelSize, Task, TaskModels};
@@ -82,14 +81,8 @@ pub struct SegmentRequest {
     pub overwrite: bool,
     /// The line that was asked for.
     pub ram: Option<Bytes>,
-    /// What is summed; none where that follows from the model.
-    pub summed: Option<Summed>,
-    /// How sums are stored; none where that follows from the line.
-    pub ring: Option<RingStorage>,
-    /// How features are stored; none where that is as the models say.
-    pub precision: Option<DType>,
-    /// Threads of kernels.
-    pub threads: usize,
+    /// How windows are predicted, but for how far they are apart, which follows from the task.
+    pub options: PredictOptions,
     /// What runs programs.
     pub backend: Arc<dyn Backend>,
 }

@@ -58,7 +58,7 @@ impl Job<'_> {
     }
 
     pub(super) fn overhead_bytes(&self) -> Bytes {
-        Overhead::new(self.request.threads).total() + driver_bytes(&*self.request.backend)
+        Overhead::new(self.request.options.threads).total() + driver_bytes(&*self.request.backend)
     }
 
     /// Refuses an image with a grid on which the line has no room for changing the labels of a stage.
@@ -126,7 +126,7 @@ impl Job<'_> {
         image: &ZoomedImage,
         (from, to): (&Path, &Path),
     ) -> Outcome {
-        let (threads, spacing) = (self.request.threads, image.spacing());
+        let (threads, spacing) = (self.request.options.threads, image.spacing());
         let step = match change {
             Change::KeepLargest { labels } => Step::KeepLargest {
                 labels: label_set(task, labels)?,

@@ -13,8 +13,8 @@ use super::stages::{Stage, open};
 use super::{Job, STEPS, SegmentRequest};
 use crate::failure::Outcome;
 use crate::jobs::outliers::Remedy;
-use crate::jobs::predict::Failed;
 use crate::jobs::prediction_plan::{CaseFiles, ModelToPlan, PredictionPlan};
+use crate::jobs::prediction_report::Failed;
 
 /// Plans each model of a task, before them those that find where to look, and after them those that refine it: for the whole images, of which
 /// what is looked at may be a part.
@@ -68,12 +68,8 @@ impl Job<'_> {
         let (name, models) = (stage.name, stage.models);
         let folder = models.folder(part, self.size_of(name), &self.weights)?;
         let model = open(&folder, models, stage.spacing, &self.budget)?;
-        let options = PredictOptions {
-            summed: self.request.summed,
-            ring: self.request.ring,
-            precision: self.request.precision,
-            ..PredictOptions::new(STEPS[usize::from(!name.starts_with("total"))], false, self.request.threads)
-        };
+        let step = STEPS[usize::from(!name.starts_with("total"))];
+        let options = PredictOptions { step, ..self.request.options };
         let title = format!("{name}, data set {}", part.dataset);
         let (backend, budget) = (&*self.request.backend, &self.budget);
         let model = ModelToPlan {

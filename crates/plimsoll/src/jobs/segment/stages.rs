@@ -133,12 +133,7 @@ impl Job<'_> {
             let model = open(&folder, stage.models, spacing, &self.budget)?;
             let file = parts.file(&part.dataset.to_string());
             let is_whole_body = stage.name.starts_with("total");
-            let options = PredictOptions {
-                summed: self.request.summed,
-                ring: self.request.ring,
-                precision: self.request.precision,
-                ..PredictOptions::new(STEPS[usize::from(!is_whole_body)], false, self.request.threads)
-            };
+            let options = PredictOptions { step: STEPS[usize::from(!is_whole_body)], ..self.request.options };
             let mut predictor =
                 Predictor::new(model, options, Arc::clone(&self.request.backend), &self.budget)?;
             let what = format!("{}, {} {} of {}", case.id, stage.name, number + 1, needed.len());
@@ -153,7 +148,7 @@ impl Job<'_> {
                 bar.finish();
             }
             // Who asked for it knows it.
-            let unasked = ring_line(&plan).filter(|_| self.request.ring.is_none() && !self.quiet);
+            let unasked = ring_line(&plan).filter(|_| self.request.options.ring.is_none() && !self.quiet);
             if let Some(line) = unasked {
                 eprintln!("warning: {what}: {line}");
             }

@@ -1,0 +1,175 @@
+//! What came of the images of a prediction, what each held, and what its time was spent on.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
+use plimsoll_memory::{Bytes, MappedFiles, mapped_files, resident};
+use plimsoll_run::write_json;
+use serde::Serialize;
+
+use super::outliers::{OtherSpacing, Windows};
+use super::predict::{PredictRequest, of_case};
+use crate::failure::{Failure, Outcome};
+
+/// The file, beside labels, of what came of them.
+pub const RECORD: &str = "run.json";
+
+/// A case that was predicted.
+#[derive(Serialize)]
+pub struct Predicted {
+    pub case: String,
+    pub file: PathBuf,
+    pub windows: usize,
+    pub seconds: f64,
+    /// What that time was spent on; none where probabilities were there already and only their mean was missing.
+    pub times: Option<CaseTimes>,
+    /// What it held; none where probabilities were there already and only their mean was missing.
+    pub plan: Option<PredictPlan>,
+    /// The spacings other than those of training at which networks saw it, one for each model that did.
+    pub other_spacings: Vec<OtherSpacing>,
+}
+
+/// A case whose prediction was there already.
+#[derive(Serialize)]
+pub struct Kept {
+    pub case: String,
+    pub file: PathBuf,
+}
+
+/// A case that could not be predicted.
+#[derive(Serialize)]
+pub struct Failed {
+    pub case: String,
+    pub error: String,
+    pub hint: String,
+}
+
+impl Failed {
+    /// A case, and why something could not be done with it.
+    pub(super) fn new(case: String, error: impl Into<Failure>) -> Failed {
+        let error = error.into();
+        let (text, hint) = (of_case(&case, error.line()), error.hint().into());
+        Failed { case, error: text, hint }
+    }
+}
+
+/// What came of each case.
+#[derive(Default)]
+pub(super) struct Cases {
+    pub(super) predicted: Vec<Predicted>,
+    pub(super) kept: Vec<Kept>,
+    pub(super) failed: Vec<Failed>,
+    /// The names of those whose labels had steps done on them now.
+    pub(super) processed: BTreeSet<String>,
+}
+
+/// What came of cases with a model, and their windows.
+pub(super) struct Found {
+    pub(super) report: FolderReport,
+    pub(super) windows: Windows,
+}
+
+impl From<Found> for Cases {
+    fn from(Found { report, windows: all }: Found) -> Cases {
+        let mut cases = Cases::default();
+        for CaseReport { case, file, outcome } in report.cases {
+            match outcome {
+                CaseOutcome::Predicted { windows, seconds, plan, times } => {
+                    let (times, plan) = (Some(times), Some(plan));
+                    let other_spacings = all.used(&case).cloned().into_iter().collect();
+                    let predicted = Predicted { case, file, windows, seconds, times, plan, other_spacings };
+                    cases.predicted.push(predicted);
+                }
+                CaseOutcome::Kept => cases.kept.push(Kept { case, file }),
+                CaseOutcome::Failed(error) => cases.failed.push(Failed::new(case, error)),
+            }
+        }
+        cases
+    }
+}
+
+/// What came of all cases.
+#[derive(Serialize)]
+pub struct Report {
+    pub folds: usize,
+    pub engine: String,
+    pub threads: usize,
+    /// All that the call took, opening models, steps after predictions and previews as well.
+    pub seconds: f64,
+    /// What the cases took together, of `seconds`.
+    pub times: CaseTimes,
+    pub cases: Vec<Predicted>,
+    pub kept: Vec<Kept>,
+    pub failed: Vec<Failed>,
+    /// Cases whose labels are there, but could not be drawn.
+    pub previews_failed: Vec<Failed>,
+    /// What the case that held most was planned to hold; none if no case was predicted.
+    pub planned_bytes: Option<Bytes>,
+    pub peak_rss_bytes: Bytes,
+    /// The program and its libraries: planned as mapped, resident as far as they were touched.
+    pub code: MappedFiles,
+}
+
+impl Report {
+    /// Of cases that so many folds of weights predicted since a call began, and of those that could not be drawn. It is written to
+    /// [`RECORD`] in the folder of labels, unless all were there already: then what is there tells how they were made.
+    pub(super) fn of(
+        cases: Cases,
+        previews_failed: Vec<Failed>,
+        folds: usize,
+        (request, start): (&PredictRequest, Instant),
+    ) -> Outcome<Report> {
+        let Cases { predicted, kept, failed, .. } = cases;
+        match kept.len() {
+            0 => {}
+            1 => eprintln!("warning: 1 prediction is there already and was kept; --overwrite replaces it"),
+            n => eprintln!(
+                "warning: {n} predictions are there already and were kept; --overwrite replaces them"
+            ),
+        }
+        let planned_bytes = predicted.iter().filter_map(|case| Some(case.plan.as_ref()?.total_bytes)).max();
+        let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
+        let is_new = !predicted.is_empty() || !failed.is_empty();
+        let times = predicted.iter().filter_map(|case| case.times);
+        let report = Report {
+            folds,
+            engine: request.backend.identity(),
+            threads: request.options.threads,
+            seconds: start.elapsed().as_secs_f64(),
+            times: times.fold(CaseTimes::default(), CaseTimes::and),
+            cases: predicted,
+            kept,
+            failed,
+            previews_failed,
+            planned_bytes,
+            peak_rss_bytes,
+            code,
+        };
+        if is_new {
+            write_json(&request.output.join(RECORD), &report)?;
+        }
+        Ok(report)
+    }
+
+    /// That no case failed, and none could not be drawn.
+    pub fn check(&self) -> Outcome {
+        let labelled = self.cases.len() + self.kept.len();
+        let told = |failed: &[Failed], of: usize, what: &str| {
+            let first = failed.first()?;
+            let which = if failed.len() == 1 { "" } else { ", the first" };
+            let message = format!("{} of {of} {what}{which}: {}", failed.len(), first.error);
+            Some((message, first.hint.clone()))
+        };
+        let cases = told(&self.failed, self.failed.len() + labelled, "cases could not be predicted");
+        let previews = told(&self.previews_failed, labelled, "previews could not be drawn");
+        match (cases, previews) {
+            (None, None) => Ok(()),
+            (Some((cases, hint)), Some((previews, _))) => {
+                Err(Failure::new(format!("{cases}; {previews}"), hint))
+            }
+            (Some((message, hint)), None) | (None, Some((message, hint))) => Err(Failure::new(message, hint)),
+        }
+    }
+}
