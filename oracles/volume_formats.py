@@ -18,13 +18,14 @@ import nibabel
 import nrrd
 import numpy as np
 import SimpleITK as sitk
+import zstandard
 
 HERE = Path(__file__).parent / "formats"
 SHAPE = (4, 5, 6)
 
 
 def corners(image):
-    depth, height, width = SHAPE
+    width, height, depth = image.GetSize()
     points = [(0, 0, 0), (0, 0, depth - 1), (0, height - 1, 0), (width - 1, 0, 0)]
     lps = [image.TransformIndexToPhysicalPoint(p) for p in points]
     return [[-x, -y, z] for x, y, z in lps]
@@ -111,9 +112,7 @@ def main():
         "voxels": values.transpose(2, 1, 0).astype(float).flatten().tolist(),
         "corners": [[0, 0, 0], [5, 0, 0], [0, 4, 0], [0, 0, 3]],
     }
-
     # NIfTI compressed by Zstandard, in one frame and in two.
-    import zstandard
 
     sitk.WriteImage(image("int16"), str(HERE / "plain.nii"))
     plain = (HERE / "plain.nii").read_bytes()
@@ -247,7 +246,16 @@ def zarrs(values, keep, straight):
 def check(folder):
     expected = json.loads((folder / "expected.json").read_text())
     for name, known in expected.items():
-        back = sitk.ReadImage(str(folder / name))
+        path = folder / name
+        if name.endswith(".zst"):
+            # SimpleITK does not read it as it is.
+            plain = path.with_suffix("")
+            plain = plain.with_name(f"plain_{plain.name}")
+            with path.open("rb") as packed:
+                reader = zstandard.ZstdDecompressor().stream_reader(packed, read_across_frames=True)
+                plain.write_bytes(reader.read())
+            path = plain
+        back = sitk.ReadImage(str(path))
         values = sitk.GetArrayFromImage(back).astype(float).flatten()
         assert values.tolist() == known["voxels"], name
         assert np.allclose(corners(back), known["corners"], atol=1e-4), (name, corners(back), known["corners"])

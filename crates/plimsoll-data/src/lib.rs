@@ -38,12 +38,12 @@ mod statistics;
 
 pub use cache::{CacheStatistics, VolumeCache};
 pub use dataset::{
-    Case, Channel, ChannelFile, DataDescription, DataOptions, DataSettings, Dataset, DatasetError, FoundData,
-    LabelEntries, LabelEntry, LabelFault, Labels, Layout, LayoutName, LengthUnit, Names, Ordered, Reading,
-    Region, RegionSettings, RegionValues, is_case_name, is_image_ending, is_picture_ending, label_ending,
-    prediction_ending,
+    BIDS_DESCRIPTION, BIDS_GENERATOR, Case, Channel, ChannelFile, DataDescription, DataOptions, DataSettings,
+    Dataset, DatasetError, FoundData, LabelEntries, LabelEntry, LabelFault, Labels, Layout, LayoutName,
+    LengthUnit, Names, Ordered, Reading, Region, RegionSettings, RegionValues, bids_images, bids_label,
+    is_case_name, is_image_ending, is_picture_ending, is_predicted, label_ending, prediction_ending,
 };
-pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoForeground};
+pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoStatistics};
 pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, LabelCensus, Positions, Problem, Severity,
     far_apart, inspect_images, inspection_bytes, meant_unit,
@@ -64,8 +64,8 @@ pub use preparation::{
     Preparation, Resizing, ZoomSteps,
 };
 pub use prepare::{
-    PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase, SpacedGrid,
-    ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
+    Normalising, PREPARED_SCRATCH, PrepareError, PreparedCase, PreparedGrid, Preparing, SpacedCase,
+    SpacedGrid, ZoomedCase, ZoomedGrid, ZoomedImage, Zooming,
 };
 pub use splits::{Fold, Splits, SplitsError};
 pub use statistics::{ChannelStatistics, IntensityProperties};

@@ -18,6 +18,10 @@ pub enum Normalisation {
     /// voxels.
     #[serde(rename = "ZScoreNormalization")]
     ZScore,
+    /// The same inside of the mask of non-zero voxels, holes among them and labels; other voxels stay zero. nnU-Net's z-score with
+    /// `use_mask_for_norm`.
+    #[serde(rename = "ZScoreNormalizationInMask")]
+    ZScoreInMask,
     /// No normalisation.
     #[serde(rename = "NoNormalization")]
     None,
@@ -44,11 +48,11 @@ impl Normalisation {
 
     /// Whether it depends on statistics of the case's own.
     pub fn is_of_case(self) -> bool {
-        matches!(self, Normalisation::ZScore | Normalisation::RescaleTo01)
+        matches!(self, Normalisation::ZScore | Normalisation::ZScoreInMask | Normalisation::RescaleTo01)
     }
 
-    /// The normalisation of a channel of a case, from the case's own statistics and from those of the data set's
-    /// foreground. `None` if the method needs the latter and there are none.
+    /// The normalisation of a channel of a case, from the case's own statistics (inside of the mask, where that is normalised) and from
+    /// those of the data set's foreground. `None` if the method needs the latter and there are none.
     pub fn intensity(
         self,
         case: &ChannelStatistics,
@@ -65,7 +69,7 @@ impl Normalisation {
                 let clip = (foreground.percentile_00_5 as f32, foreground.percentile_99_5 as f32);
                 Intensity { clip: Some(clip), ..line(foreground.mean, foreground.std) }
             }
-            Normalisation::ZScore => line(case.mean, case.std),
+            Normalisation::ZScore | Normalisation::ZScoreInMask => line(case.mean, case.std),
             Normalisation::None => Intensity::UNCHANGED,
             Normalisation::RescaleTo01 => line(case.min, case.max - case.min),
             Normalisation::RgbTo01 => line(0.0, 255.0),

@@ -191,15 +191,48 @@ fn two_files_of_one_image_are_one() {
 }
 
 #[test]
-fn series_of_slices_are_named_as_what_they_are() {
-    let place = Place::new(&["p1/1.dcm", "p1/2.dcm", "p2/seg.nii", "p2/ct.nii", "p3/seg.nii", "p3/ct.nii"]);
-    let said = place.refused(&DataOptions::default());
-    assert!(
-        said.contains("p1 is a series of slices of DICOM") && said.contains("imagesTr/CASE_0000.dcm/"),
-        "{said}"
+fn a_series_of_slices_is_an_image_in_all_layouts() {
+    let slices = |folder: &str| ["1.dcm", "2.dcm"].map(|slice| format!("{folder}/{slice}"));
+    let with_series = |series: &[&str], others: &[&str]| {
+        let place = Place::new(others);
+        series.iter().flat_map(|folder| slices(folder)).for_each(|slice| place.touch(&slice));
+        place
+    };
+    let pairs = with_series(&["raw/p1", "raw/p2"], &["seg/p1.nii", "seg/p2.nii"]);
+    let found = pairs.find();
+    assert_eq!(files(&found), ["p1: raw/p1 | seg/p1.nii", "p2: raw/p2 | seg/p2.nii"]);
+    assert_eq!(found.file_ending, ".dcm");
+    let channels = with_series(&["raw/p1_0000", "raw/p1_0001"], &["seg/p1.nii"]);
+    assert_eq!(files(&channels.find()), ["p1: raw/p1_0000 raw/p1_0001 | seg/p1.nii"]);
+
+    let cases = with_series(&["p1/ct", "p2/ct"], &["p1/seg.nii", "p2/seg.nii"]);
+    assert_eq!(files(&cases.find()), ["p1: p1/ct | p1/seg.nii", "p2: p2/ct | p2/seg.nii"]);
+    // Right in the folder of the case, beside its label map.
+    let beside = with_series(&["p1", "p2"], &["p1/seg.nii", "p2/seg.nii"]);
+    assert_eq!(files(&beside.find()), ["p1: p1 | p1/seg.nii", "p2: p2 | p2/seg.nii"]);
+
+    let table = with_series(&["scans/a", "scans/b"], &["a.nii", "b.nii"]);
+    table.write("cases.csv", "id,image,label\na,scans/a,a.nii\nb,scans/b,b.nii\n");
+    let of_table =
+        FoundData::find(&table.path().join("cases.csv"), &DataOptions::default()).unwrap().unwrap();
+    assert_eq!(files(&of_table), ["a: scans/a | a.nii", "b: scans/b | b.nii"]);
+    table.write(
+        "datalist.json",
+        r#"{"channel_names": {"0": "CT"}, "training": [{"image": "scans/a", "label": "a.nii"}, {"image": "scans/b", "label": "b.nii"}]}"#,
     );
-    let place = Place::new(&["raw/p1/1.dcm", "raw/p1/2.dcm", "seg/p1.nii"]);
-    assert!(place.refused(&DataOptions::default()).contains("raw/p1 is a series of slices of DICOM"));
+    assert_eq!(files(&table.find()), ["a: scans/a | a.nii", "b: scans/b | b.nii"]);
+
+    // What `inspect --write` writes is the same data set.
+    let labels =
+        Labels::of_values(Path::new("x"), &[("background".into(), 0), ("a".into(), 1)].into()).unwrap();
+    let description = serde_json::to_value(found.description(&labels)).unwrap();
+    assert_eq!(description["dataset"]["p2"], json!({"images": ["raw/p2"], "label": "seg/p2.nii"}));
+
+    let alone = with_series(&["p1", "p2"], &[]);
+    let said = alone.refused(&DataOptions::default());
+    assert!(said.contains("p1 is a series of slices of DICOM") && said.contains("raw/CASE/"), "{said}");
+    // Files of which each is an image are no series of their folder.
+    assert_eq!(files(&Place::new(&["raw/a.nii", "raw/b.nii", "seg/a.nii", "seg/b.nii"]).find()).len(), 2);
 }
 
 #[test]

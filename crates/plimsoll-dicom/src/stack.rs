@@ -148,9 +148,11 @@ fn expect_even(slices: &[Slice], normal: [f64; 3]) -> Result<f64, DicomError> {
         let found: f64 = distance(pair);
         let times = (found / usual).round();
         let is_whole = times >= 2.0 && (found - times * usual).abs() <= times * allowed;
-        is_whole.then_some(times as usize - 1)
+        // Positions that are absurdly far apart have more slices between them than can be counted.
+        is_whole.then_some((times - 1.0) as usize)
     };
-    let in_all = pairs(slices).filter(is_odd).try_fold(0usize, |all, pair| Some(all + missing(pair)?));
+    let add = |all: usize, pair| Some(all.saturating_add(missing(pair)?));
+    let in_all = pairs(slices).filter(is_odd).try_fold(0, add);
     Err(DicomError::Gap {
         one: one.to_string(),
         other: other.to_string(),

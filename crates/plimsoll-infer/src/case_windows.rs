@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, CaseSource, MonaiSteps, NnUnetSteps, Preparation, PrepareError, PreparedCase,
-    PreparedGrid, Preparing, Recipe, Scratch, SpacedCase, SpacedGrid, TargetGrid, VolumeCache, ZoomSteps,
-    ZoomedCase, ZoomedGrid, Zooming, pull,
+    Case, CaseFingerprint, CaseSource, Channel, MonaiSteps, NnUnetSteps, Normalising, Preparation,
+    PrepareError, PreparedCase, PreparedGrid, Preparing, Recipe, Scratch, SpacedCase, SpacedGrid, TargetGrid,
+    VolumeCache, ZoomSteps, ZoomedCase, ZoomedGrid, Zooming, pull,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::SegmentationModel;
@@ -16,7 +16,7 @@ use crate::{CaseSpacing, InferError, believable};
 
 /// What follows for a case from its grid and its model, before any window is pulled.
 pub(crate) enum CasePlace<'a> {
-    Canonical { grid: TargetGrid, target: Spacing },
+    Canonical { grid: TargetGrid, target: Spacing, channels: &'a [Channel] },
     Prepared { place: PreparedGrid, steps: &'a NnUnetSteps },
     Zoomed { place: ZoomedGrid, largest: TargetGrid, steps: &'a ZoomSteps },
     Spaced { place: SpacedGrid, steps: &'a MonaiSteps },
@@ -89,7 +89,8 @@ impl<'a> CasePlace<'a> {
                 if other.is_none() {
                     believable::check_unit(case, of_image, target)?;
                 }
-                Ok(CasePlace::Canonical { grid: TargetGrid::new(geometry, spacing), target })
+                let (grid, channels) = (TargetGrid::new(geometry, spacing), &model.channels[..]);
+                Ok(CasePlace::Canonical { grid, target, channels })
             }
             Preparation::NnUnet(steps) => {
                 let place = images.prepared(images.nonzero_box, steps)?;
@@ -147,7 +148,10 @@ impl<'a> CasePlace<'a> {
     /// If they do not fit the address space.
     pub(crate) fn bytes(&self, images: CaseImages<'_>) -> Result<Bytes, InferError> {
         match self {
-            CasePlace::Canonical { .. } => Ok(Bytes::ZERO),
+            CasePlace::Canonical { channels, .. } => {
+                let bytes = Normalising::bytes(channels, images.nonzero_box);
+                bytes.map_err(|problem| refused(images.case, problem))
+            }
             CasePlace::Zoomed { place, .. } => Ok(place.bytes()?),
             CasePlace::Spaced { place, .. } => Ok(place.bytes()?),
             CasePlace::Prepared { place, steps } => {
@@ -172,10 +176,13 @@ impl<'a> CasePlace<'a> {
         let CaseImages { case, earlier, .. } = images;
         match self {
             CasePlace::Canonical { grid, .. } => {
-                let intensities = fingerprint
-                    .intensities(&model.channels, &model.foreground)
-                    .map_err(|source| InferError::Normalisation { case: case.id.clone(), source })?;
-                let source = CaseSource::open_unless(case, &intensities, false, cache, stop)?;
+                let (channels, foreground) = (&model.channels[..], &model.foreground);
+                let source =
+                    Normalising { case, fingerprint, channels, foreground }.open(cache, budget, stop);
+                let source = source.map_err(|problem| match problem {
+                    PrepareError::Volume(problem) => problem.into(),
+                    problem => refused(case, problem),
+                })?;
                 Ok(CaseWindows::Canonical { grid: Box::new(grid), source })
             }
             CasePlace::Prepared { place, steps } => {
@@ -210,6 +217,7 @@ fn refused(case: &Case, source: PrepareError) -> InferError {
     let case = case.id.clone();
     match source {
         PrepareError::Stopped => InferError::Interrupted { case },
+        PrepareError::Normalisation(source) => InferError::Normalisation { case, source },
         source => InferError::Prepare { case, source: Box::new(source) },
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use plimsoll_data::{InspectError, NoForeground, PatchError, PrepareError, Problem};
+use plimsoll_data::{InspectError, NoStatistics, PatchError, PrepareError, Problem};
 use plimsoll_memory::{Bytes, MapError, OverBudget};
 use plimsoll_nn::ConfigError;
 use plimsoll_plan::{EngineError, PlanError};
@@ -86,7 +86,7 @@ pub enum InferError {
         /// The case.
         case: String,
         /// Why.
-        source: NoForeground,
+        source: NoStatistics,
     },
     /// A case cannot be prepared as its model was trained to see it.
     #[error("{case}: {source}")]

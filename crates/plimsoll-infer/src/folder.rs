@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use plimsoll_data::Case;
+use plimsoll_data::{Case, bids_label};
 
 use crate::ahead::{Ahead, Next};
 use crate::{CaseRequest, CaseTimes, InferError, PredictPlan, PredictedCase, Predictor, Progress};
@@ -14,6 +14,8 @@ use crate::{CaseRequest, CaseTimes, InferError, PredictPlan, PredictedCase, Pred
 pub struct Destination {
     /// The folder, which is there.
     pub folder: PathBuf,
+    /// How files of labels are called.
+    pub names: LabelNames,
     /// What the names of files end in, with the dot: `.nii.gz`.
     pub ending: String,
     /// Whether predictions that are there are replaced; else they are kept. A file appears under its name only when it is
@@ -26,10 +28,27 @@ pub struct Destination {
     pub earlier: Option<PathBuf>,
 }
 
+/// How files of labels are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LabelNames {
+    /// As their cases, in one folder.
+    #[default]
+    Cases,
+    /// As BIDS has them, in folders of subjects and sessions.
+    Bids,
+}
+
 impl Destination {
     /// The file of a case.
     pub fn file(&self, case: &Case) -> PathBuf {
-        self.folder.join(format!("{}{}", case.id, self.ending))
+        match self.names {
+            LabelNames::Cases => self.folder.join(format!("{}{}", case.id, self.ending)),
+            LabelNames::Bids => {
+                let mut file = self.folder.join(bids_label(case)).into_os_string();
+                file.push(&self.ending);
+                file.into()
+            }
+        }
     }
 
     /// The file of a case's probabilities, if they are written.
@@ -295,6 +314,7 @@ mod tests {
         let cases = ids.iter().map(|id| case(&images, id)).collect();
         let to = Destination {
             folder: labels,
+            names: LabelNames::Cases,
             ending: ".nii".into(),
             overwrite: false,
             probabilities: false,

@@ -59,7 +59,7 @@ pub use case_spacing::{CaseSpacing, CaseView};
 pub use device_sums::HostSums;
 pub use ensemble::{EnsembleRequest, label_by_mean};
 pub use error::InferError;
-pub use folder::{CaseReport, Destination, FolderProgress, FolderReport, Outcome, predict_cases};
+pub use folder::{CaseReport, Destination, FolderProgress, FolderReport, LabelNames, Outcome, predict_cases};
 pub use forward::forward_program;
 pub use grad_cam::{ImageExplainer, Question};
 pub use grown_labels::{Growth, grow_labels};

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::{Case, ChannelFile, Reading};
 use plimsoll_infer::{
-    Destination, FolderProgress, Outcome, PredictOptions, Predictor, RingStorage, predict_cases,
+    Destination, FolderProgress, LabelNames, Outcome, PredictOptions, Predictor, RingStorage, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes, keep_resident_small, resident};
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
@@ -67,6 +67,7 @@ fn resident_behind(shapes: &[[usize; 3]], line: Bytes) -> Vec<Bytes> {
     fs::create_dir(&labels).unwrap();
     let to = Destination {
         folder: labels,
+        names: LabelNames::Cases,
         ending: ".nii.gz".into(),
         overwrite: false,
         probabilities: false,

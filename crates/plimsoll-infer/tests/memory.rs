@@ -12,8 +12,8 @@ use plimsoll_cpu::{CpuBackend, CpuOptions, Products};
 use plimsoll_data::{Case, Dataset, prediction_ending};
 use plimsoll_graph::DType;
 use plimsoll_infer::{
-    CaseEstimate, CaseRequest, Destination, InferError, Outcome, PredictOptions, PredictPlan, Predictor,
-    RingStorage, predict_cases,
+    CaseEstimate, CaseRequest, Destination, InferError, LabelNames, Outcome, PredictOptions, PredictPlan,
+    Predictor, RingStorage, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
@@ -87,6 +87,7 @@ impl Prediction {
         let folder = tempfile::tempdir().unwrap();
         let to = Destination {
             folder: folder.path().into(),
+            names: LabelNames::Cases,
             ending,
             overwrite: false,
             probabilities: self.probabilities,

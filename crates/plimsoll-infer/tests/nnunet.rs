@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::{Dataset, prediction_ending};
 use plimsoll_infer::{
-    CaseRequest, Destination, EnsembleRequest, InferError, Outcome, PredictOptions, Predictor, Summed,
-    label_by_mean, predict_cases,
+    CaseRequest, Destination, EnsembleRequest, InferError, LabelNames, Outcome, PredictOptions, Predictor,
+    Summed, label_by_mean, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_run::Answers;
@@ -73,6 +73,7 @@ fn predict_summing(
     let folder = tempfile::tempdir().unwrap();
     let to = Destination {
         folder: folder.path().into(),
+        names: LabelNames::Cases,
         ending: prediction_ending(&model.file_ending).into(),
         overwrite: false,
         probabilities,

@@ -143,14 +143,6 @@ pub enum VolumeError {
         /// What to do about it.
         hint: Option<String>,
     },
-    /// The format is written with one channel.
-    #[error("{path} is written with one channel, but here are {channels}")]
-    ChannelsNotWritten {
-        /// The file that was to be written.
-        path: PathBuf,
-        /// Channels.
-        channels: usize,
-    },
     /// The header cannot be used.
     #[error("{path}: {problem}")]
     Header {
@@ -398,7 +390,6 @@ impl VolumeError {
             VolumeError::Added { hint, .. } => return hint.clone(),
             VolumeError::Text { hint, .. } => (*hint).into(),
             VolumeError::NotForLabels { .. } => "write the labels as .nii.gz, .nrrd or .mha, in one channel of whole numbers".into(),
-            VolumeError::ChannelsNotWritten { .. } => "name the output .nii.gz or .nrrd".into(),
             VolumeError::UnknownName { .. } => "convert a volume to NIfTI and name it .nii.gz, a plain image to PNG or TIFF".into(),
             VolumeError::Picture { problem } => return problem.hint(),
             VolumeError::Stack { .. } => {

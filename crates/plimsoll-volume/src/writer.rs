@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
+use plimsoll_disk::ScratchFile;
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_image::{Extent, write_label_png};
 
+use crate::nifti::names::Compressed;
 use crate::nifti::{LabelTable, NiftiHeader, names};
 use crate::picture::{is_picture, is_tiff};
 use crate::stack::StackWriter;
+use crate::zstd::FrameWriter;
 use crate::{ByteOrder, ElementType, Geometry, Segment, VolumeError, meta_image, nrrd};
 
 /// The tolerance in millimetres between the positions of a voxel on the template's grid and on the given one: either
@@ -46,6 +49,52 @@ enum Output {
     },
     Picture(BufWriter<AtomicFile>, Extent),
     Stack(Box<StackWriter>),
+    Zstandard(FrameWriter<BufWriter<AtomicFile>>),
+    /// Channels one after the other, which are together in the file.
+    Together(Box<Interleaved>),
+}
+
+/// Channels that come one after the other and whose voxels are written together: they wait in a file without a name.
+struct Interleaved {
+    waiting: ScratchFile,
+    written: u64,
+    channels: usize,
+    /// Bytes of a voxel, and of all voxels of a channel.
+    voxel: usize,
+    channel: u64,
+    to: Output,
+}
+
+impl Interleaved {
+    /// Voxels that are put together at a time.
+    const VOXELS: usize = 4096;
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.waiting.write_all_at(self.written, bytes)?;
+        self.written += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes all channels.
+    fn put_together(mut self) -> io::Result<Output> {
+        let Interleaved { waiting, channels, voxel, channel, to, .. } = &mut self;
+        let most = Interleaved::VOXELS * *voxel;
+        let (mut of_channel, mut all) = (vec![0; most], vec![0; most * *channels]);
+        let mut start = 0;
+        while start < *channel {
+            let length = usize::try_from(*channel - start).map_or(most, |left| left.min(most));
+            let together = &mut all[..length * *channels];
+            for number in 0..*channels {
+                let of_channel = &mut of_channel[..length];
+                waiting.read_exact_at(number as u64 * *channel + start, of_channel)?;
+                let places = together.chunks_exact_mut(*voxel).skip(number).step_by(*channels);
+                places.zip(of_channel.chunks_exact(*voxel)).for_each(|(to, from)| to.copy_from_slice(from));
+            }
+            to.write(together)?;
+            start += length as u64;
+        }
+        Ok(self.to)
+    }
 }
 
 impl Output {
@@ -58,6 +107,8 @@ impl Output {
             // Its only plane.
             Output::Picture(file, extent) => write_label_png(file, *extent, bytes),
             Output::Stack(file) => file.write(bytes),
+            Output::Zstandard(file) => file.write_all(bytes),
+            Output::Together(file) => file.write(bytes),
         }
     }
 
@@ -80,13 +131,15 @@ impl Output {
                 file
             }
             Output::Stack(file) => file.finish()?,
+            Output::Zstandard(file) => file.finish()?,
+            Output::Together(file) => return file.put_together()?.flush(),
         };
         file.into_inner().map_err(io::IntoInnerError::into_error)
     }
 }
 
 impl VolumeWriter {
-    /// Starts the file `path` (`.nii`, or `.nii.gz` to compress it) of voxels `[channel][depth][height][width]`.
+    /// Starts the file `path` (`.nii`, or `.nii.gz` or `.nii.zst` to compress it) of voxels `[channel][depth][height][width]`.
     ///
     /// With a `template`, the header of an image on the same grid, its version, texts, units, sform and qform are kept;
     /// sizes and voxel type are replaced, and scaling, display range and intent are cleared. Extensions are not copied.
@@ -97,10 +150,11 @@ impl VolumeWriter {
     /// header to keep. Of several planes in TIFF the spacing is written beside them, into a file of the same name with `.json`.
     ///
     /// `.nrrd` and `.mha` are compressed, with the affine alone: a template is of NIfTI and not used. `.mhd` has its voxels as they are in a file
-    /// of the same name with `.raw`. Both of MetaImage have one channel, as voxels come channel by channel and are together there.
+    /// of the same name with `.raw`. Both of MetaImage have the channels of a voxel together: where there are several, they wait in a file
+    /// without a name beside it, and are written in the end.
     ///
     /// # Errors
-    /// If the name is not `.nii`, `.nii.gz`, `.nrrd`, `.mha`, `.mhd`, `.png`, `.tif` or `.tiff`, the template is on another grid, the file cannot
+    /// If the name is not `.nii`, `.nii.gz`, `.nii.zst`, `.nrrd`, `.mha`, `.mhd`, `.png`, `.tif` or `.tiff`, the template is on another grid, the file cannot
     /// be created, or there is a `.raw` of the name of a `.mhd` that is not there: it is another image's, or was left by a kill.
     pub fn create(
         path: impl AsRef<Path>,
@@ -181,12 +235,34 @@ impl VolumeWriter {
         }
         let apart = meta_image::voxels_of(path);
         if channels > 1 && (apart.is_some() || meta_image::is_name(path)) {
-            return Err(VolumeError::ChannelsNotWritten { path: path.into(), channels });
+            let mut writer = VolumeWriter::start_meta_image(path, geometry, (channels, element_type), apart)?;
+            let failed = |source| VolumeError::Io { path: path.into(), action: "write", source };
+            let channel = writer.plane_bytes as u64 * (writer.planes / channels as u64);
+            let waiting =
+                ScratchFile::beside(path, writer.plane_bytes as u64 * writer.planes).map_err(failed)?;
+            let voxel = element_type.size();
+            writer.output = writer.output.take().map(|to| {
+                Output::Together(Box::new(Interleaved { waiting, written: 0, channels, voxel, channel, to }))
+            });
+            return Ok(writer);
         }
+        if apart.is_some() || meta_image::is_name(path) {
+            return VolumeWriter::start_meta_image(path, geometry, (channels, element_type), apart);
+        }
+        VolumeWriter::start_others(path, geometry, (channels, element_type), template, labels)
+    }
+
+    /// Starts a MetaImage, whose voxels may be in a file beside that of the header. Channels are to come together.
+    fn start_meta_image(
+        path: &Path,
+        geometry: &Geometry,
+        (channels, element_type): (usize, ElementType),
+        apart: Option<PathBuf>,
+    ) -> Result<VolumeWriter, VolumeError> {
         if let Some(of_voxels) = apart {
             let name = of_voxels.file_name().and_then(|name| name.to_str());
             let name = name.ok_or_else(|| VolumeError::UnwrittenName { path: path.into() })?;
-            let header = meta_image::header_apart(geometry, element_type, name);
+            let header = meta_image::header_apart(geometry, channels, element_type, name);
             // Without the header that it belongs to, it is another image's.
             if of_voxels.exists() && !path.exists() {
                 let source = std::io::ErrorKind::AlreadyExists.into();
@@ -197,12 +273,20 @@ impl VolumeWriter {
                 Output::Apart { voxels, header }
             });
         }
-        if meta_image::is_name(path) {
-            let (header, place) = meta_image::header(geometry, element_type);
-            return VolumeWriter::with_text(path, geometry, (channels, element_type), header, |file| {
-                Output::Deflated(Box::new(ZlibEncoder::new(file, Compression::new(LEVEL))), place)
-            });
-        }
+        let (header, place) = meta_image::header(geometry, channels, element_type);
+        VolumeWriter::with_text(path, geometry, (channels, element_type), header, |file| {
+            Output::Deflated(Box::new(ZlibEncoder::new(file, Compression::new(LEVEL))), place)
+        })
+    }
+
+    /// Starts NIfTI, a picture or a stack of them.
+    fn start_others(
+        path: &Path,
+        geometry: &Geometry,
+        (channels, element_type): (usize, ElementType),
+        template: Option<&NiftiHeader>,
+        labels: Option<&LabelTable>,
+    ) -> Result<VolumeWriter, VolumeError> {
         let depth = geometry.shape()[0];
         let picture = is_picture(path);
         let is_png = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("png"));
@@ -214,7 +298,7 @@ impl VolumeWriter {
         if picture && !is_writable {
             return Err(VolumeError::UnwritablePicture { path: path.into(), channels, depth });
         }
-        let compress = !picture && names::is_compressed_on_write(path)?;
+        let compressed = if picture { Compressed::Not } else { names::compressed_on_write(path)? };
         let header = match template {
             None => NiftiHeader::for_geometry(geometry, channels, element_type),
             Some(template) => {
@@ -235,10 +319,14 @@ impl VolumeWriter {
             Output::Stack(Box::new(started.map_err(failed)?))
         } else if picture {
             Output::Picture(file, Extent { height: geometry.shape()[1], width: geometry.shape()[2] })
-        } else if compress {
-            Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
         } else {
-            Output::Plain(file)
+            match compressed {
+                Compressed::Gzip => {
+                    Output::Compressed(Box::new(GzEncoder::new(file, Compression::new(LEVEL))))
+                }
+                Compressed::Zstandard => Output::Zstandard(FrameWriter::new(file)),
+                Compressed::Not => Output::Plain(file),
+            }
         };
         let mut writer = VolumeWriter {
             path: path.into(),

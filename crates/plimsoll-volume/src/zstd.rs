@@ -1,12 +1,13 @@
-//! Decompressing Zstandard (RFC 8878): frame after frame, within a window that is looked at before.
+//! Zstandard (RFC 8878): decompressing frame after frame, within a window that is looked at before, and compressing into frames of a block.
 
 use std::error::Error;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
 
 use plimsoll_disk::File;
 use plimsoll_image::{Panicked, run_decoder};
 use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
 use crate::forward::{pass, peek};
 
@@ -197,6 +198,58 @@ fn wrong(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
+/// The bytes of a frame that is written: a block, beyond which the encoder finds no repetitions.
+const BLOCK: usize = 128 << 10;
+
+/// What is written as frames of a block each, one after the other, with checksums.
+pub(crate) struct FrameWriter<W> {
+    to: W,
+    /// What is not compressed yet, and what a frame stands for.
+    block: Vec<u8>,
+    check: Vec<u8>,
+}
+
+impl<W: Write> FrameWriter<W> {
+    pub(crate) fn new(to: W) -> FrameWriter<W> {
+        FrameWriter { to, block: Vec::with_capacity(BLOCK), check: Vec::new() }
+    }
+
+    pub(crate) fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(BLOCK - self.block.len()));
+            self.block.extend_from_slice(now);
+            bytes = later;
+            if self.block.len() == BLOCK {
+                self.write_frame()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is left.
+    pub(crate) fn finish(mut self) -> io::Result<W> {
+        if !self.block.is_empty() {
+            self.write_frame()?;
+        }
+        Ok(self.to)
+    }
+
+    /// Each frame is decompressed before it is written: an encoder that is wrong would change what is only seen when it is needed.
+    fn write_frame(&mut self) -> io::Result<()> {
+        let FrameWriter { to, block, check } = self;
+        let frame = run_decoder(|| compress_to_vec(&block[..], CompressionLevel::Fastest));
+        let frame = frame.map_err(|Panicked| wrong("the encoder failed".into()))?;
+        check.resize(block.len(), 0);
+        decompress(&frame, check)?;
+        if check != block {
+            return Err(wrong("the encoder changed what it compressed".into()));
+        }
+        to.write_all(&frame)?;
+        block.clear();
+        Ok(())
+    }
+}
+
 /// Passes over frames of other programs' data.
 fn skip_skippable(file: &mut BufReader<File>) -> io::Result<()> {
     loop {
@@ -252,6 +305,22 @@ mod tests {
         // A small chunk with the window of a large file: room for it was not reserved.
         let error = decompress(&repeated(12 << 3, 7, 64), &mut chunk).unwrap_err();
         assert!(error.to_string().contains("window"), "{error}");
+    }
+
+    #[test]
+    fn what_is_written_in_parts_is_read_again() {
+        for length in [0, 1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5] {
+            for spread in [1, 3, 256] {
+                let mix = |at: usize| (at.wrapping_mul(2_654_435_761) >> 12) % spread;
+                let bytes: Vec<u8> = (0..length).map(|at| mix(at / 5) as u8).collect();
+                let mut writer = FrameWriter::new(Vec::new());
+                bytes.chunks(50_001).for_each(|part| writer.write_all(part).unwrap());
+                let frames = writer.finish().unwrap();
+                let mut read = vec![0; length];
+                decompress(&frames, &mut read).unwrap();
+                assert_eq!(read, bytes, "{length} {spread}");
+            }
+        }
     }
 
     #[test]

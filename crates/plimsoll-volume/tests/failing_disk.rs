@@ -11,7 +11,7 @@ use plimsoll_volume::{
 };
 
 const SHAPE: [usize; 3] = [20, 30, 40];
-const NAMES: [&str; 4] = ["image.nii", "image.nii.gz", "image.nrrd", "image.mha"];
+const NAMES: [&str; 5] = ["image.nii", "image.nii.gz", "image.nii.zst", "image.nrrd", "image.mha"];
 
 /// Voxels that hardly compress, so that also compressed files take several reads and writes.
 fn voxels(seed: u32) -> Vec<u8> {
@@ -27,7 +27,7 @@ fn write(path: &Path, voxels: &[u8]) -> Result<(), VolumeError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, VolumeError> {
-    let image = StoredVolume::read(path, &Budget::new(Bytes::mib(1)), "test")?;
+    let image = StoredVolume::read(path, &Budget::new(Bytes::mib(4)), "test")?;
     let mut found = vec![0.0; SHAPE.iter().product()];
     image.region_f32(0, VoxelBox { start: [0; 3], shape: SHAPE }, &mut found).unwrap();
     Ok(found.into_iter().map(|voxel| voxel as u8).collect())
@@ -59,7 +59,8 @@ fn whichever_operation_fails_an_image_is_read_right_or_refused() {
 
 #[test]
 fn a_region_that_could_not_be_read_can_be_read_again() {
-    for name in NAMES {
+    // Of one compressed by Zstandard, all of so small a file is held once it is open.
+    for name in NAMES.into_iter().filter(|name| !name.ends_with(".zst")) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         write(&path, &voxels(1)).unwrap();

@@ -14,7 +14,8 @@ use std::time::Instant;
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::Dataset;
 use plimsoll_infer::{
-    Destination, FolderProgress, FolderReport, InferError, PredictOptions, Predictor, predict_cases,
+    Destination, FolderProgress, FolderReport, InferError, LabelNames, PredictOptions, Predictor,
+    predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{SafetensorsFile, safetensors};
@@ -398,6 +399,7 @@ fn an_interruption_ends_at_once_writes_nothing_for_its_case_and_what_was_done_is
     let ending = summary.file_ending.clone();
     let to = Destination {
         folder: folders.labels(),
+        names: LabelNames::Cases,
         ending,
         overwrite: false,
         probabilities: false,

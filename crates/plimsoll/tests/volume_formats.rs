@@ -107,6 +107,34 @@ fn a_series_of_dicom_is_an_image_to_predict_and_to_train_on() {
     let report = run_json(&["inspect", text(&data)]);
     assert!(report.to_string().contains("c4"), "{report}");
 
+    // The same without a description, in pairs of folders: it is written from what is there.
+    let pairs = dir.path().join("pairs");
+    fs::create_dir_all(pairs.join("raw")).unwrap();
+    for case in 0..5 {
+        let from = data.join(format!("imagesTr/c{case}_0000.dcm"));
+        std::os::unix::fs::symlink(&from, pairs.join(format!("raw/c{case}"))).unwrap();
+    }
+    std::os::unix::fs::symlink(data.join("labelsTr"), pairs.join("seg")).unwrap();
+    let described = run_json(&["inspect", text(&pairs), "--write"]);
+    assert!(described.to_string().contains("c4"), "{described}");
+    let written: serde_json::Value =
+        serde_json::from_slice(&fs::read(pairs.join("dataset.json")).unwrap()).unwrap();
+    assert_eq!(written["file_ending"], ".dcm");
+    assert_eq!(written["dataset"]["c3"]["images"], serde_json::json!(["raw/c3"]));
+    run_json(&["inspect", text(&pairs)]);
+    run_json(&[
+        "predict",
+        "-m",
+        text(&model),
+        "-i",
+        text(&pairs.join("raw")),
+        "-o",
+        text(&out.join("all")),
+        "--ram",
+        "1GiB",
+    ]);
+    assert_eq!(voxels(&out.join("all/c1.nii.gz")), voxels(&out.join("file/short.nii.gz")));
+
     let slices: Vec<PathBuf> =
         fs::read_dir(data.join("imagesTr/c2_0000.dcm")).unwrap().map(|entry| entry.unwrap().path()).collect();
     let middle = slices.iter().find(|path| path.ends_with("05.dcm")).unwrap();

@@ -105,7 +105,14 @@ impl Folder {
     }
 
     fn case_of_channel_files(&self, id: &str, channels: usize) -> Case {
-        let file = |channel| self.path.join(channel_name(id, channel, &self.file_ending));
+        // A folder of slices may be named without the ending.
+        let file = |channel| {
+            let name = channel_name(id, channel, &self.file_ending);
+            match self.names.binary_search(&name).is_ok() {
+                true => self.path.join(name),
+                false => self.path.join(channel_name(id, channel, "")),
+            }
+        };
         let images = (0..channels).map(|channel| ChannelFile { path: file(channel), index: 0 }).collect();
         Case { id: id.into(), images, label: None, reading: Reading::default() }
     }

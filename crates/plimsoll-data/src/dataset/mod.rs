@@ -12,6 +12,7 @@ mod label_entries;
 mod labels;
 mod layout;
 mod regions;
+mod series;
 mod settings;
 
 use std::collections::BTreeMap;
@@ -22,12 +23,16 @@ pub use error::DatasetError;
 pub use json::{is_image_ending, is_picture_ending, label_ending, name_ending, prediction_ending};
 pub use label_entries::{LabelEntries, LabelEntry, LabelFault, Ordered};
 pub use labels::Labels;
-pub use layout::{DataDescription, FoundData, Layout};
+pub use layout::{
+    BIDS_DESCRIPTION, BIDS_GENERATOR, DataDescription, FoundData, Layout, bids_images, bids_label,
+    is_predicted,
+};
 pub use regions::{Region, RegionSettings, RegionValues};
 pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 
 use files::Folder;
 use plimsoll_volume::{VolumeFile, image_ending, image_endings};
+use series::{DICOM, series_in};
 
 /// A data set as its folder describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,7 +106,12 @@ impl Dataset {
             let parent = named.parent().unwrap_or(Path::new("")).to_path_buf();
             Folder { path: parent, names: vec![files::file_name(&named)], file_ending: file_ending.into() }
         } else {
-            Folder::read(path, file_ending)?
+            let mut folder = Folder::read(path, file_ending)?;
+            if file_ending.eq_ignore_ascii_case(DICOM) {
+                folder.names.extend(series_in(path).iter().map(|series| files::file_name(series)));
+                folder.names.sort();
+            }
+            folder
         };
         let cases = folder.cases_to_predict(is_one, channels)?;
         if cases.is_empty() {
@@ -151,12 +161,12 @@ impl Dataset {
                 most = (count, ending);
             }
         }
+        if most.0 == 0 && !series_in(path).is_empty() {
+            return Ok(DICOM.into());
+        }
         Ok(most.1.into())
     }
 }
-
-/// What the names of files and folders of DICOM end in.
-const DICOM: &str = ".dcm";
 
 /// What the names of folders end in that are one image: of slices in TIFF, and of OME-Zarr.
 const FOLDERS: [&str; 4] = [".tif", ".tiff", ".zarr", ".ome.zarr"];
@@ -184,6 +194,10 @@ fn is_one_image(folder: &Path, ending: &str) -> Result<bool, DatasetError> {
     };
     let first = names.iter().find(|name| is_of_dicom(name));
     if names.iter().any(is_other) || first.is_some_and(|name| is_image(&folder.join(name))) {
+        return Ok(false);
+    }
+    // Several series are as many images.
+    if series_in(folder).len() > 1 {
         return Ok(false);
     }
     Ok(image_ending(folder)?.is_some())

@@ -39,6 +39,10 @@ pub struct CaseFingerprint {
     pub decoding_bytes: Bytes,
     /// Statistics by channel.
     pub channels: Vec<ChannelStatistics>,
+    /// How many voxels of the box are in the mask, where channels are normalised inside of it: those that are not zero in any channel,
+    /// holes among them, and those that have a label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mask_voxels: Option<u64>,
     /// The number of voxels of each label, that of "ignore" last; empty without a label map.
     pub label_voxels: Vec<u64>,
     /// Of the grid, all values of all channels, and all labels: whether the case is that of another time.
@@ -71,41 +75,70 @@ impl CaseFingerprint {
     /// How the channels of this case are normalised.
     ///
     /// # Errors
-    /// If a channel's method needs statistics of the data set's foreground, and there are none.
+    /// If a channel's method needs statistics of the data set's foreground or of the mask, and there are none.
     pub fn intensities(
         &self,
         channels: &[Channel],
         foreground: &BTreeMap<usize, IntensityProperties>,
-    ) -> Result<Vec<Intensity>, NoForeground> {
+    ) -> Result<Vec<Intensity>, NoStatistics> {
         let of = |(index, channel): (usize, &Channel)| {
-            let own = self.channels.get(index);
-            let intensity = own.and_then(|own| channel.normalisation.intensity(own, foreground.get(&index)));
-            intensity.ok_or(NoForeground { channel: index, normalisation: channel.normalisation })
+            let own = match channel.normalisation {
+                Normalisation::ZScoreInMask => self.inside_mask(index),
+                _ => self.channels.get(index).copied(),
+            };
+            let intensity = own.and_then(|own| channel.normalisation.intensity(&own, foreground.get(&index)));
+            intensity.ok_or(NoStatistics { channel: index, normalisation: channel.normalisation })
         };
         channels.iter().enumerate().map(of).collect()
     }
+
+    /// The statistics of a channel inside of the mask; none where that was not found. They follow from those of the box, since what is
+    /// outside is zero; the least is of both.
+    fn inside_mask(&self, channel: usize) -> Option<ChannelStatistics> {
+        let ChannelStatistics { mean, std, min, max } = *self.channels.get(channel)?;
+        let voxels: usize = self.nonzero_box.shape.iter().product();
+        let share = voxels as f64 / self.mask_voxels.filter(|inside| *inside > 0)? as f64;
+        // share · (mean² + std²) is the mean of squares inside, of which the square of the mean is taken.
+        let variance = share * (std * std - (share - 1.0) * mean * mean);
+        Some(ChannelStatistics { mean: share * mean, std: variance.max(0.0).sqrt(), min, max })
+    }
 }
 
-/// A channel cannot be normalised, because there are no statistics of the foreground's intensities.
+/// A channel cannot be normalised, because statistics that it needs are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "channel {channel} is to be normalised by the foreground's intensities ({normalisation:?}), but there are none"
-)]
-pub struct NoForeground {
+#[error("channel {channel} is to be normalised by {}, but there {}", self.missing().0, self.missing().1)]
+pub struct NoStatistics {
     /// The channel, from 0.
     pub channel: usize,
     /// How it is to be normalised.
     pub normalisation: Normalisation,
 }
 
-impl NoForeground {
+impl NoStatistics {
+    /// What is missing, and that it is.
+    fn missing(&self) -> (&'static str, &'static str) {
+        match self.normalisation {
+            Normalisation::ZScoreInMask => (
+                "the voxels in the mask of what is not zero (`use_mask_for_norm`)",
+                "is no such mask, as its images are not mostly zero around what they show",
+            ),
+            Normalisation::Ct => ("the foreground's intensities (CTNormalization)", "are none"),
+            _ => ("its own intensities", "are none"),
+        }
+    }
+
     /// A remedy to suggest to the user.
     pub fn hint(&self) -> Option<String> {
-        Some(
-            "no label map has any foreground: check them; or name the channel so that each image is normalised by \
-             itself (`zscore`)"
-                .into(),
-        )
+        let text = match self.normalisation {
+            Normalisation::ZScoreInMask => {
+                "begin with a model that was trained on images like these, or without one"
+            }
+            _ => {
+                "no label map has any foreground: check them; or name the channel so that each image is normalised by \
+                 itself (`zscore`)"
+            }
+        };
+        Some(text.into())
     }
 }
 

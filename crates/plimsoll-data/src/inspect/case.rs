@@ -253,6 +253,7 @@ impl Task<'_> {
             label_bytes,
             decoding_bytes,
             channels: channels.iter().map(statistics).collect(),
+            mask_voxels: None,
             label_voxels: labels.map_or_else(Vec::new, |labels| labels.counts.clone()),
             content: content(&geometry, channels, labels),
         }

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_volume::VolumeError;
 
+use crate::PrepareError;
+
 /// Why an inspection could not be run, saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
@@ -33,6 +35,14 @@ pub enum InspectError {
         path: PathBuf,
         /// Why.
         source: VolumeError,
+    },
+    /// The mask of a case cannot be found.
+    #[error("case {case}: {source}")]
+    Mask {
+        /// The case.
+        case: String,
+        /// Why.
+        source: Box<PrepareError>,
     },
     /// It was told to stop.
     #[error("interrupted while reading images")]

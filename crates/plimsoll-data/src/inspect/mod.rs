@@ -2,7 +2,7 @@
 //!
 //! Every file is read once, plane by plane. All problems of all cases are collected; the valid cases give the
 //! [`Fingerprint`], and each of them a [`ForegroundIndex`]. Several cases are read in parallel; the result does not
-//! depend on their number or order.
+//! depend on their number or order. Where channels are normalised inside of masks, images are read a second time to find these.
 
 mod case;
 mod error;
@@ -11,6 +11,8 @@ mod foreground;
 mod image_scan;
 mod judge;
 mod label_scan;
+mod mask_runs;
+mod masks;
 mod moments;
 mod problem;
 mod sample;
@@ -21,7 +23,7 @@ mod values;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use plimsoll_memory::{Budget, Bytes, Mapped};
@@ -31,10 +33,13 @@ pub use case::inspection_bytes;
 pub use error::InspectError;
 pub use far::{far_apart, meant_unit};
 pub use foreground::{ForegroundIndex, Positions};
+pub(crate) use mask_runs::MaskRuns;
+pub(crate) use masks::OUTSIDE;
 pub(crate) use moments::Moments;
 pub use problem::{Problem, Severity};
 pub use values::LabelCensus;
 
+use crate::Normalisation;
 use crate::PatchGrid;
 use crate::dataset::{Case, Channel, Dataset};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
@@ -72,6 +77,8 @@ pub struct Inspection {
     pub fingerprint: Option<Fingerprint>,
     /// The index of foreground voxels of each case of the fingerprint.
     pub foreground: Vec<ForegroundIndex>,
+    /// The mask of each case of the fingerprint, where channels are normalised inside of it; else none.
+    masks: Vec<Arc<MaskRuns>>,
     /// The state of the files when they were read.
     stamps: Vec<FileStamp>,
     seed: u64,
@@ -147,7 +154,12 @@ impl Inspection {
             outcome
         })?;
         let findings = shared.findings.into_inner().unwrap_or_else(PoisonError::into_inner);
-        Ok(findings.finish(dataset, samples, config.seed, stamps))
+        let mut inspection = findings.finish(dataset, samples, config.seed, stamps);
+        if let Some(fingerprint) = inspection.fingerprint.as_mut().filter(|all| masks::are_used(dataset, all))
+        {
+            inspection.masks = masks::find(dataset, fingerprint, config.threads, budget, observe)?;
+        }
+        Ok(inspection)
     }
 
     /// Whether a problem is an error, so that its case cannot be used.
@@ -155,9 +167,24 @@ impl Inspection {
         self.problems.iter().any(|problem| problem.severity == Severity::Error)
     }
 
-    /// The bytes reserved for the indices of foreground voxels.
+    /// The bytes reserved for the indices of foreground voxels and for masks.
     pub fn index_bytes(&self) -> Bytes {
-        self.foreground.iter().map(ForegroundIndex::bytes).sum()
+        let masks: Bytes = self.masks.iter().map(|mask| mask.reserved()).sum();
+        self.foreground.iter().map(ForegroundIndex::bytes).sum::<Bytes>() + masks
+    }
+
+    /// Has z-scores be those of the mask, by nnU-Net's rule (`use_mask_for_norm`): where cropping to what is not zero leaves less than
+    /// three quarters of the median image.
+    pub fn choose_masks(&self, channels: &mut [Channel]) {
+        let z_scores = channels.iter_mut().filter(|channel| channel.normalisation == Normalisation::ZScore);
+        if !self.masks.is_empty() {
+            z_scores.for_each(|channel| channel.normalisation = Normalisation::ZScoreInMask);
+        }
+    }
+
+    /// The mask of a case, by its number in the fingerprint.
+    pub(crate) fn mask(&self, case: usize) -> Option<&Arc<MaskRuns>> {
+        self.masks.get(case)
     }
 }
 
@@ -302,7 +329,7 @@ impl Findings {
         if let Some(fingerprint) = &fingerprint {
             problems.extend(blow_ups(dataset, fingerprint));
         }
-        Inspection { problems, fingerprint, foreground, stamps, seed }
+        Inspection { problems, fingerprint, foreground, masks: Vec::new(), stamps, seed }
     }
 }
 

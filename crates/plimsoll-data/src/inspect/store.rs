@@ -2,11 +2,12 @@
 //!
 //! `dataset_fingerprint.json` has nnU-Net's entries, the other facts about each case and, under `inspection`, the
 //! stamps of the files when they were read. `foreground_index.bin` beside it has the positions of all cases as
-//! little-endian 32-bit integers.
+//! little-endian 32-bit integers, and `nonzero_masks.bin` the masks of cases that are normalised inside of them.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
+use std::sync::Arc;
 
 use plimsoll_disk::{File, atomic};
 use plimsoll_memory::{Budget, Bytes, Fnv1a, MapError};
@@ -17,14 +18,15 @@ use crate::dataset::{Channel, Dataset, LengthUnit};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::foreground::unit;
 use crate::inspect::stamp::{FileStamp, stamps};
-use crate::inspect::{ForegroundIndex, InspectConfig, InspectError, Inspection, Problem};
+use crate::inspect::{ForegroundIndex, InspectConfig, InspectError, Inspection, MaskRuns, Problem, masks};
 use crate::statistics::IntensityProperties;
 
 const FINGERPRINT: &str = "dataset_fingerprint.json";
 const INDEX: &str = "foreground_index.bin";
+const MASKS: &str = "nonzero_masks.bin";
 
 /// The version of the entry `inspection`. Raise it when the samples or the statistics change.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The largest fingerprint that is read: that of a hundred thousand cases fits.
 const LARGEST: u64 = 256 << 20;
@@ -48,6 +50,10 @@ struct InspectionRecord {
     index_counts: Vec<Vec<usize>>,
     /// The FNV-1a checksum of the index.
     index_hash: u64,
+    /// The bytes of the mask of each case, where there are masks.
+    mask_lengths: Vec<usize>,
+    /// The FNV-1a checksum of all of them.
+    mask_hash: u64,
 }
 
 /// What is read of the file `dataset_fingerprint.json`: what else stands there follows from this.
@@ -88,6 +94,18 @@ impl Inspection {
             Ok(())
         });
         written.map_err(|source| InspectError::Io { path, action: "write", source })?;
+        let mut mask_hash = Fnv1a::default();
+        if !self.masks.is_empty() {
+            let path = folder.join(MASKS);
+            let written = atomic::write(&path, |file| {
+                for mask in &self.masks {
+                    mask_hash.update(mask.bytes());
+                    file.write_all(mask.bytes())?;
+                }
+                Ok(())
+            });
+            written.map_err(|source| InspectError::Io { path, action: "write", source })?;
+        }
         let kept = InspectionRecord {
             version: VERSION,
             seed: self.seed,
@@ -98,8 +116,10 @@ impl Inspection {
             problems: self.problems.clone(),
             index_counts: self.foreground.iter().map(ForegroundIndex::counts).collect(),
             index_hash: index_hash.finish(),
+            mask_lengths: self.masks.iter().map(|mask| mask.bytes().len()).collect(),
+            mask_hash: mask_hash.finish(),
         };
-        // The fingerprint is written last: without it the index is ignored.
+        // The fingerprint is written last: without it the index and the masks are ignored.
         let path = folder.join(FINGERPRINT);
         let whole = FingerprintFile { fingerprint: self.fingerprint.as_ref(), inspection: kept };
         atomic::write(&path, |file| {
@@ -165,10 +185,47 @@ impl Inspection {
         if index_hash.finish() != kept.index_hash {
             return Ok(None);
         }
+        let masks = match kept.mask_lengths.is_empty() {
+            true => Vec::new(),
+            false => match read_masks(&folder.join(MASKS), &cases, &kept, budget)? {
+                Some(masks) => masks,
+                None => return Ok(None),
+            },
+        };
         let fingerprint = Fingerprint::of(cases, foreground_intensity_properties_per_channel);
+        if fingerprint.as_ref().is_some_and(|all| masks::are_used(dataset, all) == masks.is_empty()) {
+            return Ok(None);
+        }
         let InspectionRecord { problems, files: stamps, seed, .. } = kept;
-        Ok(Some(Inspection { problems, fingerprint, foreground, stamps, seed }))
+        Ok(Some(Inspection { problems, fingerprint, foreground, masks, stamps, seed }))
     }
+}
+
+/// Reads the masks of cases; none if the file is not that of the inspection.
+fn read_masks(
+    path: &Path,
+    cases: &[CaseFingerprint],
+    kept: &InspectionRecord,
+    budget: &Budget,
+) -> Result<Option<Vec<Arc<MaskRuns>>>, InspectError> {
+    let count = kept.mask_lengths.iter().fold(0, |sum: usize, length| sum.saturating_add(*length));
+    let opened = File::open(path).and_then(|file| Ok((file.len()?, file)));
+    let Ok((length, mut file)) = opened else { return Ok(None) };
+    let is_known = |case: &CaseFingerprint| case.mask_voxels.is_some();
+    if length != count as u64 || kept.mask_lengths.len() != cases.len() || !cases.iter().all(is_known) {
+        return Ok(None);
+    }
+    let mut masks = Vec::with_capacity(cases.len());
+    let mut hash = Fnv1a::default();
+    for (length, case) in kept.mask_lengths.iter().zip(cases) {
+        let mut mask = MaskRuns::zeroed(case.nonzero_box, *length, budget)?;
+        if file.read_exact(mask.bytes_mut()).is_err() {
+            return Ok(None);
+        }
+        hash.update(mask.bytes());
+        masks.push(Arc::new(mask));
+    }
+    Ok((hash.finish() == kept.mask_hash).then_some(masks))
 }
 
 /// Reads the file; none if it is none. Meanwhile what that can take is reserved.

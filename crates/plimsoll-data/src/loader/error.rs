@@ -7,7 +7,7 @@ use plimsoll_memory::{MapError, OverBudget};
 use plimsoll_morphology::MorphologyError;
 use plimsoll_volume::VolumeError;
 
-use crate::fingerprint::NoForeground;
+use crate::fingerprint::NoStatistics;
 use crate::patch::PatchError;
 
 /// Why a batch could not be loaded.
@@ -37,7 +37,7 @@ pub enum LoaderError {
         /// The case.
         case: String,
         /// Why.
-        problem: NoForeground,
+        problem: NoStatistics,
     },
     /// A patch cannot be loaded.
     #[error("step {step}, patch {sample}: case {case}: {problem}")]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::dataset::{Case, Channel, Dataset};
 use crate::loader::samples::{SamplePlace, SampleWorker, Samples, processor_nanos};
 use crate::loader::{LoaderError, SampleShape, Targets};
-use crate::patch::{CaseSource, PatchError, Scratch, pull};
+use crate::patch::{CaseMask, CaseSource, PatchError, Scratch, pull};
 use crate::{Intensity, IntensityProperties, Sampler, VolumeCache};
 
 /// How long it is waited before a patch is read again whose files could not be, because a network or a disk was not there for a moment.
@@ -23,7 +23,7 @@ pub struct Patches {
     sampler: Sampler,
     channels: usize,
     /// In the order of the fingerprint's cases.
-    cases: Vec<(Case, Vec<Intensity>)>,
+    cases: Vec<(Case, Vec<Intensity>, Option<CaseMask>)>,
     cache: Arc<VolumeCache>,
     targets: Targets,
     /// In nanoseconds.
@@ -69,14 +69,19 @@ impl Patches {
         (channels, foreground): (&[Channel], &BTreeMap<usize, IntensityProperties>),
     ) -> Result<Patches, LoaderError> {
         let mut cases = Vec::new();
-        for fingerprint in sampler.inspection().fingerprint.iter().flat_map(|all| &all.cases) {
+        let masked = CaseMask::masked(channels);
+        let all = sampler.inspection().fingerprint.iter().flat_map(|all| &all.cases);
+        for (number, fingerprint) in all.enumerate() {
             let at = dataset.cases.binary_search_by(|case| case.id.cmp(&fingerprint.id));
             let unknown = |_| LoaderError::UnknownCase { case: fingerprint.id.clone() };
             let case = dataset.cases[at.map_err(unknown)?].clone();
             let intensities = fingerprint
                 .intensities(channels, foreground)
                 .map_err(|problem| LoaderError::Normalisation { case: case.id.clone(), problem })?;
-            cases.push((case, intensities));
+            // Where there is no mask, intensities inside of one are not known either.
+            let runs = sampler.inspection().mask(number).filter(|_| masked.contains(&true));
+            let mask = runs.map(|runs| CaseMask { runs: Arc::clone(runs), masked: Arc::clone(&masked) });
+            cases.push((case, intensities, mask));
         }
         let targets = Targets::default();
         let channels = dataset.channels.len();
@@ -116,7 +121,7 @@ impl Patches {
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            let Some((files, _)) = self.cases.get(case) else {
+            let Some((files, ..)) = self.cases.get(case) else {
                 return Err(LoaderError::UnknownCase { case: format!("number {case}") });
             };
             let is_whole = self.cache.fill(files, stop).map_err(|problem| LoaderError::Warm {
@@ -173,10 +178,13 @@ impl SampleWorker for PatchWorker {
     ) -> Result<usize, LoaderError> {
         let patches = &self.patches;
         let recipe = patches.sampler.recipe(mode, seed, step, sample);
-        let (files, intensities) = &patches.cases[recipe.case()];
+        let (files, intensities, mask) = &patches.cases[recipe.case()];
         let start = processor_nanos();
         let mut attempt = || {
             let mut source = CaseSource::open(files, intensities, true, &patches.cache)?;
+            if let Some(mask) = mask {
+                source = source.inside(mask.clone());
+            }
             pull(&recipe, &mut source, image, Some(labels), &mut self.scratch)
         };
         let mut result = attempt();

@@ -27,5 +27,5 @@ pub use pull::{PatchError, Scratch, pull};
 pub use recipe::Recipe;
 pub use sampler::{Mode, Oversampling, Sampler, SamplerConfig, SamplerError};
 pub use source::CaseSource;
-pub(crate) use source::LabelMap;
+pub(crate) use source::{CaseMask, LabelMap};
 pub use spacing::{SpacingSetting, TargetSpacing};

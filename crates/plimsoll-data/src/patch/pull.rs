@@ -9,6 +9,7 @@ use plimsoll_volume::{
     sample_cubic, sample_labels, sample_linear,
 };
 
+use crate::inspect::OUTSIDE;
 use crate::patch::augmentation::ImageInterpolation;
 use crate::patch::recipe::{Recipe, rows};
 use crate::patch::separable::slab_length;
@@ -145,6 +146,10 @@ impl PatchError {
 /// ([`pull_labels`]). Outside of the image, normalised intensities are 0 and labels are background. A patch that is
 /// neither rotated nor resampled copies voxels exactly.
 ///
+/// Channels that are normalised inside of a mask are 0 outside of it: in the stored image, before it is interpolated, and in the patch
+/// in the end, after all changes of intensities, where the mask is a label like others
+/// (`MaskImageTransform` of nnU-Net). Without `labels` that last step is left out, as nnU-Net leaves it out in prediction.
+///
 /// Only the part of each image that the patch touches is read, in pieces that fit `scratch`; the result does not depend
 /// on how many. A patch coarser than the source skips the voxels between its samples: there is no low-pass filter.
 ///
@@ -155,35 +160,42 @@ pub fn pull(
     recipe: &Recipe,
     source: &mut CaseSource,
     image: &mut [f32],
-    labels: Option<&mut [u8]>,
+    mut labels: Option<&mut [u8]>,
     scratch: &mut Scratch,
 ) -> Result<(), PatchError> {
-    let voxels = recipe.voxels();
+    let (voxels, mask) = (recipe.voxels(), source.mask());
     check_length(voxels * source.channels(), image.len())?;
     for (path, found) in source.shapes() {
         if found != recipe.stored_shape {
             return Err(PatchError::Changed { path: path.into(), found, expected: recipe.stored_shape });
         }
     }
-    if let Some(labels) = labels {
+    if let Some(labels) = labels.as_deref_mut() {
         check_length(voxels, labels.len())?;
         let image = source.label_map().ok_or(PatchError::NoLabel)?;
         let memory = bytemuck::cast_slice_mut(&mut scratch.voxels);
         let how = How { affine: pull_labels, at_points: sample_labels, margin: 0 };
-        let layer = Layer { path: image.path().into(), outside: 0, how };
-        pull_one(recipe, &layer, labels, memory, |region, voxels| image.read(region, voxels))?;
+        let outside = if mask.is_some() { OUTSIDE } else { 0 };
+        let layer = Layer { path: image.path().into(), outside, how };
+        pull_one(recipe, &layer, labels, memory, |region, voxels| {
+            image.read(region, voxels)?;
+            mask.iter().for_each(|mask| mask.runs.set_outside(region, voxels, OUTSIDE));
+            Ok(())
+        })?;
     }
     let how = match recipe.interpolation {
         ImageInterpolation::Linear => How { affine: pull_linear, at_points: sample_linear, margin: 0 },
         ImageInterpolation::Cubic => How { affine: pull_cubic, at_points: sample_cubic, margin: 1 },
     };
     for (channel, out) in image.chunks_exact_mut(voxels.max(1)).enumerate() {
+        let mask = mask.as_ref().filter(|mask| mask.has(channel));
         // Images are normalised before they are interpolated, so the value outside is 0 for every normalisation.
         let (image, channel) = source.channel(channel);
         let layer = Layer { path: image.path().into(), outside: 0.0, how };
         pull_one(recipe, &layer, out, &mut scratch.voxels, |region, voxels| {
             image.read_f32(channel.index, region, voxels)?;
             channel.intensity.apply(voxels);
+            mask.iter().for_each(|mask| mask.runs.set_outside(region, voxels, 0.0));
             Ok(())
         })?;
     }
@@ -197,6 +209,15 @@ pub fn pull(
     recipe.change.apply(image, recipe.patch, &mut scratch.voxels, || {
         Draws::new(stream.seed, Purpose::Noise, stream.group, stream.step, stream.sample)
     });
+    if let (Some(mask), Some(labels)) = (mask, labels) {
+        for (channel, values) in image.chunks_exact_mut(voxels.max(1)).enumerate() {
+            if mask.has(channel) {
+                let outside = values.iter_mut().zip(&*labels).filter(|(_, label)| **label == OUTSIDE);
+                outside.for_each(|(value, _)| *value = 0.0);
+            }
+        }
+        labels.iter_mut().filter(|label| **label == OUTSIDE).for_each(|label| *label = 0);
+    }
     Ok(())
 }
 

@@ -7,8 +7,9 @@ use std::sync::atomic::AtomicBool;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Content, LabelValues, StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
-use crate::dataset::Case;
-use crate::{Intensity, VolumeCache};
+use crate::dataset::{Case, Channel};
+use crate::inspect::MaskRuns;
+use crate::{Intensity, Normalisation, VolumeCache};
 
 /// One image of a case.
 pub(crate) enum Image {
@@ -99,6 +100,25 @@ impl LabelMap {
     }
 }
 
+/// The mask of a case, and which channels are zero outside of it.
+#[derive(Clone)]
+pub(crate) struct CaseMask {
+    pub(crate) runs: Arc<MaskRuns>,
+    pub(crate) masked: Arc<[bool]>,
+}
+
+impl CaseMask {
+    /// Which of some channels are zero outside of the mask.
+    pub(crate) fn masked(channels: &[Channel]) -> Arc<[bool]> {
+        channels.iter().map(|channel| channel.normalisation == Normalisation::ZScoreInMask).collect()
+    }
+
+    /// Whether a channel is zero outside.
+    pub(crate) fn has(&self, channel: usize) -> bool {
+        self.masked.get(channel).copied().unwrap_or(false)
+    }
+}
+
 /// One channel: its image, its index in that image, and its normalisation.
 #[derive(Clone, Copy)]
 pub(crate) struct SourceChannel {
@@ -114,6 +134,7 @@ pub struct CaseSource {
     images: Vec<Image>,
     channels: Vec<SourceChannel>,
     label: Option<LabelMap>,
+    mask: Option<CaseMask>,
     /// Held until the images are: those that are not in the cache are decoded in it.
     _room: Option<Budget>,
 }
@@ -171,7 +192,24 @@ impl CaseSource {
             }),
             None => None,
         };
-        Ok(CaseSource { images, channels, label, _room: room })
+        Ok(CaseSource { images, channels, label, mask: None, _room: room })
+    }
+
+    /// The same, normalised by other intensities.
+    pub(crate) fn normalised(mut self, intensities: &[Intensity]) -> CaseSource {
+        let channels = self.channels.iter_mut().zip(intensities);
+        channels.for_each(|(channel, intensity)| channel.intensity = *intensity);
+        self
+    }
+
+    /// The same, with channels that are zero outside of a mask.
+    pub(crate) fn inside(self, mask: CaseMask) -> CaseSource {
+        CaseSource { mask: Some(mask), ..self }
+    }
+
+    /// The mask, if any channel is zero outside of one.
+    pub(crate) fn mask(&self) -> Option<CaseMask> {
+        self.mask.clone()
     }
 
     /// The number of channels.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use plimsoll_memory::MapError;
 use plimsoll_volume::{GeometryError, VolumeError};
 
-use crate::{NoForeground, PatchError};
+use crate::{NoStatistics, PatchError};
 
 /// Why a case cannot be prepared as its model was trained to see it.
 #[derive(Debug, thiserror::Error)]
@@ -85,7 +85,7 @@ pub enum PrepareError {
     Geometry(#[from] GeometryError),
     /// A channel cannot be normalised.
     #[error(transparent)]
-    Normalisation(#[from] NoForeground),
+    Normalisation(#[from] NoStatistics),
     /// A part of an image cannot be pulled.
     #[error(transparent)]
     Patch(#[from] PatchError),

@@ -41,6 +41,16 @@ impl Mask {
         Mapped::<u64>::bytes(Mask::count(covered))
     }
 
+    /// The box.
+    pub(crate) fn covered(&self) -> VoxelBox {
+        self.covered
+    }
+
+    /// How many voxels it has.
+    pub(crate) fn voxels(&self) -> u64 {
+        self.bits.iter().map(|word| u64::from(word.count_ones())).sum()
+    }
+
     /// Where a row of the box begins.
     fn row(&self, d: usize, h: usize) -> usize {
         (d * self.covered.shape[1] + h) * self.words

@@ -9,6 +9,7 @@ mod earlier;
 mod error;
 mod lines;
 mod mask;
+mod normalised;
 mod rule;
 mod spaced_case;
 mod survey;
@@ -25,18 +26,20 @@ use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Geometry, Reorientation, Spacing, VoxelBox};
 
 pub use error::PrepareError;
+pub use normalised::Normalising;
 pub use spaced_case::{SpacedCase, SpacedGrid};
 pub use zoomed_case::{ZoomedCase, ZoomedGrid, Zooming};
 pub use zoomed_image::ZoomedImage;
 
 use crate::prepare::earlier::Earlier;
-use crate::prepare::mask::Mask;
+pub(crate) use crate::prepare::mask::Mask;
 use crate::prepare::rule::ResizeRule;
-use crate::prepare::survey::{Ranges, Survey};
+use crate::prepare::survey::Ranges;
+pub(crate) use crate::prepare::survey::Survey;
 use crate::prepare::window::{Channel, Part};
 use crate::{
     Case, CaseFingerprint, CaseSource, Intensity, IntensityProperties, Interpolation, LabelTies, NnUnetSteps,
-    NoForeground, Normalisation, Planes, Scratch, TargetGrid, VolumeCache, resampled_shape,
+    NoStatistics, Normalisation, Planes, Scratch, TargetGrid, VolumeCache, resampled_shape,
 };
 
 /// The scratch of a [`PreparedCase`]: a cube of a hundred voxels twice, as one axis after the other is resized.
@@ -198,7 +201,9 @@ impl PreparedCase {
         check_shapes(&source, place.grid.stored_shape(), case.label.as_deref())?;
         let covered = place.grid.covered();
         let stored_axis = place.grid.reorientation().source_axis();
-        let mut survey = Survey::new(covered, &place.images, stored_axis, budget)?;
+        let rule = &place.images;
+        let across = rule.across.filter(|_| rule.overshoots()).map(|axis| stored_axis[axis]);
+        let mut survey = Survey::new(covered, across, budget)?;
         let is_normalised_inside = steps.channels.iter().any(inside_mask);
         let mut mask = match what.earlier.is_some() || is_normalised_inside {
             true => Some(survey.mask(&mut source, budget, stop)?),
@@ -217,7 +222,7 @@ impl PreparedCase {
             let is_masked = inside_mask(channel);
             let intensity = |own: &crate::ChannelStatistics| {
                 let found = normalisation.intensity(own, what.foreground.get(&index));
-                found.ok_or(NoForeground { channel: index, normalisation })
+                found.ok_or(NoStatistics { channel: index, normalisation })
             };
             let overshoots = place.images.overshoots();
             let (intensity, ranges) = if is_masked || (overshoots && survey.across.is_some()) {

@@ -10,7 +10,6 @@ use crate::inspect::Moments;
 use crate::patch::LabelMap;
 use crate::prepare::PrepareError;
 use crate::prepare::mask::Mask;
-use crate::prepare::rule::ResizeRule;
 use crate::{CaseSource, ChannelStatistics, Intensity};
 
 /// What is read of all of a case, in the stored order of axes.
@@ -95,18 +94,12 @@ impl Surveyed {
 }
 
 impl Survey {
-    /// Of the box `covered`, where images are resized by a rule whose axes are those of the network: `stored_axis` has the stored ones.
+    /// Of the box `covered`; slices across the stored axis `across`, if any, have each a range of its own.
     ///
     /// # Errors
     /// If the budget has no room for a plane.
-    pub(crate) fn new(
-        covered: VoxelBox,
-        rule: &ResizeRule,
-        stored_axis: [usize; 3],
-        budget: &Budget,
-    ) -> Result<Survey, MapError> {
+    pub(crate) fn new(covered: VoxelBox, across: Option<usize>, budget: &Budget) -> Result<Survey, MapError> {
         let plane = Mapped::zeroed(budget, "a plane of an image", Survey::plane(covered))?;
-        let across = rule.across.filter(|_| rule.overshoots()).map(|axis| stored_axis[axis]);
         Ok(Survey { covered, across, plane })
     }
 
@@ -150,7 +143,7 @@ impl Survey {
         Ok(mask)
     }
 
-    /// Adds to a mask the voxels that have a label of an earlier network, on the stored grid.
+    /// Adds to a mask the voxels that have a label on the stored grid.
     ///
     /// # Errors
     /// If the labels cannot be read, or `stop` is set.

@@ -12,7 +12,7 @@ use crate::prepare::window::Part;
 use crate::prepare::zoom::Zoom;
 use crate::prepare::{PrepareError, check_shapes};
 use crate::{
-    Case, CaseSource, ChannelStatistics, Intensity, IntensityProperties, NoForeground, PatchError, Scratch,
+    Case, CaseSource, ChannelStatistics, Intensity, IntensityProperties, NoStatistics, PatchError, Scratch,
     TargetGrid, VolumeCache, ZoomSteps,
 };
 
@@ -171,7 +171,7 @@ impl ZoomedCase {
                 max: moments.max,
             };
             let found = normalised.normalisation.intensity(&own, what.foreground.get(&channel));
-            let none = NoForeground { channel, normalisation: normalised.normalisation };
+            let none = NoStatistics { channel, normalisation: normalised.normalisation };
             intensities.push(found.ok_or(none)?);
         }
         case.intensities = intensities;

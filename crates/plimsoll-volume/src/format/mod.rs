@@ -167,14 +167,14 @@ fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
 /// The formats of this crate. The first that a file's beginning tells is its format.
 static FORMATS: [Format; 8] = [
     Format {
-        endings: &[".nii.gz", ".nii"],
+        endings: &[".nii.gz", ".nii", ".nii.zst"],
         is_told_by: |file| nifti::begins(file.head()),
         open: nifti::open,
         labels: None,
     },
     // Of a pair, what the voxels begin with tells nothing; labels are written into one file.
     Format {
-        endings: &[".hdr", ".img", ".hdr.gz", ".img.gz", ".nii.zst"],
+        endings: &[".hdr", ".img", ".hdr.gz", ".img.gz"],
         is_told_by: |_| false,
         open: nifti::open,
         labels: Some(".nii.gz"),

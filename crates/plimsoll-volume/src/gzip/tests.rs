@@ -85,6 +85,61 @@ fn what_flate2_compressed_comes_back_at_every_level() {
     }
 }
 
+/// What a decompressor gives up to the end or an error, and whether it was the end.
+fn until_the_end(mut read: impl FnMut(&mut [u8]) -> io::Result<usize>) -> (Vec<u8>, bool) {
+    let (mut found, mut part) = (Vec::new(), vec![0; 3000]);
+    loop {
+        match read(&mut part) {
+            Ok(0) => return (found, true),
+            Ok(count) => found.extend(&part[..count]),
+            Err(_) => return (found, false),
+        }
+    }
+}
+
+/// All seeds of fuzz targets, as they are where gzip made them, and compressed; with bits that are changed.
+#[test]
+fn flate2_reads_what_is_read_here_and_refuses_what_is_refused() {
+    let seeds = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../corpus/seeds");
+    let mut inputs = Vec::new();
+    for target in std::fs::read_dir(seeds).unwrap() {
+        for seed in std::fs::read_dir(target.unwrap().path()).unwrap() {
+            let bytes = std::fs::read(seed.unwrap().path()).unwrap();
+            match bytes.starts_with(&[MAGIC, 0x8b]) {
+                true => inputs.push(bytes),
+                false => inputs.extend([1, 9].map(|level| gzip(&bytes, level))),
+            }
+        }
+    }
+    assert!(inputs.len() > 100, "{}", inputs.len());
+    let (mut state, mut refused) = (5u64, 0);
+    let mut below = |bound: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % bound
+    };
+    for input in inputs {
+        for change in 0..8 {
+            let mut bytes = input.clone();
+            match change {
+                0 => {}
+                1 => bytes.truncate(below(input.len())),
+                _ => bytes[below(input.len())] ^= 1 << below(8),
+            }
+            let mut theirs = flate2::read::MultiGzDecoder::new(&bytes[..]);
+            let (theirs, is_whole) = until_the_end(|part| io::Read::read(&mut theirs, part));
+            let mut ours = Written::new(&bytes).open();
+            let (ours, is_read) = until_the_end(|part| ours.read(part));
+            // What comes before an error is given as far as it was decompressed by then. Bytes behind the last member are passed over here.
+            let shared = ours.len().min(theirs.len());
+            assert!(ours[..shared] == theirs[..shared]);
+            assert!(is_read || !is_whole, "{} bytes, change {change}", bytes.len());
+            assert!(!is_read || ours.len() >= theirs.len(), "{} bytes, change {change}", bytes.len());
+            refused += u32::from(!is_read);
+        }
+    }
+    assert!(refused > 200, "{refused}");
+}
+
 #[test]
 fn members_follow_each_other_and_what_follows_them_is_ignored() {
     let (one, two) = (voxels(60_000, 6), voxels(50_000, 3));

@@ -24,19 +24,24 @@ pub(crate) fn length(bytes: u64) -> String {
     format!("{bytes:0DIGITS$}")
 }
 
-/// The header of an image of one channel, little-endian and compressed as a stream of zlib; and where in it the length of that is to be
+/// The header of an image, little-endian and compressed as a stream of zlib; and where in it the length of that is to be
 /// written, in as many digits as [`length`] has.
-pub(crate) fn header(geometry: &Geometry, element: ElementType) -> (String, u64) {
+pub(crate) fn header(geometry: &Geometry, channels: usize, element: ElementType) -> (String, u64) {
     let mut text = format!("{BEGIN}True\nCompressedDataSize = ");
     let place = text.len() as u64;
     text += &length(0);
-    text += &grid(geometry, element, "LOCAL");
+    text += &grid(geometry, (channels, element), "LOCAL");
     (text, place)
 }
 
-/// The header of an image of one channel whose voxels are in another file of the same folder, little-endian and as they are.
-pub(crate) fn header_apart(geometry: &Geometry, element: ElementType, voxels: &str) -> String {
-    format!("{BEGIN}False{}", grid(geometry, element, voxels))
+/// The header of an image whose voxels are in another file of the same folder, little-endian and as they are.
+pub(crate) fn header_apart(
+    geometry: &Geometry,
+    channels: usize,
+    element: ElementType,
+    voxels: &str,
+) -> String {
+    format!("{BEGIN}False{}", grid(geometry, (channels, element), voxels))
 }
 
 /// What all headers begin with, up to whether voxels are compressed.
@@ -44,7 +49,7 @@ const BEGIN: &str =
     "ObjectType = Image\nNDims = 3\nBinaryData = True\nBinaryDataByteOrderMSB = False\nCompressedData = ";
 
 /// The lines about the grid and the voxels, and the last, which says where these are.
-fn grid(geometry: &Geometry, element: ElementType, voxels: &str) -> String {
+fn grid(geometry: &Geometry, (channels, element): (usize, ElementType), voxels: &str) -> String {
     let [depth, height, width] = geometry.shape();
     let (steps, [x, y, z]) = lps(geometry);
     let spacing = steps.map(|step| step.iter().map(|part| part * part).sum::<f64>().sqrt());
@@ -64,9 +69,12 @@ fn grid(geometry: &Geometry, element: ElementType, voxels: &str) -> String {
         ElementType::F32 => "MET_FLOAT",
         ElementType::F64 => "MET_DOUBLE",
     };
+    // Of one channel nothing is said.
+    let together =
+        if channels > 1 { format!("ElementNumberOfChannels = {channels}\n") } else { String::new() };
     format!(
         "\nTransformMatrix = {} {} {}\nOffset = {x} {y} {z}\nCenterOfRotation = 0 0 0\n\
-         ElementSpacing = {} {} {}\nDimSize = {width} {height} {depth}\nElementType = {kind}\nElementDataFile = {voxels}\n",
+         ElementSpacing = {} {} {}\nDimSize = {width} {height} {depth}\n{together}ElementType = {kind}\nElementDataFile = {voxels}\n",
         direction(0),
         direction(1),
         direction(2),

@@ -62,12 +62,22 @@ pub(crate) fn parts(path: &Path) -> Result<Parts, VolumeError> {
     })
 }
 
-/// Whether an image of this name is to be written compressed.
-pub(crate) fn is_compressed_on_write(path: &Path) -> Result<bool, VolumeError> {
+/// How an image is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compressed {
+    Not,
+    Gzip,
+    Zstandard,
+}
+
+/// How an image of this name is to be compressed.
+pub(crate) fn compressed_on_write(path: &Path) -> Result<Compressed, VolumeError> {
     match kind(path) {
-        Some((FileKind::Single, bare)) if bare == path => Ok(false),
-        Some((FileKind::Single, _)) if extension(path).as_deref() == Some("gz") => Ok(true),
-        Some((FileKind::Single, _)) => Err(VolumeError::UnwrittenName { path: path.into() }),
+        Some((FileKind::Single, bare)) if bare == path => Ok(Compressed::Not),
+        Some((FileKind::Single, _)) => match extension(path).as_deref() {
+            Some("zst") => Ok(Compressed::Zstandard),
+            _ => Ok(Compressed::Gzip),
+        },
         Some(_) => Err(VolumeError::WritesPair { path: path.into() }),
         None => Err(VolumeError::UnwrittenName { path: path.into() }),
     }

@@ -74,6 +74,10 @@ pub struct Predict {
     /// Of volumes: draw three slices of each case with its labels, CASE.preview.png beside them.
     #[arg(long)]
     pub preview: bool,
+    /// Of volumes: -i is a data set of BIDS, and -o its derivative, like IN/derivatives/plimsoll. Predicted are images whose names end in
+    /// these suffixes, one for each channel, like T1w [default: what the channels are called].
+    #[arg(long, value_name = "SUFFIXES", value_delimiter = ',', num_args = 0.., require_equals = true)]
+    pub bids: Option<Vec<String>>,
     /// Leave labels as they are predicted, where the model has steps that help.
     #[arg(long, conflicts_with = "postprocessing")]
     pub no_postprocessing: bool,
@@ -163,6 +167,7 @@ impl Predict {
                     .then(|| [0, 1, 2].map(|axis| self.mirror_axes.contains(&axis))),
                 preview: self.preview,
                 verbose: self.nnunet.verbose,
+                bids: self.bids.clone(),
             },
             model,
             checkpoint: self.checkpoint.unwrap_or_default().into(),

@@ -28,6 +28,7 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
     let is_classifier = is_classifier(&model)?;
     expect_averaged((&model, is_classifier), &others)?;
     expect_effect(args, (&model, &others), is_classifier)?;
+    expect_one_of_bids(args, &others)?;
     let backend =
         args.held.on(if args.plan { args.compute.open_to_plan()? } else { args.compute.open()? })?;
     let request = args.request(model, Arc::clone(&backend))?;
@@ -114,6 +115,22 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
         println!("{line}");
     }
     report.check()
+}
+
+/// Refuses what a derivative data set of BIDS has no place for.
+fn expect_one_of_bids(args: &Predict, others: &[PathBuf]) -> Outcome {
+    let refused = |what: &str, hint: &str| Err(Failure::new(format!("--bids with {what} is not done"), hint));
+    match (&args.bids, others) {
+        (None, _) => Ok(()),
+        (Some(_), [_, ..]) => {
+            refused("several models", "predict with each by itself, into a folder of its own")
+        }
+        (Some(_), _) if args.nnunet.save_probabilities => {
+            refused("--save_probabilities", "predict without --bids where probabilities are needed")
+        }
+        (Some(_), _) if args.input.is_dir() => Ok(()),
+        (Some(_), _) => refused("a file as input", "name the folder of the data set with -i"),
+    }
 }
 
 /// Prints what the time of each case was spent on.
@@ -204,6 +221,7 @@ fn expect_effect(args: &Predict, (model, others): (&Path, &[PathBuf]), is_classi
         ("--postprocessing", args.nnunet.postprocessing.is_some() && is_classifier, of_volumes),
         ("--mirror-axes", !args.mirror_axes.is_empty() && is_classifier, of_volumes),
         ("--preview", args.preview && is_classifier, of_volumes),
+        ("--bids", args.bids.is_some() && is_classifier, of_volumes),
         ("--no-postprocessing", args.no_postprocessing && is_classifier, of_volumes),
         ("--no-postprocessing", args.no_postprocessing && !others.is_empty(), of_mean),
         ("--no-postprocessing", args.no_postprocessing && !has_steps, "the model has no steps"),

@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use plimsoll_data::{Case, prediction_ending};
 use plimsoll_infer::{
-    CaseReport, CaseTimes, Destination, EnsembleRequest, InferError, Outcome as CaseOutcome, PredictPlan,
-    label_by_mean,
+    CaseReport, CaseTimes, Destination, EnsembleRequest, InferError, LabelNames, Outcome as CaseOutcome,
+    PredictPlan, label_by_mean,
 };
 use plimsoll_memory::{Budget, Digest, System, limits};
 use plimsoll_run::Answers;
@@ -60,6 +60,7 @@ impl<'a> Ensemble<'a> {
         let cases = request.images(model)?;
         let to = Destination {
             folder: labels.folder.clone(),
+            names: LabelNames::Cases,
             ending: prediction_ending(&model.file_ending).into(),
             overwrite: request.overwrite,
             probabilities: false,
@@ -232,6 +233,7 @@ impl Member {
         }
         let to = Destination {
             folder: request.output.clone(),
+            names: LabelNames::Cases,
             ending: prediction_ending(&opened.model.file_ending).into(),
             overwrite: request.overwrite,
             probabilities: true,

@@ -14,7 +14,7 @@ use super::prediction_report::{Cases, Failed};
 use crate::failure::{Failure, Outcome};
 
 /// The folder below that of labels in which they are as they were before post-processing.
-const UNPROCESSED: &str = "unprocessed";
+pub(super) const UNPROCESSED: &str = "unprocessed";
 
 /// Where labels are written, and what is done with them after that.
 pub(super) struct LabelFolder {
@@ -51,6 +51,11 @@ impl LabelFolder {
         Destination { folder: folder.clone(), ..to.clone() }
     }
 
+    /// Whether labels as they were predicted are in a folder of their own.
+    pub(super) fn is_kept_apart(&self) -> bool {
+        self.steps.is_some()
+    }
+
     /// Whether steps were done on the labels of a case, so that it is kept whether or not what they were made of is still there.
     pub(super) fn is_processed(&self, case: &Case, to: &Destination) -> bool {
         let has_probabilities = || to.probabilities(case).is_none_or(|file| file.exists());
@@ -74,10 +79,11 @@ impl LabelFolder {
         make_folder(output)?;
         let Cases { predicted, kept, failed, processed } = cases;
         let mut is_done = |case: &str, file: &mut PathBuf, is_new: bool| -> Outcome<bool> {
-            let Some(name) = file.file_name() else { return Ok(true) };
+            let Ok(name) = file.strip_prefix(&self.folder) else { return Ok(true) };
             let last = output.join(name);
             if is_new || !last.exists() {
                 expect_going(stop)?;
+                last.parent().map_or(Ok(()), make_folder)?;
                 let unit = self.unit.map(LengthUnit::millimetres);
                 if let Err(error) = process_file(file, &last, steps, unit, budget, self.threads) {
                     failed.push(Failed::new(case.into(), error));

@@ -158,6 +158,7 @@ impl Listed {
                         format!("no case of {} can be used; {}", dataset.folder.display(), skipped[0]);
                     return Err(Failure::new(message, "mend the files that `plimsoll inspect` names"));
                 }
+                inspection.choose_masks(&mut dataset.channels);
                 let name = dataset.name.clone();
                 let data = RunData::Volumes { dataset, inspection: Arc::new(inspection) };
                 Ok(InspectedData { name, data, skipped })

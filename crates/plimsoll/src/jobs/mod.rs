@@ -1,6 +1,7 @@
 //! What the commands do, each as a function of a request: commands make requests of their arguments, and a demonstration of its own.
 
 pub mod at_once;
+mod bids;
 pub mod candidates;
 pub mod classify;
 pub mod compare;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use plimsoll_data::{Case, Dataset, prediction_ending};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{
-    Destination, EnsembleRequest, InferError, Outcome as CaseOutcome, PredictOptions, Predictor,
+    Destination, EnsembleRequest, InferError, LabelNames, Outcome as CaseOutcome, PredictOptions, Predictor,
     label_by_mean, predict_cases,
 };
 use plimsoll_memory::Digest;
@@ -240,6 +240,7 @@ impl Job<'_> {
         let model: SegmentationModel = Model::open(fold.path(), CheckpointKind::Final)?.try_into()?;
         let to = Destination {
             folder: folder.clone(),
+            names: LabelNames::Cases,
             ending: prediction_ending(&self.dataset.file_ending).to_string(),
             overwrite: false,
             probabilities: true,

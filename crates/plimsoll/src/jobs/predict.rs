@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use plimsoll_data::{Case, Dataset, LengthUnit, prediction_ending};
 use plimsoll_infer::{
-    CaseReport, CaseSpacing, Destination, FolderProgress, InferError, Outcome as CaseOutcome, PredictOptions,
-    Predictor, predict_cases,
+    CaseReport, CaseSpacing, Destination, FolderProgress, InferError, LabelNames, Outcome as CaseOutcome,
+    PredictOptions, Predictor, predict_cases,
 };
 use plimsoll_memory::{Budget, Bytes, System, limits};
 use plimsoll_plan::Backend;
@@ -18,6 +18,7 @@ use plimsoll_run::monai::MonaiModel;
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
 use plimsoll_run::{CheckpointKind, Model, ModelSource, SegmentationModel, Windows as Placement};
 
+use super::bids;
 use super::label_folder::{LabelFolder, make_folder};
 use super::outliers::{Counting, Remedy, Windows};
 use super::prediction_plan::CaseFiles;
@@ -49,12 +50,25 @@ pub struct VolumeOptions {
     pub preview: bool,
     /// Whether it is said what the model is.
     pub verbose: bool,
+    /// The input is a data set of BIDS, and labels become a derivative of it: what the names of its images end in, one for each channel, or
+    /// nothing where that is what the channels are called.
+    pub bids: Option<Vec<String>>,
+}
+
+impl VolumeOptions {
+    /// How files of labels are called.
+    pub fn names(&self) -> LabelNames {
+        if self.bids.is_some() { LabelNames::Bids } else { LabelNames::Cases }
+    }
 }
 
 impl PredictRequest {
     /// The images that are there for a model.
     pub fn images(&self, model: &SegmentationModel) -> Outcome<Vec<Case>> {
-        let mut cases = Dataset::images(&self.input, &model.channels, &model.file_ending)?;
+        let mut cases = match &self.volumes.bids {
+            Some(suffixes) => bids::images(&self.input, suffixes, model)?,
+            None => Dataset::images(&self.input, &model.channels, &model.file_ending)?,
+        };
         cases.iter_mut().for_each(|case| case.reading.unit = self.volumes.unit);
         Ok(cases)
     }
@@ -97,7 +111,11 @@ pub(super) fn open(request: &PredictRequest, budget: &Budget) -> Outcome<Opened>
     let mut opened = open_model(request, budget)?;
     // Images of another format than those that it was trained on are the same to it.
     let ending = &mut opened.model.file_ending;
-    *ending = Dataset::input_ending(&request.input, ending)?;
+    *ending = match &request.volumes.bids {
+        // As BIDS has images, and labels.
+        Some(_) => bids::ENDING.into(),
+        None => Dataset::input_ending(&request.input, ending)?,
+    };
     if let Some(chosen) = request.volumes.mirror_axes {
         let allowed = opened.model.mirror_axes;
         if let Some(axis) = (0..3).find(|axis| chosen[*axis] && !allowed[*axis]) {
@@ -234,8 +252,12 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let Opened { model, .. } = opened;
     let cases = request.images(&model)?;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, &model));
+    if request.volumes.bids.is_some() {
+        bids::describe(request, &model, labels.is_kept_apart())?;
+    }
     let to = Destination {
         folder: labels.folder.clone(),
+        names: request.volumes.names(),
         ending: prediction_ending(&model.file_ending).into(),
         overwrite: request.overwrite,
         probabilities: request.volumes.probabilities,
@@ -286,7 +308,9 @@ pub(super) fn predict_into(
         .map(|files| Counting { request: files.request(), is_kept: !left.contains(files.case.id.as_str()) });
     let remedy = Remedy::asked(request.volumes.outlier_spacing);
     let windows = Windows::count(&mut predictor, &counting.collect::<Vec<_>>(), remedy)?;
-    make_folder(&to.folder)?;
+    let folders: BTreeSet<PathBuf> =
+        cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
+    std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
     let mut watcher = Watcher::new(quiet).knowing(windows.clone(), can_overlap);
     let report = predict_cases(&mut predictor, cases, to, stop, &mut |progress| watcher.see(progress))?;
     Ok(Found { report, windows })

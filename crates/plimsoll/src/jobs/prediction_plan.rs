@@ -199,6 +199,7 @@ pub(super) fn earlier_plans(
 pub(super) fn destination(request: &PredictRequest, opened: &Opened, folder: PathBuf) -> Destination {
     Destination {
         folder,
+        names: request.volumes.names(),
         ending: prediction_ending(&opened.model.file_ending).into(),
         overwrite: request.overwrite,
         probabilities: request.volumes.probabilities,

@@ -49,7 +49,7 @@ impl Previews {
 }
 
 /// The names of a model's labels, by the values that are written.
-fn names(model: &SegmentationModel) -> LabelTable {
+pub(super) fn names(model: &SegmentationModel) -> LabelTable {
     let outputs = model.outputs.iter().cloned();
     LabelTable {
         labels: match &model.answers {

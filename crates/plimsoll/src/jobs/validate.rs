@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use plimsoll_data::{Case, Dataset, prediction_ending};
 use plimsoll_disk::atomic::sweep;
-use plimsoll_infer::{Destination, InferError, PredictOptions, Predictor, predict_cases};
+use plimsoll_infer::{Destination, InferError, LabelNames, PredictOptions, Predictor, predict_cases};
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_metrics::{CasePaths, CrossValidation, Metric, OverFolds, Settings, Summary};
 use plimsoll_monitor::tensorboard::EventFile;
@@ -97,6 +97,7 @@ impl ValidateRequest<'_> {
         let ending = prediction_ending(&self.dataset.file_ending).to_string();
         let to = Destination {
             folder: folder.clone(),
+            names: LabelNames::Cases,
             ending,
             overwrite: false,
             probabilities: false,

@@ -138,6 +138,10 @@ fn of_volumes(specification: &Specification, task: &SegmentationTask) -> String 
                 Normalisation::Ct => "clipped to the 0.5th and 99.5th percentile of the foreground and standardised with its mean and \
                                       standard deviation",
                 Normalisation::ZScore => "standardised with each image's own mean and standard deviation",
+                Normalisation::ZScoreInMask => {
+                    "standardised with each image's own mean and standard deviation over voxels that are not zero, outside of \
+                     which they stayed zero"
+                }
                 Normalisation::None => "not normalised",
                 Normalisation::RescaleTo01 => "rescaled to the range from 0 to 1",
                 Normalisation::RgbTo01 => "divided by 255",

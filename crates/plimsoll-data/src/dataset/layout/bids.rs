@@ -6,11 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
+
 use crate::dataset::files::file_name;
 use crate::dataset::json::read_bounded;
 use crate::dataset::layout::place::{images_in, list, stem};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending};
-use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
+use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, LayoutName, Names, Reading};
 
 /// What the names of segmentations end in, the usual first.
 const SEGMENTATIONS: [&str; 4] = ["dseg", "mask", "seg", "label"];
@@ -29,7 +31,10 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     let mut label_maps = Subjects::new();
     let mut tables = Vec::new();
     if derivatives.is_dir() {
-        let pipelines = list(&derivatives)?.into_iter().filter(|path| path.is_dir());
+        // What was predicted here is no reference, unless it is asked for by its name.
+        let is_asked = data.labels.as_ref().is_some_and(|labels| labels.contains(DESCRIBED));
+        let is_wanted = |path: &PathBuf| path.is_dir() && (is_asked || !is_predicted(path));
+        let pipelines = list(&derivatives)?.into_iter().filter(is_wanted);
         for folder in std::iter::once(derivatives.clone()).chain(pipelines) {
             for (subject, paths) in subjects(&folder)? {
                 label_maps.entry(subject).or_default().extend(paths);
@@ -110,6 +115,99 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
         test_cases,
         warnings,
     })
+}
+
+/// What names of predicted label maps say of them.
+const DESCRIBED: &str = "desc-plimsoll";
+
+/// What `GeneratedBy` of a derivative data set of predictions says.
+pub const BIDS_GENERATOR: &str = "Plimsoll";
+
+/// The file that describes a data set of BIDS.
+pub const BIDS_DESCRIPTION: &str = "dataset_description.json";
+
+/// Whether a folder of derivatives says that its label maps were predicted by this program.
+pub fn is_predicted(folder: &Path) -> bool {
+    let text = read_bounded(&folder.join(BIDS_DESCRIPTION)).unwrap_or_default();
+    let described: Value = serde_json::from_slice(&text).unwrap_or_default();
+    let programs = described["GeneratedBy"].as_array();
+    programs.is_some_and(|programs| programs.iter().any(|program| program["Name"] == BIDS_GENERATOR))
+}
+
+/// The images of a data set of BIDS that are to be predicted. Of one suffix, like `T1w`, each image is a case, named as it is without the
+/// suffix; of several, which are the channels in their order, each session or subject that has all of them is one.
+///
+/// # Errors
+/// If the folder cannot be read, a subject has two images of a suffix of several, lacks one, or there are no images.
+pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, DatasetError> {
+    let options = DataOptions::default();
+    let place = Place::of(root, &options)?;
+    let mut cases = Vec::new();
+    for (id, paths) in subjects(root)? {
+        if let [suffix] = suffixes {
+            let end = format!("_{suffix}");
+            for path in paths {
+                let name = stem(&path);
+                let Some(id) = name.strip_suffix(&end) else { continue };
+                let images = vec![ChannelFile { path: path.clone(), index: 0 }];
+                cases.push(Case { id: id.into(), images, label: None, reading: Reading::default() });
+            }
+            continue;
+        }
+        let found: Vec<Option<PathBuf>> =
+            suffixes.iter().map(|suffix| only(&place, &id, suffix, &paths)).collect::<Result<_, _>>()?;
+        if found.iter().all(Option::is_none) {
+            continue;
+        }
+        let mut images = Vec::new();
+        for (channel, (path, suffix)) in found.into_iter().zip(suffixes).enumerate() {
+            let Some(path) = path else {
+                let (path, name) = (root.join(&id).join(format!("…_{suffix}…")), suffix.clone());
+                return Err(DatasetError::MissingChannel { case: id, channel, name, path, others: 0 });
+            };
+            images.push(ChannelFile { path, index: 0 });
+        }
+        cases.push(Case { id, images, label: None, reading: Reading::default() });
+    }
+    if cases.is_empty() {
+        let listed = suffixes.join(", _");
+        return Err(place.fault(
+            format!("there are no images sub-*/…/sub-*_{listed}"),
+            "say what their names end in: --bids T1w, or --bids T1w,FLAIR for a model of two channels",
+        ));
+    }
+    cases.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(cases)
+}
+
+/// Where a derivative data set of BIDS has the labels of a case, without the ending: `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`.
+/// The folders are those of its first image below that of the subject, and the name has the entities that all of its images have.
+pub fn bids_label(case: &Case) -> PathBuf {
+    let of = |path: &Path| -> Vec<String> {
+        let name = stem(path);
+        let is_entity = |part: &&str| part.contains('-') && !part.starts_with("desc-");
+        name.split('_').filter(is_entity).map(str::to_string).collect()
+    };
+    let mut files = case.image_files();
+    let first = files.next().unwrap_or(Path::new(""));
+    let mut entities = of(first);
+    for other in files.map(of) {
+        entities.retain(|entity| other.contains(entity));
+    }
+    let subject = entities.first().cloned().unwrap_or_else(|| case.id.clone());
+    let folders: Vec<String> = first
+        .parent()
+        .into_iter()
+        .flat_map(Path::iter)
+        .map(|part| part.to_string_lossy().into_owned())
+        .collect();
+    let mut path = match folders.iter().rposition(|folder| *folder == subject) {
+        Some(at) => folders[at..].iter().collect(),
+        None => PathBuf::from(subject).join("anat"),
+    };
+    entities.push(format!("{DESCRIBED}_dseg"));
+    path.push(entities.join("_"));
+    path
 }
 
 /// The images below the folders of subjects.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use crate::dataset::files::file_name;
-use crate::dataset::layout::place::{enumerated, images_in, is_series};
+use crate::dataset::layout::place::{enumerated, images_in};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::series::{DICOM, is_series};
 use crate::dataset::{Case, ChannelFile, DatasetError, LayoutName, Names, Reading};
 
 /// The files of a case by what their names say beside that of the case: `t1c`, `flair`, `seg`.
@@ -16,11 +17,14 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     let mut warnings = Vec::new();
     let mut found: Vec<(String, Roles)> = Vec::new();
     for folder in &place.folders {
-        if is_series(folder) {
-            return Err(place.series(folder));
-        }
         let id = file_name(folder);
-        let roles = roles(place, &id, images_in(folder)?)?;
+        let mut files = images_in(folder)?;
+        if is_series(folder) {
+            // Its slices are one image, beside which its label map may lie.
+            files.retain(|(_, path)| !file_name(path).to_ascii_lowercase().ends_with(DICOM));
+            files.push((id.clone(), folder.clone()));
+        }
+        let roles = roles(place, &id, files)?;
         match roles.is_empty() {
             true => warnings.push(format!("{} is left out: there are no images in it", folder.display())),
             false => found.push((id, roles)),

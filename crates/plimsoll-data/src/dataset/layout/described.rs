@@ -149,7 +149,7 @@ impl List<'_> {
         let mut absent: Vec<(String, usize, PathBuf)> = Vec::new();
         for (entry, id) in list.iter().zip(ids) {
             let images = self.images(&id, &entry.images)?;
-            let missing = images.iter().enumerate().filter(|(_, file)| !file.path.is_file());
+            let missing = images.iter().enumerate().filter(|(_, file)| !file.path.exists());
             absent.extend(missing.map(|(channel, file)| (id.clone(), channel, file.path.clone())));
             let label = match (&entry.label, entry.images.first()) {
                 (Some(label), _) => Some(self.place.path(self.path, label)?),
@@ -173,7 +173,7 @@ impl List<'_> {
             });
         }
         let labels = cases.values().filter_map(|case| Some((case, case.label.as_ref()?)));
-        let missing: Vec<(&Case, &PathBuf)> = labels.filter(|(_, label)| !label.is_file()).collect();
+        let missing: Vec<(&Case, &PathBuf)> = labels.filter(|(_, label)| !label.exists()).collect();
         if let Some((case, label)) = missing.first() {
             return Err(DatasetError::MissingLabel {
                 case: case.id.clone(),
@@ -195,7 +195,7 @@ impl List<'_> {
                 let name = file_name(one);
                 let ending = name_ending(&name).unwrap_or("");
                 let of_channel = |channel| one.with_file_name(channel_name(&stem(one), channel, ending));
-                if !one.is_file() && of_channel(0).is_file() {
+                if !one.exists() && of_channel(0).exists() {
                     return Ok((0..count)
                         .map(|channel| ChannelFile { path: of_channel(channel), index: 0 })
                         .collect());

@@ -12,6 +12,8 @@ mod place;
 mod table;
 pub(crate) mod words;
 
+pub use bids::{BIDS_DESCRIPTION, BIDS_GENERATOR, bids_images, bids_label, is_predicted};
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,7 @@ pub(crate) use place::Place;
 
 use crate::Normalisation;
 use crate::dataset::files::file_name;
+use crate::dataset::series::DICOM;
 use crate::dataset::{
     Case, Channel, DataOptions, DataSettings, Dataset, DatasetError, Labels, LayoutName, LengthUnit, Ordered,
     Reading,
@@ -138,7 +141,8 @@ impl FoundData {
         };
         let is_guessed = options.data.layout.is_none() && layout != Some(LayoutName::Described);
         let found = match read() {
-            Ok(None) | Err(DatasetError::Layout { .. }) if is_guessed => {
+            Ok(None) if is_guessed => place.of_series().map_or(Ok(None), Err)?,
+            Err(DatasetError::Layout { .. }) if is_guessed && place.has_series_alone() => {
                 place.of_series().map_or_else(read, Err)?
             }
             found => found?,
@@ -258,7 +262,8 @@ pub(crate) fn channels(place: &Place<'_>, found: &[String]) -> Result<Vec<Channe
 pub(crate) fn usual_ending(cases: &[Case], warnings: &mut Vec<String>) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let names: Vec<String> = cases.iter().flat_map(Case::image_files).map(file_name).collect();
-    for ending in names.iter().filter_map(|name| crate::dataset::name_ending(name)) {
+    // What has no ending is a folder of slices.
+    for ending in names.iter().map(|name| crate::dataset::name_ending(name).unwrap_or(DICOM)) {
         *counts.entry(ending).or_default() += 1;
     }
     let usual = counts.iter().max_by_key(|(_, count)| **count).map_or("", |(ending, _)| ending).to_string();

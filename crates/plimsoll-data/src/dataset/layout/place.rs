@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::dataset::files::file_name;
 use crate::dataset::layout::{table, words};
+use crate::dataset::series::is_series;
 use crate::dataset::{DataOptions, DatasetError, LayoutName, Names, is_picture_ending, name_ending};
 
 /// A folder, or a table or a list in it, with what is said of it.
@@ -27,12 +28,15 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     Ok(found)
 }
 
-/// The images in a folder, sorted: each with its name without the ending. Of two files that are one image, the header.
+/// The images in a folder, sorted: each with its name without the ending. Of two files that are one image, the header; of a series of
+/// slices, its folder.
 pub(crate) fn images_in(folder: &Path) -> Result<Vec<(String, PathBuf)>, DatasetError> {
     let stem = |path: &PathBuf| {
         let name = file_name(path);
-        let ending = name_ending(&name)?;
-        Some((name[..name.len() - ending.len()].to_string(), path.clone()))
+        match name_ending(&name) {
+            Some(ending) => Some((name[..name.len() - ending.len()].to_string(), path.clone())),
+            None => (path.is_dir() && is_series(path)).then(|| (name, path.clone())),
+        }
     };
     let listed = list(folder)?;
     let is_second = |path: &PathBuf| {
@@ -184,22 +188,21 @@ impl<'a> Place<'a> {
         file_name(&self.folder.canonicalize().unwrap_or_else(|_| self.folder.clone()))
     }
 
-    /// The error for a place in whose folders there are folders of slices of DICOM; none if there are none. A few are looked into.
+    /// The error for a place that is no data set though it has series of DICOM; none if it has none. A few folders are looked into.
     pub(crate) fn of_series(&self) -> Option<DatasetError> {
-        const FEW: usize = 16;
         let within = |folder: &PathBuf| list(folder).unwrap_or_default().into_iter().take(FEW);
-        let found =
-            self.folders.iter().take(FEW).flat_map(within).find(|path| path.is_dir() && is_series(path))?;
-        Some(self.series(&found))
+        let few = || self.folders.iter().take(FEW).cloned();
+        let found = few().chain(few().flat_map(|folder| within(&folder))).find(|path| is_series(path))?;
+        Some(self.fault(
+            format!("{} is a series of slices of DICOM, but no label maps are found with it", found.display()),
+            "put series into raw/CASE/ and label maps into seg/CASE.nii.gz; or both into a folder for each case, CASE/ct/ and \
+             CASE/seg.nii.gz; or list them in a datalist.json or a table",
+        ))
     }
 
-    /// The error for a series of slices where an image of one file is looked for.
-    pub(crate) fn series(&self, folder: &Path) -> DatasetError {
-        self.fault(
-            format!("{} is a series of slices of DICOM, and these are found only where a dataset.json is", folder.display()),
-            "name the folders of series imagesTr/CASE_0000.dcm/ and label maps labelsTr/CASE.nii.gz, with \"file_ending\": \".dcm\" in \
-             dataset.json; or convert them to NIfTI",
-        )
+    /// Whether all folders are series of slices, as far as a few are looked into.
+    pub(crate) fn has_series_alone(&self) -> bool {
+        !self.folders.is_empty() && self.folders.iter().take(FEW).all(|folder| is_series(folder))
     }
 
     /// The error for a place that no layout is found in.
@@ -211,13 +214,6 @@ impl<'a> Place<'a> {
     }
 }
 
-/// Whether a folder has several slices of DICOM.
-pub(crate) fn is_series(folder: &Path) -> bool {
-    let is_slice =
-        |path: &&PathBuf| path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("dcm"));
-    list(folder).is_ok_and(|found| found.iter().filter(is_slice).nth(1).is_some())
-}
-
 fn has_image(folder: &Path) -> bool {
     images_in(folder).is_ok_and(|found| !found.is_empty())
 }
@@ -226,6 +222,9 @@ fn has_pictures_alone(folder: &Path) -> bool {
     let is_picture = |path: &PathBuf| name_ending(&file_name(path)).is_some_and(is_picture_ending);
     images_in(folder).is_ok_and(|found| found.iter().all(|(_, path)| is_picture(path)))
 }
+
+/// How many folders are looked into before it is said what a place is not.
+const FEW: usize = 16;
 
 /// Whether a folder has an image and a label map beside it.
 fn has_labels(folder: &Path) -> bool {
@@ -237,6 +236,6 @@ fn has_labels(folder: &Path) -> bool {
             )
         });
         let count = of_labels.count();
-        count > 0 && count < found.len()
+        count > 0 && (count < found.len() || is_series(folder))
     })
 }

@@ -8,6 +8,7 @@ use csv::{ReaderBuilder, StringRecord};
 use crate::dataset::json::read_bounded;
 use crate::dataset::layout::place::{enumerated, stem};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending, words};
+use crate::dataset::series::is_series;
 use crate::dataset::{Case, ChannelFile, DatasetError, Names, Reading, is_case_name, name_ending};
 
 /// Columns that name cases.
@@ -51,10 +52,11 @@ impl Stored {
         })
     }
 
-    /// Whether a column has paths of images in its first line.
-    fn has_images(&self, column: usize) -> bool {
-        let first = self.rows.first().and_then(|row| row.get(column));
-        first.is_some_and(|cell| name_ending(cell.trim()).is_some())
+    /// Whether a column has paths of images in its first line: names of files, or folders of slices below that of the table.
+    fn has_images(&self, file: &Path, column: usize) -> bool {
+        let first = self.rows.first().and_then(|row| row.get(column)).map(str::trim);
+        let is_folder = |cell: &str| !cell.is_empty() && is_series(&file.with_file_name(cell));
+        first.is_some_and(|cell| name_ending(cell).is_some() || is_folder(cell))
     }
 }
 
@@ -62,7 +64,7 @@ impl Stored {
 pub(crate) fn is_of_volumes(file: &Path) -> bool {
     Stored::read(file, 1).is_ok_and(|stored| {
         let is_label =
-            |(column, name): (usize, &String)| words::is_of_labels(name) && stored.has_images(column);
+            |(column, name): (usize, &String)| words::is_of_labels(name) && stored.has_images(file, column);
         stored.header.iter().enumerate().any(is_label)
     })
 }
@@ -77,7 +79,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     let hint =
         "name its columns in plimsoll.toml: under [data], images = [\"t1\", \"t2\"] and labels = \"label\"";
     let with_images: Vec<usize> =
-        (0..stored.header.len()).filter(|column| stored.has_images(*column)).collect();
+        (0..stored.header.len()).filter(|column| stored.has_images(file, *column)).collect();
     let label = match &data.labels {
         Some(name) => stored.column(file, name)?,
         None => {
@@ -159,7 +161,7 @@ fn case(
             return Err(place.fault(problem, "complete the line, or leave it out"));
         }
         let path = place.path(file, listed)?;
-        match path.is_file() {
+        match path.exists() {
             true => Ok(path),
             false => Err(place.fault(
                 format!("line {line}, column `{}`: {} is missing", header[column], path.display()),

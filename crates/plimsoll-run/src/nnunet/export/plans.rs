@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plimsoll_data::{Normalisation, Ordered, TargetSpacing};
+use plimsoll_data::{Channel, Normalisation, Ordered, TargetSpacing};
 use plimsoll_nn::{Architecture, Network, UNet, UNetNorm};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -139,14 +139,19 @@ impl<'a> Described<'a> {
         // Linear along all axes: along one that keeps its spacing nothing is changed by that.
         let resampling =
             |is_seg: bool| json!({"is_seg": is_seg, "order": 1, "order_z": 0, "force_separate_z": false});
+        let is_masked = |channel: &Channel| channel.normalisation == Normalisation::ZScoreInMask;
+        let scheme = |channel: &Channel| match channel.normalisation {
+            Normalisation::ZScoreInMask => Normalisation::ZScore,
+            other => other,
+        };
         const FUNCTION: &str = "resample_data_or_seg_to_shape";
         json!({
             "data_identifier": format!("nnUNetPlans_{}", self.configuration()),
             "preprocessor_name": "DefaultPreprocessor",
             "patch_size": self.own_axes(self.patch),
             "spacing": self.spacing,
-            "normalization_schemes": channels.iter().map(|channel| channel.normalisation).collect::<Vec<_>>(),
-            "use_mask_for_norm": vec![false; channels.len()],
+            "normalization_schemes": channels.iter().map(scheme).collect::<Vec<_>>(),
+            "use_mask_for_norm": channels.iter().map(is_masked).collect::<Vec<_>>(),
             "resampling_fn_data": FUNCTION,
             "resampling_fn_data_kwargs": resampling(false),
             "resampling_fn_seg": FUNCTION,

@@ -1,0 +1,137 @@
+//! The masks of a data set: of each case the voxels where any channel is not zero, with the holes among them, and those that have a
+//! label (`crop_to_nonzero` of nnU-Net). They are found in a second pass over the images, of data sets that are normalised inside of
+//! them: of all others nothing more than before is read or held.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_volume::VolumeFile;
+
+use crate::dataset::{Case, Dataset};
+use crate::inspect::{InspectError, MaskRuns, STACK};
+use crate::prepare::{Mask, PrepareError, Survey};
+use crate::{CaseFingerprint, CaseSource, Fingerprint, Intensity, Labels, Normalisation, VolumeCache};
+
+/// What patches have in the place of a label outside of the mask, while they are made.
+pub(crate) const OUTSIDE: u8 = u8::MAX;
+
+/// Whether a data set is normalised inside of masks by nnU-Net's rule: channels whose normalisation can be, where cropping to what is
+/// not zero leaves less than three quarters of the median image. A label that is [`OUTSIDE`] leaves no room for them.
+pub(crate) fn are_used(dataset: &Dataset, fingerprint: &Fingerprint) -> bool {
+    let z_score =
+        |normalisation| matches!(normalisation, Normalisation::ZScore | Normalisation::ZScoreInMask);
+    fingerprint.median_relative_size_after_cropping < 0.75
+        && dataset.channels.iter().any(|channel| z_score(channel.normalisation))
+        && leave_room(&dataset.labels)
+}
+
+fn leave_room(labels: &Labels) -> bool {
+    !labels.contains(OUTSIDE)
+}
+
+/// The masks of the cases of a fingerprint, in its order, which then knows how many voxels each has.
+///
+/// # Errors
+/// If a file cannot be read any more, the budget has no room, or a thread cannot be started.
+pub(crate) fn find(
+    dataset: &Dataset,
+    fingerprint: &mut Fingerprint,
+    threads: usize,
+    budget: &Budget,
+    observe: &(dyn Fn(usize, usize) + Sync),
+) -> Result<Vec<Arc<MaskRuns>>, InspectError> {
+    let count = fingerprint.cases.len();
+    let (next, done, stop) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+    let found: Mutex<Vec<Option<(Arc<MaskRuns>, u64)>>> = Mutex::new(vec![None; count]);
+    let cases = &fingerprint.cases;
+    let work = || {
+        while !stop.load(Ordering::Relaxed) {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(of_case) = cases.get(number) else { break };
+            let mask = dataset
+                .cases
+                .iter()
+                .find(|case| case.id == of_case.id)
+                .ok_or(InspectError::ThreadLost)
+                .and_then(|case| of(case, of_case, budget, &stop));
+            match mask {
+                Ok(mask) => {
+                    found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(mask);
+                    observe(done.fetch_add(1, Ordering::Relaxed) + 1, count);
+                }
+                Err(problem) => {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(problem);
+                }
+            }
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let mut workers = Vec::new();
+        for _ in 0..threads.clamp(1, count.max(1)) {
+            let worker = thread::Builder::new().name("masks".into()).stack_size(STACK);
+            match worker.spawn_scoped(scope, work) {
+                Ok(worker) => workers.push(worker),
+                Err(problem) => {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(InspectError::Thread(problem));
+                }
+            }
+        }
+        let mut outcome = Ok(());
+        for worker in workers {
+            outcome = outcome.and(worker.join().unwrap_or(Err(InspectError::ThreadLost)));
+        }
+        outcome
+    })?;
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut masks = Vec::with_capacity(count);
+    for (case, mask) in fingerprint.cases.iter_mut().zip(found) {
+        let (mask, voxels) = mask.ok_or(InspectError::ThreadLost)?;
+        case.mask_voxels = Some(voxels);
+        masks.push(mask);
+    }
+    Ok(masks)
+}
+
+/// The mask of a case, and how many voxels it has.
+fn of(
+    case: &Case,
+    found: &CaseFingerprint,
+    budget: &Budget,
+    stop: &AtomicBool,
+) -> Result<(Arc<MaskRuns>, u64), InspectError> {
+    let covered = found.nonzero_box;
+    let mask = Mask::bytes(covered)?;
+    let files = VolumeFile::OPEN_BYTES.0 * case.files().count() as u64;
+    // Holes are filled with a second bit for each voxel.
+    let bytes = mask + mask + Survey::bytes(covered)? + Bytes(files) + found.decoding_bytes;
+    let memory = budget
+        .reserve_in_turn("masks", bytes)
+        .map_err(|problem| InspectError::Case { case: case.id.clone(), problem: problem.into() })?;
+    let memory = memory.into_budget();
+    let mask = || -> Result<Mask, PrepareError> {
+        let cache = VolumeCache::new(Budget::new(Bytes::ZERO));
+        let decoding =
+            memory.part("decoding", found.decoding_bytes).map_err(plimsoll_memory::MapError::from)?;
+        let cache = cache.decoding_within(decoding);
+        let unchanged = vec![Intensity::UNCHANGED; case.images.len()];
+        let mut source = CaseSource::open_unless(case, &unchanged, true, &cache, stop)?;
+        let mut survey = Survey::new(covered, None, &memory)?;
+        let mut mask = survey.mask(&mut source, &memory, stop)?;
+        if let Some(labels) = source.label_map() {
+            survey.add_labels(&mut mask, labels, stop)?;
+        }
+        Ok(mask)
+    };
+    let mask = mask().map_err(|problem| match problem {
+        PrepareError::Stopped => InspectError::Stopped,
+        problem => InspectError::Mask { case: case.id.clone(), source: Box::new(problem) },
+    })?;
+    let runs = MaskRuns::of(&mask, budget)
+        .map_err(|problem| InspectError::Case { case: case.id.clone(), problem })?;
+    Ok((Arc::new(runs), mask.voxels()))
+}

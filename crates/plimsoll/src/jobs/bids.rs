@@ -1,0 +1,116 @@
+//! Predictions as a derivative data set of BIDS: what describes it, and which images it is of.
+//!
+//! Specification: <https://bids-specification.readthedocs.io/en/stable/derivatives/imaging.html#segmentations>.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, Case, bids_images, is_predicted};
+use plimsoll_disk::atomic;
+use plimsoll_run::SegmentationModel;
+use serde_json::{Value, json};
+
+use super::label_folder::{UNPROCESSED, make_folder};
+use super::predict::PredictRequest;
+use super::previews::names;
+use crate::failure::{Failure, Outcome};
+
+/// What images and labels of BIDS end in.
+pub(super) const ENDING: &str = ".nii.gz";
+
+/// The version of the specification that names follow.
+const VERSION: &str = "1.10.0";
+
+/// The longest description that is read of another data set.
+const LONGEST: u64 = 1 << 20;
+
+/// Files beside those of subjects, which say the same of all labels.
+const TABLE: &str = "desc-plimsoll_dseg.tsv";
+const SIDECAR: &str = "desc-plimsoll_dseg.json";
+const IGNORED: &str = ".bidsignore";
+
+/// The images of a data set that a model sees.
+pub(super) fn images(input: &Path, suffixes: &[String], model: &SegmentationModel) -> Outcome<Vec<Case>> {
+    let named: Vec<String> = match suffixes {
+        [] => model.channels.iter().map(|channel| channel.name.clone()).collect(),
+        said => said.to_vec(),
+    };
+    if named.len() != model.channels.len() {
+        let (found, expected) = (named.len(), model.channels.len());
+        let message = format!("--bids names {found} suffixes, but the model has {expected} channels");
+        return Err(Failure::new(message, "name one for each channel, in their order: --bids=T1w,FLAIR"));
+    }
+    bids_images(input, &named).map_err(|problem| match suffixes {
+        [] => {
+            let hint = "say what the names of images end in, one for each channel: --bids=T1w,FLAIR";
+            Failure::new(problem.to_string(), hint)
+        }
+        _ => problem.into(),
+    })
+}
+
+/// Writes what describes the derivative data set of a prediction: who made it, and what its labels are called.
+pub(super) fn describe(
+    request: &PredictRequest,
+    model: &SegmentationModel,
+    has_unprocessed: bool,
+) -> Outcome {
+    let folder = &request.output;
+    if folder.join(BIDS_DESCRIPTION).exists() && !is_predicted(folder) {
+        let message = format!("{} is a data set of another program", folder.display());
+        let hint = format!(
+            "choose another folder, like -o {}",
+            request.input.join("derivatives/plimsoll").display()
+        );
+        return Err(Failure::new(message, hint));
+    }
+    make_folder(folder)?;
+    let source = plimsoll_disk::read(request.input.join(BIDS_DESCRIPTION), LONGEST).unwrap_or_default();
+    let source: Value = serde_json::from_slice(&source).unwrap_or_default();
+    let of_folder =
+        || request.input.canonicalize().ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = source["Name"].as_str().map(str::to_string).or_else(of_folder);
+    // Where it is on this machine is nobody's business.
+    let model_name = request.model.file_name().map_or(request.model.as_path(), Path::new);
+    let mut described = json!({
+        "Name": format!("Labels of {}", name.as_deref().unwrap_or("a data set")),
+        "BIDSVersion": VERSION,
+        "DatasetType": "derivative",
+        "GeneratedBy": [{
+            "Name": BIDS_GENERATOR,
+            "Version": env!("CARGO_PKG_VERSION"),
+            "Description": format!("plimsoll predict, model {}", model_name.display()),
+        }],
+    });
+    if let Some(doi) = source["DatasetDOI"].as_str() {
+        described["SourceDatasets"] = json!([{ "DOI": doi }]);
+    }
+    let mut table = String::from("index\tname\n0\tbackground\n");
+    for (value, name) in &names(model).labels {
+        let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let _ = writeln!(table, "{value}\t{name}");
+    }
+    let mut ignored = String::from("*.preview.png\n");
+    if has_unprocessed {
+        let _ = writeln!(ignored, "{UNPROCESSED}/");
+    }
+    let sidecar = json!({
+        "Description": "Labels that a network has predicted, on the grid of the image",
+        "Manual": false,
+        "SpatialReference": "orig",
+    });
+    let text = |value: &Value| format!("{value:#}\n");
+    let files = [
+        (TABLE, table),
+        (SIDECAR, text(&sidecar)),
+        (IGNORED, ignored),
+        // The last, by which the folder is known.
+        (BIDS_DESCRIPTION, text(&described)),
+    ];
+    for (name, text) in files {
+        let path = folder.join(name);
+        atomic::write(&path, |file| file.write_all(text.as_bytes()))
+            .map_err(|error| Failure::of_path(&path, &error))?;
+    }
+    Ok(())
+}
