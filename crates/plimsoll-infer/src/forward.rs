@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plimsoll_graph::{DType, GraphError, Node, Op, Program, TensorId};
+use plimsoll_graph::{DType, GraphError, Node, Op, Program, Role, TensorId};
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_nn::{Headless, names, predict};
 use plimsoll_plan::{
@@ -153,10 +153,16 @@ impl Forward {
         let image = find(&program, names::IMAGE)?;
         Ok((Forward { program, image, output, identity }, summands))
     }
+
+    /// Elements of the largest tensor that is written before windows are, a parameter or the identity.
+    pub(crate) fn largest_written(&self) -> usize {
+        let written = self.program.with_role(Role::Parameter).chain(self.identity);
+        written.map(|id| self.program.shape(id).count()).max().unwrap_or(0)
+    }
 }
 
 impl Running {
-    /// Allocates the arena of a plan for the forward pass.
+    /// Allocates the arena of a plan for the forward pass. `buffer` has room for [`Forward::largest_written`].
     ///
     /// # Errors
     /// If memory is refused, or the plan is of another program.
@@ -164,17 +170,19 @@ impl Running {
         plan: VerifiedPlan,
         of: &Forward,
         backend: &dyn Backend,
-        budget: &Budget,
+        (buffer, budget): (&mut Mapped<f32>, &Budget),
     ) -> Result<Running, InferError> {
         let forward = plan.find(&of.program.name);
         let forward = forward.ok_or_else(|| internal("the plan has lost its program"))?;
         let mut engine = open_engine(backend, plan, budget)?;
         if let Some(id) = of.identity {
             let features = of.program.shape(id).dim(0);
-            let values: Vec<f32> = (0..features * features)
-                .map(|place| if place % (features + 1) == 0 { 1.0 } else { 0.0 })
-                .collect();
-            engine.write(forward, id, HostSlice::F32(&values))?;
+            let values = buffer.get_mut(..features * features);
+            let values = values.ok_or_else(|| internal("there is no room for the identity"))?;
+            for (place, value) in values.iter_mut().enumerate() {
+                *value = if place % (features + 1) == 0 { 1.0 } else { 0.0 };
+            }
+            engine.write(forward, id, HostSlice::F32(values))?;
         }
         Ok(Running { engine, forward, fold: None })
     }
@@ -184,7 +192,7 @@ impl Running {
         self.fold == Some(fold)
     }
 
-    /// Loads the weights of a fold. `buffer` has room for the largest parameter.
+    /// Loads the weights of a fold. `buffer` has room for [`Forward::largest_written`].
     ///
     /// # Errors
     /// If they cannot be read.

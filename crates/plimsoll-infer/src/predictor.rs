@@ -11,7 +11,7 @@ use plimsoll_data::{
     Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, TargetGrid, VolumeCache,
     inspect_images, inspection_bytes,
 };
-use plimsoll_graph::{DType, Role, TensorId};
+use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
 use plimsoll_nn::weights::WeightFile;
 use plimsoll_plan::{Backend, Engine, EngineError, HostSlice, HostSliceMut, HostView, SumsPlanes};
@@ -134,7 +134,7 @@ pub struct Predictor {
 /// Windows on their way in and out.
 struct Buffers {
     image: Mapped<f32>,
-    /// The image mirrored, or a parameter.
+    /// The image mirrored, or a tensor that is written before windows are.
     other: Mapped<f32>,
     /// Of each thread that sums windows.
     rooms: Vec<Room<EngineError>>,
@@ -159,10 +159,8 @@ impl Predictor {
         let held = budget.reserve("overhead", overhead)?;
         let (forward, summands) = Forward::new(&model, &options, &*backend, budget)?;
         let weights_bytes = opening_bytes(&model, budget)?;
-        let program = &forward.program;
-        let count = |id: TensorId| program.shape(id).count();
-        let image_count = count(forward.image);
-        let largest = program.with_role(Role::Parameter).map(count).max().unwrap_or(0);
+        let image_count = forward.program.shape(forward.image).count();
+        let largest = forward.largest_written();
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
         let room = |_| Room::new(model.patch, budget);
         let buffers = Buffers {
@@ -319,7 +317,8 @@ impl Predictor {
         if let Some(next) = planned.next {
             // The last arena goes before the next one comes.
             self.running = None;
-            self.running = Some(Running::open(next, &self.forward, &*self.backend, &self.budget)?);
+            let from = (&mut self.buffers.other, &self.budget);
+            self.running = Some(Running::open(next, &self.forward, &*self.backend, from)?);
         }
         let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
         let cache = match prepared {
