@@ -345,6 +345,7 @@ pub fn all_others() -> Vec<Case> {
     cases.extend(zero_classes());
     cases.extend(structures());
     cases.extend(morphology());
+    cases.extend(regions());
     cases
 }
 
@@ -354,8 +355,6 @@ pub fn all(precision: DType) -> Vec<Case> {
     cases.extend(all_of_maps(precision));
     if precision == DType::F32 {
         cases.extend(all_others());
-        // GPUs refuse them.
-        cases.extend(regions());
     }
     cases
 }

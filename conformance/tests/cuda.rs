@@ -13,7 +13,7 @@ use conformance::random::{self, Random, changed, options, valid};
 use conformance::{Case, cases, engine_for, expected, read, run, write};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource};
-use plimsoll_graph::ops::{Add, ConvWeightGrad, Join, PredictedDistance};
+use plimsoll_graph::ops::{Add, ConvWeightGrad, Join, PredictedDistance, RegionCounts, Regions};
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Window};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{
@@ -393,18 +393,6 @@ fn a_program_that_was_put_together_by_hand_is_an_error_or_runs() {
     assert!(ran > 100, "only {ran} were run");
 }
 
-/// Losses of regions, which GPUs refuse.
-const REFUSED: [&str; 3] = ["RegionCounts", "RegionLossGrad", "RegionStats"];
-
-#[test]
-fn losses_of_regions_are_refused_with_a_way_out() {
-    let case = &cases::regions()[0];
-    let programs = std::slice::from_ref(&case.program);
-    let error = plan(programs, &backend(Blocks::Ascending), Options::default()).unwrap_err();
-    let PlanError::Unsupported(unsupported) = &error else { panic!("{error}") };
-    assert!(unsupported.why.contains("--device cpu"), "{error}");
-}
-
 #[test]
 fn every_op_is_in_a_case_that_is_run() {
     let mut all = cases::all_convolutions(DType::F32);
@@ -412,8 +400,6 @@ fn every_op_is_in_a_case_that_is_run() {
     all.extend(cases::all_others());
     let nodes = chosen(&all, FEW_FLOPS).into_iter().flat_map(|place| &all[place].program.nodes);
     let found: BTreeSet<&str> = nodes.map(|node| node.op.variant()).collect();
-    let refused = REFUSED.iter().copied();
-    let found: BTreeSet<&str> = found.into_iter().chain(refused).collect();
     let missing: Vec<&&str> = Op::VARIANTS.iter().filter(|variant| !found.contains(**variant)).collect();
     assert!(missing.is_empty(), "{missing:?}");
 }
@@ -427,4 +413,24 @@ fn a_node_beyond_the_limits_of_its_kernels_is_refused_by_name() {
     let error = plan(&[program], &backend(Blocks::Ascending), Options::default()).unwrap_err();
     let PlanError::Unsupported(unsupported) = &error else { panic!("{error}") };
     assert_eq!((unsupported.op, &unsupported.why[..]), ("join", "33 tables, of at most 32"));
+}
+
+#[test]
+fn a_loss_of_more_regions_than_kernels_take_is_refused_with_a_way_out() {
+    let plan_of = |count: u8| {
+        let sets = (0..count).map(|region| vec![1 + region, 1 + (region + 1) % count]).collect();
+        let mut program = Program::new("counts");
+        let shape = Shape::volume(1, count.into(), [2; 3]);
+        let logits = program.input("logits", shape, Kind::Volume);
+        let labels = program.input("labels", Shape::volume(1, 1, [2; 3]), Kind::Labels);
+        let regions = Regions { labels: usize::from(count) + 1, sets };
+        let y = program.push_one(RegionCounts { regions, ignore: None }, &[logits, labels]).unwrap();
+        program.mark_output(y, "y");
+        plan(&[program], &backend(Blocks::Ascending), Options::default())
+    };
+    assert!(plan_of(64).is_ok());
+    let error = plan_of(65).unwrap_err();
+    let PlanError::Unsupported(unsupported) = &error else { panic!("{error}") };
+    assert_eq!(unsupported.op, "region_counts");
+    assert!(unsupported.why.contains("65 regions, of at most 64: --device cpu"), "{error}");
 }

@@ -6,12 +6,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use conformance::emulator::{Blocks, backend};
 use conformance::{engine_for, noise, read, write};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::ops::Regions;
 use plimsoll_graph::{Array, Kind, Program, Shape, TensorId, differentiate, interpret};
 use plimsoll_nn::Objective;
-use plimsoll_plan::Options;
+use plimsoll_plan::{Backend, Options};
 use serde::Deserialize;
 
 const BATCH: usize = 2;
@@ -102,18 +103,42 @@ fn the_definition_is_nnunets_loss_of_regions() {
     assert!(value <= 1e-8 && gradient <= 1e-8, "{value:.1e}, {gradient:.1e}");
 }
 
+/// The value and the gradient that the kernels of a backend compute.
+fn on(
+    backend: &dyn Backend,
+    program: &Program,
+    [loss, gradient]: [TensorId; 2],
+    [logits, labels]: &[Array; 2],
+) -> (f64, Vec<f64>) {
+    let mut engine = engine_for(backend, std::slice::from_ref(program), Options::default()).unwrap();
+    let id = engine.plan().find("loss").unwrap();
+    for (name, array) in [("logits", logits), ("labels", labels)] {
+        write(&mut *engine, id, program.find(name).unwrap(), &array.data);
+    }
+    engine.run(id).unwrap();
+    (read(&*engine, id, loss)[0], read(&*engine, id, gradient))
+}
+
 #[test]
 fn kernels_agree_with_nnunets_loss_of_regions() {
     let backend = CpuBackend::new(CpuOptions::new(2)).unwrap();
-    let [value, gradient] = worst(|program, [loss, gradient], [logits, labels]| {
-        let mut engine = engine_for(&backend, std::slice::from_ref(program), Options::default()).unwrap();
-        let id = engine.plan().find("loss").unwrap();
-        for (name, array) in [("logits", logits), ("labels", labels)] {
-            write(&mut *engine, id, program.find(name).unwrap(), &array.data);
-        }
-        engine.run(id).unwrap();
-        (read(&*engine, id, loss)[0], read(&*engine, id, gradient))
-    });
+    let [value, gradient] = worst(|program, results, inputs| on(&backend, program, results, inputs));
     eprintln!("kernels are off by {value:.1e}, their gradients by {gradient:.1e}");
     assert!(value <= 2e-6 && gradient <= 2e-7, "{value:.1e}, {gradient:.1e}");
+}
+
+#[test]
+fn kernels_for_gpus_agree_with_nnunets_loss_of_regions_with_the_same_bits_whatever_the_order_of_blocks() {
+    let bits = |(value, gradient): &(f64, Vec<f64>)| -> Vec<u64> {
+        gradient.iter().chain([value]).map(|x| x.to_bits()).collect()
+    };
+    let (ascending, shuffled) = (backend(Blocks::Ascending), backend(Blocks::Shuffled(11)));
+    let [value, gradient] = worst(|program, results, inputs| {
+        let found = on(&ascending, program, results, inputs);
+        let other = on(&shuffled, program, results, inputs);
+        assert!(bits(&found) == bits(&other), "the order of blocks changes bits");
+        found
+    });
+    eprintln!("kernels for GPUs are off by {value:.1e}, their gradients by {gradient:.1e}");
+    assert!(value <= 2e-6 && gradient <= 5e-7, "{value:.1e}, {gradient:.1e}");
 }

@@ -38,6 +38,8 @@ struct CompositeLoss {
     u32 squares_row;          // the row of the sum of p squared
     u32 components_count;
     u32 own_count;
+    u32 regions;              // whether each class is a region, of which a voxel may be in several: then row 3 counts voxels
+    u32 unused;
     Component components[MOST_COMPONENTS];
     float class_weights[MOST_CLASS_WEIGHTS];
 };
@@ -66,6 +68,17 @@ __device__ inline double weighted(const CompositeLoss& p, const Component& k, u3
 #pragma unroll 1
         for (u32 c = k.first_class; c < p.classes; c++) sum += class_weight(p, k, c) * sum_at(p, n, c, row);
     }
+    return sum;
+}
+
+// The voxels that count.
+__device__ inline double voxels_of(const CompositeLoss& p) {
+    const Component none = {};
+    // Of classes each voxel has one.
+    if (!p.regions) return weighted(p, none, 2);
+    double sum = 0.0;
+#pragma unroll 1
+    for (u32 n = 0; n < p.batch; n++) sum += sum_at(p, n, 0, 3);
     return sum;
 }
 
@@ -170,8 +183,7 @@ __device__ double generalized_dice(const CompositeLoss& p, const Component& k, d
 
 // The value of a component without its weight; passes on its slopes times `factor` where that is not zero.
 __device__ double component_value(const CompositeLoss& p, const Component& k, double factor) {
-    const Component none = {};
-    const double counted = weighted(p, none, 2), voxels = counted > 1.0 ? counted : 1.0;
+    const double counted = voxels_of(p), voxels = counted > 1.0 ? counted : 1.0;
     double* entropy = p.slopes + 3 * p.batch * p.classes;
     double* own = entropy + p.classes + k.own * p.classes;
     if (k.kind == LOG_COSH_DICE) {

@@ -106,10 +106,31 @@ __device__ inline float class_alpha(float alpha, bool here) {
     return alpha < 0.0f ? 1.0f : (here ? alpha : 1.0f - alpha);
 }
 
+// What is summed of a logit for itself, by a sum of sigmoids.
+__device__ inline float sigmoid_value(const VoxelSum& sum, float x, bool here) {
+    float wrong, entropy;
+    sigmoid_terms(here ? x : -x, &wrong, &entropy);
+    if (sum.kind == FOCAL) return class_alpha(sum.alpha, here) * power(wrong, sum.number) * entropy;
+    return here ? sum.number * entropy : entropy;
+}
+
+// The derivative of it by the logit; of squares by p, so that these have none here.
+__device__ inline float sigmoid_slope(const VoxelSum& sum, float x, bool here) {
+    if (sum.kind != FOCAL && sum.kind != BCE) return 0.0f;
+    float wrong, entropy;
+    sigmoid_terms(here ? x : -x, &wrong, &entropy);
+    float slope;
+    if (sum.kind == FOCAL) {
+        slope = class_alpha(sum.alpha, here) * power(wrong, sum.number) * (sum.number * (1.0f - wrong) * entropy + wrong);
+    } else {
+        slope = here ? sum.number * wrong : wrong;
+    }
+    return here ? -slope : slope;
+}
+
 // What is summed.
 __device__ inline float voxel_value(const VoxelSum& sum, const Voxel& v, u32 c) {
     const ClassOf k = class_of(v, c);
-    float wrong, entropy;
     switch (sum.kind) {
     case SQUARES_SUM:
         return k.p * k.p;
@@ -120,20 +141,17 @@ __device__ inline float voxel_value(const VoxelSum& sum, const Voxel& v, u32 c) 
             if (!k.here) return 0.0f;
             return class_alpha(sum.alpha, c != 0) * power(k.rest, sum.number) * minus_log(v, c);
         }
-        sigmoid_terms(k.here ? k.x : -k.x, &wrong, &entropy);
-        return class_alpha(sum.alpha, k.here) * power(wrong, sum.number) * entropy;
+        return sigmoid_value(sum, k.x, k.here);
     default:
         if (sum.activation == SOFTMAX) {
             return k.here ? sum.number * minus_log(v, c) : minus_log_rest(v, c, k);
         }
-        sigmoid_terms(k.here ? k.x : -k.x, &wrong, &entropy);
-        return k.here ? sum.number * entropy : entropy;
+        return sigmoid_value(sum, k.x, k.here);
     }
 }
 
 // p times the derivative by the softmax p of the class, and the derivative by its logit where the term is of that.
 __device__ inline void voxel_slopes(const VoxelSum& sum, const Voxel& v, u32 c, const ClassOf& k, float* by_p, float* by_logit) {
-    float wrong, entropy;
     *by_p = 0.0f;
     *by_logit = 0.0f;
     switch (sum.kind) {
@@ -150,16 +168,13 @@ __device__ inline void voxel_slopes(const VoxelSum& sum, const Voxel& v, u32 c, 
             *by_p = -class_alpha(sum.alpha, c != 0) * power(k.rest, sum.number) * slope;
             return;
         }
-        sigmoid_terms(k.here ? k.x : -k.x, &wrong, &entropy);
-        *by_logit = class_alpha(sum.alpha, k.here) * power(wrong, sum.number) * (sum.number * (1.0f - wrong) * entropy + wrong);
-        if (k.here) *by_logit = -*by_logit;
+        *by_logit = sigmoid_slope(sum, k.x, k.here);
         return;
     default:
         if (sum.activation == SOFTMAX) {
             *by_p = k.here ? -sum.number : k.p / k.rest;
             return;
         }
-        sigmoid_terms(k.here ? k.x : -k.x, &wrong, &entropy);
-        *by_logit = k.here ? -sum.number * wrong : wrong;
+        *by_logit = sigmoid_slope(sum, k.x, k.here);
     }
 }

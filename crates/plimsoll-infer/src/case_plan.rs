@@ -60,8 +60,11 @@ pub struct PredictPlan {
     pub summed: Summed,
     /// How sums are stored.
     pub ring: RingStorage,
-    /// The least line in which they would be stored in single precision, with the same arena.
+    /// The least line in which this process would store them in single precision, with the same arena.
     pub f32_ring_ram_bytes: Bytes,
+    /// The least line of a device's memory in which it would do so, with the same arena; none where no device sums, or the line of this
+    /// process has no room for what is copied from one.
+    pub f32_ring_vram_bytes: Option<Bytes>,
     /// How features are stored.
     pub precision: DType,
     /// The stored axis (0 depth, 1 height, 2 width) along which the case is passed through: it follows from its shape, not from the line.
@@ -383,6 +386,7 @@ impl CasePlanner<'_> {
             |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
         let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
         let on_device = of_device(chosen);
+        let of_arena = on_device;
         if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
             return Err(InferError::InfeasibleOnDevice { needed, line });
         }
@@ -424,6 +428,10 @@ impl CasePlanner<'_> {
             (RingStorage::F32, None) => logits_bytes,
             _ => needs.logits.by_host.in_f32,
         };
+        let beside_sums = minimum_ram_bytes - logits_bytes;
+        let f32_ring_vram_bytes = of_arena.zip(needs.logits.by_device).and_then(|((arena, _), [here, there])| {
+            (beside_sums + here.in_f32 <= line).then_some(arena + there.in_f32)
+        });
         let plan = PredictPlan {
             ram_budget_bytes: line,
             overhead_bytes: self.overhead,
@@ -445,7 +453,8 @@ impl CasePlanner<'_> {
             minimum_ram_bytes,
             summed: needs.summed,
             ring,
-            f32_ring_ram_bytes: minimum_ram_bytes - logits_bytes + f32_logits,
+            f32_ring_ram_bytes: beside_sums + f32_logits,
+            f32_ring_vram_bytes,
             precision: self.precision,
             slab_axis: needs.slab_axis,
             strips: strips.map_or(1, |strips| strips.count),

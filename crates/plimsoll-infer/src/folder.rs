@@ -276,6 +276,7 @@ mod tests {
             summed: crate::Summed::Logits,
             ring: RingStorage::F32,
             f32_ring_ram_bytes: Bytes(1),
+            f32_ring_vram_bytes: None,
             precision: DType::F32,
             slab_axis: 0,
             strips: 1,

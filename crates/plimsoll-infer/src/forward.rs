@@ -159,7 +159,7 @@ impl Forward {
 }
 
 impl Running {
-    /// Allocates the arena of a plan for the forward pass.
+    /// Allocates the arena of a plan for the forward pass. `buffer` has room for [`Buffers::numbers`](crate::passes::Buffers::numbers).
     ///
     /// # Errors
     /// If memory is refused, or the plan is of another program.
@@ -167,17 +167,19 @@ impl Running {
         plan: VerifiedPlan,
         of: &Forward,
         backend: &dyn Backend,
-        budget: &Budget,
+        (buffer, budget): (&mut Mapped<f32>, &Budget),
     ) -> Result<Running, InferError> {
         let forward = plan.find(&of.program.name);
         let forward = forward.ok_or_else(|| internal("the plan has lost its program"))?;
         let mut engine = open_engine(backend, plan, budget)?;
         if let Some(id) = of.identity {
             let features = of.program.shape(id).dim(0);
-            let values: Vec<f32> = (0..features * features)
-                .map(|place| if place % (features + 1) == 0 { 1.0 } else { 0.0 })
-                .collect();
-            engine.write(forward, id, HostSlice::F32(&values))?;
+            let values = buffer.get_mut(..features * features);
+            let values = values.ok_or_else(|| internal("there is no room for the identity"))?;
+            for (place, value) in values.iter_mut().enumerate() {
+                *value = if place % (features + 1) == 0 { 1.0 } else { 0.0 };
+            }
+            engine.write(forward, id, HostSlice::F32(values))?;
         }
         Ok(Running { engine, forward, fold: None })
     }
@@ -187,7 +189,7 @@ impl Running {
         self.fold == Some(fold)
     }
 
-    /// Loads the weights of a fold. `buffer` has room for the largest parameter.
+    /// Loads the weights of a fold. `buffer` has room for [`Buffers::numbers`](crate::passes::Buffers::numbers).
     ///
     /// # Errors
     /// If they cannot be read.

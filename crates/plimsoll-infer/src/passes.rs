@@ -23,7 +23,7 @@ use crate::{InferError, Predictor};
 pub(crate) struct Buffers {
     /// A window.
     image: Mapped<f32>,
-    /// What the network is run on where that is not the window alone; or a parameter.
+    /// What the network is run on where that is not the window alone; or a tensor that is written before windows are.
     pub(crate) other: Mapped<f32>,
     /// Of each thread that sums windows.
     rooms: Vec<Room<EngineError>>,
@@ -50,11 +50,12 @@ impl Buffers {
         })
     }
 
-    /// Numbers of what a program is run on, or of its largest parameter.
+    /// Numbers of what a program is run on, or of the largest tensor that is written before: a parameter, or the identity in a head's place.
     pub(crate) fn numbers(program: &Program) -> usize {
         let count = |id: TensorId| program.shape(id).count();
         let images = program.find(names::IMAGE).map_or(0, count);
-        program.with_role(Role::Parameter).map(count).fold(images, usize::max)
+        let written = program.with_role(Role::Parameter).chain(program.with_role(Role::State));
+        written.map(count).fold(images, usize::max)
     }
 }
 

@@ -316,7 +316,8 @@ impl Predictor {
         if let Some(next) = planned.next {
             // The last arena goes before the next one comes.
             self.running = None;
-            self.running = Some(Running::open(next, &self.forward, &*self.backend, &self.budget)?);
+            let from = (&mut self.buffers.other, &self.budget);
+            self.running = Some(Running::open(next, &self.forward, &*self.backend, from)?);
         }
         let decoding = self.budget.part("decoding", plan.decoding_bytes)?;
         let cache = match prepared {

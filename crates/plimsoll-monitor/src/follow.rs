@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::path::Path;
 
 use plimsoll_run::{
-    Account, EpochCost, EpochRecord, Event, FoldFolder, LONGEST_LINE, RunError, Sample, Specification,
-    Status, TimedEvent, each_line_behind,
+    Account, AskedOf, EpochCost, EpochRecord, Event, FoldFolder, LONGEST_LINE, RunError, Sample, Status,
+    TimedEvent, each_line_behind,
 };
 use serde::Serialize;
 
@@ -47,8 +47,8 @@ pub struct FoldFollower {
     /// What of the files was read, in bytes: whole lines.
     events_read: u64,
     metrics_read: u64,
-    /// Epochs of the run; none before its specification is read.
-    epochs: Option<u64>,
+    /// None before its specification is read.
+    asked: Option<AskedOf>,
     /// Steps of the run.
     steps: u64,
     account: Account,
@@ -66,7 +66,7 @@ impl FoldFollower {
             folder,
             events_read: 0,
             metrics_read: 0,
-            epochs: None,
+            asked: None,
             steps: 0,
             account: Account::default(),
             points: Curve::default(),
@@ -87,18 +87,24 @@ impl FoldFollower {
     /// # Errors
     /// If files are there but cannot be read, or the specification is not there.
     pub fn update(&mut self) -> Result<Status, RunError> {
-        if self.read_events()? || self.epochs.is_none() {
-            // A process that goes on has cut off epochs that it does again, and may do more of them.
-            self.epochs = Some(Specification::read(&self.folder)?.config.epochs);
-            self.forget_epochs();
-        }
+        let is_anew = self.read_events()?;
+        let asked = match self.asked.take().filter(|_| !is_anew) {
+            Some(known) => known,
+            None => {
+                // A process that goes on has cut off epochs that it does again, and may do more of them.
+                let asked = AskedOf::read(&self.folder)?;
+                self.forget_epochs();
+                asked
+            }
+        };
         if !self.read_epochs()? {
             // What was read before is not what stands there now.
             self.forget_epochs();
             self.read_epochs()?;
         }
-        let epochs = self.epochs.unwrap_or(u64::MAX);
-        Ok(self.account.status(&self.folder, epochs))
+        let status = self.account.status(&self.folder, &asked);
+        self.asked = Some(asked);
+        Ok(status)
     }
 
     /// Whether epochs may have been cut off.

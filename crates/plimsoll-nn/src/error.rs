@@ -39,6 +39,17 @@ pub enum ConfigError {
         /// What is possible.
         expected: String,
     },
+    /// A component of a loss of regions says whether the background counts.
+    #[error(
+        "loss: `include_background` of {component} is {found}, but outputs are regions, none of which is the background: each of \
+         them counts"
+    )]
+    Background {
+        /// The component.
+        component: &'static str,
+        /// What is said.
+        found: bool,
+    },
     /// A setting is given that the network does not have.
     #[error("`{setting}` is no setting of the network `{network}`")]
     Unused {
@@ -106,6 +117,9 @@ impl ConfigError {
             }
             ConfigError::Loss { .. } => {
                 Some("`plimsoll settings` lists the components of a loss and their options".into())
+            }
+            ConfigError::Background { .. } => {
+                Some("leave `include_background` out of the losses of this data set".into())
             }
             ConfigError::Graph(_) => None,
         }

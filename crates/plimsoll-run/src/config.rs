@@ -165,6 +165,9 @@ impl RunConfig {
             Some(regions) => Objective::of_regions(regions.sets.len(), batch, ignore),
             None => Loss::dice_ce(dice, 1.0).into(),
         };
+        if let (Some(given), Some(_)) = (&settings.loss, &regions) {
+            given.expect_no_background()?;
+        }
         let mut loss = settings.loss.clone().unwrap_or_else(nnunet_loss);
         loss.ignore = loss.ignore.or(ignore);
         loss.regions = regions;

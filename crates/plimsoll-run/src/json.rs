@@ -5,6 +5,7 @@ use std::path::Path;
 use plimsoll_disk::atomic;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::RunError;
 
@@ -20,6 +21,15 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<(), RunError> {
     written.map_err(|source| RunError::io(path, source))
 }
 
+/// A value as it is read from what is written of it, to be compared and shown: 0.001 of 32 bits is 0.001 there, where
+/// `serde_json::to_value` makes 0.0010000000474974513 of it, the same number in 64 bits.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub fn as_written(value: &impl Serialize) -> Result<Value, serde_json::Error> {
+    serde_json::from_slice(&serde_json::to_vec(value)?)
+}
+
 /// Reads a value from JSON of at most `most` bytes.
 ///
 /// # Errors
@@ -28,4 +38,16 @@ pub fn read_json<T: DeserializeOwned>(path: &Path, most: u64) -> Result<T, RunEr
     let text = plimsoll_disk::read(path, most).map_err(|source| RunError::io(path, source))?;
     serde_json::from_slice(&text)
         .map_err(|problem| RunError::Json { path: path.into(), why: problem.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_32_bits_are_shown_with_as_many_digits_as_they_have() {
+        let shown = |number: f32| as_written(&number).unwrap().to_string();
+        assert_eq!((shown(0.001), shown(1e-5), shown(0.99)), ("0.001".into(), "1e-5".into(), "0.99".into()));
+        assert_eq!(as_written(&f32::INFINITY).unwrap(), Value::Null);
+    }
 }

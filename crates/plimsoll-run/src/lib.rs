@@ -59,7 +59,7 @@ pub use folder::{FoldFolder, FoldName, RunFolder};
 pub use image_settings::{ClassWeights, ImageSettings};
 pub use image_target::{ImageTarget, LABEL_THRESHOLD};
 pub use journal::{ClassScores, EpochRecord, Journal, LabelScores, LossPart, each_epoch};
-pub use json::{read_json, write_json};
+pub use json::{as_written, read_json, write_json};
 pub use lines::{LONGEST_LINE, each_line, each_line_behind};
 pub use lock::{Holder, Lock, holder};
 pub use loss_scale::LossScale;
@@ -76,7 +76,7 @@ pub use segmentation_model::{Answers, Interpolated, SegmentationModel, Windows};
 pub use setting_lines::{SETTING_LINES, SettingLine, Usual};
 pub use settings::Settings;
 pub use specification::{Amendment, Asked, InitialWeights, Specification, digest_of};
-pub use state::{Account, FoldState, Status};
+pub use state::{Account, AskedOf, FoldState, Status};
 pub use sweep::{
     Arm, AskedArm, Resolved, SweepFolder, SweepRequest, Trial, TrialFailure, TrialPattern, Trials,
 };

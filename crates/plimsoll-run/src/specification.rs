@@ -14,7 +14,7 @@ use plimsoll_memory::{Digest, Digester};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{FoldFolder, FoldName, RunConfig, RunError, Settings, read_json, write_json};
+use crate::{FoldFolder, FoldName, RunConfig, RunError, Settings, as_written, read_json, write_json};
 
 /// Of the file and of what stands beside it; one of another version is refused. 2: checkpoints and journals have the factor that a loss is
 /// multiplied by (`loss_scale`). 3: configurations have what convolutions multiply (`products`).
@@ -444,7 +444,7 @@ fn of_fold(fold: &Fold) -> String {
 
 fn as_object(config: &RunConfig) -> Result<serde_json::Map<String, Value>, RunError> {
     let unwritable = |why: String| RunError::Unwritable { what: "the configuration".into(), why };
-    match serde_json::to_value(config) {
+    match as_written(config) {
         Ok(Value::Object(object)) => Ok(object),
         Ok(_) => Err(unwritable("it is no object".into())),
         Err(problem) => Err(unwritable(problem.to_string())),

@@ -6,7 +6,8 @@ use plimsoll_memory::Bytes;
 use serde::Serialize;
 
 use crate::{
-    EpochRecord, Event, FoldFolder, FoldName, Holder, RunError, Specification, StopReason, TimedEvent,
+    EpochRecord, Event, FoldFolder, FoldName, Holder, RunError, Specification, StopReason, Task,
+    TimedEvent,
 };
 use crate::{each_epoch, each_event, holder};
 
@@ -73,6 +74,9 @@ pub struct Status {
     pub epochs_done: u64,
     /// Epochs of the run.
     pub epochs: u64,
+    /// The names of the regions that it learns, in the order of the Dice of each in `epoch`; empty where it learns classes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<String>,
     /// What was planned to be held by the last process.
     pub planned: Option<Bytes>,
     /// Its line.
@@ -93,11 +97,44 @@ impl Status {
     /// # Errors
     /// If its files are there but cannot be read.
     pub fn of(folder: &FoldFolder) -> Result<Status, RunError> {
-        let epochs = Specification::read(folder)?.config.epochs;
+        let asked = AskedOf::read(folder)?;
         let mut account = Account::default();
         each_event(folder, |timed| account.event(&timed))?;
         each_epoch(folder, |record| account.epoch(record))?;
-        Ok(account.status(folder, epochs))
+        Ok(account.status(folder, &asked))
+    }
+
+    /// The Dice of each region of the last epoch, by name; none where there are no regions or no epoch.
+    pub fn regions_in_words(&self) -> Option<String> {
+        let scores = &self.epoch.as_ref().filter(|_| !self.regions.is_empty())?.pseudo_dice;
+        let number = |score: &Option<f64>| score.map_or("–".into(), |score| format!("{score:.4}"));
+        let named = self.regions.iter().zip(scores).map(|(name, score)| format!("{name} {}", number(score)));
+        Some(format!("pseudo-Dice of regions: {}", named.collect::<Vec<_>>().join(", ")))
+    }
+}
+
+/// What of a run's specification says how far it is.
+#[derive(Clone, Debug)]
+pub struct AskedOf {
+    /// Epochs.
+    pub epochs: u64,
+    /// The names of the regions that it learns, if it does.
+    pub regions: Vec<String>,
+}
+
+impl AskedOf {
+    /// Reads it of a fold.
+    ///
+    /// # Errors
+    /// If the specification is not there, or cannot be read.
+    pub fn read(folder: &FoldFolder) -> Result<AskedOf, RunError> {
+        let config = Specification::read(folder)?.config;
+        let regions = match &config.task {
+            Task::Segmentation(task) => task.dataset.labels.regions().to_vec(),
+            Task::Classification(_) => Vec::new(),
+        };
+        let regions = regions.into_iter().map(|region| region.name).collect();
+        Ok(AskedOf { epochs: config.epochs, regions })
     }
 }
 
@@ -155,8 +192,9 @@ impl Account {
         self.epoch = None;
     }
 
-    /// How a fold of so many epochs stands.
-    pub fn status(&self, folder: &FoldFolder, epochs: u64) -> Status {
+    /// How a fold stands of which that was asked.
+    pub fn status(&self, folder: &FoldFolder, asked: &AskedOf) -> Status {
+        let epochs = asked.epochs;
         let state = match (holder(folder), &self.ended) {
             (Some((by, true)), _) => FoldState::Running { by },
             (_, Some((why, detail))) => FoldState::Ended { why: *why, detail: detail.clone() },
@@ -177,6 +215,7 @@ impl Account {
             epochs_done: done,
             epoch: self.epoch.clone(),
             epochs,
+            regions: asked.regions.clone(),
             planned: self.plan.map(|(_, planned)| planned),
             line: self.plan.map(|(line, _)| line),
             resident: self.resident,

@@ -14,20 +14,20 @@ use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
     pub(crate) machine: Machine,
-    /// What runs it, with nominal rates.
-    pub(crate) nominal: &'a dyn Backend,
+    /// What runs it; [`multiplying`](crate::products::multiplying) says what its convolutions multiply.
+    pub(crate) backend: &'a dyn Backend,
     overhead: Overhead,
     pub(crate) data: DataFacts,
 }
 
 impl<'a> Site<'a> {
-    pub(crate) fn new(machine: Machine, nominal: &'a dyn Backend, data: DataFacts) -> Site<'a> {
-        Site { machine, nominal, overhead: Overhead::of_training(machine.threads, data.cases), data }
+    pub(crate) fn new(machine: Machine, backend: &'a dyn Backend, data: DataFacts) -> Site<'a> {
+        Site { machine, backend, overhead: Overhead::of_training(machine.threads, data.cases), data }
     }
 
     /// Whether so much is within the line, and within the device's.
     pub(crate) fn fits(&self, needs: Needs) -> bool {
-        let device = self.nominal.device_memory().map(DeviceMemory::line);
+        let device = self.backend.device_memory().map(DeviceMemory::line);
         needs.ram <= self.machine.line && needs.vram.zip(device).is_none_or(|(vram, line)| vram <= line)
     }
 }
@@ -120,7 +120,7 @@ impl Candidate {
             + BatchReader::bytes(validation, Mode::Validation, loader.scratch, &maps)?;
         let checkpoint_bytes =
             Checkpoints::bytes(&programs[programs.updating()], training.net.as_architecture())?;
-        let device = site.nominal.device_memory().cloned();
+        let device = site.backend.device_memory().cloned();
         let device = device.map(|memory| (memory, DeviceMemory::staging_bytes(programs.all())));
         Ok(Candidate {
             config,

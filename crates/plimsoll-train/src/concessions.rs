@@ -3,7 +3,7 @@
 use plimsoll_graph::DType;
 use plimsoll_memory::Bytes;
 use plimsoll_plan::DeviceMemory;
-use plimsoll_run::{RunConfig, WayOut};
+use plimsoll_run::{Precision, Products, RunConfig, WayOut};
 
 use crate::TrainError;
 use crate::candidate::{Needs, Site};
@@ -12,7 +12,8 @@ use crate::fit::{first_that_fits, least};
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concession {
-    /// Features are stored as bf16.
+    /// Features are stored as bf16, and convolutions multiply what is stored, as they do with `--precision bf16`: where f32 was
+    /// rounded to tf32, that is no longer done.
     Precision,
     /// Components of the loss that see shapes are computed at a lower resolution. (Computing them less often would save time, but
     /// no memory: the steps that have them would need as much.)
@@ -37,7 +38,10 @@ impl Concession {
         };
         match self {
             Concession::Precision if config.training.precision != DType::F32 => Vec::new(),
-            Concession::Precision => vec![changed(&|config| config.training.precision = DType::Bf16)],
+            Concession::Precision => vec![changed(&|config| {
+                config.training.precision = Precision::Bf16.storage();
+                config.products = Precision::Bf16.products();
+            })],
             Concession::LossScale => {
                 std::iter::successors(config.training.loss.coarser(), |loss| loss.coarser())
                     .map(|loss| changed(&|config| config.training.loss.clone_from(&loss)))
@@ -63,11 +67,14 @@ impl Concession {
 
     /// What it changed, if anything, to be printed.
     pub(crate) fn difference(self, from: &RunConfig, to: &RunConfig) -> Option<String> {
+        let precision = |config: &RunConfig| match (config.training.precision, &config.products) {
+            (DType::F32, Products::Tf32) => "tf32".to_string(),
+            (stored, _) => format!("{stored:?}"),
+        };
+        let precisions = (precision(from), precision(to));
         let (from, to) = (&from.training, &to.training);
         let (what, before, after) = match self {
-            Concession::Precision => {
-                ("precision", format!("{:?}", from.precision), format!("{:?}", to.precision))
-            }
+            Concession::Precision => ("precision", precisions.0, precisions.1),
             Concession::LossScale => {
                 ("loss scales", format!("{:?}", from.loss.scales()), format!("{:?}", to.loss.scales()))
             }
@@ -95,7 +102,10 @@ impl Concession {
     /// Takes over from another configuration what this kind of change changes.
     pub fn adopt(self, config: &mut RunConfig, from: &RunConfig) {
         match self {
-            Concession::Precision => config.training.precision = from.training.precision,
+            Concession::Precision => {
+                config.training.precision = from.training.precision;
+                config.products.clone_from(&from.products);
+            }
             Concession::LossScale => config.training.loss.clone_from(&from.training.loss),
             Concession::Patch => config.training.patch = from.training.patch,
             Concession::Features => {
@@ -122,7 +132,7 @@ pub(crate) fn ways_out(
         let raised = |flag: &str, needed: Bytes, line: Bytes| {
             (needed > line).then(|| format!("{flag} {}MiB", needed.0.div_ceil(1 << 20)))
         };
-        let device = needs.vram.zip(site.nominal.device_memory().map(DeviceMemory::line));
+        let device = needs.vram.zip(site.backend.device_memory().map(DeviceMemory::line));
         let vram = device.and_then(|(needed, line)| raised("--vram", needed, line));
         let flags = [change, raised("--ram", needs.ram, site.machine.line), vram];
         WayOut {

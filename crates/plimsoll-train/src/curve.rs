@@ -54,10 +54,9 @@ pub fn run_curve(
     data: DataFacts,
     observer: &mut dyn FnMut(CurveProgress),
 ) -> Result<Vec<RunPoint>, TrainError> {
-    let all = multiplying(backend, &config.products)?;
-    let config = &choose_products(config, micro_batch_is_set, Site::new(machine, &*all, data))?;
-    let backend = &*multiplying(backend, &config.products)?;
     let site = Site::new(machine, backend, data);
+    let config = &choose_products(config, micro_batch_is_set, site)?;
+    let backend = &*multiplying(backend, &config.products)?;
     let mut points = Vec::new();
     let sizes = micro_batches(config, micro_batch_is_set);
     for (place, micro_batch) in sizes.iter().copied().enumerate() {

@@ -4,6 +4,7 @@ use plimsoll_run::RunConfig;
 
 use crate::TrainError;
 use crate::candidate::{Candidate, Needs, Site, micro_batches};
+use crate::products::multiplying;
 
 /// The least lines that would do for a configuration, by schedules that are found with nominal rates.
 pub(crate) fn least(
@@ -14,7 +15,8 @@ pub(crate) fn least(
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
-    let plan = candidate.planner(site.nominal)?.plan(Some(0))?;
+    let nominal = multiplying(site.backend, &config.products)?;
+    let plan = candidate.planner(&*nominal)?.plan(Some(0))?;
     Ok(candidate.needs(plan.arena_bytes))
 }
 

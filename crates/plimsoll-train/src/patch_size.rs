@@ -27,8 +27,8 @@ pub fn largest_patch(
         let config = config(number)?;
         // Products of bf16 need other scratch than those of f32.
         let nominal = multiplying(backend, &config.products)?;
-        let site = Site::new(machine, &*nominal, data);
-        Ok(site.fits(kept(&config, micro_batch_is_set, site)?.0))
+        let site = Site::new(machine, backend, data);
+        Ok(site.fits(kept(&config, micro_batch_is_set, (site, &*nominal))?.0))
     })
 }
 
@@ -44,7 +44,7 @@ pub fn patch_costs(
 ) -> Result<Vec<PatchCost>, TrainError> {
     let site = Site::new(machine, backend, data);
     let cost = |config: &RunConfig| {
-        let (needs, predicted_seconds_per_step) = kept(config, micro_batch_is_set, site)?;
+        let (needs, predicted_seconds_per_step) = kept(config, micro_batch_is_set, (site, backend))?;
         Ok(PatchCost {
             patch_size: config.training.patch,
             batch_size: config.training.batch,
@@ -58,10 +58,14 @@ pub fn patch_costs(
 }
 
 /// What is needed with nothing recomputed, and the time of a step.
-fn kept(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<(Needs, f64), TrainError> {
+fn kept(
+    config: &RunConfig,
+    micro_batch_is_set: bool,
+    (site, backend): (Site<'_>, &dyn Backend),
+) -> Result<(Needs, f64), TrainError> {
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
-    let plan = candidate.planner(site.nominal)?.plan(None)?;
+    let plan = candidate.planner(backend)?.plan(None)?;
     Ok((candidate.needs(plan.arena_bytes), candidate.seconds(&plan)))
 }

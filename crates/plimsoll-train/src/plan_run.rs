@@ -61,8 +61,7 @@ pub fn plan_run_allowing(
     (machine, backend): (Machine, &dyn Backend),
     data: DataFacts,
 ) -> Result<PlannedRun, TrainError> {
-    let nominal = multiplying(backend, &config.products)?;
-    let site = Site::new(machine, &*nominal, data);
+    let site = Site::new(machine, backend, data);
     if allowed.is_empty() || site.fits(least(config, micro_batch_is_set, site)?) {
         return plan_chosen(config, micro_batch_is_set, site);
     }
@@ -88,9 +87,7 @@ fn plan_chosen(
     micro_batch_is_set: bool,
     site: Site<'_>,
 ) -> Result<PlannedRun, TrainError> {
-    let config = choose_products(config, micro_batch_is_set, site)?;
-    let nominal = multiplying(site.nominal, &config.products)?;
-    plan_run(&config, micro_batch_is_set, Site::new(site.machine, &*nominal, site.data))
+    plan_run(&choose_products(config, micro_batch_is_set, site)?, micro_batch_is_set, site)
 }
 
 /// Plans a run: with the micro-batch that is set, or else with that which is the fastest within the line (the
@@ -99,12 +96,13 @@ fn plan_chosen(
 /// # Errors
 /// If the configuration is impossible, or its programs cannot be planned.
 fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<PlannedRun, TrainError> {
-    let Site { machine, nominal, .. } = site;
+    let machine = site.machine;
+    let nominal = multiplying(site.backend, &config.products)?;
     let mut chosen: Option<(Candidate, f64)> = None;
     let mut smallest: Option<Candidate> = None;
     for micro_batch in micro_batches(config, micro_batch_is_set) {
         let candidate = Candidate::new(config, micro_batch, site)?;
-        let plan = candidate.planner(nominal)?.plan(Some(candidate.room(machine)))?;
+        let plan = candidate.planner(&*nominal)?.plan(Some(candidate.room(machine)))?;
         let seconds = candidate.seconds(&plan);
         let is_best = chosen.as_ref().is_none_or(|(_, best)| seconds < *best);
         if site.fits(candidate.needs(plan.arena_bytes)) && is_best {
@@ -125,11 +123,11 @@ fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Res
         // A micro-batch that does not divide the batch: the programs say so.
         (None, None) => Candidate::new(config, config.training.micro_batch, site)?,
     };
-    let backend = measured(machine, nominal, candidate.programs.all());
+    let backend = measured(machine, &*nominal, candidate.programs.all());
     let room = candidate.room(machine);
     let mut plan = candidate.planner(&*backend)?.plan(Some(room))?;
     if fits && plan.arena_bytes > room {
-        plan = candidate.planner(nominal)?.plan(Some(room))?;
+        plan = candidate.planner(&*nominal)?.plan(Some(room))?;
     }
     // By nominal rates: a line that is said to do must do whatever the machine is measured to be next time. With other times of
     // nodes the search finds other schedules, so this one may need a little less.

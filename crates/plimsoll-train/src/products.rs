@@ -55,7 +55,7 @@ pub(crate) fn choose_products(
         let mut chosen = Bf16Products::default();
         for micro_batch in micro_batches(&config, micro_batch_is_set) {
             let candidate = Candidate::new(&config, micro_batch, site)?;
-            let found = fastest_products(site.machine, site.nominal, candidate.programs.all())?;
+            let found = fastest_products(site.machine, site.backend, candidate.programs.all())?;
             chosen.in_f32.extend(found.in_f32);
         }
         config.products = Products::Bf16(Some(chosen));

@@ -47,6 +47,11 @@ impl Site {
 
     /// With other settings than usual.
     fn changed(change: impl FnOnce(&mut Settings)) -> Site {
+        Site::described(None, change)
+    }
+
+    /// With another description of the data set than its own.
+    fn described(description: Option<&str>, change: impl FnOnce(&mut Settings)) -> Site {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("dataset");
         let phantom = PhantomConfig {
@@ -57,6 +62,9 @@ impl Site {
             ..PhantomConfig::default()
         };
         phantom::write(&folder, &phantom).unwrap();
+        if let Some(description) = description {
+            fs::write(folder.join("dataset.json"), description).unwrap();
+        }
         let dataset = Dataset::open(&folder).unwrap();
         let budget = Budget::new(RAM);
         let inspection =
@@ -291,6 +299,36 @@ fn a_run_on_a_card_comes_to_the_processors_numbers_and_to_the_same_bits_however_
 }
 
 #[test]
+fn a_run_on_regions_comes_to_the_processors_numbers_and_to_the_same_bits_after_a_stop() {
+    let description = r#"{
+        "channel_names": {"0": "phantom"}, "file_ending": ".nii.gz", "numTraining": 3,
+        "labels": {"background": 0, "whole": [1, 2], "vessel": 1}, "regions_class_order": [2, 1]
+    }"#;
+    let site = Site::described(Some(description), |_| ());
+    assert!(site.config.training.loss.regions.is_some());
+    let cpu = CpuBackend::new(CpuOptions::new(1)).unwrap();
+    let (_, on_cpu) = site.train("cpu", &cpu, false, None);
+    let card = backend_within(VRAM);
+    let (record, seen) = site.train("whole", &card, false, None);
+    assert_eq!((record.ended, seen.losses.len()), (StopReason::Finished, 8));
+    for (ours, expected) in seen.losses.iter().zip(&on_cpu.losses) {
+        assert!((ours / expected - 1.0).abs() < 1e-4, "{:?}, on the CPU {:?}", seen.losses, on_cpu.losses);
+    }
+    // Counts of right and wrong voxels, which the Dice of each region follows from.
+    let dice = |name: &str| {
+        let metrics = fs::read_to_string(site.run(name).join("fold_0/metrics.jsonl")).unwrap();
+        let last: EpochRecord = serde_json::from_str(metrics.lines().last().unwrap()).unwrap();
+        last.pseudo_dice.into_iter().map(|dice| dice.unwrap()).collect::<Vec<_>>()
+    };
+    let (ours, expected) = (dice("whole"), dice("cpu"));
+    assert_eq!(ours.len(), 2);
+    assert!(ours.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-2), "{ours:?}, {expected:?}");
+    site.train("stopped", &card, false, Some(2));
+    site.train("stopped", &card, true, None);
+    assert!(site.checkpoint("whole") == site.checkpoint("stopped"), "other bytes after a stop");
+}
+
+#[test]
 fn programs_that_are_replayed_as_one_launch_come_to_the_bits_of_kernels_launched_one_by_one() {
     let site = Site::new();
     let card = || Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending);
@@ -347,6 +385,12 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
             assert!(batch.device_logits_bytes == plan.device_logits_bytes && batch.host_sums.is_none());
             assert!(batch.device_bytes > plan.device_bytes, "{batch:?}");
             assert!(labels == of_batch && of_classes == batch_classes, "other bits of three windows at once");
+        }
+        // What a line of its memory would have to be for sums in f32 there.
+        let in_f32 = plan.f32_ring_vram_bytes.unwrap();
+        match ring {
+            RingStorage::F32 => assert_eq!(in_f32, plan.device_bytes.unwrap()),
+            RingStorage::F16 => assert!(in_f32 > plan.device_bytes.unwrap(), "{plan:?}"),
         }
         // A line with room for the arena, and for nothing beside it.
         let low = card();

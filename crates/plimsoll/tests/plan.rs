@@ -224,6 +224,17 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     // What is allowed to change is changed for the device's line as for the other.
     let conceded = run_json(&[&args(below)[..], &["--allow", "patch"]].concat());
     assert!(conceded["changes"][0].as_str().unwrap().starts_with("patch"), "{conceded}");
+    // A run in tf32 that is brought to bf16 is the run that is asked for with bf16, in what it multiplies as well.
+    let tf32 = |vram: &'static str, more: &[&str]| {
+        run_json(&[&args(vram)[..], &["--precision", "tf32"], more].concat())
+    };
+    let in_bf16 = run_json(&[&args(below)[..], &["--precision", "bf16"]].concat());
+    let brought = tf32(below, &["--allow", "precision"]);
+    assert_eq!(brought["changes"], serde_json::json!(["precision tf32 → bf16"]), "{brought}");
+    for key in ["precision", "products", "total_bytes", "predicted_seconds_per_step"] {
+        assert_eq!(brought[key], in_bf16[key], "{key}");
+    }
+    assert_eq!((&in_bf16["products"], &tf32("12GiB", &[])["products"]), (&"f32".into(), &"tf32".into()));
     let curve = run_json(&[&args("12GiB")[..], &["--pareto"]].concat());
     let curve = curve.as_array().unwrap();
     assert!(curve.len() > 1 && number(&curve[0], "vram_bytes") > number(&curve[1], "vram_bytes"));

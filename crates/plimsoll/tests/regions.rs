@@ -130,12 +130,26 @@ fn regions_are_trained_validated_predicted_scored_and_exported() {
     let said = Ended::of(plimsoll().args(["inspect", &data, "--ram", "512MiB"])).printed;
     assert!(said.contains("whole = 1 + 2 + 4, written as 1; core = 2 + 4, written as 2"), "{said}");
 
+    let page = text(&balls.path("inspected.html")).to_string();
+    let inspected = Ended::of(plimsoll().args(["inspect", &data, "--ram", "512MiB", "--page", &page]));
+    assert_eq!(inspected.status, Some(0), "{inspected:?}");
+    assert!(fs::read_to_string(page).unwrap().contains("core = 2 + 4, written as 2"));
+
     run_json(&Balls::train(&data, &folder, &["--epochs", "2"]));
     let specification = fs::read_to_string(run.join("fold_0/specification.json")).unwrap();
     assert!(specification.contains("\"weighted_bce\"") && specification.contains("\"sigmoid\""));
     let journal = fs::read_to_string(run.join("fold_0/metrics.jsonl")).unwrap();
     let epoch: Value = serde_json::from_str(journal.lines().last().unwrap()).unwrap();
     assert_eq!(epoch["pseudo_dice"].as_array().unwrap().len(), 3, "{epoch}");
+    assert_eq!(run_json(&["status", &folder])[0]["regions"], json!(NAMES));
+    let whole = match epoch["pseudo_dice"][0].as_f64() {
+        Some(dice) => format!("pseudo-Dice of regions: whole {dice:.4}, core "),
+        None => "pseudo-Dice of regions: whole –, core ".into(),
+    };
+    for told in [&["status", &folder][..], &["watch", &folder, "--once"]] {
+        let printed = Ended::of(plimsoll().args(told)).printed;
+        assert!(printed.contains(&whole), "{told:?}: {printed}");
+    }
 
     // Scores are of regions, whatever the labels within them.
     let summary = fs::read(run.join("fold_0/validation/summary.json")).unwrap();
@@ -289,5 +303,12 @@ fn a_loss_that_is_of_classes_alone_is_refused_for_regions() {
     let config = balls.config("loss = { components = [{ name = 'soft_dice' }, { name = 'cross_entropy' }] }");
     let error = run_error(&Balls::train(text(&data), text(&run), &["--epochs", "1", "--config", &config]));
     assert!(error.contains("cross_entropy") && error.contains("regions overlap"), "{error}");
+    for (component, found) in [("name = 'soft_dice'", false), ("name = 'weighted_bce', activation = 'sigmoid'", true)] {
+        let config =
+            balls.config(&format!("loss = {{ components = [{{ {component}, include_background = {found} }}] }}"));
+        let error = run_error(&Balls::train(text(&data), text(&run), &["--epochs", "1", "--config", &config]));
+        let said = format!("is {found}, but outputs are regions");
+        assert!(error.contains(&said) && error.contains("hint: leave `include_background` out"), "{error}");
+    }
     assert!(!run.join("fold_0").exists());
 }

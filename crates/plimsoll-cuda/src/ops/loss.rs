@@ -9,20 +9,20 @@ use plimsoll_graph::ops::{
 use plimsoll_plan::Unsupported;
 
 use super::sums::SumPartsParameters;
-use crate::lower::{BLOCK, Context, Lower, Stretch, Work};
+use crate::lower::{BLOCK, Context, Lower, Operand, Stretch, Work};
 
 /// Sums of voxels beyond the four that all losses share, `MOST_SUMS` of the kernels.
-const MOST_SUMS: usize = 16;
+pub(super) const MOST_SUMS: usize = 16;
 
 /// Voxels of a block, `OF_BLOCK` of the kernels.
-const OF_BLOCK: usize = 8 * BLOCK;
+pub(super) const OF_BLOCK: usize = 8 * BLOCK;
 
 /// Above all labels: none is ignored.
 const NO_LABEL: u32 = 256;
 
 #[derive(Clone, Copy, Default, Pod, Zeroable)]
 #[repr(C)]
-struct VoxelSumParameters {
+pub(super) struct VoxelSumParameters {
     kind: u32,
     activation: u32,
     number: f32,
@@ -46,7 +46,7 @@ impl VoxelSumParameters {
 }
 
 /// Sums of voxels, and how many.
-fn voxel_sums(
+pub(super) fn voxel_sums(
     cx: &Context<'_>,
     sums: impl Iterator<Item = VoxelSum>,
 ) -> Result<([VoxelSumParameters; MOST_SUMS], u32), Unsupported> {
@@ -151,6 +151,8 @@ struct CompositeLossParameters {
     squares_row: u32,
     components_count: u32,
     own_count: u32,
+    regions: u32,
+    unused: u32,
     components: [ComponentParameters; MOST_COMPONENTS],
     class_weights: [f32; MOST_CLASS_WEIGHTS],
 }
@@ -206,12 +208,13 @@ fn parameters(cx: &Context<'_>, loss: &Loss, sums: &Shape) -> Result<CompositeLo
         rows: cx.count(&[stats.rows()])?,
         squares_row: if squares { 4 } else { 1 },
         components_count: cx.count(&[loss.components.len()])?,
+        regions: loss.regions.is_some().into(),
         ..CompositeLossParameters::zeroed()
     };
     let (mut own, mut weights) = (0, 0);
     for (place, of_loss) in all.components.iter_mut().zip(&loss.components) {
         *place = component(of_loss);
-        place.first_class = cx.count(&[of_loss.first_class(classes)])?;
+        place.first_class = cx.count(&[loss.first_class(of_loss, classes)])?;
         if of_loss.own_sum().is_some() {
             (place.own, place.own_row) = (own, 4 + u32::from(squares) + own);
             own += 1;
@@ -250,6 +253,28 @@ impl Lower for CompositeLoss {
     }
 }
 
+/// The derivatives of a loss by its sums, written to scratch: `[sample][class][3]`, `[class]` of the cross-entropy, and factors of the
+/// sums of components, `[own sum][class]`.
+pub(super) fn slopes(
+    cx: &Context<'_>,
+    work: &mut Work,
+    loss: &Loss,
+    [sums, upstream]: [&Operand<'_>; 2],
+) -> Result<Stretch, Unsupported> {
+    let of_loss = parameters(cx, loss, &sums.info.shape)?;
+    let rows = 3 * of_loss.batch as usize + 1 + of_loss.own_count as usize;
+    cx.count(&[rows, of_loss.classes as usize])?;
+    let slopes: Stretch = work.take::<f64>(rows * of_loss.classes as usize)?;
+    let of_loss = CompositeLossParameters {
+        sums: sums.address(),
+        upstream: upstream.address(),
+        slopes: slopes.address,
+        ..of_loss
+    };
+    work.blocks("composite_loss_slopes", [1, 1], &of_loss, &[sums.at, upstream.at], &[slopes])?;
+    Ok(slopes)
+}
+
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 struct CompositeLossGradParameters {
@@ -272,18 +297,8 @@ impl Lower for CompositeLossGrad {
         let dlogits = cx.output(0);
         cx.elements(logits)?;
         let mut work = Work::new(cx);
-        let of_loss = parameters(cx, &self.loss, &sums.info.shape)?;
-        let (batch, classes, own) = (of_loss.batch, of_loss.classes, of_loss.own_count);
-        let rows = 3 * batch as usize + 1 + own as usize;
-        cx.count(&[rows, classes as usize])?;
-        let slopes: Stretch = work.take::<f64>(rows * classes as usize)?;
-        let of_loss = CompositeLossParameters {
-            sums: sums.address(),
-            upstream: upstream.address(),
-            slopes: slopes.address,
-            ..of_loss
-        };
-        work.blocks("composite_loss_slopes", [1, 1], &of_loss, &[sums.at, upstream.at], &[slopes])?;
+        let slopes = slopes(cx, &mut work, &self.loss, [sums, upstream])?;
+        let (sums, own) = voxel_sums(cx, self.loss.voxel_sums())?;
         let shape = &logits.info.shape;
         let count = cx.count(&[shape.batch(), shape.voxels()])?;
         let parameters = CompositeLossGradParameters {
@@ -292,12 +307,12 @@ impl Lower for CompositeLossGrad {
             slopes: slopes.address,
             dlogits: dlogits.address(),
             voxels: cx.count(&[shape.voxels()])?,
-            classes,
+            classes: cx.count(&[shape.channels()])?,
             ignore: ignored(self.loss.ignore),
             own,
-            batch,
+            batch: cx.count(&[shape.batch()])?,
             count,
-            sums: voxel_sums(cx, self.loss.voxel_sums())?.0,
+            sums,
         };
         let reads = [logits.at, labels.at, slopes];
         work.each("composite_loss_grad", count, &parameters, &reads, &[dlogits.at]);

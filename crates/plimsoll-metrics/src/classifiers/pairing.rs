@@ -118,7 +118,9 @@ impl PairedClassifiers {
             expect_alike((&first.name, known), (&other.name, &other.tables[0]))?;
         }
         let all: BTreeSet<&String> = repeats().flat_map(|repeat| repeat.images.keys()).collect();
-        let bytes = all.iter().map(|name| 2 * (name.len() + BYTES_OF_NAME)).sum();
+        // And the places of the images of one repeat, while what it says of them is copied.
+        let of_place = size_of::<(&Table, usize)>();
+        let bytes = all.iter().map(|name| 2 * (name.len() + BYTES_OF_NAME) + of_place).sum();
         let memory = budget.reserve("names of images", Bytes::of(bytes)).map_err(MapError::from)?;
         let lacks = |image: &str| repeats().find(|repeat| !repeat.images.contains_key(image));
         let (images, left_out): (Vec<&String>, Vec<&String>) =

@@ -1,6 +1,6 @@
 //! All comparisons of several classifiers.
 
-use plimsoll_memory::{Budget, Mapped};
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
 use serde::Serialize;
 
 use super::bootstrap::{Resamples, bootstrap_p};
@@ -8,7 +8,7 @@ use super::delong::delong;
 use super::difference::{ImageDifference, ImageTest, TestName};
 use super::pairing::PairedClassifiers;
 use super::score::ImageScore;
-use super::signs::sign_flip;
+use super::signs::{sign_flip, sign_flip_bytes};
 use super::verdict::{Evidence, undefined, verdict};
 use crate::classification::scores::Scorer;
 use crate::classification::{Bootstrap, Labelling};
@@ -139,6 +139,9 @@ pub fn compare_classifiers(
     let all = Evaluated { paired, scorers, resamples, bootstrap: settings.bootstrap };
     let mut column = Mapped::<f64>::zeroed(budget, "bootstrap", settings.bootstrap.resamples)?;
     let mut components = Mapped::<f64>::zeroed(budget, "areas", paired.images().len())?;
+    let repeats = paired.candidates().iter().map(|candidate| candidate.repeats.len() as u64).max().unwrap_or(1);
+    let of_signs = sign_flip_bytes(paired.images().len(), repeats * repeats);
+    let _signs = budget.reserve("exact tests", Bytes::of(of_signs)).map_err(MapError::from)?;
     let mut scores = Vec::new();
     for score in &settings.scores {
         let own: Vec<Item> = items.iter().filter(|item| item.score == *score).copied().collect();

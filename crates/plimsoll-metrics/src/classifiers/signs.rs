@@ -38,7 +38,7 @@ pub fn mcnemar(first: u64, second: u64) -> f64 {
 /// whose sum is at least as far from zero. Differences are whole numbers: how many more of a classifier's repeats get an image right, so that with one
 /// repeat each it is [`mcnemar`]. Of very many it is the normal approximation.
 pub fn sign_flip(differences: &[i64]) -> f64 {
-    let sizes: Vec<u64> = differences.iter().map(|d| d.unsigned_abs()).filter(|d| *d > 0).collect();
+    let mut sizes: Vec<u64> = differences.iter().map(|d| d.unsigned_abs()).filter(|d| *d > 0).collect();
     let unit = sizes.iter().copied().fold(0, greatest_common_divisor);
     if unit == 0 {
         return 1.0;
@@ -47,7 +47,7 @@ pub fn sign_flip(differences: &[i64]) -> f64 {
         let positive = differences.iter().filter(|d| **d > 0).count() as u64;
         return mcnemar(positive, sizes.len() as u64 - positive);
     }
-    let sizes: Vec<u64> = sizes.into_iter().map(|size| size / unit).collect();
+    sizes.iter_mut().for_each(|size| *size /= unit);
     let sum = differences.iter().sum::<i64>().unsigned_abs() / unit;
     let all: u64 = sizes.iter().sum();
     if all.saturating_mul(sizes.len() as u64) > ENUMERATED_UP_TO {
@@ -69,6 +69,33 @@ pub fn sign_flip(differences: &[i64]) -> f64 {
     far.map(|(_, share)| share).sum::<f64>().min(1.0)
 }
 
+/// Bytes that [`sign_flip`] and its differences take at most, of so many images, none of which differs by more than `most`.
+///
+/// Sums are enumerated where their number times that of images is at most [`ENUMERATED_UP_TO`], and there are at most `most` sums for each
+/// image: so there are no more than the root of the product of both limits.
+pub(super) fn sign_flip_bytes(images: usize, most: u64) -> usize {
+    let of_all = (ENUMERATED_UP_TO as f64 * most as f64).sqrt();
+    let sums = of_all.min(images as f64 * most as f64) as usize + 1;
+    images * (size_of::<i64>() + size_of::<u64>()) + sums * size_of::<f64>()
+}
+
 fn greatest_common_divisor(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn enough_is_reserved_for_every_sum_that_is_enumerated() {
+        for (images, most) in [(1, 1), (3, 7), (100, 10_000), (10_000, 1), (9_999, 100), (1_000_000, 25)] {
+            // As many sums as may be enumerated, of images that differ by at most so much.
+            let sums = (images * most).min(ENUMERATED_UP_TO / images) as usize + 1;
+            let images = images as usize;
+            let (found, held) = (sign_flip_bytes(images, most), images * 16 + sums * 8);
+            assert!(found >= held, "{images} images, {most}: {found} of {held} bytes");
+        }
+        assert!(sign_flip_bytes(1_000_000, 25) < 17 << 20);
+    }
 }

@@ -6,6 +6,7 @@ use plimsoll_graph::ops::{
 };
 
 use super::{Objective, Term};
+use crate::ConfigError;
 
 impl Objective {
     /// nnU-Net's loss of so many regions, `DC_and_BCE_loss`, shifted by the constant 1: Dice and the binary cross-entropy of each region.
@@ -22,6 +23,22 @@ impl Objective {
         let dice = SoftDice { batch, ..SoftDice::default() };
         let components = vec![Component::SoftDice(dice), Component::WeightedBce(entropy)];
         Loss { ignore, ..Loss::of(components) }.into()
+    }
+
+    /// Checks that nobody asks of a loss of regions for more or less of a background than where nothing is said: they have none.
+    ///
+    /// # Errors
+    /// If a component's `include_background` is not its default.
+    pub fn expect_no_background(&self) -> Result<(), ConfigError> {
+        for term in &self.components {
+            let Term::Sums(component) = term else { continue };
+            if let Some(found) = component.include_background()
+                && Some(found) != component.default_include_background()
+            {
+                return Err(ConfigError::Background { component: component.name(), found });
+            }
+        }
+        Ok(())
     }
 
     /// What counts right and wrong voxels of logits.

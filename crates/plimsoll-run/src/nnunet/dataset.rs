@@ -103,7 +103,9 @@ fn answers(path: &Path, labels: &Ordered<Value>, order: Option<&Value>) -> Resul
     // All of them fit 16 bits, as was asked for.
     let of_file = |value: u64| value as u16;
     let values: Vec<u16> = read.values().into_iter().map(of_file).collect();
-    let last = values.last().copied().map_or(0, u64::from);
+    let Some(last) = values.last().copied().map(u64::from) else {
+        return Err(NnUnetError::Missing { path: path.into(), key: "labels.background".into() });
+    };
     if let Some(ignored) = read.ignore().filter(|ignored| *ignored != last + 1) {
         let expected = format!("it must be {}, the one after all others", last + 1);
         return Err(refuse("labels.ignore", ignored.to_string(), expected));

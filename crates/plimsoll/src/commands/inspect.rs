@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::args::Inspect;
 use crate::failure::{Failure, Outcome};
-use crate::inspect_page::page;
+use crate::inspect_page::{page, region_line};
 use crate::jobs::inspect::{census, inspect, inspect_images};
 use crate::jobs::line::Line;
 use crate::jobs::listed::{Listed, Opening};
@@ -294,16 +294,6 @@ pub fn print(dataset: &Dataset, inspection: &Inspection) {
             println!("  hint: {hint}");
         }
     }
-}
-
-/// The regions that are predicted, in the values of label maps.
-pub fn region_line(labels: &Labels) -> String {
-    let value = |label: &u8| labels.value_in_files(*label).to_string();
-    let regions = labels.regions().iter().map(|region| {
-        let own = region.labels.iter().map(value).collect::<Vec<_>>().join(" + ");
-        format!("{} = {own}, written as {}", region.name, value(&region.written))
-    });
-    format!("regions, which are predicted for themselves: {}", regions.collect::<Vec<_>>().join("; "))
 }
 
 /// A spacing as people write it: as many digits as it needs to be told from others, no more.

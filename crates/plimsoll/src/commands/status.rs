@@ -94,6 +94,9 @@ pub fn run(args: &args::Status, as_json: bool) -> Outcome {
     for Report { folder, status } in &reports {
         let said =
             |what: &Option<(String, String)>| what.as_ref().map(|(time, what)| format!("{what} at {time}"));
+        if let Some(regions) = status.regions_in_words() {
+            println!("{}: {regions}", folder.display());
+        }
         if let Some(last) = said(&status.last_event) {
             println!("{}: last event {last}", folder.display());
         }

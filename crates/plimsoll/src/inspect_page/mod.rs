@@ -10,7 +10,7 @@ use std::path::Path;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use plimsoll_data::{CaseFingerprint, Dataset, Inspection, Problem};
+use plimsoll_data::{CaseFingerprint, Dataset, Inspection, Labels, Problem};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::LabelTable;
 
@@ -117,6 +117,9 @@ fn heading(dataset: &Dataset, inspection: &Inspection, units: Units) -> String {
         escaped(&channels.join(", ")),
         escaped(&dataset.labels.names()[1..].join(", "))
     );
+    if !dataset.labels.regions().is_empty() {
+        let _ = writeln!(html, "<p class=\"lead\">{}</p>", escaped(&region_line(&dataset.labels)));
+    }
     if let Some(fingerprint) = &inspection.fingerprint {
         let [d, h, w] = fingerprint.median_shape;
         let _ = writeln!(
@@ -126,6 +129,16 @@ fn heading(dataset: &Dataset, inspection: &Inspection, units: Units) -> String {
         );
     }
     html
+}
+
+/// The regions that are predicted, in the values of label maps.
+pub fn region_line(labels: &Labels) -> String {
+    let value = |label: &u8| labels.value_in_files(*label).to_string();
+    let regions = labels.regions().iter().map(|region| {
+        let own = region.labels.iter().map(value).collect::<Vec<_>>().join(" + ");
+        format!("{} = {own}, written as {}", region.name, value(&region.written))
+    });
+    format!("regions, which are predicted for themselves: {}", regions.collect::<Vec<_>>().join("; "))
 }
 
 /// Spacings, sizes and volumes of all cases.

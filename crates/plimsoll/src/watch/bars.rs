@@ -59,8 +59,13 @@ fn of_device(state: &DeviceState) -> Option<String> {
     (!said.is_empty()).then(|| format!("GPU {}", said.join(", ")))
 }
 
+/// What stands below the bars: the Dice of regions, the machine, and where time went, in lines.
+pub fn below(status: &Status, sample: Option<&Sample>) -> Vec<String> {
+    status.regions_in_words().into_iter().chain(sample.into_iter().flat_map(in_words)).collect()
+}
+
 /// The machine and where time went, in lines.
-pub fn in_words(sample: &Sample) -> Vec<String> {
+fn in_words(sample: &Sample) -> Vec<String> {
     let system = &sample.system;
     let mut machine = Vec::new();
     if let Some(group) = &system.cgroup {

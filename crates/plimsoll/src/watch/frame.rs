@@ -11,7 +11,7 @@ use ratatui::widgets::{
 };
 use ratatui::{Frame, Terminal};
 
-use super::bars::{bars, in_words};
+use super::bars::{bars, below};
 use super::watched::{Watched, WatchedFold};
 use crate::duration::duration;
 use crate::progress_picture::axis::Axis;
@@ -179,7 +179,7 @@ fn chart(
 fn memory_rows(fold: Option<&WatchedFold>) -> u16 {
     let rows = fold.map_or(0, |fold| {
         let sample = fold.follower.sample();
-        bars(&fold.status, sample).len() + sample.map_or(0, |sample| in_words(sample).len())
+        bars(&fold.status, sample).len() + below(&fold.status, sample).len()
     });
     // A dozen at most.
     rows as u16 + 2
@@ -209,7 +209,7 @@ fn held(frame: &mut Frame<'_>, area: Rect, fold: &WatchedFold) {
             Span::raw(format!(" {:>NUMBER$}", bar.bytes.to_string())),
         ]));
     }
-    lines.extend(sample.into_iter().flat_map(in_words).map(Line::raw));
+    lines.extend(below(&fold.status, sample).into_iter().map(Line::raw));
     let title = match line {
         Some(line) => format!(" memory of {}, of the line's {line} ", fold.name),
         None => format!(" memory of {} ", fold.name),

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::bars::{bars, in_words};
+use super::bars::{bars, below};
 use super::watched::{Watched, WatchedFold};
 use crate::duration::duration;
 use crate::epoch_chart::{self, COLOURS, Chart, Series, legend};
@@ -121,7 +121,7 @@ fn one_fold(html: &mut String, fold: &WatchedFold) {
         );
     }
     html.push_str("</table>\n");
-    for words in sample.into_iter().flat_map(in_words) {
+    for words in below(&fold.status, sample) {
         let _ = writeln!(html, "<p class=\"words\">{}</p>", escaped(&words));
     }
 }

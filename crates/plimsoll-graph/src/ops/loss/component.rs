@@ -350,16 +350,35 @@ impl Component {
 
     /// The first class that counts.
     pub fn first_class(&self, classes: usize) -> usize {
-        let background = match self {
-            Component::SoftDice(dice) | Component::LogCoshDice(dice) => dice.include_background,
-            Component::GeneralizedDice(dice) => dice.include_background,
-            Component::Tversky(tversky) => tversky.include_background,
-            Component::FocalTversky(tversky) => tversky.include_background,
-            Component::CrossEntropy(_) => true,
-            Component::WeightedBce(entropy) => entropy.include_background,
-            Component::Focal(focal) => focal.include_background,
+        usize::from(self.include_background() == Some(false) && classes > 1)
+    }
+
+    /// Whether the background counts, where a component has that option.
+    pub fn include_background(&self) -> Option<bool> {
+        match self {
+            Component::SoftDice(dice) | Component::LogCoshDice(dice) => Some(dice.include_background),
+            Component::GeneralizedDice(dice) => Some(dice.include_background),
+            Component::Tversky(tversky) => Some(tversky.include_background),
+            Component::FocalTversky(tversky) => Some(tversky.include_background),
+            Component::CrossEntropy(_) => None,
+            Component::WeightedBce(entropy) => Some(entropy.include_background),
+            Component::Focal(focal) => Some(focal.include_background),
+        }
+    }
+
+    /// The same with every option at its default.
+    pub fn default_include_background(&self) -> Option<bool> {
+        let usual = match self {
+            Component::SoftDice(_) => Component::SoftDice(SoftDice::default()),
+            Component::LogCoshDice(_) => Component::LogCoshDice(SoftDice::default()),
+            Component::GeneralizedDice(_) => Component::GeneralizedDice(GeneralizedDice::default()),
+            Component::Tversky(_) => Component::Tversky(Tversky::default()),
+            Component::FocalTversky(_) => Component::FocalTversky(FocalTversky::default()),
+            Component::CrossEntropy(_) => Component::CrossEntropy(CrossEntropy::default()),
+            Component::WeightedBce(_) => Component::WeightedBce(WeightedBce::default()),
+            Component::Focal(_) => Component::Focal(Focal::default()),
         };
-        usize::from(!background && classes > 1)
+        usual.include_background()
     }
 
     /// What is wrong with its options for so many classes: which option, its value, and what it must be.

@@ -136,7 +136,7 @@ impl Loss {
     }
 
     /// The first output that counts in a component. Regions have no background to leave out.
-    fn first(&self, component: &Component, classes: usize) -> usize {
+    pub fn first_class(&self, component: &Component, classes: usize) -> usize {
         if self.regions.is_some() { 0 } else { component.first_class(classes) }
     }
 
@@ -210,7 +210,7 @@ impl Loss {
                 }
                 value
             } else {
-                let first = self.first(component, classes);
+                let first = self.first_class(component, classes);
                 let share = |class: usize| match class < first {
                     true => 0.0,
                     false => component.class_weight(class) / ((classes - first) as f64 * voxels),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plimsoll_memory::Bytes;
-use plimsoll_run::{AskedArm, Resolved, RunError, RunPlan, Trial};
+use plimsoll_run::{AskedArm, Resolved, RunError, RunPlan, Trial, as_written};
 use serde::Serialize;
 
 use super::Sweep;
@@ -198,7 +198,7 @@ fn told_together(problems: Vec<Failure>) -> Outcome {
 
 /// Which settings differ, with both values.
 fn differences(known: &plimsoll_run::Settings, now: &plimsoll_run::Settings) -> Outcome<Vec<String>> {
-    let (known, now) = (serde_json::to_value(known)?, serde_json::to_value(now)?);
+    let (known, now) = (as_written(known)?, as_written(now)?);
     let keys = known.as_object().into_iter().flat_map(|known| known.keys());
     let differs = keys.filter(|key| known.get(*key) != now.get(*key));
     Ok(differs.map(|key| format!("{key} was {}, now {}", known[key], now[key])).collect())

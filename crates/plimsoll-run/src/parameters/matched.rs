@@ -1,292 +1,26 @@
-//! Parameters of a network from a weight file: what is loaded is said, and what does not fit is refused.
+//! Which tensor of a weight file is which parameter of a network, by names and shapes.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 use std::path::Path;
 
-use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId, TensorInfo};
-use plimsoll_memory::{Budget, Bytes};
-use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile, WeightSource};
+use plimsoll_graph::{DType, Kind, Program, Role, Shape, TensorId};
+use plimsoll_nn::weights::{self, NamingScheme, WeightError, WeightFile};
 use plimsoll_nn::{Architecture, ConfigError, ForwardMode, names};
-use plimsoll_plan::{Engine, HostSlice, ProgramId};
 
+use super::held::{Found, Held, coloured};
+use super::{LoadOptions, some_of};
 use crate::RunError;
-
-/// How many names an error or a report lists before it only counts.
-const MOST_NAMES: usize = 4;
-
-/// What of a weight file need not fit. By default all of it must.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LoadOptions {
-    /// Whether tensors that the network has no place for are left out.
-    pub allow_extra: bool,
-    /// With a seed, heads may be missing or have another shape, and so may all that is no part of an encoder in files that are
-    /// of one alone: they get the initial values of that seed.
-    pub new_head: Option<u64>,
-    /// Whether weights of the convolution of an image of three channels are summed over them for a network of one channel, as timm does
-    /// it: an image whose three channels are alike has the same result.
-    pub sum_stem: bool,
-    /// Whether the moving average `NAME/ema` of a parameter is taken instead of the parameter, where the file has one.
-    pub averaged: bool,
-}
-
-/// What became of the tensors of a weight file and the parameters of a network.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LoadReport {
-    /// Parameters that have the file's values.
-    pub loaded: Vec<String>,
-    /// Tensors of the file that the network has no place for.
-    pub skipped: Vec<String>,
-    /// Parameters that have initial values.
-    pub initialised: Vec<String>,
-}
-
-impl LoadReport {
-    /// What became of each tensor, in a line for each.
-    pub fn lines(&self) -> impl Iterator<Item = String> {
-        let all = [("loaded", &self.loaded), ("initialised", &self.initialised), ("skipped", &self.skipped)];
-        all.into_iter().flat_map(|(what, names)| names.iter().map(move |name| format!("{name}: {what}")))
-    }
-}
-
-impl fmt::Display for LoadReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} parameters loaded", self.loaded.len())?;
-        for (what, names) in [("initialised", &self.initialised), ("skipped", &self.skipped)] {
-            if !names.is_empty() {
-                write!(f, ", {} {what} ({})", names.len(), some_of(names))?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The first few of some names.
-fn some_of(names: &[String]) -> String {
-    let mut text = names.iter().take(MOST_NAMES).cloned().collect::<Vec<_>>().join(", ");
-    if names.len() > MOST_NAMES {
-        text.push_str(", …");
-    }
-    text
-}
-
-/// Reads the parameters of a network's program from a weight file into an engine. `buffer` must have room for the largest. What
-/// does not fit is found before anything is written.
-///
-/// # Errors
-/// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not
-/// finite.
-pub fn read_parameters(
-    source: &WeightSource,
-    net: &dyn Architecture,
-    engine: &mut dyn Engine,
-    (id_of_program, program): (ProgramId, &Program),
-    buffer: &mut [f32],
-    options: LoadOptions,
-    budget: &Budget,
-) -> Result<LoadReport, RunError> {
-    let (initialised, mut report) =
-        each_parameter(source, (net, program), buffer, options, budget, &mut |id, values| {
-            Ok(engine.write(id_of_program, id, HostSlice::F32(values))?)
-        })?;
-    if let Some(seed) = options.new_head {
-        for id in initialised {
-            let info = program.tensor(id);
-            engine.write(id_of_program, id, HostSlice::F32(&net.initial_values(info, seed)))?;
-            report.initialised.push(info.name.clone());
-        }
-    }
-    Ok(report)
-}
-
-/// What takes a parameter and its values.
-pub type Visit<'a> = dyn FnMut(TensorId, &[f32]) -> Result<(), RunError> + 'a;
-
-/// Reads the parameters of a network's program from a weight file, one after the other, and hands each on. `buffer` must have room for
-/// the largest. What does not fit is found before anything is handed on. Returns the parameters that the file need not have and has not.
-///
-/// # Errors
-/// If the file cannot be read, is of another network, holds more than the network has a place for, or has values that are not finite; or
-/// the first error of `visit`.
-pub(crate) fn each_parameter(
-    source: &WeightSource,
-    (net, program): (&dyn Architecture, &Program),
-    buffer: &mut [f32],
-    options: LoadOptions,
-    budget: &Budget,
-    visit: &mut Visit<'_>,
-) -> Result<(Vec<TensorId>, LoadReport), RunError> {
-    let mut file = WeightFile::open_source(source, budget)?;
-    let weights = &*source.path;
-    let Matched { found, initialised, skipped } = Matched::new(&file, weights, net, program, options)?;
-    let mut report = LoadReport { skipped, ..LoadReport::default() };
-    for found in found {
-        let info = program.tensor(found.id);
-        let values = &mut buffer[..info.shape.count()];
-        found.read((&mut file, weights), info, values, budget)?;
-        visit(found.id, values)?;
-        report.loaded.push(info.name.clone());
-    }
-    Ok((initialised, report))
-}
-
-/// Reads some parameters of a network's program from a weight file, each into as many values as it has.
-///
-/// # Errors
-/// As [`read_parameters`], and if one of them is no parameter of the program.
-pub fn read_some_parameters(
-    source: &WeightSource,
-    net: &dyn Architecture,
-    program: &Program,
-    wanted: &mut [(TensorId, &mut [f32])],
-    options: LoadOptions,
-    budget: &Budget,
-) -> Result<(), RunError> {
-    let mut file = WeightFile::open_source(source, budget)?;
-    let weights = &*source.path;
-    let matched = Matched::new(&file, weights, net, program, options)?;
-    for (id, values) in wanted {
-        let info = program.tensor(*id);
-        let found = matched.found.iter().find(|found| found.id == *id).ok_or_else(|| {
-            let (path, name, shape) = (weights.into(), info.name.clone(), info.shape.clone());
-            WeightError::Missing { path, name, shape }
-        })?;
-        found.read((&mut file, weights), info, values, budget)?;
-    }
-    Ok(())
-}
-
-/// Checks that weights are those that a network's program needs, by names and shapes, without reading their values.
-///
-/// # Errors
-/// If the file cannot be read, is of another network, or holds more than the network has a place for.
-pub(crate) fn expect_weights(
-    source: &WeightSource,
-    net: &dyn Architecture,
-    program: &Program,
-    options: LoadOptions,
-    budget: &Budget,
-) -> Result<(), RunError> {
-    let file = WeightFile::open_source(source, budget)?;
-    Matched::new(&file, &source.path, net, program, options).map(|_| ())
-}
-
-/// Channels of images that networks for photographs are trained on.
-const COLOURS: usize = 3;
-
-/// The shape of weights of so many more channels of an image.
-fn coloured(shape: &Shape) -> Shape {
-    let extents = shape.0.iter().enumerate();
-    Shape(extents.map(|(axis, extent)| if axis == 1 { COLOURS * extent } else { *extent }).collect())
-}
-
-/// Reads weights of an image of three channels, and sums them over these.
-fn read_summed(
-    file: &mut WeightFile,
-    path: &Path,
-    (name, shape): (&str, &Shape),
-    values: &mut [f32],
-    budget: &Budget,
-) -> Result<(), RunError> {
-    let of_colours = coloured(shape);
-    let bytes = Bytes::of(of_colours.count() * size_of::<f32>());
-    let held = budget.reserve("weights of three channels", bytes);
-    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
-    let mut all = vec![0.0; of_colours.count()];
-    file.read_named(name, &of_colours, &mut all)?;
-    let taps = shape.spatial().iter().product::<usize>().max(1);
-    for (values, of_output) in values.chunks_mut(taps).zip(all.chunks(COLOURS * taps)) {
-        for (tap, value) in values.iter_mut().enumerate() {
-            *value = of_output.iter().skip(tap).step_by(taps).sum();
-        }
-    }
-    Ok(())
-}
-
-/// Reads a part of a tensor, that which begins with the element `first`.
-fn read_part(
-    file: &mut WeightFile,
-    path: &Path,
-    (name, whole): (&str, &Shape),
-    first: usize,
-    values: &mut [f32],
-    budget: &Budget,
-) -> Result<(), RunError> {
-    let bytes = Bytes::of(whole.count() * size_of::<f32>());
-    let held = budget.reserve("weights of two maps", bytes);
-    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
-    let mut all = vec![0.0; whole.count()];
-    file.read_named(name, whole, &mut all)?;
-    for (value, of_file) in values.iter_mut().zip(all.iter().skip(first)) {
-        *value = *of_file;
-    }
-    Ok(())
-}
-
-/// A step with such values would make all others like them, and the learning rate would be blamed.
-fn check_finite(path: &Path, name: &str, values: &[f32]) -> Result<(), WeightError> {
-    match values.iter().filter(|value| !value.is_finite()).count() {
-        0 => Ok(()),
-        count => {
-            Err(WeightError::NotFinite { path: path.into(), name: name.into(), count, of: values.len() })
-        }
-    }
-}
-
-/// The tensor of a file that is a parameter.
-#[derive(Debug)]
-struct Found {
-    id: TensorId,
-    name: String,
-    held: Held,
-}
-
-impl Found {
-    /// Reads its values, which have to be finite.
-    fn read(
-        &self,
-        (file, path): (&mut WeightFile, &Path),
-        info: &TensorInfo,
-        values: &mut [f32],
-        budget: &Budget,
-    ) -> Result<(), RunError> {
-        match &self.held {
-            Held::Itself => file.read_named(&self.name, &info.shape, values)?,
-            Held::OfColours => read_summed(file, path, (&self.name, &info.shape), values, budget)?,
-            Held::Part { whole, first } => {
-                read_part(file, path, (&self.name, whole), *first, values, budget)?
-            }
-        }
-        Ok(check_finite(path, &self.name, values)?)
-    }
-}
-
-/// How a file holds a parameter.
-#[derive(Debug, PartialEq)]
-enum Held {
-    /// As it is.
-    Itself,
-    /// With weights for three channels of an image, which are summed.
-    OfColours,
-    /// As a part of a tensor: of several parameters that have one name in files, the rows follow each other in the order of the program.
-    Part {
-        /// The shape of the tensor.
-        whole: Shape,
-        /// Its first element that is of the parameter.
-        first: usize,
-    },
-}
 
 /// Which tensor of a file is which parameter.
 #[derive(Debug)]
-struct Matched {
-    found: Vec<Found>,
-    initialised: Vec<TensorId>,
-    skipped: Vec<String>,
+pub(super) struct Matched {
+    pub(super) found: Vec<Found>,
+    pub(super) initialised: Vec<TensorId>,
+    pub(super) skipped: Vec<String>,
 }
 
 impl Matched {
-    fn new(
+    pub(super) fn new(
         file: &WeightFile,
         path: &Path,
         net: &dyn Architecture,
@@ -420,9 +154,11 @@ mod tests {
     use std::fs::File;
     use std::path::PathBuf;
 
+    use plimsoll_memory::{Budget, Bytes};
     use plimsoll_nn::weights::safetensors;
     use plimsoll_nn::{DynUNet, Network, PlainConvUNet, SEResNeXt50, SwinUnetr, predict};
 
+    use super::super::held::read_summed;
     use super::*;
 
     fn plain(convs: usize) -> PlainConvUNet {
@@ -590,28 +326,6 @@ mod tests {
         let path = file(folder.path(), &lost);
         let error = matched(&path, &classes(2), options).unwrap_err();
         assert!(matches!(error, RunError::Weights(WeightError::Missing { .. })), "{error}");
-    }
-
-    #[test]
-    fn values_that_are_not_finite_are_counted_under_the_names_of_file_and_tensor() {
-        let path = Path::new("weights.pth");
-        check_finite(path, "a", &[0.0, -f32::MAX, f32::MIN_POSITIVE]).unwrap();
-        let error = check_finite(path, "a", &[f32::NAN, 1.0, f32::NEG_INFINITY]).unwrap_err();
-        assert_eq!(error.to_string(), "weights.pth: 2 of the 3 values of `a` are not finite");
-    }
-
-    #[test]
-    fn a_report_counts_and_names() {
-        let name = |i: usize| format!("t{i}");
-        let report = LoadReport {
-            loaded: (0..7).map(name).collect(),
-            skipped: (0..6).map(name).collect(),
-            initialised: vec!["head".into()],
-        };
-        assert_eq!(
-            report.to_string(),
-            "7 parameters loaded, 1 initialised (head), 6 skipped (t0, t1, t2, t3, …)"
-        );
     }
 
     #[test]

@@ -1,0 +1,128 @@
+//! How a file holds a parameter, and reading it.
+
+use std::path::Path;
+
+use plimsoll_graph::{Shape, TensorId, TensorInfo};
+use plimsoll_memory::{Budget, Bytes};
+use plimsoll_nn::weights::{WeightError, WeightFile};
+
+use crate::RunError;
+
+/// Channels of images that networks for photographs are trained on.
+const COLOURS: usize = 3;
+
+/// The shape of weights of so many more channels of an image.
+pub(super) fn coloured(shape: &Shape) -> Shape {
+    let extents = shape.0.iter().enumerate();
+    Shape(extents.map(|(axis, extent)| if axis == 1 { COLOURS * extent } else { *extent }).collect())
+}
+
+/// Reads weights of an image of three channels, and sums them over these.
+pub(super) fn read_summed(
+    file: &mut WeightFile,
+    path: &Path,
+    (name, shape): (&str, &Shape),
+    values: &mut [f32],
+    budget: &Budget,
+) -> Result<(), RunError> {
+    let of_colours = coloured(shape);
+    let bytes = Bytes::of(of_colours.count() * size_of::<f32>());
+    let held = budget.reserve("weights of three channels", bytes);
+    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
+    let mut all = vec![0.0; of_colours.count()];
+    file.read_named(name, &of_colours, &mut all)?;
+    let taps = shape.spatial().iter().product::<usize>().max(1);
+    for (values, of_output) in values.chunks_mut(taps).zip(all.chunks(COLOURS * taps)) {
+        for (tap, value) in values.iter_mut().enumerate() {
+            *value = of_output.iter().skip(tap).step_by(taps).sum();
+        }
+    }
+    Ok(())
+}
+
+/// Reads a part of a tensor, that which begins with the element `first`.
+fn read_part(
+    file: &mut WeightFile,
+    path: &Path,
+    (name, whole): (&str, &Shape),
+    first: usize,
+    values: &mut [f32],
+    budget: &Budget,
+) -> Result<(), RunError> {
+    let bytes = Bytes::of(whole.count() * size_of::<f32>());
+    let held = budget.reserve("weights of two maps", bytes);
+    let _held = held.map_err(|source| WeightError::OverBudget { path: path.into(), source })?;
+    let mut all = vec![0.0; whole.count()];
+    file.read_named(name, whole, &mut all)?;
+    for (value, of_file) in values.iter_mut().zip(all.iter().skip(first)) {
+        *value = *of_file;
+    }
+    Ok(())
+}
+
+/// A step with such values would make all others like them, and the learning rate would be blamed.
+fn check_finite(path: &Path, name: &str, values: &[f32]) -> Result<(), WeightError> {
+    match values.iter().filter(|value| !value.is_finite()).count() {
+        0 => Ok(()),
+        count => {
+            Err(WeightError::NotFinite { path: path.into(), name: name.into(), count, of: values.len() })
+        }
+    }
+}
+
+/// The tensor of a file that is a parameter.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) id: TensorId,
+    pub(super) name: String,
+    pub(super) held: Held,
+}
+
+impl Found {
+    /// Reads its values, which have to be finite.
+    pub(super) fn read(
+        &self,
+        (file, path): (&mut WeightFile, &Path),
+        info: &TensorInfo,
+        values: &mut [f32],
+        budget: &Budget,
+    ) -> Result<(), RunError> {
+        match &self.held {
+            Held::Itself => file.read_named(&self.name, &info.shape, values)?,
+            Held::OfColours => read_summed(file, path, (&self.name, &info.shape), values, budget)?,
+            Held::Part { whole, first } => {
+                read_part(file, path, (&self.name, whole), *first, values, budget)?
+            }
+        }
+        Ok(check_finite(path, &self.name, values)?)
+    }
+}
+
+/// How a file holds a parameter.
+#[derive(Debug, PartialEq)]
+pub(super) enum Held {
+    /// As it is.
+    Itself,
+    /// With weights for three channels of an image, which are summed.
+    OfColours,
+    /// As a part of a tensor: of several parameters that have one name in files, the rows follow each other in the order of the program.
+    Part {
+        /// The shape of the tensor.
+        whole: Shape,
+        /// Its first element that is of the parameter.
+        first: usize,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_are_not_finite_are_counted_under_the_names_of_file_and_tensor() {
+        let path = Path::new("weights.pth");
+        check_finite(path, "a", &[0.0, -f32::MAX, f32::MIN_POSITIVE]).unwrap();
+        let error = check_finite(path, "a", &[f32::NAN, 1.0, f32::NEG_INFINITY]).unwrap_err();
+        assert_eq!(error.to_string(), "weights.pth: 2 of the 3 values of `a` are not finite");
+    }
+}
