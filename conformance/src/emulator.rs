@@ -267,6 +267,7 @@ impl DeviceSource for Emulator {
 /// Adds up the numbers that tests look at.
 fn add(all: &mut Counts, of: &Counts) {
     all.mma += of.mma;
+    all.warpgroup_mma += of.warpgroup_mma;
     all.bank_conflicts += of.bank_conflicts;
     all.sectors_loaded += of.sectors_loaded;
     all.sectors_stored += of.sectors_stored;

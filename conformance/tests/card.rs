@@ -8,12 +8,13 @@ mod layers;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Instant;
 
-use conformance::{Case, cases, expected, run};
+use conformance::{Case, cases, engine_for, expected, run};
 use layers::{ALL, Direction, layer};
 use plimsoll_cuda::{CudaBackend, DeviceError, Driver};
-use plimsoll_graph::{DType, Window};
-use plimsoll_plan::Options;
+use plimsoll_graph::{DType, Role, Window};
+use plimsoll_plan::{Backend, HostSlice, HostSliceMut, Options, ProgramId};
 
 /// As of the CPU, `tests/cpu.rs`.
 const F32: f64 = 5e-6;
@@ -25,13 +26,18 @@ const DEVICE: &str = "PLIMSOLL_TEST_DEVICE";
 
 /// The GPU, with NaN in what is not written yet. None where there is no driver or no GPU; whatever else is wrong fails the test.
 fn card() -> Option<CudaBackend> {
+    timed_card().map(CudaBackend::poisoned)
+}
+
+/// The same without, to take times on.
+fn timed_card() -> Option<CudaBackend> {
     let ordinal = std::env::var(DEVICE).map_or(0, |number| {
         number.parse().unwrap_or_else(|_| panic!("{DEVICE} is `{number}`, which is no number of a GPU"))
     });
     match Driver::find(ordinal) {
         Ok(driver) => {
             println!("on {}", driver.name());
-            Some(CudaBackend::new(Arc::new(driver)).poisoned())
+            Some(CudaBackend::new(Arc::new(driver)))
         }
         Err(why @ (DeviceError::NoDriver | DeviceError::NoDevice { found: 0, .. })) => {
             println!("skipped: {why}");
@@ -81,6 +87,79 @@ fn fragments_lie_in_the_lanes_that_kernels_take_them_from_on_a_card() {
             let case = layer.case(&[direction], stored, stored);
             check(&backend, &case, &expected(&case), tolerance);
             println!("fragments of {stored}, {what}: they agree");
+        }
+    }
+}
+
+/// The same of each tile that the card's kernels have, whichever would be taken: products by warp groups read descriptors, too.
+#[test]
+fn fragments_and_descriptors_of_each_tile_are_those_of_a_card() {
+    let Some(backend) = card() else { return };
+    for (stored, tolerance) in [(DType::Bf16, BF16), (DType::F16, F16)] {
+        let same = Window::same([3; 3], [1; 3]);
+        let forward = layer(same, (1, [5, 9, 11]), &[17], 72).case(&[Direction::Forward], stored, stored);
+        let source = layer(same, (1, [5, 9, 11]), &[72], 17).case(&[Direction::Source], stored, stored);
+        let cases = [forward, source].map(|case| (expected(&case), case));
+        for tile in backend.tiles() {
+            let with_tile = backend.with_tile(tile).unwrap();
+            cases.iter().for_each(|(expected, case)| check(&with_tile, case, expected, tolerance));
+            println!("fragments of {stored}, {tile}: they agree");
+        }
+    }
+}
+
+/// Milliseconds of a run of a case with one output; the weights are packed in each.
+fn milliseconds(backend: &CudaBackend, case: &Case) -> f64 {
+    const RUNS: u32 = 10;
+    let mut engine = engine_for(backend, std::slice::from_ref(&case.program), Options::default()).unwrap();
+    let id = ProgramId::new(0);
+    let tensors = || case.program.ids().map(|tensor| (tensor, case.program.tensor(tensor)));
+    for (tensor, info) in tensors().filter(|(_, info)| info.role == Role::Input) {
+        let numbers: Vec<f32> =
+            (0..info.shape.count()).map(|i| (i * 37 % 101) as f32 / 101.0 - 0.5).collect();
+        engine.write(id, tensor, HostSlice::F32(&numbers)).unwrap();
+    }
+    let (result, _) = tensors().find(|(_, info)| info.role == Role::Output).unwrap();
+    // A number is there when all runs before it are over.
+    let mut run = |runs: u32| {
+        let start = Instant::now();
+        (0..runs).for_each(|_| engine.run(id).unwrap());
+        engine.read_from(id, result, 0, HostSliceMut::F32(&mut [0.0])).unwrap();
+        start.elapsed()
+    };
+    run(3);
+    1e3 * run(RUNS + 1).saturating_sub(run(1)).as_secs_f64() / f64::from(RUNS)
+}
+
+/// What each tile takes for the layers of a DynUNet at 96³: a line of JSON each, with the fields of the table in `ops/conv/tiles.csv`.
+#[test]
+fn tiles_are_timed_on_a_card() {
+    let Some(backend) = timed_card() else { return };
+    let architecture = backend.identity();
+    let architecture = architecture.split(", ").nth(1).unwrap();
+    let layers: [(usize, &[usize], usize); 9] = [
+        (96, &[32], 32),
+        (96, &[64], 32),
+        (48, &[64], 64),
+        (48, &[128], 64),
+        (24, &[128], 128),
+        (24, &[256], 128),
+        (12, &[256], 256),
+        (12, &[512], 256),
+        (6, &[320], 320),
+    ];
+    for (extent, channels, outputs) in layers {
+        let layer = layer(Window::same([3; 3], [1; 3]), (1, [extent; 3]), channels, outputs);
+        let case = layer.case(&[Direction::Forward], DType::Bf16, DType::Bf16);
+        // Warp groups multiply for 64 channels and more.
+        for tile in backend.tiles().filter(|tile| outputs >= 64 || !tile.starts_with("warpgroup")) {
+            let milliseconds = milliseconds(&backend.with_tile(tile).unwrap(), &case);
+            let chunks = channels[0].div_ceil(16);
+            println!(
+                "{{\"architecture\": \"{architecture}\", \"bytes\": 2, \"taps\": \"3x3x3\", \"stride\": \"1x1x1\", \
+                 \"places\": \"{extent}x{extent}x{extent}\", \"batch\": 1, \"chunks\": {chunks}, \"outputs\": {outputs}, \
+                 \"tile\": \"{tile}\", \"milliseconds\": {milliseconds:.4}}}"
+            );
         }
     }
 }

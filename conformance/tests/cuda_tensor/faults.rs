@@ -5,7 +5,7 @@ use plimsoll_graph::Window;
 use plimsoll_plan::{Backend, EngineError, Options, ProgramId};
 
 use crate::layers::{Direction, layer};
-use crate::{AMPERE, AMPERE_TF32, Cores, TURING, VOLTA};
+use crate::{AMPERE, AMPERE_TF32, Cores, HOPPER, TURING, VOLTA};
 use conformance::emulator::Blocks;
 
 /// Runs a case that is broken somewhere: how far the worst result is off, relative to the largest; or why it did not run to its end.
@@ -36,11 +36,11 @@ fn broken(case: &Case, backend: &dyn Backend) -> Result<f64, String> {
     Ok(worst)
 }
 
-/// The PTX with tensor cores, edited within the kernels whose names begin so.
+/// The last piece of PTX, with tensor cores, edited within the kernels whose names begin so.
 fn edited(cores: Cores, kernels: &str, edit: impl Fn(&str) -> String) -> String {
     let pieces: Vec<String> = plimsoll_cuda::ptx(cores.architecture()).map(Result::unwrap).collect();
     let marker = ".visible .entry ";
-    let mut parts = pieces[1].split(marker);
+    let mut parts = pieces[pieces.len() - 1].split(marker);
     let mut text = parts.next().unwrap().to_string();
     let mut changed = false;
     for part in parts {
@@ -66,14 +66,22 @@ fn victims() -> impl Iterator<Item = (Cores, &'static str, Case)> {
     let same = Window::same([3; 3], [1; 3]);
     let forward = layer(same, (2, [5, 9, 9]), &[40], 16);
     let weights = layer(same, (2, [13, 33, 17]), &[40], 64);
+    let by_groups =
+        layer(same, (1, [5, 9, 9]), &[40], 64).case(&[Direction::Forward], HOPPER.stored, HOPPER.stored);
     // Kernels of one piece of PTX for bf16 and f16 differ in the type that they multiply alone.
-    [AMPERE, AMPERE_TF32, TURING, VOLTA].into_iter().flat_map(move |cores| {
+    let by_warps = [AMPERE, AMPERE_TF32, TURING, VOLTA].into_iter().flat_map(move |cores| {
         let stored = cores.stored;
         [
             (cores, "tensor_conv_", forward.case(&[Direction::Forward], stored, stored)),
             (cores, "tensor_weight_grad", weights.case(&[Direction::Weights], stored, stored)),
         ]
-    })
+    });
+    by_warps.chain([(HOPPER, "warpgroup_conv_", by_groups)])
+}
+
+/// Whether a kernel is one of those that are broken, and not one that packs weights or adds parts up.
+fn is_victim(kernel: &str) -> bool {
+    ["tensor_conv_", "tensor_weight_grad", "warpgroup_conv_"].iter().any(|start| kernel.starts_with(start))
 }
 
 fn try_edit(cores: Cores, kernels: &str, case: &Case, edit: impl Fn(&str) -> String) -> Result<f64, String> {
@@ -126,16 +134,17 @@ fn each_of_the_barriers_of_a_single_stage_is_needed() {
 
 #[test]
 fn a_wait_for_one_group_too_few_is_found() {
-    for (cores, kernels, case) in victims().filter(|(cores, ..)| cores.capability == AMPERE.capability) {
+    for (cores, kernels, case) in victims().filter(|(cores, ..)| cores.capability >= AMPERE.capability) {
         let edit = |text: &str| text.replace("cp.async.wait_group 0;", "cp.async.wait_group 1;");
         let fault = try_edit(cores, kernels, &case, edit).unwrap_err();
         assert!(fault.contains("cp.async"), "{}, {kernels}: {fault}", cores.architecture());
     }
 }
 
+/// What warp groups multiply is not swizzled.
 #[test]
 fn a_swizzle_that_differs_gives_wrong_numbers() {
-    for (cores, kernels, case) in victims() {
+    for (cores, kernels, case) in victims().filter(|(cores, ..)| cores.capability != HOPPER.capability) {
         // Only where it is written: behind a copy's address stands no other exclusive or.
         let edit = |text: &str| {
             let mut lines: Vec<String> = text.lines().map(str::to_string).collect();
@@ -167,7 +176,7 @@ fn a_swizzle_that_differs_gives_wrong_numbers() {
 fn a_block_too_far_is_found() {
     for (cores, kernels, case) in victims() {
         let too_far = |launch: &mut conformance::emulator::Altered| {
-            if launch.kernel.starts_with("tensor_") {
+            if is_victim(&launch.kernel) {
                 launch.grid[0] += 1;
             }
         };
@@ -181,7 +190,7 @@ fn a_block_too_far_is_found() {
 fn a_read_beyond_what_is_declared_is_found() {
     for (cores, kernels, case) in victims() {
         let smaller = |launch: &mut conformance::emulator::Altered| {
-            if launch.kernel.starts_with("tensor_") {
+            if is_victim(&launch.kernel) {
                 launch.reads[0].end -= 2;
             }
         };
@@ -205,6 +214,52 @@ fn a_lane_that_stores_nothing_is_found() {
             Err(fault) => {
                 assert!(fault.contains("ever written"), "{}, {kernels}: {fault}", cores.architecture())
             }
+        }
+    }
+}
+
+/// What only products by warp groups need: each alone is found where it is missing.
+#[test]
+fn each_fence_and_wait_of_products_by_warp_groups_is_needed() {
+    let (cores, kernels, case) = victims().find(|(cores, ..)| cores.capability == HOPPER.capability).unwrap();
+    for (removed, told) in [
+        ("wgmma.fence.sync.aligned;", "wgmma.fence"),
+        ("wgmma.wait_group.sync.aligned 0;", "while a product of"),
+        ("wgmma.commit_group.sync.aligned;", "while a product of"),
+        ("fence.proxy.async.shared::cta;", "fence.proxy.async"),
+    ] {
+        let fault = try_edit(cores, kernels, &case, |text| text.replace(removed, "")).unwrap_err();
+        assert!(fault.contains(told), "{removed}: {fault}");
+    }
+}
+
+/// Planes of a box 635 voxels apart and not 636, and columns whose next eight are 256 bytes away and not 128.
+#[test]
+fn strides_of_descriptors_that_differ_give_wrong_numbers() {
+    let (cores, kernels, case) = victims().find(|(cores, ..)| cores.capability == HOPPER.capability).unwrap();
+    let other_planes = |text: &str| text.replace(&(636 << 16).to_string(), &(635 << 16).to_string());
+    let other_columns = |text: &str| {
+        let pairs = text.lines().filter_map(|line| line.trim().strip_prefix("mov.b64 %rd")?.split_once('{'));
+        let strides: Vec<String> = pairs
+            .filter_map(|(_, pair)| Some(pair.split_once(',')?.1.trim_end_matches("};").to_string()))
+            .collect();
+        let changed = |line: &str| match line.trim().strip_prefix("mov.u32") {
+            Some(rest)
+                if rest.ends_with(", 8;")
+                    && strides.iter().any(|stride| rest.contains(&format!("{stride},"))) =>
+            {
+                line.replace(", 8;", ", 16;")
+            }
+            _ => line.to_string(),
+        };
+        text.lines().map(changed).collect::<Vec<_>>().join("\n") + "\n"
+    };
+    let edits: [&dyn Fn(&str) -> String; 2] = [&other_planes, &other_columns];
+    for edit in edits {
+        match try_edit(cores, kernels, &case, edit) {
+            Ok(error) => assert!(error > 0.05, "{error}"),
+            // Beyond what was staged.
+            Err(fault) => assert!(fault.contains("shared memory"), "{fault}"),
         }
     }
 }

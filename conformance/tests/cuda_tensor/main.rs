@@ -5,6 +5,7 @@
 mod faults;
 mod layers;
 mod staged;
+mod warp_groups;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,16 +26,21 @@ const BF16: f64 = 1.5e-2;
 struct Cores {
     capability: (u32, u32),
     stored: DType,
+    /// The tile that convolutions are to take.
+    tile: Option<&'static str>,
 }
 
-const AMPERE: Cores = Cores { capability: (8, 0), stored: DType::Bf16 };
+const AMPERE: Cores = Cores { capability: (8, 0), stored: DType::Bf16, tile: None };
 const AMPERE_F16: Cores = Cores { stored: DType::F16, ..AMPERE };
 const TURING: Cores = Cores { capability: (7, 5), ..AMPERE_F16 };
 /// As tf32.
 const AMPERE_TF32: Cores = Cores { stored: DType::F32, ..AMPERE };
 const VOLTA: Cores = Cores { capability: (7, 0), ..AMPERE_F16 };
 
-/// All that there are kernels for.
+/// By warp groups, which small layers do not take unless they are told to.
+const HOPPER: Cores = Cores { capability: (9, 0), stored: DType::Bf16, tile: Some("warpgroup_conv_64x64") };
+
+/// All that there are kernels for that multiply by warps.
 const EVERY: [Cores; 5] = [AMPERE, AMPERE_F16, AMPERE_TF32, TURING, VOLTA];
 
 impl Cores {
@@ -49,7 +55,10 @@ impl Cores {
 
     /// The backend on an emulator.
     fn backend(self, emulator: Emulator) -> Arc<dyn Backend> {
-        let backend = emulator.backend();
+        let mut backend = emulator.backend();
+        if let Some(tile) = self.tile {
+            backend = backend.with_tile(tile).unwrap();
+        }
         if self.stored == DType::F32 { backend.with_tf32_products().unwrap() } else { Arc::new(backend) }
     }
 

@@ -12,7 +12,7 @@ use crate::layers::volume;
 use conformance::emulator::Blocks;
 
 /// A convolution of maps that are normalised and activated first, some with scale and shift, with all gradients.
-fn normalised(
+pub(crate) fn normalised(
     window: Window,
     (batch, extent): (usize, [usize; 3]),
     channels: &[usize],

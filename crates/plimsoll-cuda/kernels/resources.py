@@ -43,10 +43,17 @@ def resident(architecture, threads, registers, shared):
 
 
 def assembled(ptxas, path, architecture):
-    command = [ptxas, "-v", f"-arch=sm_{architecture}", str(path), "-o", "/dev/null"]
+    # What 9.0 has alone is of a target of its own.
+    target = re.search(r"(?m)^\.target (sm_\d+a)$", path.read_text())
+    name = target.group(1) if target else f"sm_{architecture}"
+    command = [ptxas, "-v", f"-arch={name}", str(path), "-o", "/dev/null"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         sys.exit(done.stderr)
+    # It warns where products of warp groups wait for each other, which it says under no other name.
+    serialised = re.findall(r".*wgmma.*serialized.*", done.stderr)
+    if serialised:
+        sys.exit("\n".join(serialised))
     threads = dict(re.findall(r"\.entry (\w+)\([^{]*?\.maxntid (\d+)", path.read_text()))
     for text in done.stderr.split("Compiling entry function '")[1:]:
         name = text[: text.index("'")]
@@ -62,12 +69,12 @@ def write(folder):
     ptxas = root / "cuda_nvcc" / "bin" / "ptxas"
     if not ptxas.exists() or importlib.metadata.version("nvidia-cuda-nvcc-cu12") != NVCC:
         sys.exit(f"resources.csv needs the assembler: pip install nvidia-cuda-nvcc-cu12=={NVCC}")
-    pieces = [folder / name for name in ["kernels.ptx", "tensor70.ptx", "tensor75.ptx", "tensor80.ptx"]]
-    plain, tensor70, tensor75, tensor80 = pieces
+    pieces = [folder / name for name in ["kernels.ptx", "tensor70.ptx", "tensor75.ptx", "tensor80.ptx", "tensor90.ptx"]]
+    plain, tensor70, tensor75, tensor80, tensor90 = pieces
     lines = [f"# {fnv1a(pieces):016x}", "architecture,kernel,registers,spilled bytes,shared bytes,blocks,occupancy %"]
     for architecture in CARDS:
         tensor = tensor80 if architecture >= 80 else tensor75 if architecture >= 75 else tensor70
-        for path in [plain, tensor]:
+        for path in [plain, tensor] + [tensor90] * (architecture == 90):
             lines += sorted(assembled(ptxas, path, architecture))
     (folder / "resources.csv").write_text("\n".join(lines) + "\n")
     print(f"{len(lines) - 2} lines of resources.csv")

@@ -79,13 +79,41 @@ struct Sources {
     u32 channels[MOST_SOURCES];
 };
 
-// Calls `of` with the address, the voxel, and whether there is such a voxel, for each piece of a box that this thread stages. All threads of
-// a block of four warps take part, a warp for each row of voxels; a thread has the same channels of all its voxels.
-template <class F>
-__device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const Tile& tile, F of) {
+// Where the pieces of a box lie for products by warps: voxel after voxel, the two pieces of every other four exchanged.
+struct VoxelAfterVoxel {
+    static __device__ __forceinline__ u32 at(u32 box, u32 place, u32 half) {
+        return swizzled_32(box + place * VOXEL_BYTES + half * 16);
+    }
+};
+
+// The voxel of the sources that is the first of a box. What is before the first one of all wraps around to large numbers.
+struct BoxStart {
+    u32 d, h, w;
+    __device__ __forceinline__ BoxStart(const Tiling& t, const Tile& tile)
+        : d(tile.d * t.stride[0] + t.first[0]), h(tile.h * t.stride[1] + t.first[1]), w(tile.w * t.stride[2] + t.first[2]) {}
+};
+
+// Calls `of` with the address, the voxel, and whether there is such a voxel, for each piece of a row of a box's voxels that this lane stages: always the
+// same one of the two pieces of a voxel.
+template <class Layout, class F>
+__device__ __forceinline__ void for_each_piece_of_row(u32 box, const Tiling& t, u32 sample, const BoxStart& first, u32 d, u32 h, F of) {
     const u32 lane = threadIdx.x % 32, half = lane % 2;
-    const u32 first_d = tile.d * t.stride[0] + t.first[0], first_h = tile.h * t.stride[1] + t.first[1];
-    const u32 first_w = tile.w * t.stride[2] + t.first[2];
+    const u32 from_d = first.d + d, from_h = first.h + h;
+    const bool row_there = from_d < t.input[0] && from_h < t.input[1];
+    const u32 row = ((sample * t.input[0] + from_d) * t.input[1] + from_h) * t.input[2];
+    const u32 place = (d * t.box[1] + h) * t.box[2];
+#pragma unroll 1
+    for (u32 i = lane; i < t.box[2] * 2; i += 32) {
+        const u32 from_w = first.w + voxel_at(t, i / 2);
+        of(Layout::at(box, place + i / 2, half), row + from_w, row_there && from_w < t.input[2]);
+    }
+}
+
+// The same for all pieces of a box that this thread stages. All threads of a block of four warps take part, a warp for each row of voxels; a
+// thread has the same channels of all its voxels.
+template <class Layout, class F>
+__device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const Tile& tile, F of) {
+    const BoxStart first(t, tile);
     u32 d = 0, h = threadIdx.x / 32;
 #pragma unroll 1
     for (;; h += BLOCK / 32) {
@@ -94,26 +122,16 @@ __device__ __forceinline__ void for_each_piece(u32 box, const Tiling& t, const T
             d++;
         }
         if (d >= t.box[0]) return;
-        // What is before the first voxel wraps around to large numbers.
-        const u32 from_d = first_d + d, from_h = first_h + h;
-        const bool row_there = from_d < t.input[0] && from_h < t.input[1];
-        const u32 row = ((tile.sample * t.input[0] + from_d) * t.input[1] + from_h) * t.input[2];
-        const u32 place = (d * t.box[1] + h) * t.box[2];
-#pragma unroll 1
-        for (u32 i = lane; i < t.box[2] * 2; i += 32) {
-            const u32 from_w = first_w + voxel_at(t, i / 2);
-            const u32 at = swizzled_32(box + (place + i / 2) * VOXEL_BYTES + half * 16);
-            of(at, row + from_w, row_there && from_w < t.input[2]);
-        }
+        for_each_piece_of_row<Layout>(box, t, tile.sample, first, d, h, of);
     }
 }
 
 // Stages a chunk of channels of the box of a tile.
-template <class H>
+template <class H, class Layout = VoxelAfterVoxel>
 __device__ __forceinline__ void stage_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
     const H* x = (const H*)from.maps[source];
     const u32 channels = from.channels[source], own = channel + threadIdx.x % 2 * PIECE<H>;
-    for_each_piece(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_piece(at, x, voxel, channels, own, there); });
+    for_each_piece<Layout>(box, t, tile, [&](u32 at, u32 voxel, bool there) { stage_piece(at, x, voxel, channels, own, there); });
 }
 
 // A piece of channels of a voxel that are normalised and activated where they are staged.
@@ -179,11 +197,11 @@ __device__ __forceinline__ void finish_piece(u32 at, const Activation<H>& activa
 }
 
 // Finishes what this thread has staged of a box; the zeros around the volume remain.
-template <class H>
+template <class H, class Layout = VoxelAfterVoxel>
 __device__ __forceinline__ void finish_box(u32 box, const Tiling& t, const Tile& tile, const Sources& from, u32 source, u32 channel) {
     const Activation<H> activation(from, source, tile.sample, channel + threadIdx.x % 2 * PIECE<H>);
     if (!ROUNDS<H> && !activation.statistics) return;
-    for_each_piece(box, t, tile, [&](u32 at, u32, bool there) {
+    for_each_piece<Layout>(box, t, tile, [&](u32 at, u32, bool there) {
         if (there) finish_piece(at, activation);
     });
 }

@@ -16,6 +16,8 @@ pub struct Architecture {
     minor: u32,
     /// Whether its tensor cores multiply f32 as tf32.
     rounds: bool,
+    /// The tile that convolutions on tensor cores are to take where it fits.
+    tile: Option<&'static str>,
 }
 
 /// One line of the table of cards.
@@ -67,8 +69,11 @@ const LEAST: (u32, u32) = (7, 0);
 const TURING: (u32, u32) = (7, 5);
 const AMPERE: (u32, u32) = (8, 0);
 
-/// Tensor cores of one kind, for which there is a piece of PTX.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The only one with products by warp groups: later cards have other instructions instead.
+const HOPPER: (u32, u32) = (9, 0);
+
+/// Tensor cores of one kind, for which there is a piece of PTX. Each has what the ones before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Generation {
     /// 7.0 to 7.4: products of f16 by quarters of warps.
     Volta,
@@ -76,6 +81,8 @@ pub(crate) enum Generation {
     Turing,
     /// 8.0 and later: products of bf16 and of f16, and copies to shared memory in the background.
     Ampere,
+    /// 9.0 alone: products by groups of four warps, too.
+    Hopper,
 }
 
 impl Architecture {
@@ -85,7 +92,7 @@ impl Architecture {
     /// If it is below 7.0 (Volta): the kernels are not made for it.
     pub fn new(major: u32, minor: u32) -> Result<Architecture, DeviceError> {
         if (major, minor) >= LEAST {
-            return Ok(Architecture { major, minor, rounds: false });
+            return Ok(Architecture { major, minor, rounds: false, tile: None });
         }
         Err(DeviceError::TooOld { found: format!("sm_{major}{minor}") })
     }
@@ -93,6 +100,7 @@ impl Architecture {
     /// The tensor cores that it has, or, on later cards, those that it is used as.
     pub(crate) fn generation(self) -> Generation {
         match (self.major, self.minor) {
+            HOPPER => Generation::Hopper,
             capability if capability >= AMPERE => Generation::Ampere,
             capability if capability >= TURING => Generation::Turing,
             _ => Generation::Volta,
@@ -101,7 +109,17 @@ impl Architecture {
 
     /// The same where convolutions round f32 to tf32, which tensor cores multiply since Ampere; none before.
     pub(crate) fn with_tf32_products(self) -> Option<Architecture> {
-        (self.generation() == Generation::Ampere).then_some(Architecture { rounds: true, ..self })
+        (self.generation() >= Generation::Ampere).then_some(Architecture { rounds: true, ..self })
+    }
+
+    /// The same where convolutions on tensor cores take one tile wherever it fits.
+    pub(crate) fn with_tile(self, tile: &'static str) -> Architecture {
+        Architecture { tile: Some(tile), ..self }
+    }
+
+    /// The tile that they are to take, if one was chosen.
+    pub(crate) fn tile(self) -> Option<&'static str> {
+        self.tile
     }
 
     /// Whether convolutions round f32 to tf32.
@@ -113,7 +131,7 @@ impl Architecture {
     pub(crate) fn multiplies(self, dtype: DType) -> bool {
         match dtype {
             DType::F16 => true,
-            DType::Bf16 => self.generation() == Generation::Ampere,
+            DType::Bf16 => self.generation() >= Generation::Ampere,
             DType::F32 => self.rounds,
             DType::F64 | DType::U8 => false,
         }
@@ -130,16 +148,19 @@ impl Architecture {
         let peak = 2.0 * card.lanes * card.multiprocessors * card.clock;
         let reached = match self.generation() {
             Generation::Volta | Generation::Turing => TENSOR_ONE_STAGE,
-            Generation::Ampere if self.major >= 9 => TENSOR_HOPPER,
-            Generation::Ampere => TENSOR,
+            Generation::Ampere if self.major < 9 => TENSOR,
+            Generation::Ampere | Generation::Hopper => TENSOR_HOPPER,
         };
-        let tensor = (TENSOR_RATE.to_string(), reached * card.tensor);
-        Rates { flops: PLAIN * peak, bytes: MEMORY * card.bandwidth, kernels: [tensor].into_iter().collect() }
+        let groups = self.generation() >= Generation::Hopper;
+        let tensor = [(TENSOR_RATE, Some(reached)), (GROUP_RATE, groups.then_some(TENSOR_BY_GROUPS))];
+        let kernels =
+            tensor.into_iter().filter_map(|(name, reached)| Some((name.into(), reached? * card.tensor)));
+        Rates { flops: PLAIN * peak, bytes: MEMORY * card.bandwidth, kernels: kernels.collect() }
     }
 }
 
 /// What is reached of a card's peak in f32 by a thread for each result, which loads two numbers for each multiply-add: loads go at a
-/// quarter to an eighth of the pace of multiply-adds. Like the other four an estimate that no card has confirmed.
+/// quarter to an eighth of the pace of multiply-adds. Like the other five an estimate that no card has confirmed.
 const PLAIN: f64 = 0.125;
 
 /// What is reached of the peak of tensor cores. Products of matrices by the same instructions reach more; convolutions stage their boxes
@@ -150,8 +171,12 @@ const TENSOR: f64 = 0.4;
 /// share the cores.
 const TENSOR_ONE_STAGE: f64 = 0.25;
 
-/// The same where the peak is that of instructions of warp groups, which are not used here. Others come to about two thirds of it.
-const TENSOR_HOPPER: f64 = 0.25;
+/// The same of products by warps where the peak is that of instructions of warp groups. Others come to about two thirds of it.
+pub(crate) const TENSOR_HOPPER: f64 = 0.25;
+
+/// The same of products by warp groups. With 64 columns at once both matrices take all that shared memory gives at the peak, so that copies
+/// to it and what a block does between its products come on top; another block multiplies meanwhile.
+pub(crate) const TENSOR_BY_GROUPS: f64 = 0.4;
 
 /// What is reached of the peak of memory.
 const MEMORY: f64 = 0.7;
@@ -168,15 +193,20 @@ pub(crate) fn is_worth_recording(launches: usize, predicted_seconds: f64) -> boo
     launches > 1 && LAUNCH * launches as f64 >= WORTH_RECORDING * predicted_seconds
 }
 
-/// The rate of tensor cores among those of kernels.
+/// The rates of tensor cores among those of kernels: of products by warps, and by warp groups.
 const TENSOR_RATE: &str = "tensor cores";
+const GROUP_RATE: &str = "tensor cores, by warp groups";
 
 /// The time that arithmetic or memory bounds from below, whichever is longer (Williams, Waterman and Patterson 2009, "Roofline"), and that of
 /// the launches.
 pub(crate) fn seconds(rates: &Rates, cost: Cost, work: &Work) -> f64 {
-    let arithmetic = match work.tensor_flops {
-        0 => cost.flops as f64 / rates.flops,
-        flops => flops as f64 / rates.kernels.get(TENSOR_RATE).unwrap_or(&rates.flops),
+    let on_tensor_cores =
+        |flops: u64, rate: &str| flops as f64 / rates.kernels.get(rate).unwrap_or(&rates.flops);
+    let arithmetic = match work.is_on_tensor_cores() {
+        false => cost.flops as f64 / rates.flops,
+        true => {
+            on_tensor_cores(work.tensor_flops, TENSOR_RATE) + on_tensor_cores(work.group_flops, GROUP_RATE)
+        }
     };
     arithmetic.max(cost.bytes as f64 / rates.bytes) + LAUNCH * work.launches.len() as f64
 }

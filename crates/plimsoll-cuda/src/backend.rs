@@ -15,6 +15,7 @@ use crate::engine::CudaEngine;
 use crate::fuse::{FusedNode, context, fuse};
 use crate::layout;
 use crate::lower::ALIGNMENT;
+use crate::ops::tiles;
 use crate::plane_sums::sums_bytes;
 
 /// A GPU, or a kind of them to plan for.
@@ -47,6 +48,23 @@ impl CudaBackend {
         CudaBackend { poison: true, ..self }
     }
 
+    /// The tiles that convolutions on tensor cores may take: what computes them, the places and the channels of a block.
+    pub fn tiles(&self) -> impl Iterator<Item = &'static str> + use<> {
+        tiles(self.architecture)
+    }
+
+    /// The same, to measure and to test tiles: convolutions on tensor cores take the one of this name wherever it fits, and where it does not
+    /// what they take otherwise. None if there is none of this name.
+    pub fn with_tile(&self, name: &str) -> Option<CudaBackend> {
+        let tile = self.tiles().find(|tile| *tile == name)?;
+        Some(self.with_architecture(self.architecture.with_tile(tile)))
+    }
+
+    fn with_architecture(&self, architecture: Architecture) -> CudaBackend {
+        let source = Arc::new(Chosen { devices: self.source.clone(), architecture });
+        CudaBackend { source, architecture, ..self.clone() }
+    }
+
     fn node(&self, program: &Program, node: &FusedNode<'_>) -> Result<LoweredNode, Unsupported> {
         // Where operands will lie is not known yet, and changes nothing but addresses.
         let cx = context(node, program, self.architecture);
@@ -75,13 +93,13 @@ impl CudaBackend {
     }
 }
 
-/// Devices of another source, whose convolutions round f32 to tf32.
-struct Rounding {
+/// Devices of another source, whose convolutions take other kernels: those that round f32 to tf32, or one tile.
+struct Chosen {
     devices: Arc<dyn DeviceSource>,
     architecture: Architecture,
 }
 
-impl DeviceSource for Rounding {
+impl DeviceSource for Chosen {
     fn architecture(&self) -> Architecture {
         self.architecture
     }
@@ -98,7 +116,8 @@ impl DeviceSource for Rounding {
 impl Backend for CudaBackend {
     fn identity(&self) -> String {
         let products = if self.architecture.rounds_products() { ", tf32 products" } else { "" };
-        format!("CUDA, {}{products}", self.architecture)
+        let tile = self.architecture.tile().map_or(String::new(), |tile| format!(", tiles {tile}"));
+        format!("CUDA, {}{products}{tile}", self.architecture)
     }
 
     fn alignment(&self) -> usize {
@@ -150,8 +169,7 @@ impl Backend for CudaBackend {
     fn with_tf32_products(&self) -> Result<Arc<dyn Backend>, PlanError> {
         let refused = || PlanError::Tf32Products { backend: self.identity() };
         let architecture = self.architecture.with_tf32_products().ok_or_else(refused)?;
-        let source = Arc::new(Rounding { devices: self.source.clone(), architecture });
-        Ok(Arc::new(CudaBackend { source, architecture, ..self.clone() }))
+        Ok(Arc::new(self.with_architecture(architecture)))
     }
 
     fn with_rates(&self, rates: Option<Rates>) -> Arc<dyn Backend> {

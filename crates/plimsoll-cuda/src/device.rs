@@ -103,17 +103,22 @@ impl DeviceError {
             }
             DeviceError::Nowhere { .. } => "--device cuda:0 is the first card of this machine".into(),
             DeviceError::TooOld { .. } => "--device cpu runs on the processor".into(),
-            DeviceError::TooOldDriver { .. } => {
-                "install driver 470 or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
+            DeviceError::TooOldDriver { needed, .. } => {
+                // The first drivers of these versions.
+                let driver = if needed.major >= 12 { 525 } else { 470 };
+                format!(
+                    "install driver {driver} or later (`nvidia-smi` shows the one that there is; a container has that of its host); \
                                          --device cpu needs none"
-                    .into()
+                )
             }
             DeviceError::NoArchitecture { .. } => {
                 "sm_80 is that of an A100: `nvidia-smi --query-gpu=compute_cap --format=csv` \
                                                    shows that of a card, 8.0"
                     .into()
             }
-            DeviceError::Outside { .. } | DeviceError::Parameters { .. } => "report it with the command and this line".into(),
+            DeviceError::Outside { .. } | DeviceError::Parameters { .. } => {
+                "report it with the command and this line".into()
+            }
             DeviceError::Failed { .. } => {
                 "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; --resume goes on from \
                                            the last checkpoint"

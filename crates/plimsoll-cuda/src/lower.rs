@@ -187,6 +187,8 @@ pub(crate) struct Work {
     /// Floating-point operations of tensor cores on numbers of two bytes, also those on zeros that fill tiles up: one on tf32, which takes twice the time, counts
     /// as two.
     pub(crate) tensor_flops: u64,
+    /// Those of products by warp groups.
+    pub(crate) group_flops: u64,
     /// Pairs (result, operand) that may share one place, see [`plimsoll_plan::LoweredNode::in_place`].
     pub(crate) in_place: Vec<(usize, usize)>,
     base: u64,
@@ -202,6 +204,7 @@ impl Work {
             launches: Vec::new(),
             scratch: 0,
             tensor_flops: 0,
+            group_flops: 0,
             in_place: Vec::new(),
             base: cx.scratch,
         }
@@ -286,14 +289,27 @@ impl Work {
 
     /// Notes multiply-adds of tensor cores, given by factors.
     pub(crate) fn on_tensor_cores(&mut self, factors: &[usize]) {
-        let flops = factors.iter().fold(2u64, |product, factor| product.saturating_mul(*factor as u64));
-        self.tensor_flops = self.tensor_flops.saturating_add(flops);
+        self.tensor_flops = self.tensor_flops.saturating_add(flops(factors));
+    }
+
+    /// The same by warp groups.
+    pub(crate) fn by_warp_groups(&mut self, factors: &[usize]) {
+        self.group_flops = self.group_flops.saturating_add(flops(factors));
+    }
+
+    pub(crate) fn is_on_tensor_cores(&self) -> bool {
+        self.tensor_flops > 0 || self.group_flops > 0
     }
 
     pub(crate) fn in_place(mut self, pairs: &[(usize, usize)]) -> Work {
         self.in_place = pairs.to_vec();
         self
     }
+}
+
+/// Operations of as many multiply-adds as a product of some factors.
+fn flops(factors: &[usize]) -> u64 {
+    factors.iter().fold(2u64, |product, factor| product.saturating_mul(*factor as u64))
 }
 
 /// Where some tensors are.

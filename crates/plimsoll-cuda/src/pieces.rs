@@ -14,7 +14,7 @@ struct Piece {
     deflated: &'static [u8],
 }
 
-// The constants PLAIN, VOLTA, TURING and AMPERE.
+// The constants PLAIN, VOLTA, TURING, AMPERE and HOPPER.
 include!(concat!(env!("OUT_DIR"), "/pieces.rs"));
 
 impl Piece {
@@ -31,7 +31,7 @@ impl Piece {
 }
 
 /// The kernels of an architecture, as drivers take them, in as many pieces as there are kinds of it that they are made for: those for all
-/// cards first, then those with tensor cores. A name is in one of them only. A piece is text of up to 2 MB, which is made as the
+/// cards first, then those with tensor cores, then those of the architecture alone. A name is in one of them only. A piece is text of up to 2 MB, which is made as the
 /// iterator comes to it.
 ///
 /// # Errors
@@ -40,9 +40,10 @@ pub fn ptx(architecture: Architecture) -> impl Iterator<Item = io::Result<String
     let tensor = match architecture.generation() {
         Generation::Volta => VOLTA,
         Generation::Turing => TURING,
-        Generation::Ampere => AMPERE,
+        Generation::Ampere | Generation::Hopper => AMPERE,
     };
-    [PLAIN, tensor].into_iter().map(|piece| piece.text())
+    let own = (architecture.generation() == Generation::Hopper).then_some(HOPPER);
+    [PLAIN, tensor].into_iter().chain(own).map(|piece| piece.text())
 }
 
 #[cfg(test)]
@@ -57,6 +58,7 @@ mod tests {
             (VOLTA, "tensor70.ptx"),
             (TURING, "tensor75.ptx"),
             (AMPERE, "tensor80.ptx"),
+            (HOPPER, "tensor90.ptx"),
         ] {
             let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels").join(file);
             let text = piece.text().unwrap();
@@ -75,6 +77,11 @@ mod tests {
         assert!(turing[0] == volta[0] && ampere[0] == volta[0]);
         assert_eq!(pieces("sm_72"), volta);
         assert_eq!(pieces("sm_120"), ampere);
+        // What Hopper has alone, no other card can run.
+        let hopper = pieces("sm_90");
+        assert_eq!(hopper[..2], ampere);
+        assert!(hopper.len() == 3 && hopper[2].contains(".target sm_90a"));
+        assert!([&volta, &turing, &ampere, &pieces("sm_100")].iter().all(|pieces| pieces.len() == 2));
         for (text, target) in
             [(&volta[0], "sm_70"), (&volta[1], "sm_70"), (&turing[1], "sm_75"), (&ampere[1], "sm_80")]
         {

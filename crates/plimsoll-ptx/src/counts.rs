@@ -20,6 +20,8 @@ pub struct Counts {
     pub lane_instructions: u64,
     /// `mma.sync` instructions.
     pub mma: u64,
+    /// `wgmma.mma_async` instructions, warp by warp: four for each product of a warp group.
+    pub warpgroup_mma: u64,
     /// Atomic operations, lane by lane.
     pub atomics: u64,
     /// Sectors of 32 bytes of global memory, summed over the loads of warps: each load counts the sectors that its lanes

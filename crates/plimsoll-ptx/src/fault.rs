@@ -151,6 +151,42 @@ pub enum What {
         /// The thread that has not waited yet: its number in the block, x fastest.
         other: u32,
     },
+    /// A product of a warp group without a fence before it, or behind an access to one of its registers.
+    #[error("multiplies with no wgmma.fence {}", match register {
+        Some(register) => format!("behind an access to {register}"),
+        None => "before it".to_owned(),
+    })]
+    Unfenced {
+        /// The register that was accessed since the last fence.
+        register: Option<String>,
+    },
+    /// An access to a register that a product of the warp group uses.
+    #[error("accesses {register} while a product of the warp group that uses it is under way")]
+    Multiplying {
+        /// Its name in the PTX.
+        register: String,
+    },
+    /// A write to what a product of a warp group reads.
+    #[error("writes byte {offset} of shared memory while a product of a warp group reads it")]
+    Multiplied {
+        /// In bytes.
+        offset: u64,
+    },
+    /// A product of a warp group reads what it may not see yet.
+    #[error(
+        "multiplies byte {offset} of shared memory, which thread {other} wrote, with no fence.proxy.async of that thread between"
+    )]
+    Unpublished {
+        /// In bytes.
+        offset: u64,
+        /// The thread that wrote: its number in the block, x fastest.
+        other: u32,
+    },
+    /// The four warps of a warp group do not come to the same instructions of it.
+    #[error(
+        "is an instruction of a warp group, of which not all four warps come to the same with the same operands"
+    )]
+    GroupDivergence,
     /// Lanes that an instruction needs together are elsewhere, have returned, or give different masks.
     #[error("needs lanes {needed:#010x} of the warp together, and has {arrived:#010x}")]
     WarpDivergence {

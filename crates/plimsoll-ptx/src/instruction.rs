@@ -150,6 +150,59 @@ pub(crate) enum MmaType {
     Whole,
 }
 
+/// An instruction of a warp group.
+#[derive(Clone, Debug)]
+pub(crate) enum Warpgroup {
+    /// Orders what was done to registers before it and what products do to them behind it.
+    Fence,
+    Multiply(WarpgroupMma),
+    /// Closes a group of products.
+    Commit,
+    /// Waits until at most this many groups of products are under way.
+    Wait(usize),
+}
+
+/// Where the rows of A are.
+#[derive(Clone, Debug)]
+pub(crate) enum RowsOfA {
+    Registers(Vec<Slot>),
+    /// Behind a descriptor.
+    Shared(Slot),
+}
+
+/// `wgmma.mma_async.m64nNk16` with sums of f32.
+#[derive(Clone, Debug)]
+pub(crate) struct WarpgroupMma {
+    /// N.
+    pub columns: usize,
+    pub factors: MmaType,
+    /// D, which is read as well where `add` holds.
+    pub sums: Vec<Slot>,
+    pub a: RowsOfA,
+    /// The descriptor of B.
+    pub b: Slot,
+    pub add: Flag,
+    /// Whether the product is subtracted: one of A and B is negated.
+    pub negative: bool,
+    /// Whether A and B are stored with their rows, and columns, side by side.
+    pub transposed: [bool; 2],
+}
+
+impl WarpgroupMma {
+    /// The registers of A, if it is there.
+    pub fn rows_in_registers(&self) -> &[Slot] {
+        match &self.a {
+            RowsOfA::Registers(slots) => slots,
+            RowsOfA::Shared(_) => &[],
+        }
+    }
+
+    /// The registers that it uses until it is waited for.
+    pub fn registers(&self) -> impl Iterator<Item = Slot> {
+        self.sums.iter().chain(self.rows_in_registers()).copied()
+    }
+}
+
 /// What an instruction does. `to` is written, all other slots are read.
 pub(crate) enum Operation {
     Unary {
@@ -241,6 +294,8 @@ pub(crate) enum Operation {
     Trap,
     /// Fences, prefetches, hints: nothing that this machine's order of memory needs.
     Nothing,
+    /// Makes what a thread has written to shared memory visible to products of warp groups.
+    ProxyFence,
     Load(Access),
     Store(Access),
     IsSpace {
@@ -315,4 +370,5 @@ pub(crate) enum Operation {
         space: Space,
     },
     Mma(Mma),
+    Warpgroup(Warpgroup),
 }

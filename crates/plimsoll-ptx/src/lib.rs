@@ -53,6 +53,11 @@
 //!   they write the same value.
 //! - **`cp.async`**: a copy arrives when its lane waits for it. Until then an access to its bytes by anyone is a fault; after
 //!   it, others still need a barrier.
+//! - **Products of warp groups** (`wgmma`): until the wait for them an access to their registers is a fault ([`What::Multiplying`]), and so is a
+//!   write to the shared memory that they read ([`What::Multiplied`]). What they read there has to be published by the thread that wrote it, with
+//!   `fence.proxy.async` before the barrier behind which they begin ([`What::Unpublished`]). Registers that something else has accessed need a
+//!   `wgmma.fence` before the product, and so does the first product ([`What::Unfenced`]). All four warps of a group have to come to the same
+//!   instructions of it with the same operands ([`What::GroupDivergence`]).
 //! - **Registers** that were never assigned, when something other than a move or a selection reads them.
 //! - **Barriers** without a number of threads need all threads of the block, as the PTX manual has it, also those that have
 //!   returned (cards let these go), at the same instruction. Instructions that are `.aligned` need the whole warp.
@@ -60,14 +65,14 @@
 //!
 //! # Numbers
 //! Arithmetic is what the PTX manual defines, to the bit, except for what the manual leaves open: approximations (`ex2.approx`, …)
-//! are computed in f64 and rounded, and `mma.sync` adds its exact products in ascending order with a rounding to f32 after
+//! are computed in f64 and rounded, and `mma.sync` and `wgmma` add their exact products in ascending order with a rounding to f32 after
 //! each. A card may differ in the last bits of both.
 //!
 //! `activemask` gives the lanes that run together here; a card may split them otherwise, and a right kernel does not mind.
 //!
 //! # What is not there
-//! Function calls (everything has to be inlined), textures, clusters, `mbarrier`, bulk copies, `wgmma`, clocks. Each is an error of
-//! [`Module::parse`] that names the line.
+//! Function calls (everything has to be inlined), textures, clusters, `mbarrier`, bulk copies, clocks; of `wgmma` sparse matrices and types other than
+//! bf16 and f16 with sums of f32. Each is an error of [`Module::parse`] that names the line. Descriptors with a swizzle are one when they are used.
 #![forbid(unsafe_code)]
 
 mod counts;

@@ -54,6 +54,8 @@ pub(crate) struct Kernel {
     /// Registers that hold one value throughout.
     pub constants: Vec<(Slot, u64)>,
     pub specials: Vec<(Slot, Special)>,
+    /// Registers that are operands of products of warp groups; some perhaps several times.
+    pub multiplied: Vec<Slot>,
     /// Bytes of all parameters, each at a multiple of its alignment.
     pub parameter_bytes: usize,
     /// Statically declared shared memory, in bytes.

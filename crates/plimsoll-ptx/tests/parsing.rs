@@ -26,7 +26,7 @@ fn unknown_instructions_name_their_line() {
         ("call.uni vprintf, (%rd1);", "vprintf"),
         ("call (%r1), cube, (%r2);", "cube"),
         (".param .b32 p; st.param.b32 [p], %r1; call.uni (%r2), root, (p);", "root"),
-        ("wgmma.fence.sync.aligned;", "wgmma"),
+        ("wgmma.fence.aligned;", ".sync.aligned"),
         ("mbarrier.init.shared.b64 [%rd1], 1;", "mbarrier"),
         ("cp.async.ca.shared.global [%r1], [%rd1], 12;", "4, 8 or 16"),
         ("cp.async.cg.shared.global [%r1], [%rd1], 8;", "16"),

@@ -21,11 +21,15 @@ use self::gauges::{Gauges, place};
 use self::kernels::Kernels;
 use self::recording::Recording;
 use crate::Architecture;
+use crate::architecture::Generation;
 use crate::device::{CardMemory, CudaVersion, DeviceError, DeviceSource, Opened, RecordingRoom, Sizes};
 
 /// The oldest driver with all that is called here: `cuGraphInstantiateWithFlags` came with CUDA 11.4. It is younger than the PTX, which
 /// drivers of CUDA 11.0 read.
 const OLDEST: CudaVersion = CudaVersion { major: 11, minor: 4 };
+
+/// The oldest driver that reads the PTX with products by warp groups.
+const OLDEST_FOR_GROUPS: CudaVersion = CudaVersion { major: 12, minor: 0 };
 
 /// A card that the driver has found.
 pub struct Driver {
@@ -115,10 +119,10 @@ fn failed(device: &str, doing: &str, error: impl Error + Send + Sync + 'static) 
 }
 
 /// That a driver is as new as it must be, by the number that it gives: 11040 for CUDA 11.4.
-fn check_version(number: i32) -> Result<(), DeviceError> {
+fn check_version(number: i32, needed: CudaVersion) -> Result<(), DeviceError> {
     let number = number.unsigned_abs();
     let found = CudaVersion { major: number / 1000, minor: number % 1000 / 10 };
-    if found < OLDEST { Err(DeviceError::TooOldDriver { found, needed: OLDEST }) } else { Ok(()) }
+    if found < needed { Err(DeviceError::TooOldDriver { found, needed }) } else { Ok(()) }
 }
 
 impl Driver {
@@ -136,7 +140,7 @@ impl Driver {
         // SAFETY: the call writes a number where it is told to. It needs no start of the driver, and every driver for these cards has it.
         let asked = unsafe { sys::cuDriverGetVersion(&mut version) }.result();
         asked.map_err(|error| failed("tell its version", error))?;
-        check_version(version)?;
+        check_version(version, OLDEST)?;
         match result::init() {
             Err(DriverError(CUresult::CUDA_ERROR_NO_DEVICE)) => {
                 return Err(DeviceError::NoDevice { ordinal, found: 0 });
@@ -164,6 +168,9 @@ impl Driver {
         let (context, name, bytes, place, [major, minor]) =
             open().map_err(|error| failed("open the GPU", error))?;
         let architecture = Architecture::new(major, minor)?;
+        if architecture.generation() == Generation::Hopper {
+            check_version(version, OLDEST_FOR_GROUPS)?;
+        }
         let shared = Mutex::new(Shared { kernels: None, room: RecordingRoom::ALL });
         let card = Arc::new(Card { name, context, architecture, shared });
         Ok(Driver { card, architecture, bytes, place, gauges: OnceLock::new() })
@@ -260,6 +267,9 @@ mod tests {
             DeviceError::NoDriver => Some(("`libcuda.so.1` cannot be loaded", "install the driver")),
             DeviceError::NoDevice { found: 0, .. } => Some(("the driver has found 0", "nvidia-smi -L")),
             DeviceError::TooOld { .. } => Some(("sm_70 (Volta, 2017) is the oldest", "--device cpu")),
+            DeviceError::TooOldDriver { needed: OLDEST_FOR_GROUPS, .. } => {
+                Some(("CUDA 12.0 is the oldest", "525 or later"))
+            }
             DeviceError::TooOldDriver { .. } => Some(("CUDA 11.4 is the oldest", "470 or later")),
             _ => None,
         }
@@ -280,12 +290,14 @@ mod tests {
     }
 
     #[test]
-    fn drivers_before_cuda_11_4_are_refused_with_the_one_that_does() {
+    fn drivers_that_are_too_old_are_refused_with_the_oldest_that_does() {
         for number in [11040, 11080, 12000, 13010] {
-            assert!(check_version(number).is_ok(), "{number}");
+            assert!(check_version(number, OLDEST).is_ok(), "{number}");
         }
-        for (number, found) in [(11030, "11.3"), (11010, "11.1"), (10020, "10.2"), (9000, "9.0")] {
-            let error = check_version(number).err().unwrap_or_else(|| panic!("{number} is taken"));
+        assert!(check_version(12000, OLDEST_FOR_GROUPS).is_ok());
+        let all = [(11030, "11.3"), (11010, "11.1"), (10020, "10.2"), (9000, "9.0")].map(|of| (of, OLDEST));
+        for ((number, found), needed) in all.into_iter().chain([((11080, "11.8"), OLDEST_FOR_GROUPS)]) {
+            let error = check_version(number, needed).err().unwrap_or_else(|| panic!("{number} is taken"));
             assert!(error.to_string().contains(&format!("one of CUDA {found}:")), "{error}");
             let (said, hint) = expected(&error).unwrap_or_else(|| panic!("{error}"));
             assert!(error.to_string().contains(said) && error.hint().contains(hint), "{error}");

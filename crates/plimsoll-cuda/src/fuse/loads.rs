@@ -64,7 +64,7 @@ fn sources(program: &Program, architecture: Architecture, node: &FusedNode<'_>) 
         return 0;
     }
     let work = node.op.kernels().lower(&context(node, program, architecture));
-    if work.is_ok_and(|work| work.tensor_flops > 0) { sources } else { 0 }
+    if work.is_ok_and(|work| work.is_on_tensor_cores()) { sources } else { 0 }
 }
 
 /// The same if it is one for tensor cores.

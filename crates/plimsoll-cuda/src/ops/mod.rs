@@ -18,7 +18,7 @@ mod sums;
 mod tokens;
 mod update;
 
-pub(crate) use conv::{FusedConv, FusedTranspose, FusedWeightGrad, normalises_channels};
+pub(crate) use conv::{FusedConv, FusedTranspose, FusedWeightGrad, normalises_channels, tiles};
 pub(crate) use norm::{NormAct, NormActGrad};
 use plimsoll_graph::Op;
 

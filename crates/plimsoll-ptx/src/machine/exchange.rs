@@ -26,7 +26,10 @@ impl Machine<'_> {
             | Operation::MatchAny { mask, .. }
             | Operation::MatchAll { mask, .. }
             | Operation::ReduceWarp { mask, .. } => mask,
-            Operation::Barrier { .. } | Operation::LoadMatrix { .. } | Operation::Mma(_) => {
+            Operation::Barrier { .. }
+            | Operation::LoadMatrix { .. }
+            | Operation::Mma(_)
+            | Operation::Warpgroup(_) => {
                 return Ok(warp.live);
             }
             _ => return Ok(0),

@@ -13,6 +13,7 @@ mod tensor;
 mod timeline;
 mod traffic;
 mod warp;
+mod warpgroup;
 
 use crate::counts::{Count, Counts};
 use crate::fault::{Fault, Trouble, What};
@@ -50,6 +51,8 @@ pub(crate) struct Machine<'a> {
     shared: Shared,
     timeline: Timeline,
     barriers: Barriers,
+    /// What each warp group has come to.
+    groups: Vec<warpgroup::Log>,
     counts: Counts,
     by_opcode: Vec<Count>,
     /// Number of the block in the grid.
@@ -72,6 +75,7 @@ impl<'a> Machine<'a> {
             shared: Shared::new(kernel.shared_bytes + launch.shared_bytes as usize),
             timeline: Timeline::new(0),
             barriers: Barriers::default(),
+            groups: Vec::new(),
             counts: Counts::default(),
             by_opcode: vec![Count::default(); kernel.opcodes.len()],
             block: 0,
@@ -92,6 +96,7 @@ impl<'a> Machine<'a> {
             self.block = block;
             self.timeline = Timeline::new(count);
             self.barriers = Barriers::default();
+            self.groups = vec![Vec::new(); count.div_ceil(4)];
             for warp in &mut warps {
                 warp.start(self.kernel, self.launch, block);
             }
@@ -123,7 +128,9 @@ impl<'a> Machine<'a> {
                 self.release(warps).map_err(|(number, trouble)| self.fault(&warps[number], trouble))?;
             }
             if warps.iter().all(|warp| matches!(warp.state, State::Done)) {
-                return Ok(());
+                return self
+                    .check_groups(warps)
+                    .map_err(|(number, trouble)| self.fault(&warps[number], trouble));
             }
             if !progress {
                 let (number, trouble) = self.stuck(warps);

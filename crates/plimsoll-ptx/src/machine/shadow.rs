@@ -5,6 +5,8 @@
 //! unordered with one of them if it is unordered with any. Neighbouring bytes that are always accessed together share an
 //! entry.
 
+use std::ops::Range;
+
 use super::timeline::Timeline;
 use crate::lanes::WARP;
 
@@ -98,6 +100,23 @@ impl Shadow {
     pub fn written_by_launch(&self, offset: usize) -> bool {
         let page = self.pages.get(offset / PAGE).and_then(Option::as_ref);
         page.is_some_and(|page| page.entry(offset % PAGE).write.block != 0)
+    }
+
+    /// The first byte of a range whose last write was not published to products of warp groups, and that write.
+    pub fn unpublished(&self, range: Range<usize>, me: Stamp, timeline: &Timeline) -> Option<(usize, Stamp)> {
+        let mut known = Stamp::default();
+        range.into_iter().find_map(|offset| {
+            let page = self.pages.get(offset / PAGE).and_then(Option::as_ref)?;
+            let write = page.entry(offset % PAGE).write;
+            // Neighbouring bytes are mostly written together.
+            if (write.block, write.thread, write.time) == (known.block, known.thread, known.time) {
+                return None;
+            }
+            known = write;
+            let is_published =
+                timeline.is_published(usize::from(write.thread), write.time, usize::from(me.thread));
+            (!is_published).then_some((offset, write))
+        })
     }
 
     /// The last write, if it was an atomic operation that is unordered with `me`.

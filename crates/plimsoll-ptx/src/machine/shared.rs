@@ -9,12 +9,17 @@ use crate::fault::What;
 pub(crate) struct Shared {
     bytes: Vec<u8>,
     shadow: Shadow,
+    /// Of each 16 bytes how many products of warp groups that are under way read them. Empty until there is one.
+    products: Vec<u32>,
 }
+
+/// Bytes that products of warp groups read at once.
+const PIECE: usize = 16;
 
 impl Shared {
     /// Of so many bytes.
     pub fn new(bytes: usize) -> Shared {
-        Shared { bytes: vec![0; bytes], shadow: Shadow::new(bytes, false) }
+        Shared { bytes: vec![0; bytes], shadow: Shadow::new(bytes, false), products: Vec::new() }
     }
 
     fn touch(
@@ -32,6 +37,12 @@ impl Shared {
             bytes,
             size,
         })?;
+        if touch != Touch::Read && !self.products.is_empty() {
+            let pieces = start / PIECE..(start + bytes).div_ceil(PIECE);
+            if self.products.get(pieces).is_some_and(|products| products.iter().any(|count| *count > 0)) {
+                return Err(What::Multiplied { offset });
+            }
+        }
         self.shadow.touch(start, bytes, touch, me, timeline).map_err(|conflict| match conflict {
             Conflict::Race { offset, other, other_write } => What::SharedRace {
                 offset: offset as u64,
@@ -76,6 +87,24 @@ impl Shared {
         let new = update(old).to_le_bytes();
         place.copy_from_slice(new.get(..bytes).unwrap_or(&new));
         Ok(old)
+    }
+
+    /// A product of a warp group begins to read the 16 bytes from a multiple of 16 on.
+    pub fn multiply(&mut self, offset: u64, me: Stamp, timeline: &Timeline) -> Result<&[u8], What> {
+        self.touch(offset, PIECE, Touch::Read, me, timeline)?;
+        let start = offset as usize;
+        if let Some((offset, writer)) = self.shadow.unpublished(start..start + PIECE, me, timeline) {
+            return Err(What::Unpublished { offset: offset as u64, other: writer.thread.into() });
+        }
+        self.products.resize(self.bytes.len().div_ceil(PIECE), 0);
+        self.products[start / PIECE] += 1;
+        Ok(&self.bytes[start..start + PIECE])
+    }
+
+    /// It is over, which the warp has waited for.
+    pub fn multiplied(&mut self, offset: u64, me: Stamp, timeline: &Timeline) -> Result<(), What> {
+        self.products[offset as usize / PIECE] -= 1;
+        self.touch(offset, PIECE, Touch::Read, me, timeline).map(|_| ())
     }
 
     /// An asynchronous copy to these bytes begins.

@@ -133,6 +133,7 @@ impl Machine<'_> {
             Operation::Exit => return Ok(Flow::Exit),
             Operation::Trap => return Err(Trouble::new(mask.trailing_zeros() as usize, What::Trap)),
             Operation::Nothing => {}
+            Operation::ProxyFence => self.timeline.publish(warp.number, mask),
             Operation::Load(access) => self.load(warp, access, mask)?,
             Operation::Store(access) => self.store(warp, access, mask)?,
             Operation::IsSpace { to, a, space } => {
@@ -201,6 +202,10 @@ impl Machine<'_> {
             Operation::Mma(ref mma) => {
                 whole(mask)?;
                 self.multiply(warp, mma)?;
+            }
+            Operation::Warpgroup(ref operation) => {
+                whole(mask)?;
+                self.warpgroup(warp, operation)?;
             }
             _ => {}
         }

@@ -177,24 +177,28 @@ impl Machine<'_> {
         mut take: impl FnMut(usize, usize, f32),
     ) -> Result<(), Trouble> {
         for (index, &slot) in slots.iter().enumerate() {
-            let values = warp.read(slot, ALL, self.kernel)?;
-            for (lane, &bits) in values.iter().enumerate() {
-                match kind {
-                    // Cards ignore the bits that a tf32 does not have.
-                    MmaType::Tf32 => take(lane, index, f32_of(bits & 0xffff_e000)),
-                    MmaType::Half => {
-                        take(lane, 2 * index, from_f16(bits & 0xffff));
-                        take(lane, 2 * index + 1, from_f16(bits >> 16 & 0xffff));
-                    }
-                    MmaType::Bfloat => {
-                        take(lane, 2 * index, from_bf16(bits & 0xffff));
-                        take(lane, 2 * index + 1, from_bf16(bits >> 16 & 0xffff));
-                    }
-                    MmaType::Whole => take(lane, index, f32_of(bits)),
-                }
-            }
+            elements(warp.read(slot, ALL, self.kernel)?, index, kind, &mut take);
         }
         Ok(())
+    }
+}
+
+/// Hands the elements in a register of a fragment, which is its `index`-th, to `take`, with their lane and their index in the lane.
+pub(super) fn elements(values: &Lanes, index: usize, kind: MmaType, mut take: impl FnMut(usize, usize, f32)) {
+    for (lane, &bits) in values.iter().enumerate() {
+        match kind {
+            // Cards ignore the bits that a tf32 does not have.
+            MmaType::Tf32 => take(lane, index, f32_of(bits & 0xffff_e000)),
+            MmaType::Half => {
+                take(lane, 2 * index, from_f16(bits & 0xffff));
+                take(lane, 2 * index + 1, from_f16(bits >> 16 & 0xffff));
+            }
+            MmaType::Bfloat => {
+                take(lane, 2 * index, from_bf16(bits & 0xffff));
+                take(lane, 2 * index + 1, from_bf16(bits >> 16 & 0xffff));
+            }
+            MmaType::Whole => take(lane, index, f32_of(bits)),
+        }
     }
 }
 

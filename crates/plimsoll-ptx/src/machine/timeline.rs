@@ -9,6 +9,8 @@ use crate::lanes::{WARP, lanes};
 /// The clocks of the warps of a block.
 pub(crate) struct Timeline {
     warps: Vec<Clock>,
+    /// Of each thread: the times of its warp at which it has published what it wrote, ascending. Empty where none has.
+    published: Vec<Vec<u32>>,
 }
 
 struct Clock {
@@ -31,7 +33,7 @@ impl Timeline {
     /// At the start of a block.
     pub fn new(warps: usize) -> Timeline {
         let clock = || Clock { now: 1, seen: vec![0; warps], floor: 0, together: 0, pairs: None };
-        Timeline { warps: (0..warps).map(|_| clock()).collect() }
+        Timeline { warps: (0..warps).map(|_| clock()).collect(), published: Vec::new() }
     }
 
     /// The time of a warp.
@@ -56,6 +58,24 @@ impl Timeline {
         earlier == thread
             || clock.together > time
             || clock.pairs.as_ref().is_some_and(|pairs| pairs[thread % WARP][earlier % WARP] > time)
+    }
+
+    /// These lanes publish what they have written, for products of warp groups.
+    pub fn publish(&mut self, warp: usize, mask: u32) {
+        self.published.resize(self.warps.len() * WARP, Vec::new());
+        let clock = &mut self.warps[warp];
+        for lane in lanes(mask) {
+            self.published[warp * WARP + lane].push(clock.now);
+        }
+        // What they write from now on is later.
+        clock.now += 1;
+    }
+
+    /// Whether `writer` has published what it wrote at a time, and that happened before what `thread` does now.
+    pub fn is_published(&self, writer: usize, time: u32, thread: usize) -> bool {
+        let Some(times) = self.published.get(writer) else { return false };
+        let first = times.partition_point(|published| *published < time);
+        times.get(first).is_some_and(|published| self.ordered(writer, *published, thread))
     }
 
     /// These lanes passed `bar.warp.sync`.

@@ -7,6 +7,7 @@
 use super::Machine;
 use super::copies::Copies;
 use super::step::Flow;
+use super::warpgroup::Products;
 use crate::fault::{Trouble, What};
 use crate::instruction::{Flag, Operation};
 use crate::lanes::{ALL, Lanes, Slot, WARP, lanes, low};
@@ -46,6 +47,8 @@ pub(crate) struct Warp {
     pub local: Vec<u8>,
     pub local_written: Vec<bool>,
     pub copies: Copies,
+    /// Those of its warp group.
+    pub products: Products,
     /// Instructions so far.
     ran: u64,
 }
@@ -68,6 +71,7 @@ impl Warp {
             local: vec![0; kernel.local_bytes * WARP],
             local_written: vec![false; kernel.local_bytes * WARP],
             copies: Copies::default(),
+            products: Products::default(),
             ran: 0,
         }
     }
@@ -80,6 +84,7 @@ impl Warp {
         self.places = [0; WARP];
         self.ran = 0;
         self.copies = Copies::default();
+        self.products = Products::new(kernel);
         self.assigned.fill(0);
         self.predicates_assigned.fill(0);
         self.local_written.fill(false);
@@ -98,6 +103,7 @@ impl Warp {
     /// The values of a register, which has to be assigned in these lanes.
     #[inline]
     pub fn read(&self, slot: Slot, mask: u32, kernel: &Kernel) -> Result<&Lanes, Trouble> {
+        self.products.note(slot);
         let missing = mask & !self.assigned[slot];
         if missing != 0 {
             let register = kernel.register_names[slot].clone();
@@ -108,12 +114,25 @@ impl Warp {
 
     /// The values of a register and in which lanes it was assigned.
     pub fn peek(&self, slot: Slot) -> (&Lanes, u32) {
+        self.products.note(slot);
+        self.operand(slot)
+    }
+
+    /// The same for a product of the warp group, which has the register.
+    pub fn operand(&self, slot: Slot) -> (&Lanes, u32) {
         (&self.registers[slot], self.assigned[slot])
     }
 
     /// Assigns these lanes.
     #[inline]
     pub fn write(&mut self, slot: Slot, mask: u32, values: &Lanes) {
+        self.products.note(slot);
+        self.put(slot, mask, values);
+    }
+
+    /// The same for a product of the warp group, which has the register.
+    #[inline]
+    pub fn put(&mut self, slot: Slot, mask: u32, values: &Lanes) {
         let register = &mut self.registers[slot];
         if mask == ALL {
             *register = *values;
@@ -134,6 +153,7 @@ impl Warp {
     /// Assigns one lane.
     #[inline]
     pub fn write_lane(&mut self, slot: Slot, lane: usize, value: u64) {
+        self.products.note(slot);
         self.registers[slot][lane] = value;
         self.assigned[slot] |= 1 << lane;
     }
@@ -257,6 +277,10 @@ impl Machine<'_> {
             // Jumps of no lane are no jumps; other instructions of no lane do nothing.
             let flow =
                 if active == 0 { Flow::Next } else { self.step(warp, &instruction.operation, active)? };
+            if let Some(slot) = warp.products.take_early() {
+                let what = What::Multiplying { register: kernel.register_names[slot].clone() };
+                return Err(Trouble::new(active.trailing_zeros() as usize % WARP, what));
+            }
             let rest = mask & !active;
             match flow {
                 Flow::Next => at += 1,

@@ -6,7 +6,7 @@ use std::mem;
 use super::directives::{SharedVariable, Variable, aligned, declaration};
 use super::operand::{Cursor, Operand};
 use super::registers::Registers;
-use super::{Opcode, ParseError, control, memory, sync, tensor};
+use super::{Opcode, ParseError, control, memory, sync, tensor, warpgroup};
 use crate::function::{self, Function};
 use crate::instruction::{Flag, Instruction, Operation, Space};
 use crate::lanes::{Slot, extend_sign, low};
@@ -285,7 +285,7 @@ impl Body {
 
     fn instruction(&mut self, word: &str, operands: &[Operand<'_>]) -> Result<Operation, ParseError> {
         let mut opcode = Opcode::new(word, self.line);
-        let parsers = [control::parse, memory::parse, sync::parse, tensor::parse];
+        let parsers = [control::parse, memory::parse, sync::parse, tensor::parse, warpgroup::parse];
         for parse in parsers {
             if let Some(operation) = parse(self, &mut opcode, operands)? {
                 opcode.finish()?;

@@ -80,8 +80,9 @@ pub(crate) fn parse(
         }
         "cvta" => cvta(body, opcode, operands)?,
         "membar" | "fence" => {
+            let publishes = opcode.has("proxy") && opcode.has("async") && !opcode.has("global");
             opcode.drop_starting("");
-            Operation::Nothing
+            if publishes { Operation::ProxyFence } else { Operation::Nothing }
         }
         "nanosleep" | "prefetch" | "prefetchu" | "pmevent" => {
             opcode.drop_starting("");

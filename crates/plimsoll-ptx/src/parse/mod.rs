@@ -13,6 +13,7 @@ mod operand;
 mod registers;
 mod sync;
 mod tensor;
+mod warpgroup;
 
 use crate::module::Module;
 

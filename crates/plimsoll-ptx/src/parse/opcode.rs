@@ -39,6 +39,12 @@ impl<'a> Opcode<'a> {
         })
     }
 
+    /// What follows the start of the first part that starts so; it counts as understood from now on.
+    pub fn starting(&mut self, start: &str) -> Option<&'a str> {
+        let at = self.parts.iter().position(|part| part.starts_with(start))?;
+        self.parts.remove(at).strip_prefix(start)
+    }
+
     /// Parts that start so are understood, and say nothing that matters here.
     pub fn drop_starting(&mut self, start: &str) {
         self.parts.retain(|part| !part.starts_with(start));

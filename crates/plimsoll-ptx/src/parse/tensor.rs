@@ -19,7 +19,8 @@ pub(crate) fn parse(
     }
 }
 
-fn aligned(opcode: &mut Opcode<'_>) -> Result<(), ParseError> {
+/// That an instruction is run by whole warps together.
+pub(super) fn aligned(opcode: &mut Opcode<'_>) -> Result<(), ParseError> {
     if opcode.has("sync") && opcode.has("aligned") {
         Ok(())
     } else {

@@ -19,6 +19,7 @@ use plimsoll_plan::Unsupported;
 
 use self::source::Source;
 pub(crate) use self::source::normalises_channels;
+pub(crate) use self::tensor::tiles;
 use super::NormAct;
 use crate::lower::{Context, Lower, Operand, Work};
 
@@ -231,6 +232,51 @@ mod tests {
                 assert_eq!(found, format!("tensor_conv_{tile}_{dtype}_{dtype}"), "{architecture}");
             }
         }
+    }
+
+    /// On 9.0, and on no later card.
+    #[test]
+    fn warp_groups_multiply_for_many_channels_where_that_is_predicted_to_pay() {
+        let same = Window::same([3; 3], [1; 3]);
+        let of = |name: &str, window, extent, channels, types| {
+            kernel_on(name.parse().unwrap(), window, extent, channels, types).0
+        };
+        let bf16 = [DType::Bf16; 2];
+        assert_eq!(of("sm_90", same, 64, [64, 64], bf16), "warpgroup_conv_256x64_bf16_bf16");
+        assert_eq!(of("sm_90", same, 24, [128, 64], bf16), "warpgroup_conv_128x64_bf16_bf16");
+        let f16_to_f32 = [DType::F16, DType::F32];
+        assert_eq!(of("sm_90", same, 64, [16, 320], f16_to_f32), "warpgroup_conv_256x64_f16_f32");
+        // Few channels, few places, steps between places, one tap.
+        for (window, extent, channels) in [
+            (same, 128, [32, 32]),
+            (same, 8, [320, 320]),
+            (Window::same([3; 3], [2; 3]), 128, [32, 64]),
+            (Window::point(), 64, [64, 64]),
+        ] {
+            let found = of("sm_90", window, extent, channels, bf16);
+            assert_eq!(found, of("sm_80", window, extent, channels, bf16));
+            assert!(found.starts_with("tensor_conv_"), "{found}");
+        }
+        for later in ["sm_100", "sm_120"] {
+            assert_eq!(of(later, same, 64, [64, 64], bf16), of("sm_80", same, 64, [64, 64], bf16));
+        }
+        let rounding = "sm_90".parse::<Architecture>().unwrap().with_tf32_products().unwrap();
+        let found = kernel_on(rounding, same, 64, [64, 64], [DType::F32; 2]).0;
+        assert!(found.starts_with("tensor_conv_"), "{found}");
+    }
+
+    #[test]
+    fn a_tile_that_is_chosen_is_taken_where_it_fits() {
+        let architecture = "sm_90".parse::<Architecture>().unwrap();
+        let bf16 = [DType::Bf16; 2];
+        for tile in tiles(architecture) {
+            let same = Window::same([3; 3], [1; 3]);
+            let of = |channels| kernel_on(architecture.with_tile(tile), same, 9, [17, channels], bf16).0;
+            assert_eq!(of(70), format!("{tile}_bf16_bf16"));
+            assert_eq!(of(40).starts_with(tile), tile.starts_with("tensor_"), "{tile}");
+        }
+        assert_eq!(tiles(architecture).count(), 7);
+        assert_eq!(tiles("sm_100".parse().unwrap()).count(), 4);
     }
 
     #[test]

@@ -51,6 +51,14 @@ struct PackParameters {
     count: u32,
 }
 
+/// What the kernels are for that multiply packed weights, by which these lie differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MultipliedBy {
+    Warps,
+    /// Groups of four of them, out of shared memory.
+    WarpGroups,
+}
+
 /// Packs weights into scratch, for blocks of so many channels of the result.
 ///
 /// # Errors
@@ -59,7 +67,7 @@ pub(super) fn pack(
     work: &mut Work,
     cx: &Context<'_>,
     (source, of): (&Source<'_>, &Weights),
-    block_columns: usize,
+    (block_columns, by): (usize, MultipliedBy),
 ) -> Result<Stretch, Unsupported> {
     let blocks = (of.columns as usize).div_ceil(block_columns);
     let taps = of.taps.map(|taps| taps as usize);
@@ -85,6 +93,10 @@ pub(super) fn pack(
         first: of.first,
         count,
     };
-    work.each(cx.kernel("tensor_pack", &[&source.map])?, count, &parameters, &[of.at], &[packed]);
+    let kernel = match by {
+        MultipliedBy::Warps => "tensor_pack",
+        MultipliedBy::WarpGroups => "warpgroup_pack",
+    };
+    work.each(cx.kernel(kernel, &[&source.map])?, count, &parameters, &[of.at], &[packed]);
     Ok(packed)
 }

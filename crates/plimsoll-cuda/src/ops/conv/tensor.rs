@@ -5,27 +5,70 @@ use plimsoll_graph::DType;
 use plimsoll_graph::ops::{Conv, ConvTranspose};
 use plimsoll_plan::Unsupported;
 
-use super::packing::{Weights, pack};
+use super::packing::{MultipliedBy, Weights, pack};
 use super::source::{Source, SourceParameters, parameters};
 use super::tiling::{Axis, CHUNK, MULTIPROCESSORS, ROW, Tiling, chunks};
+use crate::Architecture;
+use crate::architecture::Generation;
 use crate::lower::{Context, Operand, Work, address_or_null, start_or_null};
 
 /// Places and channels of a tile, and the voxels of its box, for each of which there is a kernel.
 struct Tile {
     kernel: &'static str,
+    by: MultipliedBy,
     rows: usize,
     columns: usize,
     most_voxels: usize,
 }
 
+const fn by_warps(kernel: &'static str, [rows, columns]: [usize; 2], most_voxels: usize) -> Tile {
+    Tile { kernel, by: MultipliedBy::Warps, rows, columns, most_voxels }
+}
+
+const fn by_groups(kernel: &'static str, [rows, columns]: [usize; 2], most_voxels: usize) -> Tile {
+    Tile { kernel, by: MultipliedBy::WarpGroups, rows, columns, most_voxels }
+}
+
 /// The kernels. Wide tiles take the least from memory; smaller ones are for few places, few of which would be in use, and for strides, whose
 /// boxes are large.
-const TILES: [Tile; 4] = [
-    Tile { kernel: "tensor_conv_256x32", rows: 32, columns: 32, most_voxels: 640 },
-    Tile { kernel: "tensor_conv_128x64", rows: 16, columns: 64, most_voxels: 640 },
-    Tile { kernel: "tensor_conv_64x64", rows: 8, columns: 64, most_voxels: 768 },
-    Tile { kernel: "tensor_conv_64x32", rows: 8, columns: 32, most_voxels: 768 },
+const TILES: [Tile; 7] = [
+    by_warps("tensor_conv_256x32", [32, 32], 640),
+    by_warps("tensor_conv_128x64", [16, 64], 640),
+    by_warps("tensor_conv_64x64", [8, 64], 768),
+    by_warps("tensor_conv_64x32", [8, 32], 768),
+    by_groups("warpgroup_conv_256x64", [32, 64], 636),
+    by_groups("warpgroup_conv_128x64", [16, 64], 636),
+    by_groups("warpgroup_conv_64x64", [8, 64], 636),
 ];
+
+/// The names of the tiles that convolutions may take on cards of an architecture: places and channels of a block, and what multiplies them.
+pub(crate) fn tiles(architecture: Architecture) -> impl Iterator<Item = &'static str> {
+    TILES.iter().filter(move |tile| tile.runs_on(architecture)).map(|tile| tile.kernel)
+}
+
+/// The time that products take of warp groups, in eighths of that of warps: by the rates of [`Architecture`].
+const GROUP_EIGHTHS: usize = 5;
+
+/// The least channels of a result for which warp groups multiply: all columns of their tiles.
+const LEAST_COLUMNS: usize = 64;
+
+/// The least taps for which they do: as many are multiplied between two barriers.
+const LEAST_TAPS: usize = 2;
+
+impl Tile {
+    fn runs_on(&self, architecture: Architecture) -> bool {
+        self.by == MultipliedBy::Warps || architecture.generation() == Generation::Hopper
+    }
+
+    /// Whether it can compute a part of a convolution of volumes of a type, with places that lie so.
+    fn takes(&self, cx: &Context<'_>, (part, dtype): (&Part, DType), tiling: &Tiling) -> bool {
+        let by_groups = dtype != DType::F32
+            && part.weights.columns as usize >= LEAST_COLUMNS
+            && tiling.taps() >= LEAST_TAPS
+            && tiling.rows_are_matrices();
+        self.runs_on(cx.architecture) && (self.by == MultipliedBy::Warps || by_groups)
+    }
+}
 
 /// Blocks for which a large card has room enough that each multiprocessor copies for one while it multiplies for another: fewer take as long
 /// as these.
@@ -64,12 +107,23 @@ struct Part {
     results: Results,
 }
 
-/// The kernel and the tiles that are likely the fastest, none if none fit.
-fn choose(cx: &Context<'_>, part: &Part, batch: usize) -> Option<(&'static Tile, Tiling)> {
+/// The kernel and the tiles that are likely the fastest, of those with the lowest rank that fit; none if none fit. Weights are left out: in all
+/// kernels a block loads them once for each of its warps or once for all, from the first-level cache or from the second.
+fn fastest(
+    cx: &Context<'_>,
+    part: &Part,
+    dtype: DType,
+    batch: usize,
+    rank: impl Fn(&'static str) -> usize,
+) -> Option<(&'static Tile, Tiling)> {
     let time = |tile: &Tile, tiling: &Tiling| {
         let blocks = tiling.tiles().saturating_mul(batch);
         let blocks = blocks.saturating_mul((part.weights.columns as usize).div_ceil(tile.columns));
         let products = tile.rows * ROW * tile.columns * CHUNK * tiling.taps();
+        let products = match tile.by {
+            MultipliedBy::Warps => products,
+            MultipliedBy::WarpGroups => products / 8 * GROUP_EIGHTHS,
+        };
         let block = products.saturating_add(tiling.voxels() * PRODUCTS_PER_VOXEL);
         blocks.max(BLOCKS_AT_ONCE).saturating_mul(block)
     };
@@ -77,7 +131,43 @@ fn choose(cx: &Context<'_>, part: &Part, batch: usize) -> Option<(&'static Tile,
         let tilings = Tiling::all(cx, &part.axes, tile.rows, tile.most_voxels);
         tilings.into_iter().map(move |tiling| (tile, tiling))
     });
-    ways.min_by_key(|(tile, tiling)| time(tile, tiling))
+    ways.filter(|(tile, tiling)| tile.takes(cx, (part, dtype), tiling))
+        .min_by_key(|(tile, tiling)| (rank(tile.kernel), time(tile, tiling)))
+}
+
+/// Of the tiles that fit the one that is to be taken, else the one that is in the table, else the one that is likely the fastest; none if none fit.
+fn choose(cx: &Context<'_>, part: &Part, dtype: DType, batch: usize) -> Option<(&'static Tile, Tiling)> {
+    let asked = cx.architecture.tile();
+    let listed = listed(&key(cx.architecture, part, dtype, batch));
+    let rank = |kernel| {
+        if asked == Some(kernel) {
+            0
+        } else if listed == Some(kernel) {
+            1
+        } else {
+            2
+        }
+    };
+    fastest(cx, part, dtype, batch, rank)
+}
+
+/// How the table of tiles names a part of a convolution.
+fn key(architecture: Architecture, part: &Part, dtype: DType, batch: usize) -> String {
+    let axes = |of: fn(&Axis) -> usize| {
+        let [d, h, w] = [0, 1, 2].map(|axis| of(&part.axes[axis]));
+        format!("{d}x{h}x{w}")
+    };
+    let (taps, stride, places) = (axes(|axis| axis.taps), axes(|axis| axis.stride), axes(|axis| axis.places));
+    let (chunks, outputs) = (chunks(&part.weights.channels, dtype), part.weights.columns);
+    format!("{architecture},{},{taps},{stride},{places},{batch},{chunks},{outputs},", dtype.bytes())
+}
+
+/// Tiles by shapes, see the head of the file.
+const TABLE: &str = include_str!("tiles.csv");
+
+/// The tile that the table has for a part.
+fn listed(key: &str) -> Option<&'static str> {
+    TABLE.lines().find_map(|line| line.strip_prefix(key)?.split(',').next())
 }
 
 /// The operands of a convolution.
@@ -100,12 +190,13 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
     cx.elements(of.y)?;
     let mut work = Work::new(cx);
     for part in parts {
-        let Some((tile, tiling)) = choose(cx, part, shape.batch()) else { return Ok(None) };
+        let dtype = first.map.info.dtype;
+        let Some((tile, tiling)) = choose(cx, part, dtype, shape.batch()) else { return Ok(None) };
         // Where no tap meets a place there is nothing but the bias.
         let empty = tiling.taps() == 0;
-        let packed =
-            if empty { None } else { Some(pack(&mut work, cx, (first, &part.weights), tile.columns)?) };
-        let chunks = if empty { 0 } else { chunks(&sources.channels, first.map.info.dtype) };
+        let columns = (tile.columns, tile.by);
+        let packed = if empty { None } else { Some(pack(&mut work, cx, (first, &part.weights), columns)?) };
+        let chunks = if empty { 0 } else { chunks(&sources.channels, dtype) };
         let parameters = TensorConvParameters {
             sources,
             weights: start_or_null(packed),
@@ -126,10 +217,11 @@ fn launch(cx: &Context<'_>, of: &Operands<'_>, parts: &[Part]) -> Result<Option<
         let grid = [cx.count(&[blocks])?, cx.count(&[columns])?];
         work.blocks(cx.kernel(tile.kernel, &[&first.map, of.y])?, grid, &parameters, &reads, &[of.y.at])?;
         let products = [tile.rows * ROW, tile.columns, CHUNK * chunks, tiling.taps()];
-        work.on_tensor_cores(&[
-            blocks.saturating_mul(columns).max(MULTIPROCESSORS),
-            products.iter().product(),
-        ]);
+        let factors = [blocks.saturating_mul(columns).max(MULTIPROCESSORS), products.iter().product()];
+        match tile.by {
+            MultipliedBy::Warps => work.on_tensor_cores(&factors),
+            MultipliedBy::WarpGroups => work.by_warp_groups(&factors),
+        }
     }
     Ok(Some(work))
 }
@@ -263,4 +355,70 @@ pub(super) fn conv_transpose<'a>(
         parts.push(Part { axes, weights, results: Results { offset, step: window.stride } });
     }
     launch(cx, &Operands { sources: from, bias: rest.get(1), y: x }, &parts)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::architecture::{TENSOR_BY_GROUPS, TENSOR_HOPPER};
+    use crate::lower::Stretch;
+
+    #[test]
+    fn tiles_are_chosen_by_the_rates_that_times_are_predicted_with() {
+        assert_eq!(GROUP_EIGHTHS as f64 / 8.0, TENSOR_HOPPER / TENSOR_BY_GROUPS);
+    }
+
+    /// What a line of the table is about, whose fields are put together again as its key.
+    fn part(fields: &[&str]) -> (Architecture, Part, DType, usize) {
+        let numbers = |field: &str| field.split('x').map(|n| n.parse().unwrap()).collect::<Vec<usize>>();
+        let [taps, stride, places] = [2, 3, 4].map(|at| numbers(fields[at]));
+        let axes = [0, 1, 2].map(|axis| Axis {
+            places: places[axis],
+            taps: taps[axis],
+            input: places[axis] * stride[axis],
+            first: -(taps[axis] as i64 / 2),
+            stride: stride[axis],
+        });
+        let [batch, chunks, outputs] = [5, 6, 7].map(|at| fields[at].parse::<usize>().unwrap());
+        let taps = [0, 1, 2].map(|axis| taps[axis] as u32);
+        let weights = Weights {
+            at: Stretch::new(0, 0),
+            channels: [(chunks * CHUNK) as u32, 0, 0, 0],
+            columns: outputs as u32,
+            kernel: taps,
+            first_tap: [0; 3],
+            tap_step: [1; 3],
+            taps,
+            tap_stride: 1,
+            row_stride: 1,
+            column_stride: 1,
+            first: 0,
+        };
+        let results = Results { offset: [0; 3], step: [1; 3] };
+        assert_eq!(fields[1], "2");
+        (fields[0].parse().unwrap(), Part { axes, weights, results }, DType::Bf16, batch)
+    }
+
+    /// A line is there once, names a tile that fits, and agrees with the prediction unless it was measured.
+    #[test]
+    fn the_table_has_tiles_that_fit_those_predicted_or_measured() {
+        let mut keys = std::collections::BTreeSet::new();
+        let lines = TABLE.lines().filter(|line| !line.starts_with('#')).skip(1);
+        for line in lines {
+            let fields: Vec<&str> = line.split(',').collect();
+            let (architecture, part, dtype, batch) = part(&fields);
+            let key = key(architecture, &part, dtype, batch);
+            assert!(line.starts_with(&key) && keys.insert(key.clone()), "{line}");
+            let cx = Context { name: "conv", architecture, inputs: vec![], outputs: vec![], scratch: 0 };
+            assert_eq!(listed(&key), Some(fields[8]));
+            assert_eq!(choose(&cx, &part, dtype, batch).unwrap().0.kernel, fields[8], "{line}");
+            let predicted = fastest(&cx, &part, dtype, batch, |_| 0).unwrap().0.kernel;
+            match fields[9] {
+                "predicted" => assert_eq!(fields[8], predicted, "{line}"),
+                source => assert_eq!(source, "measured", "{line}"),
+            }
+        }
+        assert!(keys.len() > 30);
+    }
 }
