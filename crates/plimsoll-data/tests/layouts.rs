@@ -218,7 +218,7 @@ fn a_series_of_slices_is_an_image_in_all_layouts() {
     assert_eq!(files(&of_table), ["a: scans/a | a.nii", "b: scans/b | b.nii"]);
     table.write(
         "datalist.json",
-        r#"{"channel_names": {"0": "CT"}, "training": [{"image": "scans/a", "label": "a.nii"}, {"image": "scans/b", "label": "b.nii"}]}"#,
+        r#"{"modality": {"0": "CT"}, "training": [{"image": "scans/a", "label": "a.nii"}, {"image": "scans/b", "label": "b.nii"}]}"#,
     );
     assert_eq!(files(&table.find()), ["a: scans/a | a.nii", "b: scans/b | b.nii"]);
 
