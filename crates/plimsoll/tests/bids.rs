@@ -97,6 +97,22 @@ fn labels_of_subjects_and_sessions_are_a_derivative_data_set() {
 }
 
 #[test]
+fn images_whose_labels_would_be_one_file_are_refused() {
+    let model = model();
+    for [one, other] in [
+        ["sub-01/anat/sub-01_desc-a_T1w.nii.gz", "sub-01/anat/sub-01_desc-b_T1w.nii.gz"],
+        ["sub-01/anat/sub-01_T1w.nii", "sub-01/anat/sub-01_T1w.nii.gz"],
+    ] {
+        let dir = data_set(&[one, other]);
+        let out = dir.path().join("derivatives/plimsoll");
+        let error = run_error(&arguments(&model, dir.path(), &out, "--bids=T1w"));
+        assert!(error.contains(one) && error.contains(other), "{error}");
+        assert!(error.contains("in one file, sub-01/anat/sub-01_desc-plimsoll_dseg"), "{error}");
+        assert!(!out.exists());
+    }
+}
+
+#[test]
 fn steps_on_labels_leave_those_before_in_a_folder_that_validators_pass_over() {
     let dir = data_set(&["sub-01/anat/sub-01_T1w.nii.gz"]);
     let steps = dir.path().join("steps.toml");

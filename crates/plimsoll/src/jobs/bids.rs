@@ -56,7 +56,7 @@ pub(super) fn describe(
     has_unprocessed: bool,
 ) -> Outcome {
     let folder = &request.output;
-    if folder.join(BIDS_DESCRIPTION).exists() && !is_predicted(folder) {
+    if folder.join(BIDS_DESCRIPTION).exists() && !is_predicted(folder)? {
         let message = format!("{} is a data set of another program", folder.display());
         let hint = format!(
             "choose another folder, like -o {}",
