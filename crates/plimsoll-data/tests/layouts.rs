@@ -231,6 +231,10 @@ fn a_series_of_slices_is_an_image_in_all_layouts() {
     let alone = with_series(&["p1", "p2"], &[]);
     let said = alone.refused(&DataOptions::default());
     assert!(said.contains("p1 is a series of slices of DICOM") && said.contains("raw/CASE/"), "{said}");
+    // What would be predicted into one file is told apart by nobody.
+    let both = with_series(&["all/c1", "all/c2"], &["all/c2.dcm"]);
+    let error = Dataset::images(both.path().join("all"), &found.channels, ".dcm").unwrap_err();
+    assert!(error.to_string().contains("c2 and c2.dcm are two images of one name"), "{error}");
     // Files of which each is an image are no series of their folder.
     assert_eq!(files(&Place::new(&["raw/a.nii", "raw/b.nii", "seg/a.nii", "seg/b.nii"]).find()).len(), 2);
 }
