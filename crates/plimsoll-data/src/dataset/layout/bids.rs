@@ -153,7 +153,7 @@ pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, Datase
     let options = DataOptions::default();
     let place = Place::of(root, &options)?;
     // Here names are said on the command line, not in a file of settings.
-    let asked = |error| match error {
+    let asked = |error: DatasetError| match error {
         DatasetError::Layout { path, problem, .. } => {
             let hint = "say more of the end of the name that is meant: --bids=run-01_T1w,FLAIR";
             DatasetError::Layout { path, problem, hint: hint.into() }
@@ -194,12 +194,18 @@ pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, Datase
         let listed = suffixes.join(", _");
         return Err(place.fault(
             format!("there are no images sub-*/…/sub-*_{listed}"),
-            "say what their names end in: --bids T1w, or --bids T1w,FLAIR for a model of two channels",
+            "say what their names end in: --bids=T1w, or --bids=T1w,FLAIR for a model of two channels",
         ));
     }
     cases.sort_by(|one, other| one.id.cmp(&other.id));
+    expect_apart(&place, root, &cases)?;
+    Ok(cases)
+}
+
+/// Refuses cases that would have their labels in one file.
+fn expect_apart(place: &Place<'_>, root: &Path, cases: &[Case]) -> Result<(), DatasetError> {
     let mut labels: BTreeMap<PathBuf, &Case> = BTreeMap::new();
-    for case in &cases {
+    for case in cases {
         if let Some(other) = labels.insert(bids_label(case), case) {
             let [one, other] = [other, case].map(|case| case.image_files().next().unwrap_or(root).display());
             return Err(place.fault(
@@ -208,7 +214,7 @@ pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, Datase
             ));
         }
     }
-    Ok(cases)
+    Ok(())
 }
 
 /// Where a derivative data set of BIDS has the labels of a case, without the ending: `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`.
