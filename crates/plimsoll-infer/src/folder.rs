@@ -1,5 +1,6 @@
 //! Cases of a folder, one after the other.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -47,7 +48,7 @@ impl Destination {
     /// The name of a case's file of labels, with folders where names have such.
     fn name(&self, case: &Case) -> PathBuf {
         let mut name = match self.names {
-            LabelNames::Cases => case.id.clone().into(),
+            LabelNames::Cases => OsString::from(&case.id),
             LabelNames::Bids => bids_label(case).into_os_string(),
         };
         name.push(&self.ending);
