@@ -73,26 +73,41 @@ pub fn splits(bytes: &[u8]) {
     }
 }
 
-/// A `dataset_fingerprint.json`, then a zero, then a `foreground_index.bin`.
+/// A `dataset_fingerprint.json`, then a zero, the length of a `foreground_index.bin` in two bytes, little-endian, that, and a
+/// `nonzero_masks.bin`.
 pub fn fingerprint(bytes: &[u8]) {
+    is_fingerprint(bytes);
+}
+
+/// Whether such bytes are what is known of the data set here; it is used if so.
+pub fn is_fingerprint(bytes: &[u8]) -> bool {
     let mut parts = bytes.splitn(2, |byte| *byte == 0);
     let folder = Folder::with("dataset_fingerprint.json", parts.next().unwrap_or_default());
-    folder.write("foreground_index.bin", parts.next().unwrap_or_default());
-    let Some(dataset) = known_dataset() else { return };
+    let rest = parts.next().unwrap_or_default();
+    let (length, rest) = rest.split_at(rest.len().min(2));
+    let length = length.iter().rev().fold(0, |length, byte| (length << 8) | usize::from(*byte));
+    let (index, masks) = rest.split_at(length.min(rest.len()));
+    folder.write("foreground_index.bin", index);
+    folder.write("nonzero_masks.bin", masks);
+    let Some(dataset) = known_dataset() else { return false };
     let budget = Budget::new(ROOM);
     let config = InspectConfig { threads: 1, seed: 0 };
     let read = Inspection::load_if_current(folder.path(), &dataset, config, &budget);
+    let is_known = matches!(read, Ok(Some(_)));
     if let Ok(Some(inspection)) = &read {
         use_inspection(inspection, &dataset);
     }
     drop(read);
     assert_eq!(budget.used(), Bytes::ZERO);
+    is_known
 }
 
 /// What a run makes of what is known of its data.
 fn use_inspection(inspection: &Inspection, dataset: &Dataset) {
     let Some(fingerprint) = &inspection.fingerprint else { return };
     assert_eq!(fingerprint.cases.len(), inspection.foreground.len());
+    let mut channels = dataset.channels.clone();
+    inspection.choose_masks(&mut channels);
     for (case, index) in fingerprint.cases.iter().zip(&inspection.foreground) {
         let shape = case.geometry.shape();
         for class in index.present() {
@@ -104,7 +119,7 @@ fn use_inspection(inspection: &Inspection, dataset: &Dataset) {
         }
         let foreground = &fingerprint.foreground_intensity_properties_per_channel;
         // Without any foreground there may be none.
-        let _ = case.intensities(&dataset.channels, foreground);
+        let _ = case.intensities(&channels, foreground);
     }
 }
 
@@ -120,7 +135,7 @@ fn known_dataset() -> Option<Dataset> {
     Some(Dataset {
         name: "corpus".into(),
         layout: Layout::NnUnet,
-        channels: vec![Channel { name: "CT".into(), normalisation: Normalisation::for_channel("CT") }],
+        channels: vec![Channel { name: "T1".into(), normalisation: Normalisation::for_channel("T1") }],
         labels: labels()?,
         file_ending: ".nii.gz".into(),
         cases: CASES.map(case).into(),

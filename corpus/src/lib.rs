@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use plimsoll_memory::{Bytes, forget_heap_peak, heap_use};
 
-pub use data::{dataset, fingerprint, splits};
+pub use data::{dataset, fingerprint, is_fingerprint, splits};
 pub use dicom::{dicom, dicom_archive};
 pub use images::{image, image_table};
 pub use models::{model_file, monai_bundle, monai_config};

@@ -8,6 +8,7 @@ mod images;
 mod inspect;
 mod layouts;
 mod loader;
+mod masks;
 mod phantom;
 mod prepared;
 mod pulling;

@@ -231,6 +231,10 @@ fn a_series_of_slices_is_an_image_in_all_layouts() {
     let alone = with_series(&["p1", "p2"], &[]);
     let said = alone.refused(&DataOptions::default());
     assert!(said.contains("p1 is a series of slices of DICOM") && said.contains("raw/CASE/"), "{said}");
+    // What would be predicted into one file is told apart by nobody.
+    let both = with_series(&["all/c1", "all/c2"], &["all/c2.dcm"]);
+    let error = Dataset::images(both.path().join("all"), &found.channels, ".dcm").unwrap_err();
+    assert!(error.to_string().contains("c2 and c2.dcm are two images of one name"), "{error}");
     // Files of which each is an image are no series of their folder.
     assert_eq!(files(&Place::new(&["raw/a.nii", "raw/b.nii", "seg/a.nii", "seg/b.nii"]).find()).len(), 2);
 }
@@ -337,6 +341,34 @@ fn bids_has_its_label_maps_among_derivatives() {
     assert!(said.contains("sub-02 has") && said.contains("which both end in _dseg"), "{said}");
     let data = DataSettings { labels: Some("desc-other_dseg".into()), ..DataSettings::default() };
     assert_eq!(place.find_with(&with(data)).cases.len(), 1);
+}
+
+#[test]
+fn what_was_predicted_is_no_reference_wherever_derivatives_are() {
+    let names =
+        ["dataset_description.json", "sub-01/anat/sub-01_T1w.nii.gz", "sub-02/anat/sub-02_T1w.nii.gz"];
+    let ours = r#"{"Name": "x", "BIDSVersion": "1.10.0", "GeneratedBy": [{"Name": "Plimsoll"}]}"#;
+    let asked = || DataSettings { labels: Some("desc-plimsoll_dseg".into()), ..DataSettings::default() };
+    for folder in ["derivatives", "derivatives/plimsoll"] {
+        let place = Place::new(&names);
+        place.touch(&format!("{folder}/sub-01/anat/sub-01_desc-plimsoll_dseg.nii.gz"));
+        place.write(&format!("{folder}/dataset_description.json"), ours);
+        let said = place.refused(&DataOptions::default());
+        assert!(said.contains("no label maps are among its derivatives"), "{folder}: {said}");
+        assert_eq!(place.find_with(&with(asked())).cases[0].id, "sub-01", "{folder}");
+        place.touch("derivatives/manual/sub-02/anat/sub-02_dseg.nii.gz");
+        assert_eq!(
+            files(&place.find()),
+            ["sub-02: sub-02/anat/sub-02_T1w.nii.gz | derivatives/manual/sub-02/anat/sub-02_dseg.nii.gz"],
+            "{folder}"
+        );
+    }
+    // A description that cannot be read may be one of ours.
+    let place = Place::new(&names);
+    place.touch("derivatives/plimsoll/sub-01/anat/sub-01_desc-plimsoll_dseg.nii.gz");
+    place.touch("derivatives/plimsoll/dataset_description.json/file");
+    let error = FoundData::find(place.path(), &DataOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("dataset_description.json"), "{error}");
 }
 
 fn table(place: &Place, text: &str) -> (PathBuf, DataOptions) {

@@ -1,7 +1,7 @@
 //! Channels that are normalised inside of the mask of what is not zero, as nnU-Net 2.8.1 does it (`oracles/nnunet_mask.py`).
 #![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-mod support;
+use crate::support;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -192,6 +192,50 @@ fn masks_are_kept_with_the_inspection() {
     *bytes.last_mut().unwrap() ^= 1;
     std::fs::write(&path, bytes).unwrap();
     assert!(load().is_none());
+}
+
+/// Four cases that are all alike.
+fn four() -> (Raw, Dataset) {
+    let (raw, _) = data_set(&["T1"]);
+    for id in ["b", "c", "d"] {
+        std::fs::copy(raw.image("a", 0), raw.image(id, 0)).unwrap();
+        std::fs::copy(raw.label("a"), raw.label(id)).unwrap();
+    }
+    let dataset = raw.open();
+    (raw, dataset)
+}
+
+#[test]
+fn a_file_that_is_gone_when_its_mask_is_looked_for_is_named_whatever_other_threads_do() {
+    let (raw, dataset) = four();
+    for threads in [1, 2, 4] {
+        std::fs::copy(raw.image("a", 0), raw.image("c", 0)).unwrap();
+        // Once all cases were read for the first time.
+        let remove = |done: usize, of: usize| {
+            if done == of && raw.image("c", 0).exists() {
+                std::fs::remove_file(raw.image("c", 0)).unwrap();
+            }
+        };
+        let config = InspectConfig { threads, seed: 1 };
+        let error = Inspection::run(&dataset, config, &Budget::new(Bytes::mib(64)), &remove).unwrap_err();
+        assert!(error.to_string().starts_with("case c: "), "{threads}: {error}");
+    }
+}
+
+#[test]
+fn a_line_that_is_enough_for_one_thread_is_enough_for_several() {
+    let (_raw, dataset) = four();
+    let run = |line: u64, threads| {
+        let config = InspectConfig { threads, seed: 1 };
+        Inspection::run(&dataset, config, &Budget::new(Bytes(line)), &|_, _| {})
+    };
+    let least = (1..1000).map(|parts| parts * (16 << 10)).find(|line| run(*line, 1).is_ok()).unwrap();
+    let expected = run(least, 1).unwrap();
+    for _ in 0..20 {
+        let found = run(least, 4).unwrap();
+        assert_eq!(found.index_bytes(), expected.index_bytes());
+        assert_eq!(found.fingerprint, expected.fingerprint);
+    }
 }
 
 #[test]

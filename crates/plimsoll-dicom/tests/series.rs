@@ -309,4 +309,15 @@ fn a_tilted_gantry_shears_the_image_and_strays_and_several_gaps_are_told_with_th
     assert!(told.contains("short_05.dcm is 5.000 mm beside the line"), "{told}");
     let told = refused("gaps", &|slice| [0.0, 2.5 * [0.0, 1.0, 3.0, 4.0, 6.0, 7.0][slice]]);
     assert!(told.contains(": 1 missing; there are 2 such gaps, with 2 slices missing in all"), "{told}");
+    // A slice too many leaves no whole number of slices out, and not one less than none.
+    let told = refused("near", &|slice| [0.0, 2.5 * [0.0, 0.2, 1.0, 2.0, 3.0, 4.0][slice]]);
+    assert!(told.contains("0.500 mm, but slices are 2.500 mm apart; there are 2 such places"), "{told}");
+    // Of two distances the shorter is that of slices.
+    let three = dir.path().join("three");
+    copy("short", &three);
+    for slice in [2, 3, 4] {
+        fs::remove_file(three.join(format!("short_{:02}.dcm", (slice * 5 + 2) % SHAPE[0]))).unwrap();
+    }
+    let told = error(&three).to_string();
+    assert!(told.contains("10.000 mm, but slices are 2.500 mm apart: 3 missing"), "{told}");
 }

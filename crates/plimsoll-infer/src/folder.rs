@@ -1,5 +1,6 @@
 //! Cases of a folder, one after the other.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -41,14 +42,17 @@ pub enum LabelNames {
 impl Destination {
     /// The file of a case.
     pub fn file(&self, case: &Case) -> PathBuf {
-        match self.names {
-            LabelNames::Cases => self.folder.join(format!("{}{}", case.id, self.ending)),
-            LabelNames::Bids => {
-                let mut file = self.folder.join(bids_label(case)).into_os_string();
-                file.push(&self.ending);
-                file.into()
-            }
-        }
+        self.folder.join(self.name(case))
+    }
+
+    /// The name of a case's file of labels, with folders where names have such.
+    fn name(&self, case: &Case) -> PathBuf {
+        let mut name = match self.names {
+            LabelNames::Cases => OsString::from(&case.id),
+            LabelNames::Bids => bids_label(case).into_os_string(),
+        };
+        name.push(&self.ending);
+        name.into()
     }
 
     /// The file of a case's probabilities, if they are written.
@@ -58,7 +62,7 @@ impl Destination {
 
     /// The file of an earlier network's labels of a case.
     pub fn earlier(&self, case: &Case) -> Option<PathBuf> {
-        Some(self.earlier.as_ref()?.join(format!("{}{}", case.id, self.ending)))
+        Some(self.earlier.as_ref()?.join(self.name(case)))
     }
 
     /// Whether a case is not predicted again: all its files are there, and they are not replaced.

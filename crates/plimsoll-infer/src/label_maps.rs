@@ -8,8 +8,8 @@ use plimsoll_volume::{ElementType, LabelTable, VolumeFile, VolumeWriter, VoxelBo
 
 use crate::InferError;
 
-/// What a file that is being compressed holds: zlib's window and tables, and two buffers.
-pub(crate) const WRITER: Bytes = Bytes(512 << 10);
+/// What a file that is being written holds.
+pub(crate) const WRITER: Bytes = VolumeWriter::BYTES;
 
 /// The most files that are written in one pass over a label map.
 const MOST_WRITERS: usize = 64;

@@ -269,6 +269,28 @@ impl Reservation {
         }
     }
 
+    /// Parts `bytes` off as a reservation of its own for the same holder; all, if there are fewer.
+    pub fn split_off(&mut self, bytes: Bytes) -> Reservation {
+        let bytes = bytes.min(self.bytes);
+        self.bytes = self.bytes - bytes;
+        let (shared, holder) = (Arc::clone(&self.shared), Arc::clone(&self.holder));
+        Reservation { shared, holder, bytes, by_task: self.by_task }
+    }
+
+    /// Holds what was reserved in turn beyond the end of the task: those that wait no longer count on its being freed.
+    #[must_use]
+    pub fn keep(mut self) -> Reservation {
+        if self.by_task {
+            let mut ledger = self.shared.lock();
+            ledger.by_tasks = ledger.by_tasks - self.bytes;
+            drop(ledger);
+            self.by_task = false;
+            // A waiting task may now be impossible to satisfy.
+            self.shared.freed.notify_all();
+        }
+        self
+    }
+
     fn release(&self, bytes: Bytes) {
         let mut ledger = self.shared.lock();
         ledger.used = ledger.used - bytes;
@@ -330,6 +352,24 @@ mod tests {
         let _long = budget.reserve("arena", Bytes(50)).unwrap();
         assert!(waiting.join().unwrap().is_err());
         drop(task);
+    }
+
+    #[test]
+    fn what_a_task_keeps_is_not_waited_for() {
+        let budget = Budget::new(Bytes(100));
+        let mut task = budget.reserve_in_turn("reader", Bytes(80)).unwrap();
+        let mut result = task.split_off(Bytes(30));
+        assert_eq!((task.bytes(), result.bytes(), budget.used()), (Bytes(50), Bytes(30), Bytes(80)));
+        result.shrink_to(Bytes(20));
+        let result = result.keep();
+        assert_eq!(budget.used(), Bytes(70));
+        // Once the task ends, 80 are free: as much as anybody can have from now on.
+        assert!(budget.reserve_in_turn("large", Bytes(81)).is_err());
+        drop(task);
+        drop(budget.reserve_in_turn("next", Bytes(80)).unwrap());
+        drop(result);
+        assert_eq!(budget.used(), Bytes::ZERO);
+        assert!(budget.reserve_in_turn("large", Bytes(100)).is_ok());
     }
 
     #[test]

@@ -12,3 +12,4 @@ mod mistakes;
 mod parsing;
 mod product;
 mod tensor;
+mod warpgroup;

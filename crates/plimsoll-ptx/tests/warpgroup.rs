@@ -4,7 +4,7 @@
 //! whole numbers, so that all sums are exact.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
+use crate::common;
 
 use common::{Call, Device, Numbers, snippet};
 use plimsoll_ptx::{Fault, Module, What};

@@ -46,10 +46,20 @@ pub(crate) fn check_steps(epochs: u64, iterations_per_epoch: u64) -> Result<(), 
     }
 }
 
+/// Lengths, each in as few digits as tell it from others of single precision, in which headers have them.
+pub(crate) fn listed(lengths: &[f64]) -> String {
+    let digits = |length: &f64| {
+        let single = *length as f32;
+        let is_near = (f64::from(single) - length).abs() <= f64::from(f32::EPSILON) * length.abs();
+        if is_near { single.to_string() } else { length.to_string() }
+    };
+    lengths.iter().map(digits).collect::<Vec<_>>().join(", ")
+}
+
 /// That a grid can have this spacing.
 pub(crate) fn check_spacing(spacing: TargetSpacing) -> Result<(), ConfigError> {
     let spacing = spacing.lengths();
-    let found = || format!("{spacing:?}");
+    let found = || format!("[{}]", listed(spacing));
     if spacing.iter().any(|mm| !(FINEST_SPACING..=COARSEST_SPACING).contains(mm)) {
         let expected = format!("its numbers must be from {FINEST_SPACING:e} to {COARSEST_SPACING} mm");
         return refuse("spacing", found(), expected);
@@ -69,8 +79,7 @@ pub(crate) fn check_near(spacing: TargetSpacing, fingerprint: &Fingerprint) -> R
     match far_apart(spacing.lengths(), usual) {
         None => Ok(()),
         Some(times) => {
-            let list = |lengths: &[f64]| lengths.iter().map(f64::to_string).collect::<Vec<_>>().join(", ");
-            let (found, median) = (list(spacing.lengths()), list(usual));
+            let (found, median) = (listed(spacing.lengths()), listed(usual));
             Err(RunError::FarSpacing { found, median, times, meant: meant_unit(times) })
         }
     }
@@ -156,6 +165,13 @@ mod tests {
         assert!(said("epochs = 4294967296\niterations_per_epoch = 4294967296").contains("9007199254740992"));
         assert!(said("iterations_per_epoch = 0").starts_with("`iterations_per_epoch` is 0"));
         assert_eq!(check_steps(1 << 26, 1 << 27), Ok(()));
+    }
+
+    #[test]
+    fn lengths_of_headers_are_said_in_as_few_digits_as_tell_them_apart() {
+        let of_header = f64::from(0.001_f32);
+        assert_eq!(listed(&[of_header, f64::from(4.97_f32), 5.0]), "0.001, 4.97, 5");
+        assert_eq!(listed(&[0.000_331, 0.7, 1e300, f64::NAN]), format!("0.000331, 0.7, {}, NaN", 1e300));
     }
 
     #[test]

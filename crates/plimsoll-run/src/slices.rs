@@ -8,6 +8,7 @@ use plimsoll_nn::ConfigError;
 use plimsoll_volume::Spacing;
 
 use crate::Settings;
+use crate::bounds::listed;
 
 /// nnU-Net's batch of slices, in pixels: 12 of 512². Its reference memory is that which two patches of 128³ take of volumes;
 /// the patches of volumes here begin at an eighth of these, and so does this.
@@ -63,7 +64,7 @@ pub(crate) fn target_spacing(
             }
             false => "volumes have three numbers: depth, height, width",
         };
-        return refuse("spacing", format!("{:?}", spacing.lengths()), expected);
+        return refuse("spacing", format!("[{}]", listed(spacing.lengths())), expected);
     }
     let Spacing([_, height, width]) = fingerprint.target_spacing;
     Ok(spacing.unwrap_or(match slices {

@@ -9,6 +9,7 @@ use flate2::write::{GzEncoder, ZlibEncoder};
 use plimsoll_disk::ScratchFile;
 use plimsoll_disk::atomic::{AtomicFile, BUFFER};
 use plimsoll_image::{Extent, write_label_png};
+use plimsoll_memory::Bytes;
 
 use crate::nifti::names::Compressed;
 use crate::nifti::{LabelTable, NiftiHeader, names};
@@ -66,8 +67,8 @@ struct Interleaved {
 }
 
 impl Interleaved {
-    /// Voxels that are put together at a time.
-    const VOXELS: usize = 4096;
+    /// Bytes of all channels that are put together at a time: as much for images of many channels as for those of few.
+    const TOGETHER: usize = 4 * BUFFER;
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.waiting.write_all_at(self.written, bytes)?;
@@ -78,7 +79,8 @@ impl Interleaved {
     /// Writes all channels.
     fn put_together(mut self) -> io::Result<Output> {
         let Interleaved { waiting, channels, voxel, channel, to, .. } = &mut self;
-        let most = Interleaved::VOXELS * *voxel;
+        let voxels = (Interleaved::TOGETHER / (*voxel * *channels).max(1)).max(1);
+        let most = voxels * *voxel;
         let (mut of_channel, mut all) = (vec![0; most], vec![0; most * *channels]);
         let mut start = 0;
         while start < *channel {
@@ -139,6 +141,10 @@ impl Output {
 }
 
 impl VolumeWriter {
+    /// What a file that is being written holds at most beside the planes that it is given: zlib's window and tables, or Zstandard's; buffers;
+    /// and channels that are put together.
+    pub const BYTES: Bytes = Bytes::mib(1);
+
     /// Starts the file `path` (`.nii`, or `.nii.gz` or `.nii.zst` to compress it) of voxels `[channel][depth][height][width]`.
     ///
     /// With a `template`, the header of an image on the same grid, its version, texts, units, sform and qform are kept;

@@ -3,7 +3,7 @@
 
 mod support;
 
-use plimsoll_memory::{Budget, Bytes, CountingAllocator, heap_use};
+use plimsoll_memory::{Budget, Bytes, CountingAllocator, forget_heap_peak, heap_use};
 use plimsoll_volume::{ElementType, IndexFolder, VolumeError, VolumeFile, VolumeWriter, VoxelBox};
 use std::sync::atomic::AtomicBool;
 use support::Raw;
@@ -55,5 +55,26 @@ fn the_heap_stays_small_while_images_of_32_mib_are_written_and_read() {
     }
     let most = heap_use().peak - before;
     assert!(most < VolumeFile::REGION_BYTES - Bytes(128 << 10), "{most}");
+    drop(file);
+    // What compresses badly, what compresses well, and channels that are put together.
+    let runs: Vec<u8> = (0..PLANE as u32).map(|i| (i / 37 % 5) as u8).collect();
+    let few = plimsoll_volume::Geometry::new([8, 512, 512], *geometry.affine()).unwrap();
+    let wide = plimsoll_volume::Geometry::new([2, 64, 64], *geometry.affine()).unwrap();
+    for (name, geometry, channels, voxels) in [
+        ("noise.nii.zst", &few, 1, &plane[..]),
+        ("runs.nii.zst", &few, 1, &runs[..]),
+        ("wide.mha", &wide, 700, &runs[..64 * 64]),
+    ] {
+        forget_heap_peak();
+        let before = heap_use().now;
+        let path = folder.path().join(name);
+        let mut writer = VolumeWriter::create(&path, geometry, channels, ElementType::U8, None).unwrap();
+        for _ in 0..channels * geometry.shape()[0] {
+            writer.write_planes(voxels).unwrap();
+        }
+        writer.finish().unwrap();
+        let most = heap_use().peak - before;
+        assert!(most < VolumeWriter::BYTES, "{name}: {most}");
+    }
     assert_eq!(budget.peak(), Bytes::of(PLANE));
 }

@@ -97,6 +97,45 @@ fn labels_of_subjects_and_sessions_are_a_derivative_data_set() {
 }
 
 #[test]
+fn a_cascade_finds_the_labels_of_its_earlier_stage_by_their_names() {
+    let dir = data_set(&["sub-01/anat/sub-01_T1w.nii.gz"]);
+    let image = dir.path().join("sub-01/anat/sub-01_T1w.nii.gz");
+    fs::copy(oracles().join("nnunet/cascade/images/first_0000.nii.gz"), &image).unwrap();
+    let results = oracles().join("nnunet/cascade/results/Dataset105_Cascade");
+    let model = results.join("nnUNetTrainer__nnUNetPlans__3d_cascade_fullres");
+    let (flat, out) = (dir.path().join("flat"), dir.path().join("derivatives/plimsoll"));
+    run_json(&["predict", "-m", text(&model), "-i", text(&image), "-o", text(&flat), "--ram", "1GiB"]);
+    run_json(&arguments(&model, dir.path(), &out, "--bids=T1w"));
+    let name = "sub-01/anat/sub-01_desc-plimsoll_dseg.nii.gz";
+    let expected = fs::read(flat.join("sub-01_T1w.nii.gz")).unwrap();
+    assert!(fs::read(out.join(name)).unwrap() == expected);
+    assert!(out.join("3d_lowres").join(name).is_file());
+    assert!(fs::read_to_string(out.join(".bidsignore")).unwrap().contains("3d_lowres/"));
+    // Labels that are given have such names, too.
+    let (earlier, again) = (out.join("3d_lowres"), dir.path().join("derivatives/again"));
+    let mut args = arguments(&model, dir.path(), &again, "--bids=T1w").to_vec();
+    args.extend(["-prev_stage_predictions", text(&earlier)]);
+    run_json(&args);
+    assert!(fs::read(again.join(name)).unwrap() == expected);
+}
+
+#[test]
+fn images_whose_labels_would_be_one_file_are_refused() {
+    let model = model();
+    for [one, other] in [
+        ["sub-01/anat/sub-01_desc-a_T1w.nii.gz", "sub-01/anat/sub-01_desc-b_T1w.nii.gz"],
+        ["sub-01/anat/sub-01_T1w.nii", "sub-01/anat/sub-01_T1w.nii.gz"],
+    ] {
+        let dir = data_set(&[one, other]);
+        let out = dir.path().join("derivatives/plimsoll");
+        let error = run_error(&arguments(&model, dir.path(), &out, "--bids=T1w"));
+        assert!(error.contains(one) && error.contains(other), "{error}");
+        assert!(error.contains("in one file, sub-01/anat/sub-01_desc-plimsoll_dseg"), "{error}");
+        assert!(!out.exists());
+    }
+}
+
+#[test]
 fn steps_on_labels_leave_those_before_in_a_folder_that_validators_pass_over() {
     let dir = data_set(&["sub-01/anat/sub-01_T1w.nii.gz"]);
     let steps = dir.path().join("steps.toml");

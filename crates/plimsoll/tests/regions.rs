@@ -303,10 +303,13 @@ fn a_loss_that_is_of_classes_alone_is_refused_for_regions() {
     let config = balls.config("loss = { components = [{ name = 'soft_dice' }, { name = 'cross_entropy' }] }");
     let error = run_error(&Balls::train(text(&data), text(&run), &["--epochs", "1", "--config", &config]));
     assert!(error.contains("cross_entropy") && error.contains("regions overlap"), "{error}");
-    for (component, found) in [("name = 'soft_dice'", false), ("name = 'weighted_bce', activation = 'sigmoid'", true)] {
-        let config =
-            balls.config(&format!("loss = {{ components = [{{ {component}, include_background = {found} }}] }}"));
-        let error = run_error(&Balls::train(text(&data), text(&run), &["--epochs", "1", "--config", &config]));
+    for (component, found) in
+        [("name = 'soft_dice'", false), ("name = 'weighted_bce', activation = 'sigmoid'", true)]
+    {
+        let config = balls
+            .config(&format!("loss = {{ components = [{{ {component}, include_background = {found} }}] }}"));
+        let error =
+            run_error(&Balls::train(text(&data), text(&run), &["--epochs", "1", "--config", &config]));
         let said = format!("is {found}, but outputs are regions");
         assert!(error.contains(&said) && error.contains("hint: leave `include_background` out"), "{error}");
     }

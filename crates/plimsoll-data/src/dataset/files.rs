@@ -41,6 +41,25 @@ impl Folder {
         Ok(Folder { path: path.into(), names, file_ending: file_ending.into() })
     }
 
+    /// Adds folders of slices, whose names have no ending.
+    ///
+    /// # Errors
+    /// If there is another image of the name of one.
+    pub(crate) fn add_series(&mut self, series: &[PathBuf]) -> Result<(), DatasetError> {
+        for folder in series {
+            let name = file_name(folder);
+            let other = format!("{name}{}", self.file_ending);
+            if self.names.contains(&other) {
+                let problem = format!("{name} and {other} are two images of one name");
+                let hint = "keep one of them in the folder, or rename it".into();
+                return Err(DatasetError::Layout { path: self.path.clone(), problem, hint });
+            }
+        }
+        self.names.extend(series.iter().map(|folder| file_name(folder)));
+        self.names.sort();
+        Ok(())
+    }
+
     /// The names without the ending.
     fn stems(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| name.strip_suffix(self.file_ending.as_str()).unwrap_or(name))

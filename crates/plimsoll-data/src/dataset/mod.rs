@@ -108,8 +108,7 @@ impl Dataset {
         } else {
             let mut folder = Folder::read(path, file_ending)?;
             if file_ending.eq_ignore_ascii_case(DICOM) {
-                folder.names.extend(series_in(path).iter().map(|series| files::file_name(series)));
-                folder.names.sort();
+                folder.add_series(&series_in(path))?;
             }
             folder
         };

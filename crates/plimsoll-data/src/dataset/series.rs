@@ -17,7 +17,7 @@ pub(crate) fn is_series(folder: &Path) -> bool {
     listed.retain(|path| !file_name(path).starts_with('.'));
     listed.sort();
     // As lazily as can be: there may be thousands.
-    let mut slices = listed.iter().filter(|path| is_slice(path) && !path.is_dir());
+    let mut slices = listed.iter().filter(|path| !path.is_dir() && is_slice(path));
     match (slices.next(), slices.next()) {
         (Some(first), Some(_)) => !VolumeFile::open(first).is_ok_and(|file| file.geometry().shape()[0] > 1),
         _ => false,

@@ -120,7 +120,7 @@ impl NoStatistics {
         match self.normalisation {
             Normalisation::ZScoreInMask => (
                 "the voxels in the mask of what is not zero (`use_mask_for_norm`)",
-                "is no such mask, as its images are not mostly zero around what they show",
+                "are none: its images are not mostly zero around what they show, or are zero everywhere",
             ),
             Normalisation::Ct => ("the foreground's intensities (CTNormalization)", "are none"),
             _ => ("its own intensities", "are none"),

@@ -58,7 +58,8 @@ impl ForegroundIndex {
         count: usize,
         budget: &Budget,
     ) -> Result<ForegroundIndex, MapError> {
-        let reservation = budget.reserve("index", ForegroundIndex::reserves(count)?)?;
+        // It waits for other cases that are being read, which may hold all that is left for a while.
+        let reservation = budget.reserve_in_turn("index", ForegroundIndex::reserves(count)?)?.keep();
         let positions = Mapped::within(reservation, count)?;
         let ends = counts
             .scan(0, |end, count| {

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use plimsoll_memory::{Budget, Bytes, MapError, Mapped};
+use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
 use plimsoll_volume::VoxelBox;
 
 use crate::prepare::Mask;
@@ -25,16 +25,19 @@ pub(crate) struct MaskRuns {
 }
 
 impl MaskRuns {
-    /// Encodes a mask. Its reservation is held as long as it lives.
+    /// Encodes a mask in a reservation of [`most`](Self::most), of which what it needs is held as long as it lives.
     ///
     /// # Errors
-    /// If the budget has no room.
-    pub(crate) fn of(mask: &Mask, budget: &Budget) -> Result<MaskRuns, MapError> {
+    /// If the reservation is smaller, or the system refuses the memory.
+    pub(crate) fn of(mask: &Mask, mut room: Reservation) -> Result<MaskRuns, MapError> {
         let covered = mask.covered();
         let (planes, length) = (covered.shape[0], plane_length(covered));
         let forms: Vec<Form> = (0..planes).map(|d| Form::of(mask, d)).collect();
         let all = forms.iter().map(|form| form.bytes(length)).sum::<usize>() + planes * END;
-        let mut bytes = Mapped::zeroed(budget, "masks", all)?;
+        let needed = Mapped::<u8>::bytes(all)?;
+        room.check_covers(needed)?;
+        room.shrink_to(needed);
+        let mut bytes = Mapped::within(room.keep(), all)?;
         let (ends, mut rest) = bytes.split_at_mut(planes * END);
         let mut end = 0;
         for (d, (form, of_plane)) in forms.iter().zip(ends.chunks_exact_mut(END)).enumerate() {
@@ -265,8 +268,9 @@ mod tests {
                     mask.include_row(d, h, &row);
                 }
             }
-            let runs = MaskRuns::of(&mask, &budget).unwrap();
-            prop_assert!(runs.reserved() <= MaskRuns::most(covered).unwrap());
+            let most = MaskRuns::most(covered).unwrap();
+            let runs = MaskRuns::of(&mask, budget.reserve("runs", most).unwrap()).unwrap();
+            prop_assert!(runs.reserved() <= most);
             let mut read = MaskRuns::zeroed(covered, runs.bytes().len(), &budget).unwrap();
             read.bytes_mut().copy_from_slice(runs.bytes());
 

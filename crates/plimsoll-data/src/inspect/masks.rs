@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::{Budget, Bytes, MapError};
 use plimsoll_volume::VolumeFile;
 
 use crate::dataset::{Case, Dataset};
@@ -61,6 +61,8 @@ pub(crate) fn find(
                     found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(mask);
                     observe(done.fetch_add(1, Ordering::Relaxed) + 1, count);
                 }
+                // Another thread has found what is wrong, and says it.
+                Err(InspectError::Stopped) => break,
                 Err(problem) => {
                     stop.store(true, Ordering::Relaxed);
                     return Err(problem);
@@ -107,16 +109,18 @@ fn of(
     let covered = found.nonzero_box;
     let mask = Mask::bytes(covered)?;
     let files = VolumeFile::OPEN_BYTES.0 * case.files().count() as u64;
+    let most = MaskRuns::most(covered)?;
     // Holes are filled with a second bit for each voxel.
     let bytes = mask + mask + Survey::bytes(covered)? + Bytes(files) + found.decoding_bytes;
-    let memory = budget
-        .reserve_in_turn("masks", bytes)
-        .map_err(|problem| InspectError::Case { case: case.id.clone(), problem: problem.into() })?;
+    let refused = |problem: MapError| InspectError::Case { case: case.id.clone(), problem };
+    let mut memory =
+        budget.reserve_in_turn("masks", bytes + most).map_err(|problem| refused(problem.into()))?;
+    // Runs are taken from it, so that no other thread can have what they need by then.
+    let room = memory.split_off(most);
     let memory = memory.into_budget();
     let mask = || -> Result<Mask, PrepareError> {
         let cache = VolumeCache::new(Budget::new(Bytes::ZERO));
-        let decoding =
-            memory.part("decoding", found.decoding_bytes).map_err(plimsoll_memory::MapError::from)?;
+        let decoding = memory.part("decoding", found.decoding_bytes).map_err(MapError::from)?;
         let cache = cache.decoding_within(decoding);
         let unchanged = vec![Intensity::UNCHANGED; case.images.len()];
         let mut source = CaseSource::open_unless(case, &unchanged, true, &cache, stop)?;
@@ -131,7 +135,6 @@ fn of(
         PrepareError::Stopped => InspectError::Stopped,
         problem => InspectError::Mask { case: case.id.clone(), source: Box::new(problem) },
     })?;
-    let runs = MaskRuns::of(&mask, budget)
-        .map_err(|problem| InspectError::Case { case: case.id.clone(), problem })?;
+    let runs = MaskRuns::of(&mask, room).map_err(refused)?;
     Ok((Arc::new(runs), mask.voxels()))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::{Budget, Bytes, MapError};
 use plimsoll_volume::VoxelBox;
 
 use crate::dataset::{Case, Channel};
@@ -61,7 +61,8 @@ impl Normalising<'_> {
         let mask = Survey::new(covered, None, budget)?.mask(&mut source, budget, stop)?;
         let fingerprint = CaseFingerprint { mask_voxels: Some(mask.voxels()), ..self.fingerprint.clone() };
         let intensities = fingerprint.intensities(self.channels, self.foreground)?;
-        let runs = Arc::new(MaskRuns::of(&mask, budget)?);
+        let room = budget.reserve("masks", MaskRuns::most(covered)?).map_err(MapError::from)?;
+        let runs = Arc::new(MaskRuns::of(&mask, room)?);
         Ok(source.normalised(&intensities).inside(CaseMask { runs, masked }))
     }
 }

@@ -11,7 +11,7 @@ use plimsoll_run::SegmentationModel;
 use serde_json::{Value, json};
 
 use super::label_folder::{UNPROCESSED, make_folder};
-use super::predict::PredictRequest;
+use super::predict::{Opened, PredictRequest};
 use super::previews::names;
 use crate::failure::{Failure, Outcome};
 
@@ -50,13 +50,9 @@ pub(super) fn images(input: &Path, suffixes: &[String], model: &SegmentationMode
 }
 
 /// Writes what describes the derivative data set of a prediction: who made it, and what its labels are called.
-pub(super) fn describe(
-    request: &PredictRequest,
-    model: &SegmentationModel,
-    has_unprocessed: bool,
-) -> Outcome {
+pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocessed: bool) -> Outcome {
     let folder = &request.output;
-    if folder.join(BIDS_DESCRIPTION).exists() && !is_predicted(folder) {
+    if folder.join(BIDS_DESCRIPTION).exists() && !is_predicted(folder)? {
         let message = format!("{} is a data set of another program", folder.display());
         let hint = format!(
             "choose another folder, like -o {}",
@@ -86,13 +82,17 @@ pub(super) fn describe(
         described["SourceDatasets"] = json!([{ "DOI": doi }]);
     }
     let mut table = String::from("index\tname\n0\tbackground\n");
-    for (value, name) in &names(model).labels {
+    for (value, name) in &names(&opened.model).labels {
         let name: String = name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let _ = writeln!(table, "{value}\t{name}");
     }
     let mut ignored = String::from("*.preview.png\n");
     if has_unprocessed {
         let _ = writeln!(ignored, "{UNPROCESSED}/");
+    }
+    // Labels of the earlier stage of a cascade are a data set of their own.
+    if let Some(previous) = &opened.previous {
+        let _ = writeln!(ignored, "{previous}/");
     }
     let sidecar = json!({
         "Description": "Labels that a network has predicted, on the grid of the image",

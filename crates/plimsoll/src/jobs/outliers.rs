@@ -218,7 +218,9 @@ fn flag(spacing: CaseSpacing) -> String {
     match spacing {
         CaseSpacing::Native => "--outlier-spacing native".into(),
         CaseSpacing::Of(spacing) => {
-            let lengths: Vec<String> = spacing.lengths().iter().map(f64::to_string).collect();
+            // As many digits as a header has.
+            let digits = |length: &f64| (*length as f32).to_string();
+            let lengths: Vec<String> = spacing.lengths().iter().map(digits).collect();
             format!("--outlier-spacing {}", lengths.join(","))
         }
     }

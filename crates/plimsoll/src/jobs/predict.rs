@@ -103,7 +103,7 @@ pub(super) struct Opened {
     pub(super) folder: PathBuf,
     pub(super) model: SegmentationModel,
     /// The configuration of a cascade whose labels it takes beside the image, if it does.
-    previous: Option<String>,
+    pub(super) previous: Option<String>,
 }
 
 /// Opens a model.
@@ -235,6 +235,7 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
         outlier_spacing: request.volumes.outlier_spacing,
         mirror_axes: request.volumes.mirror_axes,
         verbose: request.volumes.verbose,
+        bids: request.volumes.bids.clone(),
         ..VolumeOptions::default()
     };
     Ok(PredictRequest { model, volumes, output, ..request.clone() })
@@ -248,13 +249,14 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let labels = LabelFolder::of(request, &budget, quiet)?;
     let opened = open(request, &budget)?;
     expect_earlier_used(request, &[&opened])?;
+    let cases = request.images(&opened.model)?;
+    // Before anything is predicted: another program's folder is refused.
+    if request.volumes.bids.is_some() {
+        bids::describe(request, &opened, labels.is_kept_apart())?;
+    }
     let earlier = earlier_labels(request, &opened, stop, quiet)?;
     let Opened { model, .. } = opened;
-    let cases = request.images(&model)?;
     let previews = request.volumes.preview.then(|| Previews::of(&cases, &model));
-    if request.volumes.bids.is_some() {
-        bids::describe(request, &model, labels.is_kept_apart())?;
-    }
     let to = Destination {
         folder: labels.folder.clone(),
         names: request.volumes.names(),

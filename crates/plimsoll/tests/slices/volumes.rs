@@ -205,8 +205,8 @@ fn settings_that_contradict_two_dimensions_are_refused_by_name() {
     for (more, says) in [
         (["--dimensions", "2", "--patch-size", "8,32,32"], "`patch_size` is [8, 32, 32]"),
         (["--dimensions", "3", "--patch-size", "1,32,32"], "`patch_size` is [1, 32, 32]"),
-        (["--dimensions", "2", "--spacing", "2,1,1"], "`spacing` is [2.0, 1.0, 1.0]"),
-        (["--dimensions", "3", "--spacing", "1,1"], "`spacing` is [1.0, 1.0]"),
+        (["--dimensions", "2", "--spacing", "2,1,1"], "`spacing` is [2, 1, 1]"),
+        (["--dimensions", "3", "--spacing", "1,1"], "`spacing` is [1, 1]"),
         (["--dimensions", "2", "--net", "seresnext50"], "`net` is seresnext50"),
     ] {
         let error =

@@ -31,11 +31,13 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     let mut label_maps = Subjects::new();
     let mut tables = Vec::new();
     if derivatives.is_dir() {
-        // What was predicted here is no reference, unless it is asked for by its name.
         let is_asked = data.labels.as_ref().is_some_and(|labels| labels.contains(DESCRIBED));
-        let is_wanted = |path: &PathBuf| path.is_dir() && (is_asked || !is_predicted(path));
-        let pipelines = list(&derivatives)?.into_iter().filter(is_wanted);
+        let pipelines = list(&derivatives)?.into_iter().filter(|path| path.is_dir());
         for folder in std::iter::once(derivatives.clone()).chain(pipelines) {
+            // What was predicted here is no reference, unless it is asked for by its name.
+            if !is_asked && is_predicted(&folder)? {
+                continue;
+            }
             for (subject, paths) in subjects(&folder)? {
                 label_maps.entry(subject).or_default().extend(paths);
             }
@@ -127,21 +129,37 @@ pub const BIDS_GENERATOR: &str = "Plimsoll";
 pub const BIDS_DESCRIPTION: &str = "dataset_description.json";
 
 /// Whether a folder of derivatives says that its label maps were predicted by this program.
-pub fn is_predicted(folder: &Path) -> bool {
-    let text = read_bounded(&folder.join(BIDS_DESCRIPTION)).unwrap_or_default();
-    let described: Value = serde_json::from_slice(&text).unwrap_or_default();
+///
+/// # Errors
+/// If its description is there and cannot be read: predictions would be taken for references.
+pub fn is_predicted(folder: &Path) -> Result<bool, DatasetError> {
+    let path = folder.join(BIDS_DESCRIPTION);
+    if !path.exists() {
+        return Ok(false);
+    }
+    // What is no JSON was not written here.
+    let described: Value = serde_json::from_slice(&read_bounded(&path)?).unwrap_or_default();
     let programs = described["GeneratedBy"].as_array();
-    programs.is_some_and(|programs| programs.iter().any(|program| program["Name"] == BIDS_GENERATOR))
+    Ok(programs.is_some_and(|programs| programs.iter().any(|program| program["Name"] == BIDS_GENERATOR)))
 }
 
 /// The images of a data set of BIDS that are to be predicted. Of one suffix, like `T1w`, each image is a case, named as it is without the
 /// suffix; of several, which are the channels in their order, each session or subject that has all of them is one.
 ///
 /// # Errors
-/// If the folder cannot be read, a subject has two images of a suffix of several, lacks one, or there are no images.
+/// If the folder cannot be read, a subject has two images of a suffix of several, lacks one, there are no images, or two would have their
+/// labels in one file.
 pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, DatasetError> {
     let options = DataOptions::default();
     let place = Place::of(root, &options)?;
+    // Here names are said on the command line, not in a file of settings.
+    let asked = |error: DatasetError| match error {
+        DatasetError::Layout { path, problem, .. } => {
+            let hint = "say more of the end of the name that is meant: --bids=run-01_T1w,FLAIR";
+            DatasetError::Layout { path, problem, hint: hint.into() }
+        }
+        error => error,
+    };
     let mut cases = Vec::new();
     for (id, paths) in subjects(root)? {
         if let [suffix] = suffixes {
@@ -154,8 +172,11 @@ pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, Datase
             }
             continue;
         }
-        let found: Vec<Option<PathBuf>> =
-            suffixes.iter().map(|suffix| only(&place, &id, suffix, &paths)).collect::<Result<_, _>>()?;
+        let found: Vec<Option<PathBuf>> = suffixes
+            .iter()
+            .map(|suffix| only(&place, &id, suffix, &paths))
+            .collect::<Result<_, _>>()
+            .map_err(asked)?;
         if found.iter().all(Option::is_none) {
             continue;
         }
@@ -173,11 +194,27 @@ pub fn bids_images(root: &Path, suffixes: &[String]) -> Result<Vec<Case>, Datase
         let listed = suffixes.join(", _");
         return Err(place.fault(
             format!("there are no images sub-*/…/sub-*_{listed}"),
-            "say what their names end in: --bids T1w, or --bids T1w,FLAIR for a model of two channels",
+            "say what their names end in: --bids=T1w, or --bids=T1w,FLAIR for a model of two channels",
         ));
     }
     cases.sort_by(|one, other| one.id.cmp(&other.id));
+    expect_apart(&place, root, &cases)?;
     Ok(cases)
+}
+
+/// Refuses cases that would have their labels in one file.
+fn expect_apart(place: &Place<'_>, root: &Path, cases: &[Case]) -> Result<(), DatasetError> {
+    let mut labels: BTreeMap<PathBuf, &Case> = BTreeMap::new();
+    for case in cases {
+        if let Some(other) = labels.insert(bids_label(case), case) {
+            let [one, other] = [other, case].map(|case| case.image_files().next().unwrap_or(root).display());
+            return Err(place.fault(
+                format!("{one} and {other} would have their labels in one file, {}", bids_label(case).display()),
+                "leave one of them in the folder, or name them so that an entity other than `desc` tells them apart, like run-1 and run-2",
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Where a derivative data set of BIDS has the labels of a case, without the ending: `sub-01/ses-02/anat/sub-01_ses-02_desc-plimsoll_dseg`.
