@@ -166,7 +166,11 @@ impl Predictor {
         let held = budget.reserve("overhead", overhead)?;
         let (forward, summands) = Forward::new(&model, &options, &*backend, budget)?;
         let weights_bytes = opening_bytes(&model, budget)?;
-        let buffers = Buffers::new(&forward, model.patch, options.threads, budget)?;
+        let buffers = Buffers::new(&forward, model.patch, options.threads, budget);
+        let buffers = buffers.map_err(|source| match options.window_batch {
+            1 => source.into(),
+            windows => InferError::WindowBatch { windows, source },
+        })?;
         let scratch = match model.preparation {
             Preparation::Canonical { .. } => Scratch::for_patches(model.patch, usize::MAX),
             Preparation::NnUnet(_) | Preparation::Zoomed(_) | Preparation::Monai(_) => PREPARED_SCRATCH,
