@@ -308,6 +308,9 @@ impl Mean<'_> {
         let start = Instant::now();
         match error.map_or_else(|| self.write(case, budget, stop), Err) {
             Ok(()) => {
+                let of_mean = start.elapsed().as_secs_f64();
+                let times =
+                    times.map(|times| CaseTimes { export_seconds: times.export_seconds + of_mean, ..times });
                 if !self.keeps {
                     remove(&self.probabilities(case))?;
                 }
