@@ -168,7 +168,7 @@ impl Predictor {
         let weights_bytes = opening_bytes(&model, budget)?;
         let buffers = Buffers::new(&forward, model.patch, options.threads, budget);
         let buffers = buffers.map_err(|source| match options.window_batch {
-            1 => source.into(),
+            1 => InferError::from(source),
             windows => InferError::WindowBatch { windows, source },
         })?;
         let scratch = match model.preparation {
