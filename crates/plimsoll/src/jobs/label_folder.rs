@@ -70,7 +70,7 @@ impl LabelFolder {
     /// What is wrong with labels that are not in it.
     fn elsewhere(&self, file: &Path) -> Failure {
         let message = format!("{} is not in {}", file.display(), self.folder.display());
-        Failure::new(message, "this is a fault of the program: please report it")
+        Failure::new(message, "report it with the command and this line")
     }
 
     /// Makes it, without what a killed process left in it.
