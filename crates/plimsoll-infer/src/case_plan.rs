@@ -388,7 +388,8 @@ impl CasePlanner<'_> {
         let on_device = of_device(chosen);
         let of_arena = on_device;
         if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
-            return Err(InferError::InfeasibleOnDevice { needed, line });
+            let windows = needs.window_batch;
+            return Err(InferError::InfeasibleOnDevice { needed, line, windows });
         }
         let device_logits_bytes = of_sums.unwrap_or(Bytes::ZERO);
         let on_device = on_device.map(|(needed, line)| (needed + device_logits_bytes, line));
@@ -429,9 +430,10 @@ impl CasePlanner<'_> {
             _ => needs.logits.by_host.in_f32,
         };
         let beside_sums = minimum_ram_bytes - logits_bytes;
-        let f32_ring_vram_bytes = of_arena.zip(needs.logits.by_device).and_then(|((arena, _), [here, there])| {
-            (beside_sums + here.in_f32 <= line).then_some(arena + there.in_f32)
-        });
+        let f32_ring_vram_bytes =
+            of_arena.zip(needs.logits.by_device).and_then(|((arena, _), [here, there])| {
+                (beside_sums + here.in_f32 <= line).then_some(arena + there.in_f32)
+            });
         let plan = PredictPlan {
             ram_budget_bytes: line,
             overhead_bytes: self.overhead,

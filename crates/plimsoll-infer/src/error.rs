@@ -171,6 +171,14 @@ pub enum InferError {
         /// What would need less.
         instead: Vec<Instead>,
     },
+    /// The line has no room for so many windows at once, before any case is looked at.
+    #[error("{windows} windows at once: {source}")]
+    WindowBatch {
+        /// How many.
+        windows: usize,
+        /// Why not.
+        source: MapError,
+    },
     /// The line of a device is too low for the model.
     #[error("the model needs {needed} of the device's memory, but the line there is {line}")]
     InfeasibleOnDevice {
@@ -178,6 +186,8 @@ pub enum InferError {
         needed: Bytes,
         /// The line.
         line: Bytes,
+        /// Windows that the network takes at once.
+        windows: usize,
     },
     /// Labels would replace an image that they are predicted from.
     #[error("the labels of {case} would replace an image, {}", image.display())]
@@ -230,6 +240,7 @@ impl InferError {
             | InferError::Images(_)
             | InferError::Plan(_)
             | InferError::Engine(_)
+            | InferError::WindowBatch { .. }
             | InferError::InfeasibleOnDevice { .. }
             | InferError::ReplacesImage { .. }
             | InferError::Interrupted { .. } => false,
@@ -316,10 +327,12 @@ impl InferError {
             InferError::OtherNetwork { .. } => {
                 Some("the weights and the description of the data are of different models".into())
             }
-            InferError::InfeasibleOnDevice { needed, .. } => Some(format!(
-                "raise the line to --vram {}MiB, or predict with --device cpu",
-                needed.0.div_ceil(1 << 20)
-            )),
+            InferError::WindowBatch { .. } => Some("raise --ram, or give a smaller --window-batch".into()),
+            InferError::InfeasibleOnDevice { needed, windows, .. } => {
+                let fewer = if *windows > 1 { ", give a smaller --window-batch" } else { "" };
+                let mib = needed.0.div_ceil(1 << 20);
+                Some(format!("raise the line to --vram {mib}MiB{fewer}, or predict with --device cpu"))
+            }
             InferError::Plan(error) => error.hint(),
             InferError::Engine(error) => error.hint(),
             InferError::Unreadable { .. } => None,

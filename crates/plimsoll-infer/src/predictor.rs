@@ -48,8 +48,8 @@ pub struct PredictOptions {
     pub step: f64,
     /// How much voxels of windows count, of models that do not say it themselves, as those of MONAI do.
     pub window_weights: WindowWeights,
-    /// Windows that the network takes at once, 1 at least; mirrored ones are counted. Which windows are at once changes no number, but a batch
-    /// may be computed by other kernels than a single window.
+    /// Windows that the network takes at once, 1 at least; mirrored ones are counted. They are summed one by one, in the order of one at a time,
+    /// so that only kernels that compute a batch otherwise than a single window can change a number: the processor has none.
     pub window_batch: usize,
     /// Whether each window is also looked at mirrored, along all axes that its model may be mirrored along, alone and together.
     pub mirror: bool,
@@ -166,7 +166,11 @@ impl Predictor {
         let held = budget.reserve("overhead", overhead)?;
         let (forward, summands) = Forward::new(&model, &options, &*backend, budget)?;
         let weights_bytes = opening_bytes(&model, budget)?;
-        let buffers = Buffers::new(&forward, model.patch, options.threads, budget)?;
+        let buffers = Buffers::new(&forward, model.patch, options.threads, budget);
+        let buffers = buffers.map_err(|source| match options.window_batch {
+            1 => InferError::from(source),
+            windows => InferError::WindowBatch { windows, source },
+        })?;
         let scratch = match model.preparation {
             Preparation::Canonical { .. } => Scratch::for_patches(model.patch, usize::MAX),
             Preparation::NnUnet(_) | Preparation::Zoomed(_) | Preparation::Monai(_) => PREPARED_SCRATCH,

@@ -63,6 +63,11 @@ impl Prediction {
     }
 
     fn open(self) -> (Predictor, Vec<Case>, String, Budget) {
+        let (predictor, cases, ending, budget) = self.try_open();
+        (predictor.unwrap(), cases, ending, budget)
+    }
+
+    fn try_open(self) -> (Result<Predictor, InferError>, Vec<Case>, String, Budget) {
         let budget = Budget::new(self.line);
         let folders =
             inside(&oracle(self.name).join("results")).into_iter().flat_map(|dataset| inside(&dataset));
@@ -78,7 +83,7 @@ impl Prediction {
             PredictOptions { ring, precision, window_batch, ..PredictOptions::new(0.5, true, threads) };
         let backend = CpuOptions { products: self.products, ..CpuOptions::new(threads) };
         let backend = Arc::new(CpuBackend::new(backend).unwrap());
-        (Predictor::new(model, options, backend, &budget).unwrap(), cases, ending, budget)
+        (Predictor::new(model, options, backend, &budget), cases, ending, budget)
     }
 
     /// The labels of each case as they are in its file, and its plan.
@@ -239,6 +244,10 @@ fn a_line_that_is_too_low_for_windows_at_once_is_told_from_when_on_one_would_do(
     let needed = instead.iter().find(|instead| instead.flag == "--window-batch 1").unwrap().needed;
     // With sums in single precision, as they are asked for in neither.
     Prediction { line: needed, ..of }.predict();
+    // Not even the windows themselves have room.
+    let refused = Prediction { line: needed, window_batch: 1024, ..of }.try_open().0.err().unwrap();
+    assert!(refused.to_string().starts_with("1024 windows at once: "), "{refused}");
+    assert!(refused.hint().unwrap().contains("a smaller --window-batch"));
 }
 
 #[test]

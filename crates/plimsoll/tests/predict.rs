@@ -274,12 +274,9 @@ fn labels_are_never_written_into_the_folder_of_the_images() {
     assert_eq!(fs::read_dir(&images).unwrap().count(), 1);
 }
 
-#[test]
-fn weights_that_are_not_finite_predict_nothing() {
-    let folders = Folders::new();
-    folders.add_sound("a");
-    folders.add_sound("b");
-    let spoilt = folders.dir.path().join("run");
+/// A model in a folder below this one, all weights of which are no numbers.
+fn spoilt_model(dir: &Path) -> String {
+    let spoilt = dir.join("spoilt");
     fs::create_dir_all(spoilt.join("fold_all")).unwrap();
     let original = shared().join("run");
     let specification = "fold_all/specification.json";
@@ -298,9 +295,17 @@ fn weights_that_are_not_finite_predict_nothing() {
         Ok(())
     };
     safetensors::write(&mut to, &tensors, &metadata, &mut vec![0.0; largest], fill).unwrap();
-    let errors = support::run_error(
-        &folders.args(spoilt.to_str().unwrap(), &[]).iter().map(|arg| &**arg).collect::<Vec<&str>>(),
-    );
+    spoilt.to_str().unwrap().into()
+}
+
+#[test]
+fn weights_that_are_not_finite_predict_nothing() {
+    let folders = Folders::new();
+    folders.add_sound("a");
+    folders.add_sound("b");
+    let spoilt = spoilt_model(folders.dir.path());
+    let errors =
+        support::run_error(&folders.args(&spoilt, &[]).iter().map(|arg| &**arg).collect::<Vec<&str>>());
     assert!(errors.contains("values of `") && errors.contains("not finite"), "{errors}");
     assert!(
         errors.contains("checkpoint_final.safetensors") && errors.contains("an earlier checkpoint"),
@@ -577,6 +582,46 @@ fn what_the_time_was_spent_on_is_in_a_file_beside_labels_and_is_no_more_than_pas
         (names(&more, "cases"), names(&more, "kept")),
         (vec!["c".into()], vec!["a".into(), "b".into()])
     );
+}
+
+#[test]
+fn of_labels_that_are_kept_the_record_says_what_it_said_and_of_those_to_be_replaced_nothing() {
+    let folders = Folders::new();
+    let record = folders.labels().join("run.json");
+    let predict = |rest: &[&str]| {
+        let (succeeded, report, errors) = outcome(&folders.args(&model(), rest));
+        assert!(succeeded, "{errors}");
+        assert_eq!(serde_json::from_slice::<Value>(&fs::read(&record).unwrap()).unwrap(), report);
+        report
+    };
+    folders.add_sound("a");
+    let of_a = predict(&["--window-batch", "2", "--threads", "1"]);
+    folders.add_sound("b");
+    let of_b = predict(&["--threads", "2"]);
+    // However many calls have kept them since.
+    folders.add_sound("c");
+    let of_c = predict(&["--threads", "2"]);
+    for (place, by) in [&of_a, &of_b].into_iter().enumerate() {
+        let earlier = &of_c["kept"][place]["earlier"];
+        assert_eq!(earlier["predicted"], by["cases"][0]);
+        assert_eq!((&earlier["threads"], &earlier["engine"]), (&by["threads"], &by["engine"]));
+    }
+    // A call that does not come to its end leaves nothing of labels that it was to replace.
+    let spoilt = spoilt_model(folders.dir.path());
+    fs::remove_file(folders.labels().join("b.nii.gz")).unwrap();
+    assert!(!outcome(&folders.args(&spoilt, &[])).0);
+    let left: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    assert_eq!((names(&left, "cases"), names(&left, "kept")), (vec!["c".into()], vec!["a".into()]));
+    assert!(!outcome(&folders.args(&spoilt, &["--overwrite"])).0 && !record.exists());
+    // What another program, or a training, has written there is not replaced.
+    for text in ["{\"steps\": 3}", "no JSON", "[]"] {
+        fs::write(&record, text).unwrap();
+        for rest in [&["--overwrite"][..], &[], &["--plan"]] {
+            let (succeeded, _, errors) = outcome(&folders.args(&model(), rest));
+            assert!(!succeeded && errors.contains("run.json is no record of predictions"), "{errors}");
+        }
+        assert_eq!(fs::read_to_string(&record).unwrap(), text);
+    }
 }
 
 #[test]

@@ -156,12 +156,15 @@ impl PairedClassifiers {
     /// with the first of the other and so on. Nobody has seen an image: in cross-validation both are of folds that were not trained on it.
     ///
     /// # Errors
-    /// If two were trained differently often, or the memory is not available.
+    /// If two were trained differently often, a candidate is called as an ensemble is, or the memory is not available.
     pub fn with_ensembles(mut self, budget: &Budget) -> Result<PairedClassifiers, ComparisonError> {
         let mut ensembles = Vec::new();
         for (at, one) in self.candidates.iter().enumerate() {
             for other in &self.candidates[at + 1..] {
                 let name = ensemble_name(&one.name, &other.name);
+                if self.candidates.iter().any(|candidate| candidate.name == name) {
+                    return Err(ComparisonError::SameName { name });
+                }
                 expect_same_repeats((&one.name, one.repeats.len()), (&other.name, other.repeats.len()))?;
                 let mean = |((one, own), (other, others)): (&(String, Table), &(String, Table))| {
                     Ok((ensemble_name(one, other), Table::mean([own, others], budget)?))

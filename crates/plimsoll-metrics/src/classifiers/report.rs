@@ -139,7 +139,8 @@ pub fn compare_classifiers(
     let all = Evaluated { paired, scorers, resamples, bootstrap: settings.bootstrap };
     let mut column = Mapped::<f64>::zeroed(budget, "bootstrap", settings.bootstrap.resamples)?;
     let mut components = Mapped::<f64>::zeroed(budget, "areas", paired.images().len())?;
-    let repeats = paired.candidates().iter().map(|candidate| candidate.repeats.len() as u64).max().unwrap_or(1);
+    let repeats =
+        paired.candidates().iter().map(|candidate| candidate.repeats.len() as u64).max().unwrap_or(1);
     let of_signs = sign_flip_bytes(paired.images().len(), repeats * repeats);
     let _signs = budget.reserve("exact tests", Bytes::of(of_signs)).map_err(MapError::from)?;
     let mut scores = Vec::new();
@@ -366,8 +367,9 @@ impl Evaluated<'_> {
         let [repeats, others] = [first, second].map(|candidate| self.scorers[candidate].len() as i64);
         let images = (0..self.paired.images().len()).filter(|image| counts(*image));
         // The difference of shares of repeats, times the repeats of both.
-        let differences: Vec<i64> =
-            images.map(|image| others * right(first, image) - repeats * right(second, image)).collect();
+        // Room for all images, which is what is reserved: collected after a filter, it would grow to more.
+        let mut differences: Vec<i64> = Vec::with_capacity(self.paired.images().len());
+        differences.extend(images.map(|image| others * right(first, image) - repeats * right(second, image)));
         let count = |is: fn(&i64) -> bool| differences.iter().filter(|d| is(d)).count() as u64;
         let test = match (repeats, others) {
             (1, 1) => TestName::Mcnemar,

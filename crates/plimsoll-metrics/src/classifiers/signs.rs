@@ -38,7 +38,9 @@ pub fn mcnemar(first: u64, second: u64) -> f64 {
 /// whose sum is at least as far from zero. Differences are whole numbers: how many more of a classifier's repeats get an image right, so that with one
 /// repeat each it is [`mcnemar`]. Of very many it is the normal approximation.
 pub fn sign_flip(differences: &[i64]) -> f64 {
-    let mut sizes: Vec<u64> = differences.iter().map(|d| d.unsigned_abs()).filter(|d| *d > 0).collect();
+    // Room for all, which is what is reserved: collected after a filter, it would grow to more.
+    let mut sizes: Vec<u64> = Vec::with_capacity(differences.len());
+    sizes.extend(differences.iter().map(|d| d.unsigned_abs()).filter(|d| *d > 0));
     let unit = sizes.iter().copied().fold(0, greatest_common_divisor);
     if unit == 0 {
         return 1.0;

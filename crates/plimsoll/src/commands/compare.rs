@@ -4,7 +4,8 @@ use plimsoll_metrics::classification::Bootstrap;
 use plimsoll_metrics::comparison::{ClassName, Comparison, Difference, ScoreComparison};
 
 use super::compared::{
-    Row, direction, number, print_differences, print_left_out, print_repeats, print_stability, runs, share,
+    Row, direction, number, print_differences, print_left_out, print_prediction, print_repeats,
+    print_stability, repeats, runs, share,
 };
 use crate::args::Compare;
 use crate::failure::Outcome;
@@ -153,6 +154,6 @@ fn print_choice(report: &LabelReport) {
     match &runs(report.folders.get(&choice.candidate))[..] {
         [] => {}
         [run] => println!("`plimsoll postprocess {run} --choose` chooses steps for it"),
-        runs => println!("predict with it: plimsoll predict -m {} -i IMAGES -o LABELS", runs.join(" -m ")),
+        runs => print_prediction(runs, repeats(&comparison.candidates, &choice.candidate), "LABELS"),
     }
 }

@@ -3,8 +3,8 @@
 use plimsoll_metrics::classifiers::{ClassifierComparison, ImageDifference, ScoreOfClassifiers, TestName};
 
 use super::compared::{
-    MOST_ROWS, Row, direction, ends, number, print_differences, print_left_out, print_repeats,
-    print_stability, runs, share,
+    MOST_ROWS, Row, direction, ends, number, print_differences, print_left_out, print_prediction,
+    print_repeats, print_stability, repeats, runs, share,
 };
 use crate::jobs::compare_images::ImageReport;
 use crate::report::{Table, quoted};
@@ -38,7 +38,7 @@ fn print_choice(report: &ImageReport) {
     println!("what it says of the images is in {}", tables.join(", "));
     let runs = runs(report.folders.get(&choice.candidate));
     if runs.len() > 1 {
-        println!("predict with it: plimsoll predict -m {} -i IMAGES -o OUT.csv", runs.join(" -m "));
+        print_prediction(&runs, repeats(&comparison.candidates, &choice.candidate), "OUT.csv");
     }
 }
 

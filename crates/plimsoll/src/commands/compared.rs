@@ -97,11 +97,26 @@ pub(super) fn print_repeats(candidates: &[CandidateName]) {
     }
 }
 
-/// Those of the folders of a choice that are runs, as a shell takes them.
+/// The runs of a choice, as a shell takes them; none where one of its folders is no run, since the others alone would be another choice.
 pub(super) fn runs(folders: Option<&Vec<PathBuf>>) -> Vec<String> {
-    let folders = folders.into_iter().flatten();
-    let runs = folders.filter(|folder| folder.join("fold_0").is_dir());
-    runs.map(|folder| quoted(&folder.display().to_string())).collect()
+    let is_run = |folder: &PathBuf| folder.join("fold_0").is_dir();
+    let folders = folders.filter(|folders| folders.iter().all(is_run));
+    folders.into_iter().flatten().map(|folder| quoted(&folder.display().to_string())).collect()
+}
+
+/// Prints how several runs of a choice predict together.
+pub(super) fn print_prediction(runs: &[String], repeats: usize, output: &str) {
+    let with = match repeats {
+        1 => "it",
+        // Of repeats scores were averaged, and not what each says.
+        _ => "the mean of all its trainings",
+    };
+    println!("predict with {with}: plimsoll predict -m {} -i IMAGES -o {output}", runs.join(" -m "));
+}
+
+/// How often a candidate was trained.
+pub(super) fn repeats(candidates: &[CandidateName], name: &str) -> usize {
+    candidates.iter().find(|candidate| candidate.name == name).map_or(1, |found| found.repeats.len())
 }
 
 /// Which of two scores is better.

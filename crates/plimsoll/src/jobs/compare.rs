@@ -16,17 +16,15 @@ use super::candidates::{Kind, Place, SUMMARY, Scored, Source, sources_at};
 use super::compare_images::{ImageReport, compare_images};
 use super::line::{Line, driver_bytes};
 use super::pair_ensembles::{PairEnsembles, TrainedCandidate};
+use super::validate::LONGEST_SUMMARY;
 use crate::comparison_picture;
 use crate::failure::{Failure, Outcome};
 use crate::report::write;
 use crate::signals::Stop;
 
-/// The longest summary that is read: that of a hundred thousand cases fits.
-const LONGEST: u64 = 256 << 20;
-
 /// Scores take less memory than the text that they are read from; both are held at once, and so is a copy of the text of nnU-Net, which writes what is no
 /// JSON.
-const HELD_PER_BYTE: u64 = 3;
+pub(super) const HELD_PER_BYTE: u64 = 3;
 
 /// What is compared where no score is named.
 const DEFAULT: Metric = Metric::Dice;
@@ -113,6 +111,10 @@ fn compare_labels(
     if request.several_labels {
         return Err(Failure::new("--several-labels is of tables of images", "leave it out"));
     }
+    if request.ensembles.as_ref().is_some_and(|ensembles| ensembles.dataset.is_none()) {
+        let message = "--ensembles predicts the validation cases of networks that label voxels anew";
+        return Err(Failure::new(message, "name the data set that they were trained on with --data"));
+    }
     let mut line = match &request.ensembles {
         None => Line::draw(request.ram, 1)?,
         Some(PairEnsembles { backend, threads, .. }) => {
@@ -164,7 +166,7 @@ fn compare_labels(
                 paired.candidates().iter().map(|candidate| candidate.name.as_str()).collect();
             let compared = sources.iter().filter(|source| kept.contains(&*source.names[which]));
             let trained = trained(compared, which)?;
-            let found =
+            let (found, _held) =
                 ensembles.validate(&trained, (paired.cases(), paired.settings()), &mut line, stop, quiet)?;
             for (at, one) in trained.iter().enumerate() {
                 for other in &trained[at + 1..] {
@@ -271,7 +273,8 @@ impl Reader<'_> {
     fn summary(&mut self, path: &Path) -> Outcome<Summary> {
         let length = plimsoll_disk::metadata(path).map_err(|error| Failure::of_path(path, &error))?.len();
         self.held.push(self.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?);
-        let text = plimsoll_disk::read(path, LONGEST).map_err(|error| Failure::of_path(path, &error))?;
+        let text =
+            plimsoll_disk::read(path, LONGEST_SUMMARY).map_err(|error| Failure::of_path(path, &error))?;
         Summary::parse(&text)
             .map_err(|problem| Failure::new(format!("{} {problem}", path.display()), problem.hint()))
     }

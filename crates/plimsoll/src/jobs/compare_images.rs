@@ -15,8 +15,9 @@ use serde::Serialize;
 
 use super::candidates::{Place, Scored, Source};
 use super::compare::{CompareRequest, not_validated};
+use super::label_folder::make_folder;
 use super::line::Line;
-use super::pair_ensembles::{PairEnsembles, make_folder, pair_folder};
+use super::pair_ensembles::{PairEnsembles, pair_folder};
 use super::validate_images::PREDICTIONS;
 use crate::comparison_picture;
 use crate::failure::{Failure, Outcome};

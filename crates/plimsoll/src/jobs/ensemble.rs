@@ -18,7 +18,7 @@ use plimsoll_run::Answers;
 use super::label_folder::LabelFolder;
 use super::outliers::OtherSpacing;
 use super::predict::{
-    Opened, PredictRequest, VolumeOptions, earlier_labels, expect_earlier_used, expect_sound, open,
+    Opened, PredictRequest, VolumeOptions, earlier_labels, expect_earlier_used, expect_sound, forget, open,
     predict_into,
 };
 use super::prediction_plan::{PredictionPlan, destination, earlier_plans, plan_cases};
@@ -52,8 +52,8 @@ fn no_model() -> Failure {
 impl<'a> Ensemble<'a> {
     fn open(requests: &'a [PredictRequest], quiet: bool) -> Outcome<Ensemble<'a>> {
         let request = requests.first().ok_or_else(no_model)?;
-        expect_sound(request)?;
         let budget = Budget::new(limits(&System::default(), request.ram).line);
+        expect_sound(request, &budget)?;
         let labels = LabelFolder::of(request, &budget, quiet)?;
         let members = open_all(requests, &budget)?;
         let model = &members.first().ok_or_else(no_model)?.opened.model;
@@ -97,6 +97,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     let keeps = request.volumes.probabilities;
     let mean = Mean { members: &members, answers: &model.answers, to: &to, keeps };
     let (done, missing): (Vec<&Case>, Vec<&Case>) = cases.iter().partition(|case| mean.is_done(case));
+    forget(request, missing.iter().copied(), &budget)?;
     let mut states: Vec<CaseState> = missing.into_iter().map(CaseState::new).collect();
     for (number, member) in (1..).zip(&members) {
         if !quiet && !states.is_empty() {
@@ -104,7 +105,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
         }
         member.predict(&cases, &mut states, &budget, stop, quiet)?;
     }
-    let kept = |case: &Case| Kept { case: case.id.clone(), file: to.file(case) };
+    let kept = |case: &Case| Kept::new(case.id.clone(), to.file(case));
     let mut found = Cases { kept: done.into_iter().map(kept).collect(), ..Cases::default() };
     for state in states {
         mean.label(state, &mut found, &budget, stop)?;
@@ -112,7 +113,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     labels.process(&mut found, &budget, stop)?;
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
     let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
-    Report::of(found, not_drawn, folds, (request, start))
+    Report::of(found, not_drawn, folds, (request, start), &budget)
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
@@ -307,6 +308,9 @@ impl Mean<'_> {
         let start = Instant::now();
         match error.map_or_else(|| self.write(case, budget, stop), Err) {
             Ok(()) => {
+                let of_mean = start.elapsed().as_secs_f64();
+                let times =
+                    times.map(|times| CaseTimes { export_seconds: times.export_seconds + of_mean, ..times });
                 if !self.keeps {
                     remove(&self.probabilities(case))?;
                 }

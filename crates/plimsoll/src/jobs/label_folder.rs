@@ -67,6 +67,12 @@ impl LabelFolder {
         self.is_processed(case, to) || to.keeps(case)
     }
 
+    /// What is wrong with labels that are not in it.
+    fn elsewhere(&self, file: &Path) -> Failure {
+        let message = format!("{} is not in {}", file.display(), self.folder.display());
+        Failure::new(message, "report it with the command and this line")
+    }
+
     /// Makes it, without what a killed process left in it.
     pub(super) fn make(&self) -> Outcome {
         make_folder(&self.folder)
@@ -79,7 +85,7 @@ impl LabelFolder {
         make_folder(output)?;
         let Cases { predicted, kept, failed, processed } = cases;
         let mut is_done = |case: &str, file: &mut PathBuf, is_new: bool| -> Outcome<bool> {
-            let Ok(name) = file.strip_prefix(&self.folder) else { return Ok(true) };
+            let name = file.strip_prefix(&self.folder).map_err(|_| self.elsewhere(file))?;
             let last = output.join(name);
             if is_new || !last.exists() {
                 expect_going(stop)?;

@@ -21,6 +21,7 @@ pub mod plan;
 pub mod postprocess;
 pub mod predict;
 pub mod prediction_plan;
+mod prediction_record;
 pub mod prediction_report;
 pub mod prediction_table;
 pub mod previews;

@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_data::{Case, Dataset, prediction_ending};
-use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::{
     Destination, EnsembleRequest, InferError, LabelNames, Outcome as CaseOutcome, PredictOptions, Predictor,
     label_by_mean, predict_cases,
 };
-use plimsoll_memory::Digest;
+use plimsoll_memory::{Bytes, Digest, Reservation};
 use plimsoll_metrics::comparison::{Candidate, Repeat, ensemble_name, expect_same_repeats};
 use plimsoll_metrics::{CasePaths, Settings, Summary};
 use plimsoll_plan::Backend;
@@ -24,20 +23,16 @@ use plimsoll_run::{
 };
 use serde_json::{Value, json};
 
+use super::compare::HELD_PER_BYTE;
 use super::ensemble::{MOST_LETTERS, named_by_path};
 use super::evaluate::score;
+use super::label_folder::make_folder;
 use super::line::Line;
 use super::listed::{Listed, Opening};
 use super::predict::Watcher;
-use super::validate::Origin;
+use super::validate::{LONGEST_SUMMARY, Origin, STEP};
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
-
-/// The longest summary that is read: that of a hundred thousand cases fits.
-const LONGEST: u64 = 256 << 20;
-
-/// As folds are validated.
-const STEP: f64 = 0.5;
 
 /// Ensembles to be predicted.
 pub struct PairEnsembles {
@@ -82,8 +77,8 @@ struct Pair {
 }
 
 impl PairEnsembles {
-    /// Predicts and scores the ensembles of all pairs of candidates, the repeats of both in order, over these cases. What is there of the same
-    /// checkpoints is kept, so that a call that was interrupted goes on.
+    /// Predicts and scores the ensembles of all pairs of candidates, the repeats of both in order, over these cases. Returns them with what is held
+    /// for their scores. What is there of the same checkpoints is kept, so that a call that was interrupted goes on.
     pub fn validate(
         &self,
         trained: &[TrainedCandidate],
@@ -91,13 +86,12 @@ impl PairEnsembles {
         line: &mut Line,
         stop: &Stop,
         quiet: bool,
-    ) -> Outcome<Vec<Candidate>> {
+    ) -> Outcome<(Vec<Candidate>, Vec<Reservation>)> {
         let Some(first) = trained.iter().flat_map(|one| one.repeats.iter().flatten()).next() else {
             return Err(Failure::new("there is no model to average", "name folders of runs, or of a sweep"));
         };
         let Some(of_dataset) = &self.dataset else {
-            let message = "--ensembles predicts the validation cases of networks that label voxels anew";
-            return Err(Failure::new(message, "name the data set that they were trained on with --data"));
+            return Err(Failure::new("cases of no data set are predicted", "name it with --data"));
         };
         let specification = Specification::read(first)?;
         let opening = Opening {
@@ -113,14 +107,14 @@ impl PairEnsembles {
         let places = dataset.cases.iter().enumerate().map(|(place, case)| (case.id.clone(), place)).collect();
         let job = Job { asked: self, dataset, places, settings, stop, quiet };
         let cases: BTreeSet<&str> = cases.iter().map(String::as_str).collect();
-        let mut found = Vec::new();
+        let (mut found, mut held) = (Vec::new(), Vec::new());
         for (at, one) in trained.iter().enumerate() {
             for other in &trained[at + 1..] {
-                found.push(job.candidate(one, other, &cases, line)?);
+                found.push(job.candidate((one, other), &cases, line, &mut held)?);
             }
         }
         self.remove_members(trained)?;
-        Ok(found)
+        Ok((found, held))
     }
 
     /// Removes what single folds said, which takes far more room than labels.
@@ -155,10 +149,10 @@ impl PairEnsembles {
 impl Job<'_> {
     fn candidate(
         &self,
-        one: &TrainedCandidate,
-        other: &TrainedCandidate,
+        (one, other): (&TrainedCandidate, &TrainedCandidate),
         cases: &BTreeSet<&str>,
         line: &mut Line,
+        held: &mut Vec<Reservation>,
     ) -> Outcome<Candidate> {
         let name = ensemble_name(&one.name, &other.name);
         expect_same_repeats((&one.name, one.repeats.len()), (&other.name, other.repeats.len()))?;
@@ -169,18 +163,19 @@ impl Job<'_> {
                 folds.iter().flat_map(|folds| folds.values().next()).map(FoldFolder::path).collect();
             let folder = self.asked.folder.join(pair_folder(&name, &paths));
             let pair = Pair { name: format!("{name}/{number}"), folder, folds };
-            let summary = self.summary(&pair, line)?;
+            let summary = self.summary(&pair, line, held)?;
             repeats.push(Repeat::of(pair.name.clone(), (pair.name, summary), [])?);
         }
         Ok(Candidate { name, repeats })
     }
 
-    /// The scores of a pair, predicted where they are not there.
-    fn summary(&self, pair: &Pair, line: &mut Line) -> Outcome<Summary> {
+    /// The scores of a pair, predicted where they are not there. What they take is reserved.
+    fn summary(&self, pair: &Pair, line: &mut Line, held: &mut Vec<Reservation>) -> Outcome<Summary> {
         let (said, scores) = (pair.folder.join("origin.json"), pair.folder.join("summary.json"));
         let origin = pair.origin(self.settings)?;
-        if said.is_file() && scores.is_file() && read_json::<Value>(&said, LONGEST)? == origin {
-            return Ok(read_json(&scores, LONGEST)?);
+        if said.is_file() && scores.is_file() && read_json::<Value>(&said, LONGEST_SUMMARY)? == origin {
+            held.push(self.room(&scores, line)?);
+            return Ok(read_json(&scores, LONGEST_SUMMARY)?);
         }
         make_folder(&pair.folder)?;
         if said.is_file() {
@@ -228,9 +223,16 @@ impl Job<'_> {
         }
         let summary = score(&paths, self.settings, &line.budget, self.asked.threads, self.quiet)?;
         write_json(&scores, &summary)?;
+        held.push(self.room(&scores, line)?);
         // Last: it says that all before it is there.
         write_json(&said, &origin)?;
         Ok(summary)
+    }
+
+    /// Room for scores that are read from a file, or were written to it.
+    fn room(&self, scores: &Path, line: &Line) -> Outcome<Reservation> {
+        let length = plimsoll_disk::metadata(scores).map_err(|error| Failure::of_path(scores, &error))?.len();
+        Ok(line.budget.reserve("scores", Bytes(length.saturating_mul(HELD_PER_BYTE)))?)
     }
 
     /// What a fold says of cases, predicted where it is not there.
@@ -247,7 +249,7 @@ impl Job<'_> {
             earlier: None,
         };
         let (said, origin) = (folder.join("origin.json"), origin_of(fold)?);
-        if !said.is_file() || read_json::<Value>(&said, LONGEST)? != origin {
+        if !said.is_file() || read_json::<Value>(&said, LONGEST_SUMMARY)? != origin {
             remove_files(&folder)?;
             write_json(&said, &origin)?;
         }
@@ -352,11 +354,6 @@ pub(super) fn pair_folder(name: &str, paths: &[&Path]) -> String {
     let number = Digest::of(paths.join("+").as_bytes()).0 as u32;
     let name: String = name.replace('/', "_").chars().take(MOST_LETTERS).collect();
     format!("{name}.{number:08x}")
-}
-
-pub(super) fn make_folder(folder: &Path) -> Outcome {
-    let made = plimsoll_disk::create_dir_all(folder).and_then(|()| sweep(folder));
-    made.map(|_| ()).map_err(|error| Failure::of_path(folder, &error))
 }
 
 fn remove_files(folder: &Path) -> Outcome {

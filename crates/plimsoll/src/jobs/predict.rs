@@ -22,6 +22,7 @@ use super::bids;
 use super::label_folder::{LabelFolder, make_folder};
 use super::outliers::{Counting, Remedy, Windows};
 use super::prediction_plan::CaseFiles;
+use super::prediction_record::Record;
 use super::prediction_report::{Cases, Found, Kept, Report};
 use super::previews::Previews;
 use super::steps::StepChoice;
@@ -244,8 +245,8 @@ fn stage_request(request: &PredictRequest, folder: &Path, previous: &str) -> Out
 /// Segments every image of the input.
 pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> Outcome<Report> {
     let start = Instant::now();
-    expect_sound(request)?;
     let budget = Budget::new(limits(&System::default(), request.ram).line);
+    expect_sound(request, &budget)?;
     let labels = LabelFolder::of(request, &budget, quiet)?;
     let opened = open(request, &budget)?;
     expect_earlier_used(request, &[&opened])?;
@@ -277,17 +278,34 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let is_done = |case: &Case| labels.is_processed(case, &to);
     let (done, left): (Vec<Case>, Vec<Case>) = cases.iter().cloned().partition(is_done);
     let folds = model.weights.len();
+    let predicted = left.iter().filter(|case| !to.keeps(case));
+    forget(request, predicted, &budget)?;
     let found = predict_into(&to, (&cases, &left, model), request, &budget, stop, quiet)?;
     let mut cases = Cases::from(found);
     labels.process(&mut cases, &budget, stop)?;
-    cases.kept.extend(done.iter().map(|case| Kept { case: case.id.clone(), file: last.file(case) }));
+    cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
-    Report::of(cases, not_drawn, folds, (request, start))
+    Report::of(cases, not_drawn, folds, (request, start), &budget)
 }
 
 /// Refuses what can be predicted with no model.
-pub(super) fn expect_sound(request: &PredictRequest) -> Outcome {
-    keep_apart(&request.input, &request.output)
+pub(super) fn expect_sound(request: &PredictRequest, budget: &Budget) -> Outcome {
+    keep_apart(&request.input, &request.output)?;
+    // Read again when it is replaced: until then its memory is the network's.
+    Record::read(&request.output, budget).map(|_| ())
+}
+
+/// Removes what is recorded of labels that are about to be predicted.
+pub(super) fn forget<'a>(
+    request: &PredictRequest,
+    cases: impl Iterator<Item = &'a Case>,
+    budget: &Budget,
+) -> Outcome {
+    let cases: BTreeSet<&str> = cases.map(|case| case.id.as_str()).collect();
+    match Record::read(&request.output, budget)? {
+        Some(record) => record.forget(&cases),
+        None => Ok(()),
+    }
 }
 
 /// Predicts those cases of `all` that are left with a model, into a folder that is made.

@@ -167,8 +167,8 @@ impl ModelToPlan<'_> {
 
 /// Plans what a request would hold and take, with the earlier stages of a cascade first.
 pub fn plan_prediction(request: &PredictRequest, quiet: bool) -> Outcome<Vec<PredictionPlan>> {
-    expect_sound(request)?;
     let budget = Budget::new(limits(&System::default(), request.ram).line);
+    expect_sound(request, &budget)?;
     let labels = LabelFolder::of(request, &budget, true)?;
     let opened = open(request, &budget)?;
     expect_earlier_used(request, &[&opened])?;

@@ -5,16 +5,14 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
-use plimsoll_memory::{Bytes, MappedFiles, mapped_files, resident};
+use plimsoll_memory::{Budget, Bytes, MappedFiles, Reservation, mapped_files, resident};
 use plimsoll_run::write_json;
 use serde::Serialize;
 
 use super::outliers::{OtherSpacing, Windows};
 use super::predict::{PredictRequest, of_case};
+use super::prediction_record::{EarlierCall, RECORD, Record};
 use crate::failure::{Failure, Outcome};
-
-/// The file, beside labels, of what came of them.
-pub const RECORD: &str = "run.json";
 
 /// A case that was predicted.
 #[derive(Serialize)]
@@ -36,6 +34,15 @@ pub struct Predicted {
 pub struct Kept {
     pub case: String,
     pub file: PathBuf,
+    /// What the call that predicted it recorded; none where that is not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<EarlierCall>,
+}
+
+impl Kept {
+    pub(super) fn new(case: String, file: PathBuf) -> Kept {
+        Kept { case, file, earlier: None }
+    }
 }
 
 /// A case that could not be predicted.
@@ -82,7 +89,7 @@ impl From<Found> for Cases {
                     let predicted = Predicted { case, file, windows, seconds, times, plan, other_spacings };
                     cases.predicted.push(predicted);
                 }
-                CaseOutcome::Kept => cases.kept.push(Kept { case, file }),
+                CaseOutcome::Kept => cases.kept.push(Kept::new(case, file)),
                 CaseOutcome::Failed(error) => cases.failed.push(Failed::new(case, error)),
             }
         }
@@ -110,24 +117,35 @@ pub struct Report {
     pub peak_rss_bytes: Bytes,
     /// The program and its libraries: planned as mapped, resident as far as they were touched.
     pub code: MappedFiles,
+    /// What is held for what earlier calls recorded.
+    #[serde(skip)]
+    _earlier: Option<Reservation>,
 }
 
 impl Report {
     /// Of cases that so many folds of weights predicted since a call began, and of those that could not be drawn. It is written to
-    /// [`RECORD`] in the folder of labels, unless all were there already: then what is there tells how they were made.
+    /// [`RECORD`] in the folder of labels, with what that said of labels that were kept; unless all were there already: then what is there tells
+    /// how they were made.
     pub(super) fn of(
         cases: Cases,
         previews_failed: Vec<Failed>,
         folds: usize,
         (request, start): (&PredictRequest, Instant),
+        budget: &Budget,
     ) -> Outcome<Report> {
-        let Cases { predicted, kept, failed, .. } = cases;
+        let Cases { predicted, mut kept, failed, .. } = cases;
         match kept.len() {
             0 => {}
             1 => eprintln!("warning: 1 prediction is there already and was kept; --overwrite replaces it"),
             n => eprintln!(
                 "warning: {n} predictions are there already and were kept; --overwrite replaces them"
             ),
+        }
+        let mut held = None;
+        if let Some(record) = Record::read(&request.output, budget)?.filter(|_| !kept.is_empty()) {
+            let (mut earlier, memory) = record.by_case();
+            kept.iter_mut().for_each(|kept| kept.earlier = earlier.remove(&kept.case));
+            held = Some(memory);
         }
         let planned_bytes = predicted.iter().filter_map(|case| Some(case.plan.as_ref()?.total_bytes)).max();
         let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
@@ -146,6 +164,7 @@ impl Report {
             planned_bytes,
             peak_rss_bytes,
             code,
+            _earlier: held,
         };
         if is_new {
             write_json(&request.output.join(RECORD), &report)?;

@@ -26,10 +26,10 @@ use crate::report::Table;
 use crate::signals::Stop;
 
 /// The longest summary that is read: that of a hundred thousand cases fits.
-const LONGEST: u64 = 256 << 20;
+pub(super) const LONGEST_SUMMARY: u64 = 256 << 20;
 
 /// As nnU-Net validates.
-const STEP: f64 = 0.5;
+pub(super) const STEP: f64 = 0.5;
 
 /// How many cases are shown in TensorBoard, and pixels of their longer side.
 const SHOWN: usize = 4;
@@ -50,7 +50,7 @@ impl Origin {
     /// # Errors
     /// If it is not validated, has no final weights, or was trained on since.
     pub fn of_validation(fold: &FoldFolder) -> Outcome<Origin> {
-        let validated: Origin = read_json(&fold.validation().join(ORIGIN), LONGEST)?;
+        let validated: Origin = read_json(&fold.validation().join(ORIGIN), LONGEST_SUMMARY)?;
         let (specification, steps) = checkpoint_origin(fold, CheckpointKind::Final)?;
         let trained = Origin { specification, steps };
         if validated != trained {
@@ -180,7 +180,7 @@ impl ValidateRequest<'_> {
 pub fn read_summary(fold: &FoldFolder) -> Outcome<Option<Summary>> {
     let path = summary_of(fold);
     match path.is_file() {
-        true => Ok(Some(read_json(&path, LONGEST)?)),
+        true => Ok(Some(read_json(&path, LONGEST_SUMMARY)?)),
         false => Ok(None),
     }
 }
@@ -194,7 +194,7 @@ pub fn summary_of(fold: &FoldFolder) -> PathBuf {
 pub(super) fn keep_or_clear(folder: &Path, record: &RunRecord, files: &[PathBuf]) -> Outcome {
     let origin = Origin { specification: record.identity, steps: record.steps };
     let said = folder.join(ORIGIN);
-    let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST).ok() } else { None };
+    let known: Option<Origin> = if said.is_file() { read_json(&said, LONGEST_SUMMARY).ok() } else { None };
     if known.as_ref() != Some(&origin) {
         for file in files.iter().filter(|file| file.exists()) {
             plimsoll_disk::remove_file(file).map_err(|error| Failure::of_path(file, &error))?;
