@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_infer::CaseTimes;
+use plimsoll_infer::{CaseTimes, RingStorage};
 use plimsoll_run::ModelSource;
 
 use super::prediction_plan;
@@ -96,7 +96,8 @@ pub fn run(args: &Predict, as_json: bool) -> Outcome {
             println!("{} was seen at {seen_mm}, and the network was trained at {trained_mm}", case.case);
         }
     }
-    let halves = report.cases.iter().filter_map(|case| case.plan.as_ref());
+    let plans = report.cases.iter().filter_map(|case| case.plan.as_ref());
+    let halves = plans.filter(|plan| plan.ring == RingStorage::F16);
     let line = halves.max_by_key(|plan| plan.f32_ring_ram_bytes).and_then(ring_line);
     if let Some(line) = line.filter(|_| args.held.ring().is_none()) {
         println!("{line}");
