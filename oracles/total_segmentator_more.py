@@ -16,7 +16,7 @@ import nibabel as nib
 import numpy as np
 import torch
 import total_segmentator as base
-from totalsegmentator import python_api
+from totalsegmentator import nnunet, python_api
 from totalsegmentator.map_tasks_config import TASK_ID_WEIGHTS_CONFIGS
 from totalsegmentator.postprocessing import postprocess_vertebrae_pp, refine_vertebrae_pp_with_body_mask
 from totalsegmentator.python_api import totalsegmentator
@@ -146,9 +146,18 @@ def main():
 
 
 def higher_order():
-    """Labels that are decided on the grid of the image."""
+    """Labels that are decided on the grid of the image. TotalSegmentator interpolates the logits of a label in a box around the voxels that have it at the
+    network's resolution; of three labels each box has all voxels, but of many of a model that is not trained it has not: there it is told to export
+    as nnU-Net does, which interpolates all of them everywhere, and how many voxels have another label then is printed."""
     base.sum_in_single_precision()
     run("ct", "higher_order_body", task="body", higher_order_resampling=True)
+    run("ct", "boxes", fast=True, higher_order_resampling=True)
+    knows = nnunet.supports_keyword_argument
+    nnunet.supports_keyword_argument = lambda of, name: name != "use_cropped_logits_resampling" and knows(of, name)
+    run("ct", "higher_order_total", fast=True, higher_order_resampling=True)
+    boxes = HERE / "boxes.nii.gz"
+    print("in boxes", (values(boxes) != values(HERE / "higher_order_total.nii.gz")).sum(), "have other labels", file=sys.stderr)
+    boxes.unlink()
 
 
 def vertebrae():

@@ -361,17 +361,22 @@ section "$limit"
 if command -v compute-sanitizer >/dev/null; then
     found='{'
     comma=''
-    for tool in memcheck racecheck initcheck; do
-        within 60 compute-sanitizer --tool "$tool" --error-exitcode 9 "$plimsoll" bench step --device "$device" \
-            --size 32 --features 8,16,32 --steps 1 >"$work/$tool.txt" 2>&1
+    # usage: check NAME TOOL COMMAND…
+    check() {
+        within 60 compute-sanitizer --tool "$2" --error-exitcode 9 "${@:3}" >"$work/$1.txt" 2>&1
         status=$?
         case $status in
-        0) say "compute-sanitizer $tool: $(tail -n 1 "$work/$tool.txt")" ;;
-        124) say "compute-sanitizer $tool: left out, there was not time enough" && status=null ;;
-        *) fail "sanitizer-$tool" "status $status: $(tail -n 1 "$work/$tool.txt")" ;;
+        0) say "compute-sanitizer $1: $(tail -n 1 "$work/$1.txt")" ;;
+        124) say "compute-sanitizer $1: left out, there was not time enough" && status=null ;;
+        *) fail "sanitizer-$1" "status $status: $(tail -n 1 "$work/$1.txt")" ;;
         esac
-        found+="$comma\"$tool\": $status"
+        found+="$comma\"$1\": $status"
         comma=', '
+    }
+    for tool in memcheck racecheck initcheck; do
+        # Each tile of tensor cores, which so small a network does not take.
+        [[ -x $card_test ]] && check "$tool-tiles" "$tool" "$card_test" fragments_and_descriptors
+        check "$tool" "$tool" "$plimsoll" bench step --device "$device" --size 32 --features 8,16,32 --steps 1
     done
     printf '%s}' "$found" >"$work/sanitizer.json"
 else

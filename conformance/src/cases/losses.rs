@@ -139,9 +139,12 @@ pub fn heads(precision: DType) -> Vec<Case> {
 
 /// Losses and counts of regions, of which each voxel may be in several.
 pub fn regions() -> Vec<Case> {
-    let extents = [[1, 1, 1], [3, 17, 5], [1, 9, 17], [13, 30, 40]];
-    let sets: [&[&[u8]]; 4] =
-        [&[&[1]], &[&[1, 2, 3], &[2, 3], &[3]], &[&[1, 2], &[2, 3]], &[&[1, 3, 5], &[2, 5]]];
+    let extents = [[1, 1, 1], [3, 17, 5], [1, 9, 17], [13, 30, 40], [2, 3, 5]];
+    let some: [&[u8]; 3] = [&[1], &[2, 3], &[4, 5]];
+    // As many as GPUs take, which hold those of a label as bits.
+    let many: Vec<&[u8]> = some.into_iter().cycle().take(64).collect();
+    let sets: [&[&[u8]]; 5] =
+        [&[&[1]], &[&[1, 2, 3], &[2, 3], &[3]], &[&[1, 2], &[2, 3]], &[&[1, 3, 5], &[2, 5]], &many];
     let mut cases = Vec::new();
     for (i, (extent, sets)) in extents.into_iter().zip(sets).enumerate() {
         let labels = 6;

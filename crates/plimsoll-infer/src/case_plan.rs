@@ -424,15 +424,15 @@ impl CasePlanner<'_> {
         let queue_bytes = take(needs.queue, needs.least_queue);
         let ahead_bytes = take(needs.ahead, needs.ahead);
         let windows = strips.map_or(needs.windows, |strips| strips.windows);
-        // Where sums are f16 because this process's line has no room for others, with that room it would hold them.
-        let f32_logits = match (ring, strips) {
-            (RingStorage::F32, None) => logits_bytes,
-            _ => needs.logits.by_host.in_f32,
+        // Sums in f32 would be those of whole planes: strips are for lines that have no room for these in f16 either.
+        let beside_planes = fixed + arena_bytes + self.beside(needs, needs.slab_axis != 0);
+        let f32_ring_ram_bytes = match ring {
+            RingStorage::F32 => minimum_ram_bytes,
+            RingStorage::F16 => beside_planes + needs.logits.by_host.in_f32,
         };
-        let beside_sums = minimum_ram_bytes - logits_bytes;
         let f32_ring_vram_bytes =
             of_arena.zip(needs.logits.by_device).and_then(|((arena, _), [here, there])| {
-                (beside_sums + here.in_f32 <= line).then_some(arena + there.in_f32)
+                (beside_planes + here.in_f32 <= line).then_some(arena + there.in_f32)
             });
         let plan = PredictPlan {
             ram_budget_bytes: line,
@@ -455,7 +455,7 @@ impl CasePlanner<'_> {
             minimum_ram_bytes,
             summed: needs.summed,
             ring,
-            f32_ring_ram_bytes: beside_sums + f32_logits,
+            f32_ring_ram_bytes,
             f32_ring_vram_bytes,
             precision: self.precision,
             slab_axis: needs.slab_axis,

@@ -327,13 +327,6 @@ impl Job<'_> {
             Some(crop) if *robust_crop && !crop.may_be_robust() => {
                 none("--robust-crop", format!("{} finds where to look", crop.of(task).0))
             }
-            // With it TotalSegmentator's labels of these tasks are not reached: one voxel in 24 of the fast one is another.
-            _ if *by_logits && task.starts_with("total") => Err(Failure::new(
-                format!(
-                    "--higher-order-resampling is not done for {task}: labels would not be TotalSegmentator's"
-                ),
-                "leave it out; other tasks have it",
-            )),
             _ if *by_logits && self.models.spacing().is_none() => {
                 none("--higher-order-resampling", "its networks' own steps resample logits anyway".into())
             }
