@@ -47,7 +47,10 @@ mod tests {
     #[test]
     fn numbers_of_32_bits_are_shown_with_as_many_digits_as_they_have() {
         let shown = |number: f32| as_written(&number).unwrap().to_string();
-        assert_eq!((shown(0.001), shown(1e-5), shown(0.99)), ("0.001".into(), "0.00001".into(), "0.99".into()));
+        assert_eq!(
+            (shown(0.001), shown(1e-5), shown(0.99)),
+            ("0.001".into(), "0.00001".into(), "0.99".into())
+        );
         assert_eq!(as_written(&f32::INFINITY).unwrap(), Value::Null);
     }
 }

@@ -6,8 +6,7 @@ use plimsoll_memory::Bytes;
 use serde::Serialize;
 
 use crate::{
-    EpochRecord, Event, FoldFolder, FoldName, Holder, RunError, Specification, StopReason, Task,
-    TimedEvent,
+    EpochRecord, Event, FoldFolder, FoldName, Holder, RunError, Specification, StopReason, Task, TimedEvent,
 };
 use crate::{each_epoch, each_event, holder};
 

@@ -148,8 +148,13 @@ fn cases() -> Vec<(&'static str, Make)> {
     };
     let flat_unet = MonaiUNet { slopes: vec![0.25; flat_unet.activations().len()], ..flat_unet };
     let narrow = SEResNeXt50 { features: vec![128; 4], ..SEResNeXt50::new(3, 5) };
-    let with_layers =
-        SEResNeXt50 { pool: StemPool::Ceil, head: Head::Mlp, classes: 2, single_logit: true, ..narrow.clone() };
+    let with_layers = SEResNeXt50 {
+        pool: StemPool::Ceil,
+        head: Head::Mlp,
+        classes: 2,
+        single_logit: true,
+        ..narrow.clone()
+    };
     vec![
         ("gelu", of_op(image(3, [2, 2, 3]), Vec::new(), Gelu)),
         (

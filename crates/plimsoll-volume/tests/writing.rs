@@ -319,7 +319,8 @@ fn a_failing_disk_is_an_error_and_the_older_file_is_kept() {
     }
     let this = std::env::current_exe().unwrap();
     // SIGXFSZ is ignored, so that a write beyond the limit returns an error instead.
-    let script = "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact writing::child_with_little_disk --nocapture";
+    let script =
+        "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact writing::child_with_little_disk --nocapture";
     let output = Command::new("sh")
         .args(["-c", script])
         .arg(this)

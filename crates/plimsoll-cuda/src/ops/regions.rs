@@ -24,7 +24,8 @@ impl RegionsParameters {
     fn of(cx: &Context<'_>, regions: &Regions, ignore: Option<u8>) -> Result<RegionsParameters, Unsupported> {
         let found = regions.sets.len();
         if found > MOST_REGIONS {
-            let why = format!("a loss of {found} regions, of at most {MOST_REGIONS}: --device cpu has no limit");
+            let why =
+                format!("a loss of {found} regions, of at most {MOST_REGIONS}: --device cpu has no limit");
             return Err(cx.unsupported(why));
         }
         let mut of_label = [0; 256];
