@@ -31,6 +31,9 @@ fn leave_room(labels: &Labels) -> bool {
     !labels.contains(OUTSIDE)
 }
 
+/// A case's mask, and how many voxels it has.
+type FoundMask = (Arc<MaskRuns>, u64);
+
 /// The masks of the cases of a fingerprint, in its order, which then knows how many voxels each has.
 ///
 /// # Errors
@@ -44,7 +47,7 @@ pub(crate) fn find(
 ) -> Result<Vec<Arc<MaskRuns>>, InspectError> {
     let count = fingerprint.cases.len();
     let (next, done, stop) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
-    let found: Mutex<Vec<Option<(Arc<MaskRuns>, u64)>>> = Mutex::new(vec![None; count]);
+    let found: Mutex<Vec<Option<FoundMask>>> = Mutex::new(vec![None; count]);
     let cases = &fingerprint.cases;
     let work = || {
         while !stop.load(Ordering::Relaxed) {
