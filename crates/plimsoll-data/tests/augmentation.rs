@@ -1,11 +1,9 @@
 //! Augmented patches against those that nnU-Net's own data loader and transforms make of the same case.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::support::{Raw, grid, hash, inspect, oracle, shape, write_image};
 use plimsoll_data::{
     Augmentation, CaseSource, Fold, ImageInterpolation, Intensity, Mode, PatchGrid, Recipe, Sampler,
     SamplerConfig, Scratch, VolumeCache, pull,
@@ -13,7 +11,6 @@ use plimsoll_data::{
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, Spacing};
 use serde_json::{Value, json};
-use support::{Raw, grid, hash, inspect, oracle, shape, write_image};
 
 const SHAPE: [usize; 3] = [40, 44, 48];
 

@@ -1,18 +1,15 @@
 //! The cache: what it keeps, what it evicts, and its limit.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
+use crate::support::{grid, write_image};
 use plimsoll_data::VolumeCache;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Content, ElementType, IndexFolder, VolumeError};
 use proptest::prelude::*;
-use support::{grid, write_image};
 
 /// Images of one to `count` pages, each filled with its number.
 fn images(folder: &Path, count: usize) -> Vec<PathBuf> {

@@ -1,15 +1,12 @@
 //! Reading data sets from their descriptions.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Raw, grid, write_image};
 use plimsoll_data::{Channel, Dataset, DatasetError, Normalisation};
 use plimsoll_volume::ElementType;
 use serde_json::{Value, json};
-use support::{Raw, grid, write_image};
 
 fn touch(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();

@@ -1,5 +1,4 @@
 //! The fingerprint against nnU-Net's, and saving it.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use crate::support;
 

@@ -1,5 +1,4 @@
 //! Batches of images: mixed with each other, the same whatever makes them, and never when validating.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! The problems that an inspection reports.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use crate::support;
 

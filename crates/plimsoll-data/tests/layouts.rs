@@ -1,5 +1,4 @@
 //! Finding cases however files are laid out.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use crate::support;
 

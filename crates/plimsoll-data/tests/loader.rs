@@ -1,13 +1,11 @@
 //! Batches: independent of threads, in order, within the announced memory.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use crate::support::{ids, inspect, patches, phantom};
 use plimsoll_data::{
     BatchReader, BatchShape, Dataset, Fold, Inspection, Loader, LoaderConfig, LoaderError, Mode, PatchGrid,
     Patches, SampleShape, Sampler, SamplerConfig, Samples, Scratch, Targets, VolumeCache,
@@ -15,7 +13,6 @@ use plimsoll_data::{
 use plimsoll_disk::faults::{Fault, FaultKind, inject};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::IndexFolder;
-use support::{ids, inspect, patches, phantom};
 
 const PATCH: [usize; 3] = [16, 20, 12];
 

@@ -1,5 +1,4 @@
 //! Channels that are normalised inside of the mask of what is not zero, as nnU-Net 2.8.1 does it (`oracles/nnunet_mask.py`).
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use crate::support;
 

@@ -1,15 +1,12 @@
 //! The synthetic data set.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::fs;
 
+use crate::support::{ids, inspect};
 use plimsoll_data::phantom::{PhantomConfig, PhantomError, write};
 use plimsoll_data::{Dataset, Normalisation, Splits};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::StoredVolume;
-use support::{ids, inspect};
 
 fn small(seed: u64) -> PhantomConfig {
     PhantomConfig { cases: 6, test_cases: 1, size: [32, 48], seed, ..PhantomConfig::default() }

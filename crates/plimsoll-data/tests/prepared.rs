@@ -1,12 +1,10 @@
 //! Windows of prepared cases against nnU-Net's preprocessed images.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use crate::support::{hash, numbers, oracle, shape, three, write_image};
 use plimsoll_data::{
     Case, Channel, ChannelFile, IntensityProperties, Interpolation, LabelTies, MaskedNormalisation,
     NnUnetSteps, Normalisation, PREPARED_SCRATCH, Planes, PrepareError, PreparedCase, PreparedGrid,
@@ -15,7 +13,6 @@ use plimsoll_data::{
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};
 use serde_json::Value;
-use support::{hash, numbers, oracle, shape, three, write_image};
 
 fn resizing(order: Interpolation) -> Resizing {
     Resizing { order, order_across: Interpolation::Nearest, slices: None }

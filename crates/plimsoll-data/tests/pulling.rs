@@ -1,10 +1,8 @@
 //! Patches against SciPy, and invariances.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::path::{Path, PathBuf};
 
+use crate::support::{grid, hash, numbers, oracle, shape, three, write_image};
 use plimsoll_data::{
     Case, CaseSource, ChannelFile, Intensity, PatchError, Reading, Recipe, Scratch, SpatialChange,
     TargetGrid, VolumeCache, pull,
@@ -12,7 +10,6 @@ use plimsoll_data::{
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VoxelMap};
 use proptest::prelude::*;
-use support::{grid, hash, numbers, oracle, shape, three, write_image};
 
 fn case(image: &Path, channels: usize, label: Option<&Path>) -> Case {
     let images = (0..channels).map(|index| ChannelFile { path: image.into(), index }).collect();

@@ -1,17 +1,14 @@
 //! The distribution of patches.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::sync::Arc;
 
+use crate::support::{Raw, grid, inspect, write_image};
 use plimsoll_data::{
     Augmentation, Fold, Inspection, Mode, Oversampling, PatchGrid, Recipe, Sampler, SamplerConfig,
     SamplerError, TargetSpacing,
 };
 use plimsoll_volume::{ElementType, Spacing, VoxelMap};
 use serde_json::json;
-use support::{Raw, grid, inspect, write_image};
 
 const PATCH: [usize; 3] = [8, 8, 8];
 

@@ -1,13 +1,10 @@
 //! Folds against nnU-Net's, and invalid lists of folds.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::fs;
 
+use crate::support::{numbers, oracle};
 use plimsoll_data::{Fold, Splits, SplitsError};
 use serde_json::{Value, json};
-use support::{numbers, oracle};
 
 fn ids(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("case_{number:04}")).collect()

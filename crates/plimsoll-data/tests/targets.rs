@@ -1,17 +1,14 @@
 //! Target maps: correct, computed only for the steps that need them, within the announced memory.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::sync::{Arc, Mutex};
 
+use crate::support::{ids, inspect, phantom};
 use plimsoll_data::{
     BatchReader, BatchShape, Dataset, Fold, Inspection, Loader, LoaderConfig, Mode, PatchGrid, Patches,
     SampleShape, Sampler, SamplerConfig, TargetKind, TargetMap, Targets, VolumeCache,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_morphology::{Distance, EdtOptions, edt, scratch_bytes};
-use support::{ids, inspect, phantom};
 
 const PATCH: [usize; 3] = [16, 20, 13];
 const COARSE: [usize; 3] = [8, 10, 7];

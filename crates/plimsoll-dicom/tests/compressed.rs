@@ -1,6 +1,5 @@
 //! Series in all transfer syntaxes that are read, of many frames, and in archives, have the voxels that pydicom finds, which are SimpleITK's:
 //! `oracles/dicom_compressed.py` made the files.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,20 +1,17 @@
 //! Structures have the outlines of what the labels said, and others fill them with the same voxels: `oracles/dicom_rtstruct.py` reads the files
 //! that these tests write into the folder `DICOM_RTSTRUCT_FOLDER`, and `oracles/dicom_rtstruct.json` is what it found in them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::segmentations;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use crate::segmentations::*;
 use dicom_dictionary_std::tags;
 use dicom_object::{DefaultDicomObject, InMemDicomObject};
 use plimsoll_dicom::StructuresRequest;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, LabelTable};
-use segmentations::*;
 use serde::Deserialize;
 
 /// The labels of segmentations, and in the slice that these leave empty one with holes: two that touch at a corner, one in whose row another

@@ -1,21 +1,18 @@
 //! Segmentations say of each voxel what the labels said, and others read them so: `oracles/dicom_seg.py` has highdicom, pydicom and DCMTK read the
 //! files that these tests write into the folder `DICOM_SEG_FOLDER`, and `oracles/dicom_seg.json` is what highdicom found in them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::segmentations;
 
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
+use crate::segmentations::*;
 use dicom_core::{DataElement, PrimitiveValue, VR};
 use dicom_dictionary_std::tags;
 use dicom_object::{DefaultDicomObject, InMemDicomObject, Tag};
 use plimsoll_dicom::{SegmentationType, Series, is_dicom_name};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, LabelTable};
-use segmentations::*;
 use serde::Deserialize;
 
 /// What is written of them: labels without a name are background.

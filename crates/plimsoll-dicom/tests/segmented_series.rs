@@ -1,19 +1,16 @@
 //! Segmentations have what the series says that they are of: what it lacks is told, and its texts, losses, frames and places are carried over.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::segmentations;
 
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
+use crate::segmentations::*;
 use dicom_core::{DataElement, PrimitiveValue, VR};
 use dicom_dictionary_std::tags;
 use dicom_object::{DefaultDicomObject, InMemDicomObject, Tag};
 use plimsoll_dicom::{DicomError, SegmentationType, Series};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, LabelTable};
-use segmentations::*;
 
 #[test]
 fn what_cannot_be_written_is_told_and_leaves_nothing() {

@@ -1,5 +1,4 @@
 //! Series come to the voxels and places that SimpleITK finds, and what is no volume is told: `oracles/dicom_series.py` made the files.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 use std::fs;

@@ -1,11 +1,8 @@
 //! Listing, inspecting and dividing data sets for classification.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::common;
 
 use std::path::Path;
 
-use common::{file, numbers, reference};
+use crate::common::{file, numbers, reference};
 use plimsoll_image::{
     DatasetError, DecodeOptions, FoldError, GroupSource, ImageCase, ImageDataset, InspectOptions, Inspection,
     LabelSource, ProblemKind, Split, TableSettings, folds, inspect, state_of,

@@ -1,5 +1,4 @@
 //! Files against PIL, and files that are damaged.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::common;
 

@@ -1,5 +1,4 @@
 //! Pipelines: numbers, memory, recipes, the cache.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use crate::common;
 

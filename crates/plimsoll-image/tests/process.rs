@@ -1,9 +1,6 @@
 //! Operations against PIL, torchvision and OpenCV.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{compare, extent, image, numbers, reference};
+use crate::common::{compare, extent, image, numbers, reference};
 use plimsoll_image::process::affine::{AffineChange, Interpolation, pull};
 use plimsoll_image::process::clahe::Clahe;
 use plimsoll_image::process::jitter::ColourChange;

@@ -1,5 +1,4 @@
 //! Scores with weights and thresholds, intervals of shares, votes: see `oracles/classification.py`.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::classification::{

@@ -1,5 +1,4 @@
 //! Statistics of comparisons of classifiers: see `oracles/image_comparison.py`.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::classification::{Bootstrap, Labelling, NamedTable, Table};

@@ -1,5 +1,4 @@
 //! Statistics of paired comparisons: see `oracles/comparison.py`.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 

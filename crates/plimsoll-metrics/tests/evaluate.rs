@@ -1,5 +1,4 @@
 //! Folders of label maps, compared.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 

@@ -1,5 +1,4 @@
 //! Scores against their reference programs, see `oracles/metrics.py`.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::{BettiNumbers, ClassMasks, Lesions, Surface, SurfaceDistances, cl_dice};

@@ -1,5 +1,4 @@
 //! Reading tables of probabilities.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::classification::{Bootstrap, Labelling, Table, TableError, classify};

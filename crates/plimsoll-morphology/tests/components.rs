@@ -1,9 +1,6 @@
 //! Connected components against SciPy, cc3d and a flood fill.
-#![allow(clippy::unwrap_used)]
 
-use crate::common;
-
-use common::{Random, oracle, oracle_u32, place, random_mask, random_shape};
+use crate::common::{Random, oracle, oracle_u32, place, random_mask, random_shape};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_morphology::{
     Connectivity, Label, MorphologyError, Region, component_sizes, components, largest_component,

@@ -1,10 +1,6 @@
 //! The distance transform against brute force, SciPy and the `edt` package.
 
-#![allow(clippy::unwrap_used)]
-
-use crate::common;
-
-use common::{Random, oracle, oracle_f32, place, random_mask, random_shape};
+use crate::common::{Random, oracle, oracle_f32, place, random_mask, random_shape};
 use plimsoll_morphology::{
     Distance, EdtOptions, Label, MorphologyError, NO_FEATURE, edt, edt_with_features, scratch_bytes,
     scratch_bytes_with_features,

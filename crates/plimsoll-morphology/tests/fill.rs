@@ -1,9 +1,6 @@
 //! Hole filling against SciPy.
-#![allow(clippy::unwrap_used)]
 
-use crate::common;
-
-use common::oracle;
+use crate::common::oracle;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_morphology::{Connectivity, MorphologyError, fill_holes};
 

@@ -1,9 +1,6 @@
 //! Surface elements against surface-distance.
-#![allow(clippy::unwrap_used)]
 
-use crate::common;
-
-use common::oracle;
+use crate::common::oracle;
 use plimsoll_morphology::{
     MorphologyError, cell_shape, contour_codes, contour_lengths, surface_areas, surface_codes,
 };

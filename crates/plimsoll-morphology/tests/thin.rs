@@ -1,9 +1,6 @@
 //! Skeletons against scikit-image.
-#![allow(clippy::unwrap_used)]
 
-use crate::common;
-
-use common::{Random, oracle, random_mask, random_shape};
+use crate::common::{Random, oracle, random_mask, random_shape};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_morphology::{
     Connectivity, MorphologyError, Recheck, Topology, betti_numbers, dilate, skeletonize, tube_scratch_bytes,

@@ -1,9 +1,6 @@
 //! Euler and Betti numbers against scikit-image, cc3d and shapes with known holes.
-#![allow(clippy::unwrap_used)]
 
-use crate::common;
-
-use common::{oracle, place};
+use crate::common::{oracle, place};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_morphology::{Betti, Topology, betti_numbers, euler_number};
 

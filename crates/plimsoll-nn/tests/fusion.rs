@@ -1,5 +1,4 @@
 //! What the CPU backend makes of training programs: nothing is stored that a kernel can compute for itself.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::DType;

@@ -1,5 +1,4 @@
 //! MONAI's UNet: its size, and the names of its parameters. What it predicts is compared in `crates/plimsoll/tests/monai.rs`.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use plimsoll_graph::{DType, Kind, Program, Role, Shape};
 use plimsoll_nn::{Architecture, ForwardMode, MonaiUNet, UNetNorm, names};

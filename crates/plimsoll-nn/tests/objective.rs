@@ -1,5 +1,4 @@
 //! Which components steps have, and what of it becomes a program.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::{DType, Op, Program};

@@ -1,5 +1,4 @@
 //! How many parameters networks have: those of the originals, each with one channel and two classes unless it says otherwise.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use plimsoll_graph::{DType, Kind, Program, Role, Shape};
 use plimsoll_nn::{

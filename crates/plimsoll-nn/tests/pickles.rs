@@ -1,12 +1,8 @@
 //! Pickles that were made to harm end in one error each, and nothing of them is executed.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::archive;
-
 use std::path::{Path, PathBuf};
 
-use archive::{TENSOR, archive, string};
+use crate::archive::{TENSOR, archive, string};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{PytorchFile, Said, WeightError, WeightFile};
 

@@ -4,13 +4,10 @@
 //! Losses are to agree within 1e-4, gradients within 1e-3. Large networks with kinks are the exception: an
 //! activation that rounding puts on the other side of the leaky ReLU's kink changes gradients by far more than rounding does. So
 //! there is a run of each without the kink, which is held to the strict bounds.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::training;
 
 use std::path::PathBuf;
 
-use training::{bf16_losses_agree, gradients_agree, losses_agree, oracles};
+use crate::training::{bf16_losses_agree, gradients_agree, losses_agree, oracles};
 
 #[test]
 fn dynunet_trains_as_in_pytorch() {

@@ -1,5 +1,4 @@
 //! What is recomputed instead of held changes no bit, and a search for it meets its budget.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 

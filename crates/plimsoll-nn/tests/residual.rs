@@ -3,15 +3,12 @@
 //!
 //! Bounds are those of `pytorch.rs`. ReLUs have kinks that rounding may cross: gradients are then held to three times PyTorch's own
 //! distance from f64.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::training;
 
 use std::collections::BTreeMap;
 
+use crate::training::{Record, gradients_agree, losses_agree, oracles};
 use plimsoll_graph::{DType, Kind, Program, Role, Shape};
 use plimsoll_nn::{ForwardMode, Network, names};
-use training::{Record, gradients_agree, losses_agree, oracles};
 
 const RESENC: [&str; 2] = ["residual_resenc", "residual_resenc_2d"];
 const SEGRESNET: [&str; 4] = [

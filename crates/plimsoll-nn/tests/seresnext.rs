@@ -1,6 +1,5 @@
 //! SE-ResNeXt50 against timm: logits of evaluation and of training, gradients of the first step in f64, losses over ten steps, running
 //! statistics after three and evaluation with them, for both max pools. `oracles/seresnext_training.py` made the numbers.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

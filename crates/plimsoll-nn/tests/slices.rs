@@ -1,5 +1,4 @@
 //! Losses of distances on a slice: those of a volume that is made of copies of it.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 

@@ -1,7 +1,6 @@
 //! Losses made of soft morphology, and their gradients, against MONAI, PyTorch and scikit-image in f64: on labels at random,
 //! without foreground, of nothing else, of one voxel, at the border and of a tube, and on logits with and without equal
 //! values. `oracles/soft_losses.py` made the numbers.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 use std::fs;

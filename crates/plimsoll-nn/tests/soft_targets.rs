@@ -1,5 +1,4 @@
 //! Losses of mixed classes, of several labels and of thresholds, against PyTorch in f64. `oracles/soft_targets.py` made the numbers.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::HashMap;
 

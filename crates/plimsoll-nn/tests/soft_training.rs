@@ -1,5 +1,4 @@
 //! Steps of training with all components of soft morphology, of two heads, with a label ignored.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use conformance::{engine, noise};
 use plimsoll_cpu::{CpuBackend, CpuOptions};

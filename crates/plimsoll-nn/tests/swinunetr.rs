@@ -1,11 +1,9 @@
 //! MONAI's SwinUNETR: its size, the names of its parameters, and how it trains. `oracles/swin_training.py` made the numbers.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::training;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use crate::training::{Record, definitions_agree, gradients_agree, losses_agree, oracles};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_graph::{DType, Kind, Program, Role, Shape};
 use plimsoll_nn::{
@@ -13,7 +11,6 @@ use plimsoll_nn::{
     Objective, Optimizer, SwinUnetr, Training, names,
 };
 use plimsoll_plan::{Options, plan};
-use training::{Record, definitions_agree, gradients_agree, losses_agree, oracles};
 
 /// The forward pass for a patch.
 fn program(net: &SwinUnetr, patch: [usize; 3], training: bool) -> Result<Program, ConfigError> {

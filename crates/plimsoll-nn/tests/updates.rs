@@ -1,5 +1,4 @@
 //! What steps do to parameters beside learning: nothing where numbers went wrong, averages, rates of groups, and what is frozen.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 

@@ -1,10 +1,6 @@
 //! Kernels of everyday CUDA C++, as NVRTC compiles them, against the same on the host.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-use crate::common;
-
-use common::{Call, Device, Numbers};
+use crate::common::{Call, Device, Numbers};
 use plimsoll_ptx::Module;
 
 fn basics() -> Module {

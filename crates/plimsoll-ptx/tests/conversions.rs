@@ -1,9 +1,6 @@
 //! `cvt` and comparisons against definitions of their own: searches for the nearest number, and exact integers.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Numbers, apply, check, operands};
+use crate::common::{Numbers, apply, check, operands};
 
 /// f32 of all kinds.
 fn floats(random: usize) -> Vec<Vec<u64>> {

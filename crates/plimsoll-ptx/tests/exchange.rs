@@ -1,9 +1,6 @@
 //! Instructions of whole warps and blocks: shuffles, votes, matches, barriers.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Call, Device, Numbers, snippet};
+use crate::common::{Call, Device, Numbers, snippet};
 use plimsoll_ptx::{Fault, What};
 
 /// Runs `body` in a block of so many threads; each stores `%r20` to its own word.

@@ -1,9 +1,6 @@
 //! Floating-point arithmetic against definitions of their own: exact values, and searches for the nearest number.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Numbers, apply, check};
+use crate::common::{Numbers, apply, check};
 
 fn f(bits: u64) -> f32 {
     f32::from_bits(bits as u32)

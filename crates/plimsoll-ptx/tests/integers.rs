@@ -1,9 +1,6 @@
 //! Integer and bit instructions against definitions of their own: numbers of 128 bits, and bits one by one.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{apply, check, operands};
+use crate::common::{apply, check, operands};
 
 /// The integer that `bits` of a register stand for.
 fn value(register: u64, bits: u32, signed: bool) -> i128 {

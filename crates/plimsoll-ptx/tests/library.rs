@@ -1,10 +1,7 @@
 //! Functions of CUDA's mathematical library, as NVRTC inlines them, against those of the host: long sequences of all kinds of
 //! instructions whose result everyone knows.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Call, Device, Numbers};
+use crate::common::{Call, Device, Numbers};
 use plimsoll_ptx::Module;
 
 fn library() -> Module {

@@ -1,9 +1,6 @@
 //! Loads, stores, atomic operations, asynchronous copies, and what is counted of them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Buffer, Call, Device, snippet};
+use crate::common::{Buffer, Call, Device, snippet};
 use plimsoll_ptx::{Counts, Fault, Memory, Module, What};
 
 /// Runs `body` with a buffer of this many bytes as `%out` and one of these bytes as parameter `data`.

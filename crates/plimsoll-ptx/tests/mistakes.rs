@@ -1,9 +1,6 @@
 //! Kernels with one mistake each, as NVRTC compiles them.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Call, Device};
+use crate::common::{Call, Device};
 use plimsoll_ptx::{Counts, Fault, Module, What};
 
 fn mistakes() -> Module {

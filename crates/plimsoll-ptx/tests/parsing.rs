@@ -1,9 +1,6 @@
 //! What is not understood is said, with its line.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Call, Device, Numbers};
+use crate::common::{Call, Device, Numbers};
 use plimsoll_ptx::{Module, ParseError};
 
 fn parse(body: &str) -> Result<Module, ParseError> {

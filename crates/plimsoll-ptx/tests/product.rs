@@ -1,9 +1,6 @@
 //! A product of matrices by tensor cores, as NVRTC compiles it, and what is found when it is broken.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Call, Device, Numbers};
+use crate::common::{Call, Device, Numbers};
 use plimsoll_ptx::{Counts, Fault, Module, What};
 
 const TEXT: &str = include_str!("kernels/product.ptx");

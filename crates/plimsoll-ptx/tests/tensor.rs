@@ -2,11 +2,8 @@
 //!
 //! Here a layout says for each element of a lane which row and column it is, as the formulas of the manual do; the
 //! matrices are scattered into registers by it. Elements are small whole numbers, so that all sums are exact.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Call, Device, Numbers, snippet};
+use crate::common::{Call, Device, Numbers, snippet};
 use plimsoll_ptx::{Module, What};
 
 /// A number format in registers.

@@ -2,11 +2,8 @@
 //!
 //! Here a layout says for each element where it lies, as the tables of the manual do; the matrices are scattered by it. Elements are small
 //! whole numbers, so that all sums are exact.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use crate::common;
-
-use common::{Call, Device, Numbers, snippet};
+use crate::common::{Call, Device, Numbers, snippet};
 use plimsoll_ptx::{Fault, Module, What};
 
 const SHARED: usize = 32 * 1024;

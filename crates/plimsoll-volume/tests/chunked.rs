@@ -1,5 +1,4 @@
 //! Arrays in chunks and in archives: what a region costs, what is missing, damaged or cannot be. The values are compared in `formats.rs`.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,13 @@
 //! Files that are damaged, truncated, or claim more than they can hold are refused; the error names the file and the
 //! numbers.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Raw, gzip};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{HeaderError, StoredVolume, VolumeError, VolumeFile, VoxelBox};
 use proptest::prelude::*;
-use support::{Raw, gzip};
 
 fn open(bytes: &[u8], name: &str) -> Result<VolumeFile, VolumeError> {
     let folder = tempfile::tempdir().unwrap();

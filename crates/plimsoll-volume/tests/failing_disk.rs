@@ -1,5 +1,4 @@
 //! Images on a disk that fails.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,4 @@
 //! Every format is read as the programs read it that people use (`oracles/volume_formats.py` made the files), and written as they read it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,14 +1,11 @@
 //! Interpolation against SciPy, and the properties that patches rely on.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-use crate::support;
-
+use crate::support::oracle;
 use plimsoll_volume::{
     Outside, PullError, Reorientation, SourceBlock, Spacing, VoxelBox, VoxelMap, pull_linear, pull_nearest,
 };
 use proptest::prelude::*;
 use serde_json::Value;
-use support::oracle;
 
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()

@@ -1,16 +1,13 @@
 //! Every kind of file that the format allows, built byte by byte, is read back correctly.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::fs;
 
+use crate::support::{Raw, gzip};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{
     ByteOrder, ElementType, Scaling, StoredVolume, VolumeError, VolumeFile, VoxelBox, decode_f32,
 };
 use proptest::prelude::*;
-use support::{Raw, gzip};
 
 /// The codes of the format's document, in the order of [`ElementType::ALL`].
 const DATATYPES: [i16; 10] = [2, 256, 512, 4, 768, 8, 1280, 1024, 16, 64];

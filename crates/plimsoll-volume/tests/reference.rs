@@ -1,12 +1,9 @@
 //! Images written by other programs, against what nibabel reads from them.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
-use crate::support;
-
+use crate::support::{data, oracle};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{GeometryDifference, NiftiVersion, StoredVolume, VolumeFile, VoxelBox};
 use serde_json::Value;
-use support::{data, oracle};
 
 fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap()).collect()

@@ -1,5 +1,4 @@
 //! Properties of grids, orientations, boxes and maps.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use plimsoll_volume::{
     Affine, Direction, Geometry, GeometryDifference, GeometryError, Reorientation, SingularMap, Spacing,

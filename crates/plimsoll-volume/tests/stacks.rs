@@ -1,5 +1,4 @@
 //! TIFF files of several pages as volumes: what is written is read back, by regions and a page at a time, and what is damaged is refused.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
 
 use std::fs;
 use std::path::{Path, PathBuf};

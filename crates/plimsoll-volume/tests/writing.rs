@@ -1,20 +1,17 @@
 //! Images are written completely or not at all, with the expected header.
-#![allow(clippy::unwrap_used, clippy::panic)] // Test helpers may panic as well.
-
-use crate::support;
 
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
+use crate::support::{Raw, data};
 use flate2::read::GzDecoder;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{
     Affine, ElementType, Geometry, LabelTable, NiftiVersion, StoredVolume, VolumeError, VolumeFile,
     VolumeWriter,
 };
-use support::{Raw, data};
 
 fn grid(shape: [usize; 3]) -> Geometry {
     Geometry::new(shape, Affine([[0.0, 0.25, -1.5, 10.0], [0.125, 2.0, 0.0, -20.5], [3.0, 0.0, 0.5, 0.75]]))
