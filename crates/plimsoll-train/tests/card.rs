@@ -391,7 +391,11 @@ fn logits_that_are_summed_on_the_card_come_to_the_bits_of_those_that_are_copied_
         let in_f32 = plan.f32_ring_vram_bytes.unwrap();
         match ring {
             RingStorage::F32 => assert_eq!(in_f32, plan.device_bytes.unwrap()),
-            RingStorage::F16 => assert!(in_f32 > plan.device_bytes.unwrap(), "{plan:?}"),
+            // Both may be whole pages of the same number; of this process's memory they are not.
+            RingStorage::F16 => {
+                let more = plan.f32_ring_ram_bytes > plan.minimum_ram_bytes;
+                assert!(in_f32 >= plan.device_bytes.unwrap() && more, "{plan:?}");
+            }
         }
         // A line with room for the arena, and for nothing beside it.
         let low = card();
