@@ -31,14 +31,14 @@ const F16: f64 = 3e-3;
 const TF32: f64 = F16;
 
 /// Cases with no more floating-point operations than this are all taken.
-const FEW_FLOPS: u64 = 3_000_000;
+const FEW_FLOPS: u64 = 1_200_000;
 
 /// The same of losses that see shapes and of other ops that do not depend on how features are stored: their cost is counted by voxels, a
 /// few dozen operations each, most of which are comparisons.
-const FEW_FLOPS_OF_OTHERS: u64 = 12_000_000;
+const FEW_FLOPS_OF_OTHERS: u64 = 5_000_000;
 
 /// The same of cases that are run between other nodes, which change no number: small ones are enough.
-const FEW_FLOPS_BETWEEN: u64 = 700_000;
+const FEW_FLOPS_BETWEEN: u64 = 300_000;
 
 /// What a kernel may do otherwise than in other cases: an op with its window and whether it has groups, and with one source or more;
 /// attention with and without a bias, and with many channels.

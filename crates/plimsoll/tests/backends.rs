@@ -1,12 +1,9 @@
 //! The same job on both backends: the definitions in f64 are a second opinion on a whole run.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 
-use support::{dataset, run_error, run_json};
+use crate::support::{dataset, run_error, run_json};
 
 /// The numbers of a key in each line of a run's journal.
 fn journal(run: &Path, key: &str) -> Vec<f64> {

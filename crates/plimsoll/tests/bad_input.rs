@@ -1,13 +1,10 @@
 //! Bad input ends in one clear error that names the file and the numbers, and nothing is overwritten.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{dataset, run, run_error, run_json, small_run};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeFile, VolumeWriter};
-use support::{dataset, run, run_error, run_json, small_run};
 
 struct Data {
     dir: tempfile::TempDir,

@@ -1,13 +1,10 @@
 //! Predictions of a data set of BIDS are a derivative data set of it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{run_error, run_json};
 use serde_json::Value;
-use support::{run_error, run_json};
 
 fn oracles() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles")

@@ -1,14 +1,11 @@
 //! Runs and arms of sweeps, compared by the scores of their validation cases.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{Tiny, run, run_error, run_json};
 use plimsoll_run::{Arm, FoldName, SweepFolder, Trials};
 use serde_json::{Value, json};
-use support::{Tiny, run, run_error, run_json};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

@@ -1,11 +1,8 @@
 //! The way of patches from the disk: bad cases left out, warm caches, what `bench` says of it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 
-use support::{dataset, plimsoll, run_error, run_json, small_run};
+use crate::support::{dataset, plimsoll, run_error, run_json, small_run};
 
 #[test]
 fn bad_cases_are_left_out_when_asked_for_and_the_run_says_which() {

@@ -1,16 +1,13 @@
 //! `segment` writes labels of a series of DICOM as a segmentation of it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{run_error, run_json};
 use dicom_object::{OpenFileOptions, Tag};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::StoredVolume;
 use serde_json::Value;
-use support::{run_error, run_json};
 
 const FRAMES: Tag = Tag(0x0028, 0x0008);
 const SEGMENTS: Tag = Tag(0x0062, 0x0002);

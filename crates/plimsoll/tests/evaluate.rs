@@ -1,13 +1,10 @@
 //! Scores, through the command line.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{run, run_error, run_json};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
-use support::{run, run_error, run_json};
 
 /// Writes a cube of class 1 with an edge of `edge` voxels, which begins at `first` along the width.
 fn write(path: &Path, length: usize, edge: usize, first: usize) {

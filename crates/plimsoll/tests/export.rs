@@ -1,13 +1,10 @@
 //! Weights as a file that the networks' authors load.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Tiny, dataset, run_error, run_json, small_run};
 use plimsoll_nn::weights::SafetensorsFile;
-use support::{Tiny, dataset, run_error, run_json, small_run};
 
 /// A residual U-Net, whose authors' state dict lists most tensors two or four times.
 #[test]

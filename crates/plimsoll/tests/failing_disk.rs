@@ -1,14 +1,11 @@
 //! The program on a disk that fails.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::plimsoll;
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
-use support::plimsoll;
 
 fn write(path: &Path, first: u8) {
     let geometry = Geometry::new([4; 3], Affine::from_spacing(Spacing([1.0; 3]))).unwrap();

@@ -1,18 +1,15 @@
 //! Whichever operation on the disk fails: success or one error, nothing corrupt is used, and the next try comes to the same bits.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use support::{Ended, Tiny, expect_same, plimsoll, results};
+use crate::support::{Ended, Tiny, expect_same, plimsoll, results};
 
 const KINDS: [&str; 4] = ["eio", "enospc", "short", "torn"];
 
 /// About so many faults of each job are tried in every test run. All of them are by
-/// `cargo test --release -p plimsoll --test faults -- --ignored --nocapture`.
+/// `cargo test --release -p plimsoll --test all faults:: -- --ignored --nocapture`.
 const SAMPLE: usize = 24;
 
 /// What is done on the disk, and what its result is.

@@ -1,11 +1,8 @@
 //! What goes wrong ends in a hint that fits it, and what can be set is listed by the program itself.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 
-use support::{run, run_error, run_json};
+use crate::support::{run, run_error, run_json};
 
 fn hint(args: &[&str]) -> String {
     let error = run_error(args);

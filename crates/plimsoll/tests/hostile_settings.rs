@@ -1,13 +1,10 @@
 //! Numbers that no run can have are refused at once, each by its name and with its bound.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use support::{dataset, run_error};
+use crate::support::{dataset, run_error};
 
 /// Runs it until it fails within a second, at most three times, since other programs may run beside tests.
 fn refused_at_once(args: &[&str]) -> String {

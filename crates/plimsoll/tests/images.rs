@@ -1,15 +1,12 @@
 //! Classifying images, from folders and tables to scores.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::support::{dataset, expect_same, plimsoll, run_error, run_json};
 use plimsoll_image::phantom::{self, PhantomImages};
-use support::{dataset, expect_same, plimsoll, run_error, run_json};
 
 /// Three of the five grades, and settings of a run of seconds.
 fn images(folder: &Path) -> (PathBuf, PathBuf) {

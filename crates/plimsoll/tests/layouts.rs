@@ -1,13 +1,12 @@
 //! From a folder without a description to training.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{Tiny, run_error, run_json};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeFile, VolumeWriter, VoxelBox};
-use support::{Tiny, run_error, run_json};
 
 /// A data set of vessel trees as pairs of folders, with a value for the vessel and lengths times a factor.
 struct Pairs {

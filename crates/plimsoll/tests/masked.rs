@@ -1,15 +1,12 @@
 //! Images that are zero around what they show are normalised inside of a mask, from training to prediction and export.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Tiny, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{VolumeFile, VolumeWriter};
 use serde_json::{Value, json};
-use support::{Tiny, run_json};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

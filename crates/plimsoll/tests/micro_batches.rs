@@ -1,12 +1,11 @@
 //! What is validated is a property of weights and not of how they are held.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod support;
+use crate::support;
 
 use std::fs;
 use std::path::Path;
 
-use support::Tiny;
+use crate::support::Tiny;
 
 /// What the epochs of a run found by validating, as it is written.
 fn validated(run: &Path) -> Vec<String> {

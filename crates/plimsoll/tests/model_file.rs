@@ -1,16 +1,13 @@
 //! A run in one file: what it predicts is what the run predicts, and no byte of it can be changed without being noticed.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Tiny, run_error, run_json};
 use plimsoll_graph::Shape;
 use plimsoll_image::phantom::{self, PhantomImages};
 use plimsoll_nn::weights::{SafetensorsFile, safetensors};
-use support::{Tiny, run_error, run_json};
 
 fn text(path: &Path) -> String {
     path.to_str().unwrap().into()

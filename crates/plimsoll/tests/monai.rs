@@ -1,19 +1,16 @@
 //! Models of MONAI: labels are those of MONAI's own transforms and inferer, and what is not done as it does it is refused by name.
 //! `oracles/monai_models.py` made models, images and labels.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{run_error, run_json};
 use plimsoll_graph::Shape;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::weights::{PytorchFile, safetensors};
 use plimsoll_volume::{VolumeError, VolumeFile};
 use serde_json::{Value, json};
-use support::{run_error, run_json};
 
 fn oracles() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/monai")

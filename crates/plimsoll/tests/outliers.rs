@@ -1,16 +1,13 @@
 //! Cases with far more windows than the others, seen at another spacing than that of training on request.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use crate::support::{Tiny, plimsoll, run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{VolumeError, VolumeFile};
 use serde_json::Value;
-use support::{Tiny, plimsoll, run_error, run_json};
 
 /// Depth, height and width of all images here.
 const SHAPE: [usize; 3] = [22, 26, 24];

@@ -1,18 +1,15 @@
 //! What `segment` and `predict` write beside label maps: segmentations for 3D Slicer, statistics, previews.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use crate::support::{run, run_error, run_json};
 use flate2::read::GzDecoder;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::StoredVolume;
 use serde_json::Value;
-use support::{run, run_error, run_json};
 
 fn oracle(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/total_segmentator");

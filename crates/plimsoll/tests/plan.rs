@@ -1,13 +1,10 @@
 //! A plan says what fitting costs, and a run holds to it.
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 
+use crate::support::{dataset, final_bits, run_error, run_json};
 use plimsoll_data::phantom::{self, PhantomConfig};
 use serde_json::Value;
-use support::{dataset, final_bits, run_error, run_json};
 
 const NET: [&str; 12] = [
     "--net",

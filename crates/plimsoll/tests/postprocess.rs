@@ -1,14 +1,11 @@
 //! Steps on label maps from the command line: chosen for a run by its validation cases, and done by `predict`.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Tiny, plimsoll, run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
-use support::{Tiny, plimsoll, run_error, run_json};
 
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()

@@ -1,8 +1,7 @@
 //! Prediction of a folder: what cannot be predicted is told and does not end the others, what is there is kept, and no image is
 //! ever replaced.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use crate::support::{dataset, plimsoll, run_error, run_json, small_run};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
 use plimsoll_data::Dataset;
 use plimsoll_infer::{
@@ -22,7 +22,6 @@ use plimsoll_nn::weights::{SafetensorsFile, safetensors};
 use plimsoll_run::{CheckpointKind, Model};
 use plimsoll_volume::{VolumeError, VolumeFile};
 use serde_json::Value;
-use support::{dataset, plimsoll, run_error, run_json, small_run};
 
 /// Where tests of this file share a trained model.
 fn shared() -> &'static Path {

@@ -1,12 +1,9 @@
 //! `--precision bf16-dot` and `tf32`: they are said in plans and reports, and refused by name where nothing multiplies so; runs keep which convolutions do.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
+use crate::support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
 
 /// Processors that have the instruction, and those that have not, name it in the engine.
 #[test]

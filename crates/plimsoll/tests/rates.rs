@@ -1,13 +1,10 @@
 //! Rates of the machine that a run shows to be wrong are said to be, and measured again.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{dataset, final_bits, plimsoll, small_run};
 use serde_json::{Value, json};
-use support::{dataset, final_bits, plimsoll, small_run};
 
 /// Runs the command line with a cache folder of its own; returns what it printed as JSON.
 fn with_cache(cache: &Path, args: &[&str]) -> Value {

@@ -1,17 +1,14 @@
 //! Classes that overlap, from a data set to scores: three nested regions, whose label maps have the values 1, 2 and 4.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::support::{Ended, expect_same, plimsoll, run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, StoredVolume, VolumeWriter};
 use serde_json::{Value, json};
-use support::{Ended, expect_same, plimsoll, run_error, run_json};
 
 const SHAPE: [usize; 3] = [14, 16, 18];
 const SETS: [&[u8]; 3] = [&[1, 2, 4], &[2, 4], &[4]];

@@ -1,16 +1,15 @@
 //! Pages about runs and sweeps: what they say, and that they need nothing else.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod support;
+use crate::support;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use crate::support::{Tiny, run_error, run_json};
 use plimsoll_image::phantom::{self, PhantomImages};
 use plimsoll_run::{Arm, FoldName, SweepFolder, Trial, Trials};
 use serde_json::json;
-use support::{Tiny, run_error, run_json};
 
 /// Writes the page of a run, and returns it.
 fn page(run: &Path, more: &[&str]) -> String {

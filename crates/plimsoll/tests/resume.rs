@@ -1,13 +1,10 @@
 //! A run that is killed at any instant goes on to the same bits.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
+use crate::support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
 
 #[test]
 fn a_killed_run_goes_on_to_the_same_bits_on_any_number_of_threads() {

@@ -1,10 +1,7 @@
 //! What `bench scaling` reports adds up, of threads that are measured and of threads that are simulated.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod support;
-
+use crate::support::run_json;
 use serde_json::Value;
-use support::run_json;
 
 fn number(value: &Value) -> f64 {
     value.as_f64().unwrap()

@@ -1,14 +1,11 @@
 //! TotalSegmentator's tasks come to its own labels, with its own weights' format: `oracles/total_segmentator.py` has run it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{plimsoll, run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::StoredVolume;
-use support::{plimsoll, run_error, run_json};
 
 fn oracle(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles/total_segmentator");

@@ -1,16 +1,13 @@
 //! Tasks of TotalSegmentator's whose images nnU-Net resamples, or whose labels are changed after networks have decided, come to its own
 //! labels: `oracles/total_segmentator_more.py` has run it.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use crate::support::{run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::StoredVolume;
-use support::{run_error, run_json};
 
 fn oracle(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles");

@@ -1,14 +1,11 @@
 //! Losses that see shapes, on schedules, from the configuration to the checkpoint.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
+use crate::support::{dataset, expect_same, plimsoll, run_error, run_json, small_run};
 
 /// Sums on every step, distances on some: steps differ in what they compute, before and after epoch 1 as well.
 const SCHEDULED: &str = r#"

@@ -1,7 +1,4 @@
 //! Sweeps: trials of arms, planned as a whole, killed and gone on with.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,9 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::{Ended, Tiny, expect_same, plimsoll, results};
 use plimsoll_run::SweepFolder;
 use serde_json::Value;
-use support::{Ended, Tiny, expect_same, plimsoll, results};
 
 /// What all arms have in common: a training of milliseconds.
 const COMMON: &str = "

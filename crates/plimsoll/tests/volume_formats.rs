@@ -1,14 +1,11 @@
 //! Images of any format go through prediction and evaluation, whatever format a model was trained on.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::{run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{VolumeError, VolumeFile, VolumeWriter};
-use support::{run_error, run_json};
 
 fn oracles() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracles")

@@ -1,7 +1,4 @@
 //! Watching runs: what is written beside their files, the view, the page.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +7,10 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use crate::support::{Ended, Tiny, expect_same, plimsoll, run_error, run_json};
 use plimsoll_monitor::tensorboard::{Value, each_event};
 use plimsoll_run::{Arm, FoldName, SweepFolder, Trials};
 use serde_json::Value as Json;
-use support::{Ended, Tiny, expect_same, plimsoll, run_error, run_json};
 
 /// The files of a fold whose names TensorBoard looks for, in their order.
 fn event_files(fold: &Path) -> Vec<PathBuf> {

@@ -1,0 +1,40 @@
+//! All tests of the command line but for those with files of their own in a folder, and those below a line, which take the machine for themselves: one program
+//! is built and linked in a fraction of the time of many.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod backends;
+mod bad_input;
+mod bids;
+mod compare;
+mod data_path;
+mod dicom_segmentation;
+mod evaluate;
+mod export;
+mod failing_disk;
+mod faults;
+mod hints;
+mod hostile_settings;
+mod images;
+mod layouts;
+mod masked;
+mod micro_batches;
+mod model_file;
+mod monai;
+mod outliers;
+mod outputs;
+mod plan;
+mod postprocess;
+mod predict;
+mod products;
+mod rates;
+mod regions;
+mod report;
+mod resume;
+mod scaling;
+mod segment;
+mod segment_more;
+mod structures;
+mod support;
+mod sweep;
+mod volume_formats;
+mod watch;
