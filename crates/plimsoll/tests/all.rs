@@ -5,6 +5,7 @@
 mod backends;
 mod bad_input;
 mod bids;
+mod built;
 mod compare;
 mod data_path;
 mod dicom_segmentation;
