@@ -3,6 +3,7 @@
 //! Specification: <https://bids-specification.readthedocs.io/en/stable/derivatives/imaging.html#segmentations>.
 
 use std::fmt::Write as _;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use plimsoll_data::{BIDS_DESCRIPTION, BIDS_GENERATOR, Case, bids_images, is_predicted};
@@ -49,6 +50,19 @@ pub(super) fn images(input: &Path, suffixes: &[String], model: &SegmentationMode
     })
 }
 
+/// What the source says of itself; null where it has no description.
+fn source_description(input: &Path) -> Outcome<Value> {
+    let path = input.join(BIDS_DESCRIPTION);
+    let text = match plimsoll_disk::read(&path, LONGEST) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Value::Null),
+        read => read.map_err(|error| Failure::of_path(&path, &error))?,
+    };
+    serde_json::from_slice(&text).map_err(|problem| {
+        let message = format!("{} is no JSON: {problem}", path.display());
+        Failure::new(message, "mend it: the name and the DOI of the derivatives' source are read from it")
+    })
+}
+
 /// Writes what describes the derivative data set of a prediction: who made it, and what its labels are called.
 pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocessed: bool) -> Outcome {
     let folder = &request.output;
@@ -60,9 +74,8 @@ pub(super) fn describe(request: &PredictRequest, opened: &Opened, has_unprocesse
         );
         return Err(Failure::new(message, hint));
     }
+    let source = source_description(&request.input)?;
     make_folder(folder)?;
-    let source = plimsoll_disk::read(request.input.join(BIDS_DESCRIPTION), LONGEST).unwrap_or_default();
-    let source: Value = serde_json::from_slice(&source).unwrap_or_default();
     let of_folder =
         || request.input.canonicalize().ok()?.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = source["Name"].as_str().map(str::to_string).or_else(of_folder);
