@@ -380,7 +380,7 @@ fn distances_in_whole_voxels_are_exact() {
 #[test]
 fn a_program_that_was_put_together_by_hand_is_an_error_or_runs() {
     let mut ran = 0;
-    for seed in 0..300 {
+    for seed in 0..120 {
         let random = &mut Random(seed);
         let backend = backend(Blocks::Shuffled(seed));
         let programs = valid(random);
@@ -390,7 +390,7 @@ fn a_program_that_was_put_together_by_hand_is_an_error_or_runs() {
             ran += usize::from(random::run(&changed, &backend, options(random), random).unwrap());
         }
     }
-    assert!(ran > 100, "only {ran} were run");
+    assert!(ran > 40, "only {ran} were run");
 }
 
 #[test]

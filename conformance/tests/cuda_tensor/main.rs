@@ -96,6 +96,10 @@ fn check(layer: &Layer, directions: &[Direction], results: Results) {
         compare(&case, &expected(&case), &found, cores.tolerance());
         let plain: Vec<&String> = counts.keys().filter(|name| name.starts_with("conv")).collect();
         assert!(plain.is_empty() && counts.values().any(|counts| counts.mma > 0), "{}: {plain:?}", case.name);
+        if cores.stored == DType::F16 && cores.capability == (8, 0) || cores.stored == DType::F32 {
+            // The same source as for bf16, whose blocks are shuffled.
+            continue;
+        }
         let shuffled = cores.backend(cores.emulator(Blocks::Shuffled(11)));
         let shuffled = run(&*shuffled, &case, Options::default());
         assert!(found == shuffled, "{}: the order of blocks changes bits", case.name);

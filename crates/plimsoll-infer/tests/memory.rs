@@ -218,11 +218,11 @@ fn windows_at_once_have_the_bits_of_one_at_a_time_within_what_is_planned() {
                 assert_eq!((other.windows, other.looks), (plan.windows, plan.looks));
                 assert!(bytes == together, "{name}, {case}: other bits of {window_batch} windows at once");
             }
-            let threads = Prediction { threads: 3, ..at_once }.predict();
-            assert!(
-                found.iter().all(|(case, (bytes, _))| *bytes == threads[case].0),
-                "{name}: other threads"
-            );
+            if window_batch == batches[1] {
+                let threads = Prediction { threads: 3, ..at_once }.predict();
+                let is_same = |(case, (bytes, _)): (&String, &(Vec<u8>, _))| *bytes == threads[case].0;
+                assert!(found.iter().all(is_same), "{name}: other threads");
+            }
         }
     }
 }
@@ -298,13 +298,8 @@ fn features_in_16_bits_are_asked_for_and_named_where_a_line_is_too_low() {
 
 #[test]
 fn products_of_bf16_keep_nearly_all_labels_and_have_the_same_bits_on_more_threads() {
-    for (name, configuration) in [
-        ("fullres", "3d_fullres"),
-        ("resenc_regions", "3d_fullres"),
-        ("anisotropic", "3d_fullres"),
-        ("flat", "2d"),
-        ("cascade", "3d_lowres"),
-    ] {
+    for (name, configuration) in [("fullres", "3d_fullres"), ("resenc_regions", "3d_fullres"), ("flat", "2d")]
+    {
         let exact = Prediction::of(name, configuration);
         let stored = Prediction { precision: Some(DType::Bf16), ..exact };
         let dot = Prediction { products: Products::Bf16, ..stored };
