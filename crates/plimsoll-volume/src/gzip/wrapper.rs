@@ -130,7 +130,7 @@ fn begin_zlib(input: &mut BitInput) -> io::Result<()> {
     const MOST_WINDOW: u32 = 7;
     const DICTIONARY: u32 = 1 << 5;
     let (form, flags) = (input.take(8)?, input.take(8)?);
-    if (form << 8 | flags) % 31 != 0 || form & 0xf != METHOD || form >> 4 > MOST_WINDOW {
+    if !(form << 8 | flags).is_multiple_of(31) || form & 0xf != METHOD || form >> 4 > MOST_WINDOW {
         return Err(invalid("a zlib header that is none"));
     }
     match flags & DICTIONARY {

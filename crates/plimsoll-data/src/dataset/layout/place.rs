@@ -29,7 +29,7 @@ pub(crate) fn images_in(folder: &Path) -> Result<Vec<Image>, DatasetError> {
 
 /// The same as far as they can be read, to see which layout it may be: whoever reads that says what cannot be read.
 fn seen_in(folder: &Path) -> Vec<Image> {
-    images(folder).into_iter().flatten().flatten().collect()
+    images(folder).unwrap_or_default().into_iter().flatten().collect()
 }
 
 /// The images in a folder, and the folders in it of which it cannot be said whether they are one.
@@ -199,8 +199,8 @@ impl<'a> Place<'a> {
     pub(crate) fn of_series(&self) -> Option<DatasetError> {
         let within = |folder: &PathBuf| list(folder).unwrap_or_default().into_iter().take(FEW);
         let few = || self.folders.iter().take(FEW).cloned();
-        let found = few().chain(few().flat_map(|folder| within(&folder)));
-        let found = found.into_iter().find(|path| is_series(path).is_ok_and(|is_series| is_series))?;
+        let mut looked_at = few().chain(few().flat_map(|folder| within(&folder)));
+        let found = looked_at.find(|path| is_series(path).unwrap_or(false))?;
         Some(self.fault(
             format!("{} is a series of slices of DICOM, but no label maps are found with it", found.display()),
             "put series into raw/CASE/ and label maps into seg/CASE.nii.gz; or both into a folder for each case, CASE/ct/ and \
@@ -210,8 +210,8 @@ impl<'a> Place<'a> {
 
     /// Whether all folders are series of slices, as far as a few are looked into.
     pub(crate) fn has_series_alone(&self) -> bool {
-        !self.folders.is_empty()
-            && self.folders.iter().take(FEW).all(|folder| is_series(folder).is_ok_and(|is_series| is_series))
+        let is_series = |folder: &PathBuf| is_series(folder).unwrap_or(false);
+        !self.folders.is_empty() && self.folders.iter().take(FEW).all(is_series)
     }
 
     /// The error for a place that no layout is found in.
@@ -242,5 +242,5 @@ fn has_labels(folder: &Path) -> bool {
         words::is_of_labels(stem.strip_prefix(&name).unwrap_or(stem).trim_start_matches(words::SEPARATORS))
     });
     let count = of_labels.count();
-    count > 0 && (count < found.len() || is_series(folder).is_ok_and(|is_series| is_series))
+    count > 0 && (count < found.len() || is_series(folder).unwrap_or(false))
 }
