@@ -69,6 +69,7 @@ fn volumes_stay_where_regions_of_others_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let images = images(folder.path(), 3);
     let cache = cache(5).indexed_in(IndexFolder::new(folder.path().join("points")));
+    let cache = cache.decoding_within(Budget::new(Bytes::mib(16)));
     for _ in 0..3 {
         assert!(cache.get(&images[1]).unwrap().is_some() && cache.get(&images[2]).unwrap().is_some());
         assert!(cache.get(&images[0]).unwrap().is_none());
@@ -76,7 +77,7 @@ fn volumes_stay_where_regions_of_others_can_be_read() {
     let statistics = cache.statistics();
     assert_eq!((statistics.misses, statistics.hits, statistics.bypasses, statistics.evictions), (2, 4, 3, 0));
     // Of this one all that precedes a region is decompressed.
-    let other = folder.path().join("other.mha");
+    let other = folder.path().join("other.nii.zst");
     write_image(&other, &grid([1, 64, 64], [1.0; 3]), 1, ElementType::U8, &[1.0; 4096]);
     assert!(cache.get(&other).unwrap().is_some());
     assert_eq!(cache.statistics().evictions, 1);

@@ -10,7 +10,7 @@ use plimsoll_data::{
     Patches, Recipe, SamplePlace, Sampler, SamplerConfig, Samples, Scratch, TargetGrid, VolumeCache,
     inspect_images, pull,
 };
-use plimsoll_memory::{Budget, Bytes};
+use plimsoll_memory::{Budget, Bytes, Fnv1a};
 use plimsoll_volume::{ElementType, Spacing};
 use serde_json::{Value, json};
 use support::{Raw, grid, hash, ids, inspect, numbers, only, oracle, write_image};
@@ -187,10 +187,31 @@ fn masks_are_kept_with_the_inspection() {
 
     // A mask that is not what it was is found again.
     let path = folder.path().join("nonzero_masks.bin");
-    let mut bytes = std::fs::read(&path).unwrap();
+    let good = std::fs::read(&path).unwrap();
+    let mut bytes = good.clone();
     *bytes.last_mut().unwrap() ^= 1;
-    std::fs::write(&path, bytes).unwrap();
+    std::fs::write(&path, &bytes).unwrap();
     assert!(load().is_none());
+    // Nor is one taken that fits its checksum, but ends before its last plane, or has another number of voxels than the case.
+    let text = folder.path().join("dataset_fingerprint.json");
+    let known: Value = serde_json::from_slice(&std::fs::read(&text).unwrap()).unwrap();
+    let mut of_other = known.clone();
+    bytes = good.clone();
+    bytes[0] ^= 0x80;
+    let mut hash = Fnv1a::default();
+    hash.update(&bytes);
+    of_other["inspection"]["mask_hash"] = json!(hash.finish());
+    std::fs::write(&path, &bytes).unwrap();
+    std::fs::write(&text, of_other.to_string()).unwrap();
+    assert!(load().is_none());
+    std::fs::write(&path, &good).unwrap();
+    let mut of_other = known.clone();
+    let voxels = known["cases"][0]["mask_voxels"].as_u64().unwrap();
+    of_other["cases"][0]["mask_voxels"] = json!(voxels + 1);
+    std::fs::write(&text, of_other.to_string()).unwrap();
+    assert!(load().is_none());
+    std::fs::write(&text, known.to_string()).unwrap();
+    assert!(load().is_some());
 }
 
 /// Four cases that are all alike.

@@ -71,7 +71,7 @@ impl VolumeFile {
         VolumeFile { path, readers: Readers::new(source), header, layout }
     }
 
-    /// Makes regions of a compressed file cost what they hold and a little more: takes its access points from a folder, or finds them while
+    /// Makes regions of deflated voxels cost what they hold and a little more: takes their access points from a folder, or finds them while
     /// the file is read from its first voxel to its last, and keeps them there for the next time. Does nothing of other files. Regions
     /// are the same with and without.
     pub fn index_in(&mut self, folder: &IndexFolder) {

@@ -15,12 +15,12 @@
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::disallowed_types))]
 
 mod affine;
+mod buffered;
 mod decode;
 mod element;
 mod error;
 mod file;
 mod format;
-mod forward;
 mod geometry;
 mod gzip;
 mod label_values;

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use plimsoll_disk::{File, ScratchFile};
 
-use crate::forward::{Compression, Forward, peek};
-use crate::gzip::{IndexFolder, Members};
-use crate::zstd;
+use crate::buffered::peek;
+use crate::gzip::{Deflated, IndexFolder, Stretch};
+use crate::zstd::{self, Frames};
 
 /// Bytes per read from the file.
 const BUFFER: usize = 16 << 10;
@@ -15,8 +15,8 @@ const BUFFER: usize = 16 << 10;
 /// Bytes per step when what follows the voxels is read.
 const SKIP: usize = 32 << 10;
 
-/// A file whose (decompressed) bytes are read from given offsets. A plain file seeks; a compressed file is decompressed
-/// forward from the current offset, and rewound to go backward, unless its access points are known: then it begins at the last
+/// A file, or a compressed stretch of one, whose (decompressed) bytes are read from given offsets. A plain file seeks; a compressed one is
+/// decompressed forward from the current offset, and rewound to go backward, unless its access points are known: then it begins at the last
 /// before the offset.
 pub(crate) struct ByteStream {
     bytes: Bytes,
@@ -32,8 +32,8 @@ enum Bytes {
     Plain(BufReader<File>),
     /// What was decompressed before.
     Scratch(BufReader<ScratchFile>),
-    Compressed(Box<Members>),
-    Forward(Box<Forward>),
+    Deflated(Box<Deflated>),
+    Frames(Box<Frames>),
 }
 
 /// The largest expansion of deflate per byte: a match of 258 bytes takes two bits.
@@ -51,8 +51,10 @@ impl ByteStream {
         let mut magic = [0; 4];
         peek(&mut reader, &mut magic)?;
         let bytes = match magic {
-            [0x1f, 0x8b, ..] => Bytes::Compressed(Box::new(Members::new(reader.into_inner())?)),
-            zstd::MAGIC => Bytes::Forward(Box::new(Forward::new(reader, 0, Compression::Zstd)?)),
+            [0x1f, 0x8b, ..] => {
+                Bytes::Deflated(Box::new(Deflated::new(reader.into_inner(), Stretch::GZIP_FILE)?))
+            }
+            zstd::MAGIC => Bytes::Frames(Box::new(Frames::new(reader)?)),
             _ => Bytes::Plain(reader),
         };
         Ok(ByteStream { bytes, position: 0, stored_length: metadata.len(), lost: false })
@@ -66,12 +68,11 @@ impl ByteStream {
         Ok(ByteStream { bytes, position: 0, stored_length, lost: false })
     }
 
-    /// Opens the compressed data that begin at byte `start` of a file; offsets count decompressed bytes from there.
-    pub(crate) fn open_part(path: &Path, start: u64, how: Compression) -> io::Result<ByteStream> {
+    /// Opens a stretch of a file that is deflated; offsets count decompressed bytes from where it begins.
+    pub(crate) fn open_stretch(path: &Path, stretch: Stretch) -> io::Result<ByteStream> {
         let file = File::open(path)?;
-        let stored_length = file.metadata()?.len().saturating_sub(start);
-        let reader = BufReader::with_capacity(BUFFER, file);
-        let bytes = Bytes::Forward(Box::new(Forward::new(reader, start, how)?));
+        let stored_length = file.metadata()?.len().saturating_sub(stretch.start);
+        let bytes = Bytes::Deflated(Box::new(Deflated::new(file, stretch)?));
         Ok(ByteStream { bytes, position: 0, stored_length, lost: false })
     }
 
@@ -79,11 +80,8 @@ impl ByteStream {
     pub(crate) fn most_bytes(&self) -> u64 {
         let growth = match &self.bytes {
             Bytes::Plain(_) | Bytes::Scratch(_) => 1,
-            Bytes::Compressed(_) => DEFLATE_LIMIT,
-            Bytes::Forward(forward) => match forward.compression() {
-                Some(Compression::Zstd) => zstd::MOST_EXPANDED,
-                _ => DEFLATE_LIMIT,
-            },
+            Bytes::Deflated(_) => DEFLATE_LIMIT,
+            Bytes::Frames(_) => zstd::MOST_EXPANDED,
         };
         self.stored_length.saturating_mul(growth)
     }
@@ -91,8 +89,8 @@ impl ByteStream {
     /// The bytes that decompression goes back to, beyond a fixed amount.
     pub(crate) fn window(&self) -> u64 {
         match &self.bytes {
-            Bytes::Forward(forward) => forward.window(),
-            Bytes::Plain(_) | Bytes::Scratch(_) | Bytes::Compressed(_) => 0,
+            Bytes::Frames(frames) => frames.window(),
+            Bytes::Plain(_) | Bytes::Scratch(_) | Bytes::Deflated(_) => 0,
         }
     }
 
@@ -103,10 +101,10 @@ impl ByteStream {
         Ok(ByteStream { bytes, position: 0, stored_length: length, lost: false })
     }
 
-    /// Takes the access points of a compressed file from a folder, or finds them while it is read: see [`Members::index_in`].
+    /// Takes the access points of a deflated file from a folder, or finds them while it is read: see [`Deflated::index_in`].
     pub(crate) fn index_in(&mut self, folder: &IndexFolder, path: &Path, holds: u64) {
-        if let Bytes::Compressed(members) = &mut self.bytes {
-            members.index_in(folder, path, holds);
+        if let Bytes::Deflated(deflated) = &mut self.bytes {
+            deflated.index_in(folder, path, holds);
         }
     }
 
@@ -115,10 +113,10 @@ impl ByteStream {
     /// # Errors
     /// If it cannot be opened, or is not the same any more.
     pub(crate) fn twin(&self, path: &Path) -> io::Result<Option<ByteStream>> {
-        let Bytes::Compressed(members) = &self.bytes else { return Ok(None) };
-        let twin = members.twin(File::open(path)?)?;
+        let Bytes::Deflated(deflated) = &self.bytes else { return Ok(None) };
+        let twin = deflated.twin(File::open(path)?)?;
         Ok(twin.map(|twin| ByteStream {
-            bytes: Bytes::Compressed(Box::new(twin)),
+            bytes: Bytes::Deflated(Box::new(twin)),
             position: 0,
             stored_length: self.stored_length,
             lost: false,
@@ -129,23 +127,23 @@ impl ByteStream {
     pub(crate) fn is_random_access(&self) -> bool {
         match &self.bytes {
             Bytes::Plain(_) | Bytes::Scratch(_) => true,
-            Bytes::Compressed(members) => members.is_indexed(),
-            Bytes::Forward(_) => false,
+            Bytes::Deflated(deflated) => deflated.is_indexed(),
+            Bytes::Frames(_) => false,
         }
     }
 
     /// Whether access points of it can be found.
     pub(crate) fn can_be_indexed(&self) -> bool {
-        matches!(self.bytes, Bytes::Compressed(_))
+        matches!(self.bytes, Bytes::Deflated(_))
     }
 
     /// Whether access points are found while it is read.
     pub(crate) fn finds_points(&self) -> bool {
-        matches!(&self.bytes, Bytes::Compressed(members) if members.finds_points())
+        matches!(&self.bytes, Bytes::Deflated(deflated) if deflated.finds_points())
     }
 
     pub(crate) fn is_compressed(&self) -> bool {
-        matches!(self.bytes, Bytes::Compressed(_) | Bytes::Forward(_))
+        matches!(self.bytes, Bytes::Deflated(_) | Bytes::Frames(_))
     }
 
     pub(crate) fn stored_length(&self) -> u64 {
@@ -204,8 +202,8 @@ impl ByteStream {
             let result = match &mut self.bytes {
                 Bytes::Plain(reader) => reader.read(buffer),
                 Bytes::Scratch(reader) => reader.read(buffer),
-                Bytes::Compressed(members) => members.read(buffer),
-                Bytes::Forward(forward) => forward.read(buffer),
+                Bytes::Deflated(deflated) => deflated.read(buffer),
+                Bytes::Frames(frames) => frames.read(buffer),
             };
             match result {
                 Ok(count) => {
@@ -230,15 +228,15 @@ impl ByteStream {
         let sought = match &mut self.bytes {
             Bytes::Plain(reader) => reader.seek_relative(by),
             Bytes::Scratch(reader) => reader.seek_relative(by),
-            Bytes::Compressed(members) => {
-                let sought = members.seek(offset);
+            Bytes::Deflated(deflated) => {
+                let sought = deflated.seek(offset);
                 if sought.is_err() {
                     // How far it came.
-                    self.position = members.position();
+                    self.position = deflated.position();
                 }
                 sought
             }
-            Bytes::Forward(_) => return self.skip_to(offset),
+            Bytes::Frames(_) => return self.skip_to(offset),
         };
         self.lost = sought.is_err();
         sought?;
@@ -264,7 +262,7 @@ impl ByteStream {
     /// Lets go of what a decompressor that only goes forwards has taken in memory, by going back to the first byte.
     pub(crate) fn let_go(&mut self) -> io::Result<()> {
         match self.bytes {
-            Bytes::Forward(_) if self.position > 0 => self.rewind(),
+            Bytes::Frames(_) if self.position > 0 => self.rewind(),
             _ => Ok(()),
         }
     }
@@ -279,8 +277,8 @@ impl ByteStream {
             Bytes::Scratch(reader) => {
                 reader.seek(SeekFrom::Start(0))?;
             }
-            Bytes::Compressed(members) => members.rewind()?,
-            Bytes::Forward(forward) => forward.rewind()?,
+            Bytes::Deflated(deflated) => deflated.rewind()?,
+            Bytes::Frames(frames) => frames.rewind()?,
         }
         self.position = 0;
         self.lost = false;

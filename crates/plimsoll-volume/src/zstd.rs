@@ -1,7 +1,7 @@
 //! Zstandard (RFC 8878): decompressing frame after frame, within a window that is looked at before, and compressing into frames of a block.
 
 use std::error::Error;
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{self, BufRead, BufReader, Read, Seek, Write};
 
 use plimsoll_disk::File;
 use plimsoll_image::{Panicked, run_decoder};
@@ -9,7 +9,7 @@ use ruzstd::decoding::errors::FrameDecoderError;
 use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 
-use crate::forward::{pass, peek};
+use crate::buffered::{pass, peek};
 
 /// What a frame begins with.
 pub(crate) const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
@@ -112,7 +112,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// The frames from the present place of a file on.
+    /// The frames of a file, which stands at its beginning.
     ///
     /// # Errors
     /// If the file cannot be read, begins with no frame, or the window is larger than is read.
@@ -134,9 +134,9 @@ impl Frames {
         self.window
     }
 
-    /// Goes back to the first frame, which is at this place of the file, with nothing held but the file's buffer.
-    pub(crate) fn rewind(&mut self, start: SeekFrom) -> io::Result<()> {
-        self.file.seek(start)?;
+    /// Goes back to the beginning of the file, with nothing held but the file's buffer.
+    pub(crate) fn rewind(&mut self) -> io::Result<()> {
+        self.file.rewind()?;
         self.decoder = decoder(self.window);
         self.is_inside = false;
         Ok(())

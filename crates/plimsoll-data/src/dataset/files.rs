@@ -14,6 +14,18 @@ pub(crate) struct Folder {
     pub(crate) file_ending: String,
 }
 
+/// What is in a folder but hidden files, sorted: some systems leave a dot file beside every file.
+///
+/// # Errors
+/// If it cannot be read, which names it.
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
+    let failed = |source: io::Error| DatasetError::Io { path: folder.into(), action: "list", source };
+    let mut found = plimsoll_disk::read_dir(folder).map_err(failed)?;
+    found.retain(|path| !file_name(path).starts_with('.'));
+    found.sort();
+    Ok(found)
+}
+
 pub(crate) fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
@@ -30,13 +42,10 @@ pub(crate) fn channel_name(id: &str, channel: usize, file_ending: &str) -> Strin
 }
 
 impl Folder {
-    /// Lists the files that end in `file_ending`. Hidden files are skipped: some systems leave a dot file beside every
-    /// file.
+    /// Lists the files that end in `file_ending`.
     pub(crate) fn read(path: &Path, file_ending: &str) -> Result<Folder, DatasetError> {
-        let failed = |source: io::Error| DatasetError::Io { path: path.into(), action: "list", source };
-        let listed = plimsoll_disk::read_dir(path).map_err(failed)?;
-        let mut names: Vec<String> = listed.iter().map(|path| file_name(path)).collect();
-        names.retain(|name| name.ends_with(file_ending) && !name.starts_with('.'));
+        let mut names: Vec<String> = list(path)?.iter().map(|path| file_name(path)).collect();
+        names.retain(|name| name.ends_with(file_ending));
         names.sort();
         Ok(Folder { path: path.into(), names, file_ending: file_ending.into() })
     }

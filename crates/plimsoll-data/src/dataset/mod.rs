@@ -108,7 +108,7 @@ impl Dataset {
         } else {
             let mut folder = Folder::read(path, file_ending)?;
             if file_ending.eq_ignore_ascii_case(DICOM) {
-                folder.add_series(&series_in(path))?;
+                folder.add_series(&series_in(path)?)?;
             }
             folder
         };
@@ -160,7 +160,7 @@ impl Dataset {
                 most = (count, ending);
             }
         }
-        if most.0 == 0 && !series_in(path).is_empty() {
+        if most.0 == 0 && !series_in(path)?.is_empty() {
             return Ok(DICOM.into());
         }
         Ok(most.1.into())
@@ -196,7 +196,7 @@ fn is_one_image(folder: &Path, ending: &str) -> Result<bool, DatasetError> {
         return Ok(false);
     }
     // Several series are as many images.
-    if series_in(folder).len() > 1 {
+    if series_in(folder)?.len() > 1 {
         return Ok(false);
     }
     Ok(image_ending(folder)?.is_some())

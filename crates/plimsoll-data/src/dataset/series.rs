@@ -4,24 +4,25 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_volume::{VolumeFile, image_ending};
 
-use crate::dataset::files::file_name;
-use crate::dataset::name_ending;
+use crate::dataset::files::{file_name, list};
+use crate::dataset::{DatasetError, name_ending};
 
 /// What the names of files and folders of DICOM end in.
 pub(crate) const DICOM: &str = ".dcm";
 
 /// Whether a folder has several slices of DICOM right in it, with or without an ending: it is one image. Of files that have many slices each
 /// is an image of its own.
-pub(crate) fn is_series(folder: &Path) -> bool {
-    let Ok(mut listed) = plimsoll_disk::read_dir(folder) else { return false };
-    listed.retain(|path| !file_name(path).starts_with('.'));
-    listed.sort();
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(crate) fn is_series(folder: &Path) -> Result<bool, DatasetError> {
+    let listed = list(folder)?;
     // As lazily as can be: there may be thousands.
     let mut slices = listed.iter().filter(|path| !path.is_dir() && is_slice(path));
-    match (slices.next(), slices.next()) {
+    Ok(match (slices.next(), slices.next()) {
         (Some(first), Some(_)) => !VolumeFile::open(first).is_ok_and(|file| file.geometry().shape()[0] > 1),
         _ => false,
-    }
+    })
 }
 
 /// Whether a file is one of DICOM, as its name says or, where it has no ending of images, what it begins with.
@@ -36,12 +37,44 @@ fn is_slice(path: &Path) -> bool {
 }
 
 /// The folders in a folder that are series of slices and whose names do not say so, sorted.
-pub(crate) fn series_in(folder: &Path) -> Vec<PathBuf> {
-    let mut found = plimsoll_disk::read_dir(folder).unwrap_or_default();
-    found.retain(|path| {
-        let name = file_name(path);
-        !name.starts_with('.') && name_ending(&name).is_none() && path.is_dir() && is_series(path)
-    });
-    found.sort();
-    found
+///
+/// # Errors
+/// If the folder, or one in it, cannot be read.
+pub(crate) fn series_in(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
+    let mut found = Vec::new();
+    for path in list(folder)? {
+        if name_ending(&file_name(&path)).is_none() && path.is_dir() && is_series(&path)? {
+            found.push(path);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use plimsoll_disk::faults::{Fault, FaultKind, inject};
+
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_read_is_named_and_not_taken_for_one_without_series() {
+        let dir = tempfile::tempdir().unwrap();
+        let series = dir.path().join("series");
+        fs::create_dir(&series).unwrap();
+        for slice in ["1.dcm", "2.dcm"] {
+            fs::write(series.join(slice), "no slice").unwrap();
+        }
+        fs::write(dir.path().join("notes.txt"), "beside").unwrap();
+        assert_eq!(series_in(dir.path()).unwrap(), [series.clone()]);
+        for (number, folder) in [(1, dir.path()), (2, &series)] {
+            let fault = Fault { number, kind: FaultKind::Eio };
+            let (found, reached) = inject(dir.path(), fault, || series_in(dir.path()));
+            let error = found.unwrap_err().to_string();
+            assert!(reached && error == format!("cannot list {}", folder.display()), "{error}");
+        }
+        let error = series_in(&dir.path().join("missing")).unwrap_err().to_string();
+        assert!(error.contains("missing"), "{error}");
+    }
 }

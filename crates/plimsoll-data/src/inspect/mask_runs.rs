@@ -3,6 +3,7 @@
 //! Of each plane of the box of non-zero voxels it holds the lengths of runs outside and inside of the mask in turn, seven bits
 //! of a length in a byte; or a bit for each voxel, where that is less. Voxels outside of the box are outside of the mask.
 
+use std::io::Read;
 use std::ops::Range;
 
 use plimsoll_memory::{Budget, Bytes, MapError, Mapped, Reservation};
@@ -50,12 +51,32 @@ impl MaskRuns {
         Ok(MaskRuns { covered, bytes })
     }
 
-    /// Room for one of so many bytes, which are to be read into [`bytes_mut`](Self::bytes_mut).
+    /// Reads one of a box that was kept in so many bytes. None if the file ends before, or they are not those of a mask with so many voxels.
     ///
     /// # Errors
     /// If the budget has no room.
-    pub(crate) fn zeroed(covered: VoxelBox, length: usize, budget: &Budget) -> Result<MaskRuns, MapError> {
-        Ok(MaskRuns { covered, bytes: Mapped::zeroed(budget, "masks", length)? })
+    pub(crate) fn read(
+        covered: VoxelBox,
+        (length, voxels): (usize, u64),
+        file: &mut impl Read,
+        budget: &Budget,
+    ) -> Result<Option<MaskRuns>, MapError> {
+        let mut runs = MaskRuns { covered, bytes: Mapped::zeroed(budget, "masks", length)? };
+        let is_read = file.read_exact(&mut runs.bytes).is_ok();
+        Ok((is_read && runs.voxels() == Some(voxels)).then_some(runs))
+    }
+
+    /// How many voxels are inside of the mask. None if the bytes are not what [`of`](Self::of) writes of some mask of this box.
+    fn voxels(&self) -> Option<u64> {
+        let length = plane_length(self.covered);
+        let mut end = self.covered.shape[0].checked_mul(END)?;
+        let mut voxels = 0;
+        for d in 0..self.covered.shape[0] {
+            let plane = self.plane_range(d)?;
+            end = plane.end;
+            voxels += inside(self.bytes.get(plane)?, length)?;
+        }
+        (end == self.bytes.len()).then_some(voxels)
     }
 
     /// What one of a box reserves at most.
@@ -75,11 +96,6 @@ impl MaskRuns {
     /// As it is kept in a file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
-    }
-
-    /// As it is kept in a file, to be read into.
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        &mut self.bytes
     }
 
     /// Gives the values of a region of the stored image `value` where they are outside of the mask.
@@ -123,15 +139,21 @@ impl MaskRuns {
         });
     }
 
-    /// How a plane of the box is encoded; nothing where what was read from a file is damaged.
+    /// How a plane of the box is encoded.
     fn plane(&self, d: usize) -> &[u8] {
-        let (ends, planes) = self.bytes.split_at((self.covered.shape[0] * END).min(self.bytes.len()));
+        // All planes of what is read from a file are there: `read` counts their voxels.
+        self.plane_range(d).map_or(&[][..], |plane| &self.bytes[plane])
+    }
+
+    /// The bytes of a plane of the box; none where its end is not there or has no number that can be.
+    fn plane_range(&self, d: usize) -> Option<Range<usize>> {
+        let ends = self.covered.shape[0].checked_mul(END)?;
         let end = |d: usize| {
-            let bytes = ends.as_chunks::<END>().0.get(d).copied().unwrap_or_default();
-            usize::try_from(u64::from_le_bytes(bytes)).unwrap_or(usize::MAX)
+            let end = self.bytes.get(..ends)?.as_chunks::<END>().0.get(d)?;
+            ends.checked_add(usize::try_from(u64::from_le_bytes(*end)).ok()?)
         };
-        let start = d.checked_sub(1).map_or(0, end);
-        planes.get(start..end(d)).unwrap_or_default()
+        let start = d.checked_sub(1).map_or(Some(ends), end)?;
+        Some(start..end(d)?)
     }
 }
 
@@ -206,6 +228,31 @@ fn runs(mask: &Mask, d: usize, visit: &mut dyn FnMut(usize)) {
     }
 }
 
+/// How many voxels of a plane of `length` voxels are inside of a mask; none if its bytes are not those of such a plane.
+fn inside(plane: &[u8], length: usize) -> Option<u64> {
+    let (form, mut bytes) = plane.split_first()?;
+    match *form {
+        RUNS => {
+            let (mut left, mut is_inside, mut voxels) = (length, false, 0);
+            while !bytes.is_empty() {
+                let run = varint(&mut bytes)?;
+                left = left.checked_sub(run)?;
+                voxels += if is_inside { run } else { 0 };
+                is_inside = !is_inside;
+            }
+            // The last run ends with the plane.
+            Some((voxels + if is_inside { left } else { 0 }) as u64)
+        }
+        BITS if bytes.len() == length.div_ceil(8) => {
+            let voxels: u64 = bytes.iter().map(|byte| u64::from(byte.count_ones())).sum();
+            // Behind the last voxel are zeros.
+            let behind = bytes.last().map_or(0, |last| u32::from(*last) >> ((length - 1) % 8 + 1));
+            (behind == 0).then_some(voxels)
+        }
+        _ => None,
+    }
+}
+
 /// The runs of a plane of `length` voxels that are outside of a mask.
 fn outside(plane: &[u8], length: usize, visit: &mut dyn FnMut(Range<usize>)) {
     match plane.split_first() {
@@ -271,8 +318,8 @@ mod tests {
             let most = MaskRuns::most(covered).unwrap();
             let runs = MaskRuns::of(&mask, budget.reserve("runs", most).unwrap()).unwrap();
             prop_assert!(runs.reserved() <= most);
-            let mut read = MaskRuns::zeroed(covered, runs.bytes().len(), &budget).unwrap();
-            read.bytes_mut().copy_from_slice(runs.bytes());
+            let kept = (runs.bytes().len(), mask.voxels());
+            let read = MaskRuns::read(covered, kept, &mut runs.bytes(), &budget).unwrap().unwrap();
 
             let region = VoxelBox { start: [start.0, start.1, start.2], shape: [extent.0, extent.1, extent.2] };
             let mut values = vec![7u8; region.shape.iter().product()];
@@ -292,12 +339,53 @@ mod tests {
         }
 
         #[test]
-        fn damaged_bytes_are_read_without_harm(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            let covered = VoxelBox { start: [0; 3], shape: [3, 4, 5] };
+        fn bytes_that_are_not_those_of_a_mask_are_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..60),
+            voxels in 0u64..61,
+        ) {
             let budget = Budget::new(Bytes::mib(1));
-            let mut runs = MaskRuns::zeroed(covered, bytes.len(), &budget).unwrap();
-            runs.bytes_mut().copy_from_slice(&bytes);
-            runs.set_outside(VoxelBox::whole([4, 5, 6]), &mut [0u8; 120], 1);
+            let read = MaskRuns::read(SMALL, (bytes.len(), voxels), &mut &bytes[..], &budget).unwrap();
+            prop_assert!(read.is_none());
         }
+    }
+
+    const SMALL: VoxelBox = VoxelBox { start: [0; 3], shape: [3, 4, 5] };
+
+    /// A plane of a few runs, one of bits, and an empty one; each with its end before all, its form, and what that has.
+    #[test]
+    fn a_mask_is_refused_whose_bytes_are_damaged() {
+        let rows = |d: usize, at: usize| match d {
+            0 => (7..11).contains(&at),
+            1 => at % 2 == 0,
+            _ => false,
+        };
+        let budget = Budget::new(Bytes::mib(1));
+        let mut mask = Mask::new(SMALL, &budget).unwrap();
+        for (d, h) in (0..3).flat_map(|d| (0..4).map(move |h| (d, h))) {
+            let row: Vec<u8> = (0..5).map(|w| u8::from(rows(d, h * 5 + w))).collect();
+            mask.include_row(d, h, &row);
+        }
+        let runs =
+            MaskRuns::of(&mask, budget.reserve("runs", MaskRuns::most(SMALL).unwrap()).unwrap()).unwrap();
+        let read = |bytes: &[u8]| {
+            MaskRuns::read(SMALL, (bytes.len(), mask.voxels()), &mut &bytes[..], &budget).unwrap()
+        };
+        let good = runs.bytes().to_vec();
+        assert!(read(&good).is_some_and(|read| read.bytes() == good));
+        let forms: Vec<u8> = (0..3).map(|d| runs.plane(d)[0]).collect();
+        assert_eq!(forms, [RUNS, BITS, RUNS]);
+        for length in 0..good.len() {
+            assert!(read(&good[..length]).is_none(), "{length} bytes");
+        }
+        assert!(read(&[&good[..], &[0]].concat()).is_none());
+        // The checksum of all masks alone tells that a run begins elsewhere.
+        let flips = (0..good.len()).flat_map(|at| (0..8).map(move |bit| (at, bit)));
+        let taken = flips.filter(|(at, bit)| {
+            let mut bad = good.clone();
+            bad[*at] ^= 1 << bit;
+            read(&bad).is_some()
+        });
+        let first_length = SMALL.shape[0] * END + 1;
+        assert!(taken.eq((0..4).map(|bit| (first_length, bit))));
     }
 }

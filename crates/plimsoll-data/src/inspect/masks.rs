@@ -4,13 +4,13 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
 use plimsoll_memory::{Budget, Bytes, MapError};
 use plimsoll_volume::VolumeFile;
 
 use crate::dataset::{Case, Dataset};
-use crate::inspect::{InspectError, MaskRuns, STACK};
+use crate::inspect::threads::on_threads;
+use crate::inspect::{InspectError, MaskRuns};
 use crate::prepare::{Mask, PrepareError, Survey};
 use crate::{CaseFingerprint, CaseSource, Fingerprint, Intensity, Labels, Normalisation, VolumeCache};
 
@@ -74,24 +74,7 @@ pub(crate) fn find(
         }
         Ok(())
     };
-    thread::scope(|scope| {
-        let mut workers = Vec::new();
-        for _ in 0..threads.clamp(1, count.max(1)) {
-            let worker = thread::Builder::new().name("masks".into()).stack_size(STACK);
-            match worker.spawn_scoped(scope, work) {
-                Ok(worker) => workers.push(worker),
-                Err(problem) => {
-                    stop.store(true, Ordering::Relaxed);
-                    return Err(InspectError::Thread(problem));
-                }
-            }
-        }
-        let mut outcome = Ok(());
-        for worker in workers {
-            outcome = outcome.and(worker.join().unwrap_or(Err(InspectError::ThreadLost)));
-        }
-        outcome
-    })?;
+    on_threads("masks", threads.clamp(1, count.max(1)), &stop, work)?;
     let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     let mut masks = Vec::with_capacity(count);
     for (case, mask) in fingerprint.cases.iter_mut().zip(found) {

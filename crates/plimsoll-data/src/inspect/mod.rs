@@ -18,13 +18,13 @@ mod problem;
 mod sample;
 mod stamp;
 mod store;
+mod threads;
 mod values;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 
 use plimsoll_memory::{Budget, Bytes, Mapped};
 use plimsoll_volume::{IndexFolder, Spacing};
@@ -45,6 +45,7 @@ use crate::dataset::{Case, Channel, Dataset};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::case::{CaseReport, Task};
 use crate::inspect::stamp::FileStamp;
+use crate::inspect::threads::on_threads;
 use crate::statistics::IntensityProperties;
 use plimsoll_random::mix;
 
@@ -52,9 +53,6 @@ use plimsoll_random::mix;
 /// cases.
 const INTENSITIES_OF_A_CASE: usize = 10_000;
 const INTENSITIES_IN_ALL: usize = 4_000_000;
-
-/// The stack of a thread that reads images: large buffers are mapped.
-const STACK: usize = 512 << 10;
 
 /// The patch shape that is quoted in warnings about cases that would grow.
 const USUAL_PATCH: [usize; 3] = [96; 3];
@@ -135,24 +133,8 @@ impl Inspection {
             stop: AtomicBool::new(false),
             findings: Mutex::new(Findings::new(dataset, samples, budget)?),
         };
-        thread::scope(|scope| {
-            let mut workers = Vec::new();
-            for _ in 0..config.threads.clamp(1, cases.len().max(1)) {
-                let worker = thread::Builder::new().name("inspect".into()).stack_size(STACK);
-                match worker.spawn_scoped(scope, || shared.work(observe)) {
-                    Ok(worker) => workers.push(worker),
-                    Err(problem) => {
-                        shared.stop.store(true, Ordering::Relaxed);
-                        return Err(InspectError::Thread(problem));
-                    }
-                }
-            }
-            let mut outcome = Ok(());
-            for worker in workers {
-                outcome = outcome.and(worker.join().unwrap_or(Err(InspectError::ThreadLost)));
-            }
-            outcome
-        })?;
+        let threads = config.threads.clamp(1, cases.len().max(1));
+        on_threads("inspect", threads, &shared.stop, || shared.work(observe))?;
         let findings = shared.findings.into_inner().unwrap_or_else(PoisonError::into_inner);
         let mut inspection = findings.finish(dataset, samples, config.seed, stamps);
         if let Some(fingerprint) = inspection.fingerprint.as_mut().filter(|all| masks::are_used(dataset, all))

@@ -201,7 +201,7 @@ impl Inspection {
     }
 }
 
-/// Reads the masks of cases; none if the file is not that of the inspection.
+/// Reads the masks of cases; none if the file is not that of the inspection, or what is kept of the cases is not of these masks.
 fn read_masks(
     path: &Path,
     cases: &[CaseFingerprint],
@@ -211,17 +211,15 @@ fn read_masks(
     let count = kept.mask_lengths.iter().fold(0, |sum: usize, length| sum.saturating_add(*length));
     let opened = File::open(path).and_then(|file| Ok((file.len()?, file)));
     let Ok((length, mut file)) = opened else { return Ok(None) };
-    let is_known = |case: &CaseFingerprint| case.mask_voxels.is_some();
-    if length != count as u64 || kept.mask_lengths.len() != cases.len() || !cases.iter().all(is_known) {
+    if length != count as u64 || kept.mask_lengths.len() != cases.len() {
         return Ok(None);
     }
     let mut masks = Vec::with_capacity(cases.len());
     let mut hash = Fnv1a::default();
     for (length, case) in kept.mask_lengths.iter().zip(cases) {
-        let mut mask = MaskRuns::zeroed(case.nonzero_box, *length, budget)?;
-        if file.read_exact(mask.bytes_mut()).is_err() {
-            return Ok(None);
-        }
+        let Some(voxels) = case.mask_voxels else { return Ok(None) };
+        let mask = MaskRuns::read(case.nonzero_box, (*length, voxels), &mut file, budget)?;
+        let Some(mask) = mask else { return Ok(None) };
         hash.update(mask.bytes());
         masks.push(Arc::new(mask));
     }

@@ -4,15 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox, decode_labels};
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::{DatasetError, FoundData, Labels};
+use crate::inspect::InspectError;
 use crate::inspect::stamp::{FileStamp, stamp};
-use crate::inspect::{InspectError, STACK};
+use crate::inspect::threads::on_threads;
 
 /// The most values that are written out in a message.
 const LISTED: usize = 12;
@@ -55,17 +55,7 @@ impl LabelCensus {
             }
             Ok(())
         };
-        thread::scope(|scope| {
-            let mut workers = Vec::new();
-            for _ in 0..threads.clamp(1, maps.len().max(1)) {
-                let worker = thread::Builder::new().name("label values".into()).stack_size(STACK);
-                workers.push(worker.spawn_scoped(scope, work).map_err(InspectError::Thread)?);
-            }
-            let join = |outcome: Result<(), InspectError>, worker: thread::ScopedJoinHandle<'_, _>| {
-                outcome.and(worker.join().unwrap_or(Err(InspectError::ThreadLost)))
-            };
-            workers.into_iter().fold(Ok(()), join)
-        })?;
+        on_threads("label values", threads.clamp(1, maps.len().max(1)), &stop, work)?;
         Ok(LabelCensus { values: values.into_inner().unwrap_or_else(PoisonError::into_inner), files })
     }
 

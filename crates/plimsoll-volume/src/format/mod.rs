@@ -80,7 +80,7 @@ pub trait VoxelSource: Send {
         false
     }
 
-    /// Takes the access points of a file that gzip compressed from a folder, or finds them while it is read, and keeps them there.
+    /// Takes the access points of deflated voxels from a folder, or finds them while they are read, and keeps them there.
     fn index_in(&mut self, _folder: &IndexFolder) {}
 
     /// Another reader of the same voxels, where regions take long to decompress and can be read in two parts at once.

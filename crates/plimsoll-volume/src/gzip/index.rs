@@ -1,4 +1,4 @@
-//! Access points of a gzip file, from which its decompression can begin, kept in a file of their own.
+//! Access points of deflated data, from which their decompression can begin, kept in a file of their own.
 //!
 //! A point lies between two deflate blocks. It has the bit of the file that the next block begins at, the byte of the decompressed data
 //! that this is, and what matches behind it copy of the 32 KiB before it (as zlib's example `zran.c` does, which keeps all of them). The
@@ -19,10 +19,10 @@ use super::window::unpack;
 /// The most points of a file: those of a larger one are further apart.
 pub(super) const MOST: u64 = 2048;
 
-pub(super) const MAGIC: &[u8; 16] = b"plimsoll gzip 1\n";
+pub(super) const MAGIC: &[u8; 16] = b"plimsoll gzip 2\n";
 
-/// A folder in which the access points of gzip files are kept, each under the digest of the file's absolute path. A file that has another
-/// length or time of modification than by then has none.
+/// A folder in which the access points of compressed files are kept, each under the digest of the file's absolute path. A file that has
+/// another length or time of modification than by then has none, as has one whose compressed data begin elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexFolder(PathBuf);
 
@@ -48,6 +48,25 @@ impl IndexFolder {
     }
 }
 
+/// What points are of: the deflated data of a file as it was at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Source {
+    /// The length of the file, and when it was changed.
+    pub(super) stamp: (u64, u64),
+    /// The byte of the file that the data, with their header, begin at, and up to which they may go.
+    pub(super) start: u64,
+    pub(super) end: u64,
+    /// The number of what is around them.
+    pub(super) wrapper: u64,
+}
+
+impl Source {
+    pub(super) fn numbers(&self) -> [u64; 5] {
+        let Source { stamp: (length, time), start, end, wrapper } = *self;
+        [length, time, start, end, wrapper]
+    }
+}
+
 /// An access point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Point {
@@ -68,9 +87,9 @@ pub(super) struct Point {
 
 /// Numbers of a point as they are written, 8 bytes each, little-endian.
 const NUMBERS: usize = 7;
-/// Numbers behind the points: where they begin, how many there are, the length of the gzip file and its time, the length of what it holds,
+/// Numbers behind the points: where they begin, how many there are, the five of what they are of, the length of what these data stand for,
 /// and the digest of all from the first point on.
-const FOOTER: usize = 6;
+const FOOTER: usize = 9;
 
 impl Point {
     pub(super) fn numbers(&self) -> [u64; NUMBERS] {
@@ -97,25 +116,24 @@ pub(super) struct Index {
     path: PathBuf,
     file: File,
     pub(super) points: Arc<[Point]>,
-    /// The length of the gzip file, and when it was changed.
-    stamp: (u64, u64),
+    source: Source,
 }
 
 impl Index {
-    /// Opens the points of a gzip file with this length and time; none if there are none, they are of another file, or damaged.
-    pub(super) fn open(path: &Path, stamp: (u64, u64)) -> Option<Index> {
-        Index::read(path, stamp).ok()
+    /// Opens the points of these data; none if there are none, they are of others, or damaged.
+    pub(super) fn open(path: &Path, source: Source) -> Option<Index> {
+        Index::read(path, source).ok()
     }
 
-    pub(super) fn read(path: &Path, stamp: (u64, u64)) -> io::Result<Index> {
+    pub(super) fn read(path: &Path, source: Source) -> io::Result<Index> {
         let mut file = File::open(path)?;
         let here = file.len()?;
         let begin = here.checked_sub((FOOTER * 8) as u64).ok_or_else(|| damaged("it is too short"))?;
         let mut footer = [0; FOOTER * 8];
         file.seek(SeekFrom::Start(begin))?;
         file.read_exact(&mut footer)?;
-        let [at, count, of_length, of_time, _, digest] = numbers(&footer);
-        if (of_length, of_time) != stamp {
+        let [at, count, length, time, start, end, wrapper, _, digest] = numbers(&footer);
+        if [length, time, start, end, wrapper] != source.numbers() {
             return Err(damaged("it is of another file"));
         }
         // Not more than the file has room for, and than are ever written.
@@ -137,19 +155,19 @@ impl Index {
         if digester.finish() != Digest(digest) {
             return Err(damaged("its digest is another"));
         }
-        Ok(Index { path: path.into(), file, points: points.into(), stamp })
+        Ok(Index { path: path.into(), file, points: points.into(), source })
     }
 
-    /// The same points, for another reader of the same file.
+    /// The same points, for another reader of the same data.
     ///
     /// # Errors
-    /// If their file cannot be opened, or this reader has another file.
-    pub(super) fn twin(&self, input: &BitInput) -> io::Result<Index> {
-        if input.stamp()? != self.stamp {
+    /// If their file cannot be opened, or this reader has others.
+    pub(super) fn twin(&self, source: Source) -> io::Result<Index> {
+        if source != self.source {
             return Err(damaged("the file has changed since its points were found"));
         }
         let (path, points) = (self.path.clone(), Arc::clone(&self.points));
-        Ok(Index { file: File::open(&path)?, path, points, stamp: self.stamp })
+        Ok(Index { file: File::open(&path)?, path, points, source })
     }
 
     /// The last point that is not behind a decompressed byte.
@@ -167,7 +185,7 @@ impl Index {
     /// # Errors
     /// If they are not what they were, or cannot be read.
     pub(super) fn check_span(&self, point: usize, input: &mut BitInput) -> io::Result<()> {
-        let (begin, end) = span(&self.points, point, self.stamp.0);
+        let (begin, end) = span(&self.points, point, self.source.end);
         match input.digest(begin, end)? == Digest(self.points[point].span) {
             true => Ok(()),
             false => Err(damaged("bytes have changed since they were first read")),
@@ -177,7 +195,7 @@ impl Index {
     /// Puts an inflater to a point.
     ///
     /// # Errors
-    /// If the window is damaged, or the gzip file cannot be read.
+    /// If the window is damaged, or the compressed file cannot be read.
     pub(super) fn restore(&mut self, point: usize, inflater: &mut Inflater) -> io::Result<()> {
         let Point { out, bit, at, stored, window, window_digest, .. } = self.points[point];
         if window > out.min(WINDOW as u64) || stored > 3 * WINDOW as u64 {
@@ -195,8 +213,8 @@ impl Index {
     }
 }
 
-/// The bytes of the gzip file from a point to the next, those that both are in included.
-pub(super) fn span(points: &[Point], point: usize, length: u64) -> (u64, u64) {
-    let end = points.get(point + 1).map_or(length, |next| next.bit.div_ceil(8));
+/// The bytes of the compressed file from a point to the next, or to where the data end, those that both are in included.
+pub(super) fn span(points: &[Point], point: usize, end: u64) -> (u64, u64) {
+    let end = points.get(point + 1).map_or(end, |next| next.bit.div_ceil(8));
     (points[point].bit / 8, end)
 }

@@ -1,5 +1,6 @@
-//! Decompressing files that gzip, block gzip or a parallel compressor wrote, from their beginning or from access points.
+//! Decompressing what gzip, block gzip, a parallel compressor, zlib or an archive deflated, from its beginning or from access points.
 
+mod checksum;
 mod entry;
 mod huffman;
 mod index;
@@ -9,6 +10,7 @@ mod marks;
 mod record;
 mod turns;
 mod window;
+mod wrapper;
 
 use std::io;
 use std::path::Path;
@@ -16,22 +18,21 @@ use std::path::Path;
 use plimsoll_disk::File;
 
 pub use index::IndexFolder;
+pub(crate) use wrapper::{Stretch, Wrapper};
 
-use huffman::invalid;
-use index::Index;
+use checksum::Checksum;
+use index::{Index, Source};
 use inflate::{Inflater, Stop};
 use record::Recorder;
+use wrapper::MAGIC;
 
 /// Bytes that are decompressed at a time while others are skipped.
 const SKIP: usize = 64 << 10;
 
-/// The first byte of a member.
-const MAGIC: u8 = 0x1f;
-
-/// A gzip file: one or more compressed members in sequence (block gzip and parallel compressors write many). Trailing
-/// bytes that do not start another member are ignored, as gzip itself does.
-pub(crate) struct Members {
+/// What a stretch of a file stands for, which is deflated: one stream, or several where they are members of gzip.
+pub(crate) struct Deflated {
     inflater: Inflater,
+    stretch: Stretch,
     state: State,
     /// The decompressed byte that the first of the inflater is.
     base: u64,
@@ -39,8 +40,9 @@ pub(crate) struct Members {
     read: usize,
     /// From where on the inflater has decompressed bytes. Before, there may be zeros instead.
     whole_from: usize,
-    /// Of the member so far; none if it was not begun at its beginning.
-    checksum: Option<crc32fast::Hasher>,
+    /// Of the stream so far; none if it was not begun at its beginning.
+    checksum: Option<Checksum>,
+    /// Of the stream so far, modulo 2^32.
     length: u32,
     /// What stopped the decompression behind the bytes that are there.
     failed: Option<io::Error>,
@@ -48,6 +50,9 @@ pub(crate) struct Members {
 }
 
 enum State {
+    /// Before the first stream, which must be there.
+    Start,
+    /// Behind a stream.
     Between,
     Inside,
     Trailer,
@@ -63,12 +68,16 @@ enum Points {
     Known(Index),
 }
 
-impl Members {
-    /// The members of a file.
-    pub(crate) fn new(file: File) -> io::Result<Members> {
-        let mut members = Members {
+impl Deflated {
+    /// A stretch of a file.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(crate) fn new(file: File, stretch: Stretch) -> io::Result<Deflated> {
+        let mut deflated = Deflated {
             inflater: Inflater::new(file),
-            state: State::Between,
+            stretch,
+            state: State::Start,
             base: 0,
             read: 0,
             whole_from: 0,
@@ -77,19 +86,26 @@ impl Members {
             failed: None,
             points: Points::None,
         };
-        members.inflater.input.seek(0)?;
-        Ok(members)
+        deflated.rewind()?;
+        Ok(deflated)
     }
 
-    /// Takes the access points of this file from a folder. If they are not there, they are found while the file, which holds about `holds`
-    /// bytes, is read from its beginning to its end, and written there. Nothing is lost but time where that is not possible.
+    /// What its access points are of.
+    fn source(&self) -> io::Result<Source> {
+        let stamp = self.inflater.input.stamp()?;
+        let (start, end) = (self.stretch.start, self.stretch.end(stamp.0));
+        Ok(Source { stamp, start, end, wrapper: self.stretch.wrapper.number() })
+    }
+
+    /// Takes the access points of this file from a folder. If they are not there, they are found while the stretch, which stands for about
+    /// `holds` bytes, is read from its beginning to its end, and written there. Nothing is lost but time where that is not possible.
     pub(crate) fn index_in(&mut self, folder: &IndexFolder, path: &Path, holds: u64) {
-        let opened = folder.file(path).and_then(|place| Ok((place, self.inflater.input.stamp()?)));
-        let Ok((place, stamp)) = opened else { return };
-        self.points = match Index::open(&place, stamp) {
+        let opened = folder.file(path).and_then(|place| Ok((place, self.source()?)));
+        let Ok((place, source)) = opened else { return };
+        self.points = match Index::open(&place, source) {
             Some(index) => Points::Known(index),
-            // What was read already may have a point; only a file that is read from here on is known to have all.
-            None if self.position() <= SKIP as u64 => Recorder::create(&place, stamp, holds)
+            // What was read already may have a point; only a stretch that is read from here on is known to have all.
+            None if self.position() <= SKIP as u64 => Recorder::create(&place, source, holds)
                 .map_or(Points::None, |made| Points::Recorded(Box::new(made))),
             None => Points::None,
         };
@@ -99,10 +115,10 @@ impl Members {
     ///
     /// # Errors
     /// If it is not the same file any more, or its points cannot be opened.
-    pub(crate) fn twin(&self, file: File) -> io::Result<Option<Members>> {
+    pub(crate) fn twin(&self, file: File) -> io::Result<Option<Deflated>> {
         let Points::Known(index) = &self.points else { return Ok(None) };
-        let mut twin = Members::new(file)?;
-        twin.points = Points::Known(index.twin(&twin.inflater.input)?);
+        let mut twin = Deflated::new(file, self.stretch)?;
+        twin.points = Points::Known(index.twin(twin.source()?)?);
         Ok(Some(twin))
     }
 
@@ -140,9 +156,10 @@ impl Members {
         }
         self.inflater.forget();
         self.inflater.marks.close();
-        (self.state, self.base, self.read, self.whole_from) = (State::Between, 0, 0, 0);
+        (self.state, self.base, self.read, self.whole_from) = (State::Start, 0, 0, 0);
         (self.checksum, self.failed) = (None, None);
-        self.inflater.input.seek(0)
+        let bit = self.stretch.start.checked_mul(8);
+        self.inflater.input.seek(bit.ok_or(io::ErrorKind::InvalidInput)?)
     }
 
     /// Goes to a decompressed byte.
@@ -204,9 +221,10 @@ impl Members {
             }
             match self.state {
                 State::End => return Ok(false),
-                State::Between => self.begin_member()?,
+                State::Start => self.begin_stream()?,
+                State::Between => self.begin_next()?,
                 State::Inside => self.inflate(wanted)?,
-                State::Trailer => self.end_member()?,
+                State::Trailer => self.end_stream()?,
             }
         }
         Ok(true)
@@ -242,7 +260,6 @@ impl Members {
         let new = &self.inflater.kept()[before..];
         if let Some(checksum) = &mut self.checksum {
             checksum.update(new);
-            // As the file has it: modulo 2^32.
             self.length = self.length.wrapping_add(new.len() as u32);
         }
         match stopped {
@@ -254,63 +271,33 @@ impl Members {
         Ok(())
     }
 
-    /// Reads the header of a member (RFC 1952, section 2.3), if there is another.
-    fn begin_member(&mut self) -> io::Result<()> {
-        const CHECKED: u32 = 2;
-        const EXTRA: u32 = 4;
-        const NAME: u32 = 8;
-        const COMMENT: u32 = 16;
-        let input = &mut self.inflater.input;
-        if input.peek()? != Some(MAGIC) {
-            self.state = State::End;
-            if let Points::Recorded(recorder) = std::mem::replace(&mut self.points, Points::None) {
-                let out = self.end();
-                // What cannot be kept is found again.
-                self.points = recorder.finish(out, &mut self.inflater).map_or(Points::None, Points::Known);
-            }
-            return Ok(());
-        }
-        let mut header = crc32fast::Hasher::new();
-        let mut byte = || {
-            let byte = input.take(8)?;
-            header.update(&[byte as u8]);
-            Ok::<_, io::Error>(byte)
-        };
-        let (first, second, method, flags) = (byte()?, byte()?, byte()?, byte()?);
-        if (first, second, method) != (u32::from(MAGIC), 0x8b, 8) {
-            return Err(invalid("a gzip header that is none"));
-        }
-        for _ in 0..6 {
-            byte()?;
-        }
-        if flags & EXTRA != 0 {
-            for _ in 0..byte()? | byte()? << 8 {
-                byte()?;
-            }
-        }
-        for text in [NAME, COMMENT] {
-            while flags & text != 0 && byte()? != 0 {}
-        }
-        if flags & CHECKED != 0 && input.take(16)? != header.finalize() & 0xffff {
-            return Err(invalid("a gzip header with another checksum"));
-        }
-        self.inflater.begin();
-        self.checksum = Some(crc32fast::Hasher::new());
+    /// Begins a stream, whose header comes next.
+    fn begin_stream(&mut self) -> io::Result<()> {
+        self.checksum = Some(self.stretch.wrapper.begin(&mut self.inflater.input)?);
         self.length = 0;
+        self.inflater.begin();
         self.state = State::Inside;
         Ok(())
     }
 
-    /// Reads what follows the last block of a member.
-    fn end_member(&mut self) -> io::Result<()> {
-        let input = &mut self.inflater.input;
-        input.align();
-        let (checksum, length) = (input.take(32)?, input.take(32)?);
-        if let Some(found) = self.checksum.take()
-            && (found.finalize(), self.length) != (checksum, length)
-        {
-            return Err(invalid("corrupt gzip stream does not have a matching checksum"));
+    /// Begins the next stream, if there is another. Else this was all, and the points that were found can be used.
+    fn begin_next(&mut self) -> io::Result<()> {
+        if self.stretch.wrapper == Wrapper::Gzip && self.inflater.input.peek()? == Some(MAGIC) {
+            return self.begin_stream();
         }
+        self.state = State::End;
+        if let Points::Recorded(recorder) = std::mem::replace(&mut self.points, Points::None) {
+            let out = self.end();
+            // What cannot be kept is found again.
+            self.points = recorder.finish(out, &mut self.inflater).map_or(Points::None, Points::Known);
+        }
+        Ok(())
+    }
+
+    /// Reads what follows the last block of a stream.
+    fn end_stream(&mut self) -> io::Result<()> {
+        let found = self.checksum.take().map(|checksum| (checksum, self.length));
+        self.stretch.wrapper.end(&mut self.inflater.input, found)?;
         self.state = State::Between;
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::atomic::{self, AtomicFile, BUFFER};
 use plimsoll_memory::{Digest, Digester};
 
-use super::index::{Index, MAGIC, MOST, Point, damaged, span};
+use super::index::{Index, MAGIC, MOST, Point, Source, damaged, span};
 use super::inflate::{Inflater, WINDOW};
 use super::window::pack;
 
@@ -16,7 +16,7 @@ const SPACING: u64 = 32 << 10;
 /// What all points in a folder may take: those of files of about 50 GB.
 const MOST_KEPT: u64 = 8 << 30;
 
-/// Windows take at most this part of the compressed file.
+/// Windows take at most this part of the compressed data.
 const SHARE: u64 = 4;
 
 /// Removes what killed processes left in a folder of points, and the oldest points, until the others take at most `most` bytes.
@@ -44,7 +44,7 @@ fn tidy(folder: &Path, most: u64) -> io::Result<()> {
 pub(super) struct Recorder {
     path: PathBuf,
     file: BufWriter<AtomicFile>,
-    stamp: (u64, u64),
+    source: Source,
     /// Decompressed bytes between two points.
     spacing: u64,
     points: Vec<Point>,
@@ -54,8 +54,8 @@ pub(super) struct Recorder {
 }
 
 impl Recorder {
-    /// Of a file that holds about so many bytes.
-    pub(super) fn create(path: &Path, stamp: (u64, u64), holds: u64) -> io::Result<Recorder> {
+    /// Of data that stand for about so many bytes.
+    pub(super) fn create(path: &Path, source: Source, holds: u64) -> io::Result<Recorder> {
         if let Some(folder) = path.parent() {
             plimsoll_disk::create_dir_all(folder)?;
         }
@@ -64,7 +64,7 @@ impl Recorder {
         Ok(Recorder {
             path: path.into(),
             file,
-            stamp,
+            source,
             spacing: SPACING.max(holds.div_ceil(MOST - 1)),
             points: Vec::new(),
             written: MAGIC.len() as u64,
@@ -79,7 +79,8 @@ impl Recorder {
             self.close(inflater)?;
         }
         let bit = inflater.input.position();
-        let is_due = out - last >= self.spacing && self.written <= bit / 8 / SHARE + WINDOW as u64;
+        let compressed = (bit / 8).saturating_sub(self.source.start);
+        let is_due = out - last >= self.spacing && self.written <= compressed / SHARE + WINDOW as u64;
         if is_due && inflater.is_between_blocks() && (self.points.len() as u64) < MOST {
             self.close(inflater)?;
             let window = inflater.window();
@@ -114,17 +115,17 @@ impl Recorder {
     /// Is told that this was all, and the checksums were right. The points can be used from now on.
     pub(super) fn finish(mut self, out: u64, inflater: &mut Inflater) -> io::Result<Index> {
         self.close(inflater)?;
-        let (length, modified) = self.stamp;
         for point in 0..self.points.len() {
-            let (begin, end) = span(&self.points, point, length);
+            let (begin, end) = span(&self.points, point, self.source.end);
             let Digest(digest) = inflater.input.digest(begin, end)?;
             self.points[point].span = digest;
         }
-        if inflater.input.stamp()? != self.stamp {
+        if inflater.input.stamp()? != self.source.stamp {
             return Err(damaged("the file has changed while it was read"));
         }
         let mut digester = Digester::default();
-        let footer = [self.written, self.points.len() as u64, length, modified, out];
+        let [length, time, start, end, wrapper] = self.source.numbers();
+        let footer = [self.written, self.points.len() as u64, length, time, start, end, wrapper, out];
         // They are read again from the file.
         for number in std::mem::take(&mut self.points).iter().flat_map(Point::numbers).chain(footer) {
             let bytes = number.to_le_bytes();
@@ -137,7 +138,7 @@ impl Recorder {
             // What is not removed now is when the next are written.
             let _ = tidy(folder, MOST_KEPT);
         }
-        Index::read(&self.path, self.stamp)
+        Index::read(&self.path, self.source)
     }
 }
 

@@ -40,18 +40,18 @@ impl Written {
         IndexFolder::new(self.folder.path().join("points"))
     }
 
-    fn open(&self) -> Members {
-        Members::new(File::open(&self.path).unwrap()).unwrap()
+    fn open(&self) -> Deflated {
+        Deflated::new(File::open(&self.path).unwrap(), Stretch::GZIP_FILE).unwrap()
     }
 
-    fn indexed(&self, holds: usize) -> Members {
+    fn indexed(&self, holds: usize) -> Deflated {
         let mut members = self.open();
         members.index_in(&self.indexes(), &self.path, holds as u64);
         members
     }
 }
 
-fn all(members: &mut Members) -> io::Result<Vec<u8>> {
+fn all(members: &mut Deflated) -> io::Result<Vec<u8>> {
     let mut found = Vec::new();
     let mut part = vec![0; 5000];
     loop {
@@ -62,7 +62,7 @@ fn all(members: &mut Members) -> io::Result<Vec<u8>> {
     }
 }
 
-fn exact(members: &mut Members, offset: usize, length: usize) -> io::Result<Vec<u8>> {
+fn exact(members: &mut Deflated, offset: usize, length: usize) -> io::Result<Vec<u8>> {
     members.seek(offset as u64)?;
     let mut found = vec![0; length];
     let mut filled = 0;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crate::format::Opened;
-use crate::forward::Compression;
+use crate::gzip::{Stretch, Wrapper};
 use crate::nifti::{Layout, bytes_of};
 use crate::picture::Content;
 use crate::raw::{Channels, Raw};
@@ -136,7 +136,8 @@ pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError
     let skip = fields.get(&["HeaderSize"]).unwrap_or("0");
     let stream = match fields.is_true(&["CompressedData"]).map_err(refused)? {
         true if skip == "0" => {
-            ByteStream::open_part(&data, start, compression(&data, start).map_err(failed)?).map_err(failed)?
+            let wrapper = wrapper(&data, start).map_err(failed)?;
+            ByteStream::open_stretch(&data, Stretch { start, wrapper }).map_err(failed)?
         }
         true => return Err(refused(format!("HeaderSize is {skip} in front of compressed voxels"))),
         false => {
@@ -157,12 +158,12 @@ pub(crate) fn open(path: &Path, _content: Content) -> Result<Opened, VolumeError
     Ok(Opened { path: path.into(), layout, header: None, source })
 }
 
-/// How voxels are compressed: MetaIO writes zlib's stream, and reads gzip as well.
-fn compression(data: &Path, start: u64) -> io::Result<Compression> {
+/// What is around compressed voxels: MetaIO writes zlib's stream, and reads gzip as well.
+fn wrapper(data: &Path, start: u64) -> io::Result<Wrapper> {
     let mut magic = [0; 2];
     let is_gzip =
         ByteStream::open_plain(data)?.read_some_at(start, &mut magic)? == 2 && magic == [0x1f, 0x8b];
-    Ok(if is_gzip { Compression::Gzip } else { Compression::Zlib })
+    Ok(if is_gzip { Wrapper::Gzip } else { Wrapper::Zlib })
 }
 
 fn layout(fields: &Fields) -> Result<Layout, String> {

@@ -24,6 +24,8 @@ pub(super) struct Member {
     pub(super) method: Method,
     /// Its bytes, decompressed.
     pub(super) bytes: u64,
+    /// Its bytes in the archive.
+    pub(super) packed: u64,
     /// Their checksum.
     pub(super) checksum: u32,
     /// Where its own header begins.
@@ -58,8 +60,8 @@ pub(super) fn members(file: &mut (impl Read + Seek)) -> io::Result<Vec<Member>> 
         if entry.is_encrypted {
             return Err(wrong(format!("{name} is encrypted")));
         }
-        let (bytes, checksum, header) = (entry.length, entry.checksum, entry.header);
-        members.push(Member { name, method, bytes, checksum, header });
+        let zip::Entry { length: bytes, packed, checksum, header, .. } = entry;
+        members.push(Member { name, method, bytes, packed, checksum, header });
         Ok(())
     })?;
     Ok(members)

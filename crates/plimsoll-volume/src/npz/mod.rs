@@ -1,7 +1,7 @@
 //! Archives of NumPy's with one array, or with one that is named `data`: `.npz`.
 //!
 //! Such an archive is a ZIP file whose members are [arrays](crate::npy). `numpy.savez` stores them as they are, so that a region is read from
-//! its place in the file; `numpy.savez_compressed` deflates them, which is decompressed forwards.
+//! its place in the file; `numpy.savez_compressed` deflates them.
 
 mod archive;
 
@@ -11,7 +11,7 @@ use plimsoll_disk::File;
 
 use crate::VolumeError;
 use crate::format::Opened;
-use crate::forward::Compression;
+use crate::gzip::{Stretch, Wrapper};
 use crate::npy::open_array;
 use crate::picture::Content;
 use crate::stream::ByteStream;
@@ -72,8 +72,8 @@ pub(crate) fn open(path: &Path, content: Content) -> Result<Opened, VolumeError>
             open_array((path, content), stream, start, Some(member.bytes))
         }
         Method::Deflated => {
-            let how = Compression::Deflate { checksum: member.checksum };
-            let stream = ByteStream::open_part(path, start, how).map_err(failed)?;
+            let wrapper = Wrapper::Bare { checksum: member.checksum, length: member.packed };
+            let stream = ByteStream::open_stretch(path, Stretch { start, wrapper }).map_err(failed)?;
             open_array((path, content), stream, 0, Some(member.bytes))
         }
         Method::Other(number) => {

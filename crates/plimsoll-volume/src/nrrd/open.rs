@@ -5,7 +5,7 @@ use std::path::Path;
 use super::header::{Fields, vector};
 use crate::VolumeError;
 use crate::format::Opened;
-use crate::forward::Compression;
+use crate::gzip::{Stretch, Wrapper};
 use crate::nifti::{Layout, bytes_of};
 use crate::picture::Content;
 use crate::raw::{Channels, Raw};
@@ -82,7 +82,7 @@ fn stream(
         "gzip" | "gz" => {
             // Bytes are passed over after decompression.
             layout.start = skip.parse().map_err(|_| wrong())?;
-            ByteStream::open_part(data, start, Compression::Gzip).map_err(Failed::Io)?
+            ByteStream::open_stretch(data, Stretch { start, wrapper: Wrapper::Gzip }).map_err(Failed::Io)?
         }
         other => return Err(Failed::Why(format!("`encoding` is {other:?}, and raw and gzip are read"))),
     };

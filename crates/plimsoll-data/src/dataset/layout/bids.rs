@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::dataset::files::file_name;
+use crate::dataset::files::{file_name, list};
 use crate::dataset::json::read_bounded;
-use crate::dataset::layout::place::{images_in, list, stem};
+use crate::dataset::layout::place::{images_in, stem};
 use crate::dataset::layout::{FoundData, Layout, Place, channels, usual_ending};
 use crate::dataset::{Case, ChannelFile, DataOptions, DatasetError, LayoutName, Names, Reading};
 

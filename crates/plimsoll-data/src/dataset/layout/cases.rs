@@ -19,7 +19,7 @@ pub(crate) fn read(place: &Place<'_>) -> Result<FoundData, DatasetError> {
     for folder in &place.folders {
         let id = file_name(folder);
         let mut files = images_in(folder)?;
-        if is_series(folder) {
+        if is_series(folder)? {
             // Its slices are one image, beside which its label map may lie.
             files.retain(|(_, path)| !file_name(path).to_ascii_lowercase().ends_with(DICOM));
             files.push((id.clone(), folder.clone()));

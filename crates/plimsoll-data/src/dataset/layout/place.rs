@@ -1,9 +1,8 @@
 //! What is at the place of a data set: the names in its folder, and which layout they look like.
 
-use std::io;
 use std::path::{Component, Path, PathBuf};
 
-use crate::dataset::files::file_name;
+use crate::dataset::files::{file_name, list};
 use crate::dataset::layout::{table, words};
 use crate::dataset::series::is_series;
 use crate::dataset::{DataOptions, DatasetError, LayoutName, Names, is_picture_ending, name_ending};
@@ -19,24 +18,28 @@ pub(crate) struct Place<'a> {
     pub(crate) folders: Vec<PathBuf>,
 }
 
-/// What is in a folder but hidden files, sorted.
-pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
-    let failed = |source: io::Error| DatasetError::Io { path: folder.into(), action: "list", source };
-    let mut found = plimsoll_disk::read_dir(folder).map_err(failed)?;
-    found.retain(|path| !file_name(path).starts_with('.'));
-    found.sort();
-    Ok(found)
-}
+/// An image by its name without the ending.
+type Image = (String, PathBuf);
 
 /// The images in a folder, sorted: each with its name without the ending. Of two files that are one image, the header; of a series of
 /// slices, its folder.
-pub(crate) fn images_in(folder: &Path) -> Result<Vec<(String, PathBuf)>, DatasetError> {
-    let stem = |path: &PathBuf| {
+pub(crate) fn images_in(folder: &Path) -> Result<Vec<Image>, DatasetError> {
+    images(folder)?.into_iter().collect()
+}
+
+/// The same as far as they can be read, to see which layout it may be: whoever reads that says what cannot be read.
+fn seen_in(folder: &Path) -> Vec<Image> {
+    images(folder).unwrap_or_default().into_iter().flatten().collect()
+}
+
+/// The images in a folder, and the folders in it of which it cannot be said whether they are one.
+fn images(folder: &Path) -> Result<Vec<Result<Image, DatasetError>>, DatasetError> {
+    let stem = |path: &PathBuf| -> Result<Option<String>, DatasetError> {
         let name = file_name(path);
-        match name_ending(&name) {
-            Some(ending) => Some((name[..name.len() - ending.len()].to_string(), path.clone())),
-            None => (path.is_dir() && is_series(path)).then(|| (name, path.clone())),
-        }
+        Ok(match name_ending(&name) {
+            Some(ending) => Some(name[..name.len() - ending.len()].to_string()),
+            None => (path.is_dir() && is_series(path)?).then_some(name),
+        })
     };
     let listed = list(folder)?;
     let is_second = |path: &PathBuf| {
@@ -45,8 +48,12 @@ pub(crate) fn images_in(folder: &Path) -> Result<Vec<(String, PathBuf)>, Dataset
         let header = of_header(".img").or_else(|| of_header(".img.gz"));
         header.is_some_and(|header| listed.binary_search(&path.with_file_name(header)).is_ok())
     };
-    let images = listed.iter().filter(|path| !is_second(path)).filter_map(stem);
-    Ok(images.filter(|(stem, _)| !stem.is_empty()).collect())
+    let named = |path: &PathBuf| {
+        let stem = stem(path).transpose()?;
+        Some(stem.map(|stem| (stem, path.clone())))
+            .filter(|found| !matches!(found, Ok((stem, _)) if stem.is_empty()))
+    };
+    Ok(listed.iter().filter(|path| !is_second(path)).filter_map(named).collect())
 }
 
 /// The most names that are written out in a message.
@@ -192,7 +199,8 @@ impl<'a> Place<'a> {
     pub(crate) fn of_series(&self) -> Option<DatasetError> {
         let within = |folder: &PathBuf| list(folder).unwrap_or_default().into_iter().take(FEW);
         let few = || self.folders.iter().take(FEW).cloned();
-        let found = few().chain(few().flat_map(|folder| within(&folder))).find(|path| is_series(path))?;
+        let mut looked_at = few().chain(few().flat_map(|folder| within(&folder)));
+        let found = looked_at.find(|path| is_series(path).unwrap_or(false))?;
         Some(self.fault(
             format!("{} is a series of slices of DICOM, but no label maps are found with it", found.display()),
             "put series into raw/CASE/ and label maps into seg/CASE.nii.gz; or both into a folder for each case, CASE/ct/ and \
@@ -202,7 +210,8 @@ impl<'a> Place<'a> {
 
     /// Whether all folders are series of slices, as far as a few are looked into.
     pub(crate) fn has_series_alone(&self) -> bool {
-        !self.folders.is_empty() && self.folders.iter().take(FEW).all(|folder| is_series(folder))
+        let is_series = |folder: &PathBuf| is_series(folder).unwrap_or(false);
+        !self.folders.is_empty() && self.folders.iter().take(FEW).all(is_series)
     }
 
     /// The error for a place that no layout is found in.
@@ -215,12 +224,12 @@ impl<'a> Place<'a> {
 }
 
 fn has_image(folder: &Path) -> bool {
-    images_in(folder).is_ok_and(|found| !found.is_empty())
+    !seen_in(folder).is_empty()
 }
 
 fn has_pictures_alone(folder: &Path) -> bool {
     let is_picture = |path: &PathBuf| name_ending(&file_name(path)).is_some_and(is_picture_ending);
-    images_in(folder).is_ok_and(|found| found.iter().all(|(_, path)| is_picture(path)))
+    seen_in(folder).iter().all(|(_, path)| is_picture(path))
 }
 
 /// How many folders are looked into before it is said what a place is not.
@@ -228,14 +237,10 @@ const FEW: usize = 16;
 
 /// Whether a folder has an image and a label map beside it.
 fn has_labels(folder: &Path) -> bool {
-    images_in(folder).is_ok_and(|found| {
-        let name = file_name(folder);
-        let of_labels = found.iter().filter(|(stem, _)| {
-            words::is_of_labels(
-                stem.strip_prefix(&name).unwrap_or(stem).trim_start_matches(words::SEPARATORS),
-            )
-        });
-        let count = of_labels.count();
-        count > 0 && (count < found.len() || is_series(folder))
-    })
+    let (name, found) = (file_name(folder), seen_in(folder));
+    let of_labels = found.iter().filter(|(stem, _)| {
+        words::is_of_labels(stem.strip_prefix(&name).unwrap_or(stem).trim_start_matches(words::SEPARATORS))
+    });
+    let count = of_labels.count();
+    count > 0 && (count < found.len() || is_series(folder).unwrap_or(false))
 }

@@ -55,7 +55,8 @@ impl Stored {
     /// Whether a column has paths of images in its first line: names of files, or folders of slices below that of the table.
     fn has_images(&self, file: &Path, column: usize) -> bool {
         let first = self.rows.first().and_then(|row| row.get(column)).map(str::trim);
-        let is_folder = |cell: &str| !cell.is_empty() && is_series(&file.with_file_name(cell));
+        let is_folder =
+            |cell: &str| !cell.is_empty() && is_series(&file.with_file_name(cell)).unwrap_or(false);
         first.is_some_and(|cell| name_ending(cell).is_some() || is_folder(cell))
     }
 }
