@@ -8,6 +8,7 @@ pub mod compare;
 pub mod compare_images;
 pub mod ensemble;
 pub mod evaluate;
+mod finished_cases;
 pub mod folds;
 pub mod inspect;
 pub mod label_folder;
