@@ -141,10 +141,10 @@ pub struct Predictor {
     spacings: BTreeMap<String, CaseSpacing>,
     /// What opening a file of weights takes, set aside but while one is read.
     weights_room: Option<Reservation>,
-    /// What it takes with features in 16 bits, once it was asked for.
-    pub(crate) least_halved: OnceLock<LeastWith>,
-    /// What it takes with one window at a time, once it was asked for.
-    pub(crate) least_of_one: OnceLock<LeastWith>,
+    /// What it takes with features in 16 bits, once it was asked for; none where it does not fit then either.
+    pub(crate) least_halved: OnceLock<Option<LeastWith>>,
+    /// What it takes with one window at a time, once it was asked for; none as above.
+    pub(crate) least_of_one: OnceLock<Option<LeastWith>>,
 }
 
 impl Predictor {

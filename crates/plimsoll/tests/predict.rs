@@ -22,6 +22,7 @@ use plimsoll_run::{CheckpointKind, Model};
 use plimsoll_volume::{VolumeError, VolumeFile};
 use serde_json::Value;
 
+mod plans;
 mod records;
 
 /// Where tests of this file share a trained model.
@@ -473,66 +474,6 @@ fn of_two_models_a_bad_case_does_not_end_the_others_and_means_of_the_same_are_th
         (names(&report, "cases"), names(&report, "kept")),
         (vec!["b".into()], vec!["a".into(), "c".into()])
     );
-}
-
-#[test]
-fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_one_that_is_unusual() {
-    let folders = Folders::new();
-    for case in ["a", "b", "done"] {
-        folders.add_sound(case);
-    }
-    // Its header is whole; its voxels are not there.
-    let whole = fs::read(sound()).unwrap();
-    fs::write(folders.images().join("cut_0000.nii.gz"), &whole[..whole.len() / 2]).unwrap();
-    // Seen at the spacing of training, a thousand times as large, and with more at its least line than the others whatever its strips.
-    folders.add("wide", [1e-2; 3]);
-    fs::create_dir(folders.labels()).unwrap();
-    fs::write(folders.labels().join("done.nii.gz"), "labels").unwrap();
-    let (succeeded, plans, errors) = outcome(&folders.args(&model(), &["--plan", "--ram", "2GiB"]));
-    assert!(succeeded, "{errors}");
-    let plan = &plans[0];
-    assert_eq!(names(plan, "cases"), ["a", "b", "cut", "wide"]);
-    assert_eq!((&plan["kept"], plan["refused"].as_array().unwrap().len()), (&Value::from(1), 0));
-    let windows = |case: usize| plan["cases"][case]["plan"]["windows"].as_u64().unwrap();
-    assert_eq!((windows(0), windows(2)), (windows(1), windows(0)));
-    assert!(windows(3) > 20 * windows(0), "{plan}");
-    let outliers: Vec<bool> = (0..4).map(|case| !plan["cases"][case]["outlier"].is_null()).collect();
-    assert_eq!(outliers, [false, false, false, true]);
-    assert!(plan["predicted_seconds"].as_f64().unwrap() > 0.0);
-    assert_eq!(folders.written(), ["done.nii.gz"]);
-
-    // As people see it; and a line that is too low for one of them.
-    let seen = |ram: &str| {
-        let output = plimsoll().args(folders.args(&model(), &["--plan", "--ram", ram])).output().unwrap();
-        (
-            output.status.success(),
-            String::from_utf8(output.stdout).unwrap(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
-    };
-    let (succeeded, said, errors) = seen("2GiB");
-    assert!(succeeded && said.contains("least line") && said.contains("1 predictions are there"), "{said}");
-    let warning = errors.lines().find(|line| line.starts_with("warning: wide has ")).unwrap();
-    assert!(warning.contains("where the median is") && warning.contains("check the spacing"), "{warning}");
-    let least = |case: usize| plan["cases"][case]["least_ram_bytes"].as_u64().unwrap();
-    assert!(least(0) < least(3));
-    let (succeeded, _, errors) = seen(&(least(3) - 1).to_string());
-    assert!(!succeeded && errors.contains("error: 1 of 5 cases could not be predicted: wide"), "{errors}");
-    assert!(errors.contains("hint: raise the line to --ram"), "{errors}");
-
-    // What was planned is what is done; what is not there is told at its turn.
-    for case in ["wide", "done", "b"] {
-        fs::remove_file(folders.images().join(format!("{case}_0000.nii.gz"))).unwrap();
-    }
-    let (succeeded, report, errors) = outcome(&folders.args(&model(), &["--ram", "2GiB"]));
-    assert!(!succeeded && errors.contains("1 of 2 cases could not be predicted: cut"), "{errors}");
-    assert_eq!(report["cases"][0]["windows"], windows(0));
-    let times = &report["cases"][0]["times"];
-    let seconds = |part: &str| times[format!("{part}_seconds")].as_f64().unwrap();
-    let parts = ["read", "prepare", "pull", "forward", "sum", "export", "write"];
-    let all: f64 = parts.into_iter().map(seconds).sum();
-    let whole = report["cases"][0]["seconds"].as_f64().unwrap();
-    assert!((all - whole).abs() < 0.05 * whole + 0.01, "{times} is not all of {whole} s");
 }
 
 #[test]
