@@ -21,6 +21,7 @@ pub mod pairs;
 pub mod plan;
 pub mod postprocess;
 pub mod predict;
+mod predict_fold;
 pub mod prediction_plan;
 mod prediction_record;
 pub mod prediction_report;
