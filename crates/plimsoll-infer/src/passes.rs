@@ -9,9 +9,9 @@ use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{Budget, MapError, Mapped, Reservation};
 use plimsoll_plan::{EngineError, HostSlice, HostSliceMut, HostView};
 
+use crate::case_sums::{Work, sums_planes};
 use crate::forward::{Forward, Running, planned};
 use crate::mirror::{all_mirrors, mirror};
-use crate::predictor::{Work, sums_planes};
 use crate::ring::{LogitsOf, Room};
 use crate::rows::Rows;
 use crate::stream::Stream;
