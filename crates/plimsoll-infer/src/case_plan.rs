@@ -179,6 +179,8 @@ pub(crate) struct StripNeeds {
 pub(crate) struct LogitsNeeds {
     /// What this process holds where it does.
     pub(crate) by_host: LogitsBytes,
+    /// The same with one window at a time: of a device, what it says of fewer windows is copied at once.
+    pub(crate) by_host_of_one: LogitsBytes,
     /// What it holds where a device does, and what that holds; none where no device can.
     pub(crate) by_device: Option<[LogitsBytes; 2]>,
 }
@@ -189,6 +191,14 @@ impl LogitsNeeds {
         match (on_device, self.by_device) {
             (false, _) => Some((self.by_host.of(ring), None)),
             (true, by_device) => by_device.map(|[here, there]| (here.of(ring), Some(there.of(ring)))),
+        }
+    }
+
+    /// The least that this process holds: where it sums, what `by_host` says; or where a device does which has so much left beside its arena.
+    fn least(&self, by_host: LogitsBytes, ring: RingStorage, left_there: Bytes) -> Bytes {
+        match self.by_device {
+            Some([here, there]) if there.of(ring) <= left_there => here.of(ring).min(by_host.of(ring)),
+            _ => by_host.of(ring),
         }
     }
 }
@@ -219,9 +229,10 @@ struct Way<'a> {
 /// Whether a way fits below the line.
 enum Tried {
     Fits(Box<PlannedCase>),
-    /// With the arena that would be needed.
+    /// With the arena that would be needed, and what a device has left beside it.
     TooLarge {
         arena: Bytes,
+        left_there: Bytes,
     },
     /// The device has no room for sums beside the arena, but would have below a line of its memory.
     NoRoomThere {
@@ -264,6 +275,8 @@ pub(crate) struct PlannedCase {
     pub(crate) strips: Option<Strips>,
     /// Whether labels have to be put in order.
     pub(crate) is_spooled: bool,
+    /// What a device has left beside the arena, for sums.
+    pub(crate) left_there: Bytes,
 }
 
 /// What a case would need if something were done otherwise.
@@ -290,17 +303,36 @@ pub(crate) struct LeastWith {
     pub(crate) arena: Bytes,
     /// What windows on their way take less than now.
     pub(crate) saved: Bytes,
+    /// What a device has left beside its arena.
+    pub(crate) left_there: Bytes,
 }
 
-/// The least arena that is found for a program: of a device, what is copied through.
+/// The engine of a program that takes least.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeastEngine {
+    /// Of this process: the least arena that is found, or what is copied to and from a device through.
+    pub(crate) arena: Bytes,
+    /// What a device has left beside its arena, nothing where there is none; none where it has no room for that.
+    pub(crate) left_there: Option<Bytes>,
+}
+
+/// Plans the engine of a program that takes least.
 ///
 /// # Errors
 /// If the program cannot be planned.
-pub(crate) fn least_arena(program: &Program, backend: &dyn Backend) -> Result<Bytes, InferError> {
+pub(crate) fn least_engine(program: &Program, backend: &dyn Backend) -> Result<LeastEngine, InferError> {
+    // Of a device it is the line of its own memory that decides; a processor's line may be as low as it can be.
     let room = backend.device_memory().map_or(0, DeviceMemory::room);
     let planned =
         Planner::new(std::slice::from_ref(program), backend, Options::default())?.plan(Some(room))?;
-    Ok(engine_bytes(backend, &planned))
+    Ok(LeastEngine { arena: engine_bytes(backend, &planned), left_there: left_there(backend, &planned) })
+}
+
+/// What a device has left beside the arena of a plan, nothing where there is none; none where it has no room for that.
+fn left_there(backend: &dyn Backend, plan: &VerifiedPlan) -> Option<Bytes> {
+    let Some(device) = backend.device_memory() else { return Some(Bytes::ZERO) };
+    let (needed, line) = (device.needed(plan.arena_bytes), device.line());
+    (needed <= line).then(|| line - needed)
 }
 
 impl CasePlanner<'_> {
@@ -320,12 +352,12 @@ impl CasePlanner<'_> {
             let way = Way { ring, logits, on_device: there, strips: None };
             match self.attempt(needs, way, no_room, &mut planner)? {
                 Tried::Fits(planned) => return Ok(*planned),
-                Tried::TooLarge { arena } => refused = Some((ring, arena)),
+                Tried::TooLarge { arena, left_there } => refused = Some((ring, arena, left_there)),
                 Tried::NoRoomThere { vram } => no_room = Some(vram),
             }
         }
         // Sums that take least, in as few strips as there is room for.
-        let (ring, arena) = refused.ok_or_else(lost)?;
+        let (ring, arena, left_there) = refused.ok_or_else(lost)?;
         let beside = self.fixed() + self.beside(needs, true) + arena;
         for (strips, on_device) in needs.strips.iter().flat_map(|strips| [(strips, true), (strips, false)]) {
             let Some((logits, there)) = strips.logits.of(ring, on_device) else { continue };
@@ -339,7 +371,7 @@ impl CasePlanner<'_> {
                 Tried::NoRoomThere { vram } => no_room = Some(vram),
             }
         }
-        Err(self.infeasible(needs, ring, arena)?)
+        Err(self.infeasible(needs, ring, (arena, left_there))?)
     }
 
     /// What a case takes beside the arena and the logits.
@@ -379,12 +411,14 @@ impl CasePlanner<'_> {
         }
         let arena_bytes = next.as_ref().map_or(running, arena);
         let minimum_ram_bytes = fixed + arena_bytes + of_case;
+        let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
+        // Where it has no room for the arena either, that is told once this process has room.
+        let left_there = left_there(self.backend, chosen).unwrap_or(Bytes::ZERO);
         if minimum_ram_bytes > line {
-            return Ok(Tried::TooLarge { arena: arena_bytes });
+            return Ok(Tried::TooLarge { arena: arena_bytes, left_there });
         }
         let of_device =
             |plan: &VerifiedPlan| device.map(|device| (device.needed(plan.arena_bytes), device.line()));
-        let chosen = next.as_ref().or(self.running).ok_or_else(lost)?;
         let on_device = of_device(chosen);
         let of_arena = on_device;
         if let Some((needed, line)) = on_device.filter(|(needed, line)| needed > line) {
@@ -469,7 +503,7 @@ impl CasePlanner<'_> {
                 / needs.windows.max(1) as f64,
         };
         let strips = strips.map(|strips| strips.strips);
-        Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled })))
+        Ok(Tried::Fits(Box::new(PlannedCase { plan, next, strips, is_spooled, left_there })))
     }
 
     /// What is held now for no case and no engine.
@@ -477,21 +511,17 @@ impl CasePlanner<'_> {
         self.budget.used() - self.held_by_engine - self.held_for_case
     }
 
-    /// The least line for a case, with an arena and the sums that take least.
-    pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes, on_device: bool) -> Bytes {
-        let of_ring = |ring| self.least(needs, ring, on_device);
+    /// The least line for a case, with an arena and the sums that take least, beside which a device has something left.
+    pub(crate) fn least_line(&self, needs: &CaseNeeds, arena: Bytes, left_there: Bytes) -> Bytes {
+        let of_ring = |ring| self.least(needs, &|sums| sums.least(sums.by_host, ring, left_there));
         let least = needs.rings().map(of_ring).min_by_key(|(all, _)| *all);
         let of_case = least.map_or(Bytes(u64::MAX), |(all, _)| all);
         self.fixed() + (arena + of_case).max(needs.inspection)
     }
 
-    /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least; where this
-    /// process sums, or where a device does if it can.
-    fn least(&self, needs: &CaseNeeds, ring: RingStorage, on_device: bool) -> (Bytes, Bytes) {
-        let here = |logits: &LogitsNeeds| match (on_device, logits.by_device) {
-            (true, Some([here, _])) => here.of(ring),
-            _ => logits.by_host.of(ring),
-        };
+    /// The least that a case takes beside the arena, and the logits of that: of whole planes, or of the strips that take least. `here` says
+    /// what this process holds of logits.
+    fn least(&self, needs: &CaseNeeds, here: &dyn Fn(&LogitsNeeds) -> Bytes) -> (Bytes, Bytes) {
         let whole = here(&needs.logits);
         let whole = (whole + self.beside(needs, needs.slab_axis != 0), whole);
         let in_strips = needs.strips.iter().map(|strips| here(&strips.logits)).min();
@@ -504,12 +534,14 @@ impl CasePlanner<'_> {
         &self,
         needs: &CaseNeeds,
         ring: RingStorage,
-        arena: Bytes,
+        (arena, left_there): (Bytes, Bytes),
     ) -> Result<InferError, InferError> {
         let fixed = self.fixed();
-        // Whether a device has room is not known where this process has none.
-        let (of_case, logits) = self.least(needs, ring, false);
-        let needed = fixed + (arena + of_case).max(needs.inspection);
+        let of_ring = |ring| self.least(needs, &|sums| sums.least(sums.by_host, ring, left_there));
+        let with =
+            |fixed: Bytes, arena: Bytes, of_case: Bytes| fixed + (arena + of_case).max(needs.inspection);
+        let (of_case, logits) = of_ring(ring);
+        let needed = with(fixed, arena, of_case);
         let mut parts = String::new();
         let window_bytes = fixed - self.overhead;
         let all = [
@@ -528,23 +560,20 @@ impl CasePlanner<'_> {
         }
         let mut instead = Vec::new();
         if ring == RingStorage::F32 {
-            instead.push(Instead {
-                flag: "--ring f16",
-                needed: fixed + arena + self.least(needs, RingStorage::F16, false).0,
-            });
+            let (in_f16, _) = of_ring(RingStorage::F16);
+            instead.push(Instead { flag: "--ring f16", needed: with(fixed, arena, in_f16) });
         }
-        let mut less = |flag: &'static str, otherwise: Otherwise| -> Result<(), InferError> {
-            if let Some(LeastWith { arena: least, saved }) = (self.least_with)(otherwise)?
-                && least < arena
-            {
-                instead.push(Instead { flag, needed: fixed - saved + least + of_case });
-            }
-            Ok(())
-        };
-        less("--window-batch 1", Otherwise::OneWindow)?;
-        if self.backend.device_memory().is_none() {
-            less("--precision bf16", Otherwise::Halved)?;
+        if let Some(one) = (self.least_with)(Otherwise::OneWindow)? {
+            let LeastWith { arena, saved, left_there } = one;
+            let (of_case, _) = self.least(needs, &|sums| sums.least(sums.by_host_of_one, ring, left_there));
+            instead.push(Instead { flag: "--window-batch 1", needed: with(fixed - saved, arena, of_case) });
         }
+        if self.backend.device_memory().is_none()
+            && let Some(LeastWith { arena, .. }) = (self.least_with)(Otherwise::Halved)?
+        {
+            instead.push(Instead { flag: "--precision bf16", needed: with(fixed, arena, of_case) });
+        }
+        instead.retain(|instead| instead.needed < needed);
         let (case, line) = (needs.case.clone(), self.budget.line());
         Ok(InferError::Infeasible { case, needed, line, parts, instead })
     }

@@ -136,12 +136,6 @@ impl Forward {
         backend: &dyn Backend,
         budget: &Budget,
     ) -> Result<(Forward, Summands), InferError> {
-        let find = |program: &Program, name: &str| {
-            program.find(name).ok_or_else(|| {
-                let (program, tensor) = (program.name.clone(), name.to_string());
-                InferError::Plan(GraphError::MissingValue { program, tensor }.into())
-            })
-        };
         let (program, output, identity, summands) = match written(model, options, backend)? {
             Written::Whole(program) => {
                 let output = find(&program, names::LOGITS)?;
@@ -216,6 +210,14 @@ const LOADED: LoadOptions =
 /// The engine of the case that was planned last.
 pub(crate) fn planned(running: &mut Option<Running>) -> Result<&mut Running, InferError> {
     running.as_mut().ok_or_else(|| internal("a case is predicted that was not planned"))
+}
+
+/// The tensor of a name that a program has to have.
+pub(crate) fn find(program: &Program, name: &str) -> Result<TensorId, InferError> {
+    program.find(name).ok_or_else(|| {
+        let (program, tensor) = (program.name.clone(), name.to_string());
+        InferError::Plan(GraphError::MissingValue { program, tensor }.into())
+    })
 }
 
 pub(crate) fn internal(fault: &str) -> InferError {

@@ -14,6 +14,7 @@ use plimsoll_plan::{
 use plimsoll_run::{ClassificationTask, LoadOptions, Model, read_parameters};
 
 use crate::InferError;
+use crate::forward::find;
 
 /// A program of a classifier, whose weights are those of one of the model's folds.
 pub(crate) struct ImageNetwork {
@@ -172,11 +173,4 @@ impl ImageNetwork {
 pub(crate) fn overhead(threads: usize, backend: &dyn Backend) -> Bytes {
     let driver = backend.device_memory().map(|memory| memory.driver().host);
     Overhead::new(threads).total() + driver.unwrap_or_default()
-}
-
-fn find(program: &Program, name: &str) -> Result<TensorId, InferError> {
-    program.find(name).ok_or_else(|| {
-        let (program, tensor) = (program.name.clone(), name.to_string());
-        InferError::Plan(plimsoll_graph::GraphError::MissingValue { program, tensor }.into())
-    })
 }

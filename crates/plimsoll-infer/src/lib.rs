@@ -13,6 +13,7 @@ mod ahead;
 mod believable;
 mod case_plan;
 mod case_spacing;
+mod case_sums;
 mod case_windows;
 mod device_sums;
 mod ensemble;

@@ -7,12 +7,11 @@ use std::ops::Range;
 
 use plimsoll_graph::{Program, Role, TensorId};
 use plimsoll_memory::{Budget, MapError, Mapped, Reservation};
-use plimsoll_nn::names;
 use plimsoll_plan::{EngineError, HostSlice, HostSliceMut, HostView};
 
+use crate::case_sums::{Work, sums_planes};
 use crate::forward::{Forward, Running, planned};
 use crate::mirror::{all_mirrors, mirror};
-use crate::predictor::{Work, sums_planes};
 use crate::ring::{LogitsOf, Room};
 use crate::rows::Rows;
 use crate::stream::Stream;
@@ -44,18 +43,17 @@ impl Buffers {
         let buffer = |count: usize| Mapped::zeroed(budget, "windows", count);
         Ok(Buffers {
             image: buffer(of.program.shape(of.image).count() / of.at_once)?,
-            other: buffer(Buffers::numbers(&of.program))?,
+            other: buffer(Buffers::numbers(&of.program, of.image))?,
             rooms: (0..threads).map(|_| Room::new(window, budget)).collect::<Result<_, _>>()?,
             _stacks: budget.reserve("windows", stacks(threads))?,
         })
     }
 
     /// Numbers of what a program is run on, or of the largest tensor that is written before: a parameter, or the identity in a head's place.
-    pub(crate) fn numbers(program: &Program) -> usize {
+    pub(crate) fn numbers(program: &Program, image: TensorId) -> usize {
         let count = |id: TensorId| program.shape(id).count();
-        let images = program.find(names::IMAGE).map_or(0, count);
         let written = program.with_role(Role::Parameter).chain(program.with_role(Role::State));
-        written.map(count).fold(images, usize::max)
+        written.map(count).fold(count(image), usize::max)
     }
 }
 

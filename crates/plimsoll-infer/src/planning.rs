@@ -2,19 +2,20 @@
 
 use plimsoll_data::{Case, Preparation, Reading, TargetGrid, inspection_bytes};
 use plimsoll_graph::DType;
-use plimsoll_memory::{Bytes, MapError, Mapped};
+use plimsoll_memory::{Bytes, Mapped};
+use plimsoll_nn::names;
 use plimsoll_plan::{VerifiedPlan, engine_bytes};
 use plimsoll_volume::{ElementType, Geometry, Spacing, VoxelBox};
 
 use crate::ahead::ahead_bytes;
 use crate::case_plan::{
     CaseEstimate, CaseNeeds, CasePlanner, LeastWith, LogitsBytes, LogitsNeeds, Otherwise, PlannedCase,
-    PredictPlan, SpoolNeeds, StripNeeds, least_arena,
+    PredictPlan, SpoolNeeds, StripNeeds, least_engine,
 };
 use crate::case_windows::{CaseImages, CasePlace};
 use crate::device_sums::device_bytes;
 use crate::export::Wanted;
-use crate::forward::forward_program;
+use crate::forward::{find, forward_program};
 use crate::headers::Headers;
 use crate::label_output::queue_bytes;
 use crate::mirror::all_mirrors;
@@ -83,7 +84,7 @@ impl Predictor {
         requests: &[CaseRequest<'_>],
         ahead: impl Fn(usize) -> Option<Bytes>,
     ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
-        let least = least_arena(&self.forward.program, &*self.backend)?;
+        let least = least_engine(&self.forward.program, &*self.backend)?.arena;
         let least_with = |otherwise| self.least_with(otherwise);
         let mut known: Option<VerifiedPlan> = None;
         let mut plans = Vec::with_capacity(requests.len());
@@ -93,8 +94,7 @@ impl Predictor {
             planner.running = known.as_ref().or(planner.running);
             let planned = self.needs_by_headers(request, ahead(number)).and_then(|needs| {
                 let planned = planner.plan(&needs)?;
-                let least_ram_bytes =
-                    planner.least_line(&needs, least, planned.plan.device_logits_bytes > Bytes::ZERO);
+                let least_ram_bytes = planner.least_line(&needs, least, planned.left_there);
                 Ok((planned, least_ram_bytes))
             });
             plans.push(planned.map(|(PlannedCase { plan, next, .. }, least_ram_bytes)| {
@@ -223,11 +223,6 @@ impl Predictor {
         self.backend.device_memory().map_or(0, |_| numbers)
     }
 
-    /// Bytes of these.
-    fn copied(&self) -> Result<Bytes, MapError> {
-        Mapped::<f32>::bytes(self.copied_numbers())
-    }
-
     /// What a case needs beside the arena.
     pub(crate) fn needs(
         &self,
@@ -249,16 +244,19 @@ impl Predictor {
         for record in records {
             reading = reading.max(record.least_reading()?);
         }
-        let copied = self.copied()?;
+        let (numbers, at_once) = (self.copied_numbers(), self.forward.at_once);
+        let (copied, copied_of_one) =
+            (Mapped::<f32>::bytes(numbers)?, Mapped::<f32>::bytes(numbers / at_once)?);
         let of_rows = |rows: &Rows, is_spooled: bool| -> Result<LogitsNeeds, InferError> {
-            let bytes = |storage, on_device| -> Result<Bytes, InferError> {
-                let summing = self.summing(storage, on_device);
+            // What is copied from a device is copied where this process sums.
+            let bytes = |storage, copied: Option<Bytes>| -> Result<Bytes, InferError> {
+                let summing = self.summing(storage, copied.is_none());
                 let sums = Stream::bytes(largest, rows, wanted, (&self.weights, &summing))?;
-                let sums = if on_device { sums } else { sums + copied };
+                let sums = sums + copied.unwrap_or(Bytes::ZERO);
                 Ok(if is_spooled { sums.max(reading) } else { sums })
             };
-            let both = |on_device| -> Result<LogitsBytes, InferError> {
-                let [in_f32, in_f16] = RingStorage::ALL.map(|storage| bytes(storage, on_device));
+            let both = |copied| -> Result<LogitsBytes, InferError> {
+                let [in_f32, in_f16] = RingStorage::ALL.map(|storage| bytes(storage, copied));
                 Ok(LogitsBytes { in_f32: in_f32?, in_f16: in_f16? })
             };
             let there = |storage| {
@@ -266,10 +264,11 @@ impl Predictor {
                 bytes.filter(|_| self.weights.is_product())
             };
             let by_device = match RingStorage::ALL.map(there) {
-                [Some(in_f32), Some(in_f16)] => Some([both(true)?, LogitsBytes { in_f32, in_f16 }]),
+                [Some(in_f32), Some(in_f16)] => Some([both(None)?, LogitsBytes { in_f32, in_f16 }]),
                 _ => None,
             };
-            Ok(LogitsNeeds { by_host: both(false)?, by_device })
+            let (by_host, by_host_of_one) = (both(Some(copied))?, both(Some(copied_of_one))?);
+            Ok(LogitsNeeds { by_host, by_host_of_one, by_device })
         };
         let folds = model.weights.len();
         let mut strips = Vec::new();
@@ -343,7 +342,8 @@ impl Predictor {
         self.backend.storage(self.options.precision.unwrap_or(self.model.precision))
     }
 
-    /// What the network takes at least with features and logits in 16 bits, or with one window at a time, if that is not asked for already.
+    /// What the network takes at least with features and logits in 16 bits, or with one window at a time, if that is not asked for already and
+    /// the backend has room for it.
     pub(crate) fn least_with(&self, otherwise: Otherwise) -> Result<Option<LeastWith>, InferError> {
         let (known, options) = match otherwise {
             Otherwise::Halved if matches!(self.options.precision, Some(DType::Bf16 | DType::F16)) => {
@@ -357,15 +357,17 @@ impl Predictor {
         };
         // Of all cases the same: planned for the first that does not fit.
         if let Some(known) = known.get() {
-            return Ok(Some(*known));
+            return Ok(*known);
         }
         let program = forward_program(&self.model, &options, &*self.backend)?;
-        let arena = least_arena(&program, &*self.backend)?;
+        let engine = least_engine(&program, &*self.backend)?;
         let mut saved = Bytes::ZERO;
         if otherwise == Otherwise::OneWindow {
-            let (now, then) = (Buffers::numbers(&self.forward.program), Buffers::numbers(&program));
+            let now = Buffers::numbers(&self.forward.program, self.forward.image);
+            let then = Buffers::numbers(&program, find(&program, names::IMAGE)?);
             saved = Mapped::<f32>::bytes(now)? - Mapped::<f32>::bytes(then)?;
         }
-        Ok(Some(*known.get_or_init(|| LeastWith { arena, saved })))
+        let least = engine.left_there.map(|left_there| LeastWith { arena: engine.arena, saved, left_there });
+        Ok(*known.get_or_init(|| least))
     }
 }

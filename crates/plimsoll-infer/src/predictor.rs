@@ -8,20 +8,20 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, TargetGrid, VolumeCache,
-    inspect_images, inspection_bytes,
+    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache, inspect_images,
+    inspection_bytes,
 };
 use plimsoll_graph::DType;
-use plimsoll_memory::{Budget, Bytes, Mapped, Reservation};
+use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_nn::weights::WeightFile;
-use plimsoll_plan::{Backend, Engine, SumsPlanes};
+use plimsoll_plan::Backend;
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
 use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look_ahead};
 use crate::case_plan::LeastWith;
-use crate::case_windows::{CaseImages, CasePlace, CaseWindows};
-use crate::device_sums::{device_bytes, plane_sums};
+use crate::case_sums::Work;
+use crate::case_windows::{CaseImages, CasePlace};
 use crate::export::Wanted;
 use crate::forward::{Forward, Running, internal, planned};
 use crate::headers::Headers;
@@ -29,12 +29,10 @@ use crate::image_network::overhead;
 use crate::label_output::LabelOutput;
 use crate::label_sink::{LabelFile, LabelSink};
 use crate::npz::ProbabilityWriter;
-use crate::passes::{Buffers, Pass, Refused};
+use crate::passes::Buffers;
 use crate::planning::CaseMemory;
-use crate::ring::RingShape;
 use crate::rows::Rows;
 use crate::spool::Spool;
-use crate::stream::{Stream, Summing};
 use crate::summands::{Summands, Summed};
 use crate::sums::RingStorage;
 use crate::times::{Clock, PredictedCase};
@@ -141,10 +139,10 @@ pub struct Predictor {
     spacings: BTreeMap<String, CaseSpacing>,
     /// What opening a file of weights takes, set aside but while one is read.
     weights_room: Option<Reservation>,
-    /// What it takes with features in 16 bits, once it was asked for.
-    pub(crate) least_halved: OnceLock<LeastWith>,
-    /// What it takes with one window at a time, once it was asked for.
-    pub(crate) least_of_one: OnceLock<LeastWith>,
+    /// What it takes with features in 16 bits, once it was asked for; none where it does not fit then either.
+    pub(crate) least_halved: OnceLock<Option<LeastWith>>,
+    /// What it takes with one window at a time, once it was asked for; none as above.
+    pub(crate) least_of_one: OnceLock<Option<LeastWith>>,
 }
 
 impl Predictor {
@@ -469,93 +467,7 @@ impl Predictor {
         Ok(Waiting { labels, probabilities })
     }
 
-    /// Sums all windows of one part after the other, and passes the slices of labels that this decides to `write`, with their
-    /// probabilities if they are wanted.
-    fn sum(
-        &mut self,
-        work: &mut Work<'_>,
-        stop: &AtomicBool,
-        observe: &mut dyn FnMut(Progress),
-        write: &mut WriteSlice<'_>,
-    ) -> Result<(), InferError> {
-        let going = |case: &Case| match stop.load(Ordering::Relaxed) {
-            true => Err(InferError::Interrupted { case: case.id.clone() }),
-            false => Ok(()),
-        };
-        let summing = work.summing.clone();
-        // Of a case that has failed, sums may be left.
-        self.close_sums()?;
-        // All that is summed of a window, where it is copied from a device: reading it row by row would take a copy for each.
-        let copied = if summing.on_device { 0 } else { self.copied_numbers() };
-        let mut copied = Mapped::zeroed(&self.budget, "sums of windows", copied)?;
-        for rows in std::mem::take(&mut work.parts) {
-            let (weights, summing) = (&self.weights, &summing);
-            let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
-            if summing.on_device {
-                self.open_sums(&rows.shape, summing)?;
-            }
-            for row in 0..rows.count() {
-                for fold in 0..self.model.weights.len() {
-                    self.load_fold(fold)?;
-                    work.clock.lap(|times| &mut times.forward_seconds);
-                    let mut refused = None;
-                    for start in rows.row(row) {
-                        going(work.case)?;
-                        refused = self.window(start, (&rows, &mut stream), work, &mut copied)?;
-                        if refused.is_some() {
-                            break;
-                        }
-                        observe(work.progress);
-                    }
-                    // The next row's windows are added when this row's planes are finished, and the next fold has other weights.
-                    if refused.is_none() && !work.passes.is_empty() {
-                        refused = self.pass((&rows, &mut stream), work, &mut copied)?;
-                        observe(work.progress);
-                    }
-                    if let Some(Refused(start)) = refused {
-                        let (case, weights) = (work.case.id.clone(), self.model.weights[fold].path.clone());
-                        let ring = stream.storage();
-                        let in_f32 = (self.precision() != DType::F32).then_some("--precision f32");
-                        return Err(InferError::NotFinite { case, weights, start, ring, in_f32 });
-                    }
-                }
-                let device = match summing.on_device {
-                    true => Some(sums_planes(&mut planned(&mut self.running)?.engine)?),
-                    false => None,
-                };
-                stream.finish_row(&rows, row, device, |labels, of_slice| {
-                    work.clock.lap(|times| &mut times.export_seconds);
-                    let written = write(&rows.part, labels, of_slice);
-                    work.clock.lap(|times| &mut times.write_seconds);
-                    written
-                })?;
-                work.clock.lap(|times| &mut times.export_seconds);
-            }
-            self.close_sums()?;
-        }
-        going(work.case)
-    }
-
-    /// Allocates sums of a ring on the device, which its line has room for.
-    fn open_sums(&mut self, shape: &RingShape, summing: &Summing) -> Result<(), InferError> {
-        let lost = || internal("windows are summed by a device that does not");
-        let memory = self.backend.device_memory().ok_or_else(lost)?;
-        let bytes =
-            device_bytes(&*self.backend, shape, &summing.summands, summing.storage).ok_or_else(lost)?;
-        let memory = memory.reserve("sums of windows", bytes)?;
-        let engine = &mut planned(&mut self.running)?.engine;
-        Ok(sums_planes(engine)?.open_sums(plane_sums(shape, &summing.summands, summing.storage), memory)?)
-    }
-
-    /// Frees sums on the device, where there are any.
-    fn close_sums(&mut self) -> Result<(), InferError> {
-        match planned(&mut self.running)?.engine.sums_planes() {
-            Some(device) => Ok(device.close_sums()?),
-            None => Ok(()),
-        }
-    }
-
-    fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
+    pub(crate) fn load_fold(&mut self, fold: usize) -> Result<(), InferError> {
         let running = planned(&mut self.running)?;
         if running.has(fold) {
             return Ok(());
@@ -567,29 +479,6 @@ impl Predictor {
         self.weights_room = Some(self.budget.reserve(WEIGHTS, bytes)?);
         loaded
     }
-}
-
-/// The device of an engine that was planned to sum.
-pub(crate) fn sums_planes(engine: &mut Box<dyn Engine>) -> Result<&mut dyn SumsPlanes, InferError> {
-    engine.sums_planes().ok_or_else(|| internal("windows are summed by a device that does not"))
-}
-
-/// Takes a slice of labels of a part, and its probabilities if they are wanted.
-type WriteSlice<'a> = dyn FnMut(&VoxelBox, &[u8], &[f32]) -> Result<(), InferError> + 'a;
-
-/// A case that is being summed.
-pub(crate) struct Work<'a> {
-    case: &'a Case,
-    pub(crate) windows: CaseWindows,
-    grid: TargetGrid,
-    /// Those that are not summed yet.
-    parts: Vec<Rows>,
-    wanted: Wanted<'a>,
-    pub(crate) summing: Summing,
-    pub(crate) progress: Progress,
-    pub(crate) clock: Clock,
-    /// Looks at windows that wait for the network.
-    pub(crate) passes: Vec<Pass>,
 }
 
 /// What was decided in another order than it is written in.

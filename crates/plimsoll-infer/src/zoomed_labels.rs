@@ -7,6 +7,7 @@ use plimsoll_data::{Case, PrepareError, TargetGrid, ZoomedImage};
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_volume::{ElementType, Spacing, StoredVolume, VolumeFile, VolumeWriter, VoxelBox};
 
+use crate::forward::internal;
 use crate::label_maps::{go_on, writing};
 use crate::{InferError, believable};
 
@@ -90,8 +91,10 @@ pub fn labels_as_stored(
             for (row, height) in plane.chunks_mut(widths.len().max(1)).zip(heights) {
                 let Some(height) = height else { continue };
                 for (label, width) in row.iter_mut().zip(widths) {
-                    let place = width.map(|width| depth + height + width);
-                    *label = place.and_then(|place| zoomed.bytes().get(place)).copied().unwrap_or(0);
+                    // Beyond what is covered there is background.
+                    let Some(width) = width else { continue };
+                    let found = zoomed.bytes().get(depth + height + width);
+                    *label = *found.ok_or_else(|| internal("a voxel beyond its grid is looked up"))?;
                 }
             }
         }

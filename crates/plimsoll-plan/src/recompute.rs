@@ -145,6 +145,15 @@ impl Recomputation {
         all
     }
 
+    /// The order of execution without releases: that of the program.
+    pub fn unchanged(&self) -> Schedule {
+        let mut writer = Writer::new(self, 0);
+        for (place, node) in self.lowered.nodes.iter().enumerate() {
+            writer.run(place, place, &node.outputs);
+        }
+        writer.schedule
+    }
+
     /// The order of execution with some releases, which stand in ascending order. None if there is no such tensor, or a
     /// value would have to be recomputed from a parameter or state that has changed since.
     pub fn schedule(&self, releases: &[Release]) -> Option<Schedule> {
@@ -152,15 +161,7 @@ impl Recomputation {
         if releases.iter().any(|release| release.tensor.index() >= self.roles.len()) {
             return None;
         }
-        let mut writer = Writer {
-            of: self,
-            current: (0..self.roles.len()).map(|index| Some(TensorId(index as u32))).collect(),
-            schedule: Schedule {
-                runs: Vec::with_capacity(nodes.len() + 2 * releases.len()),
-                copies: Vec::new(),
-                operands: Vec::with_capacity(6 * (nodes.len() + releases.len())),
-            },
-        };
+        let mut writer = Writer::new(self, releases.len());
         let mut releases = releases.iter().peekable();
         for (place, node) in nodes.iter().enumerate() {
             for id in &node.inputs {
@@ -216,7 +217,21 @@ struct Writer<'a> {
     schedule: Schedule,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
+    /// With all tensors there, and room for what so many releases recompute.
+    fn new(of: &'a Recomputation, releases: usize) -> Writer<'a> {
+        let nodes = of.lowered.nodes.len();
+        Writer {
+            of,
+            current: (0..of.roles.len()).map(|index| Some(TensorId(index as u32))).collect(),
+            schedule: Schedule {
+                runs: Vec::with_capacity(nodes + 2 * releases),
+                copies: Vec::new(),
+                operands: Vec::with_capacity(6 * (nodes + releases)),
+            },
+        }
+    }
+
     /// Makes sure that a tensor is there before node `place`.
     fn make(&mut self, tensor: TensorId, place: usize) -> Option<()> {
         if self.current[tensor.index()].is_some() {

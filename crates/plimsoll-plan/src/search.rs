@@ -99,7 +99,7 @@ impl Search {
             recomputation: Recomputation::of(program, lowered),
             curve: OnceCell::new(),
         };
-        let peak = search.measure(Vec::new()).map_or(0, |tried| tried.choice.lower_bound);
+        let peak = search.everything().choice.lower_bound;
         for (is_large, value) in search.is_large.iter_mut().zip(&search.values) {
             *is_large = value.role == Role::Intermediate && value.bytes >= peak / SMALLEST && value.bytes > 0;
         }
@@ -158,7 +158,7 @@ impl Search {
     }
 
     fn find_curve(&self, observer: &mut dyn FnMut(f64)) -> Vec<Choice> {
-        let Some(everything) = self.measure(Vec::new()) else { return Vec::new() };
+        let everything = self.everything();
         let top = everything.choice.lower_bound;
         // No schedule does with less than one node needs by itself.
         let bottom = self.least();
@@ -195,7 +195,7 @@ impl Search {
 
     /// The fastest choice found that needs at most `target` bytes; else the one that needs the least.
     pub fn fastest(&self, target: usize) -> Option<Choice> {
-        let everything = self.measure(Vec::new())?;
+        let everything = self.everything();
         if everything.choice.lower_bound <= target {
             return Some(everything.choice);
         }
@@ -368,8 +368,16 @@ impl Search {
         found
     }
 
+    /// With everything held, which is always possible.
+    fn everything(&self) -> Tried {
+        self.measured(self.recomputation.unchanged(), Vec::new())
+    }
+
     fn measure(&self, releases: Vec<Release>) -> Option<Tried> {
-        let schedule = self.recomputation.schedule(&releases)?;
+        Some(self.measured(self.recomputation.schedule(&releases)?, releases))
+    }
+
+    fn measured(&self, schedule: Schedule, releases: Vec<Release>) -> Tried {
         let mut change = vec![0isize; schedule.runs.len() + 2];
         for (span, bytes) in schedule.flow(&self.values, |run| self.in_place(run)).stretches().0 {
             change[span.start] += bytes as isize;
@@ -384,7 +392,7 @@ impl Search {
             seconds += self.lowered().nodes[run.node].seconds;
         }
         let lower_bound = held.iter().copied().max().unwrap_or(0);
-        Some(Tried { choice: Choice { releases, lower_bound, seconds }, schedule, held })
+        Tried { choice: Choice { releases, lower_bound, seconds }, schedule, held }
     }
 }
 

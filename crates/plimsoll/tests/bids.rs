@@ -94,6 +94,31 @@ fn labels_of_subjects_and_sessions_are_a_derivative_data_set() {
 }
 
 #[test]
+fn a_source_may_have_no_description_but_none_that_cannot_be_read() {
+    let dir = data_set(&["sub-01/anat/sub-01_T1w.nii.gz"]);
+    let (model, out) = (model(), dir.path().join("derivatives/plimsoll"));
+    let description = dir.path().join("dataset_description.json");
+    for text in [&b"{\"Name\": \"Scans\""[..], b"", b"{\"Name\": \"\xff\"}"] {
+        fs::write(&description, text).unwrap();
+        let error = run_error(&arguments(&model, dir.path(), &out, "--bids=T1w"));
+        assert!(error.contains(&format!("{} is no JSON: ", description.display())), "{error}");
+        assert!(error.contains("hint: mend it: the name and the DOI"), "{error}");
+        assert!(!out.exists(), "nothing is written before");
+    }
+    fs::remove_file(&description).unwrap();
+    fs::create_dir(&description).unwrap();
+    let error = run_error(&arguments(&model, dir.path(), &out, "--bids=T1w"));
+    assert!(error.contains(&format!("error: {}: ", description.display())) && !out.exists(), "{error}");
+    // Its folder has a name as well.
+    fs::remove_dir(&description).unwrap();
+    run_json(&arguments(&model, dir.path(), &out, "--bids=T1w"));
+    let described = json_of(&out.join("dataset_description.json"));
+    let folder = dir.path().file_name().unwrap().to_str().unwrap();
+    assert_eq!(described["Name"], format!("Labels of {folder}"));
+    assert!(described.get("SourceDatasets").is_none(), "{described}");
+}
+
+#[test]
 fn a_cascade_finds_the_labels_of_its_earlier_stage_by_their_names() {
     let dir = data_set(&["sub-01/anat/sub-01_T1w.nii.gz"]);
     let image = dir.path().join("sub-01/anat/sub-01_T1w.nii.gz");

@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use crate::support::{dataset, plimsoll, run_error, run_json, small_run};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
@@ -22,6 +21,9 @@ use plimsoll_nn::weights::{SafetensorsFile, safetensors};
 use plimsoll_run::{CheckpointKind, Model};
 use plimsoll_volume::{VolumeError, VolumeFile};
 use serde_json::Value;
+
+mod plans;
+mod records;
 
 /// Where tests of this file share a trained model.
 fn shared() -> &'static Path {
@@ -472,156 +474,6 @@ fn of_two_models_a_bad_case_does_not_end_the_others_and_means_of_the_same_are_th
         (names(&report, "cases"), names(&report, "kept")),
         (vec!["b".into()], vec!["a".into(), "c".into()])
     );
-}
-
-#[test]
-fn a_plan_is_made_of_headers_alone_says_what_each_case_takes_and_calls_out_the_one_that_is_unusual() {
-    let folders = Folders::new();
-    for case in ["a", "b", "done"] {
-        folders.add_sound(case);
-    }
-    // Its header is whole; its voxels are not there.
-    let whole = fs::read(sound()).unwrap();
-    fs::write(folders.images().join("cut_0000.nii.gz"), &whole[..whole.len() / 2]).unwrap();
-    // Seen at the spacing of training, a thousand times as large, and with more at its least line than the others whatever its strips.
-    folders.add("wide", [1e-2; 3]);
-    fs::create_dir(folders.labels()).unwrap();
-    fs::write(folders.labels().join("done.nii.gz"), "labels").unwrap();
-    let (succeeded, plans, errors) = outcome(&folders.args(&model(), &["--plan", "--ram", "2GiB"]));
-    assert!(succeeded, "{errors}");
-    let plan = &plans[0];
-    assert_eq!(names(plan, "cases"), ["a", "b", "cut", "wide"]);
-    assert_eq!((&plan["kept"], plan["refused"].as_array().unwrap().len()), (&Value::from(1), 0));
-    let windows = |case: usize| plan["cases"][case]["plan"]["windows"].as_u64().unwrap();
-    assert_eq!((windows(0), windows(2)), (windows(1), windows(0)));
-    assert!(windows(3) > 20 * windows(0), "{plan}");
-    let outliers: Vec<bool> = (0..4).map(|case| !plan["cases"][case]["outlier"].is_null()).collect();
-    assert_eq!(outliers, [false, false, false, true]);
-    assert!(plan["predicted_seconds"].as_f64().unwrap() > 0.0);
-    assert_eq!(folders.written(), ["done.nii.gz"]);
-
-    // As people see it; and a line that is too low for one of them.
-    let seen = |ram: &str| {
-        let output = plimsoll().args(folders.args(&model(), &["--plan", "--ram", ram])).output().unwrap();
-        (
-            output.status.success(),
-            String::from_utf8(output.stdout).unwrap(),
-            String::from_utf8(output.stderr).unwrap(),
-        )
-    };
-    let (succeeded, said, errors) = seen("2GiB");
-    assert!(succeeded && said.contains("least line") && said.contains("1 predictions are there"), "{said}");
-    let warning = errors.lines().find(|line| line.starts_with("warning: wide has ")).unwrap();
-    assert!(warning.contains("where the median is") && warning.contains("check the spacing"), "{warning}");
-    let least = |case: usize| plan["cases"][case]["least_ram_bytes"].as_u64().unwrap();
-    assert!(least(0) < least(3));
-    let (succeeded, _, errors) = seen(&(least(3) - 1).to_string());
-    assert!(!succeeded && errors.contains("error: 1 of 5 cases could not be predicted: wide"), "{errors}");
-    assert!(errors.contains("hint: raise the line to --ram"), "{errors}");
-
-    // What was planned is what is done; what is not there is told at its turn.
-    for case in ["wide", "done", "b"] {
-        fs::remove_file(folders.images().join(format!("{case}_0000.nii.gz"))).unwrap();
-    }
-    let (succeeded, report, errors) = outcome(&folders.args(&model(), &["--ram", "2GiB"]));
-    assert!(!succeeded && errors.contains("1 of 2 cases could not be predicted: cut"), "{errors}");
-    assert_eq!(report["cases"][0]["windows"], windows(0));
-    let times = &report["cases"][0]["times"];
-    let seconds = |part: &str| times[format!("{part}_seconds")].as_f64().unwrap();
-    let parts = ["read", "prepare", "pull", "forward", "sum", "export", "write"];
-    let all: f64 = parts.into_iter().map(seconds).sum();
-    let whole = report["cases"][0]["seconds"].as_f64().unwrap();
-    assert!((all - whole).abs() < 0.05 * whole + 0.01, "{times} is not all of {whole} s");
-}
-
-#[test]
-fn what_the_time_was_spent_on_is_in_a_file_beside_labels_and_is_no_more_than_passed() {
-    let folders = Folders::new();
-    folders.add_sound("a");
-    folders.add_sound("b");
-    let predict = |rest: &[&str]| {
-        let start = Instant::now();
-        let (succeeded, report, errors) = outcome(&folders.args(&model(), rest));
-        assert!(succeeded, "{errors}");
-        (report, start.elapsed().as_secs_f64())
-    };
-    let written = || -> Value {
-        serde_json::from_slice(&fs::read(folders.labels().join("run.json")).unwrap()).unwrap()
-    };
-    let (report, passed) = predict(&["--window-batch", "2"]);
-    assert_eq!(written(), report);
-    let parts = ["read", "prepare", "pull", "forward", "sum", "export", "write"];
-    let seconds = |times: &Value| {
-        assert_eq!(times.as_object().unwrap().len(), parts.len());
-        parts.map(|part| times[format!("{part}_seconds")].as_f64().unwrap())
-    };
-    let mut all = [0.0; 7];
-    for case in report["cases"].as_array().unwrap() {
-        let times = seconds(&case["times"]);
-        let (sum, of_case) = (times.iter().sum::<f64>(), case["seconds"].as_f64().unwrap());
-        assert!(times.iter().all(|part| *part >= 0.0) && sum <= of_case, "{case}");
-        // Nothing that takes long is left out.
-        assert!(sum >= 0.9 * of_case - 0.05, "{case}");
-        // Windows are pulled, looked at, summed, and become labels.
-        assert!(times[2..6].iter().all(|part| *part > 0.0), "{case}");
-        all.iter_mut().zip(times).for_each(|(all, part)| *all += part);
-    }
-    let total = seconds(&report["times"]);
-    assert!(all.iter().zip(total).all(|(all, total)| (all - total).abs() < 1e-9), "{report}");
-    let took = report["seconds"].as_f64().unwrap();
-    assert!(total.iter().sum::<f64>() <= took && took <= passed, "{report}");
-    assert!(report["threads"].as_u64() >= Some(1));
-
-    // Where all is there already, what is there tells how it was made; else the last call does, with what it kept.
-    let (kept, _) = predict(&[]);
-    assert_eq!((names(&kept, "kept").len(), written()), (2, report));
-    folders.add_sound("c");
-    let (more, _) = predict(&[]);
-    assert_eq!(written(), more);
-    assert_eq!(
-        (names(&more, "cases"), names(&more, "kept")),
-        (vec!["c".into()], vec!["a".into(), "b".into()])
-    );
-}
-
-#[test]
-fn of_labels_that_are_kept_the_record_says_what_it_said_and_of_those_to_be_replaced_nothing() {
-    let folders = Folders::new();
-    let record = folders.labels().join("run.json");
-    let predict = |rest: &[&str]| {
-        let (succeeded, report, errors) = outcome(&folders.args(&model(), rest));
-        assert!(succeeded, "{errors}");
-        assert_eq!(serde_json::from_slice::<Value>(&fs::read(&record).unwrap()).unwrap(), report);
-        report
-    };
-    folders.add_sound("a");
-    let of_a = predict(&["--window-batch", "2", "--threads", "1"]);
-    folders.add_sound("b");
-    let of_b = predict(&["--threads", "2"]);
-    // However many calls have kept them since.
-    folders.add_sound("c");
-    let of_c = predict(&["--threads", "2"]);
-    for (place, by) in [&of_a, &of_b].into_iter().enumerate() {
-        let earlier = &of_c["kept"][place]["earlier"];
-        assert_eq!(earlier["predicted"], by["cases"][0]);
-        assert_eq!((&earlier["threads"], &earlier["engine"]), (&by["threads"], &by["engine"]));
-    }
-    // A call that does not come to its end leaves nothing of labels that it was to replace.
-    let spoilt = spoilt_model(folders.dir.path());
-    fs::remove_file(folders.labels().join("b.nii.gz")).unwrap();
-    assert!(!outcome(&folders.args(&spoilt, &[])).0);
-    let left: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
-    assert_eq!((names(&left, "cases"), names(&left, "kept")), (vec!["c".into()], vec!["a".into()]));
-    assert!(!outcome(&folders.args(&spoilt, &["--overwrite"])).0 && !record.exists());
-    // What another program, or a training, has written there is not replaced.
-    for text in ["{\"steps\": 3}", "no JSON", "[]"] {
-        fs::write(&record, text).unwrap();
-        for rest in [&["--overwrite"][..], &[], &["--plan"]] {
-            let (succeeded, _, errors) = outcome(&folders.args(&model(), rest));
-            assert!(!succeeded && errors.contains("run.json is no record of predictions"), "{errors}");
-        }
-        assert_eq!(fs::read_to_string(&record).unwrap(), text);
-    }
 }
 
 #[test]

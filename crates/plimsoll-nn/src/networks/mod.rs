@@ -15,6 +15,7 @@ mod resenc;
 mod se_resnext;
 mod segresnet;
 mod segresnet_ds;
+mod segresnet_stages;
 mod swinunetr;
 mod unet;
 

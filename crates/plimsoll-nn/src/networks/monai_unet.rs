@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::batch_norm::is_running;
 use super::bounds::{MOST_CONVOLUTIONS, MOST_FEATURES, MOST_STAGES, check_count, check_probability};
 use super::builder::{NetBuilder, NormActOptions, Statistics};
-use super::segresnet::along;
+use super::segresnet_stages::along;
 use super::unet::{UNetNorm, narrower};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::uniform;

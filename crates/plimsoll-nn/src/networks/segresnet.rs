@@ -7,9 +7,10 @@ use plimsoll_graph::ops::Over;
 use plimsoll_graph::{Program, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
-use super::bounds::{Lists, MOST_FEATURES, MOST_STAGES, check_count, check_probability};
-use super::builder::{ConvShape, NetBuilder, NormActOptions, Statistics};
+use super::bounds::check_probability;
+use super::builder::{ConvShape, NetBuilder};
 use super::design::UpsampleMode;
+use super::segresnet_stages::{BLOCKS, Stages, along, block, blocks, fewer, relu};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::{alike, uniform};
 use crate::weights::NamingScheme;
@@ -39,102 +40,6 @@ pub struct SegResNet {
     pub dropout: f32,
 }
 
-/// Added to variances, as `torch.nn.GroupNorm` and `InstanceNorm3d` do by default.
-pub(super) const EPSILON: f32 = 1e-5;
-
-/// Residual blocks of the stages of MONAI's encoders.
-pub(super) const BLOCKS: [usize; 4] = [1, 2, 2, 4];
-
-/// A window along the axes of so many dimensions; 1 along others.
-pub(super) fn along(dimensions: usize, extent: usize) -> [usize; 3] {
-    if dimensions == 2 { [1, extent, extent] } else { [extent; 3] }
-}
-
-/// x + conv2(relu(norm2(conv1(relu(norm1(x))))))
-pub(super) fn block(
-    builder: &mut NetBuilder<'_>,
-    (norms, convs): ([String; 2], [String; 2]),
-    x: TensorId,
-    shape: ConvShape,
-    over: Over,
-) -> Result<TensorId, ConfigError> {
-    let mut y = x;
-    for (norm, conv) in norms.iter().zip(&convs) {
-        let z = builder.norm_act(norm, y, relu(over))?;
-        y = builder.bare_conv(conv, &[z], shape, false)?;
-    }
-    Ok(builder.add(x, y)?)
-}
-
-/// Normalisation with scale and shift, and ReLU.
-pub(super) fn relu(over: Over) -> NormActOptions {
-    NormActOptions {
-        statistics: Statistics::Own(over),
-        epsilon: EPSILON,
-        slope: 0.0,
-        affine: true,
-        conv_bias: false,
-    }
-}
-
-/// Checks what networks of such stages have in common.
-pub(super) fn check_stages(
-    (in_channels, classes): (usize, usize),
-    (dimensions, init_filters): (usize, usize),
-    (encoder, decoder): (&[usize], &[usize]),
-) -> Result<(), ConfigError> {
-    Lists {
-        features: &[],
-        kernels: &[],
-        strides: &[],
-        encoder_convs: &[],
-        decoder_convs: &[],
-        encoder_blocks: encoder,
-        decoder_blocks: decoder,
-    }
-    .check()?;
-    check_count("dimensions", dimensions, 2, 3)?;
-    check_count("in_channels", in_channels, 1, MOST_FEATURES)?;
-    check_count("classes", classes, 2, 255)?;
-    check_count("encoder_blocks", encoder.len(), 2, MOST_STAGES)?;
-    let stages = encoder.len();
-    if decoder.len() + 1 != stages {
-        let (list, found) = ("decoder_blocks", decoder.len());
-        return Err(ConfigError::Length { list, found, stages, expected: stages - 1 });
-    }
-    // The coarsest stage has the most channels.
-    check_count("init_filters", init_filters, 1, MOST_FEATURES >> (stages - 1).min(12))
-}
-
-/// Weights of all stages, or a few more: those of two convolutions of each block, and of `others` like them in each stage.
-pub(super) fn weights_of_blocks(
-    (dimensions, init_filters): (usize, usize),
-    (encoder, decoder): (&[usize], &[usize]),
-    others: f64,
-) -> f64 {
-    let taps = 3f64.powi(dimensions as i32);
-    // The coarsest stage has no decoder.
-    let decoder = decoder.iter().chain([&0]);
-    let of_stage = |(stage, (down, up)): (usize, (&usize, &usize))| {
-        let channels = (init_filters << stage) as f64;
-        taps * channels * channels * (2.0 * (down + up) as f64 + others)
-    };
-    encoder.iter().zip(decoder).enumerate().map(of_stage).sum()
-}
-
-/// Three, two and one quarter of the channels, in multiples of a number.
-pub(super) fn fewer(filters: usize, multiple: usize) -> Vec<usize> {
-    let mut all = vec![filters];
-    for quarters in [3, 2, 1] {
-        let narrowed = (filters * quarters / 4).next_multiple_of(multiple.max(1)).min(filters);
-        if all.last() != Some(&narrowed) {
-            all.push(narrowed);
-        }
-    }
-    all.remove(0);
-    all
-}
-
 impl SegResNet {
     pub(super) const SETTINGS: &[&str] =
         &["init_filters", "encoder_blocks", "decoder_blocks", "norm_groups", "upsample", "dropout"];
@@ -157,12 +62,11 @@ impl SegResNet {
     pub(super) fn design(design: &Design, settings: &NetworkSettings) -> SegResNet {
         // What MONAI's published models have; 8 is the default of the class.
         let usual = SegResNet::new(design.in_channels, design.classes, settings.init_filters.unwrap_or(16));
-        let encoder_blocks = settings.encoder_blocks.clone().unwrap_or(usual.encoder_blocks);
-        let ones = vec![1; encoder_blocks.len().saturating_sub(1)];
+        let (encoder_blocks, decoder_blocks) = blocks(settings);
         SegResNet {
             dimensions: design.dimensions(),
-            decoder_blocks: settings.decoder_blocks.clone().unwrap_or(ones),
             encoder_blocks,
+            decoder_blocks,
             norm_groups: settings.norm_groups.unwrap_or(usual.norm_groups),
             upsample: settings.upsample.unwrap_or(usual.upsample),
             dropout: settings.dropout.unwrap_or(usual.dropout),
@@ -175,26 +79,22 @@ impl SegResNet {
         SegResNet::new(1, 2, features.and_then(|features| features.first().copied()).unwrap_or(16))
     }
 
-    fn stages(&self) -> usize {
-        self.encoder_blocks.len()
-    }
-
-    fn channels(&self, stage: usize) -> usize {
-        self.init_filters << stage
+    fn stages(&self) -> Stages<'_> {
+        Stages {
+            dimensions: self.dimensions,
+            init_filters: self.init_filters,
+            encoder: &self.encoder_blocks,
+            decoder: &self.decoder_blocks,
+        }
     }
 
     fn shape(&self, stage: usize, kernel: usize, stride: usize) -> ConvShape {
         let kernel = along(self.dimensions, kernel);
-        ConvShape { features: self.channels(stage), kernel, stride: along(self.dimensions, stride) }
+        ConvShape { features: self.stages().channels(stage), kernel, stride: along(self.dimensions, stride) }
     }
 
     fn over(&self) -> Over {
         Over::Group(self.norm_groups)
-    }
-
-    /// The place of a stage of the decoder, counted from the coarsest.
-    fn decoder_place(&self, stage: usize) -> usize {
-        self.stages() - 2 - stage
     }
 
     fn block(
@@ -211,7 +111,7 @@ impl SegResNet {
 
     /// From the map of the next coarser stage to the extent of this one.
     fn up(&self, builder: &mut NetBuilder<'_>, map: TensorId, stage: usize) -> Result<TensorId, ConfigError> {
-        let name = format!("up_samples.{}", self.decoder_place(stage));
+        let name = format!("up_samples.{}", self.stages().decoder_place(stage));
         let shape = self.shape(stage, 1, 1);
         let y = builder.bare_conv(&format!("{name}.0.conv"), &[map], shape, false)?;
         let axes = along(self.dimensions, 2).map(|factor| factor == 2);
@@ -237,9 +137,7 @@ impl Architecture for SegResNet {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let ends = (self.in_channels, self.classes);
-        let blocks = (&self.encoder_blocks[..], &self.decoder_blocks[..]);
-        check_stages(ends, (self.dimensions, self.init_filters), blocks)?;
+        self.stages().check((self.in_channels, self.classes))?;
         if self.norm_groups == 0 || !self.init_filters.is_multiple_of(self.norm_groups) {
             let expected = format!("it must divide the {} filters of the first stage", self.init_filters);
             let found = self.norm_groups.to_string();
@@ -257,13 +155,12 @@ impl Architecture for SegResNet {
     }
 
     fn weights(&self) -> f64 {
-        let blocks = (&self.encoder_blocks[..], &self.decoder_blocks[..]);
         // Down and up: at most a convolution to eight times the channels.
-        weights_of_blocks((self.dimensions, self.init_filters), blocks, 9.0)
+        self.stages().weights(9.0)
     }
 
     fn extents(&self) -> Extents {
-        let multiple = along(self.dimensions, 1 << (self.stages() - 1).min(16));
+        let multiple = along(self.dimensions, 1 << (self.stages().count() - 1).min(16));
         // A group of the coarsest stage has several channels, so a voxel has a variance.
         Extents { multiple, least_coarsest: 1 }
     }
@@ -280,8 +177,8 @@ impl Architecture for SegResNet {
         let mut builder = NetBuilder::new(program, mode.precision, dropout).dropping_channels();
         let mut map = builder.bare_conv("convInit.conv", &[image], self.shape(0, 3, 1), false)?;
         map = builder.dropout(map, dropout)?;
-        let mut skips = Vec::with_capacity(self.stages());
-        for stage in 0..self.stages() {
+        let mut skips = Vec::with_capacity(self.stages().count());
+        for stage in 0..self.stages().count() {
             if stage > 0 {
                 let name = format!("down_layers.{stage}.0.conv");
                 map = builder.bare_conv(&name, &[map], self.shape(stage, 3, 2), false)?;
@@ -291,11 +188,11 @@ impl Architecture for SegResNet {
             }
             skips.push(map);
         }
-        for stage in (0..self.stages() - 1).rev() {
+        for stage in (0..self.stages().count() - 1).rev() {
             let up = self.up(&mut builder, map, stage)?;
             map = builder.add(skips[stage], up)?;
             for number in 0..self.decoder_blocks[stage] {
-                let name = format!("up_layers.{}.{number}", self.decoder_place(stage));
+                let name = format!("up_layers.{}.{number}", self.stages().decoder_place(stage));
                 map = self.block(&mut builder, &name, map, stage)?;
             }
         }
@@ -330,7 +227,7 @@ impl Architecture for SegResNet {
     }
 
     fn features(&self) -> Vec<usize> {
-        (0..self.stages()).map(|stage| self.channels(stage)).collect()
+        self.stages().features()
     }
 
     fn features_flag(&self) -> String {
@@ -338,7 +235,7 @@ impl Architecture for SegResNet {
     }
 
     fn describe(&self) -> String {
-        format!("SegResNet, {} stages of {:?} features", self.stages(), self.features())
+        format!("SegResNet, {} stages of {:?} features", self.stages().count(), self.features())
     }
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::bounds::check_count;
 use super::builder::{ConvShape, NetBuilder};
 use super::design::UpsampleMode;
-use super::segresnet::{BLOCKS, along, block, check_stages, fewer, weights_of_blocks};
+use super::segresnet_stages::{BLOCKS, Stages, along, block, blocks, fewer};
 use super::{Architecture, Design, Extents, Network, NetworkSettings};
 use crate::init::{alike, uniform};
 use crate::weights::NamingScheme;
@@ -63,12 +63,11 @@ impl SegResNetDS {
     pub(super) fn design(design: &Design, settings: &NetworkSettings) -> SegResNetDS {
         let init_filters = settings.init_filters.unwrap_or(32);
         let usual = SegResNetDS::new(design.in_channels, design.classes, init_filters);
-        let encoder_blocks = settings.encoder_blocks.clone().unwrap_or(usual.encoder_blocks);
-        let ones = vec![1; encoder_blocks.len().saturating_sub(1)];
+        let (encoder_blocks, decoder_blocks) = blocks(settings);
         SegResNetDS {
             dimensions: design.dimensions(),
-            decoder_blocks: settings.decoder_blocks.clone().unwrap_or(ones),
             encoder_blocks,
+            decoder_blocks,
             upsample: settings.upsample.unwrap_or(usual.upsample),
             resolution: settings.resolution,
             deep_supervision: settings.deep_supervision.unwrap_or(usual.deep_supervision),
@@ -81,12 +80,13 @@ impl SegResNetDS {
         SegResNetDS::new(1, 2, features.and_then(|features| features.first().copied()).unwrap_or(32))
     }
 
-    fn stages(&self) -> usize {
-        self.encoder_blocks.len()
-    }
-
-    fn channels(&self, stage: usize) -> usize {
-        self.init_filters << stage
+    fn stages(&self) -> Stages<'_> {
+        Stages {
+            dimensions: self.dimensions,
+            init_filters: self.init_filters,
+            encoder: &self.encoder_blocks,
+            decoder: &self.decoder_blocks,
+        }
     }
 
     /// By which factor each axis shrinks behind a stage, 1 or 2; windows are 3 where it is 2.
@@ -112,11 +112,6 @@ impl SegResNetDS {
         ConvShape { features, kernel, stride }
     }
 
-    /// The place of a stage of the decoder, counted from the coarsest.
-    fn decoder_place(&self, stage: usize) -> usize {
-        self.stages() - 2 - stage
-    }
-
     fn block(
         &self,
         builder: &mut NetBuilder<'_>,
@@ -126,14 +121,14 @@ impl SegResNetDS {
     ) -> Result<TensorId, ConfigError> {
         let norms = ["norm1", "norm2"].map(|norm| format!("{name}.{norm}"));
         let convs = ["conv1", "conv2"].map(|conv| format!("{name}.{conv}"));
-        let shape = self.shape(self.channels(stage), stage, [1; 3]);
+        let shape = self.shape(self.stages().channels(stage), stage, [1; 3]);
         block(builder, (norms, convs), x, shape, Over::Instance)
     }
 
     /// From the map of the next coarser stage to the extent of this one.
     fn up(&self, builder: &mut NetBuilder<'_>, map: TensorId, stage: usize) -> Result<TensorId, ConfigError> {
-        let name = format!("up_layers.{}.upsample", self.decoder_place(stage));
-        let (features, scale) = (self.channels(stage), self.scale(stage));
+        let name = format!("up_layers.{}.upsample", self.stages().decoder_place(stage));
+        let (features, scale) = (self.stages().channels(stage), self.scale(stage));
         let axes = scale.map(|factor| factor == 2);
         Ok(match self.upsample {
             UpsampleMode::NonTrainable => {
@@ -153,7 +148,7 @@ impl SegResNetDS {
     }
 
     fn head(&self, stage: usize) -> String {
-        format!("up_layers.{}.head", self.decoder_place(stage))
+        format!("up_layers.{}.head", self.stages().decoder_place(stage))
     }
 }
 
@@ -163,10 +158,8 @@ impl Architecture for SegResNetDS {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let ends = (self.in_channels, self.classes);
-        let blocks = (&self.encoder_blocks[..], &self.decoder_blocks[..]);
-        check_stages(ends, (self.dimensions, self.init_filters), blocks)?;
-        check_count("deep_supervision", self.deep_supervision, 0, self.stages() - 2)?;
+        self.stages().check((self.in_channels, self.classes))?;
+        check_count("deep_supervision", self.deep_supervision, 0, self.stages().count() - 2)?;
         let value = |setting, found: String, expected: &str| {
             Err(ConfigError::Value { setting, found, expected: expected.into() })
         };
@@ -175,7 +168,7 @@ impl Architecture for SegResNetDS {
         {
             return value("resolution", format!("{resolution:?}"), "numbers above zero are needed");
         }
-        let flat = (0..self.stages()).any(|stage| self.scale(stage) != along(self.dimensions, 2));
+        let flat = (0..self.stages().count()).any(|stage| self.scale(stage) != along(self.dimensions, 2));
         if self.upsample == UpsampleMode::PixelShuffle && flat {
             return value(
                 "upsample",
@@ -195,13 +188,12 @@ impl Architecture for SegResNetDS {
     }
 
     fn weights(&self) -> f64 {
-        let blocks = (&self.encoder_blocks[..], &self.decoder_blocks[..]);
         // Down and up: at most a convolution from twice to eight times the channels.
-        weights_of_blocks((self.dimensions, self.init_filters), blocks, 18.0)
+        self.stages().weights(18.0)
     }
 
     fn extents(&self) -> Extents {
-        let scales: Vec<[usize; 3]> = (0..self.stages() - 1).map(|stage| self.scale(stage)).collect();
+        let scales: Vec<[usize; 3]> = (0..self.stages().count() - 1).map(|stage| self.scale(stage)).collect();
         let multiple = [0, 1, 2].map(|axis| scales.iter().map(|scale| scale[axis]).product());
         Extents { multiple, least_coarsest: 2 }
     }
@@ -217,24 +209,24 @@ impl Architecture for SegResNetDS {
         let mut builder = NetBuilder::new(program, mode.precision, 0.0);
         let stem = self.shape(self.init_filters, 0, [1; 3]);
         let mut map = builder.bare_conv("encoder.conv_init", &[image], stem, false)?;
-        let mut skips = Vec::with_capacity(self.stages());
-        for stage in 0..self.stages() {
+        let mut skips = Vec::with_capacity(self.stages().count());
+        for stage in 0..self.stages().count() {
             let name = format!("encoder.layers.{stage}");
             for number in 0..self.encoder_blocks[stage] {
                 map = self.block(&mut builder, &format!("{name}.blocks.{number}"), map, stage)?;
             }
             skips.push(map);
-            if stage + 1 < self.stages() {
-                let shape = self.shape(self.channels(stage + 1), stage, self.scale(stage));
+            if stage + 1 < self.stages().count() {
+                let shape = self.shape(self.stages().channels(stage + 1), stage, self.scale(stage));
                 map = builder.bare_conv(&format!("{name}.downsample"), &[map], shape, false)?;
             }
         }
         let mut logits = Vec::new();
-        for stage in (0..self.stages() - 1).rev() {
+        for stage in (0..self.stages().count() - 1).rev() {
             let up = self.up(&mut builder, map, stage)?;
             map = builder.add(skips[stage], up)?;
             for number in 0..self.decoder_blocks[stage] {
-                let name = format!("up_layers.{}.blocks.{number}", self.decoder_place(stage));
+                let name = format!("up_layers.{}.blocks.{number}", self.stages().decoder_place(stage));
                 map = self.block(&mut builder, &name, map, stage)?;
             }
             if stage == 0 || (mode.training && stage <= self.deep_supervision) {
@@ -261,7 +253,7 @@ impl Architecture for SegResNetDS {
     }
 
     fn heads(&self) -> Vec<String> {
-        (0..self.stages() - 1).map(|stage| self.head(stage)).collect()
+        (0..self.stages().count() - 1).map(|stage| self.head(stage)).collect()
     }
 
     fn initialise(&self, parameter: &TensorInfo, seed: u64, values: &mut [f32]) {
@@ -273,9 +265,9 @@ impl Architecture for SegResNetDS {
             name if name.contains(".norm") => None,
             name if name.ends_with(".weight") => Some(shape.count() / shape.dim(0)),
             // The bias of a head, whose map has the channels of its stage.
-            name => (0..self.stages() - 1)
+            name => (0..self.stages().count() - 1)
                 .find(|stage| name.starts_with(&format!("{}.", self.head(*stage))))
-                .map(|stage| self.channels(stage)),
+                .map(|stage| self.stages().channels(stage)),
         };
         uniform(parameter, fan, seed, values);
     }
@@ -286,7 +278,7 @@ impl Architecture for SegResNetDS {
     }
 
     fn features(&self) -> Vec<usize> {
-        (0..self.stages()).map(|stage| self.channels(stage)).collect()
+        self.stages().features()
     }
 
     fn features_flag(&self) -> String {
@@ -294,6 +286,6 @@ impl Architecture for SegResNetDS {
     }
 
     fn describe(&self) -> String {
-        format!("SegResNetDS, {} stages of {:?} features", self.stages(), self.features())
+        format!("SegResNetDS, {} stages of {:?} features", self.stages().count(), self.features())
     }
 }

@@ -91,6 +91,8 @@ proptest! {
             prop_assert!(plan == planner.plan(Some(budget)).unwrap());
         }
         for search in planner.searches() {
+            let recomputation = search.recomputation();
+            prop_assert_eq!(Some(recomputation.unchanged()), recomputation.schedule(&[]));
             for pair in search.curve().windows(2) {
                 prop_assert!(pair[1].lower_bound < pair[0].lower_bound && pair[1].seconds >= pair[0].seconds);
             }

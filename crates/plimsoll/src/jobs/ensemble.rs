@@ -15,6 +15,7 @@ use plimsoll_infer::{
 use plimsoll_memory::{Budget, Digest, System, limits};
 use plimsoll_run::Answers;
 
+use super::finished_cases::FinishedCases;
 use super::label_folder::LabelFolder;
 use super::outliers::OtherSpacing;
 use super::predict::{
@@ -107,12 +108,15 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     }
     let kept = |case: &Case| Kept::new(case.id.clone(), to.file(case));
     let mut found = Cases { kept: done.into_iter().map(kept).collect(), ..Cases::default() };
+    let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
+    let mut finished = FinishedCases::none(request, folds);
     for state in states {
+        let before = found.predicted.len();
         mean.label(state, &mut found, &budget, stop)?;
+        found.predicted.iter().skip(before).for_each(|predicted| finished.add(predicted));
     }
     labels.process(&mut found, &budget, stop)?;
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
-    let folds = members.iter().map(|member| member.opened.model.weights.len()).sum();
     Report::of(found, not_drawn, folds, (request, start), &budget)
 }
 
@@ -242,7 +246,10 @@ impl Member {
         };
         let cases: Vec<Case> = states.iter().map(|state| state.case.clone()).collect();
         let (model, left) = (opened.model.clone(), &cases[..]);
-        let Found { report, windows } = predict_into(&to, (all, left, model), request, budget, stop, quiet)?;
+        // A case is finished when it has its mean.
+        let mut finish = |_: &Predicted| {};
+        let Found { report, windows } =
+            predict_into(&to, (all, left, model), request, budget, (stop, quiet), &mut finish)?;
         for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(report.cases) {
             state.other_spacings.extend(windows.used(&state.case.id).cloned());
             state.add(outcome);

@@ -10,10 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use plimsoll_data::{Case, Dataset, prediction_ending};
-use plimsoll_infer::{
-    Destination, EnsembleRequest, InferError, LabelNames, Outcome as CaseOutcome, PredictOptions, Predictor,
-    label_by_mean, predict_cases,
-};
+use plimsoll_infer::{EnsembleRequest, InferError, label_by_mean};
 use plimsoll_memory::{Bytes, Digest, Reservation};
 use plimsoll_metrics::comparison::{Candidate, Repeat, ensemble_name, expect_same_repeats};
 use plimsoll_metrics::{CasePaths, Settings, Summary};
@@ -29,8 +26,8 @@ use super::evaluate::score;
 use super::label_folder::make_folder;
 use super::line::Line;
 use super::listed::{Listed, Opening};
-use super::predict::Watcher;
-use super::validate::{LONGEST_SUMMARY, Origin, STEP};
+use super::predict_fold::{FoldPrediction, fold_labels};
+use super::validate::{LONGEST_SUMMARY, Origin};
 use crate::failure::{Failure, Outcome};
 use crate::signals::Stop;
 
@@ -240,14 +237,7 @@ impl Job<'_> {
         let folder = self.asked.member(fold);
         make_folder(&folder)?;
         let model: SegmentationModel = Model::open(fold.path(), CheckpointKind::Final)?.try_into()?;
-        let to = Destination {
-            folder: folder.clone(),
-            names: LabelNames::Cases,
-            ending: prediction_ending(&self.dataset.file_ending).to_string(),
-            overwrite: false,
-            probabilities: true,
-            earlier: None,
-        };
+        let to = fold_labels(&folder, &self.dataset.file_ending, true);
         let (said, origin) = (folder.join("origin.json"), origin_of(fold)?);
         if !said.is_file() || read_json::<Value>(&said, LONGEST_SUMMARY)? != origin {
             remove_files(&folder)?;
@@ -257,22 +247,11 @@ impl Job<'_> {
             if !self.quiet {
                 eprintln!("predicting {} cases of {}", cases.len(), fold.path().display());
             }
-            let options = PredictOptions::new(STEP, false, self.asked.threads);
-            let backend = Arc::clone(&self.asked.backend);
-            let own = model.clone();
-            let report = line.lend_overhead(|budget| {
-                let mut predictor = Predictor::new(own, options, backend, budget)?;
-                let mut watcher = Watcher::new(self.quiet);
-                let see = &mut |progress: plimsoll_infer::FolderProgress<'_>| watcher.see(progress);
-                let found = predict_cases(&mut predictor, cases, &to, self.stop.flag(), see);
-                found.map_err(|problem| self.ended(problem))
-            })?;
-            let failed = report.cases.into_iter().find_map(|case| match case.outcome {
-                CaseOutcome::Failed(problem) => Some(problem),
-                CaseOutcome::Kept | CaseOutcome::Predicted { .. } => None,
-            });
-            if let Some(problem) = failed {
-                return Err(problem.into());
+            let PairEnsembles { backend, threads, .. } = self.asked;
+            let prediction =
+                FoldPrediction { backend, threads: *threads, stop: self.stop, quiet: self.quiet };
+            if !prediction.predict(model.clone(), cases, &to, line)? {
+                return Err(self.interrupted());
             }
         }
         Ok(Member { folder, model })
@@ -295,11 +274,13 @@ impl Job<'_> {
 
     fn ended(&self, problem: InferError) -> Failure {
         match problem {
-            InferError::Interrupted { .. } => {
-                self.stop.failure("not all ensembles are predicted", "the same command goes on")
-            }
+            InferError::Interrupted { .. } => self.interrupted(),
             problem => problem.into(),
         }
+    }
+
+    fn interrupted(&self) -> Failure {
+        self.stop.failure("not all ensembles are predicted", "the same command goes on")
     }
 }
 

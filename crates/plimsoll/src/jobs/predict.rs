@@ -19,11 +19,12 @@ use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel, find_model, is_nnunet};
 use plimsoll_run::{CheckpointKind, Model, ModelSource, SegmentationModel, Windows as Placement};
 
 use super::bids;
+use super::finished_cases::FinishedCases;
 use super::label_folder::{LabelFolder, make_folder};
 use super::outliers::{Counting, Remedy, Windows};
 use super::prediction_plan::CaseFiles;
 use super::prediction_record::Record;
-use super::prediction_report::{Cases, Found, Kept, Report};
+use super::prediction_report::{Cases, Found, Kept, Predicted, Report};
 use super::previews::Previews;
 use super::steps::StepChoice;
 use crate::duration::duration;
@@ -280,7 +281,9 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     let folds = model.weights.len();
     let predicted = left.iter().filter(|case| !to.keeps(case));
     forget(request, predicted, &budget)?;
-    let found = predict_into(&to, (&cases, &left, model), request, &budget, stop, quiet)?;
+    let mut finished = FinishedCases::none(request, folds);
+    let mut finish = |predicted: &Predicted| finished.add(predicted);
+    let found = predict_into(&to, (&cases, &left, model), request, &budget, (stop, quiet), &mut finish)?;
     let mut cases = Cases::from(found);
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
@@ -295,7 +298,7 @@ pub(super) fn expect_sound(request: &PredictRequest, budget: &Budget) -> Outcome
     Record::read(&request.output, budget).map(|_| ())
 }
 
-/// Removes what is recorded of labels that are about to be predicted.
+/// Removes what is recorded of labels that are about to be predicted. What a call that was killed had finished of others is in the record then.
 pub(super) fn forget<'a>(
     request: &PredictRequest,
     cases: impl Iterator<Item = &'a Case>,
@@ -308,14 +311,14 @@ pub(super) fn forget<'a>(
     }
 }
 
-/// Predicts those cases of `all` that are left with a model, into a folder that is made.
+/// Predicts those cases of `all` that are left with a model, into a folder that is made. Each is passed to `finish` as soon as it is there.
 pub(super) fn predict_into(
     to: &Destination,
     (all, cases, model): (&[Case], &[Case], SegmentationModel),
     request: &PredictRequest,
     budget: &Budget,
-    stop: &AtomicBool,
-    quiet: bool,
+    (stop, quiet): (&AtomicBool, bool),
+    finish: &mut dyn FnMut(&Predicted),
 ) -> Outcome<Found> {
     to.check(cases)?;
     let can_overlap = can_overlap(&model, request.options);
@@ -332,7 +335,12 @@ pub(super) fn predict_into(
         cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
     std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
     let mut watcher = Watcher::new(quiet).knowing(windows.clone(), can_overlap);
-    let report = predict_cases(&mut predictor, cases, to, stop, &mut |progress| watcher.see(progress))?;
+    let report = predict_cases(&mut predictor, cases, to, stop, &mut |progress| {
+        watcher.see(progress);
+        if let FolderProgress::Case { report, .. } = progress {
+            Predicted::of(report, &windows).iter().for_each(&mut *finish);
+        }
+    })?;
     Ok(Found { report, windows })
 }
 

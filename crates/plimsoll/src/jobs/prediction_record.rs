@@ -2,21 +2,25 @@
 //!
 //! A later call keeps what earlier ones recorded of labels that it keeps. Before labels are predicted anew, what is recorded of them goes: were this
 //! call killed, the record would else tell of others than those that lie there.
+//!
+//! A call writes its record at its end. Of one that was killed the [cases that it had finished](super::finished_cases) are there, which the next call
+//! takes into the record before it predicts anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_run::{RunError, read_json, write_json};
-use serde::Serialize;
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
+use super::finished_cases::{lines_of, no_record, read_lines, remove_lines};
 use crate::failure::{Failure, Outcome};
 
 /// The file, beside labels, of what came of them.
-pub(super) const RECORD: &str = "run.json";
+const RECORD: &str = "run.json";
 
-/// The longest record that is read: that of a hundred thousand cases fits.
+/// The longest record that is read, and the longest file of finished cases: that of a hundred thousand cases fits.
 const LONGEST: u64 = 512 << 20;
 
 /// What a record takes at most while it is read, for each byte of its text: names and numbers of a few letters are values of their own.
@@ -26,7 +30,7 @@ const HELD_PER_BYTE: u64 = 8;
 const LISTS: [&str; 3] = ["cases", "kept", "failed"];
 
 /// What an earlier call recorded of a case that it predicted, and of itself.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EarlierCall {
     pub folds: Value,
     pub engine: Value,
@@ -35,55 +39,78 @@ pub struct EarlierCall {
     pub predicted: Value,
 }
 
+impl EarlierCall {
+    /// The name of the case.
+    pub(super) fn case(&self) -> Option<&str> {
+        self.predicted["case"].as_str()
+    }
+}
+
 /// What was recorded of labels that are there.
 pub(super) struct Record {
-    path: PathBuf,
+    output: PathBuf,
     all: Value,
+    /// Whether some of it is in the file of finished cases alone.
+    has_lines: bool,
     memory: Reservation,
 }
 
 impl Record {
-    /// That of a folder of labels; none if there is none yet.
+    /// That of a folder of labels, with cases that a call finished which was killed; none if there is none yet.
     ///
     /// # Errors
-    /// If the file of this name is no record of predictions, which would be replaced by one.
+    /// If a file of these names is no record of predictions, which would be replaced by one.
     pub(super) fn read(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
-        let path = output.join(RECORD);
-        let io = |error| Failure::of_path(&path, &error);
-        // What is wrong with a folder that is none is said where it is made.
-        if !output.is_dir() || !plimsoll_disk::exists(&path).map_err(io)? {
-            return Ok(None);
-        }
-        let length = plimsoll_disk::metadata(&path).map_err(io)?.len();
-        let memory = budget.reserve("record of predictions", Bytes(length.saturating_mul(HELD_PER_BYTE)))?;
-        let all: Value = match read_json(&path, LONGEST) {
-            Err(RunError::Json { .. }) => Value::Null,
-            read => read?,
-        };
-        if LISTS.iter().any(|list| !all[*list].is_array()) || !all["engine"].is_string() {
-            let message = format!("{} is no record of predictions, and would be replaced", path.display());
-            return Err(Failure::new(message, "write the labels to another folder with -o"));
-        }
-        Ok(Some(Record { path, all, memory }))
+        Record::of(output, length(&lines_of(output))?, budget)
     }
 
-    /// Removes what is recorded of cases that are about to be predicted.
-    pub(super) fn forget(self, cases: &BTreeSet<&str>) -> Outcome {
-        let Record { path, mut all, .. } = self;
-        let (mut dropped, mut left) = (0, 0);
-        for list in LISTS {
-            if let Some(entries) = all[list].as_array_mut() {
-                let before = entries.len();
-                entries.retain(|entry| entry["case"].as_str().is_none_or(|case| !cases.contains(case)));
-                dropped += before - entries.len();
-                left += entries.len();
+    /// That which a call wrote at its end, without cases that this one has finished.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn written(output: &Path, budget: &Budget) -> Outcome<Option<Record>> {
+        Record::of(output, None, budget)
+    }
+
+    /// With the lines of finished cases, where there are so many bytes of them.
+    fn of(output: &Path, lines: Option<u64>, budget: &Budget) -> Outcome<Option<Record>> {
+        let path = output.join(RECORD);
+        let record = length(&path)?;
+        if record.is_none() && lines.is_none() {
+            return Ok(None);
+        }
+        let bytes = record.into_iter().chain(lines).fold(0, u64::saturating_add);
+        let memory = budget.reserve("record of predictions", Bytes(bytes.saturating_mul(HELD_PER_BYTE)))?;
+        let mut all = Value::Null;
+        if record.is_some() {
+            all = match read_json(&path, LONGEST) {
+                Err(RunError::Json { .. }) => Value::Null,
+                read => read?,
+            };
+            if LISTS.iter().any(|list| !all[*list].is_array()) || !all["engine"].is_string() {
+                return Err(no_record(&path));
             }
         }
-        match (dropped, left) {
-            (0, _) => Ok(()),
-            (_, 0) => plimsoll_disk::remove_file(&path).map_err(|error| Failure::of_path(&path, &error)),
-            _ => Ok(write_json(&path, &all)?),
+        if lines.is_some() {
+            take_in(&mut all, read_lines(&lines_of(output), LONGEST)?);
         }
+        Ok(Some(Record { output: output.into(), all, has_lines: lines.is_some(), memory }))
+    }
+
+    /// Removes what is recorded of cases that are about to be predicted. From then on all else of it is in the record.
+    pub(super) fn forget(self, cases: &BTreeSet<&str>) -> Outcome {
+        let Record { output, mut all, has_lines, .. } = self;
+        let path = output.join(RECORD);
+        let (dropped, left) = drop_cases(&mut all, cases);
+        match (dropped > 0 || has_lines, left) {
+            (false, _) => {}
+            (true, 0) if length(&path)?.is_some() => {
+                plimsoll_disk::remove_file(&path).map_err(|error| Failure::of_path(&path, &error))?;
+            }
+            (true, 0) => {}
+            (true, _) => write_json(&path, &all)?,
+        }
+        remove_lines(&output)
     }
 
     /// What is known of each case that a call predicted, and the memory that it takes.
@@ -107,6 +134,50 @@ impl Record {
         }
         (found, self.memory)
     }
+}
+
+/// Writes what a call says at its end.
+pub(super) fn write_record(output: &Path, report: &impl Serialize) -> Outcome {
+    write_json(&output.join(RECORD), report)?;
+    // What they say is in it.
+    remove_lines(output)
+}
+
+/// The length of a file; none where there is none. What is wrong with a folder that is none is said where it is made.
+fn length(path: &Path) -> Outcome<Option<u64>> {
+    let io = |error| Failure::of_path(path, &error);
+    if !path.parent().is_some_and(Path::is_dir) || !plimsoll_disk::exists(path).map_err(io)? {
+        return Ok(None);
+    }
+    Ok(Some(plimsoll_disk::metadata(path).map_err(io)?.len()))
+}
+
+/// Takes cases into a record that a call finished which did not write it.
+fn take_in(all: &mut Value, finished: Vec<EarlierCall>) {
+    if all.is_null()
+        && let Some(EarlierCall { folds, engine, threads, .. }) = finished.last()
+    {
+        *all = json!({"folds": folds, "engine": engine, "threads": threads, "cases": [], "kept": [], "failed": []});
+    }
+    drop_cases(all, &finished.iter().filter_map(EarlierCall::case).collect());
+    if let Some(kept) = all["kept"].as_array_mut() {
+        let entry = |earlier: EarlierCall| json!({"case": earlier.predicted["case"], "file": earlier.predicted["file"], "earlier": earlier});
+        kept.extend(finished.into_iter().map(entry));
+    }
+}
+
+/// Removes cases from all lists of a record. Returns how many entries these were, and how many are left.
+fn drop_cases(all: &mut Value, cases: &BTreeSet<&str>) -> (usize, usize) {
+    let (mut dropped, mut left) = (0, 0);
+    for list in LISTS {
+        if let Some(entries) = all[list].as_array_mut() {
+            let before = entries.len();
+            entries.retain(|entry| entry["case"].as_str().is_none_or(|case| !cases.contains(case)));
+            dropped += before - entries.len();
+            left += entries.len();
+        }
+    }
+    (dropped, left)
 }
 
 fn entries(list: Value) -> Vec<Value> {
@@ -149,5 +220,47 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), ["b"]);
         read().unwrap().forget(&BTreeSet::from(["b", "c"])).unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn cases_of_a_call_that_was_killed_are_taken_into_the_record_that_another_call_wrote() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, budget) = (folder.path().join(RECORD), Budget::new(Bytes::mib(1)));
+        let lines = lines_of(folder.path());
+        let read = || Record::read(folder.path(), &budget).unwrap().unwrap();
+        let call = |case: &str, threads: usize| json!({"folds": 1, "engine": "cpu", "threads": threads, "predicted": {"case": case, "file": case, "windows": 7}});
+        // Killed before its first line was written, and while its third one was.
+        fs::write(&lines, "").unwrap();
+        assert!(read().by_case().0.is_empty());
+        fs::write(&lines, format!("{}\n{}\n{{\"folds\": 1, \"eng", call("a", 2), call("b", 2))).unwrap();
+        let found = read().by_case().0;
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(serde_json::to_value(&found["b"]).unwrap(), call("b", 2));
+        assert!(Record::written(folder.path(), &budget).unwrap().is_none(), "no call has come to its end");
+        // From here on they are in the record, but for what is predicted again.
+        read().forget(&BTreeSet::from(["b"])).unwrap();
+        assert!(!lines.exists());
+        let record = Record::written(folder.path(), &budget).unwrap().unwrap();
+        assert_eq!(record.by_case().0.keys().collect::<Vec<_>>(), ["a"]);
+        // A call that predicted it again was killed before the line went that said of it: the newer one counts.
+        fs::write(&lines, format!("{}\n{}\n", call("a", 3), call("c", 3))).unwrap();
+        let found = read().by_case().0;
+        assert_eq!((&found["a"].threads, &found["c"].threads), (&json!(3), &json!(3)));
+        read().forget(&BTreeSet::new()).unwrap();
+        let record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        assert_eq!((record["kept"].as_array().unwrap().len(), lines.exists()), (2, false));
+        // Nothing is left of either where all is predicted again.
+        fs::write(&lines, format!("{}\n", call("d", 3))).unwrap();
+        read().forget(&BTreeSet::from(["a", "c", "d"])).unwrap();
+        assert!(!lines.exists() && !path.exists());
+        for text in [
+            "{\"steps\": 3}\n",
+            "no JSON\n",
+            "{\"folds\": 1, \"engine\": \"\", \"threads\": 1, \"predicted\": {}}\n",
+        ] {
+            fs::write(&lines, text).unwrap();
+            let refused = Record::read(folder.path(), &budget).err().unwrap();
+            assert!(refused.line().contains("run.cases.jsonl is no record of predictions"), "{text}");
+        }
     }
 }

@@ -6,12 +6,11 @@ use std::time::Instant;
 
 use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome, PredictPlan};
 use plimsoll_memory::{Budget, Bytes, MappedFiles, Reservation, mapped_files, resident};
-use plimsoll_run::write_json;
 use serde::Serialize;
 
 use super::outliers::{OtherSpacing, Windows};
 use super::predict::{PredictRequest, of_case};
-use super::prediction_record::{EarlierCall, RECORD, Record};
+use super::prediction_record::{EarlierCall, Record, write_record};
 use crate::failure::{Failure, Outcome};
 
 /// A case that was predicted.
@@ -27,6 +26,22 @@ pub struct Predicted {
     pub plan: Option<PredictPlan>,
     /// The spacings other than those of training at which networks saw it, one for each model that did.
     pub other_spacings: Vec<OtherSpacing>,
+}
+
+impl Predicted {
+    /// What came of a case with one model; none if it was not predicted.
+    pub(super) fn of(report: &CaseReport, all: &Windows) -> Option<Predicted> {
+        let CaseOutcome::Predicted { windows, seconds, plan, times } = &report.outcome else { return None };
+        Some(Predicted {
+            case: report.case.clone(),
+            file: report.file.clone(),
+            windows: *windows,
+            seconds: *seconds,
+            times: Some(*times),
+            plan: Some(plan.clone()),
+            other_spacings: all.used(&report.case).cloned().into_iter().collect(),
+        })
+    }
 }
 
 /// A case whose prediction was there already.
@@ -81,16 +96,12 @@ pub(super) struct Found {
 impl From<Found> for Cases {
     fn from(Found { report, windows: all }: Found) -> Cases {
         let mut cases = Cases::default();
-        for CaseReport { case, file, outcome } in report.cases {
-            match outcome {
-                CaseOutcome::Predicted { windows, seconds, plan, times } => {
-                    let (times, plan) = (Some(times), Some(plan));
-                    let other_spacings = all.used(&case).cloned().into_iter().collect();
-                    let predicted = Predicted { case, file, windows, seconds, times, plan, other_spacings };
-                    cases.predicted.push(predicted);
-                }
-                CaseOutcome::Kept => cases.kept.push(Kept::new(case, file)),
-                CaseOutcome::Failed(error) => cases.failed.push(Failed::new(case, error)),
+        for report in report.cases {
+            cases.predicted.extend(Predicted::of(&report, &all));
+            match report.outcome {
+                CaseOutcome::Predicted { .. } => {}
+                CaseOutcome::Kept => cases.kept.push(Kept::new(report.case, report.file)),
+                CaseOutcome::Failed(error) => cases.failed.push(Failed::new(report.case, error)),
             }
         }
         cases
@@ -123,9 +134,9 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of cases that so many folds of weights predicted since a call began, and of those that could not be drawn. It is written to
-    /// [`RECORD`] in the folder of labels, with what that said of labels that were kept; unless all were there already: then what is there tells
-    /// how they were made.
+    /// Of cases that so many folds of weights predicted since a call began, and of those that could not be drawn. It becomes the [`Record`] in
+    /// the folder of labels, with what that said of labels that were kept; unless all were there already: then what is there tells how they were
+    /// made.
     pub(super) fn of(
         cases: Cases,
         previews_failed: Vec<Failed>,
@@ -142,7 +153,9 @@ impl Report {
             ),
         }
         let mut held = None;
-        if let Some(record) = Record::read(&request.output, budget)?.filter(|_| !kept.is_empty()) {
+        if !kept.is_empty()
+            && let Some(record) = Record::written(&request.output, budget)?
+        {
             let (mut earlier, memory) = record.by_case();
             kept.iter_mut().for_each(|kept| kept.earlier = earlier.remove(&kept.case));
             held = Some(memory);
@@ -167,7 +180,7 @@ impl Report {
             _earlier: held,
         };
         if is_new {
-            write_json(&request.output.join(RECORD), &report)?;
+            write_record(&request.output, &report)?;
         }
         Ok(report)
     }

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plimsoll_data::{Case, Dataset, prediction_ending};
+use plimsoll_data::{Case, Dataset};
 use plimsoll_disk::atomic::sweep;
-use plimsoll_infer::{Destination, InferError, LabelNames, PredictOptions, Predictor, predict_cases};
+use plimsoll_infer::Destination;
 use plimsoll_memory::{Budget, Digest};
 use plimsoll_metrics::{CasePaths, CrossValidation, Metric, OverFolds, Settings, Summary};
 use plimsoll_monitor::tensorboard::EventFile;
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::evaluate::{ClassNames, foreground, score};
 use super::line::Line;
-use super::predict::Watcher;
+use super::predict_fold::{FoldPrediction, fold_labels};
 use crate::failure::{Failure, Outcome};
 use crate::inspect_page::label_table;
 use crate::preview::{Files, thumbnail};
@@ -27,9 +27,6 @@ use crate::signals::Stop;
 
 /// The longest summary that is read: that of a hundred thousand cases fits.
 pub(super) const LONGEST_SUMMARY: u64 = 256 << 20;
-
-/// As nnU-Net validates.
-pub(super) const STEP: f64 = 0.5;
 
 /// How many cases are shown in TensorBoard, and pixels of their longer side.
 const SHOWN: usize = 4;
@@ -94,15 +91,7 @@ impl ValidateRequest<'_> {
         let folder = self.folder.validation();
         let io = |error| Failure::of_path(&folder, &error);
         let cases = self.cases()?;
-        let ending = prediction_ending(&self.dataset.file_ending).to_string();
-        let to = Destination {
-            folder: folder.clone(),
-            names: LabelNames::Cases,
-            ending,
-            overwrite: false,
-            probabilities: false,
-            earlier: None,
-        };
+        let to = fold_labels(&folder, &self.dataset.file_ending, false);
         plimsoll_disk::create_dir_all(&folder).map_err(io)?;
         sweep(&folder).map_err(io)?;
         let files: Vec<PathBuf> = cases.iter().map(|case| to.file(case)).chain([self.summary()]).collect();
@@ -110,23 +99,10 @@ impl ValidateRequest<'_> {
         if let Some(summary) = read_summary(self.folder)? {
             return Ok(Some(summary));
         }
-        let options = PredictOptions::new(STEP, false, self.threads);
-        let predicted = line.lend_overhead(|budget| {
-            let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
-            let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
-            let mut watcher = Watcher::new(quiet);
-            let see = &mut |progress: plimsoll_infer::FolderProgress<'_>| watcher.see(progress);
-            match predict_cases(&mut predictor, &cases, &to, stop.flag(), see) {
-                Err(InferError::Interrupted { .. }) => Ok(None),
-                found => Ok(Some(found?)),
-            }
-        })?;
-        let Some(report) = predicted else { return Ok(None) };
-        if let Some(failed) = report.cases.into_iter().find_map(|case| match case.outcome {
-            plimsoll_infer::Outcome::Failed(problem) => Some(problem),
-            _ => None,
-        }) {
-            return Err(failed.into());
+        let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
+        let prediction = FoldPrediction { backend: self.backend, threads: self.threads, stop, quiet };
+        if !prediction.predict(model, &cases, &to, line)? {
+            return Ok(None);
         }
         let pairs: Vec<CasePaths> = cases
             .iter()

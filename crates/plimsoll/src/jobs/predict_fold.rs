@@ -1,0 +1,72 @@
+//! Predicting cases with a trained fold, as nnU-Net validates: with windows half a window apart, and none mirrored.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use plimsoll_data::{Case, prediction_ending};
+use plimsoll_infer::{
+    Destination, InferError, LabelNames, Outcome as CaseOutcome, PredictOptions, Predictor, predict_cases,
+};
+use plimsoll_plan::Backend;
+use plimsoll_run::SegmentationModel;
+
+use super::line::Line;
+use super::predict::Watcher;
+use crate::failure::Outcome;
+use crate::signals::Stop;
+
+/// The share of a window from one to the next.
+const STEP: f64 = 0.5;
+
+/// How cases are predicted.
+pub(super) struct FoldPrediction<'a> {
+    pub(super) backend: &'a Arc<dyn Backend>,
+    pub(super) threads: usize,
+    pub(super) stop: &'a Stop,
+    pub(super) quiet: bool,
+}
+
+impl FoldPrediction<'_> {
+    /// Predicts those cases that are not predicted yet. Returns whether all are then: not if it was told to end before. A case that cannot
+    /// be predicted is an error.
+    pub(super) fn predict(
+        &self,
+        model: SegmentationModel,
+        cases: &[Case],
+        to: &Destination,
+        line: &mut Line,
+    ) -> Outcome<bool> {
+        let options = PredictOptions::new(STEP, false, self.threads);
+        let found = line.lend_overhead(|budget| {
+            let mut predictor = Predictor::new(model, options, Arc::clone(self.backend), budget)?;
+            let mut watcher = Watcher::new(self.quiet);
+            Ok(predict_cases(&mut predictor, cases, to, self.stop.flag(), &mut |progress| {
+                watcher.see(progress)
+            }))
+        })?;
+        let report = match found {
+            Err(InferError::Interrupted { .. }) => return Ok(false),
+            found => found?,
+        };
+        let failed = report.cases.into_iter().find_map(|case| match case.outcome {
+            CaseOutcome::Failed(problem) => Some(problem),
+            CaseOutcome::Kept | CaseOutcome::Predicted { .. } => None,
+        });
+        match failed {
+            Some(problem) => Err(problem.into()),
+            None => Ok(true),
+        }
+    }
+}
+
+/// Where labels go of a data set whose images have an ending, and probabilities where these are wanted. What is there is kept.
+pub(super) fn fold_labels(folder: &Path, file_ending: &str, probabilities: bool) -> Destination {
+    Destination {
+        folder: folder.into(),
+        names: LabelNames::Cases,
+        ending: prediction_ending(file_ending).into(),
+        overwrite: false,
+        probabilities,
+        earlier: None,
+    }
+}

@@ -1,0 +1,140 @@
+//! What is written beside labels of the calls that predicted them.
+
+use std::fs;
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::{Folders, model, names, outcome, spoilt_model};
+use crate::support::plimsoll;
+
+#[test]
+fn what_the_time_was_spent_on_is_in_a_file_beside_labels_and_is_no_more_than_passed() {
+    let folders = Folders::new();
+    folders.add_sound("a");
+    folders.add_sound("b");
+    let predict = |rest: &[&str]| {
+        let start = Instant::now();
+        let (succeeded, report, errors) = outcome(&folders.args(&model(), rest));
+        assert!(succeeded, "{errors}");
+        (report, start.elapsed().as_secs_f64())
+    };
+    let written = || -> Value {
+        serde_json::from_slice(&fs::read(folders.labels().join("run.json")).unwrap()).unwrap()
+    };
+    let (report, passed) = predict(&["--window-batch", "2"]);
+    assert_eq!(written(), report);
+    let parts = ["read", "prepare", "pull", "forward", "sum", "export", "write"];
+    let seconds = |times: &Value| {
+        assert_eq!(times.as_object().unwrap().len(), parts.len());
+        parts.map(|part| times[format!("{part}_seconds")].as_f64().unwrap())
+    };
+    let mut all = [0.0; 7];
+    for case in report["cases"].as_array().unwrap() {
+        let times = seconds(&case["times"]);
+        let (sum, of_case) = (times.iter().sum::<f64>(), case["seconds"].as_f64().unwrap());
+        assert!(times.iter().all(|part| *part >= 0.0) && sum <= of_case, "{case}");
+        // Nothing that takes long is left out.
+        assert!(sum >= 0.9 * of_case - 0.05, "{case}");
+        // Windows are pulled, looked at, summed, and become labels.
+        assert!(times[2..6].iter().all(|part| *part > 0.0), "{case}");
+        all.iter_mut().zip(times).for_each(|(all, part)| *all += part);
+    }
+    let total = seconds(&report["times"]);
+    assert!(all.iter().zip(total).all(|(all, total)| (all - total).abs() < 1e-9), "{report}");
+    let took = report["seconds"].as_f64().unwrap();
+    assert!(total.iter().sum::<f64>() <= took && took <= passed, "{report}");
+    assert!(report["threads"].as_u64() >= Some(1));
+
+    // Where all is there already, what is there tells how it was made; else the last call does, with what it kept.
+    let (kept, _) = predict(&[]);
+    assert_eq!((names(&kept, "kept").len(), written()), (2, report));
+    folders.add_sound("c");
+    let (more, _) = predict(&[]);
+    assert_eq!(written(), more);
+    assert_eq!(
+        (names(&more, "cases"), names(&more, "kept")),
+        (vec!["c".into()], vec!["a".into(), "b".into()])
+    );
+}
+
+#[test]
+fn of_labels_that_are_kept_the_record_says_what_it_said_and_of_those_to_be_replaced_nothing() {
+    let folders = Folders::new();
+    let record = folders.labels().join("run.json");
+    let predict = |rest: &[&str]| {
+        let (succeeded, report, errors) = outcome(&folders.args(&model(), rest));
+        assert!(succeeded, "{errors}");
+        assert_eq!(serde_json::from_slice::<Value>(&fs::read(&record).unwrap()).unwrap(), report);
+        report
+    };
+    folders.add_sound("a");
+    let of_a = predict(&["--window-batch", "2", "--threads", "1"]);
+    folders.add_sound("b");
+    let of_b = predict(&["--threads", "2"]);
+    // However many calls have kept them since.
+    folders.add_sound("c");
+    let of_c = predict(&["--threads", "2"]);
+    for (place, by) in [&of_a, &of_b].into_iter().enumerate() {
+        let earlier = &of_c["kept"][place]["earlier"];
+        assert_eq!(earlier["predicted"], by["cases"][0]);
+        assert_eq!((&earlier["threads"], &earlier["engine"]), (&by["threads"], &by["engine"]));
+    }
+    // A call that does not come to its end leaves nothing of labels that it was to replace.
+    let spoilt = spoilt_model(folders.dir.path());
+    fs::remove_file(folders.labels().join("b.nii.gz")).unwrap();
+    assert!(!outcome(&folders.args(&spoilt, &[])).0);
+    let left: Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    assert_eq!((names(&left, "cases"), names(&left, "kept")), (vec!["c".into()], vec!["a".into()]));
+    assert!(!outcome(&folders.args(&spoilt, &["--overwrite"])).0 && !record.exists());
+    // What another program, or a training, has written there is not replaced.
+    for text in ["{\"steps\": 3}", "no JSON", "[]"] {
+        fs::write(&record, text).unwrap();
+        for rest in [&["--overwrite"][..], &[], &["--plan"]] {
+            let (succeeded, _, errors) = outcome(&folders.args(&model(), rest));
+            assert!(!succeeded && errors.contains("run.json is no record of predictions"), "{errors}");
+        }
+        assert_eq!(fs::read_to_string(&record).unwrap(), text);
+    }
+}
+
+#[test]
+fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
+    let folders = Folders::new();
+    let cases = ["a", "b", "c", "d", "e", "f"];
+    cases.iter().for_each(|case| folders.add_sound(case));
+    let (lines, record) = (folders.labels().join("run.cases.jsonl"), folders.labels().join("run.json"));
+    let mut predict = plimsoll();
+    predict.args(folders.args(&model(), &["--threads", "1"])).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = predict.spawn().unwrap();
+    let start = Instant::now();
+    while !fs::read(&lines).is_ok_and(|text| text.contains(&b'\n')) {
+        assert!(start.elapsed() < Duration::from_secs(300), "no case is finished");
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        sleep(Duration::from_micros(200));
+    }
+    // `kill` is SIGKILL.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let finished = fs::read_to_string(&lines).unwrap();
+    let finished: Vec<Value> = finished.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!record.exists() && finished.len() < cases.len(), "it was killed before its end: {finished:?}");
+
+    let (succeeded, report, errors) = outcome(&folders.args(&model(), &["--threads", "2"]));
+    assert!(succeeded && !lines.exists(), "{errors}");
+    assert_eq!(serde_json::from_slice::<Value>(&fs::read(&record).unwrap()).unwrap(), report);
+    let mut all = [names(&report, "cases"), names(&report, "kept")].concat();
+    all.sort();
+    assert_eq!(all, cases);
+    for line in finished {
+        let kept = report["kept"].as_array().unwrap().iter();
+        let mut kept = kept.filter(|kept| kept["case"] == line["predicted"]["case"]);
+        assert_eq!(kept.next().unwrap()["earlier"], line);
+        assert_eq!((&line["threads"], &line["folds"]), (&Value::from(1), &report["folds"]));
+        let [windows, forward] = ["/predicted/windows", "/predicted/times/forward_seconds"];
+        assert_eq!(line.pointer(windows), report.pointer("/cases/0/windows"));
+        assert!(line.pointer(forward).unwrap().as_f64().unwrap() > 0.0, "{line}");
+    }
+}
