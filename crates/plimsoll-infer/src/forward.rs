@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use plimsoll_graph::{DType, GraphError, Node, Op, Program, TensorId};
 use plimsoll_memory::{Budget, Mapped};
-use plimsoll_nn::{Headless, names, predict};
+use plimsoll_nn::{Headless, WeightPart, names, predict, split_sources};
 use plimsoll_plan::{
-    Backend, Engine, EngineError, HostSlice, PlanError, ProgramId, VerifiedPlan, open_engine,
+    Backend, Engine, EngineError, HostSlice, HostSliceMut, PlanError, ProgramId, VerifiedPlan, open_engine,
 };
 use plimsoll_run::{LoadOptions, SegmentationModel, read_parameters};
 
@@ -23,6 +23,8 @@ pub(crate) struct Forward {
     pub(crate) at_once: usize,
     /// A state that has to be the identity, where that is the features of a head.
     identity: Option<TensorId>,
+    /// States that have to be parts of weights.
+    parts: Vec<WeightPart>,
 }
 
 /// An engine, and what it has.
@@ -45,18 +47,24 @@ pub fn forward_program(
     options: &PredictOptions,
     backend: &dyn Backend,
 ) -> Result<Program, InferError> {
-    Ok(match written(model, options, backend)? {
-        Written::Whole(program) => program,
-        Written::Headless(headless) => headless.program,
+    Ok(match written(model, options, backend)?.ending {
+        Ending::Logits(program) => program,
+        Ending::Features(headless) => headless.program,
     })
 }
 
-/// A forward pass.
-enum Written {
-    /// To the logits.
-    Whole(Program),
-    /// To what the head reads.
-    Headless(Headless),
+/// A forward pass, and what has to be written beside its parameters.
+struct Written {
+    ending: Ending,
+    parts: Vec<WeightPart>,
+}
+
+/// What a forward pass ends with.
+enum Ending {
+    /// The logits.
+    Logits(Program),
+    /// What the head reads.
+    Features(Headless),
 }
 
 fn written(
@@ -80,10 +88,14 @@ fn written(
         }
         Some(summed) => summed,
     };
-    Ok(match summed {
-        Summed::Logits => Written::Whole(program),
-        Summed::Features => Written::Headless(Headless::of(program)?),
-    })
+    let mut ending = match summed {
+        Summed::Logits => Ending::Logits(program),
+        Summed::Features => Ending::Features(Headless::of(program)?),
+    };
+    let (Ending::Logits(program) | Ending::Features(Headless { program, .. })) = &mut ending;
+    // Kernels of devices do not add to what is there: the sum would be a map of its own.
+    let parts = if backend.device_memory().is_none() { split_sources(program) } else { Vec::new() };
+    Ok(Written { ending, parts })
 }
 
 /// The program to the logits.
@@ -136,19 +148,21 @@ impl Forward {
         backend: &dyn Backend,
         budget: &Budget,
     ) -> Result<(Forward, Summands), InferError> {
-        let (program, output, identity, summands) = match written(model, options, backend)? {
-            Written::Whole(program) => {
+        let Written { ending, parts } = written(model, options, backend)?;
+        let (program, output, identity, summands) = match ending {
+            Ending::Logits(program) => {
                 let output = find(&program, names::LOGITS)?;
                 (program, output, None, Summands::Logits(model.answers.outputs()))
             }
-            Written::Headless(headless) => {
+            Ending::Features(headless) => {
                 let head = PointHead::read(model, &headless, LOADED, budget)?;
                 let Headless { program, features, identity, .. } = headless;
                 (program, features, Some(identity), Summands::Features(Arc::new(head)))
             }
         };
         let image = find(&program, names::IMAGE)?;
-        Ok((Forward { program, image, output, at_once: options.window_batch, identity }, summands))
+        let at_once = options.window_batch;
+        Ok((Forward { program, image, output, at_once, identity, parts }, summands))
     }
 }
 
@@ -198,7 +212,28 @@ impl Running {
         let net = model.net.as_architecture();
         let program = (self.forward, &of.program);
         read_parameters(weights, net, &mut *self.engine, program, buffer, LOADED, budget)?;
+        of.parts.iter().try_for_each(|part| self.load_part(*part, &of.program, buffer))?;
         self.fold = Some(fold);
+        Ok(())
+    }
+
+    /// Copies a part of weights from the parameter that it is of.
+    fn load_part(
+        &mut self,
+        WeightPart { whole, part, first }: WeightPart,
+        program: &Program,
+        buffer: &mut Mapped<f32>,
+    ) -> Result<(), InferError> {
+        let (of_whole, of_part) = (program.shape(whole), program.shape(part));
+        let (outputs, row) = (of_part.dim(0), of_part.count() / of_part.dim(0));
+        let (taps, from) = (row / of_part.dim(1), of_whole.count() / outputs);
+        let values = buffer.get_mut(..of_part.count());
+        let values = values.ok_or_else(|| internal("there is no room for a part of weights"))?;
+        for (output, values) in values.chunks_exact_mut(row).enumerate() {
+            let first = output * from + first * taps;
+            self.engine.read_from(self.forward, whole, first, HostSliceMut::F32(values))?;
+        }
+        self.engine.write(self.forward, part, HostSlice::F32(values))?;
         Ok(())
     }
 }

@@ -32,5 +32,7 @@ pub use objective::{
 };
 pub use optimizer::Optimizer;
 pub use plateau::{Goal, Plateau, PlateauState};
-pub use programs::{Headless, Training, TrainingPrograms, averages, explain, names, predict};
+pub use programs::{
+    Headless, Training, TrainingPrograms, WeightPart, averages, explain, names, predict, split_sources,
+};
 pub use schedule::{Decay, Schedule};

@@ -18,9 +18,11 @@ use crate::{
 mod explain;
 mod headless;
 pub mod names;
+mod split_sources;
 
 pub use explain::explain;
 pub use headless::Headless;
+pub use split_sources::{WeightPart, split_sources};
 
 /// The parameters of a program that updates them, each with its average over the steps. Before the first step each average must be
 /// given the parameter's initial values. Frozen parameters have none: they are their own average.

@@ -358,7 +358,7 @@ fn a_hundred_epochs_hold_no_more_than_two() {
         "--epochs",
         "100",
         "--iterations",
-        "8",
+        "2",
         "--validation-iterations",
         "1",
         "--config",

@@ -67,7 +67,7 @@ mod tests {
             fs::write(series.join(slice), "no slice").unwrap();
         }
         fs::write(dir.path().join("notes.txt"), "beside").unwrap();
-        assert_eq!(series_in(dir.path()).unwrap(), [series.clone()]);
+        assert_eq!(series_in(dir.path()).unwrap(), std::slice::from_ref(&series));
         for (number, folder) in [(1, dir.path()), (2, &series)] {
             let fault = Fault { number, kind: FaultKind::Eio };
             let (found, reached) = inject(dir.path(), fault, || series_in(dir.path()));

@@ -356,7 +356,7 @@ mod tests {
     fn a_mask_is_refused_whose_bytes_are_damaged() {
         let rows = |d: usize, at: usize| match d {
             0 => (7..11).contains(&at),
-            1 => at % 2 == 0,
+            1 => at.is_multiple_of(2),
             _ => false,
         };
         let budget = Budget::new(Bytes::mib(1));

@@ -8,6 +8,7 @@ use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_metrics::classification::{Bootstrap, Interval};
 use plimsoll_metrics::{OverFolds, mean_interval};
 use plimsoll_run::{Arm, SweepFolder, TrialFailure, Trials};
+use serde_json::Value;
 
 use super::curves::{colour, points, score};
 use super::read::Fold;
@@ -210,6 +211,23 @@ fn heading(path: &Path, trials: &Trials, arms: &[Trained<'_>]) -> String {
     html
 }
 
+/// A setting as a reader takes it in: a loss as the sum of its components, anything else as files have it.
+fn in_words(value: &Value) -> String {
+    let of_component = |component: &Value| {
+        let parts = component.as_object()?;
+        let name = parts.get("name")?.as_str()?;
+        let others = parts.iter().filter(|(key, _)| *key != "name");
+        let others: Vec<String> = others.map(|(key, value)| format!("{key} {}", in_words(value))).collect();
+        Some(if others.is_empty() { name.to_string() } else { format!("{name} ({})", others.join(", ")) })
+    };
+    let components =
+        value.as_object().filter(|parts| parts.len() == 1).and_then(|parts| parts.get("components"));
+    let sum = components.and_then(Value::as_array).and_then(|components| {
+        components.iter().map(of_component).collect::<Option<Vec<String>>>().map(|all| all.join(" + "))
+    });
+    sum.or_else(|| value.as_str().map(String::from)).unwrap_or_else(|| value.to_string())
+}
+
 /// What each arm came to, the best first.
 fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
     let mut keys: Vec<&String> = ranked.iter().flat_map(|(_, arm)| arm.arm.settings.keys()).collect();
@@ -227,11 +245,7 @@ fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
     for (mean, arm) in ranked {
         let mut row = vec![Cell::text(&arm.arm.name)];
         for key in &keys {
-            let shown = arm.arm.settings.get(*key).map_or("–".to_string(), |value| match value.as_str() {
-                Some(text) => text.to_string(),
-                None => value.to_string(),
-            });
-            row.push(Cell::text(&shown));
+            row.push(Cell::text(&arm.arm.settings.get(*key).map_or("–".to_string(), in_words)));
         }
         let done = arm.trials.iter().filter(|trial| trial.is_finished).count();
         let per_step: Vec<f64> = arm.trials.iter().filter_map(|trial| trial.per_step).collect();
@@ -347,4 +361,27 @@ fn trial_table(arms: &[Trained<'_>]) -> String {
         }
     }
     format!("<h2>Trials</h2>\n{}", table.html())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::in_words;
+
+    #[test]
+    fn a_loss_is_the_sum_of_its_components_and_other_settings_are_as_they_are_written() {
+        let loss = json!({"components": [{"name": "soft_dice"}, {"name": "cldice", "weight": 0.5}]});
+        assert_eq!(in_words(&loss), "soft_dice + cldice (weight 0.5)");
+        let tversky = json!({"components": [{"alpha": 0.3, "beta": 0.7, "name": "tversky"}]});
+        assert_eq!(in_words(&tversky), "tversky (alpha 0.3, beta 0.7)");
+        for (value, words) in
+            [(json!("dynunet"), "dynunet"), (json!(0.01), "0.01"), (json!([8, 16]), "[8,16]")]
+        {
+            assert_eq!(in_words(&value), words);
+        }
+        // Not what a reader expects of a loss: as it is.
+        let other = json!({"batch_dice": true, "components": []});
+        assert_eq!(in_words(&other), other.to_string());
+    }
 }
