@@ -328,6 +328,14 @@ pub(crate) fn least_engine(program: &Program, backend: &dyn Backend) -> Result<L
     Ok(LeastEngine { arena: engine_bytes(backend, &planned), left_there: left_there(backend, &planned) })
 }
 
+/// The largest arena of an engine where this process's line has so much left. An arena takes whole pages, so one that goes up to the last byte of the line
+/// would take more.
+pub(crate) fn arena_room(backend: &dyn Backend, left: Bytes) -> usize {
+    const PAGE: usize = 4096;
+    let here = usize::try_from(left.0).unwrap_or(usize::MAX) / PAGE * PAGE;
+    backend.device_memory().map_or(here, DeviceMemory::room)
+}
+
 /// What a device has left beside the arena of a plan, nothing where there is none; none where it has no room for that.
 fn left_there(backend: &dyn Backend, plan: &VerifiedPlan) -> Option<Bytes> {
     let Some(device) = backend.device_memory() else { return Some(Bytes::ZERO) };
@@ -400,8 +408,7 @@ impl CasePlanner<'_> {
         let mut next = None;
         let is_kept = self.running.is_some() && running <= room;
         if !is_kept {
-            let room = usize::try_from(room.0).unwrap_or(usize::MAX);
-            let room = device.map_or(room, DeviceMemory::room);
+            let room = arena_room(self.backend, room);
             let programs = std::slice::from_ref(self.program);
             let planner = match planner {
                 Some(planner) => planner,

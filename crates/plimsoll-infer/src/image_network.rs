@@ -8,12 +8,12 @@ use plimsoll_image::{ImageError, Largest, Pipeline, Recipe, Scratch};
 use plimsoll_memory::{Budget, Bytes, Mapped, Overhead, Reservation};
 use plimsoll_nn::names;
 use plimsoll_plan::{
-    Backend, DeviceMemory, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, open_engine,
-    plan,
+    Backend, Engine, EngineError, HostSlice, HostSliceMut, Options, ProgramId, open_engine, plan,
 };
 use plimsoll_run::{ClassificationTask, LoadOptions, Model, read_parameters};
 
 use crate::InferError;
+use crate::case_plan::arena_room;
 use crate::forward::find;
 
 /// A program of a classifier, whose weights are those of one of the model's folds.
@@ -56,8 +56,7 @@ impl ImageNetwork {
             program.with_role(Role::Parameter).map(|id| program.shape(id).count()).max().unwrap_or(0);
         let input = Mapped::zeroed(budget, "images", pipeline.output_length())?;
         let parameter = Mapped::zeroed(budget, "images", largest)?;
-        let free = usize::try_from((budget.line() - budget.used()).0).unwrap_or(usize::MAX);
-        let room = backend.device_memory().map_or(free, DeviceMemory::room);
+        let room = arena_room(&**backend, budget.line() - budget.used());
         let options = Options { budget: Some(room), ..Options::default() };
         let planned = plan(std::slice::from_ref(&program), &**backend, options)?;
         let id = planned
