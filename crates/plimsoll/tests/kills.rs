@@ -1,19 +1,15 @@
 //! A training of several folds that is killed again and again comes to the files of one that was not.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod kills {
-    mod predictions;
-}
-mod support;
+mod predictions;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
-use support::{Tiny, expect_same};
+use crate::support::{Tiny, expect_same};
 
-/// Kills in every test run; the long one is asked for by `cargo test --release -p plimsoll --test kills -- --ignored`, with
+/// Kills in every test run; the long one is asked for by `cargo test --release -p plimsoll --test all kills:: -- --ignored`, with
 /// `PLIMSOLL_KILLS` for another number than 300.
 const FEW: usize = 8;
 

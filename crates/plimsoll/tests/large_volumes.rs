@@ -1,17 +1,14 @@
 //! Volumes whose sums of logits are larger than the line: they are predicted in strips with the labels of a large line, and a process that is
 //! killed meanwhile leaves nothing that is taken for a result. `benches/predict/large_volumes.py` does it with volumes of gigabytes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use crate::support::{dataset, plimsoll, run_json, small_run};
 use plimsoll_volume::{Affine, ElementType, Geometry, VolumeFile, VolumeWriter};
 use serde_json::Value;
-use support::{dataset, plimsoll, run_json, small_run};
 
 /// The longest that a process is waited for.
 const PATIENCE: Duration = Duration::from_secs(120);

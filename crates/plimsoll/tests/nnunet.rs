@@ -1,22 +1,18 @@
 //! Models of nnU-Net 2.8.1 predict here what they predict there, and archives of models are unpacked or refused.
 //!
 //! The models, the images and nnU-Net's own predictions are those of `oracles/nnunet_models.py`.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod nnunet {
-    pub mod ensembles;
-    pub mod formats;
-    pub mod outputs;
-}
-mod support;
+mod ensembles;
+mod formats;
+mod outputs;
 
 use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
+use crate::support::{plimsoll, run_error, run_json};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, VolumeFile};
-use support::{plimsoll, run_error, run_json};
 use zip::write::SimpleFileOptions;
 
 /// The share of voxels that must have the label that nnU-Net gives them.

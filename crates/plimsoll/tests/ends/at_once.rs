@@ -2,8 +2,9 @@
 
 use std::fs;
 
+use super::Running;
+use crate::support;
 use crate::support::{Tiny, expect_same};
-use crate::{Running, support};
 
 /// Three folds of a few steps.
 const SETTINGS: [&str; 8] = ["--folds", "all", "--threads", "2", "--epochs", "3", "--iterations", "4"];

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use plimsoll_nn::weights::{SafetensorsFile, safetensors};
 
+use super::{Running, expect_finite};
 use crate::support::{Ended, Tiny, expect_same, progress, warnings};
-use crate::{Running, expect_finite};
 
 /// All checkpoints of a fold.
 fn checkpoints(fold: &Path) -> Vec<std::path::PathBuf> {

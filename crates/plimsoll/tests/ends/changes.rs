@@ -6,7 +6,7 @@ use std::path::Path;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, StoredVolume, VolumeWriter};
 
-use crate::Running;
+use super::Running;
 use crate::support::{Ended, Tiny, expect_same, warnings};
 
 fn error(tiny: &Tiny, run: &Path, more: &[&str]) -> String {

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::Running;
+use super::Running;
 use crate::support::{Ended, Tiny, expect_same, warnings};
 
 /// A small disk, as long as this lives.

@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
+use super::{PATIENCE, Running};
 use crate::support::{Tiny, expect_same, progress};
-use crate::{PATIENCE, Running};
 
 #[test]
 fn batch_systems_are_told_to_try_again_and_shells_which_signal_it_was_and_each_leaves_a_checkpoint() {

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use super::{Draws, FEW, files, wait};
 use crate::support::{expect_same, plimsoll};
-use crate::{Draws, FEW, files, wait};
 
 /// Takes away the record of what the time was spent on, which no two calls share, and which is not there where one was killed between its last label
 /// and its record.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::{SAME, agreement, model, oracles, text};
 use crate::support::{plimsoll, run_error, run_json};
-use crate::{SAME, agreement, model, oracles, text};
 
 /// The folders below a folder, in order.
 fn folders_in(folder: &Path) -> Vec<PathBuf> {

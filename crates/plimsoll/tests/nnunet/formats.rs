@@ -6,8 +6,8 @@ use std::path::Path;
 use plimsoll_volume::VolumeFile;
 use serde_json::Value;
 
+use super::{agreement, check, model, oracles, text};
 use crate::support::{run_error, run_json};
-use crate::{agreement, check, model, oracles, text};
 
 /// A copy of a model whose data set has images that end otherwise.
 fn with_ending(case: &str, configuration: &str, ending: &str, to: &Path) {
@@ -42,7 +42,7 @@ fn colour_pictures_of_three_formats() {
             "1GiB",
         ]);
         for case in ["first", "second"] {
-            let of = |folder: &Path, ending: &str| crate::labels(&folder.join(format!("{case}{ending}")));
+            let of = |folder: &Path, ending: &str| super::labels(&folder.join(format!("{case}{ending}")));
             assert_eq!(of(&labels, written), of(out.path(), ".png"), "{case}{ending}");
         }
     }

@@ -7,7 +7,7 @@ use image::RgbImage;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{ElementType, VolumeFile, label_colour};
 
-use super::super::{labels, model, oracles, run_json, text};
+use super::{labels, model, oracles, run_json, text};
 
 /// Regions are written as the values that the model names for them, whatever these are.
 #[test]

@@ -1,8 +1,4 @@
 //! How runs end in real situations, and go on.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-
-#[path = "../support/mod.rs"]
-mod support;
 
 mod at_once;
 mod bad_numbers;
@@ -16,8 +12,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::Ended;
 use plimsoll_nn::weights::SafetensorsFile;
-use support::Ended;
 
 /// The longest that anything is waited for.
 const PATIENCE: Duration = Duration::from_secs(120);
