@@ -1,10 +1,11 @@
 """The distance transform against SciPy and the `edt` package, alternating in one run.
 
-    python benches/morphology/edt_peers.py [--threads 1 2] [--rounds 9] [--scipy-rounds 1] [--kinds vessels] [--shapes 72,136,136]
+    python benches/morphology/edt_peers.py [--threads 1 2] [--rounds 9] [--scipy-rounds 1] [--kinds vessels] [--shapes 72,136,136] [--in-a-row 60]
 
-Needs numpy, scipy and edt beside cargo. Every round runs each program once on the same mask, ours and `edt` with as many
-threads; the table has the medians and the ratios of the peers' times. It also checks that the results agree. On
-a small volume the second thread may start too late: some systems take milliseconds to schedule a new thread.
+Needs numpy, scipy and edt beside cargo. Every round runs ours and `edt` in turn, each so often in a row, on the same mask and with as many
+threads, and SciPy once; the table has the medians and the ratios of the peers' times. It also checks that the results agree. With
+`--in-a-row 1` no transform finds its memory in the caches, and on a small volume the second thread may start too late: kernels of
+some virtual machines leave a new thread on the processor of the one that starts it for the first ten milliseconds, in which one thread transforms ten of them.
 """
 
 import argparse
@@ -45,8 +46,9 @@ def timed(call):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scipy-rounds", type=int, default=1)
+    parser.add_argument("--in-a-row", type=int, default=60)
     parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     shape = lambda text: tuple(int(length) for length in text.split(","))
     parser.add_argument("--shapes", type=shape, nargs="+", default=[(72, 136, 136), (256, 256, 256)])
@@ -70,9 +72,10 @@ def row(ours, folder, shape, what, kind, threads, arguments):
         mask = (mask > 0).astype(np.uint8)
     own, peer, scipy = [], [], []
     for number in range(arguments.rounds):
-        own.append(float(ours("run")))
-        seconds, expected = timed(lambda: edt.edt(mask, black_border=False, parallel=threads))
-        peer.append(seconds)
+        own += map(float, ours(f"run {arguments.in_a_row}").split())
+        for _ in range(arguments.in_a_row):
+            seconds, expected = timed(lambda: edt.edt(mask, black_border=False, parallel=threads))
+            peer.append(seconds)
         if what == "binary" and number < arguments.scipy_rounds:
             scipy.append(timed(lambda: ndi.distance_transform_edt(mask))[0])
     ours(f"save {folder / 'distances.f32'}")
@@ -80,7 +83,7 @@ def row(ours, folder, shape, what, kind, threads, arguments):
     assert np.allclose(found, expected, atol=1e-4), (kind, what)
     own, peer = np.median(own), np.median(peer)
     scipy = np.median(scipy) if scipy else float("nan")
-    times = [f"{seconds * 1e3:.1f}" for seconds in (own, peer, scipy)]
+    times = [f"{seconds * 1e3:.2f}" for seconds in (own, peer, scipy)]
     ratios = [f"{peer / own:.1f}", f"{scipy / own:.0f}"]
     print("| " + " | ".join([kind, "×".join(map(str, shape)), what, str(threads)] + times + ratios) + " |", flush=True)
 

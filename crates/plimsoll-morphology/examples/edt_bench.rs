@@ -99,8 +99,8 @@ impl Bench {
 }
 
 /// Reads commands from stdin, one per line, and answers each with one line on stdout: `mask KIND DEPTH HEIGHT WIDTH
-/// SPACING SPACING SPACING DISTANCE THREADS FILE` makes a mask and writes it to a file, one byte per voxel; `run`
-/// transforms it and prints the seconds; `save FILE` writes the distances.
+/// SPACING SPACING SPACING DISTANCE THREADS FILE` makes a mask and writes it to a file, one byte per voxel; `run TIMES`
+/// transforms it so often and prints the seconds of each; `save FILE` writes the distances.
 fn serve() -> Result<(), Box<dyn Error>> {
     let mut bench: Option<Bench> = None;
     for line in std::io::stdin().lock().lines() {
@@ -120,7 +120,10 @@ fn serve() -> Result<(), Box<dyn Error>> {
                 bench = Some(Bench::new(mask, shape, spacing, distance, threads.parse()?));
                 "ready".to_string()
             }
-            (["run"], Some(bench)) => bench.run()?.to_string(),
+            (["run", times], Some(bench)) => {
+                let seconds = (0..times.parse()?).map(|_: usize| Ok(bench.run()?.to_string()));
+                seconds.collect::<Result<Vec<_>, Box<dyn Error>>>()?.join(" ")
+            }
             (["save", file], Some(bench)) => {
                 let bytes: Vec<u8> = bench.out.iter().flat_map(|value| value.to_le_bytes()).collect();
                 std::fs::write(file, bytes)?;
