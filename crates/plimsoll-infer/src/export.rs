@@ -16,7 +16,7 @@ use crate::lines::{AlongLine, LineRoom, Planes};
 use crate::places::{AxisPlaces, Place};
 use crate::ring::RingShape;
 use crate::sums::Sum;
-use crate::workers::share;
+use crate::workers::Crew;
 
 /// The number of labels above 0 from which they are written in 16 bits, as nnU-Net does.
 const WIDE: u16 = 255;
@@ -217,11 +217,11 @@ impl Export {
         planes: Option<&Planes<'_, S>>,
         labels: (&mut [u8], &mut [u8]),
         probabilities: &mut [f32],
-        rooms: &mut [LineRoom],
+        (crew, rooms): (&Crew, &mut [LineRoom]),
     ) {
-        self.labels(planes, labels, rooms);
+        self.labels(planes, labels, (crew, &mut *rooms));
         if !probabilities.is_empty() {
-            self.probabilities(planes, probabilities, rooms);
+            self.probabilities(planes, probabilities, (crew, rooms));
         }
     }
 
@@ -230,13 +230,13 @@ impl Export {
         &self,
         planes: Option<&Planes<'_, S>>,
         (labels, turned): (&mut [u8], &mut [u8]),
-        rooms: &mut [LineRoom],
+        threads: (&Crew, &mut [LineRoom]),
     ) {
         match labels.len() == self.slice_voxels() {
-            true => self.plane_of_labels::<u8, S>(planes, (labels, turned), rooms),
+            true => self.plane_of_labels::<u8, S>(planes, (labels, turned), threads),
             false => {
                 let wide = (wide_labels(labels), wide_labels(turned));
-                self.plane_of_labels::<u16, S>(planes, wide, rooms);
+                self.plane_of_labels::<u16, S>(planes, wide, threads);
             }
         }
     }
@@ -245,7 +245,7 @@ impl Export {
         &self,
         planes: Option<&Planes<'_, S>>,
         (labels, turned): (&mut [L], &mut [L]),
-        rooms: &mut [LineRoom],
+        (crew, rooms): (&Crew, &mut [LineRoom]),
     ) {
         labels.fill(L::of(0));
         let Some(planes) = planes else { return };
@@ -257,10 +257,10 @@ impl Export {
         if self.lines_are_rows {
             let lines = labels.chunks_exact_mut(columns).skip(first_row);
             let lines = lines.map(|line| &mut line[first_column..]);
-            share(self.lines.iter().copied().zip(lines), rooms, decide);
+            crew.share(self.lines.iter().copied().zip(lines), rooms, decide);
             return;
         }
-        share(self.lines.iter().copied().zip(turned.chunks_exact_mut(rows)), rooms, decide);
+        crew.share(self.lines.iter().copied().zip(turned.chunks_exact_mut(rows)), rooms, decide);
         let lines = labels.chunks_exact_mut(columns).skip(first_row).take(self.along.count());
         for (row, line) in lines.enumerate() {
             let of_row = turned[row..].iter().step_by(rows).take(self.lines.len());
@@ -274,7 +274,7 @@ impl Export {
         &self,
         planes: Option<&Planes<'_, S>>,
         probabilities: &mut [f32],
-        rooms: &mut [LineRoom],
+        (crew, rooms): (&Crew, &mut [LineRoom]),
     ) {
         let (outputs, [_, _, width]) = (self.answers.outputs(), self.extent);
         probabilities.fill(0.0);
@@ -288,7 +288,7 @@ impl Export {
             false => (self.along.count(), self.lines.len()),
         };
         let lines = probabilities.chunks_exact_mut(outputs * width).skip(first_row).take(rows);
-        share(lines.enumerate(), rooms, |(row, of_row), room| {
+        crew.share(lines.enumerate(), rooms, |(row, of_row), room| {
             let covered = first_column..first_column + columns;
             let (of_row, activation) = (of_row, self.shape.activation);
             room.probabilities((of_row, width), covered, (&self.answers, activation), |output, rooms, to| {
@@ -311,6 +311,7 @@ pub(crate) fn lines_are_rows(grid: &TargetGrid, shape: &RingShape, slices: usize
 mod tests {
     use super::*;
     use std::path::Path;
+    use std::sync::Arc;
 
     use plimsoll_data::{
         Interpolation, LabelTies, NnUnetSteps, Planes, PreparedGrid, Resizing, TargetSpacing,
@@ -391,7 +392,13 @@ mod tests {
         let rows = Rows::new(&grid, window, 0.5, 0);
         let weights = Weights { along: gaussian(window), least: 0.0 };
         let summands = Summands::Logits(3);
-        let summing = Summing { storage: RingStorage::F32, looks: 1, threads, summands, on_device: false };
+        let summing = Summing {
+            storage: RingStorage::F32,
+            looks: 1,
+            crew: Arc::new(Crew::new(threads)),
+            summands,
+            on_device: false,
+        };
         let mut stream = Stream::new(&grid, &rows, wanted, (&weights, &summing), &budget).unwrap();
         assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&weights, &summing)).unwrap());
         let mut rooms: Vec<Room<()>> = (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();

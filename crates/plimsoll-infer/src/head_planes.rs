@@ -9,7 +9,7 @@ use crate::places::Place;
 use crate::ring::{Ring, RingShape};
 use crate::summands::PointHead;
 use crate::sums::Sum;
-use crate::workers::share;
+use crate::workers::Crew;
 
 /// The planes on both sides of a slice.
 const PLANES: usize = 2;
@@ -17,6 +17,7 @@ const PLANES: usize = 2;
 /// Logits of the planes around a slice. Slices are asked for in order, so that each plane is made once.
 pub(crate) struct HeadPlanes {
     head: Arc<PointHead>,
+    crew: Arc<Crew>,
     shape: RingShape,
     /// `[place][line][output][voxel of the line]`, so that a line is one thread's.
     logits: Mapped<f32>,
@@ -48,15 +49,16 @@ impl HeadPlanes {
     pub(crate) fn new(
         shape: RingShape,
         head: &Arc<PointHead>,
-        threads: usize,
+        crew: &Arc<Crew>,
         budget: &Budget,
     ) -> Result<HeadPlanes, MapError> {
         let room = |_| Mapped::zeroed(budget, "logits of planes", head.room());
         Ok(HeadPlanes {
             logits: Mapped::zeroed(budget, "logits of planes", HeadPlanes::count(&shape, head))?,
             planes: [None; PLANES],
-            rooms: (0..threads).map(room).collect::<Result<_, _>>()?,
+            rooms: (0..crew.threads()).map(room).collect::<Result<_, _>>()?,
             head: Arc::clone(head),
+            crew: Arc::clone(crew),
             shape,
         })
     }
@@ -88,7 +90,7 @@ impl HeadPlanes {
         let [_, length] = shape.tile.extent;
         let plane = HeadPlanes::count(shape, head) / PLANES;
         let lines = self.logits[place * plane..][..plane].chunks_exact_mut((length * head.outputs()).max(1));
-        share(lines.enumerate(), &mut self.rooms, |(line, logits), room| {
+        self.crew.share(lines.enumerate(), &mut self.rooms, |(line, logits), room| {
             head.line((means, shape.plane(), line * length), logits, room);
             if let Some(activation) = shape.activation {
                 activation.apply(logits, length);

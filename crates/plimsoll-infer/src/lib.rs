@@ -50,6 +50,7 @@ mod stream;
 mod summands;
 mod sums;
 mod times;
+mod vectors;
 mod windows;
 mod workers;
 mod zoomed_labels;

@@ -9,6 +9,7 @@ use plimsoll_run::Answers;
 use crate::places::Place;
 use crate::ring::{Activation, RingShape};
 use crate::sums::Sum;
+use crate::vectors::widest;
 
 /// Where the covered voxels of a line lie in a line of logits.
 pub(crate) enum AlongLine {
@@ -278,11 +279,16 @@ impl LineRoom {
 
 /// Gives voxels a class whose logits are larger than their largest so far. Without a branch, so that the compiler does several at once.
 fn raise(class: u32, logits: &[f32], largest: &mut [f32], labels: &mut [u32]) {
-    for ((label, largest), logit) in labels.iter_mut().zip(largest).zip(logits) {
-        let is_larger = *logit > *largest;
-        *label = if is_larger { class } else { *label };
-        *largest = if is_larger { *logit } else { *largest };
-    }
+    widest(
+        #[inline(always)]
+        || {
+            for ((label, largest), logit) in labels.iter_mut().zip(largest).zip(logits) {
+                let is_larger = *logit > *largest;
+                *label = if is_larger { class } else { *label };
+                *largest = if is_larger { *logit } else { *largest };
+            }
+        },
+    );
 }
 
 impl AlongLine {

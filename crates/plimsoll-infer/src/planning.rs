@@ -1,5 +1,7 @@
 //! What a predictor plans: of a case whose images were looked at, or of cases of which headers alone are read.
 
+use std::sync::Arc;
+
 use plimsoll_data::{Case, Preparation, Reading, TargetGrid, inspection_bytes};
 use plimsoll_graph::DType;
 use plimsoll_memory::{Bytes, Mapped};
@@ -214,7 +216,7 @@ impl Predictor {
     pub(crate) fn summing(&self, storage: RingStorage, on_device: bool) -> Summing {
         let looks = self.looks().saturating_mul(self.model.weights.len());
         let summands = self.summands.clone();
-        Summing { summands, storage, looks, threads: self.options.threads, on_device }
+        Summing { summands, storage, looks, crew: Arc::clone(&self.crew), on_device }
     }
 
     /// Numbers of windows looked at at once that are copied from a device where this process sums them: none where they lie in memory of this process.

@@ -37,6 +37,7 @@ use crate::summands::{Summands, Summed};
 use crate::sums::RingStorage;
 use crate::times::{Clock, PredictedCase};
 use crate::windows::{Weights, WindowWeights};
+use crate::workers::Crew;
 use crate::{CaseSpacing, InferError, PredictPlan};
 
 /// How to predict.
@@ -131,6 +132,8 @@ pub struct Predictor {
     pub(crate) summands: Summands,
     pub(crate) weights: Weights,
     pub(crate) buffers: Buffers,
+    /// The threads that sum windows and decide labels.
+    pub(crate) crew: Arc<Crew>,
     pub(crate) scratch: Scratch,
     /// Made for the first case, and again for one whose logits leave its arena no room.
     pub(crate) running: Option<Running>,
@@ -181,6 +184,7 @@ impl Predictor {
             forward,
             summands,
             buffers,
+            crew: Arc::new(Crew::new(options.threads)),
             running: None,
             spacings: BTreeMap::new(),
             overhead: held,

@@ -16,7 +16,7 @@ use crate::places::Place;
 use crate::shares::WindowShares;
 use crate::summands::Summands;
 use crate::sums::{RingStorage, Sum};
-use crate::workers::share;
+use crate::workers::Crew;
 
 /// The shape of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -250,7 +250,7 @@ impl<S: Sum> Ring<S> {
     pub(crate) fn add<E: Send>(
         &mut self,
         window: &WindowLogits<'_, E>,
-        rooms: &mut [Room<E>],
+        (crew, rooms): (&Crew, &mut [Room<E>]),
     ) -> Result<bool, E> {
         let shape = self.shape;
         let of_ring = (&shape, self.channels, self.limit);
@@ -267,7 +267,7 @@ impl<S: Sum> Ring<S> {
             (!group.is_empty()).then_some(group)
         });
         rooms.iter_mut().for_each(|room| room.outcome = Ok(true));
-        share(groups, rooms, |mut planes, room| {
+        crew.share(groups, rooms, |mut planes, room| {
             if let Ok(true) = room.outcome {
                 room.outcome = window.add_to(of_ring, &mut planes, room);
             }
@@ -280,10 +280,12 @@ impl<S: Sum> Ring<S> {
     }
 
     /// Makes of the means of planes of logits, from one to another in the order of passing, what is interpolated.
-    pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, threads: &mut [T]) {
+    pub(crate) fn finish<T: Send>(&mut self, from: usize, to: usize, (crew, threads): (&Crew, &mut [T])) {
         let (activation, voxels) = (self.shape.activation, self.shape.plane());
         if let Some(activation) = activation {
-            share(self.slots(from, to.max(from)), threads, |(_, means), _| activation.apply(means, voxels));
+            crew.share(self.slots(from, to.max(from)), threads, |(_, means), _| {
+                activation.apply(means, voxels)
+            });
         }
     }
 
@@ -313,8 +315,13 @@ impl<S: Sum> Ring<S> {
 
     /// Gives the memory of planes back to the ring, except that of the last finished one, which neighbours are interpolated
     /// with: those up to `before` will be asked for no more.
-    pub(crate) fn clear_before<T: Send>(&mut self, from: usize, before: usize, threads: &mut [T]) {
-        share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(S::zeroed()));
+    pub(crate) fn clear_before<T: Send>(
+        &mut self,
+        from: usize,
+        before: usize,
+        (crew, threads): (&Crew, &mut [T]),
+    ) {
+        crew.share(self.slots(from, before.max(from)), threads, |(_, sums), _| sums.fill(S::zeroed()));
     }
 }
 

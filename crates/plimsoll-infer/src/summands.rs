@@ -5,11 +5,13 @@
 //! then applied once to each voxel, and not in each window over it.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Mapped};
 use plimsoll_nn::Headless;
 use plimsoll_run::{LoadOptions, SegmentationModel, read_some_parameters};
+use pulp::{Arch, Simd, WithSimd};
 use serde::Serialize;
 
 use crate::InferError;
@@ -126,54 +128,75 @@ impl PointHead {
             for (number, feature) in features.iter_mut().enumerate() {
                 S::widen(&plane[number * voxels + first + from..][..count], &mut feature[..count]);
             }
-            let mut output = 0;
-            while output < self.outputs {
-                let together = TOGETHER.min(self.outputs - output);
-                let mut sums = [[0.0; PIECE]; TOGETHER];
-                match together {
-                    TOGETHER => self.products::<TOGETHER>(output, features, &mut sums),
-                    _ => self.products::<1>(output, features, &mut sums),
-                }
-                let done = if together == TOGETHER { TOGETHER } else { 1 };
-                for (number, sums) in sums.iter().enumerate().take(done) {
-                    logits[(output + number) * length + from..][..count].copy_from_slice(&sums[..count]);
-                }
-                output += done;
-            }
+            let logits = &mut *logits;
+            Arch::new().dispatch(Piece { head: self, features, logits, length, of: from..from + count });
         }
     }
+}
 
-    /// The logits of `N` outputs of the voxels of a piece. A sum begins with the bias and goes through the features in their order.
+/// A piece of a line whose logits `[output][voxel of the line]` are made, compiled for each width of vectors that processors have: with the same
+/// operations on each number in the same order, so that logits have the same bits.
+struct Piece<'a> {
+    head: &'a PointHead,
+    features: &'a [[f32; PIECE]],
+    logits: &'a mut [f32],
+    /// Voxels of the line, and those of the piece.
+    length: usize,
+    of: Range<usize>,
+}
+
+impl WithSimd for Piece<'_> {
+    type Output = ();
+
     #[inline(always)]
-    fn products<const N: usize>(
-        &self,
-        first: usize,
-        features: &[[f32; PIECE]],
-        to: &mut [[f32; PIECE]; TOGETHER],
-    ) {
-        let of: [(&[f32], f32); N] = std::array::from_fn(|number| self.of_output(first + number));
-        for from in (0..PIECE).step_by(LANES) {
-            let mut sums: [[f32; LANES]; N] = of.map(|(_, bias)| [bias; LANES]);
-            for (number, feature) in features.iter().enumerate() {
+    fn with_simd<S: Simd>(mut self, simd: S) {
+        let mut output = 0;
+        while output < self.head.outputs {
+            let done = if TOGETHER <= self.head.outputs - output { TOGETHER } else { 1 };
+            match done {
+                TOGETHER => self.products::<S, TOGETHER>(simd, output),
+                _ => self.products::<S, 1>(simd, output),
+            }
+            output += done;
+        }
+    }
+}
+
+impl Piece<'_> {
+    /// The logits of `N` outputs. A sum begins with the bias and goes through the features in their order.
+    #[inline(always)]
+    fn products<S: Simd, const N: usize>(&mut self, simd: S, first: usize) {
+        let of: [(&[f32], f32); N] = std::array::from_fn(|number| self.head.of_output(first + number));
+        let mut logits = [[0.0; PIECE]; N];
+        for from in (0..PIECE / S::F32_LANES).step_by(VECTORS) {
+            let mut sums = of.map(|(_, bias)| [simd.splat_f32s(bias); VECTORS]);
+            for (number, feature) in self.features.iter().enumerate() {
+                let (feature, _) = S::as_simd_f32s(feature);
+                let feature: [S::f32s; VECTORS] = std::array::from_fn(|vector| feature[from + vector]);
                 for ((weights, _), sums) in of.iter().zip(&mut sums) {
-                    let weight = weights[number];
-                    for (sum, feature) in sums.iter_mut().zip(&feature[from..from + LANES]) {
-                        *sum += weight * feature;
+                    let weight = simd.splat_f32s(weights[number]);
+                    for (sum, feature) in sums.iter_mut().zip(feature) {
+                        *sum = simd.add_f32s(*sum, simd.mul_f32s(weight, feature));
                     }
                 }
             }
-            for (to, sums) in to.iter_mut().zip(&sums) {
-                to[from..from + LANES].copy_from_slice(sums);
+            for (logits, sums) in logits.iter_mut().zip(&sums) {
+                let (logits, _) = S::as_mut_simd_f32s(logits);
+                logits[from..from + VECTORS].copy_from_slice(sums);
             }
+        }
+        for (number, logits) in logits.iter().enumerate() {
+            let to = &mut self.logits[(first + number) * self.length..][self.of.clone()];
+            to.copy_from_slice(&logits[..self.of.len()]);
         }
     }
 }
 
 /// Voxels whose features are made wide at a time.
 const PIECE: usize = 64;
-/// Voxels, and outputs, whose sums are in registers at a time.
-const LANES: usize = 16;
-const TOGETHER: usize = 2;
+/// Vectors of voxels, and outputs, whose sums are in registers at a time.
+const VECTORS: usize = 2;
+const TOGETHER: usize = 4;
 
 /// What is summed, and what makes logits of the means.
 #[derive(Clone)]
