@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Folders, model, names, outcome, spoilt_model};
+use super::{Folders, model, names, outcome, shared, spoilt_model};
 use crate::support::plimsoll;
 
 #[test]
@@ -100,15 +100,10 @@ fn of_labels_that_are_kept_the_record_says_what_it_said_and_of_those_to_be_repla
     }
 }
 
-#[test]
-fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
-    let folders = Folders::new();
-    let cases = ["a", "b", "c", "d", "e", "f"];
-    cases.iter().for_each(|case| folders.add_sound(case));
-    let (lines, record) = (folders.labels().join("run.cases.jsonl"), folders.labels().join("run.json"));
-    let mut predict = plimsoll();
-    predict.args(folders.args(&model(), &["--threads", "1"])).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = predict.spawn().unwrap();
+/// Kills a call when it has written the line of its first case.
+fn kill_behind_first_case(folders: &Folders, args: &[String]) {
+    let lines = folders.labels().join("run.cases.jsonl");
+    let mut child = plimsoll().args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
     while !fs::read(&lines).is_ok_and(|text| text.contains(&b'\n')) {
         assert!(start.elapsed() < Duration::from_secs(300), "no case is finished");
@@ -118,6 +113,15 @@ fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
     // `kill` is SIGKILL.
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
+    let folders = Folders::new();
+    let cases = ["a", "b", "c", "d", "e", "f"];
+    cases.iter().for_each(|case| folders.add_sound(case));
+    let (lines, record) = (folders.labels().join("run.cases.jsonl"), folders.labels().join("run.json"));
+    kill_behind_first_case(&folders, &folders.args(&model(), &["--threads", "1"]));
     let finished = fs::read_to_string(&lines).unwrap();
     let finished: Vec<Value> = finished.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(!record.exists() && finished.len() < cases.len(), "it was killed before its end: {finished:?}");
@@ -137,4 +141,39 @@ fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
         assert_eq!(line.pointer(windows), report.pointer("/cases/0/windows"));
         assert!(line.pointer(forward).unwrap().as_f64().unwrap() > 0.0, "{line}");
     }
+}
+
+#[test]
+fn labels_of_steps_are_never_kept_as_those_of_labels_that_a_killed_call_replaced() {
+    let cases = ["a", "b", "c", "d", "e", "f"];
+    let steps = "[[steps]]\nstep = \"keep_largest\"\nlabels = [1]\n";
+    let expect_made_anew = |second: Option<&str>| {
+        let folders = Folders::new();
+        cases.iter().for_each(|case| folders.add_sound(case));
+        let file = folders.dir.path().join("steps.toml");
+        fs::write(&file, steps).unwrap();
+        let more = ["--threads", "1", "--postprocessing", file.to_str().unwrap()];
+        let mut args = folders.args(&model(), &more);
+        if let Some(second) = second {
+            args.splice(1..2, ["-m", &model(), "-m", second].map(String::from));
+        }
+        let (succeeded, report, errors) = outcome(&args);
+        assert!(succeeded && names(&report, "cases") == cases, "{errors}");
+        let processed = |case: &str| folders.labels().join(format!("{case}.nii.gz"));
+        let expected = cases.map(|case| fs::read(processed(case)).unwrap());
+        cases.iter().for_each(|case| fs::write(processed(case), "of other labels").unwrap());
+        kill_behind_first_case(&folders, &[&args[..], &["--overwrite".into()]].concat());
+        let (succeeded, report, errors) = outcome(&args);
+        assert!(succeeded && names(&report, "kept").contains(&"a".into()), "{errors}");
+        let unprocessed = folders.labels().join("unprocessed/a.nii.gz");
+        assert!(unprocessed.is_file() && fs::read(processed("a")).unwrap() == expected[0], "{report}");
+    };
+    expect_made_anew(None);
+    let second = tempfile::tempdir().unwrap();
+    let copy = second.path().join("second/fold_all");
+    fs::create_dir_all(&copy).unwrap();
+    for file in ["specification.json", "checkpoint_final.safetensors"] {
+        fs::copy(shared().join("run/fold_all").join(file), copy.join(file)).unwrap();
+    }
+    expect_made_anew(second.path().join("second").to_str());
 }
