@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Folders, model, names, outcome, shared, spoilt_model};
+use super::{Folders, model, names, nifti, outcome, shared, spoilt_model};
 use crate::support::plimsoll;
 
 #[test]
@@ -176,4 +176,30 @@ fn labels_of_steps_are_never_kept_as_those_of_labels_that_a_killed_call_replaced
         fs::copy(shared().join("run/fold_all").join(file), copy.join(file)).unwrap();
     }
     expect_made_anew(second.path().join("second").to_str());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn labels_are_put_in_place_when_the_next_case_is_not_waited_for_any_more() {
+    let folders = Folders::new();
+    folders.add("a", [1e-3; 3]);
+    let large = nifti([300; 3], [1e-3; 3]);
+    fs::write(folders.images().join("b_0000.nii.gz"), large).unwrap();
+    let args = folders.args(&model(), &["--threads", "1"]);
+    let mut child = plimsoll().args(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let looks_ahead = || {
+        let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().flatten();
+        let mut names = threads.flat_map(|thread| fs::read_to_string(thread.path().join("comm")));
+        names.any(|name| name.trim() == "next case")
+    };
+    let (start, mut has_looked) = (Instant::now(), false);
+    while !folders.labels().join("a.nii.gz").exists() {
+        has_looked |= looks_ahead();
+        assert!(start.elapsed() < Duration::from_secs(300), "no case is finished");
+        sleep(Duration::from_micros(200));
+    }
+    let is_waited_for = looks_ahead();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(has_looked && !is_waited_for);
 }
