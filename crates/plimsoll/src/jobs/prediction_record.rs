@@ -29,6 +29,9 @@ const HELD_PER_BYTE: u64 = 8;
 /// The lists of a record in which each case has its name. What was predicted is in the first, and what was there already in the second.
 const LISTS: [&str; 3] = ["cases", "kept", "failed"];
 
+/// What a record says of its whole call. One that lacks it was changed by a call that did not come to its end.
+const OF_CALL: &str = "seconds";
+
 /// What an earlier call recorded of a case that it predicted, and of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EarlierCall {
@@ -97,7 +100,13 @@ impl Record {
         Ok(Some(Record { output: output.into(), all, has_lines: lines.is_some(), memory }))
     }
 
-    /// Removes what is recorded of cases that are about to be predicted. From then on all else of it is in the record.
+    /// Whether it is as a call wrote it at its end.
+    pub(super) fn is_whole(&self) -> bool {
+        self.all[OF_CALL].is_number()
+    }
+
+    /// Removes what is recorded of cases that are about to be predicted. From then on all else of it is in the record, which is not whole
+    /// if that changed it.
     pub(super) fn forget(self, cases: &BTreeSet<&str>) -> Outcome {
         let Record { output, mut all, has_lines, .. } = self;
         let path = output.join(RECORD);
@@ -108,7 +117,12 @@ impl Record {
                 plimsoll_disk::remove_file(&path).map_err(|error| Failure::of_path(&path, &error))?;
             }
             (true, 0) => {}
-            (true, _) => write_json(&path, &all)?,
+            (true, _) => {
+                if let Some(all) = all.as_object_mut() {
+                    all.remove(OF_CALL);
+                }
+                write_json(&path, &all)?;
+            }
         }
         remove_lines(&output)
     }

@@ -203,3 +203,56 @@ fn labels_are_put_in_place_when_the_next_case_is_not_waited_for_any_more() {
     child.wait().unwrap();
     assert!(has_looked && !is_waited_for);
 }
+
+#[test]
+fn behind_a_call_that_was_killed_after_its_last_case_the_record_is_whole_again() {
+    let folders = Folders::new();
+    ["a", "b"].iter().for_each(|case| folders.add_sound(case));
+    let steps = folders.dir.path().join("steps.toml");
+    fs::write(&steps, "[[steps]]\nstep = \"keep_largest\"\nlabels = [1]\n").unwrap();
+    let args = folders.args(&model(), &["--postprocessing", steps.to_str().unwrap()]);
+    let (lines, record) = (folders.labels().join("run.cases.jsonl"), folders.labels().join("run.json"));
+    let predict = || {
+        let (succeeded, report, errors) = outcome(&args);
+        assert!(succeeded && !lines.exists(), "{errors}");
+        report
+    };
+    let written = || -> Value { serde_json::from_slice(&fs::read(&record).unwrap()).unwrap() };
+    let first = predict();
+    // A kill behind the last line leaves labels that steps were done on or not, and no record.
+    let line = |predicted: &Value| {
+        let [folds, engine, threads] = ["folds", "engine", "threads"].map(|what| first[what].clone());
+        let mut predicted = predicted.clone();
+        let name = format!("{}.nii.gz", predicted["case"].as_str().unwrap());
+        predicted["file"] = folders.labels().join("unprocessed").join(name).to_str().into();
+        let line =
+            serde_json::json!({"folds": folds, "engine": engine, "threads": threads, "predicted": predicted});
+        format!("{line}\n")
+    };
+    let left: String = first["cases"].as_array().unwrap().iter().map(line).collect();
+    let labels = folders.labels().join("a.nii.gz");
+    let expect_whole = || {
+        let report = predict();
+        assert_eq!(written(), report);
+        assert_eq!((names(&report, "kept").len(), report["kept"][0]["file"].as_str()), (2, labels.to_str()));
+        assert!(report["kept"][0]["earlier"].is_object(), "{report}");
+        predict();
+        assert_eq!(written(), report, "nothing is to be changed any more");
+    };
+    for is_processed in [false, true] {
+        fs::write(&lines, &left).unwrap();
+        fs::remove_file(&record).unwrap();
+        if !is_processed {
+            fs::remove_file(&labels).unwrap();
+        }
+        expect_whole();
+    }
+    // So does one behind that, when lines are in a record which the call that takes them in has not replaced yet.
+    let mut torn = written();
+    torn.as_object_mut().unwrap().remove("seconds");
+    fs::write(&record, torn.to_string()).unwrap();
+    expect_whole();
+    fs::remove_file(&labels).unwrap();
+    let before = written();
+    assert!(predict() == written() && written() != before, "steps were done");
+}
