@@ -120,7 +120,7 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     }
     labels.process(&mut found, &budget, stop)?;
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
-    Report::of(found, not_drawn, folds, (request, start), &budget)
+    Report::of(found, not_drawn, finished, (request, start), &budget)
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.

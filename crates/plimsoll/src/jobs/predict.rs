@@ -290,7 +290,7 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
-    Report::of(cases, not_drawn, folds, (request, start), &budget)
+    Report::of(cases, not_drawn, finished, (request, start), &budget)
 }
 
 /// Refuses what can be predicted with no model.
@@ -307,10 +307,7 @@ pub(super) fn forget<'a>(
     budget: &Budget,
 ) -> Outcome {
     let cases: BTreeSet<&str> = cases.map(|case| case.id.as_str()).collect();
-    match Record::read(&request.output, budget)? {
-        Some(record) => record.forget(&cases),
-        None => Ok(()),
-    }
+    Record::forget(&request.output, &cases, budget)
 }
 
 /// Predicts those cases of `all` that are left with a model, into a folder that is made. Each is passed to `finish` as soon as it is there.

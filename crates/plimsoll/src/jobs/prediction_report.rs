@@ -8,6 +8,7 @@ use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome
 use plimsoll_memory::{Budget, Bytes, MappedFiles, Reservation, mapped_files, resident};
 use serde::Serialize;
 
+use super::finished_cases::FinishedCases;
 use super::outliers::{OtherSpacing, Windows};
 use super::predict::{PredictRequest, of_case};
 use super::prediction_record::{EarlierCall, Record, write_record};
@@ -134,13 +135,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of cases that so many folds of weights predicted since a call began, and of those that could not be drawn. It becomes the [`Record`] in
+    /// Of cases that were predicted since a call began, and of those that could not be drawn. It becomes the [`Record`] in
     /// the folder of labels, with what that said of labels that were kept; unless all were there already, and so was a record that a call wrote at its
     /// end: then that tells how they were made.
     pub(super) fn of(
         cases: Cases,
         previews_failed: Vec<Failed>,
-        folds: usize,
+        finished: FinishedCases,
         (request, start): (&PredictRequest, Instant),
         budget: &Budget,
     ) -> Outcome<Report> {
@@ -166,7 +167,7 @@ impl Report {
         let is_new = !predicted.is_empty() || !failed.is_empty() || !processed.is_empty();
         let times = predicted.iter().filter_map(|case| case.times);
         let report = Report {
-            folds,
+            folds: finished.folds(),
             engine: request.backend.identity(),
             threads: request.options.threads,
             seconds: start.elapsed().as_secs_f64(),
@@ -182,6 +183,7 @@ impl Report {
         };
         if is_new || is_torn {
             write_record(&request.output, &report)?;
+            finished.remove()?;
         }
         Ok(report)
     }

@@ -256,3 +256,33 @@ fn behind_a_call_that_was_killed_after_its_last_case_the_record_is_whole_again()
     let before = written();
     assert!(predict() == written() && written() != before, "steps were done");
 }
+
+#[test]
+fn of_two_calls_at_once_into_one_folder_neither_touches_lines_of_the_other() {
+    let folders = Folders::new();
+    ["a", "b"].iter().for_each(|case| folders.add_sound(case));
+    fs::create_dir(folders.labels()).unwrap();
+    let lines = folders.labels().join("run.cases.jsonl");
+    let of_another =
+        "{\"folds\": 1, \"engine\": \"cpu\", \"threads\": 1, \"predicted\": {\"case\": \"z\"}}\n";
+    fs::write(&lines, of_another).unwrap();
+    let other = fs::File::options().append(true).open(&lines).unwrap();
+    other.try_lock().unwrap();
+    let warning = "run.cases.jsonl is of another call into this folder";
+    let (succeeded, report, errors) = outcome(&folders.args(&model(), &[]));
+    assert!(succeeded && errors.matches(warning).count() == 1, "{errors}");
+    assert_eq!(names(&report, "cases"), ["a", "b"]);
+    let written = || -> Value {
+        serde_json::from_slice(&fs::read(folders.labels().join("run.json")).unwrap()).unwrap()
+    };
+    assert_eq!(written(), report);
+    let (succeeded, kept, errors) = outcome(&folders.args(&model(), &[]));
+    assert!(succeeded && !errors.contains(warning), "without cases of its own it needs no lines: {errors}");
+    assert_eq!((names(&kept, "kept").len(), written()), (2, report));
+    assert_eq!(fs::read_to_string(&lines).unwrap(), of_another);
+    // Once the other has ended without a record, they are those of a killed call.
+    drop(other);
+    let (succeeded, report, errors) = outcome(&folders.args(&model(), &["--overwrite"]));
+    assert!(succeeded && !errors.contains(warning) && !lines.exists(), "{errors}");
+    assert_eq!(written(), report);
+}
