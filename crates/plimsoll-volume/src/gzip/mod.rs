@@ -303,11 +303,13 @@ impl Deflated {
             return self.begin_stream();
         }
         self.state = State::End;
-        if let Points::Recorded(recorder) = std::mem::replace(&mut self.points, Points::None) {
-            let out = self.end();
+        self.points = match std::mem::replace(&mut self.points, Points::None) {
             // What cannot be kept is found again.
-            self.points = recorder.finish(out, &mut self.inflater).map_or(Points::None, Points::Known);
-        }
+            Points::Recorded(recorder) => {
+                recorder.finish(self.end(), &mut self.inflater).map_or(Points::None, Points::Known)
+            }
+            points @ (Points::Known(_) | Points::None) => points,
+        };
         Ok(())
     }
 

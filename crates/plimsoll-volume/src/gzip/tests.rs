@@ -173,6 +173,7 @@ fn regions_are_the_same_from_access_points_and_cost_what_they_hold() {
         // The whole is checked by its own checksum.
         indexed.rewind().unwrap();
         assert!(all(&mut indexed).unwrap() == bytes);
+        assert!(indexed.is_indexed(), "points are known behind the end as well");
     }
 }
 
