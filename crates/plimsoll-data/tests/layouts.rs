@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_data::{
     DataOptions, DataSettings, Dataset, FoundData, LabelCensus, Labels, LayoutName, Names, Splits,
 };
+use plimsoll_disk::faults::{Fault, FaultKind, inject};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::ElementType;
 use serde_json::json;
@@ -517,4 +518,38 @@ fn classes_are_numbered_in_the_order_of_their_values() {
     assert!(said(&[("a", 0), ("b", 1), ("c", 1)]).contains("the labels `b` and `c` both have the value 1"));
     assert!(said(&[("a", 0), ("b", 256)]).contains("the label `b` has the value 256"));
     assert!(said(&[("a", 1)]).contains("no label has the value 0"));
+}
+
+/// Does something while a folder, and all that is in it, cannot be read.
+fn unreadable<'a, T>(folder: &'a Path, does: Box<dyn FnOnce() -> T + 'a>) -> T {
+    // More often than any test looks into it.
+    const MOST: u64 = 32;
+    fn failing<'a, T>(folder: &'a Path, number: u64, does: Box<dyn FnOnce() -> T + 'a>) -> T {
+        let fault = Fault { number, kind: FaultKind::Eio };
+        match number {
+            0 => does(),
+            _ => inject(folder, fault, || failing(folder, number - 1, does)).0,
+        }
+    }
+    failing(folder, MOST, does)
+}
+
+#[test]
+fn a_folder_that_cannot_be_read_is_named_where_it_may_be_of_images_and_not_asked_for_where_it_is_none() {
+    let place = Place::new(&["images/a.nii", "labels/a.nii", "more/deep/b.nii"]);
+    let images = place.path().join("images");
+    let find = |data: DataSettings| FoundData::find(place.path(), &with(data));
+    let error = unreadable(&images, Box::new(|| find(DataSettings::default()))).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot list {}", images.display()));
+    let said = || DataSettings {
+        images: names(&["images"]),
+        labels: Some("labels".into()),
+        ..DataSettings::default()
+    };
+    for more in ["more", "more/deep"].map(|folder| place.path().join(folder)) {
+        let found = unreadable(&more, Box::new(|| find(said()))).unwrap().unwrap();
+        assert_eq!(files(&found), ["a: images/a.nii | labels/a.nii"]);
+    }
+    let error = unreadable(&images, Box::new(|| find(said()))).unwrap_err();
+    assert_eq!(error.to_string(), format!("cannot list {}", images.display()));
 }

@@ -60,8 +60,8 @@ fn large_volumes_are_inspected_and_sampled_within_a_few_megabytes() {
     let budget = Budget::new(Bytes::mib(4));
     let config = InspectConfig { threads: 1, seed: 1 };
     let inspection = Arc::new(Inspection::run(&dataset, config, &budget, &|_, _| ()).unwrap());
-    // A plane is 1 MiB as f32, and three open files take less than 2 MiB; samples and buffers are less than half of one.
-    assert!(budget.peak() < Bytes(3500 << 10), "{}", budget.peak());
+    // A plane is 1 MiB as f32, and three open files take 2.25 MiB; samples and buffers are less than half of one.
+    assert!(budget.peak() < Bytes(3900 << 10), "{}", budget.peak());
     let heap = heap_use().peak - before;
     assert!(heap < Bytes::mib(3), "{heap}");
 

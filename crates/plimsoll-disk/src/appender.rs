@@ -29,15 +29,39 @@ impl Appender {
     /// # Errors
     /// `InvalidData` if the last MiB has no newline, as then it is no file of lines; or the operating system's error.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Appender> {
+        Appender::of(File::append(path)?)
+    }
+
+    /// The same, with a [lock](File::try_lock) that it has as long as it lives; none if another has it. Where the file system has no locks,
+    /// everybody gets one.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_locked(path: impl AsRef<Path>) -> io::Result<Option<Appender>> {
         let path = path.as_ref();
-        let mut file = File::append(path)?;
+        loop {
+            let file = File::append(path)?;
+            match file.try_lock() {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+                Err(error) => return Err(error),
+            }
+            // Whoever had the lock may have removed the file between opening and locking.
+            if file.is_at_its_path()? {
+                return Appender::of(file).map(Some);
+            }
+        }
+    }
+
+    fn of(mut file: File) -> io::Result<Appender> {
         let found = file.len()?;
         let length = end_of_last_line(&mut file, found)?;
         if length < found {
             file.set_len(length)?;
         }
         file.sync_all()?;
-        folder::sync_folder(path.parent().unwrap_or(Path::new("")))?;
+        folder::sync_folder(file.path().parent().unwrap_or(Path::new("")))?;
         Ok(Appender { file, length, torn: found - length, dirty: false })
     }
 

@@ -4,6 +4,7 @@ use std::fs::{Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use crate::folder;
 use crate::gate::{self, Change, Kind};
 
 /// An open file that remembers its path. Reads and writes go straight to the system: wrap it in a buffer for small ones.
@@ -153,6 +154,26 @@ impl File {
         #[cfg(target_os = "linux")]
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)?;
         Ok(())
+    }
+
+    /// Whether its path leads to it: not so if it was removed or replaced since it was opened. Where files have no numbers, whether the path
+    /// leads to anything.
+    ///
+    /// # Errors
+    /// If that cannot be told.
+    pub fn is_at_its_path(&self) -> io::Result<bool> {
+        let at_path = match folder::metadata(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            result => result?,
+        };
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::MetadataExt;
+            let number = |metadata: &Metadata| (metadata.dev(), metadata.ino());
+            Ok(number(&at_path) == number(&self.metadata()?))
+        }
+        #[cfg(not(unix))]
+        Ok(true)
     }
 
     /// Takes the advisory lock that only one open file has at a time, until it is closed, also by the end of its process.

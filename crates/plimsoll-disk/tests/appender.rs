@@ -82,3 +82,32 @@ fn after_any_failure_the_next_line_follows_the_last_whole_one() {
         }
     }
 }
+
+#[test]
+fn a_locked_file_of_lines_has_one_writer_at_a_time_and_a_removed_one_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("lines");
+    let open = || Appender::open_locked(&path).unwrap();
+    let mut first = open().unwrap();
+    first.append(b"one").unwrap();
+    assert!(open().is_none());
+    fs::remove_file(&path).unwrap();
+    // The lock of a file that is gone is no lock of the one that follows it.
+    let mut second = open().unwrap();
+    second.append(b"two").unwrap();
+    drop(first);
+    assert!(open().is_none() && fs::read(&path).unwrap() == b"two\n");
+    drop(second);
+    assert_eq!(open().unwrap().length(), 4);
+}
+
+#[test]
+fn an_open_file_knows_whether_its_path_still_leads_to_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = plimsoll_disk::File::append(folder.path().join("file")).unwrap();
+    assert!(file.is_at_its_path().unwrap());
+    fs::rename(file.path(), folder.path().join("elsewhere")).unwrap();
+    assert!(!file.is_at_its_path().unwrap());
+    fs::write(file.path(), "another").unwrap();
+    assert!(!file.is_at_its_path().unwrap());
+}

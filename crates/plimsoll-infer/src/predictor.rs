@@ -408,6 +408,13 @@ impl Predictor {
                 }
                 None => Ok(()),
             });
+            work.clock.lap(|times| &mut times.write_seconds);
+            // What is left of it is waiting for the next case, and is waited for before files get their names: nothing that takes long is
+            // between that and the word that this case is finished.
+            if let Some((found, thread)) = ahead {
+                *found = Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+            }
+            work.clock.lap(|times| &mut times.read_seconds);
             let written = match summed {
                 Ok(()) => {
                     probabilities.map_or(Ok(()), ProbabilityWriter::finish).and_then(|()| output.finish())
@@ -415,11 +422,6 @@ impl Predictor {
                 Err(error) => Err(output.cause_of(error)),
             };
             work.clock.lap(|times| &mut times.write_seconds);
-            if let Some((found, thread)) = ahead {
-                *found = Some(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            }
-            // What is left of it is waiting for the next case.
-            work.clock.lap(|times| &mut times.read_seconds);
             written
         })?;
         Ok(PredictedCase { plan, times: work.clock.finish() })

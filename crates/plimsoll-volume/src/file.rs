@@ -33,8 +33,9 @@ pub struct VolumeFile {
 
 impl VolumeFile {
     /// The most that an open file holds beside what it decodes, if it is read plane by plane: buffers, a decompressor with its window and
-    /// tables, the access points of a compressed file and one of their windows.
-    pub const OPEN_BYTES: Bytes = Bytes(640 << 10);
+    /// tables, the access points of a compressed file and one of their windows. Most is held while the points of channels that are stored together
+    /// are found.
+    pub const OPEN_BYTES: Bytes = Bytes(768 << 10);
 
     /// As [`OPEN_BYTES`](Self::OPEN_BYTES), if regions of several planes are read: of a file whose [access points](Self::index_in) are known a second
     /// decompressor takes a part of them, on a thread with a stack of its own.

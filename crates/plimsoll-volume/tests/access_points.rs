@@ -281,6 +281,23 @@ fn damage_between_access_points_is_told_where_a_region_meets_it() {
 }
 
 #[test]
+fn damage_before_the_first_access_point_is_told_where_the_first_planes_are_read() {
+    let images = Images::new();
+    // What is in an archive begins at another place.
+    for (name, data) in NAMES.into_iter().filter(|(name, _)| !name.ends_with("npz")) {
+        images.find_points(name);
+        images.damage(data, |bytes| bytes[5000] ^= 4);
+        let mut file = images.indexed(name);
+        assert!(file.is_random_access(), "{name}");
+        images.expect_right(&mut file, rows(60));
+        for _ in 0..2 {
+            let error = read(&mut file, VoxelBox { start: [0; 3], shape: [1, 1, 320] }).unwrap_err();
+            assert!(matches!(error, VolumeError::Damaged { .. }), "{name}: {error}");
+        }
+    }
+}
+
+#[test]
 fn a_file_that_ends_early_is_told_and_has_no_points() {
     let images = Images::new();
     for (name, data) in NAMES {

@@ -3,10 +3,41 @@
 
 mod support;
 
+use flate2::Compression;
+use flate2::write::ZlibEncoder;
 use plimsoll_memory::{Budget, Bytes, CountingAllocator, forget_heap_peak, heap_use};
 use plimsoll_volume::{ElementType, IndexFolder, VolumeError, VolumeFile, VolumeWriter, VoxelBox};
+use std::fs;
+use std::io::Write;
 use std::sync::atomic::AtomicBool;
 use support::Raw;
+
+/// Bytes of a block of [`blocks`]: a little more than is between two access points at least.
+const BLOCK: usize = 33_000;
+
+/// Noise, deflated in blocks of which each begins with an access point, so that these are as many as there can be. Some blocks copy 4 of 9 bytes
+/// from the one before, so that what is kept before their points is in thousands of runs.
+fn blocks(length: usize, mut compressed: ZlibEncoder<Vec<u8>>) -> (Vec<u8>, Vec<u8>) {
+    const DISTANCE: usize = 32_000;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = std::iter::repeat_with(word).take(length / 8).flatten().collect();
+    for start in (BLOCK..length - BLOCK).step_by(50 * BLOCK) {
+        for at in (start..start + DISTANCE).step_by(9) {
+            bytes.copy_within(at - DISTANCE..at - DISTANCE + 4, at);
+        }
+    }
+    for block in bytes.chunks(BLOCK) {
+        compressed.write_all(block).unwrap();
+        compressed.flush().unwrap();
+    }
+    (bytes, compressed.finish().unwrap())
+}
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -58,6 +89,29 @@ fn the_heap_stays_small_while_images_of_32_mib_are_written_and_read() {
         let most = heap_use().peak - before;
         assert!(most < VolumeFile::REGION_BYTES - Bytes(128 << 10), "{name}: {most}");
     }
+    // Channels that are stored together, which are picked out of pieces while access points are found.
+    let path = folder.path().join("together.mha");
+    let header = "ObjectType = Image\nNDims = 3\nDimSize = 512 512 64\nElementType = MET_UCHAR\nElementNumberOfChannels = 4\n\
+                  CompressedData = True\nElementDataFile = LOCAL\n";
+    let compressed = ZlibEncoder::new(header.as_bytes().to_vec(), Compression::new(6));
+    let (voxels, compressed) = blocks(64 << 20, compressed);
+    fs::write(&path, compressed).unwrap();
+    forget_heap_peak();
+    let before = heap_use().now;
+    let mut file = VolumeFile::open(&path).unwrap();
+    file.index_in(&IndexFolder::new(folder.path().join("points")));
+    for channel in [0, 1] {
+        file.for_each_plane::<VolumeError>(channel, &budget, |plane, found| {
+            let stored = voxels[plane * 4 * PLANE..].iter().skip(channel).step_by(4);
+            assert!(stored.take(PLANE).eq(found));
+            Ok(())
+        })
+        .unwrap();
+        assert!(file.is_random_access());
+        let most = heap_use().peak - before;
+        assert!(most < VolumeFile::OPEN_BYTES, "channel {channel}: {most}");
+    }
+    drop((file, voxels));
     // What compresses badly, what compresses well, and channels that are put together.
     let runs: Vec<u8> = (0..PLANE as u32).map(|i| (i / 37 % 5) as u8).collect();
     let few = plimsoll_volume::Geometry::new([8, 512, 512], *geometry.affine()).unwrap();

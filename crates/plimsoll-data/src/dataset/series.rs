@@ -1,8 +1,9 @@
 //! Folders of slices of DICOM, each of which is one image.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use plimsoll_volume::{VolumeFile, image_ending};
+use plimsoll_volume::{VolumeError, VolumeFile, image_ending};
 
 use crate::dataset::files::{file_name, list};
 use crate::dataset::{DatasetError, name_ending};
@@ -14,32 +15,42 @@ pub(crate) const DICOM: &str = ".dcm";
 /// is an image of its own.
 ///
 /// # Errors
-/// If the folder cannot be read.
+/// If the folder cannot be read, or a file in it whose name does not say what it is.
 pub(crate) fn is_series(folder: &Path) -> Result<bool, DatasetError> {
     let listed = list(folder)?;
     // As lazily as can be: there may be thousands.
-    let mut slices = listed.iter().filter(|path| !path.is_dir() && is_slice(path));
-    Ok(match (slices.next(), slices.next()) {
+    let files = listed.iter().filter(|path| !path.is_dir());
+    let mut slices = files.filter_map(|path| is_slice(path).map(|is| is.then_some(path)).transpose());
+    Ok(match (slices.next().transpose()?, slices.next().transpose()?) {
         (Some(first), Some(_)) => !VolumeFile::open(first).is_ok_and(|file| file.geometry().shape()[0] > 1),
         _ => false,
     })
 }
 
 /// Whether a file is one of DICOM, as its name says or, where it has no ending of images, what it begins with.
-fn is_slice(path: &Path) -> bool {
+///
+/// # Errors
+/// If it cannot be read where that is needed: it may be a slice, without which the series would be another one.
+fn is_slice(path: &Path) -> Result<bool, DatasetError> {
     let name = file_name(path);
     match name_ending(&name) {
-        Some(ending) => ending.eq_ignore_ascii_case(DICOM),
-        None if name.to_ascii_lowercase().ends_with(DICOM) => true,
-        // Texts and tables beside slices begin with nothing of DICOM.
-        None => image_ending(path).is_ok_and(|ending| ending == Some(DICOM)),
+        Some(ending) => Ok(ending.eq_ignore_ascii_case(DICOM)),
+        None if name.to_ascii_lowercase().ends_with(DICOM) => Ok(true),
+        None => match image_ending(path) {
+            // Texts and tables beside slices begin with nothing of DICOM.
+            Ok(ending) => Ok(ending == Some(DICOM)),
+            // A link that leads nowhere is none.
+            Err(VolumeError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error @ VolumeError::Io { .. }) => Err(error.into()),
+            Err(_) => Ok(false),
+        },
     }
 }
 
 /// The folders in a folder that are series of slices and whose names do not say so, sorted.
 ///
 /// # Errors
-/// If the folder, or one in it, cannot be read.
+/// If the folder, one in it, or a file of one whose name does not say what it is, cannot be read.
 pub(crate) fn series_in(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
     let mut found = Vec::new();
     for path in list(folder)? {
@@ -53,6 +64,7 @@ pub(crate) fn series_in(folder: &Path) -> Result<Vec<PathBuf>, DatasetError> {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::unix::fs::symlink;
 
     use plimsoll_disk::faults::{Fault, FaultKind, inject};
 
@@ -73,6 +85,22 @@ mod tests {
             let (found, reached) = inject(dir.path(), fault, || series_in(dir.path()));
             let error = found.unwrap_err().to_string();
             assert!(reached && error == format!("cannot list {}", folder.display()), "{error}");
+        }
+        // Files whose names say nothing are looked into, but for a link that leads nowhere.
+        for slice in ["1", "2"] {
+            fs::rename(series.join(format!("{slice}.dcm")), series.join(slice)).unwrap();
+        }
+        symlink("nowhere", series.join("link")).unwrap();
+        assert!(series_in(dir.path()).unwrap().is_empty());
+        let fails = |number| {
+            let fault = Fault { number, kind: FaultKind::Eio };
+            let (found, reached) = inject(dir.path(), fault, || series_in(dir.path()));
+            reached.then(|| found.unwrap_err().to_string())
+        };
+        let refused: Vec<String> = (3..).map_while(fails).collect();
+        for slice in ["1", "2"] {
+            let named = format!("cannot open {}", series.join(slice).display());
+            assert!(refused.contains(&named), "{refused:?}");
         }
         let error = series_in(&dir.path().join("missing")).unwrap_err().to_string();
         assert!(error.contains("missing"), "{error}");

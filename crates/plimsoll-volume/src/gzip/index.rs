@@ -2,8 +2,8 @@
 //!
 //! A point lies between two deflate blocks. It has the bit of the file that the next block begins at, the byte of the decompressed data
 //! that this is, and what matches behind it copy of the 32 KiB before it (as zlib's example `zran.c` does, which keeps all of them). The
-//! compressed bytes from a point to the next have a digest: a file that is damaged there is found to be, though the checksum at its end
-//! is not reached.
+//! compressed bytes from a point to the next have a digest, as have those before the first: a file that is damaged there is found to be,
+//! though the checksum at its end is not reached.
 
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use super::window::unpack;
 /// The most points of a file: those of a larger one are further apart.
 pub(super) const MOST: u64 = 2048;
 
-pub(super) const MAGIC: &[u8; 16] = b"plimsoll gzip 2\n";
+pub(super) const MAGIC: &[u8; 16] = b"plimsoll gzip 3\n";
 
 /// A folder in which the access points of compressed files are kept, each under the digest of the file's absolute path. A file that has
 /// another length or time of modification than by then has none, as has one whose compressed data begin elsewhere.
@@ -88,8 +88,8 @@ pub(super) struct Point {
 /// Numbers of a point as they are written, 8 bytes each, little-endian.
 const NUMBERS: usize = 7;
 /// Numbers behind the points: where they begin, how many there are, the five of what they are of, the length of what these data stand for,
-/// and the digest of all from the first point on.
-const FOOTER: usize = 9;
+/// the digest of the compressed bytes before the first point, and that of all from the first point on.
+const FOOTER: usize = 10;
 
 impl Point {
     pub(super) fn numbers(&self) -> [u64; NUMBERS] {
@@ -117,6 +117,10 @@ pub(super) struct Index {
     file: File,
     pub(super) points: Arc<[Point]>,
     source: Source,
+    /// The digest of the compressed bytes before the first point.
+    head: u64,
+    /// Whether they were checked since reading began at the first byte.
+    pub(super) is_head_checked: bool,
 }
 
 impl Index {
@@ -129,10 +133,15 @@ impl Index {
         let mut file = File::open(path)?;
         let here = file.len()?;
         let begin = here.checked_sub((FOOTER * 8) as u64).ok_or_else(|| damaged("it is too short"))?;
+        let mut magic = [0; MAGIC.len()];
+        file.read_exact(&mut magic)?;
+        if magic != *MAGIC {
+            return Err(damaged("it is of another version"));
+        }
         let mut footer = [0; FOOTER * 8];
         file.seek(SeekFrom::Start(begin))?;
         file.read_exact(&mut footer)?;
-        let [at, count, length, time, start, end, wrapper, _, digest] = numbers(&footer);
+        let [at, count, length, time, start, end, wrapper, _, head, digest] = numbers(&footer);
         if [length, time, start, end, wrapper] != source.numbers() {
             return Err(damaged("it is of another file"));
         }
@@ -155,7 +164,8 @@ impl Index {
         if digester.finish() != Digest(digest) {
             return Err(damaged("its digest is another"));
         }
-        Ok(Index { path: path.into(), file, points: points.into(), source })
+        let (path, points) = (path.into(), points.into());
+        Ok(Index { path, file, points, source, head, is_head_checked: false })
     }
 
     /// The same points, for another reader of the same data.
@@ -167,7 +177,8 @@ impl Index {
             return Err(damaged("the file has changed since its points were found"));
         }
         let (path, points) = (self.path.clone(), Arc::clone(&self.points));
-        Ok(Index { file: File::open(&path)?, path, points, source })
+        let (file, head) = (File::open(&path)?, self.head);
+        Ok(Index { path, file, points, source, head, is_head_checked: false })
     }
 
     /// The last point that is not behind a decompressed byte.
@@ -180,16 +191,27 @@ impl Index {
         self.points.binary_search_by_key(&out, |point| point.out).ok()
     }
 
+    /// Whether a decompressed byte is before the first point.
+    pub(super) fn is_in_head(&self, out: u64) -> bool {
+        self.points.first().is_none_or(|first| out < first.out)
+    }
+
+    /// Checks the compressed bytes before the first point.
+    ///
+    /// # Errors
+    /// If they are not what they were, or cannot be read.
+    pub(super) fn check_head(&mut self, input: &mut BitInput) -> io::Result<()> {
+        expect_digest(input, head(&self.points, &self.source), self.head)?;
+        self.is_head_checked = true;
+        Ok(())
+    }
+
     /// Checks the compressed bytes from a point to the next.
     ///
     /// # Errors
     /// If they are not what they were, or cannot be read.
     pub(super) fn check_span(&self, point: usize, input: &mut BitInput) -> io::Result<()> {
-        let (begin, end) = span(&self.points, point, self.source.end);
-        match input.digest(begin, end)? == Digest(self.points[point].span) {
-            true => Ok(()),
-            false => Err(damaged("bytes have changed since they were first read")),
-        }
+        expect_digest(input, span(&self.points, point, self.source.end), self.points[point].span)
     }
 
     /// Puts an inflater to a point.
@@ -211,6 +233,18 @@ impl Index {
             .ok_or_else(|| damaged("a window is not one"))?;
         inflater.input.seek(bit)
     }
+}
+
+fn expect_digest(input: &mut BitInput, (begin, end): (u64, u64), digest: u64) -> io::Result<()> {
+    match input.digest(begin, end)? == Digest(digest) {
+        true => Ok(()),
+        false => Err(damaged("bytes have changed since they were first read")),
+    }
+}
+
+/// The bytes of the compressed file before the first point, or all where there is none, that which the point is in included.
+pub(super) fn head(points: &[Point], source: &Source) -> (u64, u64) {
+    (source.start, points.first().map_or(source.end, |first| first.bit.div_ceil(8)))
 }
 
 /// The bytes of the compressed file from a point to the next, or to where the data end, those that both are in included.

@@ -151,8 +151,10 @@ impl Deflated {
 
     /// Rewinds to the first byte.
     pub(crate) fn rewind(&mut self) -> io::Result<()> {
-        if matches!(self.points, Points::Recorded(_)) {
-            self.points = Points::None;
+        match &mut self.points {
+            Points::Recorded(_) => self.points = Points::None,
+            Points::Known(index) => index.is_head_checked = false,
+            Points::None => {}
         }
         self.inflater.forget();
         self.inflater.marks.close();
@@ -215,6 +217,7 @@ impl Deflated {
 
     /// Decompresses until there are bytes to be read, up to `wanted` if they come at once. `false` at the end.
     fn advance(&mut self, wanted: usize) -> io::Result<bool> {
+        self.check_head()?;
         while self.read == self.inflater.end() {
             if let Some(error) = self.failed.take() {
                 return Err(error);
@@ -228,6 +231,20 @@ impl Deflated {
             }
         }
         Ok(true)
+    }
+
+    /// Checks what is before the first access point, where it is read next: the checksum at the end may never be reached.
+    fn check_head(&mut self) -> io::Result<()> {
+        let next = self.position();
+        match &mut self.points {
+            Points::Known(index) if !index.is_head_checked && index.is_in_head(next) => {
+                let bit = self.inflater.input.position();
+                let checked = index.check_head(&mut self.inflater.input);
+                self.inflater.input.seek(bit)?;
+                checked
+            }
+            Points::Known(_) | Points::Recorded(_) | Points::None => Ok(()),
+        }
     }
 
     fn inflate(&mut self, wanted: usize) -> io::Result<()> {
@@ -286,11 +303,13 @@ impl Deflated {
             return self.begin_stream();
         }
         self.state = State::End;
-        if let Points::Recorded(recorder) = std::mem::replace(&mut self.points, Points::None) {
-            let out = self.end();
+        self.points = match std::mem::replace(&mut self.points, Points::None) {
             // What cannot be kept is found again.
-            self.points = recorder.finish(out, &mut self.inflater).map_or(Points::None, Points::Known);
-        }
+            Points::Recorded(recorder) => {
+                recorder.finish(self.end(), &mut self.inflater).map_or(Points::None, Points::Known)
+            }
+            points @ (Points::Known(_) | Points::None) => points,
+        };
         Ok(())
     }
 

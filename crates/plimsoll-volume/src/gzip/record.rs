@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use plimsoll_disk::atomic::{self, AtomicFile, BUFFER};
 use plimsoll_memory::{Digest, Digester};
 
-use super::index::{Index, MAGIC, MOST, Point, Source, damaged, span};
+use super::index::{Index, MAGIC, MOST, Point, Source, damaged, head, span};
 use super::inflate::{Inflater, WINDOW};
 use super::window::pack;
 
@@ -115,6 +115,8 @@ impl Recorder {
     /// Is told that this was all, and the checksums were right. The points can be used from now on.
     pub(super) fn finish(mut self, out: u64, inflater: &mut Inflater) -> io::Result<Index> {
         self.close(inflater)?;
+        let (begin, end) = head(&self.points, &self.source);
+        let Digest(of_head) = inflater.input.digest(begin, end)?;
         for point in 0..self.points.len() {
             let (begin, end) = span(&self.points, point, self.source.end);
             let Digest(digest) = inflater.input.digest(begin, end)?;
@@ -125,7 +127,8 @@ impl Recorder {
         }
         let mut digester = Digester::default();
         let [length, time, start, end, wrapper] = self.source.numbers();
-        let footer = [self.written, self.points.len() as u64, length, time, start, end, wrapper, out];
+        let count = self.points.len() as u64;
+        let footer = [self.written, count, length, time, start, end, wrapper, out, of_head];
         // They are read again from the file.
         for number in std::mem::take(&mut self.points).iter().flat_map(Point::numbers).chain(footer) {
             let bytes = number.to_le_bytes();

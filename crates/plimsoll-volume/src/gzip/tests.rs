@@ -173,6 +173,7 @@ fn regions_are_the_same_from_access_points_and_cost_what_they_hold() {
         // The whole is checked by its own checksum.
         indexed.rewind().unwrap();
         assert!(all(&mut indexed).unwrap() == bytes);
+        assert!(indexed.is_indexed(), "points are known behind the end as well");
     }
 }
 
@@ -225,6 +226,40 @@ fn damage_is_found_where_a_region_is_read() {
     assert_eq!(found.unwrap_err().kind(), io::ErrorKind::InvalidData);
     // A whole pass finds it at the end at the latest.
     assert!(all(&mut written.open()).is_err());
+}
+
+#[test]
+fn damage_before_the_first_access_point_is_found_by_the_first_byte_that_is_read() {
+    // With several points, and with none.
+    for (bytes, may_be_elsewhere) in [(voxels(500_000, 6), true), (voxels(9_000, 6), false)] {
+        let compressed = gzip(&bytes, 6);
+        let written = Written::new(&compressed);
+        all(&mut written.indexed(bytes.len())).unwrap();
+        let stamp = std::fs::metadata(&written.path).unwrap().modified().unwrap();
+        let mut bad = compressed.clone();
+        bad[3000] ^= 4;
+        std::fs::write(&written.path, bad).unwrap();
+        std::fs::File::options().write(true).open(&written.path).unwrap().set_modified(stamp).unwrap();
+        assert!(
+            exact(&mut written.open(), 0, 1000).unwrap() == bytes[..1000],
+            "without points it is not seen"
+        );
+        // A header is read before points are known.
+        let mut begun = written.open();
+        assert!(exact(&mut begun, 0, 352).unwrap() == bytes[..352]);
+        begun.index_in(&written.indexes(), &written.path, bytes.len() as u64);
+        for (mut indexed, at) in [(written.indexed(bytes.len()), 0), (begun, 352)] {
+            assert!(indexed.is_indexed());
+            for _ in 0..2 {
+                let found = exact(&mut indexed, at, 10);
+                assert_eq!(found.unwrap_err().kind(), io::ErrorKind::InvalidData);
+                indexed.rewind().unwrap();
+            }
+            if may_be_elsewhere {
+                assert!(exact(&mut indexed, 700_000, 1000).unwrap() == bytes[700_000..701_000]);
+            }
+        }
+    }
 }
 
 #[test]

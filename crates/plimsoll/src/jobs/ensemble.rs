@@ -112,12 +112,15 @@ pub fn predict_ensemble(requests: &[PredictRequest], stop: &AtomicBool, quiet: b
     let mut finished = FinishedCases::none(request, folds);
     for state in states {
         let before = found.predicted.len();
+        if state.error.is_none() {
+            labels.remove_processed([state.case], &to)?;
+        }
         mean.label(state, &mut found, &budget, stop)?;
         found.predicted.iter().skip(before).for_each(|predicted| finished.add(predicted));
     }
     labels.process(&mut found, &budget, stop)?;
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&found, &budget, stop))?;
-    Report::of(found, not_drawn, folds, (request, start), &budget)
+    Report::of(found, not_drawn, finished, (request, start), &budget)
 }
 
 /// Plans what each model of several would hold and take, with the probabilities that it writes for the mean.
@@ -249,7 +252,7 @@ impl Member {
         // A case is finished when it has its mean.
         let mut finish = |_: &Predicted| {};
         let Found { report, windows } =
-            predict_into(&to, (all, left, model), request, budget, (stop, quiet), &mut finish)?;
+            predict_into((&to, None), (all, left, model), request, budget, (stop, quiet), &mut finish)?;
         for (state, CaseReport { outcome, .. }) in states.iter_mut().zip(report.cases) {
             state.other_spacings.extend(windows.used(&state.case.id).cloned());
             state.add(outcome);

@@ -1,7 +1,11 @@
 //! Cases that a call has finished, line by line, until it writes its record: what is known of them if it is killed before.
 //!
 //! A line for each, and not the record again: so a case costs the disk the same whether it is the first or the last of thousands.
+//!
+//! The file is locked by the call that writes to it. Another one that runs at the same time, into the same folder, neither adds to it nor takes it for
+//! what a killed call left: it has no lines of its own, and says so.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use plimsoll_disk::Appender;
@@ -35,8 +39,16 @@ pub(super) struct FinishedCases {
     folds: usize,
     engine: String,
     threads: usize,
-    /// None before the first case: a call that finishes none leaves no file.
-    lines: Option<Appender>,
+    /// Made with the first case: a call that finishes none leaves no file.
+    lines: Lines,
+}
+
+enum Lines {
+    /// Not yet.
+    None,
+    Own(Appender),
+    /// The file is another call's.
+    OfAnother,
 }
 
 impl FinishedCases {
@@ -47,7 +59,7 @@ impl FinishedCases {
             folds,
             engine: request.backend.identity(),
             threads: request.options.threads,
-            lines: None,
+            lines: Lines::None,
         }
     }
 
@@ -60,15 +72,38 @@ impl FinishedCases {
         }
     }
 
+    /// The folds of weights that the call predicts with.
+    pub(super) fn folds(&self) -> usize {
+        self.folds
+    }
+
+    /// Removes the lines: what they say is in the record.
+    pub(super) fn remove(self) -> Outcome {
+        match self.lines {
+            Lines::Own(lines) => remove_lines(lines),
+            Lines::None | Lines::OfAnother => Ok(()),
+        }
+    }
+
     fn append(&mut self, predicted: &Predicted) -> Outcome {
         let (folds, threads) = (self.folds, self.threads);
         let line = serde_json::to_vec(&Line { folds, engine: &self.engine, threads, predicted })?;
         let io = |error| Failure::of_path(&self.path, &error);
-        let lines = match &mut self.lines {
-            Some(lines) => lines,
-            none => none.insert(Appender::open(&self.path).map_err(io)?),
-        };
-        lines.append(&line).map_err(io)
+        if matches!(self.lines, Lines::None) {
+            // Lines that are there now are of a call that has begun later than this one, and was killed.
+            let own = Appender::open_locked(&self.path).map_err(io)?.filter(|lines| lines.length() == 0);
+            self.lines = own.map_or(Lines::OfAnother, Lines::Own);
+            if matches!(self.lines, Lines::OfAnother) {
+                let path = self.path.display();
+                eprintln!(
+                    "warning: {path} is of another call into this folder: what cases of this one took is recorded at its end alone"
+                );
+            }
+        }
+        match &mut self.lines {
+            Lines::Own(lines) => lines.append(&line).map_err(io),
+            Lines::None | Lines::OfAnother => Ok(()),
+        }
     }
 }
 
@@ -77,7 +112,11 @@ impl FinishedCases {
 /// # Errors
 /// If it is no such file.
 pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
-    let text = plimsoll_disk::read(path, most).map_err(|error| Failure::of_path(path, &error))?;
+    let text = match plimsoll_disk::read(path, most) {
+        // The call that wrote it has just come to its end.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        result => result.map_err(|error| Failure::of_path(path, &error))?,
+    };
     let mut lines = text.split(|byte| *byte == b'\n');
     // Behind the last newline.
     lines.next_back();
@@ -85,14 +124,21 @@ pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
     lines.map(|line| read(line).ok_or_else(|| no_record(path))).collect()
 }
 
-/// Removes the file, where there is one.
-pub(super) fn remove_lines(output: &Path) -> Outcome {
+/// The lines that a killed call has left in a folder, as the own of this one; none where there are none, or a call that still runs writes them.
+pub(super) fn left_lines(output: &Path) -> Outcome<Option<Appender>> {
     let path = lines_of(output);
     let io = |error| Failure::of_path(&path, &error);
-    match plimsoll_disk::exists(&path).map_err(io)? {
-        true => plimsoll_disk::remove_file(&path).map_err(io),
-        false => Ok(()),
+    match path.parent().is_some_and(Path::is_dir) && plimsoll_disk::exists(&path).map_err(io)? {
+        true => Appender::open_locked(&path).map_err(io),
+        false => Ok(None),
     }
+}
+
+/// Removes lines that are this call's own.
+pub(super) fn remove_lines(lines: Appender) -> Outcome {
+    // They are locked until that is done: nobody else can have made another file of the name.
+    let path = lines.path();
+    plimsoll_disk::remove_file(path).map_err(|error| Failure::of_path(path, &error))
 }
 
 /// Refuses a file of another program that has a name of ours.

@@ -1,5 +1,6 @@
 //! The folder of labels, and the steps that are done on them there.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -65,6 +66,31 @@ impl LabelFolder {
     /// Whether a case is not predicted again.
     pub(super) fn is_kept(&self, case: &Case, to: &Destination) -> bool {
         self.is_processed(case, to) || to.keeps(case)
+    }
+
+    /// Removes the labels that steps were done on, of cases that are about to be predicted `to` a folder. Were this call killed before the
+    /// steps are done anew, the next one would else keep them as those of the new predictions.
+    pub(super) fn remove_processed<'a>(
+        &self,
+        cases: impl IntoIterator<Item = &'a Case>,
+        to: &Destination,
+    ) -> Outcome {
+        if !self.is_kept_apart() {
+            return Ok(());
+        }
+        let last = self.last(to);
+        let mut folders = BTreeSet::new();
+        for case in cases {
+            let file = last.file(case);
+            let io = |error| Failure::of_path(&file, &error);
+            if plimsoll_disk::exists(&file).map_err(io)? {
+                plimsoll_disk::remove_file(&file).map_err(io)?;
+                folders.extend(file.parent().map(Path::to_path_buf));
+            }
+        }
+        folders.iter().try_for_each(|folder| {
+            plimsoll_disk::sync_folder(folder).map_err(|error| Failure::of_path(folder, &error))
+        })
     }
 
     /// What is wrong with labels that are not in it.

@@ -283,12 +283,14 @@ pub fn predict_all(request: &PredictRequest, stop: &AtomicBool, quiet: bool) -> 
     forget(request, predicted, &budget)?;
     let mut finished = FinishedCases::none(request, folds);
     let mut finish = |predicted: &Predicted| finished.add(predicted);
-    let found = predict_into(&to, (&cases, &left, model), request, &budget, (stop, quiet), &mut finish)?;
+    let to_labels = (&to, Some(&labels));
+    let found =
+        predict_into(to_labels, (&cases, &left, model), request, &budget, (stop, quiet), &mut finish)?;
     let mut cases = Cases::from(found);
     labels.process(&mut cases, &budget, stop)?;
     cases.kept.extend(done.iter().map(|case| Kept::new(case.id.clone(), last.file(case))));
     let not_drawn = previews.map_or(Ok(Vec::new()), |previews| previews.draw(&cases, &budget, stop))?;
-    Report::of(cases, not_drawn, folds, (request, start), &budget)
+    Report::of(cases, not_drawn, finished, (request, start), &budget)
 }
 
 /// Refuses what can be predicted with no model.
@@ -305,15 +307,13 @@ pub(super) fn forget<'a>(
     budget: &Budget,
 ) -> Outcome {
     let cases: BTreeSet<&str> = cases.map(|case| case.id.as_str()).collect();
-    match Record::read(&request.output, budget)? {
-        Some(record) => record.forget(&cases),
-        None => Ok(()),
-    }
+    Record::forget(&request.output, &cases, budget)
 }
 
 /// Predicts those cases of `all` that are left with a model, into a folder that is made. Each is passed to `finish` as soon as it is there.
+/// Where steps are done on labels, what they made of earlier labels of these cases is removed first.
 pub(super) fn predict_into(
-    to: &Destination,
+    (to, labels): (&Destination, Option<&LabelFolder>),
     (all, cases, model): (&[Case], &[Case], SegmentationModel),
     request: &PredictRequest,
     budget: &Budget,
@@ -334,6 +334,9 @@ pub(super) fn predict_into(
     let folders: BTreeSet<PathBuf> =
         cases.iter().filter_map(|case| Some(to.file(case).parent()?.to_path_buf())).collect();
     std::iter::once(&to.folder).chain(&folders).try_for_each(|folder| make_folder(folder))?;
+    if let Some(labels) = labels {
+        labels.remove_processed(cases.iter().filter(|case| left.contains(case.id.as_str())), to)?;
+    }
     let mut watcher = Watcher::new(quiet).knowing(windows.clone(), can_overlap);
     let report = predict_cases(&mut predictor, cases, to, stop, &mut |progress| {
         watcher.see(progress);

@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use plimsoll_disk::Appender;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_run::{RunError, read_json, write_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::finished_cases::{lines_of, no_record, read_lines, remove_lines};
+use super::finished_cases::{left_lines, lines_of, no_record, read_lines, remove_lines};
 use crate::failure::{Failure, Outcome};
 
 /// The file, beside labels, of what came of them.
@@ -28,6 +29,9 @@ const HELD_PER_BYTE: u64 = 8;
 
 /// The lists of a record in which each case has its name. What was predicted is in the first, and what was there already in the second.
 const LISTS: [&str; 3] = ["cases", "kept", "failed"];
+
+/// What a record says of its whole call. One that lacks it was changed by a call that did not come to its end.
+const OF_CALL: &str = "seconds";
 
 /// What an earlier call recorded of a case that it predicted, and of itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -97,8 +101,25 @@ impl Record {
         Ok(Some(Record { output: output.into(), all, has_lines: lines.is_some(), memory }))
     }
 
-    /// Removes what is recorded of cases that are about to be predicted. From then on all else of it is in the record.
-    pub(super) fn forget(self, cases: &BTreeSet<&str>) -> Outcome {
+    /// Whether it is as a call wrote it at its end.
+    pub(super) fn is_whole(&self) -> bool {
+        self.all[OF_CALL].is_number()
+    }
+
+    /// Removes what is recorded in a folder of cases that are about to be predicted. From then on all else of it is in the record, which is not
+    /// whole if that changed it. Lines of a call that still runs are left to it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub(super) fn forget(output: &Path, cases: &BTreeSet<&str>, budget: &Budget) -> Outcome {
+        let lines = left_lines(output)?;
+        if let Some(record) = Record::of(output, lines.as_ref().map(Appender::length), budget)? {
+            record.drop_cases(cases)?;
+        }
+        lines.map_or(Ok(()), remove_lines)
+    }
+
+    fn drop_cases(self, cases: &BTreeSet<&str>) -> Outcome {
         let Record { output, mut all, has_lines, .. } = self;
         let path = output.join(RECORD);
         let (dropped, left) = drop_cases(&mut all, cases);
@@ -108,9 +129,14 @@ impl Record {
                 plimsoll_disk::remove_file(&path).map_err(|error| Failure::of_path(&path, &error))?;
             }
             (true, 0) => {}
-            (true, _) => write_json(&path, &all)?,
+            (true, _) => {
+                if let Some(all) = all.as_object_mut() {
+                    all.remove(OF_CALL);
+                }
+                write_json(&path, &all)?;
+            }
         }
-        remove_lines(&output)
+        Ok(())
     }
 
     /// What is known of each case that a call predicted, and the memory that it takes.
@@ -138,9 +164,7 @@ impl Record {
 
 /// Writes what a call says at its end.
 pub(super) fn write_record(output: &Path, report: &impl Serialize) -> Outcome {
-    write_json(&output.join(RECORD), report)?;
-    // What they say is in it.
-    remove_lines(output)
+    Ok(write_json(&output.join(RECORD), report)?)
 }
 
 /// The length of a file; none where there is none. What is wrong with a folder that is none is said where it is made.
@@ -200,6 +224,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, budget) = (folder.path().join(RECORD), Budget::new(Bytes::mib(1)));
         let read = || Record::read(folder.path(), &budget).unwrap();
+        let forget = |cases: &BTreeSet<&str>| Record::forget(folder.path(), cases, &budget).unwrap();
         assert!(read().is_none());
         let earlier = json!({"folds": 5, "engine": "another", "threads": 2, "predicted": {"case": "b"}});
         let written = json!({
@@ -213,12 +238,12 @@ mod tests {
         assert_eq!(found.keys().collect::<Vec<_>>(), ["a", "b"], "of c nothing is known");
         assert_eq!((&found["a"].threads, &found["a"].predicted["windows"]), (&json!(3), &json!(7)));
         assert_eq!(serde_json::to_value(&found["b"]).unwrap(), earlier);
-        read().unwrap().forget(&BTreeSet::from(["e"])).unwrap();
+        forget(&BTreeSet::from(["e"]));
         assert_eq!(fs::read_to_string(&path).unwrap(), written.to_string(), "nothing of it was about it");
-        read().unwrap().forget(&BTreeSet::from(["a", "d"])).unwrap();
+        forget(&BTreeSet::from(["a", "d"]));
         let (found, _memory) = read().unwrap().by_case();
         assert_eq!(found.keys().collect::<Vec<_>>(), ["b"]);
-        read().unwrap().forget(&BTreeSet::from(["b", "c"])).unwrap();
+        forget(&BTreeSet::from(["b", "c"]));
         assert!(!path.exists());
     }
 
@@ -228,6 +253,7 @@ mod tests {
         let (path, budget) = (folder.path().join(RECORD), Budget::new(Bytes::mib(1)));
         let lines = lines_of(folder.path());
         let read = || Record::read(folder.path(), &budget).unwrap().unwrap();
+        let forget = |cases: &BTreeSet<&str>| Record::forget(folder.path(), cases, &budget).unwrap();
         let call = |case: &str, threads: usize| json!({"folds": 1, "engine": "cpu", "threads": threads, "predicted": {"case": case, "file": case, "windows": 7}});
         // Killed before its first line was written, and while its third one was.
         fs::write(&lines, "").unwrap();
@@ -238,7 +264,7 @@ mod tests {
         assert_eq!(serde_json::to_value(&found["b"]).unwrap(), call("b", 2));
         assert!(Record::written(folder.path(), &budget).unwrap().is_none(), "no call has come to its end");
         // From here on they are in the record, but for what is predicted again.
-        read().forget(&BTreeSet::from(["b"])).unwrap();
+        forget(&BTreeSet::from(["b"]));
         assert!(!lines.exists());
         let record = Record::written(folder.path(), &budget).unwrap().unwrap();
         assert_eq!(record.by_case().0.keys().collect::<Vec<_>>(), ["a"]);
@@ -246,12 +272,12 @@ mod tests {
         fs::write(&lines, format!("{}\n{}\n", call("a", 3), call("c", 3))).unwrap();
         let found = read().by_case().0;
         assert_eq!((&found["a"].threads, &found["c"].threads), (&json!(3), &json!(3)));
-        read().forget(&BTreeSet::new()).unwrap();
+        forget(&BTreeSet::new());
         let record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
         assert_eq!((record["kept"].as_array().unwrap().len(), lines.exists()), (2, false));
         // Nothing is left of either where all is predicted again.
         fs::write(&lines, format!("{}\n", call("d", 3))).unwrap();
-        read().forget(&BTreeSet::from(["a", "c", "d"])).unwrap();
+        forget(&BTreeSet::from(["a", "c", "d"]));
         assert!(!lines.exists() && !path.exists());
         for text in [
             "{\"steps\": 3}\n",

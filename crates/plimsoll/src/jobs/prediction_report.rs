@@ -8,6 +8,7 @@ use plimsoll_infer::{CaseReport, CaseTimes, FolderReport, Outcome as CaseOutcome
 use plimsoll_memory::{Budget, Bytes, MappedFiles, Reservation, mapped_files, resident};
 use serde::Serialize;
 
+use super::finished_cases::FinishedCases;
 use super::outliers::{OtherSpacing, Windows};
 use super::predict::{PredictRequest, of_case};
 use super::prediction_record::{EarlierCall, Record, write_record};
@@ -134,17 +135,17 @@ pub struct Report {
 }
 
 impl Report {
-    /// Of cases that so many folds of weights predicted since a call began, and of those that could not be drawn. It becomes the [`Record`] in
-    /// the folder of labels, with what that said of labels that were kept; unless all were there already: then what is there tells how they were
-    /// made.
+    /// Of cases that were predicted since a call began, and of those that could not be drawn. It becomes the [`Record`] in
+    /// the folder of labels, with what that said of labels that were kept; unless all were there already, and so was a record that a call wrote at its
+    /// end: then that tells how they were made.
     pub(super) fn of(
         cases: Cases,
         previews_failed: Vec<Failed>,
-        folds: usize,
+        finished: FinishedCases,
         (request, start): (&PredictRequest, Instant),
         budget: &Budget,
     ) -> Outcome<Report> {
-        let Cases { predicted, mut kept, failed, .. } = cases;
+        let Cases { predicted, mut kept, failed, processed } = cases;
         match kept.len() {
             0 => {}
             1 => eprintln!("warning: 1 prediction is there already and was kept; --overwrite replaces it"),
@@ -152,20 +153,21 @@ impl Report {
                 "warning: {n} predictions are there already and were kept; --overwrite replaces them"
             ),
         }
-        let mut held = None;
+        let (mut held, mut is_torn) = (None, false);
         if !kept.is_empty()
             && let Some(record) = Record::written(&request.output, budget)?
         {
+            is_torn = !record.is_whole();
             let (mut earlier, memory) = record.by_case();
             kept.iter_mut().for_each(|kept| kept.earlier = earlier.remove(&kept.case));
             held = Some(memory);
         }
         let planned_bytes = predicted.iter().filter_map(|case| Some(case.plan.as_ref()?.total_bytes)).max();
         let (peak_rss_bytes, code) = (resident()?.peak, mapped_files()?);
-        let is_new = !predicted.is_empty() || !failed.is_empty();
+        let is_new = !predicted.is_empty() || !failed.is_empty() || !processed.is_empty();
         let times = predicted.iter().filter_map(|case| case.times);
         let report = Report {
-            folds,
+            folds: finished.folds(),
             engine: request.backend.identity(),
             threads: request.options.threads,
             seconds: start.elapsed().as_secs_f64(),
@@ -179,8 +181,9 @@ impl Report {
             code,
             _earlier: held,
         };
-        if is_new {
+        if is_new || is_torn {
             write_record(&request.output, &report)?;
+            finished.remove()?;
         }
         Ok(report)
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::{Folders, model, names, outcome, spoilt_model};
+use super::{Folders, model, names, nifti, outcome, shared, spoilt_model};
 use crate::support::plimsoll;
 
 #[test]
@@ -100,15 +100,10 @@ fn of_labels_that_are_kept_the_record_says_what_it_said_and_of_those_to_be_repla
     }
 }
 
-#[test]
-fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
-    let folders = Folders::new();
-    let cases = ["a", "b", "c", "d", "e", "f"];
-    cases.iter().for_each(|case| folders.add_sound(case));
-    let (lines, record) = (folders.labels().join("run.cases.jsonl"), folders.labels().join("run.json"));
-    let mut predict = plimsoll();
-    predict.args(folders.args(&model(), &["--threads", "1"])).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut child = predict.spawn().unwrap();
+/// Kills a call when it has written the line of its first case.
+fn kill_behind_first_case(folders: &Folders, args: &[String]) {
+    let lines = folders.labels().join("run.cases.jsonl");
+    let mut child = plimsoll().args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let start = Instant::now();
     while !fs::read(&lines).is_ok_and(|text| text.contains(&b'\n')) {
         assert!(start.elapsed() < Duration::from_secs(300), "no case is finished");
@@ -118,6 +113,15 @@ fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
     // `kill` is SIGKILL.
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
+    let folders = Folders::new();
+    let cases = ["a", "b", "c", "d", "e", "f"];
+    cases.iter().for_each(|case| folders.add_sound(case));
+    let (lines, record) = (folders.labels().join("run.cases.jsonl"), folders.labels().join("run.json"));
+    kill_behind_first_case(&folders, &folders.args(&model(), &["--threads", "1"]));
     let finished = fs::read_to_string(&lines).unwrap();
     let finished: Vec<Value> = finished.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(!record.exists() && finished.len() < cases.len(), "it was killed before its end: {finished:?}");
@@ -137,4 +141,148 @@ fn of_a_call_that_is_killed_the_record_has_each_case_that_it_had_finished() {
         assert_eq!(line.pointer(windows), report.pointer("/cases/0/windows"));
         assert!(line.pointer(forward).unwrap().as_f64().unwrap() > 0.0, "{line}");
     }
+}
+
+#[test]
+fn labels_of_steps_are_never_kept_as_those_of_labels_that_a_killed_call_replaced() {
+    let cases = ["a", "b", "c", "d", "e", "f"];
+    let steps = "[[steps]]\nstep = \"keep_largest\"\nlabels = [1]\n";
+    let expect_made_anew = |second: Option<&str>| {
+        let folders = Folders::new();
+        cases.iter().for_each(|case| folders.add_sound(case));
+        let file = folders.dir.path().join("steps.toml");
+        fs::write(&file, steps).unwrap();
+        let more = ["--threads", "1", "--postprocessing", file.to_str().unwrap()];
+        let mut args = folders.args(&model(), &more);
+        if let Some(second) = second {
+            args.splice(1..2, ["-m", &model(), "-m", second].map(String::from));
+        }
+        let (succeeded, report, errors) = outcome(&args);
+        assert!(succeeded && names(&report, "cases") == cases, "{errors}");
+        let processed = |case: &str| folders.labels().join(format!("{case}.nii.gz"));
+        let expected = cases.map(|case| fs::read(processed(case)).unwrap());
+        cases.iter().for_each(|case| fs::write(processed(case), "of other labels").unwrap());
+        kill_behind_first_case(&folders, &[&args[..], &["--overwrite".into()]].concat());
+        let (succeeded, report, errors) = outcome(&args);
+        assert!(succeeded && names(&report, "kept").contains(&"a".into()), "{errors}");
+        let unprocessed = folders.labels().join("unprocessed/a.nii.gz");
+        assert!(unprocessed.is_file() && fs::read(processed("a")).unwrap() == expected[0], "{report}");
+    };
+    expect_made_anew(None);
+    let second = tempfile::tempdir().unwrap();
+    let copy = second.path().join("second/fold_all");
+    fs::create_dir_all(&copy).unwrap();
+    for file in ["specification.json", "checkpoint_final.safetensors"] {
+        fs::copy(shared().join("run/fold_all").join(file), copy.join(file)).unwrap();
+    }
+    expect_made_anew(second.path().join("second").to_str());
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn labels_are_put_in_place_when_the_next_case_is_not_waited_for_any_more() {
+    let folders = Folders::new();
+    folders.add("a", [1e-3; 3]);
+    let large = nifti([300; 3], [1e-3; 3]);
+    fs::write(folders.images().join("b_0000.nii.gz"), large).unwrap();
+    let args = folders.args(&model(), &["--threads", "1"]);
+    let mut child = plimsoll().args(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let looks_ahead = || {
+        let threads = fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().flatten();
+        let mut names = threads.flat_map(|thread| fs::read_to_string(thread.path().join("comm")));
+        names.any(|name| name.trim() == "next case")
+    };
+    let (start, mut has_looked) = (Instant::now(), false);
+    while !folders.labels().join("a.nii.gz").exists() {
+        has_looked |= looks_ahead();
+        assert!(start.elapsed() < Duration::from_secs(300), "no case is finished");
+        sleep(Duration::from_micros(200));
+    }
+    let is_waited_for = looks_ahead();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(has_looked && !is_waited_for);
+}
+
+#[test]
+fn behind_a_call_that_was_killed_after_its_last_case_the_record_is_whole_again() {
+    let folders = Folders::new();
+    ["a", "b"].iter().for_each(|case| folders.add_sound(case));
+    let steps = folders.dir.path().join("steps.toml");
+    fs::write(&steps, "[[steps]]\nstep = \"keep_largest\"\nlabels = [1]\n").unwrap();
+    let args = folders.args(&model(), &["--postprocessing", steps.to_str().unwrap()]);
+    let (lines, record) = (folders.labels().join("run.cases.jsonl"), folders.labels().join("run.json"));
+    let predict = || {
+        let (succeeded, report, errors) = outcome(&args);
+        assert!(succeeded && !lines.exists(), "{errors}");
+        report
+    };
+    let written = || -> Value { serde_json::from_slice(&fs::read(&record).unwrap()).unwrap() };
+    let first = predict();
+    // A kill behind the last line leaves labels that steps were done on or not, and no record.
+    let line = |predicted: &Value| {
+        let [folds, engine, threads] = ["folds", "engine", "threads"].map(|what| first[what].clone());
+        let mut predicted = predicted.clone();
+        let name = format!("{}.nii.gz", predicted["case"].as_str().unwrap());
+        predicted["file"] = folders.labels().join("unprocessed").join(name).to_str().into();
+        let line =
+            serde_json::json!({"folds": folds, "engine": engine, "threads": threads, "predicted": predicted});
+        format!("{line}\n")
+    };
+    let left: String = first["cases"].as_array().unwrap().iter().map(line).collect();
+    let labels = folders.labels().join("a.nii.gz");
+    let expect_whole = || {
+        let report = predict();
+        assert_eq!(written(), report);
+        assert_eq!((names(&report, "kept").len(), report["kept"][0]["file"].as_str()), (2, labels.to_str()));
+        assert!(report["kept"][0]["earlier"].is_object(), "{report}");
+        predict();
+        assert_eq!(written(), report, "nothing is to be changed any more");
+    };
+    for is_processed in [false, true] {
+        fs::write(&lines, &left).unwrap();
+        fs::remove_file(&record).unwrap();
+        if !is_processed {
+            fs::remove_file(&labels).unwrap();
+        }
+        expect_whole();
+    }
+    // So does one behind that, when lines are in a record which the call that takes them in has not replaced yet.
+    let mut torn = written();
+    torn.as_object_mut().unwrap().remove("seconds");
+    fs::write(&record, torn.to_string()).unwrap();
+    expect_whole();
+    fs::remove_file(&labels).unwrap();
+    let before = written();
+    assert!(predict() == written() && written() != before, "steps were done");
+}
+
+#[test]
+fn of_two_calls_at_once_into_one_folder_neither_touches_lines_of_the_other() {
+    let folders = Folders::new();
+    ["a", "b"].iter().for_each(|case| folders.add_sound(case));
+    fs::create_dir(folders.labels()).unwrap();
+    let lines = folders.labels().join("run.cases.jsonl");
+    let of_another =
+        "{\"folds\": 1, \"engine\": \"cpu\", \"threads\": 1, \"predicted\": {\"case\": \"z\"}}\n";
+    fs::write(&lines, of_another).unwrap();
+    let other = fs::File::options().append(true).open(&lines).unwrap();
+    other.try_lock().unwrap();
+    let warning = "run.cases.jsonl is of another call into this folder";
+    let (succeeded, report, errors) = outcome(&folders.args(&model(), &[]));
+    assert!(succeeded && errors.matches(warning).count() == 1, "{errors}");
+    assert_eq!(names(&report, "cases"), ["a", "b"]);
+    let written = || -> Value {
+        serde_json::from_slice(&fs::read(folders.labels().join("run.json")).unwrap()).unwrap()
+    };
+    assert_eq!(written(), report);
+    let (succeeded, kept, errors) = outcome(&folders.args(&model(), &[]));
+    assert!(succeeded && !errors.contains(warning), "without cases of its own it needs no lines: {errors}");
+    assert_eq!((names(&kept, "kept").len(), written()), (2, report));
+    assert_eq!(fs::read_to_string(&lines).unwrap(), of_another);
+    // Once the other has ended without a record, they are those of a killed call.
+    drop(other);
+    let (succeeded, report, errors) = outcome(&folders.args(&model(), &["--overwrite"]));
+    assert!(succeeded && !errors.contains(warning) && !lines.exists(), "{errors}");
+    assert_eq!(written(), report);
 }

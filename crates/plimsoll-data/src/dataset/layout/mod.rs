@@ -124,11 +124,14 @@ impl FoundData {
     /// Finds the cases of a folder, or of a table or a list; none where nothing there looks like label maps.
     ///
     /// # Errors
-    /// If it is described but not as it should be, a file of a case is missing, names cannot be told apart, or a setting is not of
+    /// If it is described but not as it should be, a folder that may say what it is cannot be read, a file of a case is missing, names cannot be told apart, or a setting is not of
     /// the layout that is there.
     pub fn find(place: &Path, options: &DataOptions) -> Result<Option<FoundData>, DatasetError> {
         let place = Place::of(place, options)?;
         let layout = options.data.layout.or_else(|| place.layout());
+        if layout.is_none() {
+            place.expect_readable()?;
+        }
         let read = || -> Result<Option<FoundData>, DatasetError> {
             Ok(Some(match layout {
                 None => return Ok(None),

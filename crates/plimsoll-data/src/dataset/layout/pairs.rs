@@ -95,7 +95,9 @@ fn texts<'a>(names: impl IntoIterator<Item = &'a String>) -> impl Iterator<Item 
 fn folders(place: &Place<'_>) -> Result<(Vec<String>, String), DatasetError> {
     let data = &place.options.data;
     let mut there: Vec<String> = Vec::new();
-    for path in &place.folders {
+    // Where both are named, nothing is to be found, and another folder need not even be readable.
+    let is_said = data.labels.is_some() && data.images.is_some();
+    for path in place.folders.iter().filter(|_| !is_said) {
         let name = file_name(path);
         if !words::is_of_tests(&name) && !images_in(path)?.is_empty() {
             there.push(format!("{name}/"));

@@ -214,6 +214,15 @@ impl<'a> Place<'a> {
         !self.folders.is_empty() && self.folders.iter().take(FEW).all(is_series)
     }
 
+    /// That the folders in it can be read. [`layout`](Self::layout) takes one that cannot for one without images, so that where it finds none this
+    /// may be why.
+    ///
+    /// # Errors
+    /// If one cannot be read, which is named.
+    pub(crate) fn expect_readable(&self) -> Result<(), DatasetError> {
+        self.folders.iter().try_for_each(|folder| list(folder).map(|_| ()))
+    }
+
     /// The error for a place that no layout is found in.
     pub(crate) fn unknown(&self) -> DatasetError {
         let names: Vec<String> =
