@@ -1,5 +1,5 @@
 //! The kernels on a GPU, where there is one: every case, whatever it costs. Where there is no driver or no GPU these tests say so and
-//! are skipped: `cargo test --release -p conformance --test card -- --nocapture`.
+//! are skipped: `cargo test --release -p conformance --test on_card -- --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "cuda_tensor/layers.rs"]
@@ -64,9 +64,10 @@ fn check(backend: &CudaBackend, case: &Case, expected: &BTreeMap<String, Vec<f64
 fn check_all(of: fn(DType) -> Vec<Case>) {
     let Some(backend) = card() else { return };
     for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16), (DType::F16, F16)] {
-        for case in &of(precision) {
-            check(&backend, case, &expected(case), tolerance);
-        }
+        let cases = of(precision);
+        cases.iter().for_each(|case| check(&backend, case, &expected(case), tolerance));
+        // `benches/gpu/lease.sh` counts them.
+        println!("{} cases in {precision}: they agree", cases.len());
     }
 }
 
