@@ -7,9 +7,10 @@
 #   PLIMSOLL=target/release/plimsoll CARD_TEST=target/release/deps/on_card-… benches/gpu/lease.sh [FOLDER]
 #
 # Nothing but the two binaries is needed there: no Rust, no CUDA toolkit. Where python3 has torch (and monai, for the same network) or
-# compute-sanitizer is installed, they are used. FOLDER (default gpu-report) gets report.json and report.txt. What there was no time for,
-# and what did not end in time, is null in the JSON, and no failure; `failed` names what went wrong. The status is 3 where there is no
-# card, 1 where something failed, else 0. DEVICE is the card (cuda:0), LIMIT_SECONDS the time for all of it (570).
+# compute-sanitizer is installed, they are used. FOLDER (default gpu-report) gets report.json, report.txt and, as logs.tgz, what all
+# commands have said. What there was no time for, and what did not end in time, is null in the JSON, and no failure, unless a test or a
+# program has failed before; `failed` names what went wrong. The status is 3 where there is no card, 1 where something failed, else 0.
+# DEVICE is the card (cuda:0), LIMIT_SECONDS the time for all of it (570).
 set -u -o pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -27,7 +28,12 @@ fi
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
+# What every command has said, whenever this ends.
+keep_logs() {
+    (cd "$work" && find . -maxdepth 1 -type f \( -name '*.txt' -o -name '*.err' \) -print0 | tar -czf "$out/logs.tgz" --null -T -)
+    rm -rf "$work"
+}
+trap keep_logs EXIT
 # Rates and inspections of earlier commands are no part of this report.
 export XDG_CACHE_HOME=$work/cache
 # The card of the tests, by its number.
@@ -82,6 +88,19 @@ untested() {
     printf 'nothing was tested on a card: %s' "${skipped:-CARD_TEST is to name the on_card test of conformance}"
 }
 
+# Whether tests or a program have failed, by their output: also where the time was up before their end.
+# usage: has_failed FILE
+has_failed() { grep -qE 'panicked at|\.\.\. FAILED$' "$1"; }
+
+# Where they have failed, with what was said there, into the report; the first of these is printed, or where there is none the last lines.
+# usage: panic_of FILE
+panic_of() {
+    local first
+    grep -A 2 'panicked at' "$1" | head -n 24 >>"$out/report.txt"
+    first=$(grep -m 1 -A 1 -E 'panicked at|\.\.\. FAILED$' "$1")
+    printf '%s' "${first:-$(tail -n 2 "$1")}" | tr '\n' ' '
+}
+
 # Adds a key with the JSON of a file, or with null where the file is empty or was not written.
 add() {
     ((first)) || printf ',\n' >>"$json"
@@ -97,10 +116,10 @@ measure() {
     local key=$1 status
     within "$2" "${@:3}" >"$work/$key.json" 2>"$work/$key.err"
     status=$?
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/$key.err"; then
         say "$key: left out, there was not time enough"
     elif ((status != 0)); then
-        fail "$key" "status $status: $(tail -n 2 "$work/$key.err" | tr '\n' ' ')"
+        fail "$key" "status $status: $(panic_of "$work/$key.err")"
     fi
     ((status == 0)) || : >"$work/$key.json"
     return "$status"
@@ -142,7 +161,7 @@ section 45
 if [[ -x $card_test ]]; then
     within 45 "$card_test" fragments --nocapture >"$work/fragments.txt" 2>&1
     status=$?
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/fragments.txt"; then
         say "fragments: left out, there was not time enough"
     else
         # The one that is not named behind those that are is the one that has failed.
@@ -151,7 +170,7 @@ if [[ -x $card_test ]]; then
                 sub(/^fragments of /, ""); sub(/: they agree$/, ""); printf "%s\"%s\"", (n++ ? ", " : ""), $0
             } END {printf "]}"}' "$work/fragments.txt" >"$work/fragments.json"
         if ((status != 0)); then
-            fail fragments "status $status: $(grep -m 1 -E 'panicked|error' "$work/fragments.txt")"
+            fail fragments "status $status: $(panic_of "$work/fragments.txt")"
         elif ! on_a_card "$work/fragments.txt" || ! grep -q '^fragments of .*: they agree$' "$work/fragments.txt"; then
             fail fragments "$(untested "$work/fragments.txt")"
         else
@@ -170,13 +189,13 @@ if [[ -x $card_test ]]; then
     status=$?
     took=$((SECONDS - start))
     tail -n 25 "$work/conformance.txt" >>"$out/report.txt"
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/conformance.txt"; then
         say "conformance: left out, there was not time enough ($took s)"
     else
         agreeing=$(sed -nE 's/^(test .* \.\.\. )?([0-9]+) cases in .*: they agree$/\2/p' "$work/conformance.txt" | awk '{n += $1} END {print n + 0}')
         printf '{"status": %d, "seconds": %d, "cases": %d}' "$status" "$took" "$agreeing" >"$work/conformance.json"
         if ((status != 0)); then
-            fail conformance "status $status"
+            fail conformance "status $status: $(panic_of "$work/conformance.txt")"
         elif ! on_a_card "$work/conformance.txt" || ((agreeing == 0)); then
             fail conformance "$(untested "$work/conformance.txt")"
         else
@@ -244,10 +263,10 @@ section 40
 if [[ -x $card_test ]]; then
     within 40 "$card_test" tiles_are_timed --nocapture >"$work/tiles.txt" 2>&1
     status=$?
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/tiles.txt"; then
         say "tiles: some are left out, there was not time enough"
     elif ((status != 0)); then
-        fail tiles "status $status: $(grep -m 1 -E 'panicked|error' "$work/tiles.txt")"
+        fail tiles "status $status: $(panic_of "$work/tiles.txt")"
     fi
     say "tiles: $(grep -c '^{.*}$' "$work/tiles.txt") timed"
 fi
@@ -278,7 +297,7 @@ trained_with_a_kill() {
     seconds=$(seconds_of 60)
     training_into "$work/killed"
     if ((seconds > 0)); then
-        "${run[@]}" >/dev/null 2>"$work/killed.err" &
+        "${run[@]}" >/dev/null 2>"$work/killed-before.err" &
         pid=$!
         for ((i = 0; i < 10 * seconds; i++)); do
             [[ -f $latest ]] && break
@@ -289,7 +308,7 @@ trained_with_a_kill() {
         wait "$pid" 2>/dev/null
         status=$?
         if ((status != 0 && status != 137)); then
-            fail killed "status $status: $(tail -n 2 "$work/killed.err" | tr '\n' ' ')"
+            fail killed "status $status: $(tail -n 2 "$work/killed-before.err" | tr '\n' ' ')"
             return 1
         fi
     fi
@@ -379,6 +398,8 @@ if command -v compute-sanitizer >/dev/null; then
     check() {
         within 60 compute-sanitizer --tool "$2" --error-exitcode 9 "${@:3}" >"$work/$1.txt" 2>&1
         status=$?
+        # What has failed before its time was up is no part that there was no time for.
+        ((status == 124)) && has_failed "$work/$1.txt" && status=1
         case $status in
         0) say "compute-sanitizer $1: $(tail -n 1 "$work/$1.txt")" ;;
         124) say "compute-sanitizer $1: left out, there was not time enough" && status=null ;;
