@@ -3,10 +3,11 @@
 # What the card is, whether its kernels are right, how fast steps are and what of its memory they take, whether runs come to the same
 # bytes, and what PyTorch needs for the same.
 #
-#   cargo build --release -p plimsoll && cargo test --release -p conformance --test on_card --no-run
-#   PLIMSOLL=target/release/plimsoll CARD_TEST=target/release/deps/on_card-… benches/gpu/lease.sh [FOLDER]
+#   benches/gpu/pack.sh                where there is Rust: makes .lease/plimsoll.xz and .lease/on_card.xz
+#   benches/gpu/lease.sh [FOLDER]      where there is a card, with the folders benches/gpu and .lease
 #
-# Nothing but the two binaries is needed there: no Rust, no CUDA toolkit. Where python3 has torch (and monai, for the same network) or
+# Nothing but these two programs is needed there: no Rust, no CUDA toolkit. PLIMSOLL and CARD_TEST name others, compressed or not; where
+# there is no folder .lease, PLIMSOLL is target/release/plimsoll. Where python3 has torch (and monai, for the same network) or
 # compute-sanitizer is installed, they are used. FOLDER (default gpu-report) gets report.json, report.txt and, as logs.tgz, what all
 # commands have said. What there was no time for, and what did not end in time, is null in the JSON, and no failure, unless a test or a
 # program has failed before; `failed` names what went wrong. The status is 3 where there is no card, 1 where something failed, else 0.
@@ -14,17 +15,19 @@
 set -u -o pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-plimsoll=${PLIMSOLL:-$here/../../target/release/plimsoll}
+packed=$here/../../.lease
+plimsoll=${PLIMSOLL:-}
 card_test=${CARD_TEST:-}
+if [[ -z $plimsoll$card_test && -d $packed ]]; then
+    plimsoll=$packed/plimsoll.xz
+    card_test=$packed/on_card.xz
+fi
+plimsoll=${plimsoll:-$here/../../target/release/plimsoll}
 device=${DEVICE:-cuda:0}
 limit=${LIMIT_SECONDS:-570}
 out=${1:-gpu-report}
 failed=()
 
-if [[ ! -x $plimsoll ]]; then
-    echo "lease.sh: no program at $plimsoll: PLIMSOLL names the plimsoll binary" >&2
-    exit 2
-fi
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 work=$(mktemp -d) || exit 2
@@ -34,6 +37,27 @@ keep_logs() {
     rm -rf "$work"
 }
 trap keep_logs EXIT
+# Unpacks a program that is compressed, and prints where it is then. Python can do that, too, where there is no xz.
+# usage: unpacked FILE
+unpacked() {
+    local to
+    to=$work/$(basename "$1" .xz)
+    if command -v xz >/dev/null; then
+        xz -dc "$1" >"$to" || return
+    else
+        python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer)' "$1" >"$to" || return
+    fi
+    chmod +x "$to" && printf '%s' "$to"
+}
+for name in plimsoll card_test; do
+    [[ ${!name} == *.xz && -f ${!name} ]] || continue
+    program=$(unpacked "${!name}") || { echo "lease.sh: ${!name} cannot be unpacked: pack.sh makes it anew" >&2; exit 2; }
+    printf -v "$name" '%s' "$program"
+done
+if [[ ! -x $plimsoll ]]; then
+    echo "lease.sh: no program at $plimsoll: pack.sh makes one, or PLIMSOLL names it" >&2
+    exit 2
+fi
 # Rates and inspections of earlier commands are no part of this report.
 export XDG_CACHE_HOME=$work/cache
 # The driver compiles the kernels once for all commands, and keeps them where nothing was kept before: what it takes is measured.
