@@ -154,6 +154,10 @@ impl Driver {
         }
         let open = || -> Result<_, DriverError> {
             let context = CudaContext::new(ordinal)?;
+            // With tracking, a first stream waits for all work of the context, which breaks off what another thread records meanwhile.
+            // SAFETY: slices of `cudarc` are what is tracked, and this crate makes none: its memory is allocated, freed and waited for in
+            // `arena`.
+            unsafe { context.disable_event_tracking() };
             let major =
                 context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
             let minor =
