@@ -95,9 +95,9 @@ impl Kernels {
         Ok(())
     }
 
-    /// The kernel that takes the fewest parameters.
-    pub(super) fn smallest(&self) -> Option<Kernel> {
-        self.by_name.values().min_by_key(|kernel| kernel.parameters).copied()
+    /// The kernel whose parameters have the most bytes.
+    pub(super) fn largest(&self) -> Option<Kernel> {
+        self.by_name.values().max_by_key(|kernel| kernel.parameters).copied()
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Kernel> {

@@ -85,10 +85,11 @@ impl Card {
         Ok(kernels)
     }
 
-    /// By what the card's free memory becomes less as as much is recorded as ever may be: launches of a small kernel, none of which is run.
+    /// By what the card's free memory becomes less as as much is recorded as ever may be: launches of the kernel with the most bytes of
+    /// parameters, each of which is recorded with a copy of them, and none of which is run.
     fn recorded(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
         let failed = |error| self.failed("record launches", error);
-        let kernel = kernels.smallest().ok_or_else(|| failed(DriverError(CUresult::CUDA_ERROR_NOT_FOUND)))?;
+        let kernel = kernels.largest().ok_or_else(|| failed(DriverError(CUresult::CUDA_ERROR_NOT_FOUND)))?;
         let mut parameters = vec![0u8; kernel.parameters];
         let stream = self.context.new_stream().map_err(failed)?;
         let RecordingRoom { recordings, launches } = RecordingRoom::ALL;
