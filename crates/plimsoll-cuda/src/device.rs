@@ -217,6 +217,9 @@ pub enum Task<'a> {
     Poison(Range<u64>),
 }
 
+/// What is done on a device. It neither records nor allocates [beside](Device::beside) it.
+pub type Work<'a> = dyn FnMut(&mut dyn Device) -> Result<(), DeviceError> + 'a;
+
 /// What all devices of a card may have recorded at once: what its memory for recordings is [measured](crate::Footprint) with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordingRoom {
@@ -316,6 +319,14 @@ pub trait Device: Send {
     /// # Errors
     /// If the device refuses it, or an earlier one has failed.
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
+
+    /// Does work on it, and waits for that. Returns the bytes by which the free memory of the card became less meanwhile, whatever else of
+    /// this process is opened and freed at once: drivers allocate local memory of threads as a kernel is launched that needs more than
+    /// those before it.
+    ///
+    /// # Errors
+    /// Those of the work, and if the device fails.
+    fn measured(&mut self, work: &mut Work<'_>) -> Result<usize, DeviceError>;
 
     /// Records work, none of which is done now, as one thing to be [replayed](Device::replay) as often as one likes. The kernels were
     /// launched before, so that the driver has loaded them. None where the card has no [room](RecordingRoom) for it.

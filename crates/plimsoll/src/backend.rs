@@ -143,6 +143,8 @@ pub struct CardReport {
     pub context_bytes: Option<Bytes>,
     /// What the kernels take once they are loaded.
     pub kernel_bytes: Bytes,
+    /// What is reserved for local memory of the threads of kernels, which the driver allocates as these are launched: computed.
+    pub local_bytes: Bytes,
     /// What is reserved for recording programs, to launch each as one: measured, and freed until it is needed.
     pub recording_bytes: Bytes,
     /// By what the process's own resident memory grew as the driver was started, where that can be read.
@@ -170,7 +172,7 @@ impl Card {
         let (usual, measured) = (DriverUse::USUAL, self.footprint.context.map(Bytes::of));
         DriverUse {
             context: measured.unwrap_or(usual.context) + kernels,
-            recordings: Bytes::of(self.footprint.recordings),
+            recordings: Bytes::of(self.footprint.recordings.saturating_add(self.footprint.local)),
             // What is loaded later is not resident yet.
             host: self.grown.map_or(usual.host, |grown| usual.host.max(grown)),
             is_measured: measured.is_some(),
@@ -204,6 +206,7 @@ impl Card {
             free_bytes: self.free(),
             context_bytes: self.footprint.context.map(Bytes::of),
             kernel_bytes: Bytes::of(self.footprint.kernels),
+            local_bytes: Bytes::of(self.footprint.local),
             recording_bytes: Bytes::of(self.footprint.recordings),
             driver_resident_bytes: self.grown,
         }

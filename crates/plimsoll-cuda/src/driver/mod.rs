@@ -85,6 +85,17 @@ impl Card {
         Ok(kernels)
     }
 
+    /// What the driver allocates at most for the threads of kernels, once these are launched.
+    fn local_memory(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
+        let attribute = |of| {
+            let number = self.context.attribute(of).map_err(|error| self.failed("say what it has", error))?;
+            usize::try_from(number).map_err(|error| failed(&self.name, "say what it has", error))
+        };
+        let threads = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
+        let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        Ok(kernels.local_memory(threads, multiprocessors))
+    }
+
     /// By what the card's free memory becomes less as as much is recorded as ever may be: launches of the kernel with the most bytes of
     /// parameters, each of which is recorded with a copy of them, and none of which is run.
     fn recorded(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
@@ -198,11 +209,19 @@ impl Driver {
     pub fn footprint(&self) -> Result<Footprint, DeviceError> {
         let mut shared = self.card.lock();
         let loaded = self.card.kernels(&mut shared)?;
-        let kernels = loaded.bytes;
         let CardMemory { total, free } = self.card.memory()?;
-        let memory = CardMemory { total, free: free.saturating_add(kernels) };
+        let memory = CardMemory { total, free: free.saturating_add(loaded.bytes) };
         let context = self.another_context();
-        Ok(Footprint { memory, context, kernels, recordings: self.card.recorded(&loaded)? })
+        let recordings = self.card.recorded(&loaded)?;
+        // What is not free again, though nothing is recorded any more, is held from now on, as what is loaded is.
+        let kept = free.saturating_sub(self.card.memory()?.free);
+        Ok(Footprint {
+            memory,
+            context,
+            kernels: loaded.bytes.saturating_add(kept),
+            local: self.card.local_memory(&loaded)?,
+            recordings,
+        })
     }
 
     /// What another context of this process takes of the card. The first one cannot be measured: without a context the driver does not
@@ -229,8 +248,11 @@ pub struct Footprint {
     pub memory: CardMemory,
     /// Bytes of a context, where they could be measured.
     pub context: Option<usize>,
-    /// Bytes of the kernels, which are loaded once for all arenas, and of what the driver allocates with the first stream.
+    /// Bytes of the kernels, which are loaded once for all arenas, and of what the driver allocates with the first stream and the first
+    /// recording and keeps.
     pub kernels: usize,
+    /// Bytes that the driver allocates at most as kernels are launched: local memory of their threads.
+    pub local: usize,
     /// Bytes of as much as may be [recorded](RecordingRoom::ALL), which is freed again.
     pub recordings: usize,
 }
