@@ -67,8 +67,8 @@ impl Allocation {
     /// What the driver says.
     fn allocate(card: &Card, bytes: usize) -> Result<Allocation, DeviceError> {
         // SAFETY: the context is bound to this thread, and the size is not zero, which would be refused.
-        let base = unsafe { result::malloc_sync(bytes.max(1)) }
-            .map_err(|error| card.failed(&format!("allocate {bytes} bytes"), error))?;
+        let base =
+            unsafe { result::malloc_sync(bytes.max(1)) }.map_err(|error| card.refused(bytes, error))?;
         Ok(Allocation { context: card.context.clone(), base, bytes })
     }
 

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cudarc::driver::CudaContext;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use plimsoll_memory::Bytes;
 use plimsoll_plan::DeviceState;
 
 use self::arena::DriverDevice;
@@ -63,6 +64,17 @@ struct Shared {
 impl Card {
     fn failed(&self, doing: &str, error: DriverError) -> DeviceError {
         failed(&self.name, doing, error)
+    }
+
+    /// That it has not allocated so many bytes.
+    fn refused(&self, bytes: usize, error: DriverError) -> DeviceError {
+        match (error, self.memory()) {
+            (DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY), Ok(CardMemory { free, .. })) => {
+                let (asked, free) = (Bytes::of(bytes), Bytes::of(free));
+                DeviceError::OutOfMemory { device: self.name.clone(), asked, free }
+            }
+            (error, _) => self.failed(&format!("allocate {bytes} bytes"), error),
+        }
     }
 
     fn memory(&self) -> Result<CardMemory, DeviceError> {
