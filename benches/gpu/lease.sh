@@ -3,33 +3,65 @@
 # What the card is, whether its kernels are right, how fast steps are and what of its memory they take, whether runs come to the same
 # bytes, and what PyTorch needs for the same.
 #
-#   cargo build --release -p plimsoll && cargo test --release -p conformance --test card --no-run
-#   PLIMSOLL=target/release/plimsoll CARD_TEST=target/release/deps/card-… benches/gpu/lease.sh [FOLDER]
+#   benches/gpu/pack.sh                where there is Rust: makes .lease/plimsoll.xz and .lease/on_card.xz
+#   benches/gpu/lease.sh [FOLDER]      where there is a card, with the folders benches/gpu and .lease
 #
-# Nothing but the two binaries is needed there: no Rust, no CUDA toolkit. Where python3 has torch (and monai, for the same network) or
-# compute-sanitizer is installed, they are used. FOLDER (default gpu-report) gets report.json and report.txt. What there was no time for,
-# and what did not end in time, is null in the JSON, and no failure; `failed` names what went wrong. The status is 3 where there is no
-# card, 1 where something failed, else 0. DEVICE is the card (cuda:0), LIMIT_SECONDS the time for all of it (570).
+# Nothing but these two programs is needed there: no Rust, no CUDA toolkit. PLIMSOLL and CARD_TEST name others, compressed or not; where
+# there is no folder .lease, PLIMSOLL is target/release/plimsoll. Where python3 has torch (and monai, for the same network) or
+# compute-sanitizer is installed, they are used. FOLDER (default gpu-report) gets report.json, report.txt and, as logs.tgz, what all
+# commands have said. What there was no time for, and what did not end in time, is null in the JSON, and no failure, unless a test or a
+# program has failed before; `failed` names what went wrong. The status is 3 where there is no card, 1 where something failed, else 0.
+# DEVICE is the card (cuda:0), LIMIT_SECONDS the time for all of it (570).
 set -u -o pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-plimsoll=${PLIMSOLL:-$here/../../target/release/plimsoll}
+packed=$here/../../.lease
+plimsoll=${PLIMSOLL:-}
 card_test=${CARD_TEST:-}
+if [[ -z $plimsoll$card_test && -d $packed ]]; then
+    plimsoll=$packed/plimsoll.xz
+    card_test=$packed/on_card.xz
+fi
+plimsoll=${plimsoll:-$here/../../target/release/plimsoll}
 device=${DEVICE:-cuda:0}
 limit=${LIMIT_SECONDS:-570}
 out=${1:-gpu-report}
 failed=()
 
-if [[ ! -x $plimsoll ]]; then
-    echo "lease.sh: no program at $plimsoll: PLIMSOLL names the plimsoll binary" >&2
-    exit 2
-fi
 mkdir -p "$out" || exit 2
 out=$(cd "$out" && pwd)
 work=$(mktemp -d) || exit 2
-trap 'rm -rf "$work"' EXIT
+# What every command has said, whenever this ends.
+keep_logs() {
+    (cd "$work" && find . -maxdepth 1 -type f \( -name '*.txt' -o -name '*.err' \) -print0 | tar -czf "$out/logs.tgz" --null -T -)
+    rm -rf "$work"
+}
+trap keep_logs EXIT
+# Unpacks a program that is compressed, and prints where it is then. Python can do that, too, where there is no xz.
+# usage: unpacked FILE
+unpacked() {
+    local to
+    to=$work/$(basename "$1" .xz)
+    if command -v xz >/dev/null; then
+        xz -dc "$1" >"$to" || return
+    else
+        python3 -c 'import lzma, shutil, sys; shutil.copyfileobj(lzma.open(sys.argv[1]), sys.stdout.buffer)' "$1" >"$to" || return
+    fi
+    chmod +x "$to" && printf '%s' "$to"
+}
+for name in plimsoll card_test; do
+    [[ ${!name} == *.xz && -f ${!name} ]] || continue
+    program=$(unpacked "${!name}") || { echo "lease.sh: ${!name} cannot be unpacked: pack.sh makes it anew" >&2; exit 2; }
+    printf -v "$name" '%s' "$program"
+done
+if [[ ! -x $plimsoll ]]; then
+    echo "lease.sh: no program at $plimsoll: pack.sh makes one, or PLIMSOLL names it" >&2
+    exit 2
+fi
 # Rates and inspections of earlier commands are no part of this report.
 export XDG_CACHE_HOME=$work/cache
+# The driver compiles the kernels once for all commands, and keeps them where nothing was kept before: what it takes is measured.
+export CUDA_CACHE_PATH=$work/jit CUDA_CACHE_MAXSIZE=1073741824
 # The card of the tests, by its number.
 number=${device#cuda}
 number=${number#:}
@@ -71,6 +103,30 @@ fail() {
     say "$1: FAILED, $2"
 }
 
+# Whether tests say in their output that they ran on a card. With one thread, the name of a test stands in front of its first line.
+# usage: on_a_card FILE
+on_a_card() { grep -qE '^(test .* \.\.\. )?on .' "$1" && ! grep -q 'skipped:' "$1"; }
+
+# Why nothing was tested that was to be, from the output of the tests.
+untested() {
+    local skipped
+    skipped=$(grep -m 1 -o 'skipped:.*' "$1")
+    printf 'nothing was tested on a card: %s' "${skipped:-CARD_TEST is to name the on_card test of conformance}"
+}
+
+# Whether tests or a program have failed, by their output: also where the time was up before their end.
+# usage: has_failed FILE
+has_failed() { grep -qE 'panicked at|\.\.\. FAILED$' "$1"; }
+
+# Where they have failed, with what was said there, into the report; the first of these is printed, or where there is none the last lines.
+# usage: panic_of FILE
+panic_of() {
+    local first
+    grep -A 2 'panicked at' "$1" | head -n 24 >>"$out/report.txt"
+    first=$(grep -m 1 -A 1 -E 'panicked at|\.\.\. FAILED$' "$1")
+    printf '%s' "${first:-$(tail -n 2 "$1")}" | tr '\n' ' '
+}
+
 # Adds a key with the JSON of a file, or with null where the file is empty or was not written.
 add() {
     ((first)) || printf ',\n' >>"$json"
@@ -86,10 +142,10 @@ measure() {
     local key=$1 status
     within "$2" "${@:3}" >"$work/$key.json" 2>"$work/$key.err"
     status=$?
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/$key.err"; then
         say "$key: left out, there was not time enough"
     elif ((status != 0)); then
-        fail "$key" "status $status: $(tail -n 2 "$work/$key.err" | tr '\n' ' ')"
+        fail "$key" "status $status: $(panic_of "$work/$key.err")"
     fi
     ((status == 0)) || : >"$work/$key.json"
     return "$status"
@@ -109,12 +165,21 @@ finish() {
     ((${#failed[@]} == 0))
 }
 
-# ---- the card
-section 45
-measure doctor 60 "$plimsoll" doctor --json
+# ---- the card, and what the driver takes to compile the kernels for it
+section 180
+start=$SECONDS
+measure doctor 180 "$plimsoll" doctor --json
 doctor=$?
+printf '%d' $((SECONDS - start)) >"$work/doctor_seconds.json"
+if ((doctor == 124)); then
+    # What was compiled until then is kept. Where that does not do either, a card may still be there: the parts behind this one show it.
+    section 60
+    measure doctor 60 "$plimsoll" doctor --json
+    doctor=$?
+fi
 add doctor "$work/doctor.json"
-if ((doctor != 0)); then
+add doctor_seconds "$work/doctor_seconds.json"
+if ((doctor != 0 && doctor != 124)); then
     finish
     exit 1
 fi
@@ -123,15 +188,20 @@ if grep -q '"gpu": null' "$work/doctor.json"; then
     say "no card: $(value "$work/doctor.json" no_gpu)"
     exit 3
 fi
-within 60 "$plimsoll" doctor 2>&1 | tee -a "$out/report.txt"
+section 15
+start=$SECONDS
+within 15 "$plimsoll" doctor 2>&1 | tee -a "$out/report.txt"
+printf '%d' $((SECONDS - start)) >"$work/doctor_again_seconds.json"
+add doctor_again_seconds "$work/doctor_again_seconds.json"
+say "doctor: $(<"$work/doctor_seconds.json") s with the kernels to compile, $(<"$work/doctor_again_seconds.json") s again"
 
 # ---- where the lanes of the card have the elements of fragments, a kernel of tensor cores after the other
-section 45
+section 30
 : >"$work/fragments.json"
 if [[ -x $card_test ]]; then
-    within 45 "$card_test" fragments --nocapture >"$work/fragments.txt" 2>&1
+    within 30 "$card_test" fragments --nocapture >"$work/fragments.txt" 2>&1
     status=$?
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/fragments.txt"; then
         say "fragments: left out, there was not time enough"
     else
         # The one that is not named behind those that are is the one that has failed.
@@ -140,7 +210,9 @@ if [[ -x $card_test ]]; then
                 sub(/^fragments of /, ""); sub(/: they agree$/, ""); printf "%s\"%s\"", (n++ ? ", " : ""), $0
             } END {printf "]}"}' "$work/fragments.txt" >"$work/fragments.json"
         if ((status != 0)); then
-            fail fragments "status $status: $(grep -m 1 -E 'panicked|error' "$work/fragments.txt")"
+            fail fragments "status $status: $(panic_of "$work/fragments.txt")"
+        elif ! on_a_card "$work/fragments.txt" || ! grep -q '^fragments of .*: they agree$' "$work/fragments.txt"; then
+            fail fragments "$(untested "$work/fragments.txt")"
         else
             say "fragments: $(grep -c 'they agree$' "$work/fragments.txt") kinds lie as the kernels take them"
         fi
@@ -149,24 +221,25 @@ fi
 add fragments "$work/fragments.json"
 
 # ---- the kernels, against their definitions
-section 110
+section 90
 : >"$work/conformance.json"
 if [[ -x $card_test ]]; then
     start=$SECONDS
-    within 110 "$card_test" --skip fragments --skip tiles_are_timed --nocapture >"$work/conformance.txt" 2>&1
+    within 90 "$card_test" --skip fragments --skip tiles_are_timed --nocapture >"$work/conformance.txt" 2>&1
     status=$?
     took=$((SECONDS - start))
     tail -n 25 "$work/conformance.txt" >>"$out/report.txt"
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/conformance.txt"; then
         say "conformance: left out, there was not time enough ($took s)"
     else
-        printf '{"status": %d, "seconds": %d}' "$status" "$took" >"$work/conformance.json"
+        agreeing=$(sed -nE 's/^(test .* \.\.\. )?([0-9]+) cases in .*: they agree$/\2/p' "$work/conformance.txt" | awk '{n += $1} END {print n + 0}')
+        printf '{"status": %d, "seconds": %d, "cases": %d}' "$status" "$took" "$agreeing" >"$work/conformance.json"
         if ((status != 0)); then
-            fail conformance "status $status"
-        elif grep -q 'skipped:' "$work/conformance.txt"; then
-            fail conformance "the tests found no card: $(grep -m 1 -o 'skipped:.*' "$work/conformance.txt")"
+            fail conformance "status $status: $(panic_of "$work/conformance.txt")"
+        elif ! on_a_card "$work/conformance.txt" || ((agreeing == 0)); then
+            fail conformance "$(untested "$work/conformance.txt")"
         else
-            say "conformance: all cases agree, $took s"
+            say "conformance: all $agreeing cases agree, $took s"
         fi
     fi
 else
@@ -175,7 +248,7 @@ fi
 add conformance "$work/conformance.json"
 
 # ---- steps: time, and memory planned and used; what is compared with PyTorch comes first
-section 110
+section 75
 precisions=(bf16 f16 f32)
 # Where the program has it, products of f32 that tensor cores round to TF32.
 "$plimsoll" bench step --help 2>/dev/null | grep -qw tf32 && precisions+=(tf32)
@@ -208,8 +281,8 @@ for size in 96 64 128; do
 done
 printf ']' >>"$work/steps.json"
 add steps "$work/steps.json"
-section 25
-measure profile 25 "$plimsoll" bench step --json --device "$device" --size 96 --precision bf16 --steps 3 --profile
+section 20
+measure profile 20 "$plimsoll" bench step --json --device "$device" --size 96 --precision bf16 --steps 3 --profile
 # Its nodes are lines of a name and its milliseconds, beside the JSON.
 : >"$work/nodes.json"
 if [[ -s $work/profile.json ]]; then
@@ -225,15 +298,15 @@ add profile_nodes "$work/nodes.json"
 
 # ---- the tiles of convolutions: a line of JSON for each and each layer, of which those that there was time for are kept; tiles.py makes lines of the table
 # of tiles of them
-section 40
+section 30
 : >"$work/tiles.txt"
 if [[ -x $card_test ]]; then
-    within 40 "$card_test" tiles_are_timed --nocapture >"$work/tiles.txt" 2>&1
+    within 30 "$card_test" tiles_are_timed --nocapture >"$work/tiles.txt" 2>&1
     status=$?
-    if ((status == 124)); then
+    if ((status == 124)) && ! has_failed "$work/tiles.txt"; then
         say "tiles: some are left out, there was not time enough"
     elif ((status != 0)); then
-        fail tiles "status $status: $(grep -m 1 -E 'panicked|error' "$work/tiles.txt")"
+        fail tiles "status $status: $(panic_of "$work/tiles.txt")"
     fi
     say "tiles: $(grep -c '^{.*}$' "$work/tiles.txt") timed"
 fi
@@ -241,8 +314,8 @@ grep '^{.*}$' "$work/tiles.txt" | awk 'BEGIN {printf "["} {printf "%s%s", (NR > 
 add tiles "$work/tiles.json"
 
 # ---- the whole job, and the same bytes whatever happens
-section 80
-measure demo 60 "$plimsoll" demo --json --device "$device" --out "$work/demo"
+section 60
+measure demo 40 "$plimsoll" demo --json --device "$device" --out "$work/demo"
 add demo "$work/demo.json"
 data=$work/demo/dataset
 # Sets `run` to the command of a training into a folder.
@@ -264,7 +337,7 @@ trained_with_a_kill() {
     seconds=$(seconds_of 60)
     training_into "$work/killed"
     if ((seconds > 0)); then
-        "${run[@]}" >/dev/null 2>"$work/killed.err" &
+        "${run[@]}" >/dev/null 2>"$work/killed-before.err" &
         pid=$!
         for ((i = 0; i < 10 * seconds; i++)); do
             [[ -f $latest ]] && break
@@ -275,7 +348,7 @@ trained_with_a_kill() {
         wait "$pid" 2>/dev/null
         status=$?
         if ((status != 0 && status != 137)); then
-            fail killed "status $status: $(tail -n 2 "$work/killed.err" | tr '\n' ' ')"
+            fail killed "status $status: $(tail -n 2 "$work/killed-before.err" | tr '\n' ' ')"
             return 1
         fi
     fi
@@ -310,9 +383,9 @@ add training "$work/once.json"
 add same_bytes "$work/same.json"
 
 # ---- predictions
-section 50
+section 40
 if [[ -f $work/once/$checkpoint ]]; then
-    measure predict 60 "$plimsoll" predict "$work/once" -i "$data/imagesTs" -o "$work/labels" --json --device "$device"
+    measure predict 40 "$plimsoll" predict "$work/once" -i "$data/imagesTs" -o "$work/labels" --json --device "$device"
 else
     say "predict: left out, there is no trained run"
 fi
@@ -365,6 +438,8 @@ if command -v compute-sanitizer >/dev/null; then
     check() {
         within 60 compute-sanitizer --tool "$2" --error-exitcode 9 "${@:3}" >"$work/$1.txt" 2>&1
         status=$?
+        # What has failed before its time was up is no part that there was no time for.
+        ((status == 124)) && has_failed "$work/$1.txt" && status=1
         case $status in
         0) say "compute-sanitizer $1: $(tail -n 1 "$work/$1.txt")" ;;
         124) say "compute-sanitizer $1: left out, there was not time enough" && status=null ;;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use plimsoll_cuda::{
     Architecture, Beside, CardMemory, CudaBackend, Device, DeviceError, DeviceSource, Launch, Opened,
-    Recorded, RecordingRoom, Sizes, Task, ptx,
+    Recorded, RecordingRoom, Sizes, Task, Work, ptx,
 };
 use plimsoll_memory::Bytes;
 use plimsoll_plan::{DeviceMemory, DeviceState, DriverUse};
@@ -30,6 +30,9 @@ const PIECE: usize = 2 << 20;
 
 /// Bytes of an emulated card that its kernels take, from when the first device is opened until the card is dropped.
 pub const KERNELS: Bytes = Bytes::mib(6);
+
+/// Bytes of an emulated card that threads of kernels have as local memory, from the first launch until the card is dropped.
+pub const LOCAL: Bytes = Bytes::mib(2);
 
 /// Bytes of an emulated card that a launch takes which is recorded.
 const RECORDED_LAUNCH: usize = 4 << 10;
@@ -77,13 +80,15 @@ struct HeldNow {
     /// Bytes that are held now, by its devices and for its kernels.
     bytes: usize,
     room: RecordingRoom,
+    /// Whether any kernel was launched.
+    has_launched: bool,
     replays: usize,
     downloaded: usize,
 }
 
 impl Held {
     fn new(room: RecordingRoom) -> Held {
-        Held(Arc::new(Mutex::new(HeldNow { bytes: 0, room, replays: 0, downloaded: 0 })))
+        Held(Arc::new(Mutex::new(HeldNow { bytes: 0, room, has_launched: false, replays: 0, downloaded: 0 })))
     }
 
     fn lock(&self) -> MutexGuard<'_, HeldNow> {
@@ -175,8 +180,8 @@ pub fn backend(blocks: Blocks) -> CudaBackend {
     Emulator::new(Architecture::new(8, 0).unwrap(), blocks).backend()
 }
 
-/// The same with a line of the card's memory, of which a context takes 4 MiB, the kernels [`KERNELS`], and what is recorded at most
-/// [`RECORDINGS`].
+/// The same with a line of the card's memory, of which a context takes 4 MiB, the kernels [`KERNELS`] and [`LOCAL`], and what is recorded at
+/// most [`RECORDINGS`].
 ///
 /// # Panics
 /// If the line is below that.
@@ -190,7 +195,7 @@ pub fn backend_within(line: Bytes) -> CudaBackend {
 /// If the line is below what the driver takes.
 pub fn within(card: Emulator, line: Bytes) -> CudaBackend {
     let context = Bytes::mib(4) + KERNELS;
-    let driver = DriverUse { context, recordings: RECORDINGS, host: Bytes::ZERO, is_measured: true };
+    let driver = DriverUse { context, recordings: RECORDINGS + LOCAL, host: Bytes::ZERO, is_measured: true };
     card.backend().within(DeviceMemory::new(line, driver).unwrap())
 }
 
@@ -411,6 +416,16 @@ impl Device for EmulatedDevice {
             }
             Err(fault) => Err(failed(Box::new(fault))),
         }
+    }
+
+    fn measured(&mut self, work: &mut Work<'_>) -> Result<usize, DeviceError> {
+        let mut held = self.held.lock();
+        // With the first kernel that is launched on a card.
+        let taken = if std::mem::replace(&mut held.has_launched, true) { 0 } else { LOCAL.0 as usize };
+        held.bytes += taken;
+        drop(held);
+        work(self)?;
+        Ok(taken)
     }
 
     fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError> {

@@ -8,16 +8,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use conformance::emulator::{Blocks, Emulator, KERNELS, backend};
+use conformance::emulator::{Blocks, Emulator, KERNELS, LOCAL, backend};
 use conformance::random::{self, Random, changed, options, valid};
 use conformance::{Case, cases, engine_for, expected, read, run, write};
 use plimsoll_cpu::{CpuBackend, CpuOptions};
-use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource};
+use plimsoll_cuda::{Architecture, CudaBackend, DeviceSource, RecordingRoom};
 use plimsoll_graph::ops::{Add, ConvWeightGrad, Join, PredictedDistance, RegionCounts, Regions};
 use plimsoll_graph::{DType, Kind, Op, Program, Shape, Window};
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_plan::{
-    Backend, DeviceMemory, DriverUse, HostSliceMut, Options, PlanError, ProgramId, open_engine, plan,
+    Backend, DeviceMemory, DriverUse, HostSlice, HostSliceMut, Options, PlanError, ProgramId, open_engine,
+    plan,
 };
 
 /// As of the CPU, `tests/cpu.rs`.
@@ -249,6 +250,31 @@ fn parts_of_a_card_share_its_kernels_and_keep_to_its_line() {
     drop(engines);
     assert_eq!(Bytes::of(all - free()), KERNELS);
     assert_eq!(open().device_bytes(), Some(Bytes::mib(4)));
+}
+
+/// Threads of kernels have local memory from the first launch of a process on.
+#[test]
+fn what_a_card_allocates_with_a_first_launch_is_used_once() {
+    let mut program = Program::new("sum");
+    let [a, b] = ["a", "b"].map(|name| program.input(name, Shape::volume(1, 1, [64; 3]), Kind::Volume));
+    let y = program.push_one(Add, &[a, b]).unwrap();
+    program.mark_output(y, "y");
+    let card = Emulator::new(Architecture::new(8, 0).unwrap(), Blocks::Ascending)
+        .recording(RecordingRoom { recordings: 0, launches: 0 });
+    let card = Arc::new(card);
+    let backend = CudaBackend::new(card.clone());
+    let all = card.memory().unwrap().free;
+    let mut engines =
+        [(); 2].map(|()| engine_for(&backend, std::slice::from_ref(&program), Options::default()).unwrap());
+    let arena = engines[0].device_bytes().unwrap();
+    for engine in &mut engines {
+        for id in [a, b] {
+            engine.write(ProgramId::new(0), id, HostSlice::F32(&vec![1.0; 64 * 64 * 64])).unwrap();
+        }
+        (0..2).for_each(|_| engine.run(ProgramId::new(0)).unwrap());
+    }
+    assert_eq!(engines.each_ref().map(|engine| engine.device_bytes()), [Some(arena + LOCAL), Some(arena)]);
+    assert_eq!(Bytes::of(all - card.memory().unwrap().free), KERNELS + LOCAL + arena + arena);
 }
 
 /// Checks sums of numbers that are stored as some type.

@@ -5,6 +5,7 @@ use std::fmt;
 use std::ops::Range;
 use std::time::Duration;
 
+use plimsoll_memory::Bytes;
 use plimsoll_plan::{DeviceState, EngineError};
 
 use crate::Architecture;
@@ -71,6 +72,16 @@ pub enum DeviceError {
         /// Bytes that there are.
         given: usize,
     },
+    /// The card has not so much memory left: another program, or another run, has taken what was free.
+    #[error("{device} cannot allocate {asked}: {free} of its memory are free")]
+    OutOfMemory {
+        /// The device.
+        device: String,
+        /// What was asked for at once.
+        asked: Bytes,
+        /// What is free.
+        free: Bytes,
+    },
     /// The device refuses or fails.
     #[error("{device} has failed to {doing}")]
     Failed {
@@ -118,6 +129,10 @@ impl DeviceError {
             }
             DeviceError::Outside { .. } | DeviceError::Parameters { .. } => {
                 "report it with the command and this line".into()
+            }
+            DeviceError::OutOfMemory { .. } => {
+                "lower --vram, or wait until others have freed theirs: `nvidia-smi` lists what they hold"
+                    .into()
             }
             DeviceError::Failed { .. } => {
                 "`nvidia-smi` and the kernel's log (`dmesg | grep -i xid`) say more; --resume goes on from \
@@ -216,6 +231,9 @@ pub enum Task<'a> {
     /// As [`Device::poison`].
     Poison(Range<u64>),
 }
+
+/// What is done on a device. It neither records nor allocates [beside](Device::beside) it.
+pub type Work<'a> = dyn FnMut(&mut dyn Device) -> Result<(), DeviceError> + 'a;
 
 /// What all devices of a card may have recorded at once: what its memory for recordings is [measured](crate::Footprint) with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -316,6 +334,14 @@ pub trait Device: Send {
     /// # Errors
     /// If the device refuses it, or an earlier one has failed.
     fn launch(&mut self, launch: &Launch) -> Result<(), DeviceError>;
+
+    /// Does work on it, and waits for that. Returns the bytes by which the free memory of the card became less meanwhile, whatever else of
+    /// this process is opened and freed at once: drivers allocate local memory of threads as a kernel is launched that needs more than
+    /// those before it.
+    ///
+    /// # Errors
+    /// Those of the work, and if the device fails.
+    fn measured(&mut self, work: &mut Work<'_>) -> Result<usize, DeviceError>;
 
     /// Records work, none of which is done now, as one thing to be [replayed](Device::replay) as often as one likes. The kernels were
     /// launched before, so that the driver has loaded them. None where the card has no [room](RecordingRoom) for it.
@@ -434,6 +460,14 @@ mod tests {
     fn launch(reads: Range<u64>, writes: Range<u64>) -> Launch {
         let (reads, writes) = (vec![256..300, reads], vec![writes]);
         Launch { kernel: "add".into(), grid: [1; 3], block: [1; 3], parameters: vec![0; 24], reads, writes }
+    }
+
+    #[test]
+    fn a_card_without_memory_says_what_was_asked_and_what_is_free_and_what_to_do() {
+        let (asked, free) = (Bytes::gib(9), Bytes::mib(700));
+        let error = DeviceError::OutOfMemory { device: "a card".into(), asked, free };
+        assert_eq!(error.to_string(), "a card cannot allocate 9.00 GiB: 700.0 MiB of its memory are free");
+        assert!(error.hint().contains("lower --vram, or wait"), "{}", error.hint());
     }
 
     #[test]

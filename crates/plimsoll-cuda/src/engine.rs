@@ -392,7 +392,13 @@ impl Engine for CudaEngine {
                 self.timings.add_unmeasured(program);
             }
             None => {
-                bound.launch(device, self.poison)?;
+                match bound.runs {
+                    0 => {
+                        let taken = device.measured(&mut |device| bound.launch(device, self.poison))?;
+                        self.taken += Bytes::of(taken);
+                    }
+                    _ => bound.launch(device, self.poison)?,
+                }
                 for at in 0..bound.nodes.len() {
                     self.timings.add(program, at, device.since_last(at + 1)?);
                 }

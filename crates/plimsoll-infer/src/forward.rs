@@ -211,6 +211,8 @@ impl Running {
         let weights = model.weights.get(fold).ok_or_else(|| internal("a fold has no weights"))?;
         let net = model.net.as_architecture();
         let program = (self.forward, &of.program);
+        // Tensors are written one by one: a load that fails midway leaves the weights of no fold.
+        self.fold = None;
         read_parameters(weights, net, &mut *self.engine, program, buffer, LOADED, budget)?;
         of.parts.iter().try_for_each(|part| self.load_part(*part, &of.program, buffer))?;
         self.fold = Some(fold);

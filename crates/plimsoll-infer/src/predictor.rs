@@ -23,7 +23,7 @@ use crate::case_plan::LeastWith;
 use crate::case_sums::Work;
 use crate::case_windows::{CaseImages, CasePlace};
 use crate::export::Wanted;
-use crate::forward::{Forward, Running, internal, planned};
+use crate::forward::{Forward, Running, planned};
 use crate::headers::Headers;
 use crate::image_network::overhead;
 use crate::label_output::LabelOutput;
@@ -140,7 +140,9 @@ pub struct Predictor {
     pub(crate) overhead: Reservation,
     /// Cases that are seen at another spacing than the model's, by name.
     spacings: BTreeMap<String, CaseSpacing>,
-    /// What opening a file of weights takes, set aside but while one is read.
+    /// What opening a file of weights takes.
+    weights_bytes: Bytes,
+    /// As much, set aside but while one is read; none where it was refused after the last one.
     weights_room: Option<Reservation>,
     /// What it takes with features in 16 bits, once it was asked for; none where it does not fit then either.
     pub(crate) least_halved: OnceLock<Option<LeastWith>>,
@@ -188,6 +190,7 @@ impl Predictor {
             running: None,
             spacings: BTreeMap::new(),
             overhead: held,
+            weights_bytes,
             weights_room: Some(budget.reserve(WEIGHTS, weights_bytes)?),
             least_halved: OnceLock::new(),
             least_of_one: OnceLock::new(),
@@ -478,12 +481,13 @@ impl Predictor {
         if running.has(fold) {
             return Ok(());
         }
-        let room = self.weights_room.take().ok_or_else(|| internal("room for weights was not given back"))?;
-        let bytes = room.bytes();
-        drop(room);
+        // Room that was refused after an earlier load is asked for again after this one.
+        self.weights_room = None;
         let loaded = running.load(fold, (&self.model, &self.forward), &mut self.buffers.other, &self.budget);
-        self.weights_room = Some(self.budget.reserve(WEIGHTS, bytes)?);
-        loaded
+        let room = self.budget.reserve(WEIGHTS, self.weights_bytes);
+        let room = room.map(|room| self.weights_room = Some(room));
+        // Why a file could not be read says more than that there is no room for another one.
+        loaded.and(room.map_err(InferError::from))
     }
 }
 

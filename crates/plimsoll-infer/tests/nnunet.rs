@@ -181,6 +181,38 @@ fn folds_which_have_a_head_each_sum_logits() {
     assert!(refused.hint().unwrap().contains("--sum logits"));
 }
 
+/// The file of the second fold is damaged when its first tensors are written over those of the first fold already.
+#[test]
+fn weights_that_fail_midway_are_not_what_the_next_case_is_predicted_with() {
+    let budget = Budget::new(LINE);
+    let model = NnUnetModel::open(&trained("fullres", "3d_fullres"), &NnUnetChoice::default(), &budget);
+    let mut model = model.unwrap().model;
+    let folder = tempfile::tempdir().unwrap();
+    let [_, second] = &mut model.weights[..] else { panic!("two folds") };
+    let sound = fs::read(&second.path).unwrap();
+    let path = folder.path().join("second.pth");
+    second.path = path.clone();
+    let mut damaged = sound.clone();
+    damaged[sound.len() * 5 / 8..][..64].fill(0xff);
+    let cases = Dataset::images(oracle("fullres").join("images"), &model.channels, &model.file_ending);
+    let cases = cases.unwrap();
+    let written = folder.path().join("labels.nii");
+    let request =
+        CaseRequest { case: &cases[0], earlier: None, within: None, labels: &written, probabilities: None };
+    fs::write(&path, &sound).unwrap();
+    let options = PredictOptions::new(0.5, true, 2);
+    let backend = Arc::new(CpuBackend::new(CpuOptions::new(2)).unwrap());
+    let mut predictor = Predictor::new(model, options, backend, &budget).unwrap();
+    let mut predict = |file: &[u8]| {
+        fs::write(&path, file).unwrap();
+        predictor.predict(&request, &AtomicBool::new(false), &mut |_| {}).map(|_| labels(&written))
+    };
+    let expected = predict(&sound).unwrap();
+    let error = predict(&damaged).unwrap_err();
+    assert!(matches!(error, InferError::Run(_)), "{error}");
+    assert!(predict(&sound).unwrap() == expected, "labels of other weights");
+}
+
 #[test]
 fn the_second_stage_of_a_cascade_sees_the_labels_of_the_first() {
     // Labels are resized by batchgenerators, and by PyTorch with slices that are as far apart as others, and with ones for themselves.

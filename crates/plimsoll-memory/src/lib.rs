@@ -40,4 +40,4 @@ pub use limits::{Limits, limits, shortfall};
 pub use mapped::{MapError, Mapped};
 pub use mappings::{MappedFiles, mapped_files};
 pub use overhead::Overhead;
-pub use resident::{Resident, forget_resident_peak, resident};
+pub use resident::{Resident, forget_resident_peak, resident, resident_anonymous};

@@ -24,7 +24,11 @@ pub fn mapped_files() -> io::Result<MappedFiles> {
     Ok(parse(&fs::read_to_string("/proc/self/smaps")?))
 }
 
-/// Sums the mappings that have a path. Their headers are lines like `55d0-55e0 r-xp 0000 fd:00 131 /usr/bin/plimsoll`; the lines
+/// What is mapped under a path and no file: devices, such as a driver's own memory, and memory that processes share. That a file was
+/// deleted says nothing: a program that is built anew while it runs is still its code.
+const NO_FILES: [&str; 3] = ["/dev/", "/memfd:", "/SYSV"];
+
+/// Sums the mappings of files. Their headers are lines like `55d0-55e0 r-xp 0000 fd:00 131 /usr/bin/plimsoll`; the lines
 /// below a header say what it has, like `Rss:    64 kB`.
 fn parse(smaps: &str) -> MappedFiles {
     let mut files = MappedFiles::default();
@@ -33,7 +37,9 @@ fn parse(smaps: &str) -> MappedFiles {
         let mut words = line.split_whitespace();
         let Some(first) = words.next() else { continue };
         if !first.ends_with(':') {
-            is_file = words.nth(4).is_some_and(|path| path.starts_with('/'));
+            let is_mapped =
+                |path: &str| path.starts_with('/') && !NO_FILES.iter().any(|no| path.starts_with(no));
+            is_file = words.nth(4).is_some_and(is_mapped);
             continue;
         }
         let Some(kib) = words.next().and_then(|word| word.parse::<u64>().ok()).filter(|_| is_file) else {
@@ -53,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_mappings_with_a_path_are_counted() {
+    fn only_mappings_of_files_are_counted() {
         let smaps = "\
 55d0c8a00000-55d0c8b00000 r-xp 00001000 fd:00 1311 /usr/bin/a program (deleted)
 Size:               1024 kB
@@ -66,6 +72,18 @@ Rss:                1000 kB
 7f0000000000-7f0000200000 rw-p 00000000 00:00 0
 Size:               2048 kB
 Rss:                2048 kB
+7f0800000000-7f0800400000 rw-s 00000000 00:05 411 /dev/nvidiactl
+Size:               4096 kB
+Rss:                4096 kB
+7f0900000000-7f0900100000 rw-s 00000000 00:01 5120 /dev/zero (deleted)
+Size:               1024 kB
+Rss:                1024 kB
+7f0a00000000-7f0a00100000 rw-s 00000000 00:01 2051 /memfd:cuda (deleted)
+Size:               1024 kB
+Rss:                1024 kB
+7f0b00000000-7f0b00100000 rw-s 00000000 00:01 32770 /SYSV00000000 (deleted)
+Size:               1024 kB
+Rss:                1024 kB
 7f1000000000-7f1000010000 r--p 00000000 fd:00 77 /lib/libm.so.6
 Size:                 64 kB
 Rss:                  12 kB

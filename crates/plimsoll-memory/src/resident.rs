@@ -29,13 +29,46 @@ pub fn forget_resident_peak() {
 /// # Errors
 /// Where the system has no `/proc`, or a field is missing.
 pub fn resident() -> io::Result<Resident> {
+    let [now, peak, address_space] = status(["VmRSS:", "VmHWM:", "VmSize:"])?;
+    Ok(Resident { now, peak, address_space })
+}
+
+/// What is resident of this process now that belongs to no file: without its code and its libraries, which [`mapped_files`] counts.
+///
+/// [`mapped_files`]: crate::mapped_files
+///
+/// # Errors
+/// As [`resident`]. Kernels before 4.5 do not have the field.
+pub fn resident_anonymous() -> io::Result<Bytes> {
+    let [anonymous] = status(["RssAnon:"])?;
+    Ok(anonymous)
+}
+
+/// Fields of `/proc/self/status` that are sizes.
+fn status<const N: usize>(names: [&str; N]) -> io::Result<[Bytes; N]> {
     let status = fs::read_to_string("/proc/self/status")?;
-    let field = |name: &str| {
-        status
-            .lines()
+    let mut sizes = [Bytes::ZERO; N];
+    for (size, name) in sizes.iter_mut().zip(names) {
+        let mut lines = status.lines();
+        *size = lines
             .find_map(|line| line.strip_prefix(name)?.split_whitespace().next()?.parse::<u64>().ok())
             .map(|kib| Bytes(kib << 10))
-            .ok_or_else(|| io::Error::other(format!("no {name} in /proc/self/status")))
-    };
-    Ok(Resident { now: field("VmRSS:")?, peak: field("VmHWM:")?, address_space: field("VmSize:")? })
+            .ok_or_else(|| io::Error::other(format!("no {name} in /proc/self/status")))?;
+    }
+    Ok(sizes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_resident_and_belongs_to_no_file() {
+        let before = resident_anonymous().unwrap();
+        let buffer = std::hint::black_box(vec![1u8; 64 << 20]);
+        let with_it = resident_anonymous().unwrap();
+        // Other tests of this process allocate and free meanwhile.
+        assert!(with_it - before >= Bytes::mib(48), "{before}, {with_it}, {} bytes", buffer.len());
+        assert!(with_it < resident().unwrap().peak, "its code is resident, too");
+    }
 }

@@ -20,7 +20,7 @@ const MOST_STAGED: usize = 16 << 20;
 pub struct DriverUse {
     /// Of the device's memory: its context and the kernels.
     pub context: Bytes,
-    /// Of the device's memory: what it may record of programs, to launch each as one.
+    /// Of the device's memory: what it allocates once programs run, for the threads of kernels, and to record what is launched as one.
     pub recordings: Bytes,
     /// Of this process's memory, beside its libraries.
     pub host: Bytes,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 pub use plimsoll_cpu::{CpuBackend, LaunchTasks, barrier_seconds};
 use plimsoll_cpu::{CpuOptions, Level, Products, fma_peak};
 use plimsoll_cuda::{Architecture, CudaBackend, DeviceError, DeviceSource, Driver, Footprint, Nowhere};
-use plimsoll_memory::{Bytes, resident};
+use plimsoll_memory::{Bytes, resident_anonymous};
 use plimsoll_plan::{Backend, DeviceMemory, DriverUse, EngineError, PlanError};
 use plimsoll_reference::ReferenceBackend;
 use serde::Serialize;
@@ -17,6 +17,10 @@ use crate::failure::{Failure, Outcome, one_line};
 
 /// What of a card's free memory is left to others where no line is drawn: as of the machine's.
 const MARGIN: u64 = 16;
+
+/// What a driver may allocate of a process's memory later, beside what it holds once the kernels are loaded: for arenas, launches and
+/// copies.
+const LATER: Bytes = Bytes::mib(64);
 
 /// What runs programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +126,7 @@ pub struct Card {
     ordinal: usize,
     driver: Driver,
     footprint: Footprint,
-    /// By what resident memory grew as the driver was started, where that can be read.
+    /// By what resident memory grew as the driver was started, without its libraries, where that can be read.
     grown: Option<Bytes>,
 }
 
@@ -143,16 +147,19 @@ pub struct CardReport {
     pub context_bytes: Option<Bytes>,
     /// What the kernels take once they are loaded.
     pub kernel_bytes: Bytes,
+    /// What is reserved for local memory of the threads of kernels, which the driver allocates as these are launched: computed.
+    pub local_bytes: Bytes,
     /// What is reserved for recording programs, to launch each as one: measured, and freed until it is needed.
     pub recording_bytes: Bytes,
-    /// By what the process's own resident memory grew as the driver was started, where that can be read.
+    /// By what the process's own resident memory grew as the driver was started, without its libraries, where that can be read.
     pub driver_resident_bytes: Option<Bytes>,
 }
 
 impl Card {
     /// The card of a number, from 0.
     pub fn find(ordinal: usize) -> Result<Card, DeviceError> {
-        let own = || resident().ok().map(|resident| resident.now);
+        // The driver's libraries are files, which are counted as code already.
+        let own = || resident_anonymous().ok();
         let before = own();
         let driver = Driver::find(ordinal)?;
         let footprint = driver.footprint()?;
@@ -170,9 +177,8 @@ impl Card {
         let (usual, measured) = (DriverUse::USUAL, self.footprint.context.map(Bytes::of));
         DriverUse {
             context: measured.unwrap_or(usual.context) + kernels,
-            recordings: Bytes::of(self.footprint.recordings),
-            // What is loaded later is not resident yet.
-            host: self.grown.map_or(usual.host, |grown| usual.host.max(grown)),
+            recordings: Bytes::of(self.footprint.recordings.saturating_add(self.footprint.local)),
+            host: self.grown.map_or(usual.host, |grown| grown + LATER),
             is_measured: measured.is_some(),
         }
     }
@@ -204,6 +210,7 @@ impl Card {
             free_bytes: self.free(),
             context_bytes: self.footprint.context.map(Bytes::of),
             kernel_bytes: Bytes::of(self.footprint.kernels),
+            local_bytes: Bytes::of(self.footprint.local),
             recording_bytes: Bytes::of(self.footprint.recordings),
             driver_resident_bytes: self.grown,
         }

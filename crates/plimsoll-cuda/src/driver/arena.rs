@@ -14,7 +14,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream};
 use super::kernels::Kernels;
 use super::recording::Recording;
 use super::{Card, failed};
-use crate::device::{Beside, Device, DeviceError, Launch, Recorded, Sizes, Task, check_within};
+use crate::device::{Beside, Device, DeviceError, Launch, Recorded, Sizes, Task, Work, check_within};
 
 /// A device of a card.
 pub(super) struct DriverDevice {
@@ -67,8 +67,8 @@ impl Allocation {
     /// What the driver says.
     fn allocate(card: &Card, bytes: usize) -> Result<Allocation, DeviceError> {
         // SAFETY: the context is bound to this thread, and the size is not zero, which would be refused.
-        let base = unsafe { result::malloc_sync(bytes.max(1)) }
-            .map_err(|error| card.failed(&format!("allocate {bytes} bytes"), error))?;
+        let base =
+            unsafe { result::malloc_sync(bytes.max(1)) }.map_err(|error| card.refused(bytes, error))?;
         Ok(Allocation { context: card.context.clone(), base, bytes })
     }
 
@@ -277,6 +277,16 @@ impl Device for DriverDevice {
             )
         }
         .map_err(refused)
+    }
+
+    fn measured(&mut self, work: &mut Work<'_>) -> Result<usize, DeviceError> {
+        // While another device is opened, the card's free memory is to become less by that one alone; and here by this alone.
+        let card = self.card.clone();
+        let _locked = card.lock();
+        let before = card.memory()?.free;
+        work(self)?;
+        self.stream.synchronize().map_err(|error| self.failed("run the kernels", error))?;
+        Ok(before.saturating_sub(card.memory()?.free))
     }
 
     fn record(&mut self, work: &[Task<'_>]) -> Result<Option<Recorded>, DeviceError> {

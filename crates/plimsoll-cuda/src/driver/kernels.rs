@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cudarc::driver::CudaContext;
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::{CUfunction, CUmodule, CUresult};
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum, CUmodule, CUresult};
 
 use super::{Card, failed};
 use crate::device::DeviceError;
@@ -19,6 +19,8 @@ pub(super) struct Kernels {
     by_name: BTreeMap<String, Kernel>,
     /// By what the card's free memory became less as they were loaded.
     pub(super) bytes: usize,
+    /// The most bytes of local memory that a thread of any of them has: of arrays, and of registers that are spilled.
+    local: usize,
 }
 
 /// A kernel of a module that is loaded.
@@ -59,6 +61,7 @@ impl Kernels {
             modules: Vec::new(),
             by_name: BTreeMap::new(),
             bytes: 0,
+            local: 0,
         };
         // One piece after the other, so that no more than one is held as text.
         for piece in ptx(card.architecture) {
@@ -90,19 +93,37 @@ impl Kernels {
             let given = CString::new(name).map_err(|_| finding(invalid))?;
             // SAFETY: the module is loaded.
             let function = unsafe { result::module::get_function(module, given) }.map_err(finding)?;
+            let local = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES;
+            // SAFETY: the function is of a module that is loaded.
+            let local = unsafe { result::function::get_function_attribute(function, local) };
+            let local = usize::try_from(local.map_err(finding)?).map_err(|_| finding(invalid))?;
+            self.local = self.local.max(local);
             self.by_name.insert(name.to_string(), Kernel { function, parameters });
         }
         Ok(())
     }
 
-    /// The kernel that takes the fewest parameters.
-    pub(super) fn smallest(&self) -> Option<Kernel> {
-        self.by_name.values().min_by_key(|kernel| kernel.parameters).copied()
+    /// What the driver allocates at most with the first launch of a kernel that has local memory, on a card of so many multiprocessors with
+    /// so many threads each.
+    pub(super) fn local_memory(&self, threads: usize, multiprocessors: usize) -> usize {
+        local_memory(self.local, threads, multiprocessors)
+    }
+
+    /// The kernel whose parameters have the most bytes.
+    pub(super) fn largest(&self) -> Option<Kernel> {
+        self.by_name.values().max_by_key(|kernel| kernel.parameters).copied()
     }
 
     pub(super) fn find(&self, name: &str) -> Option<Kernel> {
         self.by_name.get(name).copied()
     }
+}
+
+/// Bytes of local memory of all threads that a card runs at once, whatever a launch has: each has what the kernel needs, in pieces of 16
+/// bytes, and at most 512 for calls.
+fn local_memory(bytes: usize, threads: usize, multiprocessors: usize) -> usize {
+    let of_thread = bytes.saturating_add(15) / 16 * 16;
+    of_thread.saturating_add(512).saturating_mul(threads).saturating_mul(multiprocessors)
 }
 
 /// All kernels of a piece of PTX, each with the bytes of its one parameter, a struct; none where it has not just one.
@@ -149,6 +170,14 @@ mod tests {
         // As they are declared: nine and seventeen numbers of eight bytes.
         assert_eq!((bytes("window_tokens"), bytes("attention_f32")), (Some(72), Some(136)));
         assert!(found.iter().all(|(_, bytes)| bytes.is_some_and(|bytes| bytes > 0)));
+    }
+
+    #[test]
+    fn local_memory_is_there_for_every_thread_that_a_card_runs_at_once() {
+        // A V100 has 80 multiprocessors of 2048 threads, a T4 40 of 1024.
+        assert_eq!(local_memory(56, 2048, 80), 576 * 163_840);
+        assert_eq!(local_memory(128, 1024, 40), 640 * 40_960);
+        assert_eq!(local_memory(usize::MAX, 2048, 80), usize::MAX);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use cudarc::driver::CudaContext;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUdevice_attribute, CUresult};
+use plimsoll_memory::Bytes;
 use plimsoll_plan::DeviceState;
 
 use self::arena::DriverDevice;
@@ -65,6 +66,17 @@ impl Card {
         failed(&self.name, doing, error)
     }
 
+    /// That it has not allocated so many bytes.
+    fn refused(&self, bytes: usize, error: DriverError) -> DeviceError {
+        match (error, self.memory()) {
+            (DriverError(CUresult::CUDA_ERROR_OUT_OF_MEMORY), Ok(CardMemory { free, .. })) => {
+                let (asked, free) = (Bytes::of(bytes), Bytes::of(free));
+                DeviceError::OutOfMemory { device: self.name.clone(), asked, free }
+            }
+            (error, _) => self.failed(&format!("allocate {bytes} bytes"), error),
+        }
+    }
+
     fn memory(&self) -> Result<CardMemory, DeviceError> {
         let asked = self.context.bind_to_thread().and_then(|()| result::mem_get_info());
         let (free, total) = asked.map_err(|error| self.failed("say what is free", error))?;
@@ -85,10 +97,22 @@ impl Card {
         Ok(kernels)
     }
 
-    /// By what the card's free memory becomes less as as much is recorded as ever may be: launches of a small kernel, none of which is run.
+    /// What the driver allocates at most for the threads of kernels, once these are launched.
+    fn local_memory(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
+        let attribute = |of| {
+            let number = self.context.attribute(of).map_err(|error| self.failed("say what it has", error))?;
+            usize::try_from(number).map_err(|error| failed(&self.name, "say what it has", error))
+        };
+        let threads = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?;
+        let multiprocessors = attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        Ok(kernels.local_memory(threads, multiprocessors))
+    }
+
+    /// By what the card's free memory becomes less as as much is recorded as ever may be: launches of the kernel with the most bytes of
+    /// parameters, each of which is recorded with a copy of them, and none of which is run.
     fn recorded(&self, kernels: &Kernels) -> Result<usize, DeviceError> {
         let failed = |error| self.failed("record launches", error);
-        let kernel = kernels.smallest().ok_or_else(|| failed(DriverError(CUresult::CUDA_ERROR_NOT_FOUND)))?;
+        let kernel = kernels.largest().ok_or_else(|| failed(DriverError(CUresult::CUDA_ERROR_NOT_FOUND)))?;
         let mut parameters = vec![0u8; kernel.parameters];
         let stream = self.context.new_stream().map_err(failed)?;
         let RecordingRoom { recordings, launches } = RecordingRoom::ALL;
@@ -154,6 +178,10 @@ impl Driver {
         }
         let open = || -> Result<_, DriverError> {
             let context = CudaContext::new(ordinal)?;
+            // With tracking, a first stream waits for all work of the context, which breaks off what another thread records meanwhile.
+            // SAFETY: slices of `cudarc` are what is tracked, and this crate makes none: its memory is allocated, freed and waited for in
+            // `arena`.
+            unsafe { context.disable_event_tracking() };
             let major =
                 context.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
             let minor =
@@ -193,11 +221,19 @@ impl Driver {
     pub fn footprint(&self) -> Result<Footprint, DeviceError> {
         let mut shared = self.card.lock();
         let loaded = self.card.kernels(&mut shared)?;
-        let kernels = loaded.bytes;
         let CardMemory { total, free } = self.card.memory()?;
-        let memory = CardMemory { total, free: free.saturating_add(kernels) };
+        let memory = CardMemory { total, free: free.saturating_add(loaded.bytes) };
         let context = self.another_context();
-        Ok(Footprint { memory, context, kernels, recordings: self.card.recorded(&loaded)? })
+        let recordings = self.card.recorded(&loaded)?;
+        // What is not free again, though nothing is recorded any more, is held from now on, as what is loaded is.
+        let kept = free.saturating_sub(self.card.memory()?.free);
+        Ok(Footprint {
+            memory,
+            context,
+            kernels: loaded.bytes.saturating_add(kept),
+            local: self.card.local_memory(&loaded)?,
+            recordings,
+        })
     }
 
     /// What another context of this process takes of the card. The first one cannot be measured: without a context the driver does not
@@ -224,8 +260,11 @@ pub struct Footprint {
     pub memory: CardMemory,
     /// Bytes of a context, where they could be measured.
     pub context: Option<usize>,
-    /// Bytes of the kernels, which are loaded once for all arenas, and of what the driver allocates with the first stream.
+    /// Bytes of the kernels, which are loaded once for all arenas, and of what the driver allocates with the first stream and the first
+    /// recording and keeps.
     pub kernels: usize,
+    /// Bytes that the driver allocates at most as kernels are launched: local memory of their threads.
+    pub local: usize,
     /// Bytes of as much as may be [recorded](RecordingRoom::ALL), which is freed again.
     pub recordings: usize,
 }

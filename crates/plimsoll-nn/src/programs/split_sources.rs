@@ -18,8 +18,8 @@ pub struct WeightPart {
 /// as a sum: of the map that is made first before the other is made, so that the two never exist at once. Without it that node decides what
 /// the pass takes, and no recomputation takes less.
 ///
-/// It is done where features are f32, since a sum that is stored in 16 bits is rounded once more, and follows from shapes alone, whatever
-/// the number of windows. Sums are taken in another order: results differ by roundings from those without. Returns the parts of
+/// It is done where the sum is not larger than the map that it is there instead of, and where features are f32, since a sum that is stored in
+/// 16 bits is rounded once more; it follows from shapes and types alone, whatever the number of windows. Sums are taken in another order: results differ by roundings from those without. Returns the parts of
 /// weights, none where nothing was changed.
 pub fn split_sources(program: &mut Program) -> Vec<WeightPart> {
     let Some(Largest { at, conv, sources, whole, bias, result, before }) = Largest::of(program) else {
@@ -86,6 +86,10 @@ impl Largest {
             sources.reverse();
         }
         let [(early, _), (late, _)] = sources;
+        // The sum is there in the place of the first map while the other one is made: were it larger, the pass would take more.
+        if program.shape(*result).count() > program.shape(early).count() {
+            return None;
+        }
         // Back over what is computed voxel by voxel of a map of the same size, such as a normalisation.
         let (mut made, mut before) = (late, maker(late)?);
         loop {
@@ -123,7 +127,8 @@ fn volume_bytes(program: &Program, node: &Node) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use plimsoll_graph::DType;
+    use plimsoll_graph::ops::{AvgPool, Upsample2};
+    use plimsoll_graph::{DType, Shape, Window};
 
     use super::*;
     use crate::{Network, NetworkName, predict};
@@ -169,5 +174,30 @@ mod tests {
             assert_eq!(split_sources(&mut program), []);
             assert_eq!(program, whole);
         }
+    }
+
+    /// A map of 4 channels, the same pooled and upsampled again, and a convolution of both.
+    fn concatenation(outputs: usize) -> Program {
+        let mut program = Program::new("predict");
+        let conv = Conv::new(Window::same([3; 3], [1; 3]), false, DType::F32);
+        let weights = |outputs, inputs| Shape(vec![outputs, inputs, 3, 3, 3]);
+        let image = program.input("image", Shape::volume(1, 1, [8; 3]), Kind::Volume);
+        let of_image = program.parameter("of image", weights(4, 1), Kind::Weights);
+        let of_both = program.parameter("of both", weights(outputs, 8), Kind::Weights);
+        let early = program.push(conv.clone(), &[image, of_image]).unwrap()[0];
+        let pooled = program.push(AvgPool { window: [2; 3] }, &[early]).unwrap()[0];
+        let late = program.push(Upsample2 { axes: [true; 3] }, &[pooled]).unwrap()[0];
+        program.push(conv, &[early, late, of_both]).unwrap();
+        program
+    }
+
+    #[test]
+    fn a_sum_that_is_larger_than_the_map_that_it_replaces_is_not_made() {
+        let whole = concatenation(5);
+        let mut program = whole.clone();
+        assert_eq!(split_sources(&mut program), []);
+        assert_eq!(program, whole);
+        let parts = split_sources(&mut concatenation(4));
+        assert_eq!(parts.iter().map(|part| part.first).collect::<Vec<_>>(), [0, 4]);
     }
 }

@@ -1,6 +1,7 @@
 //! `plimsoll demo`: the whole job on a small data set that it makes itself.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use plimsoll_data::Oversampling;
@@ -9,6 +10,7 @@ use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
 use plimsoll_metrics::Metric;
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
+use plimsoll_plan::Backend;
 use plimsoll_run::{CheckpointKind, FoldName, RunFolder, Settings};
 use serde::Serialize;
 
@@ -70,7 +72,10 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     phantom::write(&data, &PhantomConfig::default())?;
     let run = folder.join("run");
     // Training validates nothing: the job goes on with images that were never seen.
-    let request = TrainRequest { validate: false, ..training(args, &data, settings(), &run)? };
+    // One for all of it: another one of the same card would measure, and allocate, beside what the first holds.
+    let backend = args.compute.open()?;
+    let request =
+        TrainRequest { validate: false, ..training(args, &data, settings(), (&run, backend.clone())) };
     say(&format!("a plan under a line of {}", args.ram));
     {
         let (opened, planned, _) = request.plan.prepare(quiet)?;
@@ -109,7 +114,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         overwrite: false,
         options: PredictOptions::new(0.5, false, threads),
         ram: Some(args.ram),
-        backend: args.compute.open()?,
+        backend,
     };
     predict_all(&request, stop.flag(), quiet)?.check()?;
     say("evaluating");
@@ -162,7 +167,12 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
 }
 
 /// A training of one fold from nothing, validated.
-pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> Outcome<TrainRequest> {
+pub fn training(
+    args: &Demo,
+    dataset: &Path,
+    settings: Settings,
+    (run, backend): (&Path, Arc<dyn Backend>),
+) -> TrainRequest {
     let plan = PlanRequest {
         dataset: dataset.to_path_buf(),
         settings,
@@ -170,12 +180,12 @@ pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> 
         threads: args.compute.threads.count(),
         loader_threads: None,
         skip_bad_cases: false,
-        backend: args.compute.open()?,
+        backend,
         allowed: Vec::new(),
         plans_from: None,
         allow_outside: false,
     };
-    Ok(TrainRequest {
+    TrainRequest {
         plan,
         run: RunFolder::new(run),
         folds: FoldChoice::Named(vec![FoldName::Number(0)]),
@@ -189,7 +199,7 @@ pub fn training(args: &Demo, dataset: &Path, settings: Settings, run: &Path) -> 
         monitoring: Monitoring::default(),
         validate: true,
         like: None,
-    })
+    }
 }
 
 /// A small network and a short schedule: enough for vessels that a threshold does not find.

@@ -57,11 +57,12 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     say("images: made-up photographs of the retina in five grades");
     phantom::write(&data, &PhantomImages::default()).map_err(|error| Failure::of_path(&data, &error))?;
     let mut ways = Vec::new();
+    let backend = args.compute.open()?;
     for (way, is_pairs) in [("one network", false), ("one for each pair", true)] {
         say(&format!("training: {way}"));
         let began = Instant::now();
         let run = folder.join(if is_pairs { "pairs" } else { "run" });
-        let request = demo::training(args, &data, settings(), &run)?;
+        let request = demo::training(args, &data, settings(), (&run, backend.clone()));
         let trained = match is_pairs {
             true => train_pairs(&request, stop, quiet)?.into_iter().map(|pair| pair.trained).collect(),
             false => vec![train_folds(&request, stop, quiet)?],
@@ -81,7 +82,7 @@ pub fn run(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
             overwrite: false,
             options: PredictOptions::new(0.5, false, args.compute.threads.count()),
             ram: Some(args.ram),
-            backend: args.compute.open()?,
+            backend: backend.clone(),
         };
         let options =
             ClassifyOptions { mistakes: MISTAKES.filter(|_| !is_pairs), ..ClassifyOptions::default() };

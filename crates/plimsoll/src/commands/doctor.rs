@@ -61,9 +61,9 @@ pub fn run(ram: &Ram, as_json: bool) -> Outcome {
                 None => "what could not be measured".into(),
             };
             println!(
-                "     a process's context takes {context}, the kernels {}, what may be recorded {}, the driver {driver} of the process's own \
-                 memory",
-                gpu.kernel_bytes, gpu.recording_bytes
+                "     a process's context takes {context}, the kernels {}, their threads up to {}, what may be recorded {}, the driver \
+                 {driver} of the process's own memory",
+                gpu.kernel_bytes, gpu.local_bytes, gpu.recording_bytes
             );
         }
         (None, why) => println!("GPU  none: {}", why.as_deref().unwrap_or("unknown")),

@@ -172,8 +172,12 @@ fn print_device(numbers: &RunPlan, device: &DevicePlan) {
     for part in numbers.device_parts() {
         let what = match (part.name.as_str(), device.driver.is_measured) {
             ("arena", _) => arena(numbers),
-            ("recordings", true) => "for launching programs as one, as measured now".into(),
-            ("recordings", false) => "a reserve for launching programs as one; not measured".into(),
+            ("recordings", true) => {
+                "for the threads of kernels, and for launching programs as one, as measured now".into()
+            }
+            ("recordings", false) => {
+                "a reserve for the threads of kernels, and for launching programs as one; not measured".into()
+            }
             (_, true) => "the driver's context and the kernels, as measured now".into(),
             (_, false) => "a reserve for the driver's context and the kernels; not measured".into(),
         };

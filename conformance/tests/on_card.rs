@@ -1,5 +1,5 @@
 //! The kernels on a GPU, where there is one: every case, whatever it costs. Where there is no driver or no GPU these tests say so and
-//! are skipped: `cargo test --release -p conformance --test card -- --nocapture`.
+//! are skipped: `cargo test --release -p conformance --test on_card -- --nocapture`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 #[path = "cuda_tensor/layers.rs"]
@@ -7,7 +7,7 @@ mod layers;
 
 use std::collections::BTreeMap;
 use std::error::Error;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use conformance::{Case, cases, engine_for, expected, run};
@@ -31,18 +31,28 @@ fn card() -> Option<CudaBackend> {
 
 /// The same without, to take times on.
 fn timed_card() -> Option<CudaBackend> {
+    // One for all tests, which run at once: its lock is what keeps one from allocating while another records.
+    static CARD: OnceLock<Result<Arc<Driver>, String>> = OnceLock::new();
+    match CARD.get_or_init(find_card) {
+        Ok(driver) => {
+            println!("on {}", driver.name());
+            Some(CudaBackend::new(driver.clone()))
+        }
+        Err(why) => {
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+/// The card, or why there is none.
+fn find_card() -> Result<Arc<Driver>, String> {
     let ordinal = std::env::var(DEVICE).map_or(0, |number| {
         number.parse().unwrap_or_else(|_| panic!("{DEVICE} is `{number}`, which is no number of a GPU"))
     });
     match Driver::find(ordinal) {
-        Ok(driver) => {
-            println!("on {}", driver.name());
-            Some(CudaBackend::new(Arc::new(driver)))
-        }
-        Err(why @ (DeviceError::NoDriver | DeviceError::NoDevice { found: 0, .. })) => {
-            println!("skipped: {why}");
-            None
-        }
+        Ok(driver) => Ok(Arc::new(driver)),
+        Err(why @ (DeviceError::NoDriver | DeviceError::NoDevice { found: 0, .. })) => Err(why.to_string()),
         Err(why) => panic!("{why}: {:?}; {}", why.source(), why.hint()),
     }
 }
@@ -64,9 +74,10 @@ fn check(backend: &CudaBackend, case: &Case, expected: &BTreeMap<String, Vec<f64
 fn check_all(of: fn(DType) -> Vec<Case>) {
     let Some(backend) = card() else { return };
     for (precision, tolerance) in [(DType::F32, F32), (DType::Bf16, BF16), (DType::F16, F16)] {
-        for case in &of(precision) {
-            check(&backend, case, &expected(case), tolerance);
-        }
+        let cases = of(precision);
+        cases.iter().for_each(|case| check(&backend, case, &expected(case), tolerance));
+        // `benches/gpu/lease.sh` counts them.
+        println!("{} cases in {precision}: they agree", cases.len());
     }
 }
 
