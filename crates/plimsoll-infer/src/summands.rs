@@ -299,6 +299,31 @@ mod tests {
         }
     }
 
+    /// Whatever vectors this processor has.
+    #[test]
+    fn logits_have_the_bits_of_products_and_sums_one_after_the_other() {
+        let budget = Budget::new(Bytes::mib(4));
+        let number = |at: usize| (at as f32 * 0.37).sin() * 3.0;
+        // Outputs that fill groups and some that do not; lines that fill pieces and one that does not.
+        let (outputs, features, length) = (TOGETHER * 3 + 3, 33, PIECE * 2 + 21);
+        let weights: Vec<Vec<f32>> = (0..outputs)
+            .map(|output| (0..features).map(|feature| number(output * 57 + feature)).collect())
+            .collect();
+        let bias: Vec<f32> = (0..outputs).map(|output| number(output + 5000)).collect();
+        let rows: Vec<&[f32]> = weights.iter().map(|weights| &weights[..]).collect();
+        let head = head_of(&rows, &bias, &budget);
+        let plane: Vec<f32> = (0..features * length).map(|at| number(at + 9000)).collect();
+        let mut logits = vec![f32::NAN; outputs * length];
+        head.line((&plane[..], length, 0), &mut logits, &mut vec![f32::NAN; head.room()]);
+        for output in 0..outputs {
+            for at in 0..length {
+                let terms = weights[output].iter().zip(plane.iter().skip(at).step_by(length));
+                let expected = terms.fold(bias[output], |sum, (weight, feature)| sum + weight * feature);
+                assert_eq!(logits[output * length + at].to_bits(), expected.to_bits(), "{output}, {at}");
+            }
+        }
+    }
+
     #[test]
     fn features_are_refused_whose_logits_would_be() {
         let budget = Budget::new(Bytes::mib(1));
