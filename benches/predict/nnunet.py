@@ -17,11 +17,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
-import time
 from pathlib import Path
 
 import numpy
+from processes import measured
 
 ROOT = Path(__file__).parents[2]
 
@@ -99,42 +98,6 @@ def make_case(folder):
     nibabel.save(nibabel.Nifti1Image(image.astype(numpy.float32), numpy.diag([1.2, 1.3, 1.5, 1])), folder / "case_0000.nii.gz")
 
 
-def tree(pid):
-    """A process and all below it."""
-    children = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rsplit(")", 1)[1].split()
-        except OSError:
-            continue
-        if int(fields[1]) == pid:
-            children += tree(int(stat.parent.name))
-    return [pid, *children]
-
-
-def measured(command, environment):
-    """Seconds, and bytes that all processes of a command have at most."""
-    most, start = 0, time.perf_counter()
-    process = subprocess.Popen(list(map(str, command)), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=os.environ | environment)
-    said = []
-    reader = threading.Thread(target=lambda: said.append(process.stderr.read()))
-    reader.start()
-    while process.poll() is None:
-        size = 0
-        for pid in tree(process.pid):
-            try:
-                rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                size += 1024 * int(rollup.split("\nPss:")[1].split()[0])
-            except (OSError, IndexError):
-                pass
-        most = max(most, size)
-        time.sleep(0.2)
-    reader.join()
-    if process.returncode:
-        sys.exit(f"{command[0]} failed: {said[0].decode()[-2000:]}")
-    return time.perf_counter() - start, most
-
-
 def main():
     import nibabel
 
@@ -161,7 +124,7 @@ def main():
         results = {name: [] for name in commands}
         for _ in range(args.rounds):
             for name, (command, environment) in commands.items():
-                results[name].append(measured(command, environment))
+                results[name].append(measured(command, environment)[1:])
         labels = [numpy.asarray(nibabel.load(to / "case.nii.gz").dataobj) for to in (ours, theirs)]
     for name, found in results.items():
         ratios = [statistics.median(theirs[i] / own[i] for theirs, own in zip(found, results["plimsoll"])) for i in (0, 1)]
@@ -170,4 +133,5 @@ def main():
     print(f"labels equal in {100 * numpy.mean(labels[0] == labels[1]):.4f} % of voxels; {len(numpy.unique(labels[1]))} classes are predicted")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,39 +1,53 @@
 """A scan segmented here and by TotalSegmentator 2.18 on the CPU, with models of its sizes.
 
-    python benches/predict/total_segmentator.py [--shape 255,178,256] [--spacing 1.5] [--fast] [--ram 2GiB] [--precision bf16] [--peer] [--keep DIR]
+    python benches/predict/total_segmentator.py [--shape 255,178,256] [--spacing 1.5,1.5,1.5] [--fast] [--ram 2GiB] [--precision bf16] [--peer halves singles] [--keep DIR]
 
 Makes weights of the sizes that TotalSegmentator's have (five models of six stages at 1.5 mm; with --fast one of five stages at 3 mm), at
-random, and a scan of ellipsoids. Needs cargo, and torch and nnunetv2 in the Python that runs this; with --peer, which takes hours without
---fast, TotalSegmentator itself, whose labels are compared. Memory is the most that a process and its children held.
+random, and a scan of ellipsoids. Needs cargo, and torch and nnunetv2 in the Python that runs this; with --peer TotalSegmentator itself, whose
+labels are compared: as it is, with logits summed in halves, or with sums in single precision, as they are here. Memory is the most that all
+processes of a command have at a time, each page counted once.
 """
 
 import argparse
 import importlib.util
 import json
 import os
-import resource
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import nibabel
 import numpy
+from processes import measured
 
 ROOT = Path(__file__).parents[2]
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--shape", default="255,178,256")
-parser.add_argument("--spacing", type=float, default=1.5)
+parser.add_argument("--spacing", default="1.5,1.5,1.5", help="in mm, of each axis")
 parser.add_argument("--fast", action="store_true")
 parser.add_argument("--ram", default="2GiB")
 parser.add_argument("--precision", help="of features: f32 or bf16")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--peer", action="store_true")
+parser.add_argument("--peer", nargs="*", choices=["halves", "singles"], default=[], help="what TotalSegmentator sums logits in")
 parser.add_argument("--keep", help="a folder for weights and scan, made again only if it is not there")
 parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 args = parser.parse_args()
+
+# A process for itself, so that its memory is TotalSegmentator's alone.
+PEER = """
+import sys
+scan, labels, sums, fast = sys.argv[1:]
+if sums == "singles":
+    sys.path.insert(0, ORACLES)
+    from total_segmentator import sum_in_single_precision
+    sum_in_single_precision()
+import os
+os.environ.update(TOTALSEG_HOME_DIR=HOME, TOTALSEG_WEIGHTS_PATH=WEIGHTS)
+from totalsegmentator.python_api import totalsegmentator
+totalsegmentator(scan, labels, ml=True, fast=fast == "True", device="cpu", quiet=True, nr_thr_saving=1)
+"""
 
 
 def oracle():
@@ -66,17 +80,8 @@ def make_scan(path):
         inside = (((grid - middle[:, None, None, None].astype("f4")) / radius[:, None, None, None].astype("f4")) ** 2).sum(0) < 1
         scan[inside] = rng.uniform(-800, 1200)
     scan += rng.normal(0, 15, shape)
-    nibabel.save(nibabel.Nifti1Image(scan.astype(numpy.int16), numpy.diag([-args.spacing, -args.spacing, args.spacing, 1])), path)
-
-
-def timed(command, **environment):
-    """Seconds, and the most bytes that one of the processes held."""
-    start = time.perf_counter()
-    process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    out, err = process.communicate()
-    if process.returncode:
-        sys.exit(f"{command[0]} has failed: {err or out}")
-    return time.perf_counter() - start, out
+    right, front, up = [float(spacing) for spacing in args.spacing.split(",")]
+    nibabel.save(nibabel.Nifti1Image(scan.astype(numpy.int16), numpy.diag([-right, -front, up, 1])), path)
 
 
 def main():
@@ -92,22 +97,22 @@ def main():
     command = [binary, "segment", "total", "-i", scan, "-o", folder / "ours.nii.gz", "--ml", "--overwrite", "--json"]
     command += ["--weights", weights, "--ram", args.ram, "--threads", str(args.threads)] + (["--fast"] if args.fast else [])
     command += ["--precision", args.precision] if args.precision else []
-    seconds, out = timed(command)
+    out, seconds, _ = measured(command, {})
     report = json.loads(out)
-    planned = report["images"][0]["planned_bytes"] / 2**20
-    print(f"plimsoll: {seconds:.1f} s, planned {planned:.0f} MiB, resident {report['peak_rss_bytes'] / 2**20:.0f} MiB")
-    if not args.peer:
-        return
-    call = (
-        "from totalsegmentator.python_api import totalsegmentator; "
-        f"totalsegmentator({str(scan)!r}, {str(folder / 'theirs.nii.gz')!r}, ml=True, fast={args.fast}, device='cpu', quiet=True, nr_thr_saving=1)"
-    )
-    home = tempfile.mkdtemp()
-    names = {"TOTALSEG_WEIGHTS_PATH": str(weights), "TOTALSEG_HOME_DIR": home, "OMP_NUM_THREADS": str(args.threads)}
-    seconds, _ = timed([sys.executable, "-c", call], **names)
-    held = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-    ours, theirs = [numpy.asarray(nibabel.load(folder / f"{name}.nii.gz").dataobj) for name in ("ours", "theirs")]
-    print(f"TotalSegmentator: {seconds:.1f} s, its largest process {held:.0f} MiB; labels equal in {100 * (ours == theirs).mean():.4f} % of voxels")
+    planned = report["images"][0]["planned_bytes"]
+    print(f"plimsoll: {seconds:.1f} s, planned {planned / 2**20:.0f} MiB, resident {report['peak_rss_bytes'] / 2**20:.0f} MiB")
+    ours = labels(folder / "ours.nii.gz")
+    for sums in args.peer:
+        told = {"ORACLES": str(ROOT / "oracles"), "HOME": tempfile.mkdtemp(), "WEIGHTS": str(weights)}
+        call = "".join(f"{name} = {value!r}\n" for name, value in told.items()) + PEER
+        command = [sys.executable, "-c", call, scan, folder / "theirs.nii.gz", sums, args.fast]
+        _, seconds, held = measured(command, {"OMP_NUM_THREADS": str(args.threads)})
+        equal = (ours == labels(folder / "theirs.nii.gz")).mean()
+        print(f"TotalSegmentator, sums in {sums}: {seconds:.1f} s, resident {held / 2**20:.0f} MiB; labels equal in {100 * equal:.4f} % of voxels")
+
+
+def labels(path):
+    return numpy.asarray(nibabel.load(path).dataobj)
 
 
 if __name__ == "__main__":

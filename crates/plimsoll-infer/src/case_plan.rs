@@ -343,6 +343,10 @@ fn left_there(backend: &dyn Backend, plan: &VerifiedPlan) -> Option<Bytes> {
     (needed <= line).then(|| line - needed)
 }
 
+/// How much longer than in the fastest way the network may take for a smaller arena: where a few cheap values are recomputed, the most that it
+/// holds falls by far more than this.
+const SPARING: f64 = 0.01;
+
 impl CasePlanner<'_> {
     /// Plans what a case holds. Sums are stored in the first of the ways for which the line has room beside the least arena; the arena
     /// takes what is left beside them: the engine that is there stays if it fits, else there is a new one, which recomputes more. Where
@@ -414,7 +418,7 @@ impl CasePlanner<'_> {
                 Some(planner) => planner,
                 none => none.insert(Planner::new(programs, self.backend, Options::default())?),
             };
-            next = Some(planner.plan(Some(room))?);
+            next = Some(planner.sparing_plan(room, SPARING)?);
         }
         let arena_bytes = next.as_ref().map_or(running, arena);
         let minimum_ram_bytes = fixed + arena_bytes + of_case;

@@ -124,6 +124,35 @@ impl<'a> Planner<'a> {
         self.verified(placed)
     }
 
+    /// Of the plans whose arena takes at most `budget` bytes and which take at most a `share` longer than the fastest of them, the one with
+    /// the least arena.
+    ///
+    /// # Errors
+    /// If the verifier rejects a plan.
+    pub fn sparing_plan(&self, budget: usize, share: f64) -> Result<VerifiedPlan, PlanError> {
+        let seconds =
+            |plan: &VerifiedPlan| plan.schedules.iter().map(|plan| plan.predicted_seconds).sum::<f64>();
+        let fastest = self.plan(Some(budget))?;
+        let allowed = (1.0 + share) * seconds(&fastest);
+        let mut best = fastest;
+        // Programs side by side have no curve in common.
+        let [search] = &self.searches[..] else { return Ok(best) };
+        for choice in search.curve() {
+            let room = self.top + choice.lower_bound;
+            if room >= best.arena_bytes {
+                continue;
+            }
+            let plan = self.plan_near(room)?;
+            if seconds(&plan) > allowed {
+                break;
+            }
+            if plan.arena_bytes < best.arena_bytes {
+                best = plan;
+            }
+        }
+        Ok(best)
+    }
+
     /// The plan in which values are freed as is said for each program; none if that is impossible.
     ///
     /// # Errors

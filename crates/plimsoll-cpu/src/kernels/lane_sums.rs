@@ -11,6 +11,27 @@ pub(crate) fn part(voxels: usize, part: usize) -> std::ops::Range<usize> {
     part * PART..voxels.min((part + 1) * PART)
 }
 
+/// Calls `each` with the numbers of a range and, in turn, one of some sums that are taken side by side, so that additions need not wait for each
+/// other. Sums stay in registers while each has a place that is known when compiling; what is left of the range works on a copy.
+#[inline(always)]
+pub(crate) fn in_turn<T: Copy, const N: usize>(
+    range: std::ops::Range<usize>,
+    sums: &mut [T; N],
+    each: impl Fn(usize, &mut T),
+) {
+    let whole = range.start + range.len() / N * N;
+    for first in (range.start..whole).step_by(N) {
+        for (turn, sum) in sums.iter_mut().enumerate() {
+            each(first + turn, sum);
+        }
+    }
+    let mut rest = *sums;
+    for (number, sum) in (whole..range.end).zip(&mut rest) {
+        each(number, sum);
+    }
+    *sums = rest;
+}
+
 /// Adds up the parts of the sums of each lane, in order.
 pub(crate) struct SumLanes {
     /// `[block][part][16]`

@@ -5,6 +5,7 @@
 
 use plimsoll_graph::ops::Over;
 
+use super::lane_sums::in_turn;
 use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
@@ -97,7 +98,7 @@ impl Sharing {
     }
 }
 
-/// The sum of four sums that were taken side by side, for additions not to wait for each other.
+/// The sum of four sums that were taken in turn.
 ///
 /// # Safety
 /// The machine has the instruction set of `S`.
@@ -131,17 +132,15 @@ impl<T: Element> Kernel for ChunkStats<T> {
             let data = self.data.0.add(block * self.extent.voxels * LANES);
             let count = S::splat(1.0 / voxels.len() as f32);
             let mut sums = [S::zero(); 4];
-            for voxel in voxels.clone() {
-                let sum = &mut sums[voxel % 4];
+            in_turn(voxels.clone(), &mut sums, |voxel, sum| {
                 *sum = S::add(*sum, T::load::<S>(data.add(voxel * LANES)));
-            }
+            });
             let mean = S::mul(total::<S>(sums), count);
             let mut squares = [S::zero(); 4];
-            for voxel in voxels {
+            in_turn(voxels, &mut squares, |voxel, sum| {
                 let deviation = S::sub(T::load::<S>(data.add(voxel * LANES)), mean);
-                let sum = &mut squares[voxel % 4];
                 *sum = S::fma(deviation, deviation, *sum);
-            }
+            });
             let to = self.partial.0.add(task * 2 * LANES);
             S::store(to, mean);
             S::store(to.add(LANES), total::<S>(squares));
@@ -338,19 +337,19 @@ impl<T: Element> Kernel for NormGradSums<T> {
         // SAFETY: `task < tasks`, so the block and the chunk are the extent's, and voxels are below `voxels`; each task has
         // a pair of its own.
         unsafe {
-            let mut sums = [S::zero(); 4];
-            let mut products = [S::zero(); 4];
+            // Of g and of g x̂.
+            let mut sums = [[S::zero(); 2]; 4];
             let extent = &self.grad.extent;
             let (block, chunk) = extent.at(task);
             let constants = self.grad.constants::<S>(block);
-            for voxel in extent.voxels_of(chunk) {
+            in_turn(extent.voxels_of(chunk), &mut sums, |voxel, [sum, product]| {
                 let (g, x) = self.grad.voxel::<S>(&constants, (block * extent.voxels + voxel) * LANES);
-                sums[voxel % 4] = S::add(sums[voxel % 4], g);
-                products[voxel % 4] = S::fma(g, x, products[voxel % 4]);
-            }
+                *sum = S::add(*sum, g);
+                *product = S::fma(g, x, *product);
+            });
             let to = self.partial.0.add(task * 2 * LANES);
-            S::store(to, total::<S>(sums));
-            S::store(to.add(LANES), total::<S>(products));
+            S::store(to, total::<S>(sums.map(|[sum, _]| sum)));
+            S::store(to.add(LANES), total::<S>(sums.map(|[_, product]| product)));
         }
     }
 }

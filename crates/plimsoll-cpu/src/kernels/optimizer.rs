@@ -2,6 +2,7 @@
 
 use plimsoll_graph::ops::{AdamW, NormUse, Sgd};
 
+use super::lane_sums::in_turn;
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
 
@@ -193,11 +194,11 @@ impl Kernel for Squares {
         let (gradient, count, first) = self.gradients[of];
         let from = (task - first) * CHUNK;
         let mut sums = [0.0f64; LANES];
-        for place in from..count.min(from + CHUNK) {
+        in_turn(from..count.min(from + CHUNK), &mut sums, |place, sum| {
             // SAFETY: the place is below the gradient's `count`.
             let g = f64::from(unsafe { *gradient.0.add(place) });
-            sums[place % LANES] += g * g;
-        }
+            *sum += g * g;
+        });
         // SAFETY: there is a sum for each stretch, and `task` is one.
         unsafe { *self.partial.0.add(task) = sums.iter().sum() };
     }

@@ -1,6 +1,6 @@
 //! A number for each channel of each sample, and all voxels of that channel: sums, factors, shares.
 
-use super::lane_sums::{PART, part};
+use super::lane_sums::{PART, in_turn, part};
 use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd, exp::exp};
@@ -101,15 +101,14 @@ impl<T: Element> Kernel for PlaneSums<T> {
             // SAFETY: the block is one of the buffers', and voxels are below their number.
             let sum = unsafe {
                 let mut sums = [S::zero(); 4];
-                for voxel in first..part.end.min(first + SUMMED) {
+                in_turn(first..part.end.min(first + SUMMED), &mut sums, |voxel, sum| {
                     let place = (block * voxels + voxel) * LANES;
                     let value = self.source.load::<S>(&affine, place);
-                    let sum = &mut sums[voxel % 4];
                     *sum = match self.other {
                         Some(other) => S::fma(value, T::load::<S>(other.0.add(place)), *sum),
                         None => S::add(*sum, value),
                     };
-                }
+                });
                 S::to_array(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])))
             };
             for (total, sum) in total.iter_mut().zip(sum) {

@@ -1,6 +1,6 @@
 //! Element by element, and sums of a channel.
 
-use super::lane_sums;
+use super::lane_sums::{self, in_turn};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::normal::normal;
 use crate::simd::{Element, LANES, Simd};
@@ -216,10 +216,10 @@ const SUMMED: usize = 8192;
 unsafe fn add_plane(plane: *const f32, voxels: usize, total: &mut f64) {
     for first in (0..voxels).step_by(SUMMED) {
         let mut sums = [0.0f64; LANES];
-        for voxel in first..voxels.min(first + SUMMED) {
+        in_turn(first..voxels.min(first + SUMMED), &mut sums, |voxel, sum| {
             // SAFETY: `voxel < voxels`, of which the plane has as many as this function's contract says.
-            sums[voxel % LANES] += f64::from(unsafe { *plane.add(voxel) });
-        }
+            *sum += f64::from(unsafe { *plane.add(voxel) });
+        });
         *total += sums.iter().sum::<f64>();
     }
 }

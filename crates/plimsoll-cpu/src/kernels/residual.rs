@@ -3,6 +3,7 @@
 //! The shortcut is a map as it is stored, one that is normalised as well, or one whose activated form is not stored. All are read in the
 //! same way: a map as it is stored is lrelu(1 · x + 0) with slope 1.
 
+use super::lane_sums::in_turn;
 use super::norm::Extent;
 use super::patch::{Affine, BlockNorm};
 use crate::kernel::{Kernel, Ptr};
@@ -171,14 +172,13 @@ impl<T: Element> Kernel for ResidualGradSums<T> {
             let shortcut = self.grad.shortcut.constants::<S>(extent, block);
             // Additions side by side need not wait for each other.
             let mut sums = [[S::zero(); 3]; 2];
-            for voxel in extent.voxels_of(chunk) {
+            in_turn(extent.voxels_of(chunk), &mut sums, |voxel, [sum, of_main, of_shortcut]| {
                 let place = (block * extent.voxels + voxel) * LANES;
                 let of = self.grad.voxel::<S>(&main, &shortcut, place);
-                let [sum, of_main, of_shortcut] = &mut sums[voxel % 2];
                 *sum = S::add(*sum, of.g);
                 *of_main = S::fma(of.g, of.main, *of_main);
                 *of_shortcut = S::fma(of.g, of.shortcut, *of_shortcut);
-            }
+            });
             let [first, second] = sums;
             let sum = S::add(first[0], second[0]);
             for (to, product) in [(Some(self.main), 1), (self.shortcut, 2)] {

@@ -45,7 +45,7 @@ impl Kernel for TransposeWeights {
             for (from, to) in from.chunks_exact(tap).zip(to.chunks_exact_mut(tap)) {
                 match blocks.lanes {
                     Lanes::Own(width) => transpose_groups(from, to, width),
-                    _ => transpose_square(from, to),
+                    _ => transpose_square::<S>(from, to),
                 }
             }
         }
@@ -53,11 +53,23 @@ impl Kernel for TransposeWeights {
 }
 
 /// From `[16 in][16 out]` to `[16 out][16 in]`.
+///
+/// # Safety
+/// The machine has the instruction set of `S`.
+///
+/// # Panics
+/// If one of them is not such a square.
 #[inline(always)]
-fn transpose_square(from: &[f32], to: &mut [f32]) {
-    for i in 0..LANES {
-        for o in 0..LANES {
-            to[o * LANES + i] = from[i * LANES + o];
+unsafe fn transpose_square<S: Simd>(from: &[f32], to: &mut [f32]) {
+    assert_eq!((from.len(), to.len()), (LANES * LANES, LANES * LANES), "a square of sixteen by sixteen");
+    // SAFETY: both have sixteen rows of sixteen, as was checked; the machine has the instruction set, as this function's contract says.
+    unsafe {
+        let mut rows = [S::zero(); LANES];
+        for (row, from) in rows.iter_mut().zip(from.chunks_exact(LANES)) {
+            *row = S::load(from.as_ptr());
+        }
+        for (row, to) in S::transpose(rows).into_iter().zip(to.chunks_exact_mut(LANES)) {
+            S::store(to.as_mut_ptr(), row);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{At, AttentionShape, Carver, PADDING, Scratch, Window, floats, for_each_pair, products};
 use crate::kernel::{Kernel, Ptr};
+use crate::kernels::lane_sums::in_turn;
 use crate::layout::blocks;
 use crate::simd::exp::exp;
 use crate::simd::{Element, LANES, Simd};
@@ -209,11 +210,11 @@ impl<T: Element> AttentionGrad<T> {
                 self.window.drop::<S>(at, tile, scratch.dscores, scratch.dscores);
             }
             let mut delta = [S::zero(); 4];
-            for key in 0..tokens {
+            in_turn(0..tokens, &mut delta, |key, delta| {
                 let (p, dp) =
                     (S::load(of.scores.add(key * LANES)), S::load(scratch.dscores.add(key * LANES)));
-                delta[key % 4] = S::fma(p, dp, delta[key % 4]);
-            }
+                *delta = S::fma(p, dp, *delta);
+            });
             let delta = S::add(S::add(delta[0], delta[1]), S::add(delta[2], delta[3]));
             let dbiases = scratch.dbiases.add(tile * tokens * LANES);
             for key in 0..tokens {
