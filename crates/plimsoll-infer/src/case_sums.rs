@@ -64,8 +64,7 @@ impl Predictor {
         let mut copied = Mapped::zeroed(&self.budget, "sums of windows", copied)?;
         for rows in std::mem::take(&mut work.parts) {
             let (weights, summing) = (&self.weights, &summing);
-            let memory = (&mut self.sums_memory, &self.budget);
-            let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), memory)?;
+            let mut stream = Stream::new(&work.grid, &rows, work.wanted, (weights, summing), &self.budget)?;
             if summing.on_device {
                 self.open_sums(&rows.shape, summing)?;
             }
@@ -107,7 +106,6 @@ impl Predictor {
                 work.clock.lap(|times| &mut times.export_seconds);
             }
             self.close_sums()?;
-            self.sums_memory = stream.into_sums_memory();
         }
         going(work.case)
     }

@@ -399,8 +399,7 @@ mod tests {
             summands,
             on_device: false,
         };
-        let mut stream =
-            Stream::new(&grid, &rows, wanted, (&weights, &summing), (&mut None, &budget)).unwrap();
+        let mut stream = Stream::new(&grid, &rows, wanted, (&weights, &summing), &budget).unwrap();
         assert_eq!(budget.used(), Stream::bytes(&grid, &rows, wanted, (&weights, &summing)).unwrap());
         let mut rooms: Vec<Room<()>> = (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
         let shape = grid.shape();

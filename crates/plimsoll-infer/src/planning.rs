@@ -22,7 +22,6 @@ use crate::headers::Headers;
 use crate::label_output::queue_bytes;
 use crate::mirror::all_mirrors;
 use crate::passes::Buffers;
-use crate::ring::SumsMemory;
 use crate::rows::{Rows, slices_of};
 use crate::spool::Record;
 use crate::stream::{Stream, Summing};
@@ -336,7 +335,7 @@ impl Predictor {
             held_by_engine: running.map_or(Bytes::ZERO, |plan| engine_bytes(&*self.backend, plan)),
             running,
             overhead: self.overhead.bytes(),
-            held_for_case: held + self.sums_memory.as_ref().map_or(Bytes::ZERO, SumsMemory::bytes),
+            held_for_case: held,
         }
     }
 

@@ -31,7 +31,6 @@ use crate::label_sink::{LabelFile, LabelSink};
 use crate::npz::ProbabilityWriter;
 use crate::passes::Buffers;
 use crate::planning::CaseMemory;
-use crate::ring::SumsMemory;
 use crate::rows::Rows;
 use crate::spool::Spool;
 use crate::summands::{Summands, Summed};
@@ -138,8 +137,6 @@ pub struct Predictor {
     pub(crate) scratch: Scratch,
     /// Made for the first case, and again for one whose logits leave its arena no room.
     pub(crate) running: Option<Running>,
-    /// Of the sums of the last case.
-    pub(crate) sums_memory: Option<SumsMemory>,
     pub(crate) overhead: Reservation,
     /// Cases that are seen at another spacing than the model's, by name.
     spacings: BTreeMap<String, CaseSpacing>,
@@ -191,7 +188,6 @@ impl Predictor {
             buffers,
             crew: Arc::new(Crew::new(options.threads)),
             running: None,
-            sums_memory: None,
             spacings: BTreeMap::new(),
             overhead: held,
             weights_bytes,
@@ -219,12 +215,8 @@ impl Predictor {
         self.spacings.get(&case.id).copied()
     }
 
-    /// Gives back what is kept of the last case, the memory of its sums and then its engine, where that leaves no room for `bytes` beside it.
-    /// The next case brings others.
+    /// Gives the engine of the last case back, where it leaves no room for `bytes` beside it. The next case brings another one.
     pub fn make_room(&mut self, bytes: Bytes) {
-        if bytes > self.budget.free() {
-            self.sums_memory = None;
-        }
         if bytes > self.budget.free() {
             self.running = None;
         }
@@ -330,8 +322,6 @@ impl Predictor {
         let (mut plan, is_spooled) = (planned.plan, planned.is_spooled);
         // What was decoded ahead stays where there is room for all of it; else it makes room before anything else is reserved.
         let prepared = prepared.map(|(cache, _)| cache).filter(|_| plan.cache_bytes >= held);
-        // Sums in more memory than all of them may take now would take the place of something else of the case.
-        self.sums_memory = self.sums_memory.take().filter(|memory| memory.bytes() <= plan.logits_bytes);
         if let Some(next) = planned.next {
             // The last arena goes before the next one comes.
             self.running = None;
@@ -451,9 +441,9 @@ impl Predictor {
         let (inspected, prepared) = match before {
             Some(Ahead { inspected, cache, held }) => (inspected, cache.map(|cache| (cache, held))),
             None => {
-                // What leaves no room to look at the case goes before: what takes its place is planned with the case.
-                if let Ok(needed) = inspection_bytes(case) {
-                    self.make_room(needed);
+                // An arena that leaves no room to look at the case goes before: what takes its place is planned with the case.
+                if inspection_bytes(case).is_ok_and(|needed| needed > self.budget.free()) {
+                    self.running = None;
                 }
                 (inspect_images(case, &self.model.channels, &self.budget, stop), None)
             }

@@ -189,16 +189,6 @@ impl RingShape {
     }
 }
 
-/// Memory that an earlier ring has left. The system hands out pages one by one, cleared, when they are first written, which takes longer
-/// than clearing them here.
-pub(crate) struct SumsMemory(Mapped<u8>);
-
-impl SumsMemory {
-    pub(crate) fn bytes(&self) -> Bytes {
-        self.0.reserved()
-    }
-}
-
 /// Sums of shares.
 pub(crate) struct Ring<S> {
     shape: RingShape,
@@ -212,35 +202,18 @@ pub(crate) struct Ring<S> {
 }
 
 impl<S: Sum> Ring<S> {
-    /// An empty ring of so many planes, in the memory of an earlier one where that has the same size, else reserved from a budget.
+    /// An empty ring of so many planes, reserved from a budget.
     ///
     /// # Errors
     /// If the budget has no room for it.
     pub(crate) fn new(
         shape: RingShape,
-        (summands, planes): (&Summands, usize),
-        earlier: &mut Option<SumsMemory>,
-        (crew, budget): (&Crew, &Budget),
+        summands: &Summands,
+        planes: usize,
+        budget: &Budget,
     ) -> Result<Ring<S>, MapError> {
-        let count = shape.count(summands, planes);
-        // What does not fit goes before the next memory comes.
-        let sums = match earlier.take().and_then(|SumsMemory(memory)| memory.reuse(count).ok()) {
-            Some(mut sums) => {
-                let mut threads = vec![(); crew.threads()];
-                let slots = sums.chunks_mut(shape.plane().max(1));
-                crew.share(slots, &mut threads, |sums: &mut [S], ()| sums.fill(S::zeroed()));
-                sums
-            }
-            None => Mapped::zeroed(budget, "sums of windows", count)?,
-        };
-        let (channels, limit) = (summands.channels(), summands.limit::<S>());
-        Ok(Ring { shape, channels, limit, planes, sums })
-    }
-
-    /// The memory of its sums, for another ring.
-    pub(crate) fn into_memory(self) -> Option<SumsMemory> {
-        let bytes = self.sums.len() * size_of::<S>();
-        self.sums.reuse(bytes).ok().map(SumsMemory)
+        let sums = Mapped::zeroed(budget, "sums of windows", shape.count(summands, planes))?;
+        Ok(Ring { shape, channels: summands.channels(), limit: summands.limit::<S>(), planes, sums })
     }
 
     /// Numbers from here on are refused.

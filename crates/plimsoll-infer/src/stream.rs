@@ -15,7 +15,7 @@ use crate::device_sums::summed_window;
 use crate::export::{Export, Wanted, lines_are_rows};
 use crate::head_planes::HeadPlanes;
 use crate::lines::LineRoom;
-use crate::ring::{LogitsOf, Ring, RingShape, Room, SumsMemory, WindowLogits};
+use crate::ring::{LogitsOf, Ring, RingShape, Room, WindowLogits};
 use crate::rows::Rows;
 use crate::shares::Shares;
 use crate::summands::Summands;
@@ -51,17 +51,10 @@ struct Means<S> {
 }
 
 impl<S: Sum> Means<S> {
-    fn new(
-        shape: RingShape,
-        summing: &Summing,
-        earlier: &mut Option<SumsMemory>,
-        budget: &Budget,
-    ) -> Result<Means<S>, MapError> {
+    fn new(shape: RingShape, summing: &Summing, budget: &Budget) -> Result<Means<S>, MapError> {
         let Summing { summands, crew, on_device, .. } = summing;
-        // First, as its memory may be there already, or is too large or too small and goes.
-        let planes = shape.host_planes(*on_device);
-        let ring = Ring::new(shape, (summands, planes), earlier, (crew, budget))?;
         let head = summands.head().map(|head| HeadPlanes::new(shape, head, crew, budget));
+        let ring = Ring::new(shape, summands, shape.host_planes(*on_device), budget)?;
         Ok(Means { ring, head: head.transpose()? })
     }
 
@@ -144,23 +137,22 @@ impl Stream {
             .map(|of_voxel| height.saturating_mul(width).saturating_mul(of_voxel))
     }
 
-    /// Reserves what a part of a case needs, whose windows are weighted by `weights`; sums take over the memory of `earlier` ones.
+    /// Reserves what a part of a case needs, whose windows are weighted by `weights`.
     pub(crate) fn new(
         grid: &TargetGrid,
         rows: &Rows,
         wanted: Wanted<'_>,
         (weights, summing): (&Weights, &Summing),
-        (earlier, budget): (&mut Option<SumsMemory>, &Budget),
+        budget: &Budget,
     ) -> Result<Stream, MapError> {
         let Summing { storage, looks, ref crew, .. } = *summing;
-        let sums = match storage {
-            RingStorage::F32 => Sums::F32(Means::new(rows.shape, summing, earlier, budget)?),
-            RingStorage::F16 => Sums::F16(Means::new(rows.shape, summing, earlier, budget)?),
-        };
         let export = Export::new(grid, rows.shape, (&rows.part, rows.slices), wanted.answers, budget)?;
         let [labels, turned, probabilities] = Stream::of_slice(grid, rows, wanted);
         Ok(Stream {
-            sums,
+            sums: match storage {
+                RingStorage::F32 => Sums::F32(Means::new(rows.shape, summing, budget)?),
+                RingStorage::F16 => Sums::F16(Means::new(rows.shape, summing, budget)?),
+            },
             shares: Shares::new(rows.shape, rows.starts(), weights, looks, budget)?,
             labels: Mapped::zeroed(budget, "labels", labels)?,
             turned: Mapped::zeroed(budget, "labels", turned)?,
@@ -173,14 +165,6 @@ impl Stream {
             written: 0,
             cleared: 0,
         })
-    }
-
-    /// The memory of its sums, for another stream.
-    pub(crate) fn into_sums_memory(self) -> Option<SumsMemory> {
-        match self.sums {
-            Sums::F32(means) => means.ring.into_memory(),
-            Sums::F16(means) => means.ring.into_memory(),
-        }
     }
 
     /// How sums are stored.
@@ -379,11 +363,8 @@ mod tests {
         let [height, width] = [stored.shape()[1], stored.shape()[2]];
         let mut labels = vec![9; stored.voxel_count()];
         let mut probabilities = vec![0; 2 * labels.len()];
-        // Of the part before: what it says must not be told from the sums of this one.
-        let mut earlier = None;
         for rows in whole.parts(grid, strips) {
-            let memory = (&mut earlier, &budget);
-            let mut stream = Stream::new(grid, &rows, wanted, (weights, summing), memory).unwrap();
+            let mut stream = Stream::new(grid, &rows, wanted, (weights, summing), &budget).unwrap();
             assert_eq!(budget.used(), Stream::bytes(grid, &rows, wanted, (weights, summing)).unwrap());
             let mut rooms: Vec<Room<()>> =
                 (0..threads).map(|_| Room::new(window, &budget).unwrap()).collect();
@@ -432,7 +413,6 @@ mod tests {
                 taken.unwrap();
             }
             assert_eq!(slice, rows.part.shape[rows.slices]);
-            earlier = stream.into_sums_memory();
         }
         assert!(!labels.contains(&9));
         (labels, probabilities)

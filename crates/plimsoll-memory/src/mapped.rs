@@ -81,20 +81,6 @@ impl<T: Pod> Mapped<T> {
         Ok(Mapped { map, len, reservation, element: PhantomData })
     }
 
-    /// The same pages, with what they hold, as a buffer of other elements that reserves as much.
-    ///
-    /// # Errors
-    /// The buffer itself, if one of `len` such elements reserves more or less.
-    pub fn reuse<U: Pod>(self, len: usize) -> Result<Mapped<U>, Mapped<T>> {
-        match Mapped::<U>::bytes(len) {
-            Ok(bytes) if bytes == self.reserved() => {
-                let Mapped { map, reservation, .. } = self;
-                Ok(Mapped { map, len, reservation, element: PhantomData })
-            }
-            _ => Err(self),
-        }
-    }
-
     /// The bytes that a buffer of `len` elements reserves: whole pages.
     ///
     /// # Errors
@@ -157,20 +143,6 @@ mod tests {
         drop(buffer);
         assert_eq!(budget.used(), Bytes::ZERO);
         assert!(resident().unwrap().now < before + Bytes::mib(8));
-    }
-
-    #[test]
-    fn pages_are_used_again_for_other_elements_of_the_same_bytes() {
-        let budget = Budget::new(Bytes::mib(1));
-        let mut buffer = Mapped::<f32>::zeroed(&budget, "test", 3000).unwrap();
-        buffer.fill(1.0);
-        let pages = buffer.as_ptr().cast::<u8>();
-        // Both take three pages.
-        let halves = buffer.reuse::<u16>(6000).unwrap();
-        assert_eq!((halves.len(), halves.as_ptr().cast::<u8>()), (6000, pages));
-        assert_eq!(halves[..2], [0, 0x3f80]);
-        let refused = halves.reuse::<u16>(6200).unwrap_err();
-        assert_eq!((refused.len(), budget.used()), (6000, Bytes(3 * 4096)));
     }
 
     #[test]

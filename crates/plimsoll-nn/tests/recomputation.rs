@@ -149,6 +149,16 @@ fn a_search_meets_its_budget_near_the_lower_bound_and_less_memory_never_is_faste
         before = seconds;
     }
     assert_eq!(planner.plan(Some(most.arena_bytes)).unwrap(), most);
+    // A twentieth of the time saves a good part of the memory.
+    let sparing = planner.sparing_plan(most.arena_bytes, 0.05).unwrap();
+    let seconds = |plan: &VerifiedPlan| plan.schedules[0].predicted_seconds;
+    assert!(seconds(&sparing) <= 1.05 * seconds(&most));
+    assert!(
+        sparing.arena_bytes < most.arena_bytes * 9 / 10,
+        "{} of {}",
+        sparing.arena_bytes,
+        most.arena_bytes
+    );
     let curve = planner.curve().unwrap();
     for pair in curve.windows(2) {
         assert!(pair[1].arena_bytes < pair[0].arena_bytes);

@@ -89,6 +89,12 @@ proptest! {
             let plan = planner.plan(Some(budget)).unwrap();
             prop_assert!(plan.arena_bytes <= budget, "{} of {budget}", plan.arena_bytes);
             prop_assert!(plan == planner.plan(Some(budget)).unwrap());
+            let seconds = |plan: &VerifiedPlan| plan.schedules.iter().map(|plan| plan.predicted_seconds).sum::<f64>();
+            for share in [0.0, 0.1, 10.0] {
+                let sparing = planner.sparing_plan(budget, share).unwrap();
+                prop_assert!(sparing.arena_bytes <= plan.arena_bytes);
+                prop_assert!(seconds(&sparing) <= (1.0 + share) * seconds(&plan));
+            }
         }
         for search in planner.searches() {
             let recomputation = search.recomputation();
