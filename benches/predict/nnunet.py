@@ -5,8 +5,7 @@
     python benches/predict/nnunet.py --patch 128,128 --features 32,64,128,256,512,512
 
 Makes a folder of the network that nnU-Net plans for CT, with random weights, and one case. A patch of two numbers is the configuration 2d. Needs cargo, and nnunetv2, torch, nibabel and numpy in
-the Python that runs this. Memory is the most that all processes of a command have at a time, each page counted once (the sum of their
-proportional set sizes, asked for five times a second). Labels of both are compared; with random weights logits lie close together, so that sums in
+the Python that runs this. Memory is the most that all processes of a command have at a time, each page counted once. Labels of both are compared; with random weights logits lie close together, so that sums in
 half precision, which nnU-Net has, change more of them than with trained ones.
 """
 

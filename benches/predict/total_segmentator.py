@@ -4,8 +4,8 @@
 
 Makes weights of the sizes that TotalSegmentator's have (five models of six stages at 1.5 mm; with --fast one of five stages at 3 mm), at
 random, and a scan of ellipsoids. Needs cargo, and torch and nnunetv2 in the Python that runs this; with --peer TotalSegmentator itself, whose
-labels are compared: as it is, with logits summed in halves, or with sums in single precision, as they are here. Memory is the most that all
-processes of a command have at a time, each page counted once.
+labels are compared: as it is, with logits summed in halves, or with sums in single precision, as they are here. Memory is
+what ours says of itself, and of TotalSegmentator the most that all of its processes have at a time, each page counted once.
 """
 
 import argparse
@@ -30,7 +30,7 @@ parser.add_argument("--fast", action="store_true")
 parser.add_argument("--ram", default="2GiB")
 parser.add_argument("--precision", help="of features: f32 or bf16")
 parser.add_argument("--threads", type=int, default=2)
-parser.add_argument("--peer", nargs="*", choices=["halves", "singles"], default=[], help="what TotalSegmentator sums logits in")
+parser.add_argument("--peer", nargs="+", choices=["halves", "singles"], default=[], help="what TotalSegmentator sums logits in")
 parser.add_argument("--keep", help="a folder for weights and scan, made again only if it is not there")
 parser.add_argument("--binary", type=Path, help="this one of ours, in place of building it")
 args = parser.parse_args()

@@ -1,5 +1,7 @@
 //! Sums over voxels in parts: each part by a task of its own, and the parts of a lane in order.
 
+use std::ops::Range;
+
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{LANES, Simd};
 
@@ -7,7 +9,7 @@ use crate::simd::{LANES, Simd};
 pub(crate) const PART: usize = 16 << 10;
 
 /// The voxels of each of the parts that `voxels` voxels are divided into.
-pub(crate) fn part(voxels: usize, part: usize) -> std::ops::Range<usize> {
+pub(crate) fn part(voxels: usize, part: usize) -> Range<usize> {
     part * PART..voxels.min((part + 1) * PART)
 }
 
@@ -15,7 +17,7 @@ pub(crate) fn part(voxels: usize, part: usize) -> std::ops::Range<usize> {
 /// other. Sums stay in registers while each has a place that is known when compiling; what is left of the range works on a copy.
 #[inline(always)]
 pub(crate) fn in_turn<T: Copy, const N: usize>(
-    range: std::ops::Range<usize>,
+    range: Range<usize>,
     sums: &mut [T; N],
     each: impl Fn(usize, &mut T),
 ) {
@@ -30,6 +32,16 @@ pub(crate) fn in_turn<T: Copy, const N: usize>(
         each(number, sum);
     }
     *sums = rest;
+}
+
+/// The sum of four sums that were taken in turn.
+///
+/// # Safety
+/// The machine has the instruction set of `S`.
+#[inline(always)]
+pub(crate) unsafe fn total_of<S: Simd>(sums: [S::V; 4]) -> S::V {
+    // SAFETY: the machine has the instruction set, as this function's contract says.
+    unsafe { S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])) }
 }
 
 /// Adds up the parts of the sums of each lane, in order.
@@ -58,6 +70,24 @@ impl Kernel for SumLanes {
                 let first = self.partial.0.add(task * self.parts * LANES + lane);
                 let sum: f64 = (0..self.parts).map(|part| *first.add(part * LANES)).sum();
                 *self.result.0.add(task * LANES + lane) = (sum * self.factor) as f32;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_number_of_a_range_goes_to_the_sum_whose_turn_it_is() {
+        for count in 0..10usize {
+            // Of each sum, its numbers as bits.
+            let mut sums = [0u32; 4];
+            in_turn(8..8 + count, &mut sums, |number, sum| *sum |= 1 << number);
+            for (turn, sum) in sums.into_iter().enumerate() {
+                let own = (8 + turn..8 + count).step_by(4).fold(0, |bits, number| bits | 1u32 << number);
+                assert_eq!(sum, own, "sum {turn} of {count} numbers");
             }
         }
     }

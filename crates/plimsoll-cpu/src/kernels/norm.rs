@@ -5,7 +5,7 @@
 
 use plimsoll_graph::ops::Over;
 
-use super::lane_sums::in_turn;
+use super::lane_sums::{in_turn, total_of};
 use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd};
@@ -98,16 +98,6 @@ impl Sharing {
     }
 }
 
-/// The sum of four sums that were taken in turn.
-///
-/// # Safety
-/// The machine has the instruction set of `S`.
-#[inline(always)]
-unsafe fn total<S: Simd>(sums: [S::V; 4]) -> S::V {
-    // SAFETY: the machine has the instruction set, as this function's contract says.
-    unsafe { S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])) }
-}
-
 /// Mean and sum of squared deviations of each chunk.
 pub(crate) struct ChunkStats<T> {
     pub(crate) extent: Extent,
@@ -135,7 +125,7 @@ impl<T: Element> Kernel for ChunkStats<T> {
             in_turn(voxels.clone(), &mut sums, |voxel, sum| {
                 *sum = S::add(*sum, T::load::<S>(data.add(voxel * LANES)));
             });
-            let mean = S::mul(total::<S>(sums), count);
+            let mean = S::mul(total_of::<S>(sums), count);
             let mut squares = [S::zero(); 4];
             in_turn(voxels, &mut squares, |voxel, sum| {
                 let deviation = S::sub(T::load::<S>(data.add(voxel * LANES)), mean);
@@ -143,7 +133,7 @@ impl<T: Element> Kernel for ChunkStats<T> {
             });
             let to = self.partial.0.add(task * 2 * LANES);
             S::store(to, mean);
-            S::store(to.add(LANES), total::<S>(squares));
+            S::store(to.add(LANES), total_of::<S>(squares));
         }
     }
 }
@@ -348,8 +338,8 @@ impl<T: Element> Kernel for NormGradSums<T> {
                 *product = S::fma(g, x, *product);
             });
             let to = self.partial.0.add(task * 2 * LANES);
-            S::store(to, total::<S>(sums.map(|[sum, _]| sum)));
-            S::store(to.add(LANES), total::<S>(sums.map(|[_, product]| product)));
+            S::store(to, total_of::<S>(sums.map(|[sum, _]| sum)));
+            S::store(to.add(LANES), total_of::<S>(sums.map(|[_, product]| product)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A number for each channel of each sample, and all voxels of that channel: sums, factors, shares.
 
-use super::lane_sums::{PART, in_turn, part};
+use super::lane_sums::{PART, in_turn, part, total_of};
 use super::patch::{Affine, BlockNorm, norm_act};
 use crate::kernel::{Kernel, Ptr};
 use crate::simd::{Element, LANES, Simd, exp::exp};
@@ -109,7 +109,7 @@ impl<T: Element> Kernel for PlaneSums<T> {
                         None => S::add(*sum, value),
                     };
                 });
-                S::to_array(S::add(S::add(sums[0], sums[1]), S::add(sums[2], sums[3])))
+                S::to_array(total_of::<S>(sums))
             };
             for (total, sum) in total.iter_mut().zip(sum) {
                 *total += f64::from(sum);

@@ -2,7 +2,7 @@
 
 use super::{At, AttentionShape, Carver, PADDING, Scratch, Window, floats, for_each_pair, products};
 use crate::kernel::{Kernel, Ptr};
-use crate::kernels::lane_sums::in_turn;
+use crate::kernels::lane_sums::{in_turn, total_of};
 use crate::layout::blocks;
 use crate::simd::exp::exp;
 use crate::simd::{Element, LANES, Simd};
@@ -215,7 +215,7 @@ impl<T: Element> AttentionGrad<T> {
                     (S::load(of.scores.add(key * LANES)), S::load(scratch.dscores.add(key * LANES)));
                 *delta = S::fma(p, dp, *delta);
             });
-            let delta = S::add(S::add(delta[0], delta[1]), S::add(delta[2], delta[3]));
+            let delta = total_of::<S>(delta);
             let dbiases = scratch.dbiases.add(tile * tokens * LANES);
             for key in 0..tokens {
                 let (p, dp) =
