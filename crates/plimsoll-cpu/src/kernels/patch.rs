@@ -8,6 +8,7 @@ mod block;
 mod operands;
 
 pub(crate) use block::{Affine, BlockNorm, SourceBlock, norm_act};
+pub(crate) use operands::operand_value;
 
 use super::geometry::TapGrid;
 use crate::kernel::Ptr;

@@ -18,8 +18,9 @@ use crate::kernels::patch::Source;
 use crate::kernels::tap_conv::{Destination, Operands};
 use crate::kernels::transpose_weights::TransposeWeights;
 use crate::kernels::weight_grad::{GradTiling, SumParts, WeightGrad};
-use crate::kernels::winograd;
+use crate::kernels::winograd::cube::weight_grad::{CubeGradTiling, CubeWeightGrad};
 use crate::kernels::winograd::weight_grad::{WinogradGradTiling, WinogradWeightGrad};
+use crate::kernels::winograd::{self, cube};
 use crate::layout::rule::VolumeRule;
 use crate::layout::{Layout, VolumeLayout, WeightBlocks, blocks};
 use crate::lower::{
@@ -304,10 +305,15 @@ impl<K: DotKernel + Send> BoundNode for DotPartial<K> {
     }
 }
 
+/// What the weight gradient of [`cube`] reaches of its peak: its transforms are shared by few pairs of blocks, so that the sums of these
+/// stay in the second-level cache.
+const CUBE_GRAD_SHARE: f64 = 0.5;
+
 /// Which kernel runs, and how its work is cut.
 enum BackwardTiling {
     Direct(Box<GradTiling>),
     Winograd(Box<WinogradGradTiling>),
+    Cube(Box<CubeGradTiling>),
     DotDirect(Box<DirectGradTiling>),
     DotWinograd(Box<StripGradTiling>),
 }
@@ -318,6 +324,7 @@ impl BackwardTiling {
         let (partial, per_thread) = match self {
             BackwardTiling::Direct(tiling) => (tiling.partial(), bytes_of::<f32>(tiling.per_thread())),
             BackwardTiling::Winograd(tiling) => (tiling.partial(), bytes_of::<f32>(tiling.per_thread())),
+            BackwardTiling::Cube(tiling) => (tiling.partial(), bytes_of::<f32>(tiling.per_thread())),
             BackwardTiling::DotDirect(tiling) => (tiling.partial(), tiling.per_thread()),
             BackwardTiling::DotWinograd(tiling) => (tiling.partial(), tiling.per_thread()),
         };
@@ -361,6 +368,9 @@ impl Lower for FusedWeightGrad {
             Some(_) => {
                 BackwardTiling::DotDirect(Box::new(DirectGradTiling::new(&grid, batch, reach, outputs)))
             }
+            None if grad.groups == 1 && !is_image && cube::pays(&grad.window, result.spatial()) => {
+                BackwardTiling::Cube(Box::new(CubeGradTiling::new(&grid, batch, reach, outputs)))
+            }
             None if winograd => {
                 BackwardTiling::Winograd(Box::new(WinogradGradTiling::new(&grid, batch, reach, outputs)))
             }
@@ -371,6 +381,7 @@ impl Lower for FusedWeightGrad {
         let share = match &tiling {
             BackwardTiling::Direct(_) | BackwardTiling::DotDirect(_) => pace * direct,
             BackwardTiling::Winograd(_) => WINOGRAD_SHARE / winograd::products(width),
+            BackwardTiling::Cube(_) => CUBE_GRAD_SHARE / cube::products(result.spatial()),
             BackwardTiling::DotWinograd(_) => {
                 pace * DOT_WINOGRAD_SHARE / winograd_grad::products(result.spatial())
             }
@@ -396,6 +407,11 @@ impl Lower for FusedWeightGrad {
                 BackwardTiling::Winograd(tiling) => {
                     let tiling = WinogradGradTiling::clone(tiling);
                     let (sums, add) = WinogradWeightGrad::new(tiling, source, gradient, buffers);
+                    Box::new(Partial { sums, add, clear: None })
+                }
+                BackwardTiling::Cube(tiling) => {
+                    let tiling = CubeGradTiling::clone(tiling);
+                    let (sums, add) = CubeWeightGrad::new(tiling, features(source), gradient, buffers);
                     Box::new(Partial { sums, add, clear: None })
                 }
                 BackwardTiling::DotDirect(tiling) => {

@@ -87,6 +87,23 @@ impl fmt::Display for Level {
     }
 }
 
+/// Asks the processor to bring some elements into its caches while it goes on. Nothing is read: what is there or whether
+/// anything is there makes no difference but for time.
+#[inline(always)]
+pub(crate) fn fetch<T>(from: *const T, count: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in (0..count * size_of::<T>()).step_by(LINE) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: every processor of this kind has the instruction, which takes any address.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_byte_add(line).cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (from, count);
+}
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+
 /// Something to be run with an instruction set.
 pub(crate) trait Body {
     /// Runs it.

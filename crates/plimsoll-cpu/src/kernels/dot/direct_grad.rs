@@ -13,7 +13,7 @@ use crate::kernels::patch::{Blocks, PatchShape};
 use crate::kernels::sum_parts::SumParts;
 use crate::lower::product;
 use crate::simd::dot::{Dot, PAIR};
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, LINE, Simd};
 
 /// Output blocks that share a gathered patch, at most.
 const SHARING: usize = 8;
@@ -25,8 +25,6 @@ const PART_POSITIONS: usize = 1024;
 const CHUNK_POSITIONS: usize = 1024;
 /// Positions summed in registers, about: their gradients stay in the first-level cache while all taps go over them.
 const RUN_POSITIONS: usize = 128;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// How the work is tiled, which depends on shapes alone. Sizes that no number holds are the largest one, which no budget has room for.
 #[derive(Clone, Debug)]

@@ -15,6 +15,7 @@ mod head;
 mod pack;
 mod tile;
 pub(crate) mod winograd;
+mod winograd_gather;
 pub(crate) mod winograd_grad;
 mod winograd_pack;
 

@@ -1,17 +1,18 @@
 //! Winograd's F(2, 3) along height and width: 16 products for 36 of a direct convolution.
 //!
 //! A task walks down the depth of a strip of rows. It holds as many transformed planes as the kernel has, in a ring, so that each plane
-//! is gathered and transformed once; the sums over all planes and channels are taken in registers. Values are rounded to bf16 once,
-//! when they are transformed; weights as well.
+//! is gathered and transformed once; the sums over all planes and channels are taken in registers. What it gathers next is fetched from
+//! memory while it sums. Values are rounded to bf16 once, when they are transformed; weights as well.
 
+use super::winograd_gather::TransformPlane;
 use super::{DotOperands, ROW, SQUARE};
 use crate::kernel::DotKernel;
 use crate::kernels::chunk::TASKS;
-use crate::kernels::f23::{POINTS, RESULTS, WIDTH, inputs, results};
+use crate::kernels::f23::{POINTS, RESULTS, WIDTH, results};
 use crate::kernels::geometry::TapGrid;
 use crate::lower::product;
 use crate::simd::dot::{Dot, DotBody, PAIR, PAIRS};
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, LINE, Simd};
 use plimsoll_graph::Window;
 
 /// Points of a tile.
@@ -30,8 +31,6 @@ const STRIP_ROWS: usize = 16;
 const WALK: usize = 8;
 /// The fewest tiles of a plane for which it pays: weights are 16/9 as large as those of a direct convolution, and are read for each plane.
 const PLANE_TILES: usize = 9;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// Whether a convolution between features without groups, or its transpose, to a result of this extent can be computed in this way and
 /// takes at most three fifths of the products.
@@ -156,15 +155,9 @@ impl StripTiling {
         product([BLOCKS, SQUARE_POINTS, self.sum_point(), size_of::<f32>()])
     }
 
-    /// Columns that the tiles of a row read.
-    fn columns(&self) -> usize {
-        product([self.tiles, RESULTS]).saturating_add(WIDTH - 1)
-    }
-
-    /// Bytes of scratch of a thread: the ring, sums, and the rows that are transformed.
+    /// Bytes of scratch of a thread: the ring and the sums.
     pub(crate) fn per_thread(&self) -> usize {
-        let rows = product([READ, self.columns(), LANES, size_of::<f32>()]);
-        self.ring_bytes().saturating_add(self.sum_bytes()).saturating_add(rows)
+        self.ring_bytes().saturating_add(self.sum_bytes())
     }
 
     /// Packed weights.
@@ -186,8 +179,6 @@ struct Scratch {
     ring: *mut u16,
     /// `[output block][point][row][tile][16]`
     sums: *mut f32,
-    /// `[row][column][16]`
-    rows: *mut f32,
 }
 
 /// A strip of a task.
@@ -197,6 +188,22 @@ struct Strip {
     first: usize,
     /// Rows of tiles.
     rows: usize,
+}
+
+impl Strip {
+    /// Rows that it reads.
+    fn read(&self) -> usize {
+        self.rows * RESULTS + WIDTH - 1
+    }
+}
+
+/// What is fetched from memory while some results are summed: a part of the plane that is gathered next.
+#[derive(Clone, Copy)]
+struct Ahead {
+    /// Numbered as those that are gathered.
+    plane: usize,
+    part: usize,
+    parts: usize,
 }
 
 impl StripConv {
@@ -214,66 +221,50 @@ impl StripConv {
     unsafe fn gather<D: Dot>(&self, strip: &Strip, plane: usize, scratch: Scratch) {
         let tiling = &self.tiling;
         let [depth, height, width] = tiling.source;
-        let slot = plane % tiling.planes;
-        let columns = tiling.columns();
         for block in 0..tiling.source_blocks {
-            // SAFETY: the ring has `planes` planes of each point of each source block, with rows and tiles below the strip's; there is
-            // room for `READ` rows of `columns` columns, and rows of the source are checked to be inside of it.
+            // SAFETY: the ring has `planes` planes of each point of each source block, with rows and tiles below the strip's.
             unsafe {
-                let to = scratch.ring.add(block * SQUARE_POINTS * tiling.point() + slot * tiling.plane());
-                let Some(d) = inside(tiling.low[0], plane, depth) else {
+                let place = block * SQUARE_POINTS * tiling.point() + plane % tiling.planes * tiling.plane();
+                let to = scratch.ring.add(place);
+                let Some(plane) = inside(tiling.low[0], plane, depth) else {
                     for point in 0..SQUARE_POINTS {
                         to.add(point * tiling.point()).write_bytes(0, strip.rows * tiling.tiles * LANES);
                     }
                     continue;
                 };
-                for at in 0..strip.rows * RESULTS + WIDTH - 1 {
-                    let row = inside(tiling.low[1], strip.first + at, height).map(|h| d * height + h);
-                    let line = scratch.rows.add(at % READ * columns * LANES);
-                    let of = (block, strip.sample);
-                    self.operands.source.row::<D>(of, row, (tiling.low[2], width), columns, line);
-                    // The last row of a row of tiles.
-                    if at + 1 >= READ && (at + 1 - READ).is_multiple_of(RESULTS) {
-                        let first = at + 1 - READ;
-                        let to = to.add(first / RESULTS * tiling.tiles * LANES);
-                        self.transform::<D>(first, scratch.rows, to);
-                    }
-                }
+                D::call(TransformPlane {
+                    source: &self.operands.source,
+                    block,
+                    sample: strip.sample,
+                    plane,
+                    extent: [height, width],
+                    low: [strip.first as isize + tiling.low[1], tiling.low[2]],
+                    tiles: [strip.rows, tiling.tiles],
+                    to,
+                    point: tiling.point(),
+                });
             }
         }
     }
 
-    /// Transforms a row of tiles, whose first row of inputs is `first`.
-    ///
-    /// # Safety
-    /// The machine has the instruction set of `D`. `rows` are `READ` rows, each at its number modulo that, and `to` is the place of a row
-    /// of tiles in a block of the ring.
+    /// Asks the processor for a part of a plane of all source blocks, so that gathering it does not wait for memory.
     #[inline(always)]
-    unsafe fn transform<D: Dot>(&self, first: usize, rows: *const f32, to: *mut u16) {
+    fn fetch(&self, strip: &Strip, Ahead { plane, part, parts }: Ahead) {
         let tiling = &self.tiling;
-        let (stride, point) = (tiling.columns() * LANES, tiling.point());
-        for tile in 0..tiling.tiles {
-            // SAFETY: a row has columns for all that its tiles read, and the ring has a place for each tile in each point.
-            unsafe {
-                let mut d = [[D::S::zero(); POINTS]; READ];
-                for (i, d) in d.iter_mut().enumerate() {
-                    let row = rows.add((first + i) % READ * stride + tile * RESULTS * LANES);
-                    for (j, d) in d.iter_mut().enumerate() {
-                        *d = D::S::load(row.add(j * LANES));
-                    }
-                    *d = inputs::<D::S>(*d);
-                }
-                for j in 0..POINTS {
-                    let v = inputs::<D::S>([d[0][j], d[1][j], d[2][j], d[3][j]]);
-                    for (i, v) in v.into_iter().enumerate() {
-                        D::store_operand(to.add((i * POINTS + j) * point + tile * LANES), v);
-                    }
-                }
+        let [depth, height, width] = tiling.source;
+        let Some(d) = inside(tiling.low[0], plane, depth) else { return };
+        let rows = strip.read();
+        let all = tiling.source_blocks * rows;
+        for row in all * part / parts..all * (part + 1) / parts {
+            if let Some(h) = inside(tiling.low[1], strip.first + row % rows, height) {
+                let of = (row / rows, strip.sample);
+                self.operands.source.fetch(of, d * height + h, width);
             }
         }
     }
 
-    /// Sums all products of `count` output blocks for `held` rows of tiles from `first` on, and stores the results.
+    /// Sums all products of `count` output blocks for `held` rows of tiles from `first` on, and stores the results. Meanwhile it fetches
+    /// what is `ahead`.
     ///
     /// # Safety
     /// [`DotKernel::task`]'s contract for this kernel. `strip` is one of the result's, with `first + held` rows of tiles or more, and the
@@ -285,6 +276,7 @@ impl StripConv {
         strip: &Strip,
         (d, first, held): (usize, usize, usize),
         (block, count): (usize, usize),
+        ahead: Option<Ahead>,
         scratch: Scratch,
     ) {
         let tiling = &self.tiling;
@@ -292,6 +284,10 @@ impl StripConv {
         let pieces = tiles.div_ceil(D::POSITIONS);
         let out_block = tiling.source_blocks * tiling.planes * SQUARE;
         for point in 0..SQUARE_POINTS {
+            if let Some(Ahead { plane, part, parts }) = ahead {
+                let (part, parts) = (part * SQUARE_POINTS + point, parts * SQUARE_POINTS);
+                self.fetch(strip, Ahead { plane, part, parts });
+            }
             for piece in 0..pieces {
                 let (from, to) = (tiles * piece / pieces, tiles * (piece + 1) / pieces);
                 // SAFETY: the point, rows and tiles are below those of the ring and of the sums, and the blocks below those of weights.
@@ -386,21 +382,25 @@ impl DotKernel for StripConv {
         unsafe {
             let ring = self.operands.scratch.0.add(thread * tiling.per_thread());
             let sums = ring.add(tiling.ring_bytes());
-            let rows = sums.add(tiling.sum_bytes()).cast();
-            let scratch = Scratch { ring: ring.cast(), sums: sums.cast(), rows };
+            let scratch = Scratch { ring: ring.cast(), sums: sums.cast() };
             for plane in first..first + tiling.planes - 1 {
                 self.gather::<D>(&strip, plane, scratch);
             }
-            for d in first..tiling.result[0].min(first + tiling.walk) {
+            let end = tiling.result[0].min(first + tiling.walk);
+            let blocks = of_split(split)..of_split(split + 1);
+            let runs = strip.rows.div_ceil(tiling.held);
+            let parts = blocks.len().div_ceil(D::BLOCKS) * runs;
+            for d in first..end {
                 self.gather::<D>(&strip, d + tiling.planes - 1, scratch);
-                let mut block = of_split(split);
-                while block < of_split(split + 1) {
-                    let count = D::BLOCKS.min(of_split(split + 1) - block);
+                let mut part = 0;
+                for block in blocks.clone().step_by(D::BLOCKS) {
+                    let count = D::BLOCKS.min(blocks.end - block);
                     for row in (0..strip.rows).step_by(tiling.held) {
                         let held = tiling.held.min(strip.rows - row);
-                        self.rows::<D>(&strip, (d, row, held), (block, count), scratch);
+                        let ahead = (d + 1 < end).then_some(Ahead { plane: d + tiling.planes, part, parts });
+                        self.rows::<D>(&strip, (d, row, held), (block, count), ahead, scratch);
+                        part += 1;
                     }
-                    block += count;
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use super::{Affine, Blocks, PatchShape, SourceBlock};
 use crate::simd::dot::{Dot, PAIR};
-use crate::simd::{Bf16, Element, LANES, Simd};
+use crate::simd::{Bf16, Element, LANES, Simd, fetch};
 
 impl Blocks {
     /// Gathers the patch of one of the blocks whose first position is `first` (depth, height), rounded to bf16.
@@ -74,6 +74,14 @@ impl Blocks {
             }
         }
     }
+
+    /// Asks the processor for a row of one of the blocks, of `width` columns.
+    pub(crate) fn fetch(&self, (block, sample): (usize, usize), row: usize, width: usize) {
+        match self {
+            Blocks::F32(blocks) => blocks[block].fetch(sample, row, width),
+            Blocks::Bf16(blocks) => blocks[block].fetch(sample, row, width),
+        }
+    }
 }
 
 /// The stored elements of a block from which operands are made. A trait, because bf16 are copied where nothing changes them.
@@ -109,6 +117,22 @@ impl AsOperand for Bf16 {
 unsafe fn norm_act<D: Dot>(affine: &Affine<<D::S as Simd>::V>, y: <D::S as Simd>::V) -> <D::S as Simd>::V {
     // SAFETY: the machine has the instruction set, as this function's contract says.
     unsafe { D::S::leaky(D::fma(affine.a, y, affine.b), affine.slope) }
+}
+
+/// A value as its reader sees it, not rounded yet: normalised and activated if it is `NORM`.
+///
+/// # Safety
+/// The machine has the instruction set of `D`; `from` is valid for reads of sixteen elements.
+#[inline(always)]
+pub(crate) unsafe fn operand_value<D: Dot, T: Element, const NORM: bool>(
+    affine: &Affine<<D::S as Simd>::V>,
+    from: *const T,
+) -> <D::S as Simd>::V {
+    // SAFETY: this function's contract is that of the calls.
+    unsafe {
+        let y = T::load::<D::S>(from);
+        if NORM { norm_act::<D>(affine, y) } else { y }
+    }
 }
 
 /// The columns of a row that are inside of the source: those whose place, column · step + shift, is from 0 to below the width.
@@ -218,6 +242,12 @@ impl<T: AsOperand> SourceBlock<T> {
                 }
             }
         }
+    }
+
+    /// [`Blocks::fetch`] of this block.
+    fn fetch(&self, sample: usize, row: usize, width: usize) {
+        let place = sample * self.sample_stride + row * width * LANES;
+        fetch(self.data.0.cast_const().wrapping_add(place), width * LANES);
     }
 
     /// [`Blocks::row`] of this block.

@@ -8,11 +8,12 @@
 //! one after the other: inputs, weights and sums of 16 points are there at a time, and the results of each are added to those of the two
 //! planes of a tile, yᵢ = Σ over z: aᵢ(z) · m(z).
 
+mod chunks;
 pub(crate) mod conv;
-mod patch;
 mod products;
 mod store;
 mod tiling;
+pub(crate) mod weight_grad;
 
 pub(crate) use tiling::CubeTiling;
 

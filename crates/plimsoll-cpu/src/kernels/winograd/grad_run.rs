@@ -19,12 +19,28 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// [`Run::accumulate`] with as many lanes as a register tile of this instruction set has.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`; what [`Run`] says is valid for [`Simd::TILE_INPUTS`] lanes.
+    #[inline(always)]
+    pub(super) unsafe fn of_step<S: Simd, const B: usize>(self) {
+        // SAFETY: this function's contract is that of the calls.
+        unsafe {
+            match S::TILE_INPUTS {
+                8 => self.accumulate::<S, B, 8>(),
+                4 => self.accumulate::<S, B, 4>(),
+                _ => self.accumulate::<S, B, 2>(),
+            }
+        }
+    }
+
     /// Adds the products of `I` lanes of the source with `B` blocks of gradients over all tiles of the run.
     ///
     /// # Safety
     /// The machine has the instruction set of `S`; what [`Run`] says is valid.
     #[inline(always)]
-    pub(super) unsafe fn accumulate<S: Simd, const B: usize, const I: usize>(self) {
+    unsafe fn accumulate<S: Simd, const B: usize, const I: usize>(self) {
         // Tiles that the registers cannot hold are not asked for, and so not compiled.
         if const { I <= S::TILE_INPUTS } {
             // SAFETY: what the tile reads and writes is valid by this function's contract.

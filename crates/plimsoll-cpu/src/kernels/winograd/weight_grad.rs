@@ -174,11 +174,7 @@ impl WinogradWeightGrad {
                                         sums_stride: POINTS * tiling.point(),
                                         tiles: to - from,
                                     };
-                                    match S::TILE_INPUTS {
-                                        8 => run.accumulate::<S, B, 8>(),
-                                        4 => run.accumulate::<S, B, 4>(),
-                                        _ => run.accumulate::<S, B, 2>(),
-                                    }
+                                    run.of_step::<S, B>();
                                 }
                             }
                         }

@@ -9,8 +9,8 @@ use crate::kernels::dot::winograd::{PlaneTaps, READ, SQUARE_POINTS, plane_taps};
 use crate::kernels::f23::{RESULTS, WIDTH};
 use crate::kernels::geometry::TapGrid;
 use crate::lower::product;
-use crate::simd::LANES;
 use crate::simd::dot::PAIR;
+use crate::simd::{LANES, LINE};
 
 /// The most bytes of planes and sums, which should stay in the second-level cache.
 const CACHED_BYTES: usize = 900 << 10;
@@ -20,8 +20,6 @@ const STRIP_ROWS: usize = 16;
 const WALK: usize = 8;
 /// The least pairs of tiles of a part, for its partial sum to be worth it.
 const PART_PAIRS: usize = 256;
-/// Bytes of a cache line.
-const LINE: usize = 64;
 
 /// Pairs of tiles that the results of a plane are divided into.
 fn plane_pairs([_, height, width]: [usize; 3]) -> usize {

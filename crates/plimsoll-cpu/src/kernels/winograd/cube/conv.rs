@@ -1,9 +1,9 @@
 //! The convolution kernel: for each depth of the points, all source blocks are transformed, then each pair of output blocks is summed.
 
+use super::chunks::Chunk;
 use super::tiling::{GROUP, PAIR};
-use super::{CubeTaps, CubeTiling, PLANE_POINTS, cube_taps, tiles};
+use super::{CubeTaps, CubeTiling, PLANE_POINTS, cube_taps};
 use crate::kernel::Kernel;
-use crate::kernels::f23::RESULTS;
 use crate::kernels::geometry::TapGrid;
 use crate::kernels::patch::{Blocks, Source};
 use crate::kernels::tap_conv::{Destination, Operands};
@@ -18,15 +18,6 @@ pub(crate) struct CubeConv {
     /// Floats to each source block of a group.
     pub(super) group_offsets: [usize; GROUP],
     pub(super) operands: Operands,
-}
-
-/// The tiles of a task.
-pub(super) struct Chunk {
-    pub(super) sample: usize,
-    /// The first result along each axis.
-    pub(super) first: [usize; 3],
-    /// Tiles along each axis.
-    pub(super) count: [usize; 3],
 }
 
 /// A task's scratch, which is its thread's: the parts of [`CubeTiling::per_thread`], of the lengths that that adds up.
@@ -49,7 +40,7 @@ impl CubeConv {
     pub(crate) fn new(grid: &TapGrid, tiling: CubeTiling, operands: Operands) -> CubeConv {
         let places = cube_taps(grid);
         let taps = places.as_flattened().as_flattened().len();
-        let group_offsets = std::array::from_fn(|block| block * tiling.transformed());
+        let group_offsets = std::array::from_fn(|block| block * tiling.grid.transformed());
         CubeConv { tiling, taps, places, group_offsets, operands }
     }
 
@@ -58,18 +49,6 @@ impl CubeConv {
             unreachable!("images are convolved directly")
         };
         blocks
-    }
-
-    /// The chunk of a number.
-    fn chunk(&self, number: usize) -> Chunk {
-        let tiling = &self.tiling;
-        let (w, number) = (number % tiling.chunks[2], number / tiling.chunks[2]);
-        let (h, number) = (number % tiling.chunks[1], number / tiling.chunks[1]);
-        let (d, sample) = (number % tiling.chunks[0], number / tiling.chunks[0]);
-        let all = tiles(tiling.result);
-        let at = [0, 1, 2].map(|axis| [d, h, w][axis] * tiling.chunk[axis]);
-        let count = [0, 1, 2].map(|axis| tiling.chunk[axis].min(all[axis] - at[axis]));
-        Chunk { sample, first: at.map(|at| at * RESULTS), count }
     }
 
     /// All that is done at the points of depth `Z`, for output blocks from `first` to `end`.
@@ -88,8 +67,12 @@ impl CubeConv {
         for block in 0..tiling.source_blocks {
             // SAFETY: every source block has a place among those that are gathered and that are transformed.
             unsafe {
-                let from = scratch.gathered.add(block * tiling.gathered());
-                tiling.transform::<S, Z>(chunk, from, scratch.points.add(block * tiling.transformed()));
+                let from = scratch.gathered.add(block * tiling.grid.gathered());
+                tiling.grid.transform::<S, Z>(
+                    chunk,
+                    from,
+                    scratch.points.add(block * tiling.grid.transformed()),
+                );
             }
         }
         let mut block = first;
@@ -97,7 +80,7 @@ impl CubeConv {
             let count = PAIR.min(end - block);
             // SAFETY: the blocks are below `end`, and there are sums of `PAIR` of them, and results of all of the task.
             unsafe {
-                let sums = |b: usize| scratch.sums.add(b * PLANE_POINTS * tiling.point());
+                let sums = |b: usize| scratch.sums.add(b * PLANE_POINTS * tiling.grid.point());
                 if count == PAIR && S::TILE_BLOCKS >= PAIR {
                     self.products::<S, PAIR, Z>(chunk, block, scratch, sums(0));
                 } else {
@@ -132,7 +115,7 @@ impl Kernel for CubeConv {
     unsafe fn task<S: Simd>(&self, task: usize, thread: usize) {
         let tiling = &self.tiling;
         let (split, place) = (task % tiling.splits, task / tiling.splits);
-        let chunk = self.chunk(place);
+        let chunk = tiling.grid.chunk(place);
         // Splits are of whole pairs.
         let of_split = |split: usize| (tiling.pairs() * split / tiling.splits * PAIR).min(tiling.out_blocks);
         let blocks = (of_split(split), of_split(split + 1));
@@ -140,14 +123,14 @@ impl Kernel for CubeConv {
         // tile is inside; blocks end at `out_blocks`, and a split has no more of them than there is room for.
         unsafe {
             let gathered = self.operands.patches.0.add(thread * tiling.per_thread());
-            let points = gathered.add(tiling.source_blocks * tiling.gathered());
-            let sums = points.add(tiling.source_blocks * tiling.transformed());
+            let points = gathered.add(tiling.source_blocks * tiling.grid.gathered());
+            let sums = points.add(tiling.source_blocks * tiling.grid.transformed());
             let weights = sums.add(tiling.sums());
             let results = weights.add(tiling.weights());
             let scratch = Scratch { gathered, points, sums, results, weights };
             for block in 0..tiling.source_blocks {
-                let to = gathered.add(block * tiling.gathered());
-                tiling.gather::<S>(self.source(), block, &chunk, to);
+                let to = gathered.add(block * tiling.grid.gathered());
+                tiling.grid.gather::<S>(self.source(), block, &chunk, to);
             }
             self.depth::<S, 1>(&chunk, blocks, scratch);
             self.depth::<S, 2>(&chunk, blocks, scratch);

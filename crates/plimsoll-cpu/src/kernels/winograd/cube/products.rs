@@ -1,7 +1,8 @@
 //! Weights at the points of one depth, and the sums of their products with the source.
 
 use super::PLANE_POINTS;
-use super::conv::{Chunk, CubeConv, Scratch};
+use super::chunks::Chunk;
+use super::conv::{CubeConv, Scratch};
 use super::tiling::GROUP;
 use crate::kernels::f23::{POINTS, WIDTH, weights};
 use crate::kernels::winograd::product::Product;
@@ -43,11 +44,13 @@ impl CubeConv {
                         let product = Product {
                             taps: &self.group_offsets[..group],
                             weights: scratch.weights.add(point * weight_point(group, B)),
-                            source: scratch
-                                .points
-                                .add(first * tiling.transformed() + point * tiling.point() + from * LANES),
-                            sums: sums.add(point * tiling.point() + from * LANES),
-                            sums_stride: PLANE_POINTS * tiling.point(),
+                            source: scratch.points.add(
+                                first * tiling.grid.transformed()
+                                    + point * tiling.grid.point()
+                                    + from * LANES,
+                            ),
+                            sums: sums.add(point * tiling.grid.point() + from * LANES),
+                            sums_stride: PLANE_POINTS * tiling.grid.point(),
                             first: first == 0,
                         };
                         product.choose::<S, B>(to - from);

@@ -1,6 +1,7 @@
 //! From sums at the points of one depth to results.
 
-use super::conv::{Chunk, CubeConv};
+use super::chunks::Chunk;
+use super::conv::CubeConv;
 use super::{PLANE_POINTS, TILE_RESULTS};
 use crate::kernel::Ptr;
 use crate::kernels::f23::{POINTS, RESULTS, results};
@@ -113,7 +114,7 @@ impl CubeConv {
     /// The machine has the instruction set of `S`; `sums` are those of a tile at all points.
     #[inline(always)]
     unsafe fn plane_results<S: Simd>(&self, sums: *const f32) -> Plane<S> {
-        let point = self.tiling.point();
+        let point = self.tiling.grid.point();
         // SAFETY: there are `PLANE_POINTS` points; the rest is arithmetic.
         unsafe {
             let mut rows = [[S::zero(); RESULTS]; POINTS];

@@ -1,11 +1,13 @@
 //! Rounding, against sums in f64 and against F(4, 3) along the width.
 
 use super::conv::CubeConv;
+use super::weight_grad::{CubeGradTiling, CubeWeightGrad};
 use super::*;
 use crate::kernel::{Kernel, Ptr};
 use crate::kernels::patch::{Blocks, Source, SourceBlock};
 use crate::kernels::tap_conv::{Destination, Operands};
 use crate::kernels::winograd::conv::{WinogradConv, WinogradTiling};
+use crate::kernels::winograd::weight_grad::{WinogradGradTiling, WinogradWeightGrad};
 use crate::simd::{LANES, Portable};
 
 const EXTENT: [usize; 3] = [4, 4, 8];
@@ -33,22 +35,14 @@ impl Layer {
     /// The result of a kernel that is made of operands, with so many floats of scratch.
     fn run<K: Kernel>(&mut self, scratch: usize, kernel: impl Fn(Operands) -> K) -> Vec<f32> {
         let (mut result, mut scratch) = (vec![f32::NAN; VOXELS * LANES], vec![f32::NAN; scratch]);
-        let block =
-            |block: &mut [f32]| SourceBlock { data: Ptr(block.as_mut_ptr()), sample_stride: 0, norm: None };
         let kernel = kernel(Operands {
-            source: Source::Features(Blocks::F32(
-                self.features.chunks_mut(VOXELS * LANES).map(block).collect(),
-            )),
+            source: Source::Features(blocks(&mut self.features)),
             weights: Ptr(self.weights.as_mut_ptr()),
             bias: None,
             result: Destination::F32(Ptr(result.as_mut_ptr()), None),
             patches: Ptr(scratch.as_mut_ptr()),
         });
-        for task in 0..kernel.tasks() {
-            // SAFETY: every machine has the portable level; tasks run one after the other on one thread, over buffers of the lengths
-            // that the operands say.
-            unsafe { kernel.task::<Portable>(task, 0) };
-        }
+        run(&kernel);
         result
     }
 
@@ -103,4 +97,66 @@ fn rounding_is_less_than_that_of_tiles_along_the_width() {
         let (cubes, rows) = (layer.error(&cubes), layer.error(&rows));
         assert!(cubes < rows && rows < 1e-6, "{channels} channels: {cubes:e} and {rows:e}");
     }
+}
+
+/// Blocks of a map, bound.
+fn blocks(values: &mut [f32]) -> Blocks {
+    let block =
+        |block: &mut [f32]| SourceBlock { data: Ptr(block.as_mut_ptr()), sample_stride: 0, norm: None };
+    Blocks::F32(values.chunks_mut(VOXELS * LANES).map(block).collect())
+}
+
+/// Runs all tasks of a kernel.
+fn run(kernel: &impl Kernel) {
+    for task in 0..kernel.tasks() {
+        // SAFETY: every machine has the portable level; tasks run one after the other on one thread, over buffers of the lengths that
+        // the kernel was bound to.
+        unsafe { kernel.task::<Portable>(task, 0) };
+    }
+}
+
+#[test]
+fn weight_gradients_are_the_sums_and_round_less_than_along_the_width() {
+    // More blocks than a task has, and not a multiple of them.
+    let (source_blocks, out_blocks) = (3, 3);
+    let mut features: Vec<f32> = values(source_blocks * VOXELS * LANES, 3);
+    let mut gradients = values(out_blocks * VOXELS * LANES, 4);
+    let grid = TapGrid::convolution(&Window::same([WIDTH; 3], [1; 3]), EXTENT, EXTENT);
+    let count = source_blocks * out_blocks * TAPS * LANES * LANES;
+    let (mut cubes, mut rows) = (vec![f32::NAN; count], vec![f32::NAN; count]);
+
+    let tiling = CubeGradTiling::new(&grid, 1, source_blocks, out_blocks);
+    let mut scratch = vec![f32::NAN; tiling.per_thread()];
+    let buffers = (Ptr(cubes.as_mut_ptr()), Ptr(std::ptr::null_mut()), Ptr(scratch.as_mut_ptr()));
+    let (kernel, add) = CubeWeightGrad::new(tiling, blocks(&mut features), blocks(&mut gradients), buffers);
+    assert!(add.is_none(), "so few tiles are one part");
+    run(&kernel);
+
+    let tiling = WinogradGradTiling::new(&grid, 1, source_blocks, out_blocks);
+    let mut scratch = vec![f32::NAN; tiling.per_thread()];
+    let buffers = (Ptr(rows.as_mut_ptr()), Ptr(std::ptr::null_mut()), Ptr(scratch.as_mut_ptr()));
+    let source = Source::Features(blocks(&mut features));
+    run(&WinogradWeightGrad::new(tiling, source, blocks(&mut gradients), buffers).0);
+
+    let (mut off, mut all) = ([0.0; 2], 0.0);
+    for i in 0..count {
+        let (out, lane, tap, pair) =
+            (i % LANES, i / LANES % LANES, i / LANES / LANES % TAPS, i / LANES / LANES / TAPS);
+        let (block, source) = (pair / source_blocks, pair % source_blocks);
+        let mut exact = 0.0;
+        for voxel in 0..VOXELS {
+            let [d, h, w] = [voxel / 32 + tap / 9, voxel / 8 % 4 + tap / 3 % 3, voxel % 8 + tap % 3];
+            if [d, h, w].iter().zip(EXTENT).all(|(place, extent)| (1..=extent).contains(place)) {
+                let read = ((d - 1) * EXTENT[1] + h - 1) * EXTENT[2] + w - 1;
+                exact += f64::from(features[(source * VOXELS + read) * LANES + lane])
+                    * f64::from(gradients[(block * VOXELS + voxel) * LANES + out]);
+            }
+        }
+        for (off, found) in off.iter_mut().zip([cubes[i], rows[i]]) {
+            *off += (f64::from(found) - exact).powi(2);
+        }
+        all += exact.powi(2);
+    }
+    let [cubes, rows] = off.map(|off: f64| (off / all).sqrt());
+    assert!(cubes < rows && rows < 1e-6, "{cubes:e} and {rows:e}");
 }

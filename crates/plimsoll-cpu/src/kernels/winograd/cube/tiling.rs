@@ -1,9 +1,9 @@
 //! How the work is tiled, which depends on shapes alone.
 
+use super::chunks::{ChunkGrid, chunk};
 use super::products::weight_point;
 use super::{PLANE_POINTS, READ, TILE_RESULTS, tiles};
 use crate::kernels::chunk::TASKS;
-use crate::kernels::f23::RESULTS;
 use crate::kernels::geometry::TapGrid;
 use crate::lower::product;
 use crate::simd::LANES;
@@ -25,16 +25,12 @@ const MOST_BYTES: usize = 6 << 20;
 /// How the work is tiled. Sizes that no number holds are the largest one, which no budget has room for.
 #[derive(Clone, Debug)]
 pub(crate) struct CubeTiling {
-    pub(super) batch: usize,
+    /// Of the source, as the tiles of the result read it.
+    pub(super) grid: ChunkGrid,
     pub(super) source_blocks: usize,
     pub(super) out_blocks: usize,
-    /// Tiles of a chunk along each axis, and chunks.
-    pub(super) chunk: [usize; 3],
-    pub(super) chunks: [usize; 3],
     /// Parts of the pairs of output blocks.
     pub(super) splits: usize,
-    pub(super) low: [isize; 3],
-    pub(super) source: [usize; 3],
     pub(super) result: [usize; 3],
 }
 
@@ -43,17 +39,12 @@ impl CubeTiling {
     pub(crate) fn new(grid: &TapGrid, batch: usize, source_blocks: usize, out_blocks: usize) -> CubeTiling {
         let all = tiles(grid.result);
         let tiling = |most: usize| {
-            let chunk = chunk(all, most);
-            let chunks = [0, 1, 2].map(|axis| all[axis].div_ceil(chunk[axis]));
+            let chunk = chunk(all, most, MOST_WIDE);
             let mut tiling = CubeTiling {
-                batch,
+                grid: ChunkGrid { batch, chunk, all, reads: READ, low: grid.low, source: grid.source },
                 source_blocks,
                 out_blocks,
-                chunk,
-                chunks,
                 splits: 1,
-                low: grid.low,
-                source: grid.source,
                 result: grid.result,
             };
             tiling.splits = TASKS.div_ceil(tiling.tasks().max(1)).min(tiling.pairs()).max(1);
@@ -72,7 +63,7 @@ impl CubeTiling {
 
     /// Tasks of the kernel.
     pub(super) fn tasks(&self) -> usize {
-        product([self.batch, product(self.chunks), self.splits])
+        product([self.grid.count(), self.splits])
     }
 
     /// Pairs of output blocks, the last of which may be a single one.
@@ -85,39 +76,14 @@ impl CubeTiling {
         self.pairs().div_ceil(self.splits)
     }
 
-    /// Tiles of a chunk.
-    pub(super) fn tiles(&self) -> usize {
-        product(self.chunk)
-    }
-
-    /// Floats of one point of some tiles and a column more, so that the points of a tile do not fall into the same sets of a cache.
-    pub(super) fn point(&self) -> usize {
-        product([self.tiles().saturating_add(1), LANES])
-    }
-
-    /// Planes, rows and columns that a chunk reads.
-    pub(super) fn read(&self) -> [usize; 3] {
-        self.chunk.map(|tiles| (tiles - 1) * RESULTS + READ)
-    }
-
-    /// Floats of a source block before it is transformed.
-    pub(super) fn gathered(&self) -> usize {
-        product([product(self.read()), LANES])
-    }
-
-    /// Floats of a source block that is transformed.
-    pub(super) fn transformed(&self) -> usize {
-        product([PLANE_POINTS, self.point()])
-    }
-
     /// Floats of the sums of a pair of output blocks.
     pub(super) fn sums(&self) -> usize {
-        product([PAIR, PLANE_POINTS, self.point()])
+        product([PAIR, PLANE_POINTS, self.grid.point()])
     }
 
     /// Floats of the results of an output block.
     pub(super) fn results(&self) -> usize {
-        product([self.tiles(), TILE_RESULTS, LANES])
+        product([self.grid.tiles(), TILE_RESULTS, LANES])
     }
 
     /// Floats of the weights of a group of source blocks and a pair of output blocks.
@@ -127,38 +93,9 @@ impl CubeTiling {
 
     /// Floats of scratch of a thread: what is gathered and transformed of all source blocks, sums, results and weights.
     pub(crate) fn per_thread(&self) -> usize {
-        let source = product([self.source_blocks, self.gathered().saturating_add(self.transformed())]);
+        let source =
+            product([self.source_blocks, self.grid.gathered().saturating_add(self.grid.transformed())]);
         let results = product([PAIR, self.pairs_of_task(), self.results()]);
         [source, self.sums(), results, self.weights()].into_iter().fold(0, usize::saturating_add)
-    }
-}
-
-/// The tiles of a chunk along each axis: of `all`, about `most` in all, wide first, and as many in each chunk.
-fn chunk(all: [usize; 3], most: usize) -> [usize; 3] {
-    let mut chunk = [1, 1, all[2].clamp(1, MOST_WIDE.min(most))];
-    loop {
-        // Height before depth, so that rows that are read in turn lie close to each other.
-        let order = if chunk[1] <= chunk[0] { [1, 0] } else { [0, 1] };
-        let axis = order.into_iter().find(|axis| chunk[*axis] < all[*axis] && 2 * product(chunk) <= most);
-        let Some(axis) = axis else { break };
-        chunk[axis] = (2 * chunk[axis]).min(all[axis]);
-    }
-    let even = |axis: usize| all[axis].div_ceil(all[axis].div_ceil(chunk[axis]).max(1)).max(1);
-    [0, 1, 2].map(even)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn chunks_are_wide_then_high_then_deep() {
-        assert_eq!(chunk([64, 64, 64], 64), [1, 2, 32]);
-        assert_eq!(chunk([64, 64, 64], 128), [2, 2, 32]);
-        assert_eq!(chunk([4, 4, 4], 64), [4, 4, 4]);
-        assert_eq!(chunk([2, 2, 2], 64), [2, 2, 2]);
-        // 33 tiles are two chunks of 17 and 16, not of 32 and one.
-        assert_eq!(chunk([1, 1, 33], 64), [1, 1, 17]);
-        assert_eq!(chunk([1, 1, 1], 1), [1, 1, 1]);
     }
 }
