@@ -4,7 +4,9 @@ use plimsoll_graph::Window;
 use plimsoll_graph::ops::{Conv, ConvTranspose, ConvWeightGrad};
 use plimsoll_plan::Unsupported;
 
-use super::forward::{DOT_WINOGRAD_SHARE, Forward, Packed, WINOGRAD_SHARE, direct_share, features, pace};
+use super::forward::{
+    CUBE_OUTPUTS, DOT_WINOGRAD_SHARE, Forward, Packed, WINOGRAD_SHARE, direct_share, features, pace,
+};
 use super::source::{Load, SourceRef, all_views, channels_of, stored_blocks};
 use crate::isolated::{ConvKind, Isolated};
 use crate::kernel::{DotKernel, Kernel, Machine, Ptr};
@@ -347,8 +349,8 @@ impl Lower for FusedWeightGrad {
         let is_image = *cx.input_layout(0) == Layout::Given;
         let grid = TapGrid::convolution(&grad.window, cx.input(0).shape.spatial(), result.spatial());
         let [_, height, width] = result.spatial();
-        let winograd =
-            grad.groups == 1 && !is_image && winograd::pays_for_weights(&grad.window, height, width);
+        let is_plain = grad.groups == 1 && !is_image;
+        let winograd = is_plain && winograd::pays_for_weights(&grad.window, height, width);
         let (batch, taps) = (result.batch(), grad.window.taps());
         let clear = blocks.connects_groups().then(|| blocks.clone());
         let (reach, outputs) = (blocks.reach, blocks.out_blocks());
@@ -360,7 +362,7 @@ impl Lower for FusedWeightGrad {
             (grad.window, grad.groups),
             flops,
         );
-        let dot = cx.dot_of(&isolated).filter(|_| grad.groups == 1 && !is_image);
+        let dot = cx.dot_of(&isolated).filter(|_| is_plain);
         let tiling = match dot {
             Some(_) if winograd_grad::pays(&grad.window, result.spatial()) => {
                 BackwardTiling::DotWinograd(Box::new(StripGradTiling::new(&grid, batch, reach, outputs)))
@@ -368,7 +370,7 @@ impl Lower for FusedWeightGrad {
             Some(_) => {
                 BackwardTiling::DotDirect(Box::new(DirectGradTiling::new(&grid, batch, reach, outputs)))
             }
-            None if grad.groups == 1 && !is_image && cube::pays(&grad.window, result.spatial()) => {
+            None if is_plain && outputs >= CUBE_OUTPUTS && cube::pays(&grad.window, result.spatial()) => {
                 BackwardTiling::Cube(Box::new(CubeGradTiling::new(&grid, batch, reach, outputs)))
             }
             None if winograd => {

@@ -20,7 +20,7 @@ use crate::simd::dot::DotLevel;
 
 /// Blocks of outputs from which on transforms along three axes are used: they cost the same for one, and a narrow network, whose few sums
 /// round little, keeps that.
-const CUBE_OUTPUTS: usize = 2;
+pub(super) const CUBE_OUTPUTS: usize = 2;
 
 /// The share of the peak that direct kernels reach.
 pub(super) fn direct_share(window: &Window, groups: usize, kind: ConvKind) -> f64 {

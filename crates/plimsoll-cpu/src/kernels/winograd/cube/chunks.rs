@@ -151,31 +151,27 @@ impl ChunkGrid {
         let mut tile = 0;
         for d in 0..deep {
             for h in 0..high {
-                // SAFETY: a chunk's tiles read planes, rows and columns below those that are gathered, and there is a place for each of
-                // its tiles in each point.
-                unsafe {
-                    let from = from.add(RESULTS * (d * plane + h * row));
-                    let column = |at: usize| from.add(at * LANES);
-                    // A tile shares two columns with the one before.
-                    let mut kept = [
-                        column_points::<S, Z>(column(0), [plane, row]),
-                        column_points::<S, Z>(column(1), [plane, row]),
-                    ];
-                    for w in 0..wide {
-                        let place = RESULTS * (w + 1);
-                        let new = [
-                            column_points::<S, Z>(column(place), [plane, row]),
-                            column_points::<S, Z>(column(place + 1), [plane, row]),
-                        ];
-                        for i in 0..POINTS {
-                            let v = inputs::<S>([kept[0][i], kept[1][i], new[0][i], new[1][i]]);
-                            for (j, v) in v.into_iter().enumerate() {
+                for w in 0..wide {
+                    // SAFETY: a chunk's tiles read planes, rows and columns below those that are gathered, and there is a place for
+                    // each of its tiles in each point.
+                    unsafe {
+                        let from = from.add(RESULTS * (d * plane + h * row + w * LANES));
+                        let mut points = [[S::zero(); POINTS]; READ];
+                        for (i, points) in points.iter_mut().enumerate() {
+                            let from = from.add(i * row);
+                            for (j, point) in points.iter_mut().enumerate() {
+                                *point = along_depth::<S, Z>(from.add(j * LANES), plane);
+                            }
+                            *points = inputs::<S>(*points);
+                        }
+                        for j in 0..POINTS {
+                            let v = inputs::<S>([points[0][j], points[1][j], points[2][j], points[3][j]]);
+                            for (i, v) in v.into_iter().enumerate() {
                                 S::store(to.add((i * POINTS + j) * self.point() + tile * LANES), v);
                             }
                         }
-                        kept = new;
-                        tile += 1;
                     }
+                    tile += 1;
                 }
             }
         }
@@ -220,26 +216,6 @@ impl ChunkGrid {
                 }
             }
         }
-    }
-}
-
-/// The points of depth `Z` of a column of a tile, from its first row on.
-///
-/// # Safety
-/// The machine has the instruction set of `S`; `from` is valid for reads of sixteen floats in [`READ`] rows of each of as many planes,
-/// which lie so far apart.
-#[inline(always)]
-unsafe fn column_points<S: Simd, const Z: usize>(
-    from: *const f32,
-    [plane, row]: [usize; 2],
-) -> [S::V; POINTS] {
-    // SAFETY: this function's contract is that of the calls.
-    unsafe {
-        let mut rows = [S::zero(); READ];
-        for (i, point) in rows.iter_mut().enumerate() {
-            *point = along_depth::<S, Z>(from.add(i * row), plane);
-        }
-        inputs::<S>(rows)
     }
 }
 
