@@ -10,7 +10,7 @@
 //! usual 0, ±1, ±2 have about one and a half times the rounding error: powers of ¾ and 3/2 are nearer to one, and exact
 //! too.
 //!
-//! Kernels that are three deep and high as well are convolved as [`cube`] says.
+//! Kernels that are three deep and high as well are convolved as [`cube`] says, and so are their weight gradients.
 
 pub(crate) mod conv;
 pub(crate) mod cube;

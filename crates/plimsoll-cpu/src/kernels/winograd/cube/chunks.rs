@@ -39,6 +39,15 @@ struct Columns {
     end: usize,
 }
 
+impl Chunk {
+    /// The places of its tiles along each axis, row by row.
+    #[inline(always)]
+    pub(super) fn places(&self) -> impl Iterator<Item = [usize; 3]> {
+        let [deep, high, wide] = self.count;
+        (0..deep).flat_map(move |d| (0..high).flat_map(move |h| (0..wide).map(move |w| [d, h, w])))
+    }
+}
+
 impl ChunkGrid {
     /// Chunks along each axis.
     fn chunks(&self) -> [usize; 3] {
@@ -147,31 +156,24 @@ impl ChunkGrid {
     ) {
         let [_, rows, columns] = self.read_by(self.chunk);
         let (row, plane) = (columns * LANES, rows * columns * LANES);
-        let [deep, high, wide] = chunk.count;
-        let mut tile = 0;
-        for d in 0..deep {
-            for h in 0..high {
-                for w in 0..wide {
-                    // SAFETY: a chunk's tiles read planes, rows and columns below those that are gathered, and there is a place for
-                    // each of its tiles in each point.
-                    unsafe {
-                        let from = from.add(RESULTS * (d * plane + h * row + w * LANES));
-                        let mut points = [[S::zero(); POINTS]; READ];
-                        for (i, points) in points.iter_mut().enumerate() {
-                            let from = from.add(i * row);
-                            for (j, point) in points.iter_mut().enumerate() {
-                                *point = along_depth::<S, Z>(from.add(j * LANES), plane);
-                            }
-                            *points = inputs::<S>(*points);
-                        }
-                        for j in 0..POINTS {
-                            let v = inputs::<S>([points[0][j], points[1][j], points[2][j], points[3][j]]);
-                            for (i, v) in v.into_iter().enumerate() {
-                                S::store(to.add((i * POINTS + j) * self.point() + tile * LANES), v);
-                            }
-                        }
+        for (tile, [d, h, w]) in chunk.places().enumerate() {
+            // SAFETY: a chunk's tiles read planes, rows and columns below those that are gathered, and there is a place for
+            // each of its tiles in each point.
+            unsafe {
+                let from = from.add(RESULTS * (d * plane + h * row + w * LANES));
+                let mut points = [[S::zero(); POINTS]; READ];
+                for (i, points) in points.iter_mut().enumerate() {
+                    let from = from.add(i * row);
+                    for (j, point) in points.iter_mut().enumerate() {
+                        *point = along_depth::<S, Z>(from.add(j * LANES), plane);
                     }
-                    tile += 1;
+                    *points = inputs::<S>(*points);
+                }
+                for j in 0..POINTS {
+                    let v = inputs::<S>([points[0][j], points[1][j], points[2][j], points[3][j]]);
+                    for (i, v) in v.into_iter().enumerate() {
+                        S::store(to.add((i * POINTS + j) * self.point() + tile * LANES), v);
+                    }
                 }
             }
         }
@@ -191,28 +193,21 @@ impl ChunkGrid {
     ) {
         let [_, rows, columns] = self.read_by(self.chunk);
         let (row, plane) = (columns * LANES, rows * columns * LANES);
-        let [deep, high, wide] = chunk.count;
-        let mut tile = 0;
-        for d in 0..deep {
-            for h in 0..high {
-                for w in 0..wide {
-                    // SAFETY: as in `transform`.
-                    unsafe {
-                        let from = from.add(RESULTS * (d * plane + h * row + w * LANES));
-                        let mut points = [[S::zero(); POINTS]; RESULTS];
-                        for (i, points) in points.iter_mut().enumerate() {
-                            let from = from.add(i * row);
-                            let y = [0, 1].map(|j| gradient_along_depth::<S, Z>(from.add(j * LANES), plane));
-                            *points = gradients::<S>(y);
-                        }
-                        for j in 0..POINTS {
-                            let v = gradients::<S>([points[0][j], points[1][j]]);
-                            for (i, v) in v.into_iter().enumerate() {
-                                S::store(to.add((i * POINTS + j) * self.point() + tile * LANES), v);
-                            }
-                        }
+        for (tile, [d, h, w]) in chunk.places().enumerate() {
+            // SAFETY: as in `transform`.
+            unsafe {
+                let from = from.add(RESULTS * (d * plane + h * row + w * LANES));
+                let mut points = [[S::zero(); POINTS]; RESULTS];
+                for (i, points) in points.iter_mut().enumerate() {
+                    let from = from.add(i * row);
+                    let y = [0, 1].map(|j| gradient_along_depth::<S, Z>(from.add(j * LANES), plane));
+                    *points = gradients::<S>(y);
+                }
+                for j in 0..POINTS {
+                    let v = gradients::<S>([points[0][j], points[1][j]]);
+                    for (i, v) in v.into_iter().enumerate() {
+                        S::store(to.add((i * POINTS + j) * self.point() + tile * LANES), v);
                     }
-                    tile += 1;
                 }
             }
         }

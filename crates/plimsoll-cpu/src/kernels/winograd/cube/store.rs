@@ -29,7 +29,6 @@ impl CubeConv {
         (sums, held): (*const f32, *mut f32),
         (result, added_to): (Ptr<T>, Option<Ptr<T>>),
     ) {
-        let [deep, high, wide] = chunk.count;
         // SAFETY: the bias has sixteen lanes for each output block.
         let bias = unsafe {
             match self.operands.bias {
@@ -37,35 +36,29 @@ impl CubeConv {
                 None => S::zero(),
             }
         };
-        let mut tile = 0;
-        for d in 0..deep {
-            for h in 0..high {
-                for w in 0..wide {
-                    // SAFETY: sums and results have a place for each tile of the chunk, with sums of all points and two planes of
-                    // results; what is read of these was written at the depths before. The tile is one of the chunk's.
-                    unsafe {
-                        let [first, second] =
-                            [0, 1].map(|plane| held.add((tile * RESULTS + plane) * PLANE_RESULTS * LANES));
-                        let y = self.plane_results::<S>(sums.add(tile * LANES));
-                        let at = [d, h, w];
-                        match Z {
-                            1 => write::<S>(first, y),
-                            2 => {
-                                let one = read::<S>(first);
-                                write::<S>(first, sum::<S>(one, y));
-                                write::<S>(second, difference::<S>(one, y));
-                            }
-                            0 => {
-                                let y = sum::<S>(y, read::<S>(first));
-                                self.store::<S, T>(chunk, block, (at, 0), (y, bias), (result, added_to));
-                            }
-                            _ => {
-                                let y = sum::<S>(read::<S>(second), y);
-                                self.store::<S, T>(chunk, block, (at, 1), (y, bias), (result, added_to));
-                            }
-                        }
+        for (tile, [d, h, w]) in chunk.places().enumerate() {
+            // SAFETY: sums and results have a place for each tile of the chunk, with sums of all points and two planes of
+            // results; what is read of these was written at the depths before. The tile is one of the chunk's.
+            unsafe {
+                let [first, second] =
+                    [0, 1].map(|plane| held.add((tile * RESULTS + plane) * PLANE_RESULTS * LANES));
+                let y = self.plane_results::<S>(sums.add(tile * LANES));
+                let at = [d, h, w];
+                match Z {
+                    1 => write::<S>(first, y),
+                    2 => {
+                        let one = read::<S>(first);
+                        write::<S>(first, sum::<S>(one, y));
+                        write::<S>(second, difference::<S>(one, y));
                     }
-                    tile += 1;
+                    0 => {
+                        let y = sum::<S>(y, read::<S>(first));
+                        self.store::<S, T>(chunk, block, (at, 0), (y, bias), (result, added_to));
+                    }
+                    _ => {
+                        let y = sum::<S>(read::<S>(second), y);
+                        self.store::<S, T>(chunk, block, (at, 1), (y, bias), (result, added_to));
+                    }
                 }
             }
         }
