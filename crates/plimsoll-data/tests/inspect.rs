@@ -7,7 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_data::{
-    Dataset, InspectConfig, InspectError, Inspection, Problem, Severity, inspect_images, phantom,
+    Dataset, InspectConfig, InspectError, Inspection, Problem, Severity, VolumeCache, inspect_and_keep,
+    inspect_images, phantom,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};
@@ -336,4 +337,38 @@ fn images_to_predict_are_inspected_without_labels() {
     stop.store(true, Ordering::Relaxed);
     assert!(matches!(inspect_first(), Err(InspectError::Stopped)));
     assert_eq!(budget.used(), Bytes::ZERO);
+}
+
+#[test]
+fn images_that_are_kept_are_read_once_and_found_to_be_the_same() {
+    let (raw, geometry) = sound(&["CT", "PET"]);
+    let dataset = raw.open();
+    let case = &dataset.cases[0];
+    let (budget, stop) = (Budget::new(Bytes::mib(4)), AtomicBool::new(false));
+    let found = |cache: Option<&VolumeCache>| match cache {
+        Some(cache) => inspect_and_keep(case, &dataset.channels, cache, &budget, &stop),
+        None => inspect_images(case, &dataset.channels, &budget, &stop),
+    };
+    let damaged = [f32::NAN; COUNT];
+    for write_damaged in [false, true] {
+        if write_damaged {
+            write_image(&raw.image("a", 1), &geometry, 1, ElementType::F32, &damaged);
+        }
+        let alone = found(None).unwrap();
+        // Room for both images, and for none.
+        for (room, kept) in [(Bytes::mib(1), 2), (Bytes(4), 0)] {
+            let cache = VolumeCache::new(Budget::new(room));
+            assert_eq!(found(Some(&cache)).unwrap(), alone);
+            let read = cache.statistics();
+            assert_eq!((read.misses, read.hits), (kept, 0), "{room}: {read:?}");
+            for path in case.image_files() {
+                cache.get(path).unwrap();
+            }
+            assert_eq!(cache.statistics().hits, kept);
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let cache = VolumeCache::new(Budget::new(Bytes::mib(1)));
+    assert!(matches!(found(Some(&cache)), Err(InspectError::Stopped)));
+    assert_eq!(cache.statistics().now, Bytes::ZERO);
 }

@@ -1,4 +1,5 @@
-//! The next case, inspected and decoded while the present one is computed.
+//! A case that is inspected, and decoded once for that and for its windows: the next one while the present one is computed, or one at its
+//! turn.
 //!
 //! What is found is used when its turn comes, and so are its errors; labels are the same with it and without it.
 
@@ -6,10 +7,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_images, inspection_bytes,
+    Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_and_keep, inspect_images,
+    inspection_bytes,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::{Content, VolumeError};
+use plimsoll_volume::VolumeError;
 
 use crate::headers::Headers;
 
@@ -25,7 +27,7 @@ pub(crate) type Inspected = Result<(Vec<Problem>, Option<CaseFingerprint>), Insp
 /// What is known of a case before its turn.
 pub(crate) struct Ahead {
     pub(crate) inspected: Inspected,
-    /// Its images, if all of them were decoded, with room for the labels of an earlier network.
+    /// Its images, if there was room for all of them, and for the labels of an earlier network.
     pub(crate) cache: Option<VolumeCache>,
     /// What is reserved for as long as the cache is.
     pub(crate) held: Bytes,
@@ -45,40 +47,45 @@ pub(crate) struct Next<'a> {
 /// If the header of a file cannot be read: that is told at the case's turn.
 pub(crate) fn ahead_bytes(case: &Case, earlier: Option<&Path>) -> Result<Option<Bytes>, VolumeError> {
     let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
-    // Decoded behind the inspection, whose memory is free again then. Pictures are decoded at their turn.
+    // Pictures are decoded at their turn.
     let decoded = if headers.decoding == Bytes::ZERO { headers.decoded + OPEN_FILE } else { Bytes::ZERO };
-    Ok(Some(Bytes::of(STACK) + inspection_bytes(case)?.max(decoded)))
+    Ok(Some(Bytes::of(STACK) + inspection_bytes(case)? + decoded))
 }
 
 /// Inspects a case within memory that is its own, and decodes its images if there is room for all of them.
 pub(crate) fn look_ahead(
+    of: (&Case, Option<&Path>),
+    channels: &[Channel],
+    memory: &Budget,
+    stop: &AtomicBool,
+) -> Ahead {
+    Ahead { held: memory.line(), ..look(of, channels, memory, stop) }
+}
+
+/// The same at the case's turn, within what is free.
+pub(crate) fn look(
     (case, earlier): (&Case, Option<&Path>),
     channels: &[Channel],
     memory: &Budget,
     stop: &AtomicBool,
 ) -> Ahead {
-    let inspected = inspect_images(case, channels, memory, stop);
-    let decoded = match &inspected {
-        Ok((_, Some(_))) => decode((case, earlier), memory, stop),
-        _ => None,
+    let room = room((case, earlier), memory);
+    let inspected = match &room {
+        Some((cache, _)) => inspect_and_keep(case, channels, cache, memory, stop),
+        None => inspect_images(case, channels, memory, stop),
     };
-    Ahead { inspected, cache: decoded, held: memory.line() }
+    let held = room.as_ref().map_or(Bytes::ZERO, |(_, held)| *held);
+    Ahead { inspected, cache: room.map(|(cache, _)| cache), held }
 }
 
-/// All images of a case; none if any cannot be read, which is told when it is read at its turn, or is a picture.
-fn decode(
-    (case, earlier): (&Case, Option<&Path>),
-    memory: &Budget,
-    stop: &AtomicBool,
-) -> Option<VolumeCache> {
+/// Room for all images of a case beside its inspection, and how much; none if there is too little, a header cannot be read, which is told
+/// when the case is inspected, or there are pictures.
+fn room((case, earlier): (&Case, Option<&Path>), memory: &Budget) -> Option<(VolumeCache, Bytes)> {
     let headers = Headers::read(case, earlier).ok()??;
-    if headers.decoding > Bytes::ZERO {
+    let beside = inspection_bytes(case).ok()? + OPEN_FILE;
+    if headers.decoding > Bytes::ZERO || headers.decoded + beside > memory.free() {
         return None;
     }
     let cache = VolumeCache::new(memory.part("cache", headers.decoded).ok()?);
-    let no_pictures = Budget::new(Bytes::ZERO);
-    for path in case.image_files() {
-        cache.get_unless((path, Content::Intensities), &no_pictures, stop).ok()??;
-    }
-    Some(cache)
+    Some((cache, headers.decoded))
 }

@@ -8,8 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache, inspect_images,
-    inspection_bytes,
+    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache, inspection_bytes,
 };
 use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Reservation};
@@ -18,7 +17,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
-use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look_ahead};
+use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look, look_ahead};
 use crate::case_plan::LeastWith;
 use crate::case_sums::Work;
 use crate::case_windows::{CaseImages, CasePlace};
@@ -288,7 +287,7 @@ impl Predictor {
             false => Ok(()),
         };
         going()?;
-        let (fingerprint, prepared) = self.inspect(case, before, stop)?;
+        let (fingerprint, prepared) = self.inspect((case, earlier), before, stop)?;
         let first = case.images.first().ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
         let template = VolumeFile::open(&first.path)?;
         let headers = Headers::read(case, earlier)?;
@@ -434,18 +433,18 @@ impl Predictor {
     /// decoded then.
     fn inspect(
         &mut self,
-        case: &Case,
+        (case, earlier): (&Case, Option<&Path>),
         before: Option<Ahead>,
         stop: &AtomicBool,
     ) -> Result<(CaseFingerprint, Option<(VolumeCache, Bytes)>), InferError> {
-        let (inspected, prepared) = match before {
-            Some(Ahead { inspected, cache, held }) => (inspected, cache.map(|cache| (cache, held))),
+        let Ahead { inspected, cache, held } = match before {
+            Some(before) => before,
             None => {
                 // An arena that leaves no room to look at the case goes before: what takes its place is planned with the case.
                 if inspection_bytes(case).is_ok_and(|needed| needed > self.budget.free()) {
                     self.running = None;
                 }
-                (inspect_images(case, &self.model.channels, &self.budget, stop), None)
+                look((case, earlier), &self.model.channels, &self.budget, stop)
             }
         };
         if stop.load(Ordering::Relaxed) {
@@ -456,7 +455,7 @@ impl Predictor {
             return Err(InferError::Unsound { problem: Box::new(problem) });
         }
         let fingerprint = fingerprint.ok_or_else(|| InferError::Unreadable { case: case.id.clone() })?;
-        Ok((fingerprint, prepared))
+        Ok((fingerprint, cache.map(|cache| (cache, held))))
     }
 
     /// Where labels wait, and probabilities if they are wanted, of a case that does not decide them in the order of stored planes.

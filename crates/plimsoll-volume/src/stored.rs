@@ -154,6 +154,24 @@ impl StoredVolume {
         self.decode_region(channel, region, voxels, decode_f32)
     }
 
+    /// Calls `visit` with the index and the real values of each plane of a channel, in order, as it stands in `plane`.
+    ///
+    /// # Errors
+    /// As [`region_f32`](Self::region_f32), and what `visit` returns.
+    pub fn for_each_plane_f32<E: From<VolumeError>>(
+        &self,
+        channel: usize,
+        plane: &mut [f32],
+        mut visit: impl FnMut(usize, &mut [f32]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let [depth, height, width] = self.geometry.shape();
+        for d in 0..depth {
+            self.region_f32(channel, VoxelBox { start: [d, 0, 0], shape: [1, height, width] }, plane)?;
+            visit(d, plane)?;
+        }
+        Ok(())
+    }
+
     /// The voxels of a region as labels.
     ///
     /// # Errors

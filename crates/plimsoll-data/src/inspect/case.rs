@@ -1,20 +1,23 @@
 //! The inspection of one case, in one pass over each of its files.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_memory::{Budget, Bytes, Digest, Digester};
-use plimsoll_volume::{ElementType, Geometry, IndexFolder, VolumeError, VolumeFile, VoxelBox};
+use plimsoll_volume::{
+    Content, ElementType, Geometry, IndexFolder, StoredVolume, VolumeError, VolumeFile, VoxelBox,
+};
 
-use crate::Labels;
 use crate::dataset::{Case, Channel};
 use crate::fingerprint::CaseFingerprint;
-use crate::inspect::image_scan::{self, ImageScan};
+use crate::inspect::image_scan::{self, ImageScan, Source};
 use crate::inspect::label_scan::{self, LabelScan};
 use crate::inspect::moments::Moments;
 use crate::inspect::problem::{Problem, Problems, Severity};
 use crate::inspect::{InspectError, judge};
 use crate::statistics::ChannelStatistics;
+use crate::{Labels, VolumeCache};
 
 /// The memory of an open file.
 const OPEN_FILE: u64 = VolumeFile::OPEN_BYTES.0;
@@ -40,6 +43,8 @@ pub(crate) struct Task<'a> {
     pub(crate) intensities: usize,
     /// The key of the random sample.
     pub(crate) key: u64,
+    /// Where images are decoded to be kept, as far as it has room for them and they are no pictures.
+    pub(crate) decoded: Option<&'a VolumeCache>,
     /// Where access points of compressed files are kept.
     pub(crate) indexes: Option<&'a IndexFolder>,
     /// Set from outside to end early.
@@ -216,13 +221,26 @@ impl Task<'_> {
             if file.index >= image.channels() {
                 continue;
             }
-            let scanned = image_scan::scan(image, file.index, positions(image), memory, self.stop)?;
+            let Some(decoded) = usable(problems, &file.path, self.decode(&file.path)) else { continue };
+            let (element_type, positions) = (image.element_type(), positions(image));
+            let source = match &decoded {
+                Some(volume) => Source::Decoded(volume),
+                None => Source::File(image),
+            };
+            let scanned = image_scan::scan(source, file.index, positions, memory, self.stop)?;
             if let Some(scan) = usable(problems, &file.path, scanned) {
                 judge::finite(problems, &file.path, &channel.name, &scan);
-                channels.push(ReadChannel { element_type: image.element_type(), scan });
+                channels.push(ReadChannel { element_type, scan });
             }
         }
         Ok(channels)
+    }
+
+    /// The whole image, if it is to be kept and there is room for it.
+    fn decode(&self, path: &Path) -> Result<Option<Arc<StoredVolume>>, VolumeError> {
+        let Some(cache) = self.decoded else { return Ok(None) };
+        let (no_pictures, going) = (Budget::new(Bytes::ZERO), AtomicBool::new(false));
+        cache.get_unless((path, Content::Intensities), &no_pictures, self.stop.unwrap_or(&going))
     }
 
     fn fingerprint(

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_memory::{Budget, Digest, Digester, Mapped};
-use plimsoll_volume::{VolumeError, VolumeFile, VoxelBox};
+use plimsoll_volume::{StoredVolume, VolumeError, VolumeFile, VoxelBox};
 
 use crate::inspect::InspectError;
 use crate::inspect::moments::Moments;
@@ -31,6 +31,13 @@ pub(crate) fn plane_bytes(file: &VolumeFile) -> u64 {
     (height as u64 * width as u64 * size_of::<f32>() as u64).next_multiple_of(4096)
 }
 
+/// What a pass reads.
+pub(crate) enum Source<'a> {
+    File(&'a mut VolumeFile),
+    /// What was decoded of it.
+    Decoded(&'a StoredVolume),
+}
+
 /// Why a pass ended early.
 enum Ended {
     Stopped,
@@ -46,13 +53,17 @@ impl From<VolumeError> for Ended {
 /// Reads a channel, one plane within `memory`, and as many as chunks are deep if there is room for them. `positions` are in order. The outer error is the budget's, or that `stop` was
 /// set; the inner one is the file's.
 pub(crate) fn scan(
-    file: &mut VolumeFile,
+    source: Source<'_>,
     channel: usize,
     positions: &[u64],
     memory: &Budget,
     stop: Option<&AtomicBool>,
 ) -> Result<Result<ImageScan, VolumeError>, InspectError> {
-    let [_, height, width] = file.geometry().shape();
+    let geometry = match &source {
+        Source::File(file) => file.geometry(),
+        Source::Decoded(volume) => volume.geometry(),
+    };
+    let [_, height, width] = geometry.shape();
     let count = height * width;
     let mut plane = Mapped::<f32>::zeroed(memory, "a plane of an image", count)?;
     let mut bounds = Bounds::default();
@@ -66,7 +77,7 @@ pub(crate) fn scan(
         values: Vec::with_capacity(positions.len()),
         digest: Digest::of(&[]),
     };
-    let read = file.for_each_plane_f32(channel, memory, &mut plane, |d, plane| {
+    let visit = |d: usize, plane: &mut [f32]| {
         if stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
             return Err(Ended::Stopped);
         }
@@ -81,7 +92,11 @@ pub(crate) fn scan(
             bounds.include_row(d, h, row);
         }
         Ok(())
-    });
+    };
+    let read = match source {
+        Source::File(file) => file.for_each_plane_f32(channel, memory, &mut plane, visit),
+        Source::Decoded(volume) => volume.for_each_plane_f32(channel, &mut plane, visit),
+    };
     match read {
         Ok(()) => {}
         Err(Ended::Stopped) => return Err(InspectError::Stopped),

@@ -41,6 +41,7 @@ pub use values::LabelCensus;
 
 use crate::Normalisation;
 use crate::PatchGrid;
+use crate::VolumeCache;
 use crate::dataset::{Case, Channel, Dataset};
 use crate::fingerprint::{CaseFingerprint, Fingerprint};
 use crate::inspect::case::{CaseReport, Task};
@@ -181,7 +182,32 @@ pub fn inspect_images(
     budget: &Budget,
     stop: &AtomicBool,
 ) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
-    let task = Task { case, channels, labels: None, intensities: 0, key: 0, indexes: None, stop: Some(stop) };
+    inspect_to_predict((case, channels), None, budget, stop)
+}
+
+/// The same, where the images are decoded into `cache` as far as it has room for them, and stay there: they are to be used next.
+/// Pictures need room to be decoded in and must not be among them.
+///
+/// # Errors
+/// As [`inspect_images`].
+pub fn inspect_and_keep(
+    case: &Case,
+    channels: &[Channel],
+    cache: &VolumeCache,
+    budget: &Budget,
+    stop: &AtomicBool,
+) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
+    inspect_to_predict((case, channels), Some(cache), budget, stop)
+}
+
+fn inspect_to_predict(
+    (case, channels): (&Case, &[Channel]),
+    decoded: Option<&VolumeCache>,
+    budget: &Budget,
+    stop: &AtomicBool,
+) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
+    let stop = Some(stop);
+    let task = Task { case, channels, labels: None, intensities: 0, key: 0, decoded, indexes: None, stop };
     let report = task.run(budget).map_err(|problem| problem.in_case(&case.id))?;
     Ok((report.problems, report.fingerprint))
 }
@@ -215,6 +241,7 @@ impl SharedScan<'_> {
                 labels: Some(labels),
                 intensities: self.samples,
                 key,
+                decoded: None,
                 indexes: self.indexes,
                 stop: None,
             };

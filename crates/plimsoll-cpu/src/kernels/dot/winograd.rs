@@ -1,8 +1,9 @@
 //! Winograd's F(2, 3) along height and width: 16 products for 36 of a direct convolution.
 //!
-//! A task walks down the depth of a strip of rows. It holds as many transformed planes as the kernel has, in a ring, so that each plane
-//! is gathered and transformed once; the sums over all planes and channels are taken in registers. What it gathers next is fetched from
-//! memory while it sums. Values are rounded to bf16 once, when they are transformed; weights as well.
+//! A task walks down the depth of a strip, which is some rows of tiles high and some columns wide. It holds as many transformed planes as
+//! the kernel has, in a ring, so that each plane is gathered and transformed once; the sums over all planes and channels are taken in
+//! registers. What it gathers next is fetched from memory while it sums. Values are rounded to bf16 once, when they are transformed;
+//! weights as well.
 
 use super::winograd_gather::TransformPlane;
 use super::{DotOperands, ROW, SQUARE};
@@ -21,12 +22,12 @@ pub(super) const SQUARE_POINTS: usize = POINTS * POINTS;
 pub(super) const READ: usize = RESULTS + WIDTH - 1;
 /// Output blocks that are summed at a time, at most.
 const BLOCKS: usize = 2;
-/// The most bytes of the ring and the sums, which should stay in the second-level cache with the weights that stream through it.
-const CACHED_BYTES: usize = 900 << 10;
+/// The most bytes of the ring and the sums: half of a second-level cache of a mebibyte, which weights, sources and results stream through.
+const CACHED_BYTES: usize = 450 << 10;
 /// Tiles whose sums are held at a time, about.
-const HELD_TILES: usize = 64;
-/// The most rows of tiles in a strip.
-const STRIP_ROWS: usize = 16;
+const HELD_TILES: usize = 32;
+/// The most rows of tiles in a strip, and tiles in a row of it.
+const STRIP: [usize; 2] = [16, 32];
 /// The fewest planes of a walk: those of its ring are gathered once more than without cutting the depth.
 const WALK: usize = 8;
 /// The fewest tiles of a plane for which it pays: weights are 16/9 as large as those of a direct convolution, and are read for each plane.
@@ -75,11 +76,11 @@ pub(crate) struct StripTiling {
     out_blocks: usize,
     /// Planes of the kernel.
     planes: usize,
-    /// Rows of tiles of a strip, and strips.
+    /// Rows of tiles of a strip, and tiles of a row of it.
     rows: usize,
-    strips: usize,
-    /// Tiles of a row.
     tiles: usize,
+    /// Strips below and beside one another.
+    strips: [usize; 2],
     /// Rows of tiles whose sums are held at a time.
     held: usize,
     /// Planes of results of a walk, and walks.
@@ -96,17 +97,22 @@ impl StripTiling {
     /// For a source of `source_blocks` blocks, and `out_blocks` blocks of results.
     pub(crate) fn new(grid: &TapGrid, batch: usize, source_blocks: usize, out_blocks: usize) -> StripTiling {
         let [depth, height, width] = grid.result;
-        let all_rows = height.div_ceil(RESULTS);
-        let tiles = width.div_ceil(RESULTS);
+        let all = [height, width].map(|extent| extent.div_ceil(RESULTS));
+        // In equal parts of at most so many: their size, and how many there are.
+        let parts = |axis: usize, most: usize| {
+            let size = all[axis].div_ceil(all[axis].div_ceil(most).max(1)).max(1);
+            (size, all[axis].div_ceil(size))
+        };
+        let (tiles, across) = parts(1, STRIP[1]);
         let mut tiling = StripTiling {
             batch,
             source_blocks,
             out_blocks,
             planes: grid.span[0] + 1,
-            rows: all_rows.clamp(1, STRIP_ROWS),
-            strips: 1,
+            rows: all[0].clamp(1, STRIP[0]),
             tiles,
-            held: (HELD_TILES / tiles.max(1)).max(1),
+            strips: [1, across],
+            held: (HELD_TILES / tiles).max(1),
             walk: depth,
             walks: 1,
             splits: 1,
@@ -117,17 +123,15 @@ impl StripTiling {
         while tiling.rows > 1 && tiling.ring_bytes().saturating_add(tiling.sum_bytes()) > CACHED_BYTES {
             tiling.rows -= 1;
         }
-        tiling.strips = all_rows.div_ceil(tiling.rows);
-        tiling.rows = all_rows.div_ceil(tiling.strips.max(1)).max(1);
-        tiling.strips = all_rows.div_ceil(tiling.rows);
-        while product([batch, tiling.strips, tiling.walks]) < TASKS && depth / (2 * tiling.walks) >= WALK {
+        (tiling.rows, tiling.strips[0]) = parts(0, tiling.rows);
+        let strips = product([batch, tiling.strips[0], tiling.strips[1]]);
+        while product([strips, tiling.walks]) < TASKS && depth / (2 * tiling.walks) >= WALK {
             tiling.walks *= 2;
         }
         tiling.walk = depth.div_ceil(tiling.walks).max(1);
         tiling.walks = depth.div_ceil(tiling.walk);
         let pairs = out_blocks.div_ceil(BLOCKS);
-        tiling.splits =
-            TASKS.div_ceil(product([batch, tiling.strips, tiling.walks]).max(1)).min(pairs).max(1);
+        tiling.splits = TASKS.div_ceil(product([strips, tiling.walks]).max(1)).min(pairs).max(1);
         tiling
     }
 
@@ -184,16 +188,16 @@ struct Scratch {
 /// A strip of a task.
 struct Strip {
     sample: usize,
-    /// The first row of results.
-    first: usize,
-    /// Rows of tiles.
-    rows: usize,
+    /// The first row and column of results.
+    first: [usize; 2],
+    /// Rows of tiles, and tiles of a row.
+    tiles: [usize; 2],
 }
 
 impl Strip {
-    /// Rows that it reads.
-    fn read(&self) -> usize {
-        self.rows * RESULTS + WIDTH - 1
+    /// Rows and columns that it reads.
+    fn read(&self) -> [usize; 2] {
+        self.tiles.map(|tiles| tiles * RESULTS + WIDTH - 1)
     }
 }
 
@@ -228,7 +232,8 @@ impl StripConv {
                 let to = scratch.ring.add(place);
                 let Some(plane) = inside(tiling.low[0], plane, depth) else {
                     for point in 0..SQUARE_POINTS {
-                        to.add(point * tiling.point()).write_bytes(0, strip.rows * tiling.tiles * LANES);
+                        to.add(point * tiling.point())
+                            .write_bytes(0, strip.tiles[0] * strip.tiles[1] * LANES);
                     }
                     continue;
                 };
@@ -238,8 +243,8 @@ impl StripConv {
                     sample: strip.sample,
                     plane,
                     extent: [height, width],
-                    low: [strip.first as isize + tiling.low[1], tiling.low[2]],
-                    tiles: [strip.rows, tiling.tiles],
+                    low: [0, 1].map(|axis| strip.first[axis] as isize + tiling.low[axis + 1]),
+                    tiles: strip.tiles,
                     to,
                     point: tiling.point(),
                 });
@@ -253,12 +258,14 @@ impl StripConv {
         let tiling = &self.tiling;
         let [depth, height, width] = tiling.source;
         let Some(d) = inside(tiling.low[0], plane, depth) else { return };
-        let rows = strip.read();
+        let [rows, columns] = strip.read();
+        let left = strip.first[1].saturating_add_signed(tiling.low[2]).min(width);
+        let columns = columns.min(width - left);
         let all = tiling.source_blocks * rows;
         for row in all * part / parts..all * (part + 1) / parts {
-            if let Some(h) = inside(tiling.low[1], strip.first + row % rows, height) {
+            if let Some(h) = inside(tiling.low[1], strip.first[0] + row % rows, height) {
                 let of = (row / rows, strip.sample);
-                self.operands.source.fetch(of, d * height + h, width);
+                self.operands.source.fetch(of, (d * height + h) * width + left, columns);
             }
         }
     }
@@ -280,7 +287,7 @@ impl StripConv {
         scratch: Scratch,
     ) {
         let tiling = &self.tiling;
-        let tiles = held * tiling.tiles;
+        let tiles = held * strip.tiles[1];
         let pieces = tiles.div_ceil(D::POSITIONS);
         let out_block = tiling.source_blocks * tiling.planes * SQUARE;
         for point in 0..SQUARE_POINTS {
@@ -297,7 +304,7 @@ impl StripConv {
                         plane: d,
                         source: scratch
                             .ring
-                            .add(point * tiling.point() + (first * tiling.tiles + from) * LANES),
+                            .add(point * tiling.point() + (first * strip.tiles[1] + from) * LANES),
                         weights: self.operands.packed.0.add((point * tiling.out_blocks + block) * out_block),
                         sums: scratch.sums.add(point * tiling.sum_point() + from * LANES),
                     };
@@ -312,10 +319,11 @@ impl StripConv {
             for row in 0..held {
                 // SAFETY: the sums of `count` blocks of all points are there, and the rows are the strip's.
                 unsafe {
-                    let from =
-                        scratch.sums.add(b * SQUARE_POINTS * tiling.sum_point() + row * tiling.tiles * LANES);
-                    let h = strip.first + (first + row) * RESULTS;
-                    self.store::<D>((strip.sample, block + b), [d, h], from);
+                    let from = scratch
+                        .sums
+                        .add(b * SQUARE_POINTS * tiling.sum_point() + row * strip.tiles[1] * LANES);
+                    let at = [d, strip.first[0] + (first + row) * RESULTS, strip.first[1]];
+                    self.store::<D>((strip.sample, block + b), at, (from, strip.tiles[1]));
                 }
             }
         }
@@ -324,18 +332,23 @@ impl StripConv {
     /// Transforms the sums of a row of tiles and stores what is inside of the result.
     ///
     /// # Safety
-    /// [`DotKernel::task`]'s contract for this kernel; sample, block, plane and first row are of the task, and `from` the place of a row
-    /// of tiles among the sums of a block.
+    /// [`DotKernel::task`]'s contract for this kernel; sample, block, plane, first row and first column are of the task, and `from` the place
+    /// of a row of so many tiles among the sums of a block.
     #[inline(always)]
-    unsafe fn store<D: Dot>(&self, (sample, block): (usize, usize), [d, h]: [usize; 2], from: *const f32) {
+    unsafe fn store<D: Dot>(
+        &self,
+        (sample, block): (usize, usize),
+        [d, h, left]: [usize; 3],
+        (from, tiles): (*const f32, usize),
+    ) {
         let tiling = &self.tiling;
         let [depth, height, width] = tiling.result;
         let plane = ((sample * tiling.out_blocks + block) * depth + d) * height;
         let sum_point = tiling.sum_point();
-        // SAFETY: all points have sums of `tiles` tiles; rows and columns are checked to be inside of the result.
+        // SAFETY: all points have sums of so many tiles; rows and columns are checked to be inside of the result.
         unsafe {
             let bias = self.operands.bias::<D>(block);
-            for tile in 0..tiling.tiles {
+            for tile in 0..tiles {
                 let mut rows = [[D::S::zero(); RESULTS]; POINTS];
                 for (i, row) in rows.iter_mut().enumerate() {
                     let mut m = [D::S::zero(); POINTS];
@@ -345,7 +358,7 @@ impl StripConv {
                     *row = results::<D::S>(m);
                 }
                 for j in 0..RESULTS {
-                    let w = tile * RESULTS + j;
+                    let w = left + tile * RESULTS + j;
                     let y = results::<D::S>([rows[0][j], rows[1][j], rows[2][j], rows[3][j]]);
                     for (i, y) in y.into_iter().enumerate() {
                         if h + i < height && w < width {
@@ -362,18 +375,20 @@ impl StripConv {
 impl DotKernel for StripConv {
     fn tasks(&self) -> usize {
         let StripTiling { batch, strips, walks, splits, .. } = self.tiling;
-        batch * strips * walks * splits
+        batch * strips[0] * strips[1] * walks * splits
     }
 
     #[inline(always)]
     unsafe fn task<D: Dot>(&self, task: usize, thread: usize) {
         let tiling = &self.tiling;
         let (split, task) = (task % tiling.splits, task / tiling.splits);
-        let (strip, task) = (task % tiling.strips, task / tiling.strips);
+        let (beside, task) = (task % tiling.strips[1], task / tiling.strips[1]);
+        let (below, task) = (task % tiling.strips[0], task / tiling.strips[0]);
         let (walk, sample) = (task % tiling.walks, task / tiling.walks);
-        let all_rows = tiling.result[1].div_ceil(RESULTS);
-        let rows = tiling.rows.min(all_rows - strip * tiling.rows);
-        let strip = Strip { sample, first: strip * tiling.rows * RESULTS, rows };
+        let first = [below * tiling.rows, beside * tiling.tiles];
+        let left = |axis: usize| tiling.result[axis + 1].div_ceil(RESULTS) - first[axis];
+        let tiles = [tiling.rows.min(left(0)), tiling.tiles.min(left(1))];
+        let strip = Strip { sample, first: first.map(|tile| tile * RESULTS), tiles };
         let pairs = tiling.out_blocks.div_ceil(BLOCKS);
         let of_split = |split: usize| (BLOCKS * (pairs * split / tiling.splits)).min(tiling.out_blocks);
         let first = walk * tiling.walk;
@@ -388,15 +403,15 @@ impl DotKernel for StripConv {
             }
             let end = tiling.result[0].min(first + tiling.walk);
             let blocks = of_split(split)..of_split(split + 1);
-            let runs = strip.rows.div_ceil(tiling.held);
+            let runs = strip.tiles[0].div_ceil(tiling.held);
             let parts = blocks.len().div_ceil(D::BLOCKS) * runs;
             for d in first..end {
                 self.gather::<D>(&strip, d + tiling.planes - 1, scratch);
                 let mut part = 0;
                 for block in blocks.clone().step_by(D::BLOCKS) {
                     let count = D::BLOCKS.min(blocks.end - block);
-                    for row in (0..strip.rows).step_by(tiling.held) {
-                        let held = tiling.held.min(strip.rows - row);
+                    for row in (0..strip.tiles[0]).step_by(tiling.held) {
+                        let held = tiling.held.min(strip.tiles[0] - row);
                         let ahead = (d + 1 < end).then_some(Ahead { plane: d + tiling.planes, part, parts });
                         self.rows::<D>(&strip, (d, row, held), (block, count), ahead, scratch);
                         part += 1;

@@ -75,11 +75,11 @@ impl Blocks {
         }
     }
 
-    /// Asks the processor for a row of one of the blocks, of `width` columns.
-    pub(crate) fn fetch(&self, (block, sample): (usize, usize), row: usize, width: usize) {
+    /// Asks the processor for `count` voxels of one of the blocks, from one on.
+    pub(crate) fn fetch(&self, (block, sample): (usize, usize), first: usize, count: usize) {
         match self {
-            Blocks::F32(blocks) => blocks[block].fetch(sample, row, width),
-            Blocks::Bf16(blocks) => blocks[block].fetch(sample, row, width),
+            Blocks::F32(blocks) => blocks[block].fetch(sample, first, count),
+            Blocks::Bf16(blocks) => blocks[block].fetch(sample, first, count),
         }
     }
 }
@@ -245,9 +245,9 @@ impl<T: AsOperand> SourceBlock<T> {
     }
 
     /// [`Blocks::fetch`] of this block.
-    fn fetch(&self, sample: usize, row: usize, width: usize) {
-        let place = sample * self.sample_stride + row * width * LANES;
-        fetch(self.data.0.cast_const().wrapping_add(place), width * LANES);
+    fn fetch(&self, sample: usize, first: usize, count: usize) {
+        let place = sample * self.sample_stride + first * LANES;
+        fetch(self.data.0.cast_const().wrapping_add(place), count * LANES);
     }
 
     /// [`Blocks::row`] of this block.
