@@ -81,7 +81,12 @@ impl FinishedCases {
     pub(super) fn remove(self) -> Outcome {
         match self.lines {
             Lines::Own(lines) => remove_lines(lines),
-            Lines::None | Lines::OfAnother => Ok(()),
+            // A file that was made for the first line and could not be used has none.
+            Lines::None => match unused(&self.path)?.filter(|lines| lines.length() == 0) {
+                Some(empty) => remove_lines(empty),
+                None => Ok(()),
+            },
+            Lines::OfAnother => Ok(()),
         }
     }
 
@@ -126,10 +131,14 @@ pub(super) fn read_lines(path: &Path, most: u64) -> Outcome<Vec<EarlierCall>> {
 
 /// The lines that a killed call has left in a folder, as the own of this one; none where there are none, or a call that still runs writes them.
 pub(super) fn left_lines(output: &Path) -> Outcome<Option<Appender>> {
-    let path = lines_of(output);
-    let io = |error| Failure::of_path(&path, &error);
-    match path.parent().is_some_and(Path::is_dir) && plimsoll_disk::exists(&path).map_err(io)? {
-        true => Appender::open_locked(&path).map_err(io),
+    unused(&lines_of(output))
+}
+
+/// A file of lines that is there and that no call writes to.
+fn unused(path: &Path) -> Outcome<Option<Appender>> {
+    let io = |error| Failure::of_path(path, &error);
+    match path.parent().is_some_and(Path::is_dir) && plimsoll_disk::exists(path).map_err(io)? {
+        true => Appender::open_locked(path).map_err(io),
         false => Ok(None),
     }
 }
