@@ -46,7 +46,7 @@ pub use dataset::{
 pub use fingerprint::{BlowUp, CaseFingerprint, Fingerprint, NoStatistics};
 pub use inspect::{
     ForegroundIndex, InspectConfig, InspectError, Inspection, LabelCensus, Positions, Problem, Severity,
-    far_apart, inspect_and_keep, inspect_images, inspection_bytes, meant_unit,
+    far_apart, inspect_images, inspection_bytes, meant_unit,
 };
 pub use loader::{
     Answer, Batch, BatchBuffer, BatchReader, BatchShape, ImageFold, ImageSamples, Loader, LoaderConfig,

@@ -7,8 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plimsoll_data::{
-    Dataset, InspectConfig, InspectError, Inspection, Problem, Severity, VolumeCache, inspect_and_keep,
-    inspect_images, phantom,
+    Dataset, InspectConfig, InspectError, Inspection, Problem, Severity, VolumeCache, inspect_images, phantom,
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing};
@@ -324,7 +323,7 @@ fn images_to_predict_are_inspected_without_labels() {
     let (raw, geometry) = sound(&["CT", "PET"]);
     let dataset = raw.open();
     let (budget, stop) = (Budget::new(Bytes::mib(4)), AtomicBool::new(false));
-    let inspect_first = || inspect_images(&dataset.cases[0], &dataset.channels, &budget, &stop);
+    let inspect_first = || inspect_images(&dataset.cases[0], &dataset.channels, None, &budget, &stop);
     let (problems, fingerprint) = inspect_first().unwrap();
     assert_eq!(problems, []);
     let with_labels = inspect(&dataset).fingerprint.unwrap().cases.remove(0);
@@ -345,10 +344,7 @@ fn images_that_are_kept_are_read_once_and_found_to_be_the_same() {
     let dataset = raw.open();
     let case = &dataset.cases[0];
     let (budget, stop) = (Budget::new(Bytes::mib(4)), AtomicBool::new(false));
-    let found = |cache: Option<&VolumeCache>| match cache {
-        Some(cache) => inspect_and_keep(case, &dataset.channels, cache, &budget, &stop),
-        None => inspect_images(case, &dataset.channels, &budget, &stop),
-    };
+    let found = |cache: Option<&VolumeCache>| inspect_images(case, &dataset.channels, cache, &budget, &stop);
     let damaged = [f32::NAN; COUNT];
     for write_damaged in [false, true] {
         if write_damaged {

@@ -151,7 +151,7 @@ fn what_is_predicted_is_normalised_inside_of_the_mask_without_labels() {
     masked(&mut dataset);
     let (case, stop) = (&dataset.cases[0], AtomicBool::new(false));
     let room = Budget::new(Bytes::mib(8));
-    let (_, fingerprint) = inspect_images(case, &dataset.channels, &room, &stop).unwrap();
+    let (_, fingerprint) = inspect_images(case, &dataset.channels, None, &room, &stop).unwrap();
     let fingerprint = fingerprint.unwrap();
     let what = Normalising {
         case,

@@ -87,7 +87,7 @@ fn open(
         normalisation: channel.normalisation,
     };
     let channels: Vec<Channel> = steps.channels.iter().enumerate().map(channel).collect();
-    let (problems, fingerprint) = inspect_images(&case, &channels, &budget, &going).unwrap();
+    let (problems, fingerprint) = inspect_images(&case, &channels, None, &budget, &going).unwrap();
     assert!(problems.is_empty(), "{problems:?}");
     let fingerprint = fingerprint.unwrap();
     let foreground: IntensityProperties = serde_json::from_value(example["foreground"].clone()).unwrap();
@@ -202,7 +202,7 @@ fn impossible_steps_and_labels_of_another_image_are_refused() {
     let budget = Budget::new(Bytes::mib(4));
     let going = AtomicBool::new(false);
     let channels = [Channel { name: "0".into(), normalisation: Normalisation::ZScore }];
-    let fingerprint = inspect_images(&case, &channels, &budget, &going).unwrap().1.unwrap();
+    let fingerprint = inspect_images(&case, &channels, None, &budget, &going).unwrap().1.unwrap();
     let steps = steps(example);
     let grid = PreparedGrid::new(&stored, stored.spacing(), fingerprint.nonzero_box, &steps).unwrap();
     let other = folder.path().join("other.nii");

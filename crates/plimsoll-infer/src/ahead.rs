@@ -7,19 +7,15 @@ use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
 use plimsoll_data::{
-    Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_and_keep, inspect_images,
-    inspection_bytes,
+    Case, CaseFingerprint, Channel, InspectError, Problem, VolumeCache, inspect_images, inspection_bytes,
 };
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_volume::VolumeError;
+use plimsoll_volume::{VolumeError, VolumeFile};
 
 use crate::headers::Headers;
 
 /// The stack of the thread that does it: large buffers are mapped.
 pub(crate) const STACK: usize = 512 << 10;
-
-/// A file that is open: its buffers, and the decompressor's window.
-const OPEN_FILE: Bytes = Bytes::mib(1);
 
 /// What an inspection finds.
 pub(crate) type Inspected = Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError>;
@@ -41,51 +37,62 @@ pub(crate) struct Next<'a> {
     pub(crate) found: &'a mut Option<Ahead>,
 }
 
-/// Bytes in which a case is inspected and decoded ahead of its turn; none if it has no image.
-///
-/// # Errors
-/// If the header of a file cannot be read: that is told at the case's turn.
-pub(crate) fn ahead_bytes(case: &Case, earlier: Option<&Path>) -> Result<Option<Bytes>, VolumeError> {
-    let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
-    // Pictures are decoded at their turn.
-    let decoded = if headers.decoding == Bytes::ZERO { headers.decoded + OPEN_FILE } else { Bytes::ZERO };
-    Ok(Some(Bytes::of(STACK) + inspection_bytes(case)? + decoded))
+/// What looking at a case takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Needed {
+    pub(crate) inspection: Bytes,
+    /// All images and the labels of an earlier network, decoded; nothing where there are pictures, which are decoded at their turn.
+    decoded: Bytes,
+}
+
+impl Needed {
+    /// By the headers of a case; none if it has no image.
+    ///
+    /// # Errors
+    /// If a header cannot be read: that is told when the case is inspected.
+    pub(crate) fn of(case: &Case, earlier: Option<&Path>) -> Result<Option<Needed>, VolumeError> {
+        let Some(headers) = Headers::read(case, earlier)? else { return Ok(None) };
+        let decoded = if headers.decoding == Bytes::ZERO { headers.decoded } else { Bytes::ZERO };
+        Ok(Some(Needed { inspection: inspection_bytes(case)?, decoded }))
+    }
+
+    /// To look and to keep what is decoded: a file is open for each of the two.
+    fn all(&self) -> Bytes {
+        self.inspection + self.decoded + VolumeFile::OPEN_BYTES
+    }
+
+    /// The same on a thread of its own.
+    pub(crate) fn ahead(&self) -> Bytes {
+        Bytes::of(STACK) + self.all()
+    }
+
+    /// Room for what is decoded beside the inspection; none if there is too little.
+    fn room(&self, memory: &Budget) -> Option<VolumeCache> {
+        let has_room = self.decoded > Bytes::ZERO && self.all() <= memory.free();
+        has_room.then(|| memory.part("cache", self.decoded).ok().map(VolumeCache::new))?
+    }
 }
 
 /// Inspects a case within memory that is its own, and decodes its images if there is room for all of them.
 pub(crate) fn look_ahead(
-    of: (&Case, Option<&Path>),
+    case: &Case,
+    needed: Needed,
     channels: &[Channel],
     memory: &Budget,
     stop: &AtomicBool,
 ) -> Ahead {
-    Ahead { held: memory.line(), ..look(of, channels, memory, stop) }
+    Ahead { held: memory.line(), ..look(case, Some(needed), channels, memory, stop) }
 }
 
 /// The same at the case's turn, within what is free.
 pub(crate) fn look(
-    (case, earlier): (&Case, Option<&Path>),
+    case: &Case,
+    needed: Option<Needed>,
     channels: &[Channel],
     memory: &Budget,
     stop: &AtomicBool,
 ) -> Ahead {
-    let room = room((case, earlier), memory);
-    let inspected = match &room {
-        Some((cache, _)) => inspect_and_keep(case, channels, cache, memory, stop),
-        None => inspect_images(case, channels, memory, stop),
-    };
-    let held = room.as_ref().map_or(Bytes::ZERO, |(_, held)| *held);
-    Ahead { inspected, cache: room.map(|(cache, _)| cache), held }
-}
-
-/// Room for all images of a case beside its inspection, and how much; none if there is too little, a header cannot be read, which is told
-/// when the case is inspected, or there are pictures.
-fn room((case, earlier): (&Case, Option<&Path>), memory: &Budget) -> Option<(VolumeCache, Bytes)> {
-    let headers = Headers::read(case, earlier).ok()??;
-    let beside = inspection_bytes(case).ok()? + OPEN_FILE;
-    if headers.decoding > Bytes::ZERO || headers.decoded + beside > memory.free() {
-        return None;
-    }
-    let cache = VolumeCache::new(memory.part("cache", headers.decoded).ok()?);
-    Some((cache, headers.decoded))
+    let cache = needed.and_then(|needed| needed.room(memory));
+    let inspected = inspect_images(case, channels, cache.as_ref(), memory, stop);
+    Ahead { inspected, cache, held: needed.map_or(Bytes::ZERO, |needed| needed.decoded) }
 }

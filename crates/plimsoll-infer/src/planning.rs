@@ -9,7 +9,7 @@ use plimsoll_nn::names;
 use plimsoll_plan::{VerifiedPlan, engine_bytes};
 use plimsoll_volume::{ElementType, Geometry, Spacing, VoxelBox};
 
-use crate::ahead::ahead_bytes;
+use crate::ahead::Needed;
 use crate::case_plan::{
     CaseEstimate, CaseNeeds, CasePlanner, LeastWith, LogitsBytes, LogitsNeeds, Otherwise, PlannedCase,
     PredictPlan, SpoolNeeds, StripNeeds, least_engine,
@@ -65,7 +65,8 @@ impl Predictor {
     ) -> Result<Vec<Result<CaseEstimate, InferError>>, InferError> {
         self.plan_beside(requests, |number| {
             // What is wrong with the next case is told at its turn.
-            requests.get(number + 1).and_then(|next| ahead_bytes(next.case, next.earlier).ok().flatten())
+            let next = requests.get(number + 1)?;
+            Some(Needed::of(next.case, next.earlier).ok()??.ahead())
         })
     }
 

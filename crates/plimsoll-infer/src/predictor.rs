@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use plimsoll_data::{
-    Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache, inspection_bytes,
-};
+use plimsoll_data::{Case, CaseFingerprint, PREPARED_SCRATCH, Preparation, Scratch, Severity, VolumeCache};
 use plimsoll_graph::DType;
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_nn::weights::WeightFile;
@@ -17,7 +15,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{RunError, SegmentationModel};
 use plimsoll_volume::{ElementType, VolumeFile, VoxelBox};
 
-use crate::ahead::{Ahead, Next, STACK as AHEAD_STACK, ahead_bytes, look, look_ahead};
+use crate::ahead::{Ahead, Needed, Next, STACK as AHEAD_STACK, look, look_ahead};
 use crate::case_plan::LeastWith;
 use crate::case_sums::Work;
 use crate::case_windows::{CaseImages, CasePlace};
@@ -306,13 +304,13 @@ impl Predictor {
         let model = Arc::clone(&self.model);
         let place = CasePlace::new(&model, images)?;
         let held = prepared.as_ref().map_or(Bytes::ZERO, |(_, held)| *held);
-        let ahead = next.as_ref().and_then(|next| ahead_bytes(next.case, next.earlier).ok().flatten());
+        let ahead = next.as_ref().and_then(|next| Needed::of(next.case, next.earlier).ok().flatten());
         let output = labels.waits_beside();
         let memory = CaseMemory {
             decoded: headers.decoded.max(held),
             compressed: output.map_or(Bytes::ZERO, |_| headers.compressed),
             decoding: headers.decoding,
-            ahead: ahead.unwrap_or(Bytes::ZERO),
+            ahead: ahead.as_ref().map_or(Bytes::ZERO, Needed::ahead),
             is_cut: true,
             waits_in_memory: output.is_none(),
         };
@@ -369,7 +367,7 @@ impl Predictor {
             None => None,
         };
         drop(template);
-        let ahead = match next.filter(|_| plan.ahead_bytes > Bytes::ZERO) {
+        let ahead = match next.zip(ahead).filter(|_| plan.ahead_bytes > Bytes::ZERO) {
             Some(next) => Some((next, self.budget.part("the next case", plan.ahead_bytes)?)),
             None => None,
         };
@@ -379,10 +377,10 @@ impl Predictor {
         let passes = Vec::with_capacity(self.forward.at_once);
         let mut work = Work { case, windows, grid, parts, wanted, summing, progress, clock, passes };
         thread::scope(|scope| {
-            let ahead = ahead.and_then(|(next, memory)| {
-                let (case, channels) = ((next.case, next.earlier), &model.channels);
+            let ahead = ahead.and_then(|((next, needed), memory)| {
+                let (case, channels) = (next.case, &model.channels);
                 let thread = thread::Builder::new().name("next case".into()).stack_size(AHEAD_STACK);
-                let look = move || look_ahead(case, channels, &memory, stop);
+                let look = move || look_ahead(case, needed, channels, &memory, stop);
                 // Where the system refuses a thread, the case is looked at at its turn.
                 Some((next.found, thread.spawn_scoped(scope, look).ok()?))
             });
@@ -440,11 +438,12 @@ impl Predictor {
         let Ahead { inspected, cache, held } = match before {
             Some(before) => before,
             None => {
+                let needed = Needed::of(case, earlier).ok().flatten();
                 // An arena that leaves no room to look at the case goes before: what takes its place is planned with the case.
-                if inspection_bytes(case).is_ok_and(|needed| needed > self.budget.free()) {
+                if needed.is_some_and(|needed| needed.inspection > self.budget.free()) {
                     self.running = None;
                 }
-                look((case, earlier), &self.model.channels, &self.budget, stop)
+                look(case, needed, &self.model.channels, &self.budget, stop)
             }
         };
         if stop.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ fn a_case_is_measured_with_products_of_bf16_and_takes_about_as_much_memory_as_bf
     let [single, stored, products] =
         [&single, &stored, &dot].map(|report| report["arena_bytes"].as_f64().unwrap());
     assert!(products < single, "{products} of {single}");
-    assert!((0.9..1.03).contains(&(products / stored)), "{products} against {stored}");
+    assert!((0.95..1.03).contains(&(products / stored)), "{products} against {stored}");
     assert!(dot["seconds_per_window"].as_f64().is_some_and(|seconds| seconds > 0.0));
 }
 

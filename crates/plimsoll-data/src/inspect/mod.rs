@@ -172,36 +172,14 @@ impl Inspection {
 }
 
 /// Inspects the images of a case to predict: returns their problems and, if none is an error, the fingerprint. The
-/// label map is not read.
+/// label map is not read. With a cache, images are decoded into it as far as it has room for them, and stay there, as they are to be used next; pictures,
+/// which need room to be decoded in, must not be among them.
 ///
 /// # Errors
 /// If the budget has no room for a plane, or `stop` is set, which is looked at with every plane.
 pub fn inspect_images(
     case: &Case,
     channels: &[Channel],
-    budget: &Budget,
-    stop: &AtomicBool,
-) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
-    inspect_to_predict((case, channels), None, budget, stop)
-}
-
-/// The same, where the images are decoded into `cache` as far as it has room for them, and stay there: they are to be used next.
-/// Pictures need room to be decoded in and must not be among them.
-///
-/// # Errors
-/// As [`inspect_images`].
-pub fn inspect_and_keep(
-    case: &Case,
-    channels: &[Channel],
-    cache: &VolumeCache,
-    budget: &Budget,
-    stop: &AtomicBool,
-) -> Result<(Vec<Problem>, Option<CaseFingerprint>), InspectError> {
-    inspect_to_predict((case, channels), Some(cache), budget, stop)
-}
-
-fn inspect_to_predict(
-    (case, channels): (&Case, &[Channel]),
     decoded: Option<&VolumeCache>,
     budget: &Budget,
     stop: &AtomicBool,
