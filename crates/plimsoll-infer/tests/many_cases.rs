@@ -11,14 +11,25 @@ use plimsoll_data::{Case, ChannelFile, Reading};
 use plimsoll_infer::{
     Destination, FolderProgress, LabelNames, Outcome, PredictOptions, Predictor, RingStorage, predict_cases,
 };
-use plimsoll_memory::{Budget, Bytes, keep_resident_small, resident};
+use plimsoll_memory::{Budget, Bytes, keep_resident_small};
 use plimsoll_run::nnunet::{NnUnetChoice, NnUnetModel};
 use plimsoll_volume::{Affine, ElementType, Geometry, Spacing, VolumeWriter};
 
 const CASES: usize = 50;
 
-/// What may be resident more behind the last case: pages of code that are read for the first time, and fragments of the heap.
+/// Bytes that may be held more after the last case: fragments of the heap.
 const MORE: Bytes = Bytes::mib(4);
+
+/// Returns the memory of this process that belongs to no file, resident or swapped out. Pages of code are not counted: the kernel
+/// reads and reclaims them as it likes.
+fn anonymous() -> Bytes {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let kib = |name: &str| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    };
+    Bytes((kib("RssAnon:") + kib("VmSwap:")) << 10)
+}
 
 fn only_folder(folder: &Path) -> PathBuf {
     fs::read_dir(folder).unwrap().next().unwrap().unwrap().path()
@@ -81,7 +92,7 @@ fn resident_behind(shapes: &[[usize; 3]], line: Bytes) -> Vec<Bytes> {
     predict_cases(&mut predictor, &cases, &to, &going, &mut |progress| {
         if let FolderProgress::Case { report, .. } = progress {
             assert!(matches!(report.outcome, Outcome::Predicted { .. }), "{:?}", report.outcome);
-            found.push(resident().unwrap().now);
+            found.push(anonymous());
         }
     })
     .unwrap();

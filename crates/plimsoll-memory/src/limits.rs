@@ -25,8 +25,16 @@ const MARGIN: u64 = 16;
 /// Reads every limit: control groups, resource limits, and the memory that is available now. With `asked`, the line is
 /// what was asked for unless a limit is lower; without, it is what the tightest limit leaves, less a sixteenth.
 pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
-    // Without procfs the own share is unknown; 0 errs on the side of a lower limit.
-    let own = resident().map(|resident| resident.now).unwrap_or_default();
+    limits_of(system, own_share(), asked)
+}
+
+/// Returns the resident size of this process. Without procfs it is unknown; 0 errs on the side of a lower limit.
+fn own_share() -> Bytes {
+    resident().map_or(Bytes::ZERO, |resident| resident.now)
+}
+
+/// Reads every limit, as [`limits`], for a process of which `own` is resident.
+fn limits_of(system: &System, own: Bytes, asked: Option<Bytes>) -> Limits {
     let mut found = cgroup::limits(system, own);
     found.extend(resource_limits(system));
     found.extend(available(system, own));
@@ -42,7 +50,11 @@ pub fn limits(system: &System, asked: Option<Bytes>) -> Limits {
 /// How far the line exceeds what is left to this process now, since other processes may hold more than when the line
 /// was set. A sixteenth of the machine's available memory is not counted, so that there is time to release memory.
 pub fn shortfall(system: &System, line: Bytes) -> Bytes {
-    let own = resident().map(|resident| resident.now).unwrap_or_default();
+    shortfall_of(system, own_share(), line)
+}
+
+/// Returns the shortfall, as [`shortfall`], for a process of which `own` is resident.
+fn shortfall_of(system: &System, own: Bytes, line: Bytes) -> Bytes {
     let groups = cgroup::limits(system, own).into_iter().map(|limit| limit.bytes);
     let machine = available(system, own).map(|limit| limit.bytes - Bytes(limit.bytes.0 / MARGIN));
     line - groups.chain(machine).min().unwrap_or(line)
@@ -112,9 +124,9 @@ mod tests {
         assert_eq!(shortfall(&system, Bytes::gib(16)), Bytes::ZERO);
         let gone = "MemTotal:       25165824 kB\nMemAvailable:    8388608 kB\n";
         write(&system.proc.join("meminfo"), gone);
-        let missing = shortfall(&system, Bytes::gib(16));
-        // 8 GiB and what this process itself holds, less a sixteenth, are left.
-        assert!(missing > Bytes::gib(8) && missing < Bytes(17 << 29), "{missing}");
+        // 8 GiB and the 512 MiB of this process are left, less a sixteenth.
+        let left = Bytes::mib(8704 - 544);
+        assert_eq!(shortfall_of(&system, Bytes::mib(512), Bytes::gib(16)), Bytes::gib(16) - left);
     }
 
     #[test]
@@ -163,11 +175,9 @@ mod tests {
         let mount = dir.path().join("sys/fs/cgroup");
         write(&mount.join("user/job/memory.max"), "max\n");
         write(&mount.join("user/memory.max"), "4294967296\n");
-        let own = resident().unwrap().now.0;
-        write(&mount.join("user/memory.stat"), &format!("anon {}\nfile 5\n", own + (3 << 30)));
-        let limits = limits(&system, None);
-        let slack = Bytes::mib(64).0;
-        assert!(limits.found[0].bytes.0.abs_diff(1 << 30) < slack, "{limits:?}");
+        write(&mount.join("user/memory.stat"), &format!("anon {}\nfile 5\n", 3500_u64 << 20));
+        let limits = limits_of(&system, Bytes::mib(500), None);
+        assert_eq!(limits.found[0].bytes, Bytes::mib(4096 - 3000), "{limits:?}");
     }
 
     #[test]

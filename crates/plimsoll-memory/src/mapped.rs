@@ -130,20 +130,6 @@ impl<T: Pod> DerefMut for Mapped<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resident;
-
-    #[test]
-    fn dropping_a_buffer_returns_its_resident_memory() {
-        let budget = Budget::new(Bytes::mib(128));
-        let before = resident().unwrap().now;
-        let mut buffer = Mapped::<f32>::zeroed(&budget, "test", 16 << 20).unwrap();
-        buffer.fill(1.0);
-        assert_eq!(budget.used(), Bytes::mib(64));
-        assert!(resident().unwrap().now > before + Bytes::mib(56));
-        drop(buffer);
-        assert_eq!(budget.used(), Bytes::ZERO);
-        assert!(resident().unwrap().now < before + Bytes::mib(8));
-    }
 
     #[test]
     fn a_buffer_over_the_line_is_refused_before_it_is_mapped() {

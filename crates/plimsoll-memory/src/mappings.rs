@@ -94,7 +94,8 @@ Rss:                  12 kB
     #[test]
     fn this_program_is_mapped_and_some_of_it_resident() {
         let files = mapped_files().unwrap();
-        assert!(files.mapped > Bytes::mib(1) && files.resident > Bytes(64 << 10), "{files:?}");
+        // The kernel may reclaim pages of code at any time, but not the one that it returns to.
+        assert!(files.mapped > Bytes::mib(1) && files.resident >= Bytes(4096), "{files:?}");
         assert!(files.resident <= files.mapped, "{files:?}");
     }
 }

@@ -57,18 +57,3 @@ fn status<const N: usize>(names: [&str; N]) -> io::Result<[Bytes; N]> {
     }
     Ok(sizes)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_buffer_is_resident_and_belongs_to_no_file() {
-        let before = resident_anonymous().unwrap();
-        let buffer = std::hint::black_box(vec![1u8; 64 << 20]);
-        let with_it = resident_anonymous().unwrap();
-        // Other tests of this process allocate and free meanwhile.
-        assert!(with_it - before >= Bytes::mib(48), "{before}, {with_it}, {} bytes", buffer.len());
-        assert!(with_it < resident().unwrap().peak, "its code is resident, too");
-    }
-}

@@ -2,22 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use crate::support::{dataset, run_error};
+use crate::support::{dataset, error_of, within_a_second};
 
-/// Runs it until it fails within a second, at most three times, since other programs may run beside tests.
+/// Runs a command that must fail within one second of processor time, however busy the machine is.
 fn refused_at_once(args: &[&str]) -> String {
-    let mut took = Duration::ZERO;
-    for _ in 0..3 {
-        let started = Instant::now();
-        let error = run_error(args);
-        took = started.elapsed();
-        if took < Duration::from_secs(1) {
-            return error;
-        }
-    }
-    panic!("{args:?} took {took:?}")
+    error_of(&mut within_a_second(), args)
 }
 
 fn expect_named(error: &str, setting: &str, case: &str) {

@@ -12,9 +12,19 @@ use plimsoll_nn::weights::SafetensorsFile;
 
 /// The command line under test.
 pub fn plimsoll() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plimsoll"));
+    isolated(Command::new(env!("CARGO_BIN_EXE_plimsoll")))
+}
+
+/// The command line under test, which the system ends with SIGKILL after one second of processor time.
+pub fn within_a_second() -> Command {
+    let mut command = isolated(Command::new("sh"));
+    command.args(["-c", "ulimit -t 1 && exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_plimsoll")]);
+    command
+}
+
+/// A command that neither sees the user's own cache folder nor writes into the folder of the tests.
+fn isolated(mut command: Command) -> Command {
     command.current_dir(std::env::temp_dir());
-    // The user's own cache folder is no business of tests.
     command.env("XDG_CACHE_HOME", std::env::temp_dir().join("plimsoll-test-cache"));
     command
 }
@@ -34,7 +44,12 @@ pub fn run_json(args: &[&str]) -> serde_json::Value {
 
 /// Runs it and expects failure: one `error:` line, one `hint:` line at most, nothing else; returns both lines.
 pub fn run_error(args: &[&str]) -> String {
-    let output = plimsoll().args(args).arg("--json").output().unwrap();
+    error_of(&mut plimsoll(), args)
+}
+
+/// Runs a command with further arguments and expects failure, as [`run_error`].
+pub fn error_of(command: &mut Command, args: &[&str]) -> String {
+    let output = command.args(args).arg("--json").output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success(), "{args:?} succeeded");
     let lines: Vec<&str> = errors.lines().filter(|line| !line.starts_with("warning: ")).collect();
