@@ -46,33 +46,6 @@ pub enum MetricError {
         /// How they differ.
         difference: GeometryDifference,
     },
-    /// A folder cannot be listed.
-    #[error("{}: {source}", path.display())]
-    Folder {
-        /// The folder.
-        path: PathBuf,
-        /// The operating system's error.
-        source: std::io::Error,
-    },
-    /// There is nothing to compare.
-    #[error("{} holds no prediction for any reference in {}", predictions.display(), references.display())]
-    NoCases {
-        /// The folder of predictions.
-        predictions: PathBuf,
-        /// The folder of references.
-        references: PathBuf,
-    },
-    /// A reference has no prediction.
-    #[error("{} of the references in {} have no prediction in {}: {}", missing.len(), references.display(),
-        predictions.display(), missing.join(", "))]
-    Missing {
-        /// The folder of predictions.
-        predictions: PathBuf,
-        /// The folder of references.
-        references: PathBuf,
-        /// Names of files.
-        missing: Vec<String>,
-    },
 }
 
 impl From<OverBudget> for MetricError {
@@ -107,13 +80,6 @@ impl MetricError {
             MetricError::Class { source, .. } => source.hint(),
             MetricError::Geometry { .. } => {
                 Some("predictions must be on the grid of the image that the reference was drawn on".into())
-            }
-            MetricError::Folder { .. } => None,
-            MetricError::NoCases { .. } => {
-                Some("a prediction and its reference have the same file name, as `case_001.nii.gz`".into())
-            }
-            MetricError::Missing { .. } => {
-                Some("predict these cases too, or score only those that are predicted with --partial".into())
             }
         }
     }

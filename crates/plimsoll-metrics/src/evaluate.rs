@@ -1,7 +1,7 @@
 //! Scoring cases one after the other, class by class.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use plimsoll_memory::{Budget, Bytes};
@@ -23,53 +23,6 @@ pub struct CasePaths {
     pub reference: PathBuf,
     /// Which class each of its values stands for; none where values are the numbers of classes.
     pub reference_values: Option<Arc<LabelValues>>,
-}
-
-/// Finds for every reference of a folder the prediction of the same name, but for what `endings` names of predictions and of
-/// references end in; with `partial`, only those that have one.
-///
-/// # Errors
-/// If a folder cannot be listed or a prediction is missing.
-pub fn pair_cases(
-    predictions: &Path,
-    references: &Path,
-    endings: [&str; 2],
-    partial: bool,
-) -> Result<Vec<CasePaths>, MetricError> {
-    let list = |folder: &Path, ending: &str| -> Result<Vec<String>, MetricError> {
-        let listed = plimsoll_disk::read_dir(folder);
-        let listed = listed.map_err(|source| MetricError::Folder { path: folder.into(), source })?;
-        let names = listed.iter().filter_map(|path| path.file_name()).map(|name| name.to_string_lossy());
-        let mut cases: Vec<String> =
-            names.filter_map(|name| name.strip_suffix(ending).map(str::to_string)).collect();
-        cases.sort();
-        Ok(cases)
-    };
-    let [of_prediction, of_reference] = endings;
-    let (mut expected, found) = (list(references, of_reference)?, list(predictions, of_prediction)?);
-    let has_prediction = |case: &String| found.binary_search(case).is_ok();
-    if !expected.iter().any(has_prediction) {
-        return Err(MetricError::NoCases { predictions: predictions.into(), references: references.into() });
-    }
-    expected.retain(|name| !partial || has_prediction(name));
-    let missing: Vec<String> = expected
-        .iter()
-        .filter(|name| !has_prediction(name))
-        .map(|case| format!("{case}{of_prediction}"))
-        .collect();
-    if !missing.is_empty() {
-        return Err(MetricError::Missing {
-            predictions: predictions.into(),
-            references: references.into(),
-            missing,
-        });
-    }
-    let paths = |case: String| CasePaths {
-        prediction: predictions.join(format!("{case}{of_prediction}")),
-        reference: references.join(format!("{case}{of_reference}")),
-        reference_values: None,
-    };
-    Ok(expected.into_iter().map(paths).collect())
 }
 
 /// Scores cases. Overlap needs memory for two planes; the other groups, one class and one group at a time, up to some

@@ -42,7 +42,7 @@ pub use centreline::cl_dice;
 pub use compare::{CaseFiles, Confusion, compare};
 pub use cross_validation::{CrossValidation, FoldScores, OverFolds};
 pub use error::MetricError;
-pub use evaluate::{CasePaths, evaluate, pair_cases};
+pub use evaluate::{CasePaths, evaluate};
 pub use lesions::{Detection, Lesions, Panoptic, VariationOfInformation};
 pub use masks::ClassMasks;
 pub use mean_interval::mean_interval;

@@ -50,6 +50,25 @@ pub enum DatasetError {
         /// The number of other cases without one.
         others: usize,
     },
+    /// There is no prediction to compare.
+    #[error("{} holds no prediction for any reference in {}", predictions.display(), references.display())]
+    NoPredictions {
+        /// The folder of predictions.
+        predictions: PathBuf,
+        /// The folder of references.
+        references: PathBuf,
+    },
+    /// References have no prediction.
+    #[error("{} of the references in {} have no prediction in {}: {}", missing.len(), references.display(),
+        predictions.display(), missing.join(", "))]
+    MissingPredictions {
+        /// The folder of predictions.
+        predictions: PathBuf,
+        /// The folder of references.
+        references: PathBuf,
+        /// Names of the references.
+        missing: Vec<String>,
+    },
     /// The values of label maps are not the numbers of classes, and nothing says what they are.
     #[error("{}: its label maps have the values {values}, and nothing says which classes these are", .folder.display())]
     Values {
@@ -312,6 +331,12 @@ impl DatasetError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             DatasetError::NotAFolder { .. } => "check the path".into(),
+            DatasetError::NoPredictions { .. } => {
+                "a prediction and its reference have the same file name, as `case_001.nii.gz`, but for words like `_seg` at its ends".into()
+            }
+            DatasetError::MissingPredictions { .. } => {
+                "predict these cases too, or score only those that are predicted with --partial".into()
+            }
             DatasetError::NoDatasetJson { .. } => {
                 LAYOUTS.into()
             }

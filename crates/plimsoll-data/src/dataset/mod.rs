@@ -11,6 +11,7 @@ mod json;
 mod label_entries;
 mod labels;
 mod layout;
+mod predictions;
 mod regions;
 mod series;
 mod settings;
@@ -27,6 +28,7 @@ pub use layout::{
     BIDS_DESCRIPTION, BIDS_GENERATOR, DataDescription, FoundData, Layout, bids_images, bids_label,
     is_predicted,
 };
+pub use predictions::{PredictedPair, ReferenceMap, pair_predictions, reference_maps};
 pub use regions::{Region, RegionSettings, RegionValues};
 pub use settings::{DataOptions, DataSettings, LayoutName, LengthUnit, Names};
 

@@ -13,13 +13,16 @@ pub struct Evaluate {
     /// The folder of predictions, or one label map.
     #[arg(required_unless_present = "classification")]
     pub predictions: Option<PathBuf>,
-    /// The folder of references, or one label map.
+    /// The data set whose label maps are the references, a folder of references, or one label map.
     #[arg(required_unless_present = "classification")]
     pub references: Option<PathBuf>,
-    /// Classes to score, by their names in the dataset.json beside the folder of references, or by number; several with `+` between them are
+    /// Classes to score, by their names in the data set of the references, or by number; several with `+` between them are
     /// scored as one [default: all that it has].
     #[arg(long, value_delimiter = ',', value_name = "CLASS,CLASS,…")]
     pub labels: Option<Vec<String>>,
+    /// Settings that say how the data set is laid out and what its labels are [default: plimsoll.toml where it is there].
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// The unit that lengths in headers are in, whatever headers say: um, mm or m [default: that of the data set's dataset.json].
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<LengthUnit>,
@@ -100,7 +103,7 @@ pub struct Classification {
         id = "classification",
         long = "classification",
         value_name = "FILE.csv",
-        conflicts_with_all = ["predictions", "references", "labels", "partial", "metrics", "surface", "tolerance", "unit", "allow_outside",
+        conflicts_with_all = ["predictions", "references", "labels", "config", "partial", "metrics", "surface", "tolerance", "unit", "allow_outside",
             "lesion_overlap", "images", "pictures"]
     )]
     pub table: Option<PathBuf>,

@@ -121,6 +121,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
     let request = EvaluateRequest {
         predictions,
         references: data.join("labelsTs"),
+        data: plimsoll_run::Settings::default(),
         classes: None,
         settings: plimsoll_metrics::Settings::new(Vec::new()),
         unit: None,

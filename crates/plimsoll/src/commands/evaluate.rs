@@ -7,6 +7,7 @@ use super::classification;
 use crate::args::{Evaluate, Metrics, SurfaceKind};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::evaluate::{Compared, EvaluateRequest, compare, print};
+use crate::jobs::plan::settings as data_settings;
 use crate::report::json;
 
 /// Compares predictions with references.
@@ -33,12 +34,13 @@ fn request(args: &Evaluate) -> Outcome<EvaluateRequest> {
         let message = "predictions and references are needed";
         return Err(Failure::new(
             message,
-            "`plimsoll evaluate PREDICTIONS REFERENCES`, two folders or two files",
+            "`plimsoll evaluate PREDICTIONS REFERENCES`: two folders, a folder and a data set, or two files",
         ));
     };
     Ok(EvaluateRequest {
         predictions: predictions.clone(),
         references: references.clone(),
+        data: data_settings(args.config.as_deref(), plimsoll_run::Settings::default())?,
         classes: args.labels.clone(),
         settings: settings(args)?,
         unit: args.unit,

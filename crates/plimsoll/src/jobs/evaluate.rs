@@ -2,14 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use plimsoll_data::{DataOptions, Dataset, Labels, LengthUnit, label_ending, prediction_ending};
+use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Metric, Scores, Settings, Summary, evaluate, pair_cases};
-use plimsoll_volume::{LabelValues, image_endings};
+use plimsoll_metrics::{CasePaths, Metric, Scores, Settings, Summary, evaluate};
 
 use super::line::Line;
+use super::references::References;
 use crate::failure::{Failure, Outcome};
 use crate::preview::{Comparison, Frame, comparison};
 use crate::progress::Progress;
@@ -36,8 +35,10 @@ const PRINTED: [Metric; 13] = [
 pub struct EvaluateRequest {
     /// The folder of predictions, or one label map.
     pub predictions: PathBuf,
-    /// The folder of references, or one label map.
+    /// The data set of the references, a folder of them, or one label map.
     pub references: PathBuf,
+    /// How the data set is laid out, and what its classes are, where its folder does not say so.
+    pub data: plimsoll_run::Settings,
     /// Classes to score, by name or number, or several with `+` as one; those of the data set around the references, if none are named.
     pub classes: Option<Vec<String>>,
     /// Which scores, and how. Its classes are replaced by those above.
@@ -90,41 +91,20 @@ impl ClassNames {
 
 /// Compares, and writes the scores.
 pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<Compared> {
-    let EvaluateRequest { predictions, references, threads, .. } = request;
-    let is_file = references.is_file();
-    let above = |path: &Path| path.parent().map(Path::to_path_buf).unwrap_or_default();
-    let dataset = if is_file { above(&above(references)) } else { above(references) };
-    let options = DataOptions { allow_outside: request.allow_outside, ..DataOptions::default() };
-    let open = || Dataset::open_with(&dataset, &options);
-    let described = dataset.join("dataset.json").is_file().then(open).transpose()?;
-    let of_data = || described.as_ref().and_then(|dataset| dataset.cases.first()?.reading.unit);
-    let millimetres_per_unit = request.unit.or_else(of_data).map(LengthUnit::millimetres);
-    let Scored { classes, regions, names } = Scored::of(request, &dataset, described.as_ref())?;
-    let settings = Settings { classes, regions, millimetres_per_unit, ..request.settings.clone() };
-    let reference_values = described.as_ref().and_then(|dataset| dataset.labels.file_values()).map(Arc::new);
-    let ending = match described {
-        Some(dataset) => dataset.file_ending,
-        None => usual_ending(references)?,
-    };
-    let mut cases = match is_file {
-        true => vec![CasePaths {
-            prediction: predictions.clone(),
-            reference: references.clone(),
-            reference_values: None,
-        }],
-        false => {
-            let endings = [prediction_ending(&ending), label_ending(&ending)];
-            pair_cases(predictions, references, endings, request.partial)?
-        }
-    };
-    cases.iter_mut().for_each(|case| case.reference_values.clone_from(&reference_values));
+    let EvaluateRequest { predictions, threads, .. } = request;
     let line = Line::draw(request.ram, *threads)?;
-    let summary = score(&cases, &settings, &line.budget, *threads, quiet)?;
+    let found = References::find(request, &line.budget, quiet)?;
+    let millimetres_per_unit = request.unit.or(found.unit).map(LengthUnit::millimetres);
+    let Scored { classes, regions, names } = Scored::of(request, &found)?;
+    let settings = Settings { classes, regions, millimetres_per_unit, ..request.settings.clone() };
+    let summary = score(&found.cases, &settings, &line.budget, *threads, quiet)?;
     if let Some((images, pictures)) = &request.pictures {
-        let values = reference_values.as_deref();
-        draw_all(&summary, (images, values), &ending, pictures, &line.budget)?;
+        draw_all(&summary, images, &found, pictures, &line.budget)?;
     }
-    let folder = if is_file { above(predictions) } else { predictions.clone() };
+    let folder = match predictions.is_dir() {
+        true => predictions.clone(),
+        false => predictions.parent().map(Path::to_path_buf).unwrap_or_default(),
+    };
     let beside = |ending: &str| match &request.output {
         Some(path) => path.with_extension(ending),
         None => folder.join("scores").with_extension(ending),
@@ -140,23 +120,6 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<Compared> {
         plimsoll_disk::remove_file(&plots).map_err(|error| Failure::of_path(&plots, &error))?;
     }
     Ok(Compared { summary, names, reserved: line.budget.peak() })
-}
-
-/// What the names of label maps end in where no data set says so: that of a file, and of a folder that of NIfTI if it has any, else the
-/// ending that most of its images have.
-fn usual_ending(references: &Path) -> Outcome<String> {
-    let names = match references.is_file() {
-        true => vec![references.to_path_buf()],
-        false => plimsoll_disk::read_dir(references).map_err(|error| Failure::of_path(references, &error))?,
-    };
-    let count = |ending: &&str| names.iter().filter(|path| path.to_string_lossy().ends_with(*ending)).count();
-    let usual = ".nii.gz";
-    if count(&usual) > 0 {
-        return Ok(usual.into());
-    }
-    // Of equally many the first that is listed.
-    let most = image_endings().map(|ending| (count(&ending), ending)).rev().max_by_key(|(count, _)| *count);
-    Ok(most.filter(|(count, _)| *count > 0).map_or(usual, |(_, ending)| ending).into())
 }
 
 /// Scores cases within a budget.
@@ -183,27 +146,31 @@ struct Scored {
 }
 
 /// What stands between labels that are scored as one.
-const AND: char = '+';
+pub(super) const AND: char = '+';
 
 impl Scored {
     /// What is asked for, or what the data set has.
-    fn of(request: &EvaluateRequest, folder: &Path, described: Option<&Dataset>) -> Outcome<Scored> {
+    fn of(request: &EvaluateRequest, found: &References) -> Outcome<Scored> {
+        let (folder, described) = (&*found.folder, found.labels.as_ref());
         let of_data = |classes: Vec<u8>| Scored {
             classes,
-            regions: described.map(|dataset| dataset.labels.scored_regions()).unwrap_or_default(),
-            names: described.map(|dataset| ClassNames::of(&dataset.labels)).unwrap_or_default(),
+            regions: described.map(Labels::scored_regions).unwrap_or_default(),
+            names: described.map(ClassNames::of).unwrap_or_default(),
         };
         let Some(asked) = &request.classes else {
-            return described.map(|dataset| of_data(foreground(dataset))).ok_or_else(|| {
-                let message =
-                    format!("which classes to score is not known: {} has no dataset.json", shown(folder));
+            return described.map(|labels| of_data(foreground(labels))).ok_or_else(|| {
+                let why = match &found.fault {
+                    None => format!("{} has no dataset.json", folder.display()),
+                    Some(fault) => fault.to_string(),
+                };
+                let message = format!("which classes to score is not known: {why}");
                 Failure::new(message, "name them, like --labels 1,2; several as one are 1+2")
             });
         };
         if !asked.iter().any(|name| name.contains(AND)) {
             let classes = asked.iter().map(|class| class_of(class, folder, described));
             let classes = classes.collect::<Outcome<Vec<u8>>>()?;
-            let regions = described.map(|dataset| dataset.labels.regions()).filter(|all| !all.is_empty());
+            let regions = described.map(Labels::regions).filter(|all| !all.is_empty());
             if let Some(count) = regions.map(<[_]>::len)
                 && let Some(class) = classes.iter().find(|class| usize::from(**class) > count)
             {
@@ -223,12 +190,11 @@ impl Scored {
             ));
         }
         let labels = |name: &str| -> Outcome<Vec<u8>> {
-            let known = described.map(|dataset| &dataset.labels);
-            let regions = known.map(|labels| labels.regions());
+            let regions = described.map(Labels::regions);
             if let Some(region) = regions.and_then(|all| all.iter().find(|region| region.name == name)) {
                 return Ok(region.labels.clone());
             }
-            let names = known.map(|labels| labels.names());
+            let names = described.map(Labels::names);
             let named = names.and_then(|names| (0..=u8::MAX).zip(names).find(|(_, own)| *own == name));
             Ok(vec![named.map_or_else(|| class_of(name, folder, described), |(label, _)| Ok(label))?])
         };
@@ -246,8 +212,8 @@ impl Scored {
 }
 
 /// A class by its name in the data set, or by its number.
-fn class_of(asked: &str, folder: &Path, described: Option<&Dataset>) -> Outcome<u8> {
-    let names = described.map(|dataset| dataset.labels.scored_names());
+fn class_of(asked: &str, folder: &Path, described: Option<&Labels>) -> Outcome<u8> {
+    let names = described.map(Labels::scored_names);
     let named = names.as_ref().and_then(|names| (0..=u8::MAX).zip(names).find(|(_, name)| *name == asked));
     if let Some((class, _)) = named {
         return Ok(class);
@@ -262,41 +228,30 @@ fn class_of(asked: &str, folder: &Path, described: Option<&Dataset>) -> Outcome<
             Failure::new(message, format!("the data set has {known}; numbers name classes, too"))
         }
         None => Failure::new(
-            format!("{message}: {} has no dataset.json with names", shown(folder)),
+            format!("{message}: {} has no dataset.json with names", folder.display()),
             "name classes by their numbers, like --labels 1,2",
         ),
     })
 }
 
-/// A folder as messages name it.
-fn shown(folder: &Path) -> std::path::Display<'_> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    folder.display()
-}
-
-/// The classes of a data set but the background, or its regions.
-pub fn foreground(dataset: &Dataset) -> Vec<u8> {
-    (1..dataset.labels.scored_names().len()).filter_map(|class| u8::try_from(class).ok()).collect()
+/// The classes that are scored of a data set: all but the background, or its regions.
+pub fn foreground(labels: &Labels) -> Vec<u8> {
+    (1..labels.scored_names().len()).filter_map(|class| u8::try_from(class).ok()).collect()
 }
 
 /// Draws every case of a summary.
-fn draw_all(
-    summary: &Summary,
-    (images, reference_values): (&Path, Option<&LabelValues>),
-    ending: &str,
-    folder: &Path,
-    budget: &Budget,
-) -> Outcome {
+fn draw_all(summary: &Summary, images: &Path, found: &References, folder: &Path, budget: &Budget) -> Outcome {
     plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
-    for case in &summary.metric_per_case {
-        let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy();
-        let id = name.trim_end_matches(label_ending(ending));
+    let ending = &*found.ending;
+    for (case, paths) in summary.metric_per_case.iter().zip(&found.cases) {
+        let name = case.prediction_file.file_name().unwrap_or_default().to_string_lossy();
+        let id = name.trim_end_matches(prediction_ending(ending));
         let channel = images.join(format!("{id}_0000{ending}"));
         let image = if channel.is_file() { channel } else { images.join(format!("{id}{ending}")) };
         let files = Comparison {
             image: &image,
             reference: &case.reference_file,
-            reference_values,
+            reference_values: paths.reference_values.as_deref(),
             prediction: &case.prediction_file,
         };
         let png = comparison(&files, Frame::LARGE, budget)?;

@@ -27,6 +27,7 @@ mod prediction_record;
 pub mod prediction_report;
 pub mod prediction_table;
 pub mod previews;
+mod references;
 pub mod segment;
 pub mod steps;
 pub mod sweep;

@@ -115,7 +115,7 @@ impl ValidateRequest<'_> {
             })
             .collect();
         let regions = self.dataset.labels.scored_regions();
-        let settings = Settings { regions, ..Settings::new(foreground(self.dataset)) };
+        let settings = Settings { regions, ..Settings::new(foreground(&self.dataset.labels)) };
         let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;
         write_json(&self.summary(), &summary)?;
         if self.tensorboard

@@ -6,7 +6,7 @@
 mod bids;
 mod cases;
 mod described;
-mod matching;
+pub(crate) mod matching;
 mod pairs;
 mod place;
 mod table;

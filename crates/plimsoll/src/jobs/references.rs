@@ -1,0 +1,193 @@
+//! The references that predictions are compared with, and what their data set says about them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use plimsoll_data::{
+    DatasetError, FoundData, Labels, Layout, LengthUnit, PredictedPair, ReferenceMap, bids_label,
+    is_predicted, label_ending, pair_predictions, prediction_ending, reference_maps,
+};
+use plimsoll_memory::Budget;
+use plimsoll_metrics::CasePaths;
+use plimsoll_volume::image_endings;
+
+use super::evaluate::{AND, EvaluateRequest};
+use super::inspect::census;
+use super::listed::Opening;
+use crate::failure::{Failure, Outcome};
+
+/// Pairs of predictions and references with the description of the references.
+pub struct References {
+    /// The pairs.
+    pub cases: Vec<CasePaths>,
+    /// The classes of the data set; none where no data set is found, or nothing says what its classes are.
+    pub labels: Option<Labels>,
+    /// The unit of lengths in headers, whatever headers say.
+    pub unit: Option<LengthUnit>,
+    /// What the names of images end in.
+    pub ending: String,
+    /// The folder that would describe the references.
+    pub folder: PathBuf,
+    /// Why that folder is not a data set, if it looks like one.
+    pub fault: Option<DatasetError>,
+}
+
+/// The data set that references belong to.
+struct Around {
+    data: FoundData,
+    /// Whether the references were named by their data set.
+    is_root: bool,
+}
+
+impl References {
+    /// Finds the references of a request: those of a data set, or of a folder of label maps in a data set or by itself, or one label map.
+    pub fn find(request: &EvaluateRequest, budget: &Budget, quiet: bool) -> Outcome<References> {
+        let EvaluateRequest { predictions, references, threads, .. } = request;
+        // A file of references beside a folder of predictions is a list or a table of cases.
+        let is_one = references.is_file() && !predictions.is_dir();
+        let mut fault = None;
+        let around = around(request, is_one, &mut fault)?;
+        let labels = match &around {
+            None => None,
+            Some(Around { data, .. }) => match &data.labels {
+                Some(labels) => Some(labels.clone()),
+                None if request.has_numbers_alone() => None,
+                None => {
+                    let (settings, allow_outside) = (&request.data, request.allow_outside);
+                    let opening = Opening { settings, allow_outside, threads: *threads, quiet };
+                    Some(census(data, &opening, budget)?.labels(data)?)
+                }
+            },
+        };
+        let ending = match &around {
+            Some(Around { data, .. }) => data.file_ending.clone(),
+            None => usual_ending(references)?,
+        };
+        let reference_values = labels.as_ref().and_then(Labels::file_values).map(Arc::new);
+        let case = |prediction: PathBuf, reference: PathBuf| CasePaths {
+            prediction,
+            reference,
+            reference_values: reference_values.clone(),
+        };
+        let cases = match is_one {
+            true => vec![case(predictions.clone(), references.clone())],
+            false => {
+                let pairs = pairs(request, around.as_ref(), &ending)?;
+                pairs.into_iter().map(|pair| case(pair.prediction, pair.reference)).collect()
+            }
+        };
+        let unit = around.as_ref().and_then(|around| around.data.unit);
+        Ok(References { cases, labels, unit, ending, folder: folder_of(references, is_one), fault })
+    }
+}
+
+/// The folder that has the folder of references.
+fn folder_of(references: &Path, is_one: bool) -> PathBuf {
+    let above = |path: &Path| path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let folder = if is_one { above(&above(references)) } else { above(references) };
+    if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder }
+}
+
+/// The data set that references belong to; none where there is none. A folder that looks like a data set and is not leaves a fault.
+fn around(
+    request: &EvaluateRequest,
+    is_one: bool,
+    fault: &mut Option<DatasetError>,
+) -> Outcome<Option<Around>> {
+    let options = request.data.data_options(request.allow_outside);
+    let folder = folder_of(&request.references, is_one);
+    let root = (!is_one).then(|| (request.references.clone(), true));
+    for (place, is_root) in root.into_iter().chain([(folder, false)]) {
+        let is_described = place.join("dataset.json").is_file();
+        match FoundData::find(&place, &options) {
+            Ok(Some(data)) if is_root || is_described || has_references(&data, request) => {
+                return Ok(Some(Around { data, is_root }));
+            }
+            Ok(_) => {}
+            // A description that cannot be used is not passed over; a guess that fails is.
+            Err(error) if is_described || is_root && place.is_file() => return Err(error.into()),
+            Err(error) => *fault = Some(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Whether references are label maps of a data set that was found without a description, and predictions are not its images.
+fn has_references(data: &FoundData, request: &EvaluateRequest) -> bool {
+    let EvaluateRequest { predictions, references, .. } = request;
+    let mut images = data.cases.iter().flat_map(|case| case.image_files());
+    data.label_maps().any(|(_, path)| path.starts_with(references))
+        && !images.any(|image| image.starts_with(predictions))
+}
+
+/// Pairs predictions with the label maps of cases, or of a folder.
+fn pairs(request: &EvaluateRequest, around: Option<&Around>, ending: &str) -> Outcome<Vec<PredictedPair>> {
+    let EvaluateRequest { predictions, references, partial, .. } = request;
+    let predicted = prediction_ending(ending);
+    let named = |(name, path): (&str, &Path)| ReferenceMap { name: name.into(), path: path.into() };
+    let maps: Vec<ReferenceMap> = match around {
+        None => Vec::new(),
+        Some(Around { data, is_root: true }) => {
+            let is_bids = matches!(data.layout, Layout::Bids { .. });
+            if is_bids && is_predicted(predictions)? {
+                return in_bids(data, request, predicted);
+            }
+            data.label_maps().map(named).collect()
+        }
+        Some(Around { data, .. }) => {
+            let is_here = |(_, path): &(&str, &Path)| path.parent() == Some(references);
+            data.label_maps().filter(is_here).map(named).collect()
+        }
+    };
+    // Label maps beside those of training cases, as of a test set, belong to no case of the data set.
+    let maps = if maps.is_empty() { reference_maps(references, label_ending(ending))? } else { maps };
+    Ok(pair_predictions((predictions, predicted), (references, maps), *partial)?)
+}
+
+/// Pairs predictions that lie in the folders of a derivative of BIDS.
+fn in_bids(data: &FoundData, request: &EvaluateRequest, ending: &str) -> Outcome<Vec<PredictedPair>> {
+    let EvaluateRequest { predictions, references, partial, .. } = request;
+    let (mut pairs, mut missing) = (Vec::new(), Vec::new());
+    for case in &data.cases {
+        let Some(reference) = case.label.clone() else { continue };
+        let name = format!("{}{ending}", bids_label(case).display());
+        let prediction = predictions.join(&name);
+        match prediction.is_file() {
+            true => pairs.push(PredictedPair { case: case.id.clone(), prediction, reference }),
+            false => missing.push(name),
+        }
+    }
+    let (predictions, references) = (predictions.clone(), references.clone());
+    if pairs.is_empty() {
+        return Err(DatasetError::NoPredictions { predictions, references }.into());
+    }
+    match missing.is_empty() || *partial {
+        true => Ok(pairs),
+        false => Err(DatasetError::MissingPredictions { predictions, references, missing }.into()),
+    }
+}
+
+/// What the names of label maps end in where no data set says so: that of a file, and of a folder that of NIfTI if it has any, else the
+/// ending that most of its images have.
+fn usual_ending(references: &Path) -> Outcome<String> {
+    let names = match references.is_file() {
+        true => vec![references.to_path_buf()],
+        false => plimsoll_disk::read_dir(references).map_err(|error| Failure::of_path(references, &error))?,
+    };
+    let count = |ending: &&str| names.iter().filter(|path| path.to_string_lossy().ends_with(*ending)).count();
+    let usual = ".nii.gz";
+    if count(&usual) > 0 {
+        return Ok(usual.into());
+    }
+    // Of equally many the first that is listed.
+    let most = image_endings().map(|ending| (count(&ending), ending)).rev().max_by_key(|(count, _)| *count);
+    Ok(most.filter(|(count, _)| *count > 0).map_or(usual, |(_, ending)| ending).into())
+}
+
+impl EvaluateRequest {
+    /// Whether classes are named by numbers alone, which need no data set.
+    fn has_numbers_alone(&self) -> bool {
+        let is_number = |name: &str| name.trim().parse::<u8>().is_ok();
+        self.classes.as_ref().is_some_and(|all| all.iter().all(|name| name.split(AND).all(is_number)))
+    }
+}
