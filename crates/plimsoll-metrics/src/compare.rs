@@ -19,15 +19,31 @@ pub struct Confusion {
     /// First voxel and one past the last, of prediction and reference together; empty if the first is not below the
     /// last.
     bounds: Box<[[[usize; 3]; 2]; 256]>,
+    /// The label of the reference whose voxels are not counted.
+    ignore: Option<u8>,
 }
 
 impl Default for Confusion {
     fn default() -> Confusion {
-        Confusion { counts: Box::new([[0; 256]; 256]), bounds: Box::new([[[usize::MAX; 3], [0; 3]]; 256]) }
+        Confusion {
+            counts: Box::new([[0; 256]; 256]),
+            bounds: Box::new([[[usize::MAX; 3], [0; 3]]; 256]),
+            ignore: None,
+        }
     }
 }
 
 impl Confusion {
+    /// An empty matrix that leaves out voxels whose reference label is `ignore`, as nnU-Net's evaluation does.
+    pub fn ignoring(ignore: Option<u8>) -> Confusion {
+        Confusion { ignore, ..Confusion::default() }
+    }
+
+    /// Returns the number of counted voxels.
+    pub fn voxels(&self) -> u64 {
+        self.counts.iter().flatten().sum()
+    }
+
     /// Counts the plane at depth `z`; rows have `width` voxels.
     pub fn add_plane(&mut self, z: usize, width: usize, reference: &[u8], prediction: &[u8]) {
         let rows = reference.chunks(width.max(1)).zip(prediction.chunks(width.max(1)));
@@ -47,6 +63,9 @@ impl Confusion {
     }
 
     fn add_run(&mut self, reference: u8, prediction: u8, [z, y]: [usize; 2], [start, end]: [usize; 2]) {
+        if self.ignore == Some(reference) {
+            return;
+        }
         self.counts[usize::from(reference)][usize::from(prediction)] += (end - start) as u64;
         for class in [reference, prediction] {
             let [first, last] = &mut self.bounds[usize::from(class)];
@@ -64,7 +83,7 @@ impl Confusion {
         let true_positives = classes().map(|class| of_row(&self.counts[class])).sum::<u64>();
         let reference: u64 = classes().flat_map(|class| self.counts[class]).sum();
         let predicted: u64 = self.counts.iter().map(of_row).sum();
-        let all: u64 = self.counts.iter().flatten().sum();
+        let all = self.voxels();
         Overlap {
             true_positives,
             false_positives: predicted - true_positives,
@@ -91,6 +110,8 @@ pub struct CaseFiles {
     reference: VolumeFile,
     /// Which class each value of the reference stands for; none where values are the numbers of classes.
     reference_values: Option<Arc<LabelValues>>,
+    /// The label of the reference, as a class, whose voxels no score counts.
+    ignore: Option<u8>,
     /// The decoded labels of both, in this order, if they are held.
     held: Option<[Mapped<u8>; 2]>,
     /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
@@ -107,6 +128,7 @@ impl CaseFiles {
             prediction: VolumeFile::open_labels(prediction)?,
             reference: VolumeFile::open_labels(reference)?,
             reference_values: None,
+            ignore: None,
             held: None,
             unit: None,
         };
@@ -123,6 +145,16 @@ impl CaseFiles {
     /// The same, with what the values of the reference stand for.
     pub fn with_reference_values(self, reference_values: Option<Arc<LabelValues>>) -> CaseFiles {
         CaseFiles { reference_values, ..self }
+    }
+
+    /// Leaves voxels whose reference label is `ignore` out of every score.
+    pub fn with_ignored(self, ignore: Option<u8>) -> CaseFiles {
+        CaseFiles { ignore, ..self }
+    }
+
+    /// The label of the reference whose voxels no score counts.
+    pub(crate) fn ignore(&self) -> Option<u8> {
+        self.ignore
     }
 
     /// The same, with what lengths in headers are in, in millimetres, whatever headers say.
@@ -210,7 +242,7 @@ pub(crate) fn copy_region(labels: &[u8], shape: [usize; 3], region: VoxelBox, to
     }
 }
 
-/// Compares two label maps, a plane of each at a time.
+/// Compares two label maps, a plane of each at a time. Voxels whose reference label is ignored are not counted.
 ///
 /// # Errors
 /// If a file cannot be read or holds values other than whole numbers from 0 to 255, or there is no memory for two
@@ -221,7 +253,7 @@ pub fn compare(files: &mut CaseFiles, budget: &Budget) -> Result<Confusion, Metr
     let plane = height * width;
     let mut planes = Mapped::<u8>::zeroed(budget, "evaluation", 2 * plane)?;
     let (prediction, reference) = planes.split_at_mut(plane);
-    let mut confusion = Confusion::default();
+    let mut confusion = Confusion::ignoring(files.ignore);
     for z in 0..depth {
         files.read(VoxelBox { start: [z, 0, 0], shape: [1, height, width] }, prediction, reference)?;
         confusion.add_plane(z, width, reference, prediction);

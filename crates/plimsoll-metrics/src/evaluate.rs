@@ -53,13 +53,14 @@ fn evaluate_case(
     threads: usize,
 ) -> Result<CaseScores, MetricError> {
     let files = CaseFiles::open(&case.prediction, &case.reference)?;
-    let files = files.with_reference_values(case.reference_values.clone());
+    let files = files.with_reference_values(case.reference_values.clone()).with_ignored(settings.ignore);
     let mut files = files.with_unit(settings.millimetres_per_unit);
     let of_shape = settings.groups.iter().any(|group| *group != Group::Overlap);
     if of_shape {
         files.hold(budget)?;
     }
     let confusion = within(&mut files, |files| compare(files, budget))?;
+    let counted_voxels = confusion.voxels();
     let mut metrics = BTreeMap::new();
     for class in settings.classes.iter().copied() {
         let labels = settings.labels(class);
@@ -76,7 +77,15 @@ fn evaluate_case(
             }
             Some(bounds) if of_shape => {
                 let score = |files: &mut _| {
-                    score_shape(&labels, files, bounds, settings, budget, threads, &mut scores)
+                    score_shape(
+                        (&labels, counted_voxels),
+                        files,
+                        bounds,
+                        settings,
+                        budget,
+                        threads,
+                        &mut scores,
+                    )
                 };
                 within(&mut files, score).map_err(|error| error.in_class(&case.prediction, class))?;
             }
@@ -110,9 +119,9 @@ fn least_bytes(grid: [usize; 3], bounds: VoxelBox, groups: &BTreeSet<Group>) -> 
     Bytes(voxels.saturating_mul(2 + groups.iter().map(by_voxel).max().unwrap_or(0)))
 }
 
-/// The scores that need the masks of a class, whose voxels have these labels.
+/// The scores that need the masks of a class, whose voxels have these labels, in a grid with this number of counted voxels.
 fn score_shape(
-    labels: &[u8],
+    labels: (&[u8], u64),
     files: &mut CaseFiles,
     bounds: VoxelBox,
     settings: &Settings,

@@ -15,7 +15,7 @@ pub struct Lesions {
     /// with their shared voxels. Only the first `overlap_count` elements are used.
     overlaps: Mapped<[u64; 2]>,
     overlap_count: usize,
-    grid_voxels: u64,
+    counted_voxels: u64,
 }
 
 /// By component, from 1: its number of voxels, and of those that the other mask covers.
@@ -152,8 +152,8 @@ impl Lesions {
             *entry = [u64::from(reference) << 32 | u64::from(predicted), voxels];
         }
         let overlap_count = merge(&mut overlaps);
-        let grid_voxels = masks.grid_voxels();
-        let mut lesions = Lesions { predicted, reference, overlaps, overlap_count, grid_voxels };
+        let counted_voxels = masks.counted_voxels();
+        let mut lesions = Lesions { predicted, reference, overlaps, overlap_count, counted_voxels };
         for [pair, voxels] in lesions.overlaps.iter().take(overlap_count) {
             let shared = SharedVoxels::new(*pair, *voxels);
             lesions.reference.cover(shared.reference, shared.voxels);
@@ -193,10 +193,10 @@ impl Lesions {
         Panoptic { quality: 2.0 * sum / lesions as f64, segmentation: sum / matched as f64, recognition }
     }
 
-    /// The variation of information, over all voxels of the grid; 0 if both masks are empty. As
+    /// The variation of information, over all counted voxels of the grid; 0 if both masks are empty. As
     /// `skimage.metrics.variation_of_information` of the components.
     pub fn variation_of_information(&self) -> VariationOfInformation {
-        let all = self.grid_voxels as f64;
+        let all = self.counted_voxels as f64;
         let entropy = |voxels: u64| match voxels {
             0 => 0.0,
             voxels => -(voxels as f64 / all) * (voxels as f64 / all).log2(),
@@ -204,7 +204,7 @@ impl Lesions {
         let voxels = |components: &Components| components.iter().map(|(size, _)| size).sum::<u64>();
         // The parts of one partition: its components, and the background.
         let partition = |components: &Components| {
-            let background = self.grid_voxels - voxels(components);
+            let background = self.counted_voxels - voxels(components);
             components.iter().map(|(size, _)| entropy(size)).sum::<f64>() + entropy(background)
         };
         // The parts of the joint partition: pairs of two components, of a component and the background, or of both
@@ -213,7 +213,7 @@ impl Lesions {
             components.iter().map(|(size, covered)| entropy(size - covered)).sum::<f64>()
         };
         let shared: u64 = self.overlaps().map(|shared| shared.voxels).sum();
-        let outside = self.grid_voxels + shared - voxels(&self.reference) - voxels(&self.predicted);
+        let outside = self.counted_voxels + shared - voxels(&self.reference) - voxels(&self.predicted);
         let joint = self.overlaps().map(|shared| entropy(shared.voxels)).sum::<f64>()
             + uncovered(&self.reference)
             + uncovered(&self.predicted)

@@ -18,7 +18,7 @@ const MARGIN: usize = 1;
 pub struct ClassMasks {
     shape: [usize; 3],
     spacing: [f64; 3],
-    grid_voxels: u64,
+    counted_voxels: u64,
     prediction: Mapped<u8>,
     reference: Mapped<u8>,
 }
@@ -50,30 +50,30 @@ impl ClassMasks {
             confusion.add_plane(z, width, reference, prediction);
         }
         let bounds = confusion.bounds(&[class]).unwrap_or(VoxelBox { start: [0; 3], shape: [0; 3] });
-        ClassMasks::cut(&[class], shape, spacing, bounds, budget, |region, planes| {
+        let labels = MaskLabels { classes: &[class], ignore: None, counted_voxels: confusion.voxels() };
+        ClassMasks::cut(labels, (shape, spacing), bounds, budget, |region, planes| {
             copy_region(prediction, shape, region, planes.0);
             copy_region(reference, shape, region, planes.1);
             Ok(())
         })
     }
 
-    /// Reads classes that are taken as one from two files, given their bounding box.
+    /// Reads classes that are taken as one from two files, given their bounding box and the number of voxels that both files
+    /// count. Ignored voxels belong to neither mask.
     pub(crate) fn read(
-        classes: &[u8],
+        (classes, counted_voxels): (&[u8], u64),
         files: &mut CaseFiles,
         bounds: VoxelBox,
         budget: &Budget,
     ) -> Result<ClassMasks, MetricError> {
-        let (shape, spacing) = (files.geometry().shape(), files.spacing());
-        ClassMasks::cut(classes, shape, spacing, bounds, budget, |region, planes| {
-            files.read(region, planes.0, planes.1)
-        })
+        let grid = (files.geometry().shape(), files.spacing());
+        let labels = MaskLabels { classes, ignore: files.ignore(), counted_voxels };
+        ClassMasks::cut(labels, grid, bounds, budget, |region, planes| files.read(region, planes.0, planes.1))
     }
 
     fn cut(
-        classes: &[u8],
-        grid: [usize; 3],
-        spacing: [f64; 3],
+        MaskLabels { classes, ignore, counted_voxels }: MaskLabels<'_>,
+        (grid, spacing): ([usize; 3], [f64; 3]),
         bounds: VoxelBox,
         budget: &Budget,
         mut read: impl FnMut(VoxelBox, (&mut [u8], &mut [u8])) -> Result<(), MetricError>,
@@ -86,11 +86,17 @@ impl ClassMasks {
         let mut planes = Mapped::<u8>::zeroed(budget, "evaluation", 2 * height * width)?;
         let (first, second) = planes.split_at_mut(height * width);
         let margin = grid.map(margin);
-        let is_of: [u8; 256] = std::array::from_fn(|label| u8::from(classes.contains(&(label as u8))));
+        let is_of: [u8; 256] = std::array::from_fn(|label| {
+            let label = label as u8;
+            u8::from(ignore != Some(label) && classes.contains(&label))
+        });
         for z in 0..depth {
             let [z0, y0, x0] = bounds.start;
             let region = VoxelBox { start: [z0 + z, y0, x0], shape: [1, height, width] };
             read(region, (&mut *first, &mut *second))?;
+            if let Some(ignore) = ignore {
+                mask_out(ignore, first, second);
+            }
             for (labels, mask) in [(&*first, &mut prediction), (&*second, &mut reference)] {
                 for (y, row) in labels.chunks_exact(width).enumerate() {
                     let at = ((z + margin[0]) * padded[1] + y + margin[1]) * padded[2] + margin[2];
@@ -101,8 +107,7 @@ impl ClassMasks {
             }
         }
         let (shape, spacing) = with_flat_axis_first(grid, padded, spacing);
-        let grid_voxels = grid.iter().map(|n| *n as u64).product();
-        Ok(ClassMasks { shape, spacing, grid_voxels, prediction, reference })
+        Ok(ClassMasks { shape, spacing, counted_voxels, prediction, reference })
     }
 
     /// Depth, height, width of the masks.
@@ -115,9 +120,9 @@ impl ClassMasks {
         self.spacing
     }
 
-    /// The number of voxels of the whole grid.
-    pub fn grid_voxels(&self) -> u64 {
-        self.grid_voxels
+    /// The number of voxels of the whole grid, without those that are ignored.
+    pub fn counted_voxels(&self) -> u64 {
+        self.counted_voxels
     }
 
     /// Whether the grid has one voxel along an axis.
@@ -133,6 +138,23 @@ impl ClassMasks {
     /// The mask of the reference.
     pub fn reference(&self) -> &[u8] {
         &self.reference
+    }
+}
+
+/// The labels that become masks.
+struct MaskLabels<'a> {
+    /// The labels that are taken as one class.
+    classes: &'a [u8],
+    /// The label of the reference whose voxels belong to neither mask.
+    ignore: Option<u8>,
+    /// The number of voxels of the grid that are not ignored.
+    counted_voxels: u64,
+}
+
+/// Gives the ignored label to the prediction wherever the reference has it, so that these voxels belong to no class of either.
+fn mask_out(ignore: u8, prediction: &mut [u8], reference: &[u8]) {
+    for (predicted, _) in prediction.iter_mut().zip(reference).filter(|(_, label)| **label == ignore) {
+        *predicted = ignore;
     }
 }
 

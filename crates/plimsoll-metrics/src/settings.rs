@@ -15,6 +15,9 @@ pub struct Settings {
     /// number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub regions: Vec<Vec<u8>>,
+    /// The label of references, as a class, whose voxels no score counts. A predicted voxel that has it counts like any other label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore: Option<u8>,
     /// What lengths in headers are in, in millimetres, whatever headers say; none where they are right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub millimetres_per_unit: Option<f64>,
@@ -36,6 +39,7 @@ impl Settings {
         Settings {
             classes,
             regions: Vec::new(),
+            ignore: None,
             millimetres_per_unit: None,
             groups: [Group::Overlap].into(),
             surface: Surface::default(),

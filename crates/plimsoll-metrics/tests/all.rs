@@ -5,5 +5,6 @@ mod classification;
 mod classifiers;
 mod comparison;
 mod evaluate;
+mod ignored;
 mod references;
 mod table;

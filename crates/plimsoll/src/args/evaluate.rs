@@ -20,6 +20,9 @@ pub struct Evaluate {
     /// scored as one [default: all that it has].
     #[arg(long, value_delimiter = ',', value_name = "CLASS,CLASS,…")]
     pub labels: Option<Vec<String>>,
+    /// The label of references whose voxels no score counts [default: `ignore` among the labels of the data set].
+    #[arg(long, value_name = "LABEL")]
+    pub ignore: Option<u8>,
     /// Settings that say how the data set is laid out and what its labels are [default: plimsoll.toml where it is there].
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
@@ -103,7 +106,7 @@ pub struct Classification {
         id = "classification",
         long = "classification",
         value_name = "FILE.csv",
-        conflicts_with_all = ["predictions", "references", "labels", "config", "partial", "metrics", "surface", "tolerance", "unit", "allow_outside",
+        conflicts_with_all = ["predictions", "references", "labels", "ignore", "config", "partial", "metrics", "surface", "tolerance", "unit", "allow_outside",
             "lesion_overlap", "images", "pictures"]
     )]
     pub table: Option<PathBuf>,

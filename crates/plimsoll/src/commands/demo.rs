@@ -123,6 +123,7 @@ fn whole_job(args: &Demo, folder: &Path, stop: &Stop, quiet: bool) -> Outcome {
         references: data.join("labelsTs"),
         data: plimsoll_run::Settings::default(),
         classes: None,
+        ignore: None,
         settings: plimsoll_metrics::Settings::new(Vec::new()),
         unit: None,
         allow_outside: false,

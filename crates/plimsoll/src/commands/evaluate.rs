@@ -42,6 +42,7 @@ fn request(args: &Evaluate) -> Outcome<EvaluateRequest> {
         references: references.clone(),
         data: data_settings(args.config.as_deref(), plimsoll_run::Settings::default())?,
         classes: args.labels.clone(),
+        ignore: args.ignore,
         settings: settings(args)?,
         unit: args.unit,
         allow_outside: args.allow_outside,

@@ -43,6 +43,8 @@ pub struct EvaluateRequest {
     pub classes: Option<Vec<String>>,
     /// Which scores, and how. Its classes are replaced by those above.
     pub settings: Settings,
+    /// The label of references whose voxels no score counts; the data set's, if none is named.
+    pub ignore: Option<u8>,
     /// The unit that lengths in headers are in, whatever headers say; that of the data set around the references, if none is said.
     pub unit: Option<LengthUnit>,
     /// Whether the data set may list files outside of its folder.
@@ -96,10 +98,12 @@ pub fn compare(request: &EvaluateRequest, quiet: bool) -> Outcome<Compared> {
     let found = References::find(request, &line.budget, quiet)?;
     let millimetres_per_unit = request.unit.or(found.unit).map(LengthUnit::millimetres);
     let Scored { classes, regions, names } = Scored::of(request, &found)?;
-    let settings = Settings { classes, regions, millimetres_per_unit, ..request.settings.clone() };
+    let ignore = request.ignore.or(found.labels.as_ref().and_then(Labels::ignore));
+    expect_none_ignored(&classes, &regions, ignore)?;
+    let settings = Settings { classes, regions, ignore, millimetres_per_unit, ..request.settings.clone() };
     let summary = score(&found.cases, &settings, &line.budget, *threads, quiet)?;
     if let Some((images, pictures)) = &request.pictures {
-        draw_all(&summary, images, &found, pictures, &line.budget)?;
+        draw_all(&summary, images, &found, (pictures, ignore), &line.budget)?;
     }
     let folder = match predictions.is_dir() {
         true => predictions.clone(),
@@ -234,13 +238,37 @@ fn class_of(asked: &str, folder: &Path, described: Option<&Labels>) -> Outcome<u
     })
 }
 
+/// Refuses to score the label of voxels that no score counts.
+fn expect_none_ignored(classes: &[u8], regions: &[Vec<u8>], ignore: Option<u8>) -> Outcome {
+    let Some(ignore) = ignore else { return Ok(()) };
+    let is_asked = match regions.is_empty() {
+        true => classes.contains(&ignore),
+        false => regions.iter().any(|region| region.contains(&ignore)),
+    };
+    match is_asked {
+        false => Ok(()),
+        true => Err(Failure::new(
+            format!(
+                "class {ignore} cannot be scored: voxels that have this label in a reference are ignored"
+            ),
+            "leave it out of --labels",
+        )),
+    }
+}
+
 /// The classes that are scored of a data set: all but the background, or its regions.
 pub fn foreground(labels: &Labels) -> Vec<u8> {
     (1..labels.scored_names().len()).filter_map(|class| u8::try_from(class).ok()).collect()
 }
 
 /// Draws every case of a summary.
-fn draw_all(summary: &Summary, images: &Path, found: &References, folder: &Path, budget: &Budget) -> Outcome {
+fn draw_all(
+    summary: &Summary,
+    images: &Path,
+    found: &References,
+    (folder, ignore): (&Path, Option<u8>),
+    budget: &Budget,
+) -> Outcome {
     plimsoll_disk::create_dir_all(folder).map_err(|error| Failure::of_path(folder, &error))?;
     let ending = &*found.ending;
     for (case, paths) in summary.metric_per_case.iter().zip(&found.cases) {
@@ -253,6 +281,7 @@ fn draw_all(summary: &Summary, images: &Path, found: &References, folder: &Path,
             reference: &case.reference_file,
             reference_values: paths.reference_values.as_deref(),
             prediction: &case.prediction_file,
+            ignore,
         };
         let png = comparison(&files, Frame::LARGE, budget)?;
         write(&folder.join(format!("{id}.png")), |file| file.write_all(&png))?;

@@ -115,7 +115,8 @@ impl ValidateRequest<'_> {
             })
             .collect();
         let regions = self.dataset.labels.scored_regions();
-        let settings = Settings { regions, ..Settings::new(foreground(&self.dataset.labels)) };
+        let ignore = self.dataset.labels.ignore();
+        let settings = Settings { regions, ignore, ..Settings::new(foreground(&self.dataset.labels)) };
         let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;
         write_json(&self.summary(), &summary)?;
         if self.tensorboard

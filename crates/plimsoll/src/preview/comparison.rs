@@ -32,6 +32,8 @@ pub struct Comparison<'a> {
     /// Which class each value of the reference stands for; none where values are the numbers of classes.
     pub reference_values: Option<&'a LabelValues>,
     pub prediction: &'a Path,
+    /// The class of the reference whose voxels are neither right nor wrong, and not outlined.
+    pub ignore: Option<u8>,
 }
 
 /// Draws the axial, the coronal and the sagittal slice that have the most voxels that are wrong, or if none is, the most labels, as a PNG.
@@ -51,7 +53,7 @@ pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outc
         return Err(Failure::new(message, "compare a prediction with the reference of the same image"));
     }
     let is_picture = of_one_shape((files.reference, &geometry), files.image)?;
-    let found = Compared::find([&mut reference, &mut prediction], budget)?;
+    let found = Compared::find([&mut reference, &mut prediction], files.ignore, budget)?;
     let around = |plane: Plane| {
         Window::around((plane, found.slice(plane.axis())), &geometry, &found.labelled, is_picture)
     };
@@ -66,7 +68,14 @@ pub fn comparison(files: &Comparison<'_>, frame: Frame, budget: &Budget) -> Outc
         Ok(pulled.iter().map(|slice| slice.iter().map(|value| of.class(*value)).collect()).collect())
     };
     // One after the other: what holds a file whole is not there together with the next.
-    let (reference, prediction) = (labels(reference)?, labels(prediction)?);
+    let (mut reference, mut prediction) = (labels(reference)?, labels(prediction)?);
+    if let Some(ignore) = files.ignore.map(u16::from) {
+        for (reference, prediction) in reference.iter_mut().flatten().zip(prediction.iter_mut().flatten()) {
+            if *reference == ignore {
+                (*reference, *prediction) = (0, 0);
+            }
+        }
+    }
     let values = pull(&mut Source::image(files.image, budget)?, Content::Intensities, &sized, budget)?;
     let per_line = (layout.size[1] / ENTRY).clamp(1, OUTLINES.len());
     let lines = OUTLINES.len().div_ceil(per_line);

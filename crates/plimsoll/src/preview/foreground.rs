@@ -47,8 +47,12 @@ pub struct Compared {
 }
 
 impl Compared {
-    /// Reads both plane by plane. Their labels are classes already.
-    pub fn find([one, other]: [&mut Classes<'_>; 2], budget: &Budget) -> Outcome<Compared> {
+    /// Reads a reference and a prediction plane by plane. Voxels whose reference is the class `ignore` are left out.
+    pub fn find(
+        [one, other]: [&mut Classes<'_>; 2],
+        ignore: Option<u8>,
+        budget: &Budget,
+    ) -> Outcome<Compared> {
         let geometry = *one.source.geometry();
         let [depth, height, width] = geometry.shape();
         let [mut labelled, mut wrong] = [(); 2].map(|()| Counts::new(geometry.shape()));
@@ -60,6 +64,9 @@ impl Compared {
             other.source.read(plane, right)?;
             for (at, (left, right)) in left.iter().zip(right.iter()).enumerate() {
                 let (left, right) = (one.class(*left), other.class(*right));
+                if ignore.map(u16::from) == Some(left) {
+                    continue;
+                }
                 let voxel = [d, at / width, at % width];
                 if left != 0 || right != 0 {
                     labelled.add(voxel);

@@ -78,13 +78,18 @@ pub fn shrunk_image(path: &Path, most: usize, budget: &Budget) -> Outcome<Small>
 /// The classes of a label map, in the same way.
 pub fn shrunk_labels(
     path: &Path,
-    values: Option<&LabelValues>,
+    (values, ignore): (Option<&LabelValues>, Option<u8>),
     most: usize,
     budget: &Budget,
 ) -> Outcome<Small> {
     let mut labels = Classes { source: Source::labels(path, budget)?, values };
     let (grid, found) = pulled(&mut labels.source, Content::Labels, most, budget)?;
-    file(&grid, found.len(), &|place| u8::try_from(labels.class(found[place])).unwrap_or(u8::MAX), budget)
+    let class = |place: usize| match u8::try_from(labels.class(found[place])) {
+        // An ignored voxel belongs to no class.
+        Ok(class) if ignore == Some(class) => 0,
+        class => class.unwrap_or(u8::MAX),
+    };
+    file(&grid, found.len(), &class, budget)
 }
 
 /// Samples a volume plane by plane.

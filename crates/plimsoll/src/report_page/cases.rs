@@ -42,6 +42,8 @@ pub struct CaseFiles {
     pub image: PathBuf,
     pub reference: PathBuf,
     pub values: Option<Arc<LabelValues>>,
+    /// The class of the reference whose voxels are not scored.
+    pub ignore: Option<u8>,
     pub prediction: PathBuf,
 }
 
@@ -84,6 +86,7 @@ impl Images {
             image: image.into(),
             reference: found.label.clone().unwrap_or_else(|| case.reference_file.clone()),
             values: found.reading.label_values.clone(),
+            ignore: self.dataset.labels.ignore(),
             prediction: here.filter(|path| path.is_file()).unwrap_or_else(|| case.prediction_file.clone()),
         })
     }
@@ -180,6 +183,7 @@ fn draw(fold: &Fold, images: &Images, name: &str, case: &CaseScores, budget: &Bu
         reference: &found.reference,
         reference_values: found.values.as_deref(),
         prediction: &found.prediction,
+        ignore: found.ignore,
     };
     comparison(&files, Frame::SMALL, budget)
 }

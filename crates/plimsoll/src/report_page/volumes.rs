@@ -131,7 +131,7 @@ pub fn section(
 fn shrunk(found: &CaseFiles, budget: &Budget) -> Outcome<[Small; 3]> {
     Ok([
         shrunk_image(&found.image, MOST_VOXELS, budget)?,
-        shrunk_labels(&found.reference, found.values.as_deref(), MOST_VOXELS, budget)?,
-        shrunk_labels(&found.prediction, None, MOST_VOXELS, budget)?,
+        shrunk_labels(&found.reference, (found.values.as_deref(), found.ignore), MOST_VOXELS, budget)?,
+        shrunk_labels(&found.prediction, (None, None), MOST_VOXELS, budget)?,
     ])
 }
