@@ -119,7 +119,13 @@ impl Summary {
         }
         let slot = PLOT[0] / plots.len().max(1) as f64;
         // Names that would overlap are slanted.
-        let names: Vec<String> = plots.iter().map(|(class, _)| shortened(&name(*class))).collect();
+        let named = |(class, _): &(u8, Option<Drawn>)| {
+            let cases = self.mean_of(Some(*class), metric).cases;
+            // Cases without the score are not drawn.
+            let behind = if cases.is_complete() { String::new() } else { format!(" ({cases})") };
+            format!("{}{behind}", shortened(&name(*class)))
+        };
+        let names: Vec<String> = plots.iter().map(named).collect();
         let is_slanted = names.iter().any(|name| name.chars().count() as f64 * LETTER > slot);
         for (at, ((_, drawn), name)) in plots.iter().zip(names).enumerate() {
             let middle = slot * (at as f64 + 0.5);

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-use crate::{Metric, Scores, Summary};
+use crate::{CaseCounts, CasesOf, MeanScore, Metric, Missing, Scores, Summary};
 
-/// The mean over folds, and how far folds lie apart.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The mean over folds, and how far folds lie apart. Infinite numbers are null in files.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct OverFolds {
     /// The mean over the folds where the score is defined.
     pub mean: f64,
@@ -15,9 +15,16 @@ pub struct OverFolds {
     pub sd: f64,
     /// How many they are.
     pub folds: usize,
+    /// How many folds there are in all.
+    pub of: usize,
 }
 
 impl OverFolds {
+    /// The mean as tables show it, with "n of N" folds behind it unless all have the score.
+    pub fn shown(&self, shown: impl Fn(f64) -> String) -> String {
+        CaseCounts { defined: self.folds, missing: 0, of: self.of }.beside(Some(self.mean), shown)
+    }
+
     /// Of the scores of folds; none if there is none.
     pub fn of(scores: &[f64]) -> Option<OverFolds> {
         let folds = scores.len();
@@ -27,12 +34,12 @@ impl OverFolds {
         let mean = scores.iter().sum::<f64>() / folds as f64;
         let squares: f64 = scores.iter().map(|score| (score - mean).powi(2)).sum();
         let sd = if folds > 1 { (squares / (folds - 1) as f64).sqrt() } else { 0.0 };
-        Some(OverFolds { mean, sd, folds })
+        Some(OverFolds { mean, sd, folds, of: folds })
     }
 }
 
 /// The scores of one fold: means over its validation cases.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FoldScores {
     /// Its name.
     pub fold: String,
@@ -40,13 +47,33 @@ pub struct FoldScores {
     pub cases: usize,
     /// The mean over foreground classes.
     pub foreground_mean: Scores,
+    /// The cases and classes behind it.
+    pub foreground_cases: CasesOf,
     /// By class.
     pub mean: BTreeMap<u8, Scores>,
+    /// The cases behind it, by class.
+    pub mean_cases: BTreeMap<u8, CasesOf>,
+}
+
+impl FoldScores {
+    /// The mean of a score over the cases of the fold, of a class or over the foreground classes, with the cases behind it.
+    pub fn mean_of(&self, class: Option<u8>, metric: Metric) -> MeanScore {
+        let (mean, cases) = match class {
+            Some(class) => (self.mean.get(&class), self.mean_cases.get(&class)),
+            None => (Some(&self.foreground_mean), Some(&self.foreground_cases)),
+        };
+        MeanScore {
+            value: mean.and_then(|mean| mean.get(metric)),
+            cases: cases.and_then(|cases| cases.get(&metric)).copied().unwrap_or_default(),
+        }
+    }
 }
 
 /// The scores of all folds, and over them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CrossValidation {
+    /// How means treat cases in which only one of prediction and reference has a class.
+    pub missing: Missing,
     /// Fold by fold.
     pub folds: Vec<FoldScores>,
     /// Over folds, of the means over foreground classes.
@@ -64,11 +91,14 @@ impl CrossValidation {
                 fold: fold.clone(),
                 cases: summary.metric_per_case.len(),
                 foreground_mean: summary.foreground_mean.clone(),
+                foreground_cases: summary.foreground_cases.clone(),
                 mean: summary.mean.clone(),
+                mean_cases: summary.mean_cases.clone(),
             })
             .collect();
         let classes: BTreeSet<u8> = folds.iter().flat_map(|fold| fold.mean.keys().copied()).collect();
         CrossValidation {
+            missing: summaries.first().map(|(_, summary)| summary.settings.missing).unwrap_or_default(),
             foreground: over(folds.iter().map(|fold| &fold.foreground_mean)),
             classes: classes
                 .into_iter()
@@ -83,7 +113,7 @@ fn over<'a>(scores: impl Iterator<Item = &'a Scores> + Clone) -> BTreeMap<Metric
     let metrics: BTreeSet<Metric> = scores.clone().flat_map(Scores::metrics).collect();
     let of = |metric: Metric| {
         let defined: Vec<f64> = scores.clone().filter_map(|scores| scores.get(metric)).collect();
-        Some((metric, OverFolds::of(&defined)?))
+        Some((metric, OverFolds { of: scores.clone().count(), ..OverFolds::of(&defined)? }))
     };
     metrics.into_iter().filter_map(of).collect()
 }
@@ -103,7 +133,13 @@ mod tests {
                 scores
             };
             let metrics = BTreeMap::from([(1, of(dice[0])), (2, of(dice[1]))]);
-            CaseScores { prediction_file: PathBuf::new(), reference_file: PathBuf::new(), metrics }
+            CaseScores {
+                prediction_file: PathBuf::new(),
+                reference_file: PathBuf::new(),
+                metrics,
+                counted_voxels: None,
+                diagonal_mm: None,
+            }
         };
         Summary::new(dice.iter().map(case).collect(), Settings::new(vec![1, 2]))
     }
@@ -119,7 +155,7 @@ mod tests {
         let class_1 = found.classes[&1][&Metric::Dice];
         assert!((class_1.mean - 0.7).abs() < 1e-12 && (class_1.sd - 0.02f64.sqrt()).abs() < 1e-12);
         assert_eq!(class_1.folds, 2);
-        assert_eq!(found.classes[&2][&Metric::Dice], OverFolds { mean: 0.5, sd: 0.0, folds: 1 });
+        assert_eq!(found.classes[&2][&Metric::Dice], OverFolds { mean: 0.5, sd: 0.0, folds: 1, of: 2 });
         let foreground = found.foreground[&Metric::Dice];
         // (0.8 + 0.5) / 2 in the first fold, 0.6 in the second.
         assert!((foreground.mean - 0.625).abs() < 1e-12, "{foreground:?}");

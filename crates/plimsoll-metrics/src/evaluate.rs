@@ -64,11 +64,14 @@ fn evaluate_case(
     let mut metrics = BTreeMap::new();
     for class in settings.classes.iter().copied() {
         let labels = settings.labels(class);
-        let mut scores = if settings.groups.contains(&Group::Overlap) {
-            Scores::from(confusion.overlap(&labels))
-        } else {
-            Scores::default()
+        let overlap = confusion.overlap(&labels);
+        let mut scores = match settings.groups.contains(&Group::Overlap) {
+            true => Scores::from(overlap),
+            false => Scores::default(),
         };
+        // These say why another score is undefined.
+        scores.set(Metric::Predicted, overlap.predicted() as f64);
+        scores.set(Metric::Reference, overlap.reference() as f64);
         match confusion.bounds(&labels) {
             // The scores of a class in neither are undefined, not perfect.
             None => {
@@ -93,8 +96,17 @@ fn evaluate_case(
         }
         metrics.insert(class, scores);
     }
+    let lengths = files.geometry().shape().into_iter().zip(files.spacing());
+    let diagonal: f64 =
+        lengths.map(|(voxels, spacing)| (voxels as f64 * spacing).powi(2)).sum::<f64>().sqrt();
     let CasePaths { prediction, reference, .. } = case.clone();
-    Ok(CaseScores { prediction_file: prediction, reference_file: reference, metrics })
+    Ok(CaseScores {
+        prediction_file: prediction,
+        reference_file: reference,
+        metrics,
+        counted_voxels: Some(counted_voxels),
+        diagonal_mm: Some(diagonal).filter(|diagonal| diagonal.is_finite()),
+    })
 }
 
 /// Retries without the held labels if memory runs out with them.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Group, Surface};
+use crate::{Group, Missing, Surface};
 
 /// The classes and scores of an evaluation, and their parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,6 +30,9 @@ pub struct Settings {
     /// The share of a lesion that must be covered for it to be detected, see
     /// [`Lesions::detection`](crate::Lesions::detection).
     pub lesion_overlap: f64,
+    /// How means treat cases in which only one of prediction and reference has a class.
+    #[serde(default)]
+    pub missing: Missing,
 }
 
 impl Settings {
@@ -45,6 +48,7 @@ impl Settings {
             surface: Surface::default(),
             tolerance: 1.0,
             lesion_overlap: 0.0,
+            missing: Missing::default(),
         }
     }
 

@@ -39,7 +39,7 @@ impl SummaryError {
 
 /// What is read of a file. Means follow from the cases.
 #[derive(Deserialize)]
-struct Written {
+pub(crate) struct Written {
     metric_per_case: Vec<WrittenCase>,
     /// None in files of nnU-Net.
     settings: Option<Settings>,
@@ -51,16 +51,14 @@ struct WrittenCase {
     reference_file: PathBuf,
     /// By class; nnU-Net writes regions as `(1, 2)`.
     metrics: BTreeMap<String, Scores>,
+    counted_voxels: Option<u64>,
+    diagonal_mm: Option<f64>,
 }
 
-impl Summary {
-    /// Reads the text of a `summary.json`. nnU-Net's says nothing of how it was scored: it has the overlap of the classes that it has scores of, and
-    /// writes `NaN`, which is no JSON, where a score is undefined.
-    ///
-    /// # Errors
-    /// If the text is no summary, has no case, or has scores of regions.
-    pub fn parse(text: &[u8]) -> Result<Summary, SummaryError> {
-        let Written { metric_per_case, settings } = serde_json::from_slice(&without_nan(text))?;
+impl TryFrom<Written> for Summary {
+    type Error = SummaryError;
+
+    fn try_from(Written { metric_per_case, settings }: Written) -> Result<Summary, SummaryError> {
         let case = |case: WrittenCase| -> Result<CaseScores, SummaryError> {
             let class = |(name, scores): (String, Scores)| match name.parse() {
                 Ok(class) => Ok((class, scores)),
@@ -70,17 +68,31 @@ impl Summary {
                 prediction_file: case.prediction_file,
                 reference_file: case.reference_file,
                 metrics: case.metrics.into_iter().map(class).collect::<Result<_, _>>()?,
+                counted_voxels: case.counted_voxels,
+                diagonal_mm: case.diagonal_mm,
             })
         };
         let cases = metric_per_case.into_iter().map(case).collect::<Result<Vec<_>, _>>()?;
-        if cases.is_empty() {
-            return Err(SummaryError::Empty);
-        }
         let settings = settings.unwrap_or_else(|| {
             let classes: BTreeSet<u8> = cases.iter().flat_map(|case| case.metrics.keys().copied()).collect();
             Settings::new(classes.into_iter().collect())
         });
         Ok(Summary::new(cases, settings))
+    }
+}
+
+impl Summary {
+    /// Reads the text of a `summary.json`. nnU-Net's says nothing of how it was scored: it has the overlap of the classes that it has scores of, and
+    /// writes `NaN`, which is no JSON, where a score is undefined.
+    ///
+    /// # Errors
+    /// If the text is no summary, has no case, or has scores of regions.
+    pub fn parse(text: &[u8]) -> Result<Summary, SummaryError> {
+        let written: Written = serde_json::from_slice(&without_nan(text))?;
+        if written.metric_per_case.is_empty() {
+            return Err(SummaryError::Empty);
+        }
+        written.try_into()
     }
 }
 

@@ -6,5 +6,6 @@ mod classifiers;
 mod comparison;
 mod evaluate;
 mod ignored;
+mod missing;
 mod references;
 mod table;

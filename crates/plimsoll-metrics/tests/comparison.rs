@@ -8,7 +8,7 @@ use plimsoll_metrics::comparison::{
     Candidate, Comparison, ComparisonError, ComparisonSettings, Distribution, Outcome, Paired, Repeat, bca,
     cases_needed, compare_candidates, holm, kendall_tau, percentile, signed_rank,
 };
-use plimsoll_metrics::{CaseScores, Metric, Scores, Settings, Summary};
+use plimsoll_metrics::{CaseScores, Metric, Missing, Scores, Settings, Summary};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use serde_json::Value;
@@ -126,7 +126,13 @@ fn summary(dice: &[Vec<f64>]) -> Summary {
         };
         let file = |folder: &str| format!("{folder}/case_{case:03}.nii.gz").into();
         let metrics = (1..).zip(dice.iter().map(of)).collect();
-        CaseScores { prediction_file: file("a"), reference_file: file("b"), metrics }
+        CaseScores {
+            prediction_file: file("a"),
+            reference_file: file("b"),
+            metrics,
+            counted_voxels: None,
+            diagonal_mm: None,
+        }
     });
     let classes = (1..).take(dice[0].len()).collect();
     Summary::new(cases.collect(), Settings::new(classes))
@@ -145,6 +151,7 @@ fn settings(resamples: usize) -> ComparisonSettings {
         metrics: vec![Metric::Dice],
         classes: None,
         names: BTreeMap::from([(1, "liver".to_string())]),
+        missing: Missing::Worst,
         bootstrap: Bootstrap { resamples, ..Bootstrap::default() },
     }
 }

@@ -56,6 +56,7 @@ fn counts_and_overlap_are_those_of_a_count_over_annotated_voxels() {
     let [reference, prediction] = maps(length);
     let found = score([length; 3], &reference, &prediction, Some(IGNORE));
     let case = &found.metric_per_case[0];
+    assert_eq!(case.counted_voxels, Some(6912));
     for class in [1, 2] {
         let count = |in_reference: bool, in_prediction: bool| {
             let pairs = reference.iter().zip(&prediction).filter(|(reference, _)| **reference != IGNORE);

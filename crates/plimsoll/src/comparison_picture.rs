@@ -5,7 +5,7 @@ use embedded_graphics::text::Alignment;
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_metrics::classifiers::ClassifierComparison;
 use plimsoll_metrics::comparison::{Comparison, Difference, Outcome as Told, Paired};
-use plimsoll_metrics::{Better, Metric};
+use plimsoll_metrics::{Better, Metric, Missing};
 
 use crate::failure::{Failure, Outcome};
 use crate::progress_picture::axis::Axis;
@@ -75,7 +75,8 @@ pub fn of_label_maps(comparison: &Comparison, paired: &Paired, budget: &Budget) 
         Panel {
             title: format!("{}{unit}: differences of {} cases", score.metric.name(), comparison.cases.len()),
             legend: format!(
-                "grey: cases; bar: mean with its {percent:.0} % interval; blue: separated by the signed-rank test"
+                "grey: cases, missing ones {}; bar: mean with its {percent:.0} % interval; blue: separated by the signed-rank test",
+                missing_cases(comparison.missing)
             ),
             better: score.better,
             rows: score.differences.iter().map(row).collect(),
@@ -144,7 +145,8 @@ impl Panel {
         let bounds = self.rows.iter().filter_map(|row| row.interval).flatten();
         let own = self.rows.iter().flat_map(|row| row.cases.iter().copied().chain(row.difference));
         let axis = Axis::of(own.chain(bounds).chain([0.0]), 8.0);
-        let across = |difference: f64| left + axis.share(difference) * (right - left);
+        // Infinite differences are at the edge: one of both lacks the score.
+        let across = |difference: f64| left + axis.share(difference).clamp(0.0, 1.0) * (right - left);
 
         canvas.text(&self.title, [24.0, top + 26.0], &FONT_9X15_BOLD, INK, Alignment::Left);
         canvas.text(&self.legend, [24.0, top + 46.0], &FONT_7X13, GREY, Alignment::Left);
@@ -194,6 +196,15 @@ impl Panel {
     }
 }
 
+/// Where cases are drawn in which a score is missing.
+fn missing_cases(missing: Missing) -> &'static str {
+    match missing {
+        Missing::Ignore => "left out",
+        Missing::Worst => "worst, distances at the edge",
+        Missing::Diagonal => "worst",
+    }
+}
+
 /// The differences of single cases, which a report does not repeat.
 fn of_cases(difference: &Difference, metric: Metric, comparison: &Comparison, paired: &Paired) -> Vec<f64> {
     let position = |name: &str| comparison.candidates.iter().position(|candidate| candidate.name == name);
@@ -204,7 +215,7 @@ fn of_cases(difference: &Difference, metric: Metric, comparison: &Comparison, pa
         Some(class) => vec![class],
         None => comparison.classes.clone(),
     };
-    kept(&paired.scores_of_pair([first, second], &classes, metric).differences)
+    kept(&paired.scores_of_pair([first, second], &classes, (metric, comparison.missing)).differences)
 }
 
 /// Differences without their cases, in no more memory than they take: collected from pairs that are owned, they would stay in the pairs' own.

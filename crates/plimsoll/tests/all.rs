@@ -36,6 +36,7 @@ mod regions;
 mod report;
 mod resume;
 mod scaling;
+mod scores;
 mod segment;
 mod segment_more;
 mod slices;

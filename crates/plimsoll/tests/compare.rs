@@ -111,7 +111,7 @@ fn runs_are_told_apart_where_the_cases_can() {
     let rows: Vec<&str> = rows.lines().collect();
     assert!(rows.len() == 4 && rows[0].starts_with("score,class,first,second,cases,"), "{rows:?}");
     assert!(rows[1].starts_with("Dice,vessel,a,b,24,0,0,0,-0.0"), "{rows:?}");
-    assert!(rows.iter().all(|row| row.split(',').count() == 22), "{rows:?}");
+    assert!(rows.iter().all(|row| row.split(',').count() == 25), "{rows:?}");
     let decoded = image::open(&picture).unwrap().to_rgb8();
     assert_eq!(decoded.width(), 1200);
     // What is separated is drawn in blue.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plimsoll_volume::image_endings;
 
 use super::error::ComparisonError;
-use crate::{CaseScores, Group, Metric, Scores, Settings, Summary};
+use crate::{CaseScore, CaseScores, Group, Metric, Missing, Scores, Settings, Summary};
 
 /// What is compared: one choice of settings, trained once or several times.
 #[derive(Clone, Debug)]
@@ -43,8 +43,66 @@ pub fn expect_same_repeats(
 pub struct Repeat {
     name: String,
     settings: Settings,
-    /// The scores of each class, by case.
-    cases: BTreeMap<String, BTreeMap<u8, Scores>>,
+    cases: BTreeMap<String, ScoredCase>,
+}
+
+/// The scores of a case.
+#[derive(Clone, Debug)]
+struct ScoredCase {
+    /// By class.
+    metrics: BTreeMap<u8, Scores>,
+    counted_voxels: Option<f64>,
+    diagonal_mm: Option<f64>,
+}
+
+impl ScoredCase {
+    fn of(case: CaseScores) -> ScoredCase {
+        // nnU-Net's files have the four counts instead.
+        let in_counts = |scores: &Scores| {
+            let counts = [Metric::TP, Metric::FP, Metric::FN, Metric::TN].map(|count| scores.get(count));
+            counts.into_iter().sum::<Option<f64>>()
+        };
+        let counted = case.counted_voxels.map(|voxels| voxels as f64);
+        let counted_voxels = counted.or_else(|| case.metrics.values().find_map(in_counts));
+        ScoredCase { metrics: case.metrics, counted_voxels, diagonal_mm: case.diagonal_mm }
+    }
+}
+
+/// A score of a case as it takes part in a comparison.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Valued {
+    /// Its value by the convention for missing scores.
+    pub number: Option<f64>,
+    /// Whether it is missing: exactly one of prediction and reference has the class.
+    pub is_missing: bool,
+    /// Whether neither prediction nor reference has the class, so that the prediction is right.
+    pub is_in_neither: bool,
+}
+
+impl Valued {
+    /// The same scores of several candidates, in which a class that a candidate and the reference both lack counts as perfect if another
+    /// candidate has a value: a false alarm is worse than none. Under [`Missing::Ignore`] such scores stay undefined.
+    pub(super) fn together<const N: usize>(
+        all: [Valued; N],
+        metric: Metric,
+        missing: Missing,
+    ) -> [Valued; N] {
+        let mut all = all;
+        Valued::complete(&mut all, metric, missing);
+        all
+    }
+
+    /// The same in place.
+    pub(super) fn complete(all: &mut [Valued], metric: Metric, missing: Missing) {
+        let has_value = all.iter().any(|valued| valued.number.is_some());
+        if missing == Missing::Ignore || !has_value {
+            return;
+        }
+        let perfect = if metric.is_share() { 1.0 } else { 0.0 };
+        for valued in all.iter_mut().filter(|valued| valued.number.is_none() && valued.is_in_neither) {
+            valued.number = Some(perfect);
+        }
+    }
 }
 
 impl Repeat {
@@ -74,7 +132,7 @@ impl Repeat {
             if self.cases.contains_key(&name) {
                 return Err(ComparisonError::CaseTwice { candidate: candidate(), case: name });
             }
-            self.cases.insert(name, case.metrics);
+            self.cases.insert(name, ScoredCase::of(case));
         }
         Ok(())
     }
@@ -104,14 +162,43 @@ impl Repeat {
 
     /// The scores that were asked for in all of these cases. One of some folds alone would look undefined in the others.
     pub(super) fn metrics(&self, cases: &[String]) -> BTreeSet<Metric> {
-        let classes = cases.iter().filter_map(|case| self.cases.get(case)).flat_map(BTreeMap::values);
+        let classes =
+            cases.iter().filter_map(|case| self.cases.get(case)).flat_map(|case| case.metrics.values());
         let metrics = classes.map(|scores| scores.metrics().collect::<BTreeSet<Metric>>());
         metrics.reduce(|all, own| &all & &own).into_iter().flatten().collect()
     }
 
     /// A score of a case, if it is defined.
     pub(super) fn score(&self, case: &str, class: u8, metric: Metric) -> Option<f64> {
-        self.cases.get(case)?.get(&class)?.get(metric)
+        self.cases.get(case)?.metrics.get(&class)?.get(metric)
+    }
+
+    /// The state of a score of a case.
+    pub(super) fn state(&self, case: &str, class: u8, metric: Metric) -> CaseScore {
+        let scores = self.cases.get(case).and_then(|case| case.metrics.get(&class));
+        scores.map_or(CaseScore::Undefined, |scores| scores.state(metric))
+    }
+
+    /// A score of a case as it takes part in a comparison.
+    pub(super) fn valued(&self, case: &str, class: u8, metric: Metric, missing: Missing) -> Valued {
+        let state = self.state(case, class, metric);
+        let number = match state {
+            CaseScore::Defined(score) => Some(score),
+            CaseScore::Missing => missing.value(metric, self.diagonal_mm(case)),
+            CaseScore::InNeither | CaseScore::Undefined => None,
+        };
+        let (is_missing, is_in_neither) = (state == CaseScore::Missing, state == CaseScore::InNeither);
+        Valued { number, is_missing, is_in_neither }
+    }
+
+    /// The diagonal of the image of a case, if it is known.
+    pub(super) fn diagonal_mm(&self, case: &str) -> Option<f64> {
+        self.cases.get(case)?.diagonal_mm
+    }
+
+    /// The voxels of a case that are counted, if they are known.
+    pub(super) fn counted_voxels(&self, case: &str) -> Option<f64> {
+        self.cases.get(case)?.counted_voxels
     }
 
     /// That the same score means the same in both.

@@ -2,11 +2,12 @@
 
 use serde::Serialize;
 
+use super::candidate::Valued;
 use super::pairing::Paired;
 use super::report::ClassName;
 use super::signed_rank::SignedRank;
 use super::verdict::Verdict;
-use crate::Metric;
+use crate::{Metric, Missing};
 
 /// Scores that one of two candidates does not have, or both: such pairs are dropped. Of a mean over classes each class counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -26,6 +27,8 @@ pub struct PairedScores {
     pub differences: Vec<(usize, f64)>,
     /// What was dropped.
     pub undefined: Undefined,
+    /// Scores that are missing: exactly one of prediction and reference has the class.
+    pub missing: Undefined,
 }
 
 /// How far two candidates lie apart in a score of a class.
@@ -41,9 +44,11 @@ pub struct Difference {
     pub cases: usize,
     /// The others.
     pub undefined: Undefined,
-    /// The mean difference; none without cases.
+    /// Scores that are missing, which are dropped or replaced by a value, as the comparison says.
+    pub missing: Undefined,
+    /// The mean difference; none without cases, and where both lack a distance that counts as infinite. An infinite one is null in files.
     pub mean: Option<f64>,
-    /// Its BCa interval; none of fewer than two cases.
+    /// Its BCa interval; none of fewer than two cases, and of an infinite mean.
     pub mean_interval: Option<[f64; 2]>,
     /// The median difference.
     pub median: Option<f64>,
@@ -63,24 +68,66 @@ impl Paired {
         &self,
         [first, second]: [usize; 2],
         classes: &[u8],
-        metric: Metric,
+        (metric, by): (Metric, Missing),
     ) -> PairedScores {
         let [first, second] = [&self.candidates()[first], &self.candidates()[second]];
-        let (mut differences, mut undefined) = (Vec::with_capacity(self.cases().len()), Undefined::default());
+        let mut differences = Vec::with_capacity(self.cases().len());
+        let (mut undefined, mut missing) = (Undefined::default(), Undefined::default());
         for (at, case) in self.cases().iter().enumerate() {
-            let (mut sum, mut count) = (0.0, 0u32);
+            let mut sum = Sum::default();
             for class in classes {
-                match [first, second].map(|candidate| candidate.score(case, *class, metric)) {
-                    [Some(own), Some(other)] => (sum, count) = (sum + (own - other), count + 1),
-                    [None, Some(_)] => undefined.first += 1,
-                    [Some(_), None] => undefined.second += 1,
-                    [None, None] => undefined.both += 1,
+                let both = [first, second].map(|candidate| candidate.valued(case, *class, metric, by));
+                let both = Valued::together(both, metric, by);
+                missing.count(both.map(|valued| valued.is_missing));
+                match both.map(|valued| valued.number) {
+                    [Some(own), Some(other)] => sum.add(own, other),
+                    numbers => undefined.count(numbers.map(|number| number.is_none())),
                 }
             }
-            if count > 0 {
-                differences.push((at, sum / f64::from(count)));
-            }
+            differences.extend(sum.mean().map(|mean| (at, mean)));
         }
-        PairedScores { differences, undefined }
+        PairedScores { differences, undefined, missing }
+    }
+}
+
+impl Undefined {
+    fn count(&mut self, lacks: [bool; 2]) {
+        match lacks {
+            [true, false] => self.first += 1,
+            [false, true] => self.second += 1,
+            [true, true] => self.both += 1,
+            [false, false] => {}
+        }
+    }
+}
+
+/// The sum of differences over classes, some of which may be infinite.
+#[derive(Default)]
+struct Sum {
+    finite: f64,
+    /// Differences of plus infinity, less those of minus infinity.
+    infinite: i64,
+    classes: u32,
+}
+
+impl Sum {
+    fn add(&mut self, own: f64, other: f64) {
+        self.classes += 1;
+        // Two infinite distances are equally bad.
+        let difference = if own == other { 0.0 } else { own - other };
+        match difference.is_finite() {
+            true => self.finite += difference,
+            false => self.infinite += if difference > 0.0 { 1 } else { -1 },
+        }
+    }
+
+    /// The mean; none without classes.
+    fn mean(&self) -> Option<f64> {
+        let finite = self.finite / f64::from(self.classes);
+        (self.classes > 0).then(|| match self.infinite.signum() {
+            1 => f64::INFINITY,
+            -1 => f64::NEG_INFINITY,
+            _ => finite,
+        })
     }
 }

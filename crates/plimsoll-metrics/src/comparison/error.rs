@@ -87,6 +87,28 @@ pub enum ComparisonError {
         /// What each says.
         voxels: [f64; 2],
     },
+    /// Candidates were scored on other voxels: with another ignored label, or on another grid.
+    #[error("{} voxels of {case} are counted for {one}, and {} for {other}", voxels[0], voxels[1])]
+    OtherVoxels {
+        /// The case.
+        case: String,
+        /// A candidate.
+        one: String,
+        /// Another.
+        other: String,
+        /// The voxels that are counted for each.
+        voxels: [f64; 2],
+    },
+    /// A missing distance cannot be replaced by the diagonal of the image.
+    #[error("{candidate} has no {} of {case}, and its scores do not say how large the image is", metric.name())]
+    NoDiagonal {
+        /// The candidate.
+        candidate: String,
+        /// The case.
+        case: String,
+        /// The score.
+        metric: Metric,
+    },
     /// A candidate does not have a score in all cases.
     #[error("{candidate} has no {} of all cases; it has {}", metric.name(), names(known))]
     NoScore {
@@ -210,6 +232,12 @@ impl ComparisonError {
             }
             ComparisonError::OtherReference { .. } => {
                 "compare candidates that were scored against the same references"
+            }
+            ComparisonError::OtherVoxels { .. } => {
+                "score both with `plimsoll evaluate` against the same references, with the same ignored label"
+            }
+            ComparisonError::NoDiagonal { .. } => {
+                "score the predictions with `plimsoll evaluate`, which writes it down; or use --missing worst"
             }
             ComparisonError::NoScore { metric, .. } => {
                 // Scores that are there are replaced, so that those of overlap are asked for again.

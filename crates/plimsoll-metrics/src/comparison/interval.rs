@@ -80,9 +80,9 @@ impl Resampler {
     }
 
     /// The intervals of sorted differences: BCa of the mean, percentiles of the median, whose jackknife is not consistent. None of fewer
-    /// than two differences, which have no spread.
+    /// than two differences, which have no spread, and of infinite ones.
     pub(super) fn intervals(&mut self, sorted: &[f64]) -> Option<Intervals> {
-        if sorted.len() < 2 {
+        if sorted.len() < 2 || sorted.iter().any(|difference| !difference.is_finite()) {
             return None;
         }
         let weights = &mut self.weights[..sorted.len()];

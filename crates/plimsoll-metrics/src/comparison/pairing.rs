@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::candidate::{Candidate, Repeat};
+use super::candidate::{Candidate, Repeat, Valued};
 use super::error::ComparisonError;
-use crate::{Better, Metric, Settings};
+use crate::{Better, CaseScore, Metric, Missing, Settings};
 
 /// Candidates with the cases that all of them have.
 #[derive(Debug)]
@@ -104,6 +104,24 @@ impl Paired {
         }
     }
 
+    /// Checks that the diagonal is known of every image in which a distance is missing, where it takes the place of the distance.
+    pub(super) fn expect_diagonals(&self, metric: Metric, missing: Missing) -> Result<(), ComparisonError> {
+        if missing != Missing::Diagonal || metric.is_share() {
+            return Ok(());
+        }
+        for repeat in self.repeats() {
+            let is_missing = |case: &str| {
+                self.classes.iter().any(|class| repeat.state(case, *class, metric) == CaseScore::Missing)
+            };
+            let lacks = |case: &&String| repeat.diagonal_mm(case).is_none() && is_missing(case);
+            if let Some(case) = self.cases.iter().find(lacks) {
+                let (candidate, case) = (repeat.name().to_string(), case.clone());
+                return Err(ComparisonError::NoDiagonal { candidate, case, metric });
+            }
+        }
+        Ok(())
+    }
+
     fn repeats(&self) -> impl Iterator<Item = &Repeat> {
         self.candidates.iter().flat_map(|candidate| &candidate.repeats)
     }
@@ -112,12 +130,16 @@ impl Paired {
 impl Candidate {
     /// A score of a case: the mean over repeats, defined where it is in all of them. One that is undefined in one repeat only would else be
     /// the mean of the others, which is no score of the same thing.
-    pub(super) fn score(&self, case: &str, class: u8, metric: Metric) -> Option<f64> {
-        let mut sum = 0.0;
-        for repeat in &self.repeats {
-            sum += repeat.score(case, class, metric)?;
+    pub(super) fn valued(&self, case: &str, class: u8, metric: Metric, missing: Missing) -> Valued {
+        let mut all: Vec<Valued> =
+            self.repeats.iter().map(|repeat| repeat.valued(case, class, metric, missing)).collect();
+        Valued::complete(&mut all, metric, missing);
+        let sum = all.iter().map(|valued| valued.number).sum::<Option<f64>>();
+        Valued {
+            number: sum.map(|sum| sum / all.len() as f64),
+            is_missing: all.iter().any(|valued| valued.is_missing),
+            is_in_neither: all.iter().all(|valued| valued.is_in_neither),
         }
-        Some(sum / self.repeats.len() as f64)
     }
 }
 
@@ -129,6 +151,16 @@ fn expect_same_references(
     classes: &BTreeSet<u8>,
 ) -> Result<(), ComparisonError> {
     for case in cases {
+        if let [Some(own), Some(others)] = [one, other].map(|repeat| repeat.counted_voxels(case))
+            && own != others
+        {
+            return Err(ComparisonError::OtherVoxels {
+                case: case.to_string(),
+                one: one.name().into(),
+                other: other.name().into(),
+                voxels: [own, others],
+            });
+        }
         for class in classes {
             let voxels = [one, other].map(|repeat| repeat.score(case, *class, Metric::Reference));
             if let [Some(own), Some(others)] = voxels

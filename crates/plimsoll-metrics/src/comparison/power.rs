@@ -10,7 +10,10 @@ pub(super) const POWER: f64 = 0.8;
 /// sum zero counted half; and not fewer than have a p value below `alpha` at all, 2^(1−n). None if there is no effect, or no pair to see it
 /// in.
 pub fn cases_needed(differences: &[f64], alpha: f64) -> Option<u64> {
-    let mut sorted = differences.to_vec();
+    // Sums have the sign that infinite differences, which are equal in size, give them.
+    let finite = differences.iter().map(|d| d.abs()).filter(|d| d.is_finite()).fold(0.0, f64::max);
+    let largest = 2.0 * finite + 1.0;
+    let mut sorted: Vec<f64> = differences.iter().map(|d| d.clamp(-largest, largest)).collect();
     sorted.sort_by(f64::total_cmp);
     let n = sorted.len();
     let pairs = (n.checked_sub(1)? * n) as f64 / 2.0;

@@ -3,13 +3,14 @@
 use plimsoll_memory::{Budget, Bytes, Mapped};
 use serde::Serialize;
 
+use super::candidate::Valued;
 use super::error::ComparisonError;
 use super::interval::mean;
 use super::pairing::Paired;
 use crate::classification::Bootstrap;
 use crate::quantile::quantile;
 use crate::resample::draw;
-use crate::{Better, Metric};
+use crate::{Better, Metric, Missing};
 
 /// A candidate in its place.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,7 +26,7 @@ pub struct Ranked {
 /// The order of candidates by a score.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ranking {
-    /// The best one first.
+    /// The best one first; of equal mean ranks the one with the better sum of scores.
     pub order: Vec<Ranked>,
     /// Scores, each of a case and a class, that all candidates have and are ranked by.
     pub ranked_scores: usize,
@@ -44,14 +45,14 @@ struct CaseRanks {
 }
 
 impl Paired {
-    /// Ranks all candidates by a score: in each case and class, then by the mean of ranks, as challenges do (Wiesenfarth et al. 2021). None
-    /// where no case has the score for all.
+    /// Ranks all candidates by a score: in each case and class, then by the mean of ranks, as challenges do (Wiesenfarth et al. 2021). A missing
+    /// score has the value of its convention. None where no case has the score for all.
     ///
     /// # Errors
     /// If there is no memory for the resamples.
     pub(super) fn ranking(
         &self,
-        (metric, better): (Metric, Better),
+        (metric, better, missing): (Metric, Better, Missing),
         classes: &[u8],
         settings: &Bootstrap,
         budget: &Budget,
@@ -61,17 +62,21 @@ impl Paired {
         let bytes_of_case = size_of::<CaseRanks>() + count * size_of::<f64>();
         let _held = budget.reserve("ranks", Bytes::of(self.cases().len() * bytes_of_case))?;
         let mut cases = Vec::with_capacity(self.cases().len());
+        let mut totals = vec![0.0; count];
         for case in self.cases() {
             let mut found = CaseRanks { sums: vec![0.0; count], classes: 0 };
             for class in classes {
-                let scores: Vec<Option<f64>> =
-                    self.candidates().iter().map(|candidate| candidate.score(case, *class, metric)).collect();
-                let defined: Vec<f64> = scores.iter().copied().flatten().collect();
+                let candidates = self.candidates().iter();
+                let mut scores: Vec<Valued> =
+                    candidates.map(|candidate| candidate.valued(case, *class, metric, missing)).collect();
+                Valued::complete(&mut scores, metric, missing);
+                let defined: Vec<f64> = scores.iter().filter_map(|valued| valued.number).collect();
                 if defined.len() < count {
                     // What no candidate has is no score that is dropped.
                     dropped_scores += usize::from(!defined.is_empty());
                     continue;
                 }
+                totals.iter_mut().zip(&defined).for_each(|(total, score)| *total += score);
                 let ranks = ranks(&defined, better);
                 found.sums.iter_mut().zip(ranks).for_each(|(sum, rank)| *sum += rank);
                 found.classes += 1;
@@ -104,14 +109,19 @@ impl Paired {
         taus.sort_unstable_by(f64::total_cmp);
         let low_tau = quantile(defined, |at| taus[at], (1.0 - settings.confidence) / 2.0);
         let resamples = settings.resamples as f64;
-        let mut order: Vec<Ranked> = (self.candidates().iter().zip(&all).zip(&first))
-            .map(|((candidate, mean_rank), first)| Ranked {
-                candidate: candidate.name.clone(),
-                mean_rank: *mean_rank,
-                first_share: first / resamples,
-            })
-            .collect();
-        order.sort_by(|one, other| one.mean_rank.total_cmp(&other.mean_rank));
+        let mut places: Vec<usize> = (0..count).collect();
+        // Who misses every second case wins as many ranks as it loses: of equal mean ranks the better sum of scores comes first.
+        places.sort_by(|one, other| {
+            let by_total = totals[*one].total_cmp(&totals[*other]);
+            let by_total = if better == Better::Higher { by_total.reverse() } else { by_total };
+            all[*one].total_cmp(&all[*other]).then(by_total)
+        });
+        let ranked = |place: usize| Ranked {
+            candidate: self.candidates()[place].name.clone(),
+            mean_rank: all[place],
+            first_share: first[place] / resamples,
+        };
+        let order: Vec<Ranked> = places.into_iter().map(ranked).collect();
         let ranked_scores = cases.iter().map(|case| case.classes as usize).sum();
         Ok(Some(Ranking { order, ranked_scores, dropped_scores, mean_tau: mean(taus), low_tau }))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use plimsoll_memory::{Budget, Bytes};
 use serde::Serialize;
 
-use super::candidate::Candidate;
+use super::candidate::{Candidate, Valued};
 use super::choice::Choice;
 use super::difference::{Difference, PairedScores};
 use super::error::ComparisonError;
@@ -17,7 +17,7 @@ use super::ranking::Ranking;
 use super::signed_rank::{SignedRank, signed_rank};
 use super::verdict::{Evidence, Verdict};
 use crate::classification::Bootstrap;
-use crate::{Better, Metric, OverFolds};
+use crate::{Better, CaseCounts, Metric, Missing, OverFolds};
 
 /// Of a case: its position, its difference, and the same once more, sorted.
 const BYTES_OF_DIFFERENCE: usize = 24;
@@ -31,6 +31,8 @@ pub struct ComparisonSettings {
     pub classes: Option<Vec<u8>>,
     /// Their names. A class without one is called by its number.
     pub names: BTreeMap<u8, String>,
+    /// How missing scores take part in means, differences and rankings.
+    pub missing: Missing,
     /// The resamples of all intervals and rankings. Its confidence is that of all tests, too.
     pub bootstrap: Bootstrap,
 }
@@ -62,8 +64,13 @@ pub struct CandidateScores {
     pub class: ClassName,
     /// Cases in which it has the score; of a mean over classes, cases and classes.
     pub cases: usize,
-    /// The mean over these; of several classes the mean of their means, as of nnU-Net.
+    /// The same with the others. With repeats, a case has the score that all repeats have.
+    pub counts: CaseCounts,
+    /// The mean by the convention for missing scores; of several classes the mean of their means, as of nnU-Net. An infinite one is null in
+    /// files.
     pub mean: Option<f64>,
+    /// The mean over the cases that have the score.
+    pub mean_of_defined: Option<f64>,
     /// Of candidates that were trained more than once.
     pub over_repeats: Option<OverRepeats>,
 }
@@ -116,6 +123,8 @@ pub struct Comparison {
     pub left_out: Vec<String>,
     /// The classes that were compared.
     pub classes: Vec<u8>,
+    /// How missing scores take part.
+    pub missing: Missing,
     /// Resamples, and the confidence of all intervals and tests.
     pub bootstrap: Bootstrap,
     /// Score by score.
@@ -140,6 +149,7 @@ pub fn compare_candidates(
     let mut scores = Vec::new();
     for metric in &settings.metrics {
         let better = paired.expect_score(*metric)?;
+        paired.expect_diagonals(*metric, settings.missing)?;
         let name = |class: &u8| ClassName {
             number: Some(*class),
             name: settings.names.get(class).cloned().unwrap_or_else(|| format!("class {class}")),
@@ -150,12 +160,13 @@ pub fn compare_candidates(
         let mut candidates = Vec::new();
         for (class, members) in together.iter().chain(&single) {
             let all = paired.candidates().iter();
-            candidates.extend(all.map(|candidate| candidate.scores(paired, class, members, *metric)));
+            let by = (*metric, settings.missing);
+            candidates.extend(all.map(|candidate| candidate.scores(paired, class, members, by)));
         }
-        let mut family =
-            |classes| paired.family(classes, (*metric, better), &settings.bootstrap, &mut resampler);
+        let by = (*metric, better, settings.missing);
+        let mut family = |classes| paired.family(classes, by, &settings.bootstrap, &mut resampler);
         let (of_mean, of_classes) = (family(&together), family(&single));
-        let ranking = paired.ranking((*metric, better), &classes, &settings.bootstrap, budget)?;
+        let ranking = paired.ranking(by, &classes, &settings.bootstrap, budget)?;
         let overall = if together.is_empty() { &of_classes } else { &of_mean };
         let choice = ranking.as_ref().and_then(|ranking| Choice::of(ranking, overall));
         let differences = of_mean.into_iter().chain(of_classes).collect();
@@ -178,6 +189,7 @@ pub fn compare_candidates(
         cases: paired.cases().to_vec(),
         left_out: paired.left_out().to_vec(),
         classes,
+        missing: settings.missing,
         bootstrap: settings.bootstrap,
         scores,
     })
@@ -208,7 +220,7 @@ impl Paired {
     fn family(
         &self,
         classes: &[(ClassName, Vec<u8>)],
-        (metric, better): (Metric, Better),
+        (metric, better, missing): (Metric, Better, Missing),
         settings: &Bootstrap,
         resampler: &mut Resampler,
     ) -> Vec<Difference> {
@@ -219,7 +231,7 @@ impl Paired {
             .iter()
             .flat_map(|(class, members)| pairs.iter().map(move |pair| (class, members, *pair)))
             .map(|(class, members, pair)| {
-                let scores = self.scores_of_pair(pair, members, metric);
+                let scores = self.scores_of_pair(pair, members, (metric, missing));
                 let mut sorted: Vec<f64> = scores.differences.iter().map(|(_, d)| *d).collect();
                 sorted.sort_by(f64::total_cmp);
                 let test = (!sorted.is_empty()).then(|| signed_rank(&sorted));
@@ -231,16 +243,18 @@ impl Paired {
         let alpha = 1.0 - settings.confidence;
         let difference = |Tested { class, pair, scores, sorted, test }: Tested| {
             let names = pair.map(|at| self.candidates()[at].name.as_str());
-            let (mean, intervals) = (mean(&sorted), resampler.intervals(&sorted));
-            let tested = test.zip(mean).and_then(|(test, mean)| Some((test, mean, corrected.next()?)));
+            let mean = mean(&sorted).filter(|mean| !mean.is_nan());
+            let intervals = resampler.intervals(&sorted);
+            let tested = test.and_then(|test| Some((test, corrected.next()?)));
             let verdict = match tested {
                 None => Verdict::of_no_cases(names, metric),
-                Some((test, mean, p_holm)) => Verdict::of(&Evidence {
+                Some((test, p_holm)) => Verdict::of(&Evidence {
                     names,
                     metric,
                     better,
                     cases: sorted.len(),
                     mean,
+                    missing: scores.missing,
                     interval: intervals.map(|intervals| intervals.mean),
                     test,
                     p_holm,
@@ -255,9 +269,10 @@ impl Paired {
                 second: names[1].into(),
                 cases: sorted.len(),
                 undefined: scores.undefined,
+                missing: scores.missing,
                 mean,
                 mean_interval: intervals.map(|intervals| intervals.mean),
-                median: median(&sorted),
+                median: median(&sorted).filter(|median| !median.is_nan()),
                 median_interval: intervals.map(|intervals| intervals.median),
                 test,
                 p_holm: tested.map(|(.., p_holm)| p_holm),
@@ -268,28 +283,63 @@ impl Paired {
     }
 }
 
+/// The means of a score over cases, or of repeats over cases.
+struct Means {
+    counts: CaseCounts,
+    by_convention: Option<f64>,
+    of_defined: Option<f64>,
+}
+
+impl Means {
+    /// The mean over classes of the means over cases. `valued` gives a score of a case and a class.
+    fn of(paired: &Paired, members: &[u8], valued: &dyn Fn(&str, u8) -> Valued) -> Means {
+        let mut counts = CaseCounts::default();
+        let (mut all, mut defined) = (Vec::new(), Vec::new());
+        for class in members {
+            let scores: Vec<Valued> = paired.cases().iter().map(|case| valued(case, *class)).collect();
+            for score in &scores {
+                counts.of += 1;
+                counts.missing += usize::from(score.is_missing);
+                counts.defined += usize::from(score.number.is_some() && !score.is_missing);
+            }
+            let numbers: Vec<f64> = scores.iter().filter_map(|score| score.number).collect();
+            let of_defined = scores.iter().filter(|score| !score.is_missing);
+            let of_defined: Vec<f64> = of_defined.filter_map(|score| score.number).collect();
+            all.extend(mean(&numbers));
+            defined.extend(mean(&of_defined));
+        }
+        Means { counts, by_convention: mean(&all), of_defined: mean(&defined) }
+    }
+}
+
 impl Candidate {
     /// The means of a score over the cases that are compared.
-    fn scores(&self, paired: &Paired, class: &ClassName, members: &[u8], metric: Metric) -> CandidateScores {
-        let of = |score: &dyn Fn(&str, u8) -> Option<f64>| -> (usize, Option<f64>) {
-            let mut cases = 0;
-            let means = members.iter().filter_map(|class| {
-                let defined: Vec<f64> =
-                    paired.cases().iter().filter_map(|case| score(case, *class)).collect();
-                cases += defined.len();
-                mean(&defined)
-            });
-            let means: Vec<f64> = means.collect();
-            (cases, mean(&means))
-        };
-        let (cases, all) = of(&|case, class| self.score(case, class, metric));
+    fn scores(
+        &self,
+        paired: &Paired,
+        class: &ClassName,
+        members: &[u8],
+        (metric, missing): (Metric, Missing),
+    ) -> CandidateScores {
+        let found = Means::of(paired, members, &|case, class| self.valued(case, class, metric, missing));
         let over_repeats = (self.repeats.len() > 1).then(|| {
-            let one_mean = |repeat: &super::Repeat| of(&|case, class| repeat.score(case, class, metric)).1;
+            let one_mean = |repeat: &super::Repeat| {
+                let valued = |case: &str, class: u8| repeat.valued(case, class, metric, missing);
+                Means::of(paired, members, &valued).by_convention
+            };
             let means: Vec<Option<f64>> = self.repeats.iter().map(one_mean).collect();
             let defined: Vec<f64> = means.iter().copied().flatten().collect();
             let sd = OverFolds::of(&defined).filter(|over| over.folds > 1).map(|over| over.sd);
-            OverRepeats { means, sd }
+            OverRepeats { means, sd: sd.filter(|sd| sd.is_finite()) }
         });
-        CandidateScores { candidate: self.name.clone(), class: class.clone(), cases, mean: all, over_repeats }
+        CandidateScores {
+            candidate: self.name.clone(),
+            class: class.clone(),
+            cases: found.counts.defined,
+            counts: found.counts,
+            mean: found.by_convention,
+            mean_of_defined: found.of_defined,
+            over_repeats,
+        }
     }
 }

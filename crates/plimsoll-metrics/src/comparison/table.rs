@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use super::difference::Undefined;
 use super::report::Comparison;
 use crate::csv::{number, quoted};
 
@@ -14,7 +15,8 @@ impl Comparison {
         writeln!(
             to,
             "score,class,first,second,cases,undefined_first,undefined_second,undefined_both,mean,mean_low,mean_high,median,median_low,\
-             median_high,positive_ranks,negative_ranks,zeros,p,p_holm,outcome,better,cases_needed"
+             median_high,positive_ranks,negative_ranks,zeros,p,p_holm,outcome,better,cases_needed,missing_first,missing_second,\
+             missing_both"
         )?;
         for score in &self.scores {
             for difference in &score.differences {
@@ -23,17 +25,16 @@ impl Comparison {
                 for name in names {
                     write!(to, "{},", quoted(name))?;
                 }
-                let undefined = difference.undefined;
-                for count in [difference.cases, undefined.first, undefined.second, undefined.both] {
-                    write!(to, "{count},")?;
-                }
+                write!(to, "{},", difference.cases)?;
+                let Undefined { first, second, both } = difference.undefined;
+                write!(to, "{first},{second},{both},")?;
                 let (mean, median) = (difference.mean_interval, difference.median_interval);
                 let test = difference.test;
                 let numbers = [
-                    difference.mean,
+                    difference.mean.filter(|mean| mean.is_finite()),
                     mean.map(|[low, _]| low),
                     mean.map(|[_, high]| high),
-                    difference.median,
+                    difference.median.filter(|median| median.is_finite()),
                     median.map(|[low, _]| low),
                     median.map(|[_, high]| high),
                     test.map(|test| test.positive_ranks),
@@ -48,7 +49,8 @@ impl Comparison {
                 let verdict = &difference.verdict;
                 let better = verdict.better.iter().map(|name| quoted(name).into_owned()).collect::<String>();
                 let needed = number(verdict.cases_needed.map(|needed| needed as f64));
-                writeln!(to, "{},{better},{needed}", verdict.outcome.name())?;
+                let Undefined { first, second, both } = difference.missing;
+                writeln!(to, "{},{better},{needed},{first},{second},{both}", verdict.outcome.name())?;
             }
         }
         Ok(())

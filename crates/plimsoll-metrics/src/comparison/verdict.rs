@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::difference::Undefined;
 use super::power::least_cases;
 use super::signed_rank::SignedRank;
 use crate::{Better, Metric};
@@ -57,7 +58,9 @@ pub(super) struct Evidence<'a> {
     pub metric: Metric,
     pub better: Better,
     pub cases: usize,
-    pub mean: f64,
+    /// None where both lack distances that count as infinite.
+    pub mean: Option<f64>,
+    pub missing: Undefined,
     pub interval: Option<[f64; 2]>,
     pub test: SignedRank,
     pub p_holm: f64,
@@ -96,21 +99,32 @@ impl Verdict {
                 format!(" ({percent} % interval {} … {})", unit.number(low), unit.number(high))
             });
             let interval = interval.unwrap_or_default();
-            format!("{first} − {second} is {} on average{interval}", unit.with_name(evidence.mean))
+            let Undefined { first: own, second: other, .. } = evidence.missing;
+            let missing = match own + other {
+                0 => String::new(),
+                _ => format!("; missing in {own} scores of {first} alone and in {other} of {second} alone"),
+            };
+            match evidence.mean {
+                Some(mean) => {
+                    format!("{first} − {second} is {} on average{interval}{missing}", unit.with_name(mean))
+                }
+                None => format!("the mean difference of {first} and {second} is undefined{missing}"),
+            }
         };
         let needed_words = needed_words(needed, "cases");
         let words = match (outcome, &better) {
             (Outcome::Separated, Some(better)) => {
                 let worse = if *better == first { second } else { first };
                 // A few large differences may outweigh many small ones in the mean, and not in the ranks.
-                let mean_favours = match evidence.better {
-                    Better::Higher => evidence.mean > 0.0,
-                    Better::Lower => evidence.mean < 0.0,
-                };
-                let against = match mean_favours == (*better == first) {
-                    true => "",
-                    false => "; in most cases, but not on average: look at the cases",
-                };
+                let mean_favours = evidence.mean.map(|mean| match evidence.better {
+                    Better::Higher => mean > 0.0,
+                    Better::Lower => mean < 0.0,
+                });
+                let against =
+                    match mean_favours.is_none_or(|first_is_better| first_is_better == (*better == first)) {
+                        true => "",
+                        false => "; in most cases, but not on average: look at the cases",
+                    };
                 format!(
                     "{better} is better than {worse}: {}, {}, {cases} cases{against}",
                     differ(),
@@ -179,6 +193,9 @@ pub(crate) struct Unit {
 
 impl Unit {
     pub(crate) fn number(&self, difference: f64) -> String {
+        if difference.is_infinite() {
+            return if difference > 0.0 { "+∞" } else { "−∞" }.into();
+        }
         let number = if self.is_share { 100.0 * difference } else { difference };
         let text = format!("{number:+.2}");
         // What rounds to zero has no sign.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
 
-use super::{Compute, Ram};
+use super::{Compute, MissingScores, Ram};
 use crate::backend::DeviceName;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::pair_ensembles::PairEnsembles;
@@ -31,6 +31,10 @@ pub struct Compare {
     /// Of tables of images: each has any number of the classes, as for `evaluate --several-labels`.
     #[arg(long)]
     pub several_labels: bool,
+    /// How scores take part that are undefined because only one of prediction and reference has a class, of label maps alone
+    /// [default: worst].
+    #[arg(long, value_enum, value_name = "CONVENTION")]
+    pub missing: Option<MissingScores>,
     /// How often cases are drawn anew, for intervals and the stability of the ranking.
     #[arg(long, value_name = "N", default_value = "10000")]
     pub resamples: NonZeroUsize,

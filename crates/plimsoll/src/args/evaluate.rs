@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args as ClapArgs, ValueEnum};
 use plimsoll_data::LengthUnit;
 
-use super::{Ram, Threads};
+use super::{MissingScores, Ram, Threads};
 
 /// Predictions to compare.
 #[derive(Debug, ClapArgs)]
@@ -70,6 +70,9 @@ pub struct Scores {
     /// The share of a lesion that must be covered for it to be found [default: 0, any voxel].
     #[arg(long, value_name = "SHARE")]
     pub lesion_overlap: Option<f64>,
+    /// How means treat a score that is undefined because only one of prediction and reference has the class.
+    #[arg(long, value_enum, value_name = "CONVENTION", default_value_t)]
+    pub missing: MissingScores,
 }
 
 /// Groups of scores.
@@ -107,7 +110,7 @@ pub struct Classification {
         long = "classification",
         value_name = "FILE.csv",
         conflicts_with_all = ["predictions", "references", "labels", "ignore", "config", "partial", "metrics", "surface", "tolerance", "unit", "allow_outside",
-            "lesion_overlap", "images", "pictures"]
+            "lesion_overlap", "missing", "images", "pictures"]
     )]
     pub table: Option<PathBuf>,
     /// Cases have any number of the classes, each by itself: names with `|` between them, or none; probabilities do not sum to 1.

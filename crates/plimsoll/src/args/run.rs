@@ -10,7 +10,7 @@ use plimsoll_plan::Backend;
 use plimsoll_run::{FoldName, Model, RunFolder, Settings};
 use plimsoll_train::Concession;
 
-use super::{Compute, Files, Precision, Ram, network, target_spacing, thread_count, triple};
+use super::{Compute, Files, MissingScores, Precision, Ram, network, target_spacing, thread_count, triple};
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::{PlanRequest, settings};
 use crate::jobs::train::{FoldChoice, TrainRequest, WeightChoice};
@@ -79,6 +79,9 @@ pub struct Train {
     /// Leave out predicting and scoring the validation cases of each fold once it is trained.
     #[arg(long)]
     pub skip_validation: bool,
+    /// How means over validation cases treat a score that is undefined because only one of prediction and reference has the class.
+    #[arg(long, value_enum, value_name = "CONVENTION", default_value_t, conflicts_with = "skip_validation")]
+    pub missing: MissingScores,
     /// Write the numbers of each step into steps.jsonl.
     #[arg(long)]
     pub log_steps: bool,
@@ -133,6 +136,7 @@ impl Train {
                 openmetrics: self.openmetrics.clone(),
             },
             validate: !self.skip_validation,
+            missing: self.missing.into(),
             like: None,
         })
     }

@@ -6,7 +6,7 @@ use clap::Args as ClapArgs;
 use plimsoll_run::{SweepFolder, SweepRequest, TrialPattern};
 
 use super::run::Allowed;
-use super::{Compute, Ram, thread_count};
+use super::{Compute, MissingScores, Ram, thread_count};
 use crate::backend::DeviceName;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::plan::PlanRequest;
@@ -63,6 +63,9 @@ pub struct Sweep {
     /// Leave out predicting and scoring the validation cases of each fold once it is trained.
     #[arg(long)]
     pub skip_validation: bool,
+    /// How means over validation cases treat a score that is undefined because only one of prediction and reference has the class.
+    #[arg(long, value_enum, value_name = "CONVENTION", default_value_t, conflicts_with = "skip_validation")]
+    pub missing: MissingScores,
     /// Write the numbers of each step into steps.jsonl.
     #[arg(long)]
     pub log_steps: bool,
@@ -120,6 +123,7 @@ impl Sweep {
                 openmetrics: None,
             },
             validate: !self.skip_validation,
+            missing: self.missing.into(),
             resume: self.resume,
             only: self.only.clone(),
         })
@@ -179,6 +183,9 @@ impl Sweep {
         if !self.allow.is_empty() {
             let names: Vec<String> = self.allow.iter().map(|allowed| allowed.to_string()).collect();
             flag("--allow", Some(names.join(",")));
+        }
+        if self.missing != MissingScores::default() {
+            flag("--missing", Some(plimsoll_metrics::Missing::from(self.missing).name().into()));
         }
         let switches = [
             ("--skip-bad-cases", self.skip_bad_cases),

@@ -1,7 +1,8 @@
 //! `plimsoll compare`
 
 use plimsoll_metrics::classification::Bootstrap;
-use plimsoll_metrics::comparison::{ClassName, Comparison, Difference, ScoreComparison};
+use plimsoll_metrics::comparison::{CandidateScores, ClassName, Comparison, Difference, ScoreComparison};
+use plimsoll_metrics::{CaseCounts, Missing};
 
 use super::compared::{
     Row, direction, number, print_differences, print_left_out, print_prediction, print_repeats,
@@ -10,7 +11,8 @@ use super::compared::{
 use crate::args::Compare;
 use crate::failure::Outcome;
 use crate::jobs::compare::{CompareRequest, LabelReport, Report, compare};
-use crate::report::{Table, json};
+use crate::jobs::evaluate::missing_words;
+use crate::report::{Table, json, or_dash};
 use crate::signals::Stop;
 
 /// Columns of classes that are printed; of more only the mean.
@@ -30,6 +32,7 @@ pub fn run(args: &Compare, as_json: bool) -> Outcome {
         classes: args.classes.clone(),
         common_cases: args.common_cases,
         several_labels: args.several_labels,
+        missing: args.missing.map(Missing::from),
         bootstrap,
         csv: args.csv.clone(),
         picture: args.picture.clone(),
@@ -85,6 +88,9 @@ fn print_score(comparison: &Comparison, score: &ScoreComparison) {
             );
         }
     }
+    if score.candidates.iter().any(|scores| scores.counts.missing > 0) {
+        println!("{}", missing_words(comparison.missing));
+    }
     if let Some(ranking) = &score.ranking {
         print_stability([ranking.mean_tau, ranking.low_tau], comparison.bootstrap.confidence);
     }
@@ -135,7 +141,7 @@ fn print_candidates(comparison: &Comparison, score: &ScoreComparison) {
         let mut row = vec![name.to_string()];
         row.push(ranked.map_or("–".into(), |ranked| format!("{:.2}", ranked.mean_rank)));
         row.push(share(ranked.map(|ranked| ranked.first_share)));
-        row.extend(classes.iter().map(|class| number(of(class).and_then(|scores| scores.mean))));
+        row.extend(classes.iter().map(|class| or_dash(of(class).map(mean))));
         if has_repeats {
             let first = classes.first().and_then(|class| of(class)?.over_repeats.as_ref()?.sd);
             row.push(number(first));
@@ -143,6 +149,18 @@ fn print_candidates(comparison: &Comparison, score: &ScoreComparison) {
         table.row(row);
     }
     table.print();
+}
+
+/// The mean of a candidate with the cases behind it. Where missing scores count, the mean over the others stands beside it.
+fn mean(scores: &CandidateScores) -> String {
+    let shown = |mean: f64| format!("{mean:.4}");
+    match scores.mean_of_defined.filter(|defined| scores.mean != Some(*defined)) {
+        None => scores.counts.beside(scores.mean, shown),
+        Some(defined) => {
+            let all = CaseCounts::default().beside(scores.mean, shown);
+            format!("{all} ({} in {})", shown(defined), scores.counts)
+        }
+    }
 }
 
 /// The choice by the first score, and what to do with it.

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use plimsoll_metrics::Better;
 use plimsoll_metrics::comparison::{CandidateName, Outcome as Told, Verdict};
+use plimsoll_metrics::{Better, CaseCounts};
 
 use crate::report::{Table, quoted};
 
@@ -133,7 +133,7 @@ pub(super) fn ends(interval: Option<[f64; 2]>) -> [String; 2] {
 }
 
 pub(super) fn number(value: Option<f64>) -> String {
-    value.map_or("–".into(), |value| format!("{value:.4}"))
+    CaseCounts::default().beside(value, |value| format!("{value:.4}"))
 }
 
 /// A share of resamples.

@@ -8,7 +8,7 @@ use plimsoll_data::Oversampling;
 use plimsoll_data::phantom::{self, PhantomConfig};
 use plimsoll_infer::PredictOptions;
 use plimsoll_memory::{Bytes, resident};
-use plimsoll_metrics::Metric;
+use plimsoll_metrics::{Metric, Missing};
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer};
 use plimsoll_plan::Backend;
 use plimsoll_run::{CheckpointKind, FoldName, RunFolder, Settings};
@@ -200,6 +200,7 @@ pub fn training(
         splits: None,
         monitoring: Monitoring::default(),
         validate: true,
+        missing: Missing::default(),
         like: None,
     }
 }

@@ -65,6 +65,7 @@ fn settings(args: &Evaluate) -> Outcome<Settings> {
         Metrics::Lesion => vec![Group::Lesion],
     });
     settings.groups = groups.collect();
+    settings.missing = args.scores.missing.into();
     settings.surface = match args.scores.surface {
         SurfaceKind::Elements => Surface::Elements,
         SurfaceKind::Voxels => Surface::Voxels,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use plimsoll_metrics::CaseCounts;
+
 use crate::args::Sweep as Arguments;
 use crate::duration::duration;
 use crate::failure::{Failure, Outcome};
@@ -119,6 +121,7 @@ fn print_trials(trials: &[TrialReport]) {
         let finished = count(|state| matches!(state, TrialState::Finished { .. }));
         let failed = count(|state| matches!(state, TrialState::Failed { .. }));
         let dice: Vec<f64> = states.iter().filter_map(|state| state.mean_dice()).collect();
+        let cases = states.iter().fold(CaseCounts::default(), |all, state| all.and(state.cases()));
         let number = |value: Option<f64>| or_dash(value.map(|value| format!("{value:.4}")));
         let mean = (!dice.is_empty()).then(|| dice.iter().sum::<f64>() / dice.len() as f64);
         table.row([
@@ -127,7 +130,7 @@ fn print_trials(trials: &[TrialReport]) {
             finished.to_string(),
             failed.to_string(),
             (states.len() - finished - failed).to_string(),
-            number(mean),
+            cases.beside(mean, |mean| format!("{mean:.4}")),
             number(dice.iter().copied().reduce(f64::min)),
             number(dice.iter().copied().reduce(f64::max)),
         ]);

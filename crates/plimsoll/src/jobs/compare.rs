@@ -8,7 +8,7 @@ use plimsoll_metrics::classification::Bootstrap;
 use plimsoll_metrics::comparison::{
     Candidate, Comparison, ComparisonSettings, Paired, Repeat, compare_candidates, ensemble_name,
 };
-use plimsoll_metrics::{Metric, Summary};
+use plimsoll_metrics::{Metric, Missing, Summary};
 use plimsoll_run::{FoldFolder, Specification};
 use serde::Serialize;
 
@@ -41,6 +41,8 @@ pub struct CompareRequest {
     pub common_cases: bool,
     /// Whether images of tables may have any number of labels.
     pub several_labels: bool,
+    /// How missing scores of label maps take part; as the worst, if nothing is said.
+    pub missing: Option<Missing>,
     pub bootstrap: Bootstrap,
     /// Where the table goes.
     pub csv: Option<PathBuf>,
@@ -97,6 +99,10 @@ pub fn compare(request: &CompareRequest, stop: &Stop, quiet: bool) -> Outcome<Re
     match Kind::of(&sources)? {
         Kind::LabelMaps => compare_labels(request, &sources, which, stop, quiet)
             .map(|report| Report::LabelMaps(report.into())),
+        Kind::Images if request.missing.is_some() => Err(Failure::new(
+            "--missing is of label maps: every image of a classifier has its scores",
+            "leave it out",
+        )),
         Kind::Images => compare_images(request, &sources, which).map(|report| Report::Images(report.into())),
     }
 }
@@ -149,6 +155,7 @@ fn compare_labels(
             .then(|| request.classes.iter().map(|class| number_of(class, &names, &paired)).collect())
             .transpose()?,
         names,
+        missing: request.missing.unwrap_or(Missing::Worst),
         bootstrap: request.bootstrap,
     };
     let comparison = compare_candidates(&paired, &settings, &line.budget)?;

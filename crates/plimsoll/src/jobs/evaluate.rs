@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use plimsoll_data::{Labels, LengthUnit, prediction_ending};
 use plimsoll_memory::{Budget, Bytes};
-use plimsoll_metrics::{CasePaths, Metric, Scores, Settings, Summary, evaluate};
+use plimsoll_metrics::{CasePaths, Metric, Missing, Settings, Summary, evaluate};
 
 use super::line::Line;
 use super::references::References;
 use crate::failure::{Failure, Outcome};
 use crate::preview::{Comparison, Frame, comparison};
 use crate::progress::Progress;
-use crate::report::{Table, write, write_json};
+use crate::report::{Table, or_dash, write, write_json};
 
 /// Scores that are printed, of those that were asked for.
 const PRINTED: [Metric; 13] = [
@@ -295,23 +295,49 @@ pub fn print(summary: &Summary, names: &ClassNames) {
     let metrics: Vec<Metric> = PRINTED.into_iter().filter(|metric| asked.contains(metric)).collect();
     let columns = metrics.iter().map(|metric| metric.name());
     let mut table = Table::new(["case", "class"].into_iter().chain(columns));
-    let mut row = |case: &str, class: &str, scores: &Scores| {
-        let numbers = metrics.iter().map(|metric| match scores.get(*metric) {
-            None => "–".into(),
-            Some(score) if metric.is_count() => format!("{score:.0}"),
-            Some(score) => format!("{score:.4}"),
-        });
-        table.row([case.to_string(), class.to_string()].into_iter().chain(numbers));
+    let shown = |metric: Metric| {
+        move |score: f64| match metric.is_count() {
+            true => format!("{score:.0}"),
+            false => format!("{score:.4}"),
+        }
     };
     for case in &summary.metric_per_case {
         let name = case.reference_file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (class, scores) in &case.metrics {
-            row(&name, &names.name(*class), scores);
+            let numbers = metrics.iter().map(|metric| or_dash(scores.get(*metric).map(shown(*metric))));
+            table.row([name.clone(), names.name(*class)].into_iter().chain(numbers));
         }
     }
-    for (class, scores) in &summary.mean {
-        row("mean", &names.name(*class), scores);
+    let over = match summary.metric_per_case.len() {
+        1 => "mean of 1 case".to_string(),
+        cases => format!("mean of {cases} cases"),
+    };
+    let classes = summary.mean.keys().map(|class| (Some(*class), names.name(*class)));
+    for (class, name) in classes.chain([(None, "all".into())]) {
+        let means = metrics.iter().map(|metric| {
+            let mean = summary.mean_of(class, *metric);
+            mean.cases.beside(mean.value, shown(*metric))
+        });
+        table.row([over.clone(), name].into_iter().chain(means));
     }
-    row("mean", "all", &summary.foreground_mean);
     table.print();
+    if metrics.iter().any(|metric| summary.mean_of(None, *metric).cases.missing > 0) {
+        println!("{}", missing_words(summary.settings.missing));
+    }
+}
+
+/// The convention of means over cases in which a class is missing, for people.
+pub fn missing_words(missing: Missing) -> &'static str {
+    match missing {
+        Missing::Ignore => {
+            "(n of N): N cases, of which n have the score; means leave the others out, which favours whoever finds nothing: \
+             --missing worst or diagonal counts them"
+        }
+        Missing::Worst => {
+            "(n of N): N cases, of which n have the score; missing ones count as 0, and missing distances as infinite"
+        }
+        Missing::Diagonal => {
+            "(n of N): N cases, of which n have the score; missing ones count as 0, and missing distances as the diagonal of the image"
+        }
+    }
 }

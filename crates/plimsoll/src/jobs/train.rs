@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::atomic::sweep;
-use plimsoll_metrics::{CrossValidation, Summary};
+use plimsoll_metrics::{CrossValidation, Missing, Summary};
 use plimsoll_run::{
     Asked, FoldFolder, FoldName, InitialWeights, Machine, Resolved, RunConfig, RunError, RunFolder,
     RunRecord, Settings, Specification, StopReason, holder,
@@ -50,6 +50,8 @@ pub struct TrainRequest {
     pub monitoring: Monitoring,
     /// Whether the validation cases of each fold are predicted whole and scored.
     pub validate: bool,
+    /// How means over these treat missing scores.
+    pub missing: Missing,
     /// What settings came to for other runs that this one is to be like; none where it is by itself. A run that goes on has its own.
     pub like: Option<Resolved>,
 }
@@ -225,11 +227,26 @@ pub fn train_folds(request: &TrainRequest, stop: &Stop, quiet: bool) -> Outcome<
     train_opened(request, checked, &mut opened, stop, quiet)
 }
 
+/// Refuses a convention for missing scores where classifiers are validated, which have none.
+pub(super) fn expect_missing_is_used(listed: &Listed, missing: Missing) -> Outcome {
+    match listed {
+        Listed::Images { .. } if missing != Missing::default() => Err(Failure::new(
+            format!(
+                "--missing {} is of label maps, but this data set has images with classes",
+                missing.name()
+            ),
+            "leave it out",
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// Checks and inspects.
 fn open(request: &TrainRequest, quiet: bool) -> Outcome<(Checked, Opened)> {
     let line = request.plan.draw_line()?;
     let listed = request.plan.open_dataset(&line, quiet)?;
     let checked = request.check(&listed)?;
+    expect_missing_is_used(&listed, request.missing)?;
     Ok((checked, request.plan.inspect(listed, line, quiet)?))
 }
 
@@ -294,7 +311,7 @@ pub(super) fn train_opened(
             return Ok(trained);
         }
     }
-    trained.scores = cross_validate(&request.run)?;
+    trained.scores = cross_validate(&request.run, request.missing)?;
     Ok(trained)
 }
 
@@ -333,7 +350,8 @@ pub(super) fn validate(
     match &opened.data {
         RunData::Volumes { dataset, .. } => {
             let tensorboard = request.monitoring.tensorboard;
-            let fold = ValidateRequest { folder, record, dataset, backend, threads, tensorboard };
+            let missing = request.missing;
+            let fold = ValidateRequest { folder, record, dataset, backend, threads, missing, tensorboard };
             let summary = fold.run(&mut opened.line, stop, quiet)?;
             Ok(summary.map_or(Validated::Stopped, Validated::Volumes))
         }

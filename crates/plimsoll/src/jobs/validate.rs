@@ -7,7 +7,7 @@ use plimsoll_data::{Case, Dataset};
 use plimsoll_disk::atomic::sweep;
 use plimsoll_infer::Destination;
 use plimsoll_memory::{Budget, Digest};
-use plimsoll_metrics::{CasePaths, CrossValidation, Metric, OverFolds, Settings, Summary};
+use plimsoll_metrics::{CasePaths, CrossValidation, Metric, Missing, OverFolds, Settings, Summary};
 use plimsoll_monitor::tensorboard::EventFile;
 use plimsoll_plan::Backend;
 use plimsoll_run::{
@@ -22,7 +22,7 @@ use super::predict_fold::{FoldPrediction, fold_labels};
 use crate::failure::{Failure, Outcome};
 use crate::inspect_page::label_table;
 use crate::preview::{Files, thumbnail};
-use crate::report::Table;
+use crate::report::{Table, or_dash};
 use crate::signals::Stop;
 
 /// The longest summary that is read: that of a hundred thousand cases fits.
@@ -76,6 +76,8 @@ pub struct ValidateRequest<'a> {
     pub dataset: &'a Dataset,
     pub backend: &'a Arc<dyn Backend>,
     pub threads: usize,
+    /// How means treat missing scores.
+    pub missing: Missing,
     /// Whether some predictions are shown in TensorBoard.
     pub tensorboard: bool,
 }
@@ -96,7 +98,11 @@ impl ValidateRequest<'_> {
         sweep(&folder).map_err(io)?;
         let files: Vec<PathBuf> = cases.iter().map(|case| to.file(case)).chain([self.summary()]).collect();
         keep_or_clear(&folder, self.record, &files)?;
-        if let Some(summary) = read_summary(self.folder)? {
+        if let Some(mut summary) = read_summary(self.folder)? {
+            if summary.settings.missing != self.missing {
+                summary = summary.with_missing(self.missing);
+                write_json(&self.summary(), &summary)?;
+            }
             return Ok(Some(summary));
         }
         let model = Model::open(self.folder.path(), CheckpointKind::Final)?.try_into()?;
@@ -116,7 +122,9 @@ impl ValidateRequest<'_> {
             .collect();
         let regions = self.dataset.labels.scored_regions();
         let ignore = self.dataset.labels.ignore();
-        let settings = Settings { regions, ignore, ..Settings::new(foreground(&self.dataset.labels)) };
+        let missing = self.missing;
+        let settings =
+            Settings { regions, ignore, missing, ..Settings::new(foreground(&self.dataset.labels)) };
         let summary = score(&pairs, &settings, &line.budget, self.threads, quiet)?;
         write_json(&self.summary(), &summary)?;
         if self.tensorboard
@@ -181,13 +189,14 @@ pub(super) fn keep_or_clear(folder: &Path, record: &RunRecord, files: &[PathBuf]
     Ok(())
 }
 
-/// The scores of all folds of a run that are validated, written down; none if there are fewer than two.
-pub fn cross_validate(run: &RunFolder) -> Outcome<Option<CrossValidation>> {
+/// The scores of all folds of a run that are validated, with means by one convention, written down; none if there are fewer than two.
+pub fn cross_validate(run: &RunFolder, missing: Missing) -> Outcome<Option<CrossValidation>> {
     loop {
         let validated = validated_folds(run)?;
         let mut summaries = Vec::new();
         for fold in &validated {
-            summaries.extend(read_summary(fold)?.map(|summary| (fold.name().to_string(), summary)));
+            let summary = read_summary(fold)?;
+            summaries.extend(summary.map(|summary| (fold.name().to_string(), summary.with_missing(missing))));
         }
         if summaries.len() < 2 {
             return Ok(None);
@@ -207,21 +216,28 @@ fn validated_folds(run: &RunFolder) -> Outcome<Vec<FoldFolder>> {
     Ok(folds)
 }
 
-/// Prints the Dice of each class over folds.
+/// Prints the Dice of each class over folds. A mean that not all cases have stands with how many do.
 pub fn print(found: &CrossValidation, classes: &ClassNames) {
-    let names: Vec<String> = found.folds.iter().map(|fold| format!("fold {}", fold.fold)).collect();
-    let mut table =
-        Table::new(["Dice"].into_iter().chain(names.iter().map(String::as_str)).chain(["mean", "sd"]));
-    let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.4}"));
-    let mut row = |what: String, folds: Vec<Option<f64>>, over: Option<&OverFolds>| {
-        let over = [over.map(|over| over.mean), over.map(|over| over.sd)];
-        table.row([what].into_iter().chain(folds.into_iter().chain(over).map(number)));
+    let names: Vec<String> =
+        found.folds.iter().map(|fold| format!("fold {}, {} cases", fold.fold, fold.cases)).collect();
+    let over_folds = format!("mean of {} folds", found.folds.len());
+    let columns = names.iter().map(String::as_str).chain([over_folds.as_str(), "sd"]);
+    let mut table = Table::new(["Dice"].into_iter().chain(columns));
+    let number = |value: f64| format!("{value:.4}");
+    let mut row = |what: String, class: Option<u8>, over: Option<&OverFolds>| {
+        let folds = found.folds.iter().map(|fold| {
+            let mean = fold.mean_of(class, Metric::Dice);
+            mean.cases.beside(mean.value, number)
+        });
+        let over = [
+            or_dash(over.map(|over| over.shown(number))),
+            or_dash(over.map(|over| over.sd).filter(|sd| sd.is_finite()).map(number)),
+        ];
+        table.row([what].into_iter().chain(folds).chain(over));
     };
     for (class, scores) in &found.classes {
-        let folds = found.folds.iter().map(|fold| fold.mean.get(class)?.get(Metric::Dice)).collect();
-        row(classes.name(*class), folds, scores.get(&Metric::Dice));
+        row(classes.name(*class), Some(*class), scores.get(&Metric::Dice));
     }
-    let folds = found.folds.iter().map(|fold| fold.foreground_mean.get(Metric::Dice)).collect();
-    row("all".into(), folds, found.foreground.get(&Metric::Dice));
+    row("all".into(), None, found.foreground.get(&Metric::Dice));
     table.print();
 }

@@ -4,12 +4,14 @@ use std::fmt::Write;
 
 use plimsoll_memory::Budget;
 use plimsoll_metrics::classification::{Bootstrap, Interval};
-use plimsoll_metrics::{CaseScores, CrossValidation, Metric, OverFolds, Summary, mean_interval};
+use plimsoll_metrics::{
+    CaseCounts, CaseScores, CrossValidation, MeanScore, Metric, OverFolds, Summary, mean_interval,
+};
 
 use super::read::Fold;
 use super::table::{Cell, Table};
 use crate::failure::Outcome;
-use crate::jobs::evaluate::ClassNames;
+use crate::jobs::evaluate::{ClassNames, missing_words};
 
 /// The most rows of the table of cases.
 const MOST_ROWS: usize = 1500;
@@ -81,34 +83,14 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, budget: &Budget) -> Outcome<St
     let _ = writeln!(
         html,
         "<p>{} validation cases of {}. In brackets the {:.0} % interval of the mean over cases, by the percentile bootstrap with {} \
-         resamples; a class that is in neither map of a case has no score there.</p>",
+         resamples; a class that is in neither map of a case has no score there. {}.</p>",
         cases.cases.len(),
         if summaries.len() == 1 { "1 fold".to_string() } else { format!("{} folds", summaries.len()) },
         100.0 * settings.confidence,
-        settings.resamples
+        settings.resamples,
+        missing_words(pooled.settings.missing)
     );
-    let head = ["class", "cases"].into_iter().chain(metrics.iter().map(|metric| metric.name()));
-    let mut table = Table::new(head);
-    for class in pooled.mean.keys() {
-        let of = |metric: Metric| -> Vec<f64> {
-            let scores = cases.cases.iter().filter_map(|(_, case)| case.metrics.get(class));
-            scores.filter_map(|scores| scores.get(metric)).collect()
-        };
-        let scored = metrics.iter().map(|metric| of(*metric).len()).max().unwrap_or(0);
-        let mut row = vec![Cell::text(&cases.names.name(*class)), Cell::count(scored as u64)];
-        for metric in &metrics {
-            let found = mean_interval(&of(*metric), &settings, budget)?;
-            row.push(Cell::interval(found.value, ends(found), shown(*metric)));
-        }
-        table.row(row);
-    }
-    if pooled.mean.len() > 1 {
-        let means =
-            metrics.iter().map(|metric| Cell::number(pooled.foreground_mean.get(*metric), shown(*metric)));
-        let count = Cell::count(cases.cases.len() as u64);
-        table.row([Cell::text("mean over classes"), count].into_iter().chain(means));
-    }
-    html.push_str(&table.html());
+    html.push_str(&by_class(&pooled, cases, &metrics, budget)?);
     if summaries.len() > 1 {
         html.push_str(&over_folds(&CrossValidation::of(&summaries), cases));
     }
@@ -119,22 +101,58 @@ pub fn section(folds: &[Fold], cases: &Cases<'_>, budget: &Budget) -> Outcome<St
     Ok(html)
 }
 
+/// The means of each class with their intervals, and over classes.
+fn by_class(pooled: &Summary, cases: &Cases<'_>, metrics: &[Metric], budget: &Budget) -> Outcome<String> {
+    let head = ["class", "cases"].into_iter().chain(metrics.iter().map(|metric| metric.name()));
+    let mut table = Table::new(head);
+    let all = cases.cases.len() as u64;
+    for class in pooled.mean.keys() {
+        let mut row = vec![Cell::text(&cases.names.name(*class)), Cell::count(all)];
+        for metric in metrics {
+            let mean = pooled.mean_of(Some(*class), *metric);
+            let found = mean_interval(&pooled.values(*class, *metric), &Bootstrap::default(), budget)?;
+            let ends = ends(found).filter(|ends| ends.iter().all(|end| end.is_finite()));
+            row.push(Cell::mean(mean, ends, shown(*metric)));
+        }
+        table.row(row);
+    }
+    if pooled.mean.len() > 1 {
+        let means =
+            metrics.iter().map(|metric| Cell::mean(pooled.mean_of(None, *metric), None, shown(*metric)));
+        table.row([Cell::text("mean over classes"), Cell::count(all)].into_iter().chain(means));
+    }
+    Ok(table.html())
+}
+
 /// The Dice of each class in each fold.
 fn over_folds(found: &CrossValidation, cases: &Cases<'_>) -> String {
-    let folds: Vec<String> = found.folds.iter().map(|fold| format!("fold {}", fold.fold)).collect();
-    let head = ["Dice"].into_iter().chain(folds.iter().map(String::as_str)).chain(["mean", "sd over folds"]);
+    let folds: Vec<String> =
+        found.folds.iter().map(|fold| format!("fold {}, {} cases", fold.fold, fold.cases)).collect();
+    let head = ["Dice"]
+        .into_iter()
+        .chain(folds.iter().map(String::as_str))
+        .chain(["mean over folds", "sd over folds"]);
     let mut table = Table::new(head);
-    let mut row = |name: &str, folds: Vec<Option<f64>>, over: Option<&OverFolds>| {
-        let over = [over.map(|over| over.mean), over.map(|over| over.sd)];
-        let numbers = folds.into_iter().chain(over).map(|value| Cell::number(value, shown(Metric::Dice)));
-        table.row([Cell::text(name)].into_iter().chain(numbers));
+    let mut row = |name: &str, class: Option<u8>, over: Option<&OverFolds>| {
+        let folds = found
+            .folds
+            .iter()
+            .map(|fold| Cell::mean(fold.mean_of(class, Metric::Dice), None, shown(Metric::Dice)));
+        let mean = over.map(|over| MeanScore {
+            value: Some(over.mean),
+            cases: CaseCounts { defined: over.folds, missing: 0, of: over.of },
+        });
+        let sd = over.map(|over| over.sd).filter(|sd| sd.is_finite());
+        let over = [
+            Cell::mean(mean.unwrap_or_default(), None, shown(Metric::Dice)),
+            Cell::number(sd, shown(Metric::Dice)),
+        ];
+        table.row([Cell::text(name)].into_iter().chain(folds).chain(over));
     };
     for (class, scores) in &found.classes {
-        let folds = found.folds.iter().map(|fold| fold.mean.get(class)?.get(Metric::Dice)).collect();
-        row(&cases.names.name(*class), folds, scores.get(&Metric::Dice));
+        row(&cases.names.name(*class), Some(*class), scores.get(&Metric::Dice));
     }
-    let folds = found.folds.iter().map(|fold| fold.foreground_mean.get(Metric::Dice)).collect();
-    row("mean over classes", folds, found.foreground.get(&Metric::Dice));
+    row("mean over classes", None, found.foreground.get(&Metric::Dice));
     table.html()
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use plimsoll_memory::Bytes;
+use plimsoll_metrics::{CaseCounts, MeanScore};
 
 use crate::markup::escaped;
 
@@ -57,6 +58,18 @@ impl Cell {
         cell
     }
 
+    /// A mean with its interval and, unless all cases have the score, how many do.
+    pub fn mean(mean: MeanScore, ends: Option<[f64; 2]>, shown: impl Fn(f64) -> String) -> Cell {
+        let mut cell = Cell::interval(mean.value, ends, &shown);
+        if mean.value.is_some_and(f64::is_infinite) {
+            cell.html = CaseCounts::default().beside(mean.value, &shown);
+        }
+        if !mean.cases.is_complete() {
+            let _ = write!(cell.html, " <small>({})</small>", mean.cases);
+        }
+        cell
+    }
+
     /// So many bytes.
     pub fn bytes(bytes: Option<Bytes>) -> Cell {
         let shown = bytes.map_or("–".into(), |bytes| bytes.to_string());
@@ -88,7 +101,9 @@ impl Table {
             let _ = match value {
                 None => write!(self.html, "<td>{html}</td>"),
                 Some(value) => {
-                    let value = value.map_or(String::new(), |value| value.to_string());
+                    // Scripts write infinity out.
+                    let value =
+                        value.map_or(String::new(), |value| value.to_string().replace("inf", "Infinity"));
                     write!(self.html, "<td class=\"n\" data-v=\"{value}\">{html}</td>")
                 }
             };

@@ -14,6 +14,7 @@ use std::path::Path;
 use plimsoll_data::{Fold, Splits};
 use plimsoll_disk::File;
 use plimsoll_disk::atomic::sweep as sweep_unfinished;
+use plimsoll_metrics::Missing;
 use plimsoll_run::{
     AskedArm, FoldFolder, FoldName, Resolved, RunError, Settings, SweepFolder, SweepRequest, Trial,
     TrialPattern, Trials, write_json,
@@ -27,7 +28,7 @@ use self::planning::PlannedArm;
 use self::unchanged::DataState;
 use super::listed::Listed;
 use super::plan::{Opened, PlanRequest};
-use super::train::{Checked, FoldChoice, TrainRequest};
+use super::train::{Checked, FoldChoice, TrainRequest, expect_missing_is_used};
 use crate::backend::DeviceName;
 use crate::failure::{Failure, Outcome};
 use crate::monitors::Monitoring;
@@ -51,6 +52,8 @@ pub struct SweepJob {
     pub monitoring: Monitoring,
     /// Whether the validation cases of each trial are predicted whole and scored.
     pub validate: bool,
+    /// How means over these treat missing scores.
+    pub missing: Missing,
     /// Whether to go on with what is there, or to add to it.
     pub resume: bool,
     /// Which trials; none for all.
@@ -93,6 +96,7 @@ impl<'a> Sweep<'a> {
         job.expect_one_data_set()?;
         let line = job.plan.draw_line()?;
         let listed = job.plan.open_dataset(&line, quiet)?;
+        expect_missing_is_used(&listed, job.missing)?;
         let (cases, trials) = job.cases(&listed)?;
         if let Some(stored) = &stored {
             let missing = stored.missing_from(&trials);
@@ -195,6 +199,7 @@ impl<'a> Sweep<'a> {
             splits: None,
             monitoring: job.monitoring.clone(),
             validate: job.validate,
+            missing: job.missing,
             like: like.map(|like| like.with_seed(trial.seed)),
         };
         Ok((request, checked))

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use plimsoll_disk::atomic::sweep as sweep_unfinished;
-use plimsoll_metrics::Metric;
+use plimsoll_metrics::{CaseCounts, Metric};
 use plimsoll_run::{
     FoldState, RunFolder, RunRecord, Status, StopReason, Trial, TrialFailure, holder, write_json,
 };
@@ -42,6 +42,8 @@ pub enum TrialState {
     Finished {
         /// The mean over its validation cases and classes; none where they were not predicted whole.
         mean_dice: Option<f64>,
+        /// The cases and classes behind it.
+        cases: CaseCounts,
     },
     /// It failed when it was last tried.
     Failed {
@@ -65,8 +67,16 @@ impl TrialState {
     /// The mean Dice of a trial that is finished and validated.
     pub fn mean_dice(&self) -> Option<f64> {
         match self {
-            TrialState::Finished { mean_dice } => *mean_dice,
+            TrialState::Finished { mean_dice, .. } => *mean_dice,
             _ => None,
+        }
+    }
+
+    /// The cases and classes behind the mean Dice.
+    pub fn cases(&self) -> CaseCounts {
+        match self {
+            TrialState::Finished { cases, .. } => *cases,
+            _ => CaseCounts::default(),
         }
     }
 
@@ -204,7 +214,7 @@ impl Sweep<'_> {
             let run = self.job.folder.run(&trial.arm, trial.seed);
             if !runs.contains(&run) {
                 sweep_run(&run)?;
-                cross_validate(&run)?;
+                cross_validate(&run, self.job.missing)?;
                 runs.push(run);
             }
         }
@@ -235,8 +245,8 @@ impl Sweep<'_> {
         let fold = self.fold(trial);
         let state = if self.is_done(trial) {
             let summary = read_summary(&fold)?;
-            let mean_dice = summary.and_then(|summary| summary.foreground_mean.get(Metric::Dice));
-            TrialState::Finished { mean_dice }
+            let mean = summary.map(|summary| summary.mean_of(None, Metric::Dice)).unwrap_or_default();
+            TrialState::Finished { mean_dice: mean.value, cases: mean.cases }
         } else if let Some(by) = self.is_elsewhere(trial) {
             TrialState::Elsewhere { by }
         } else if let Some(TrialFailure { error, hint, .. }) = self.job.folder.read_failure(trial)? {
