@@ -100,15 +100,18 @@ fn one_fold(html: &mut String, fold: &WatchedFold) {
         series("train", 0, &|point| point.train_loss),
         series("validation", 1, &|point| point.validation_loss),
     ];
-    chart(html, "loss", &losses, None);
+    let shown = |number: f64| format!("{number:.4}");
+    chart(html, "loss", &losses, None, &shown);
     let [first, second] = follower.score_names();
     let scores = [series(first, 2, &|point| point.scores[0]), series(second, 3, &|point| point.scores[1])];
-    chart(html, "scores", &scores, None);
+    chart(html, "scores", &scores, None, &shown);
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let costs = follower.costs().iter();
     let points = costs.filter_map(|(epoch, cost)| Some([*epoch as f64, mib(cost.resident_bytes?)])).collect();
     let held = [Series { name: "resident".into(), colour: COLOURS[0], dashed: false, points }];
-    chart(html, "memory in MiB", &held, fold.status.line.map(|line| (mib(line.0), "line".into())));
+    chart(html, "memory in MiB", &held, fold.status.line.map(|line| (mib(line.0), "line".into())), &|mib| {
+        format!("{mib:.1} MiB")
+    });
     html.push_str("</div>\n<table class=\"bars\">\n");
     let sample = follower.sample();
     for bar in bars(&fold.status, sample) {
@@ -127,11 +130,17 @@ fn one_fold(html: &mut String, fold: &WatchedFold) {
 }
 
 /// A chart with a legend that says what each line has come to. Memory, which has a mark, begins at zero.
-fn chart(html: &mut String, title: &str, series: &[Series], mark: Option<(f64, String)>) {
+fn chart(
+    html: &mut String,
+    title: &str,
+    series: &[Series],
+    mark: Option<(f64, String)>,
+    shown: &dyn Fn(f64) -> String,
+) {
     let has: &[f64] = if mark.is_some() { &[0.0] } else { &[] };
     let svg = Chart { title, series, size: SIZE, has, epochs: None, mark }.svg();
     let lines = series.iter().map(|Series { name, colour, points, .. }| {
-        let now = points.last().map_or(String::new(), |[_, number]| format!(" {number:.4}"));
+        let now = points.last().map_or(String::new(), |[_, number]| format!(" {}", shown(*number)));
         (*colour, format!("{name}{now}"))
     });
     let _ = writeln!(html, "<figure>{svg}{}</figure>", legend(lines));
