@@ -210,7 +210,10 @@ fn classifications_are_scored_from_a_table() {
     assert_eq!((&report["cases"], &report["overall"]["accuracy"]["value"]), (&4.into(), &0.75.into()));
     assert_eq!(report["overall"]["auroc"]["value"], 1.0);
     assert_eq!(report["confusion_matrix"], serde_json::json!([[2, 0], [1, 1]]));
-    let again = run_json(&["evaluate", "--classification", path, "--resamples", "50", "--seed", "3"]);
+    let again = ["evaluate", "--classification", path, "--resamples", "50", "--seed", "3"];
+    let error = run_error(&again);
+    assert!(error.contains("scores.json is there already") && error.contains("--overwrite"), "{error}");
+    let again = run_json(&[&again[..], &["--overwrite"]].concat());
     assert_eq!(report, again);
     assert!(fs::read_to_string(dir.path().join("scores.csv")).unwrap().contains("yes,sensitivity,0.5,"));
     assert!(dir.path().join("scores.json").is_file());
@@ -223,7 +226,7 @@ fn classifications_are_scored_from_a_table() {
     // The curve of `yes`: at 0.8 one of two is found and nothing else, at 0.4 both.
     assert!(pictures.contains("points=\"0.0,320.0 0.0,160.0 0.0,0.0 160.0,0.0 320.0,0.0 \""), "{pictures}");
     // For half of the cases of `yes` 0.8 is enough; for more it takes 0.4, which still calls no other case positive.
-    let wanted = ["evaluate", "--classification", path, "--sensitivity", "0.5,0.9"];
+    let wanted = ["evaluate", "--classification", path, "--overwrite", "--sensitivity", "0.5,0.9"];
     let report = run_json(&wanted);
     let found = &report["classes"][1]["thresholds"];
     assert_eq!((&found[0]["threshold"], &found[0]["sensitivity"]["value"]), (&0.8.into(), &0.5.into()));
@@ -242,10 +245,10 @@ fn classifications_are_scored_from_a_table() {
         let refused = run(&["evaluate", "--classification", path, "--sensitivity", wrong]);
         assert!(String::from_utf8_lossy(&refused.stderr).contains("above 0 and at most 1"), "{wrong}");
     }
-    assert!(run(&["evaluate", "--classification", path]).status.success());
+    assert!(run(&["evaluate", "--classification", path, "--overwrite"]).status.success());
     let error = run_error(&["evaluate", "--classification", path, "-o", path]);
     assert!(error.contains("written over"), "{error}");
     fs::write(&table, "case,label,no,yes\na,no,0.9,0.2\n").unwrap();
-    let error = run_error(&["evaluate", "--classification", path]);
+    let error = run_error(&["evaluate", "--classification", path, "--overwrite"]);
     assert!(error.contains("cases.csv, line 2: ") && error.contains("hint: "), "{error}");
 }

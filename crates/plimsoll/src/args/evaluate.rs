@@ -116,6 +116,9 @@ pub struct Classification {
     /// Cases have any number of the classes, each by itself: names with `|` between them, or none; probabilities do not sum to 1.
     #[arg(long, requires = "classification")]
     pub several_labels: bool,
+    /// Replace scores that are there already.
+    #[arg(long, requires = "classification")]
+    pub overwrite: bool,
     /// How often cases are drawn anew for confidence intervals [default: 1000].
     #[arg(long, value_name = "N", requires = "classification")]
     pub resamples: Option<usize>,

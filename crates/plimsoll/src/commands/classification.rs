@@ -9,7 +9,7 @@ use plimsoll_metrics::classification::{
 use crate::args::Evaluate;
 use crate::failure::{Failure, Outcome};
 use crate::jobs::line::Line;
-use crate::report::{Table, json, write, write_json};
+use crate::report::{Table, json, or_dash, write, write_json};
 
 /// Scores a classification, and writes the scores.
 pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
@@ -19,15 +19,6 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
         seed: args.classification.seed.unwrap_or(default.seed),
         ..default
     };
-    let line = Line::draw(args.ram.ram, 1)?;
-    let labelling = match args.classification.several_labels {
-        true => Labelling::SeveralLabels,
-        false => Labelling::OneClass,
-    };
-    let cases = Cases::read(table, labelling, &line.budget)?;
-    let mut report = classify(&cases, &bootstrap, &line.budget)?;
-    report.add_thresholds(&cases, &args.classification.sensitivity, &line.budget)?;
-    let curves = Curves::new(&cases, &line.budget)?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => table.with_file_name("scores.json"),
@@ -38,6 +29,20 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
         let message = format!("the scores would be written over {}", table.display());
         return Err(Failure::new(message, "name another file with --output"));
     }
+    let earlier = [&path, &tables, &pictures].into_iter().find(|file| file.exists());
+    if let Some(file) = earlier.filter(|_| !args.classification.overwrite) {
+        let message = format!("{} is there already", file.display());
+        return Err(Failure::new(message, "name another file with --output, or replace it with --overwrite"));
+    }
+    let line = Line::draw(args.ram.ram, 1)?;
+    let labelling = match args.classification.several_labels {
+        true => Labelling::SeveralLabels,
+        false => Labelling::OneClass,
+    };
+    let cases = Cases::read(table, labelling, &line.budget)?;
+    let mut report = classify(&cases, &bootstrap, &line.budget)?;
+    report.add_thresholds(&cases, &args.classification.sensitivity, &line.budget)?;
+    let curves = Curves::new(&cases, &line.budget)?;
     write(&path, |file| write_json(file, &report))?;
     write(&tables, |file| report.write_csv(file))?;
     write(&pictures, |file| report.write_pictures(&curves, file))?;
@@ -50,10 +55,14 @@ pub fn run(table: &Path, args: &Evaluate, as_json: bool) -> Outcome {
 
 fn print(report: &Report) {
     let cell = |found: Option<&Interval>| {
-        let score = |score: Option<f64>| score.map_or("–".into(), |score| format!("{score:.4}"));
-        found.map_or("–".into(), |found| {
-            format!("{} ({}–{})", score(found.value), score(found.low), score(found.high))
-        })
+        or_dash(found.and_then(|found| {
+            let value = format!("{:.4}", found.value?);
+            Some(match found.low.zip(found.high) {
+                Some((low, high)) => format!("{value} ({low:.4}–{high:.4})"),
+                // Of few cases, or without any spread, a score has no interval.
+                None => value,
+            })
+        }))
     };
     let mut table =
         Table::new(["score", "all"].into_iter().chain(report.classes.iter().map(|c| c.name.as_str())));

@@ -34,7 +34,8 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
         let args =
             ["predict", run_path, "-i", &test, "-o", out, "--overwrite", "--votes", votes, "--ram", "512MiB"];
         assert_eq!(run_json(&args)["classifiers"], 3, "{votes}");
-        assert_eq!(run_json(&["evaluate", "--classification", out])["cases"], 6, "{votes}");
+        let scores = run_json(&["evaluate", "--classification", out, "--overwrite"]);
+        assert_eq!(scores["cases"], 6, "{votes}");
     }
     let without = fs::read_to_string(out).unwrap();
     let args = ["predict", run_path, "-i", &test, "-o", out, "--overwrite", "--votes", "weighted"];
@@ -48,7 +49,7 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
         assert_eq!(said.split(',').count(), 4, "{with}");
         assert!(said.starts_with(',') && said.contains("vs") != said.contains("0."), "{with}");
     }
-    assert_eq!(run_json(&["evaluate", "--classification", out])["cases"], 6);
+    assert_eq!(run_json(&["evaluate", "--classification", out, "--overwrite"])["cases"], 6);
     for flag in [["--overlap", "0.5"], ["--mistakes", "3"]] {
         let error = run_error(&[&args[..], &flag].concat());
         assert!(error.contains(&format!("{} has no effect", flag[0])), "{error}");
