@@ -6,7 +6,7 @@ use std::path::Path;
 use plimsoll_memory::Budget;
 use plimsoll_metrics::classification::Bootstrap;
 use plimsoll_metrics::{Metric, mean_interval};
-use plimsoll_run::{Specification, Task};
+use plimsoll_run::{Settings, Specification, Task};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -42,10 +42,10 @@ pub fn heading(path: &Path, folds: &[Fold], cases: &Cases<'_>, budget: &Budget) 
     if let Some(mean) = found.value {
         let interval =
             found.low.zip(found.high).map_or(String::new(), |(low, high)| format!(" [{low:.3}, {high:.3}]"));
-        number(
-            &format!("{mean:.4}"),
-            &format!("{}, mean of {} cases{interval}", Metric::Dice.name(), dice.len()),
-        );
+        let all = cases.cases.len();
+        let behind = if dice.len() < all { format!("{} of {all}", dice.len()) } else { all.to_string() };
+        let what = format!("{}, mean of {behind} cases{interval}", Metric::Dice.name());
+        number(&format!("{mean:.4}"), &what);
     } else if let Some(accuracy) = best(folds, |point| point.accuracy) {
         number(&format!("{accuracy:.4}"), "best balanced accuracy, mean over folds");
     } else if let Some(score) = best(folds, |point| point.ema_pseudo_dice) {
@@ -115,7 +115,7 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
     }
     html.push_str(&table.html());
     let mut table = Table::new(["set by the user", "value"]);
-    for (key, value) in set(&as_written(&first.specification.settings)?) {
+    for (key, value) in set(&without_defaults(as_written(&first.specification.settings)?)) {
         table.row([Cell::text(&key), Cell::text(&shortened(&value))]);
     }
     let _ = writeln!(
@@ -123,8 +123,9 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
         "<details open><summary>Settings that were given; all others are defaults or follow from the data</summary>{}</details>",
         table.html()
     );
+    let lines = first.specification.lines()?;
     let lines: Vec<String> =
-        first.specification.lines()?.iter().map(|line| escaped(&shortened(line))).collect();
+        lines.iter().map(|line| escaped(&shortened(&with_statistics(line, &first.specification)))).collect();
     let _ = writeln!(
         html,
         "<details><summary>All settings of {}, resolved</summary><pre>{}</pre></details>",
@@ -132,6 +133,18 @@ pub fn section(folds: &[Fold]) -> Outcome<String> {
         lines.join("\n")
     );
     Ok(html)
+}
+
+/// A line of the settings, in which an empty list of statistics of images is what it means.
+fn with_statistics(line: &str, specification: &Specification) -> String {
+    let is_imagenet = match &specification.config.task {
+        Task::Classification(task) => task.pipeline.normalisation.is_empty(),
+        Task::Segmentation(_) => false,
+    };
+    match is_imagenet {
+        true => line.replace("\"normalisation\":[]", "\"normalisation\":\"ImageNet\""),
+        false => line.into(),
+    }
 }
 
 /// A command as it is typed: words with spaces or quotes in quotes.
@@ -147,6 +160,43 @@ fn command(words: &[String]) -> String {
 /// A value as files have it: numbers of 32 bits have the digits that tell them apart, and not those of 64 bits.
 pub fn as_written(value: &impl Serialize) -> Outcome<Value> {
     Ok(serde_json::from_str(&serde_json::to_string(value)?)?)
+}
+
+/// Settings without the values that follow from the others: what reads the same without a key was not decided by it. A component of which a
+/// user names one value has defaults for all others, which are written down with it.
+fn without_defaults(settings: Value) -> Value {
+    let read = |settings: &Value| serde_json::from_value::<Settings>(settings.clone()).ok();
+    let Some(expected) = read(&settings) else { return settings };
+    let mut kept = settings;
+    for pointer in pointers(&kept) {
+        let Some((parent, key)) = pointer.rsplit_once('/') else { continue };
+        let mut without = kept.clone();
+        if let Some(Value::Object(parts)) = without.pointer_mut(parent) {
+            parts.remove(&key.replace("~1", "/").replace("~0", "~"));
+        }
+        if read(&without).as_ref() == Some(&expected) {
+            kept = without;
+        }
+    }
+    kept
+}
+
+/// JSON pointers to the values of all objects, the outer ones first.
+fn pointers(value: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut add = |key: &str, value: &Value, is_key: bool| {
+        let key = key.replace('~', "~0").replace('/', "~1");
+        found.extend(is_key.then(|| format!("/{key}")));
+        found.extend(pointers(value).into_iter().map(|pointer| format!("/{key}{pointer}")));
+    };
+    match value {
+        Value::Object(parts) => parts.iter().for_each(|(key, value)| add(key, value, true)),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(place, value)| add(&place.to_string(), value, false));
+        }
+        _ => {}
+    }
+    found
 }
 
 /// All values that are there, with their dotted keys.
@@ -186,6 +236,15 @@ mod tests {
     fn a_command_can_be_typed_again() {
         let words = ["plimsoll", "train", "my data", "it's", ""].map(String::from);
         assert_eq!(command(&words), "plimsoll train 'my data' 'it'\\''s' ''");
+    }
+
+    #[test]
+    fn defaults_of_a_component_are_not_listed_as_given() {
+        let text = "batch_size = 2\n[optimizer]\nname = \"adamw\"\nweight_decay = 0.5\n";
+        let settings: Settings = toml::from_str(text).unwrap();
+        let given = set(&without_defaults(as_written(&settings).unwrap()));
+        let keys: Vec<&str> = given.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["batch_size", "optimizer.name", "optimizer.weight_decay"]);
     }
 
     #[test]
