@@ -225,6 +225,14 @@ fn a_page_of_a_sweep_ranks_its_arms_and_names_what_is_not_done() {
     let mean = (dice[0] + dice[1]) / 2.0;
     assert!(html.contains(&format!(">{mean:.4}<")), "one case in two seeds: {mean} of {dice:?}");
     assert!(html.contains("<p>No trial.</p>"), "{html}");
+    // An arm of which a trial has no score comes behind one that has all, whatever its score; cases of the first are drawn.
+    let place = |arm: &str| html.find(&format!("<td>{arm}</td>")).unwrap();
+    assert!(place("rate-0.01") < place("rate-0.1"));
+    assert!(
+        html.contains("data:image/png;base64,") && html.contains("Cases of <b>rate-0.01</b> with seed 0")
+    );
+    let trial = folder.trial("rate-0.01", 0, FoldName::Number(0));
+    assert!(html.contains(&format!("<a href=\"file://{}/\">seed 0, fold 0</a>", trial.path().display())));
     // What failed is named with its error, before it began and after it was trained.
     let failed = |seed: u64, error: &str| {
         let trial = Trial { arm: "rate-0.1".into(), seed, fold: FoldName::Number(0) };

@@ -2,14 +2,15 @@
 
 use std::io;
 
-use plimsoll_run::SweepFolder;
+use plimsoll_run::{FoldFolder, SweepFolder};
 use serde::Serialize;
 
 use crate::args;
 use crate::failure::Outcome;
 use crate::jobs::line::Line;
+use crate::jobs::pairs::pairs_of;
 use crate::report::{json, write};
-use crate::report_page::{Wanted, folds, run_page, sweep_page};
+use crate::report_page::{Wanted, folds, pairs_page, run_page, sweep_page};
 
 /// What was written.
 #[derive(Serialize)]
@@ -18,12 +19,24 @@ struct Written {
     bytes: u64,
 }
 
+/// What a page is about.
+enum Found {
+    Sweep,
+    /// A classifier for each pair of classes.
+    Pairs(Vec<(u32, u32)>),
+    Folds(Vec<FoldFolder>),
+}
+
 /// Writes a page about a run or a sweep.
 pub fn run(args: &args::Report, as_json: bool) -> Outcome {
     let line = Line::draw(args.ram.ram, 1)?;
     let sweep = SweepFolder::new(&args.run);
     // What is no run is told before anything is written.
-    let found = if sweep.is_begun() { None } else { Some(folds(&args.run)?) };
+    let found = match (sweep.is_begun(), pairs_of(&args.run)?) {
+        (true, _) => Found::Sweep,
+        (false, pairs) if !pairs.is_empty() => Found::Pairs(pairs),
+        (false, _) => Found::Folds(folds(&args.run)?),
+    };
     let wanted = Wanted {
         dataset: args.dataset.as_deref(),
         allow_outside: args.allow_outside,
@@ -34,8 +47,9 @@ pub fn run(args: &args::Report, as_json: bool) -> Outcome {
     let written = write(&args.output, |file| {
         let to = (args.output.as_path(), file);
         let made = match found {
-            None => sweep_page(to, &sweep, &line.budget),
-            Some(folds) => run_page(to, &args.run, folds, &wanted, &line.budget),
+            Found::Sweep => sweep_page(to, &sweep, &wanted, &line.budget),
+            Found::Pairs(pairs) => pairs_page(to, &args.run, &pairs, &line.budget),
+            Found::Folds(folds) => run_page(to, &args.run, folds, &wanted, &line.budget),
         };
         made.map_err(|failure| {
             fault = Some(failure);

@@ -30,9 +30,14 @@ pub fn score(is_of_images: bool) -> (&'static str, Value) {
     }
 }
 
-/// Loss, score, learning rate, seconds and memory of all folds.
+/// Loss, score, learning rate, seconds and memory of all folds, under a heading.
 pub fn section(folds: &[Fold]) -> String {
-    let mut html = String::from("<h2 id=\"curves\">Curves</h2>\n");
+    format!("<h2 id=\"curves\">Curves</h2>\n{}", charts(folds))
+}
+
+/// The charts of all folds with a legend.
+pub fn charts(folds: &[Fold]) -> String {
+    let mut html = String::new();
     if folds.iter().all(|fold| fold.epochs.is_empty()) {
         html.push_str("<p>No epoch is done yet.</p>\n");
         return html;

@@ -8,6 +8,7 @@ mod history;
 mod memory;
 mod methods;
 mod overview;
+mod pairs;
 mod provenance;
 mod read;
 mod record;
@@ -24,6 +25,7 @@ use std::path::Path;
 use plimsoll_memory::Budget;
 
 pub use cases::Wanted;
+pub use pairs::pairs_page;
 pub use read::folds;
 pub use sweep::sweep_page;
 

@@ -1,20 +1,20 @@
 //! A page about a sweep: what each choice of settings came to, over all its folds and seeds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plimsoll_memory::{Budget, Bytes, Reservation};
 use plimsoll_metrics::classification::{Bootstrap, Interval};
-use plimsoll_metrics::{OverFolds, mean_interval};
-use plimsoll_run::{Arm, SweepFolder, TrialFailure, Trials};
+use plimsoll_metrics::{CaseCounts, MeanScore, OverFolds, mean_interval};
+use plimsoll_run::{Arm, FoldFolder, SweepFolder, TrialFailure, Trials};
 use serde_json::Value;
 
 use super::curves::{colour, points, score};
 use super::read::Fold;
 use super::scores::Cases;
 use super::table::{Cell, Table};
-use super::{Page, To};
+use super::{Page, To, Wanted};
 use crate::duration::duration;
 use crate::epoch_chart::{Chart, Series};
 use crate::failure::{Failure, Outcome};
@@ -33,11 +33,15 @@ struct Trained<'a> {
     trials: Vec<Trial>,
     /// The Dice of each validation case, in each of its trials: over several seeds a case has several.
     cases: BTreeMap<String, Vec<f64>>,
+    /// The validation cases of all its trials, with those that have no Dice.
+    all_cases: usize,
 }
 
 /// One fold with one seed.
 struct Trial {
     name: String,
+    /// Its folder.
+    place: PathBuf,
     state: String,
     /// Why it failed when it was last tried.
     failure: Option<TrialFailure>,
@@ -65,6 +69,19 @@ impl Trained<'_> {
         Ok(mean_interval(&values, &Bootstrap::default(), budget)?)
     }
 
+    /// How many cases, or trials, are behind the mean.
+    fn behind(&self, of_cases: bool) -> CaseCounts {
+        match of_cases {
+            true => CaseCounts { defined: self.cases.len(), missing: 0, of: self.all_cases },
+            false => CaseCounts { defined: self.scores(false).len(), missing: 0, of: self.trials.len() },
+        }
+    }
+
+    /// Whether every trial has a score.
+    fn is_complete(&self, of_cases: bool) -> bool {
+        self.scores(of_cases).len() == self.trials.len()
+    }
+
     /// What each trial came to: the Dice of its cases; where no arm has scored cases, the best score of an epoch.
     fn scores(&self, of_cases: bool) -> Vec<f64> {
         let of = |value: fn(&Trial) -> Option<f64>| self.trials.iter().filter_map(value).collect();
@@ -73,7 +90,7 @@ impl Trained<'_> {
 }
 
 /// Writes the page of a sweep.
-pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, budget: &Budget) -> Outcome {
+pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, wanted: &Wanted<'_>, budget: &Budget) -> Outcome {
     let trials = folder.read()?;
     let mut arms = Vec::new();
     for arm in &trials.arms {
@@ -86,15 +103,20 @@ pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, budget: &Budget) -> Outc
     let of_cases = arms.iter().any(|arm| !arm.cases.is_empty());
     let mut ranked: Vec<(Interval, &Trained<'_>)> =
         arms.iter().map(|arm| Ok((arm.mean(of_cases, budget)?, arm))).collect::<Outcome<_>>()?;
-    // What has no score yet comes last; of equal ones the order in which they were given.
-    ranked.sort_by(|(a, _), (b, _)| {
+    // An arm whose trials are not all scored may owe its mean to the cases that are left out: it comes behind those that are complete. What has
+    // no score yet comes last; of equal ones the order in which they were given.
+    ranked.sort_by(|(a, of_a), (b, of_b)| {
         let value = |found: &Interval| found.value.unwrap_or(f64::NEG_INFINITY);
-        value(b).total_cmp(&value(a))
+        let by_score = value(b).total_cmp(&value(a));
+        of_b.is_complete(of_cases).cmp(&of_a.is_complete(of_cases)).then(by_score)
     });
     page.put(&leaderboard(&ranked, of_cases))?;
+    if let Some((_, first)) = ranked.first().filter(|_| of_cases) {
+        page.put(&pictures(folder, first.arm, &trials, wanted, budget)?)?;
+    }
     page.put(&curves(&arms))?;
     page.put(&failures(&arms))?;
-    page.put(&trial_table(&arms))?;
+    page.put(&trial_table(&arms)?)?;
     let request = folder.request();
     if request.is_file() {
         let text = plimsoll_disk::read(&request, MOST_REQUEST)
@@ -107,11 +129,37 @@ pub fn sweep_page(to: To<'_, '_>, folder: &SweepFolder, budget: &Budget) -> Outc
     page.end()
 }
 
+/// Pictures of the worst and the best cases of the choice that is first, with the first seed.
+fn pictures(
+    folder: &SweepFolder,
+    arm: &Arm,
+    trials: &Trials,
+    wanted: &Wanted<'_>,
+    budget: &Budget,
+) -> Outcome<String> {
+    let Some(seed) = trials.seeds.first() else { return Ok(String::new()) };
+    let places = trials.folds.iter().map(|fold| folder.trial(&arm.name, *seed, *fold));
+    let folds = places.filter(FoldFolder::is_begun).map(|place| Fold::read(place, budget));
+    let folds = folds.collect::<Outcome<Vec<_>>>()?;
+    let cases = Cases::of(&folds);
+    let section = super::cases::section(&folds, &cases, wanted, budget);
+    if section.is_empty() {
+        return Ok(section);
+    }
+    let run = folder.run(&arm.name, *seed);
+    Ok(format!(
+        "{section}<p>Cases of <b>{}</b> with seed {seed}; <code>plimsoll report {}</code> shows all about it.</p>\n",
+        escaped(&arm.name),
+        escaped(&run.path().display().to_string())
+    ))
+}
+
 /// The most bytes of a request.
 const MOST_REQUEST: u64 = 1 << 20;
 
 fn read<'a>(folder: &SweepFolder, arm: &'a Arm, trials: &Trials, budget: &Budget) -> Outcome<Trained<'a>> {
-    let mut trained = Trained { arm, trials: Vec::new(), cases: BTreeMap::new() };
+    let mut trained = Trained { arm, trials: Vec::new(), cases: BTreeMap::new(), all_cases: 0 };
+    let mut names = BTreeSet::new();
     for seed in &trials.seeds {
         for fold in &trials.folds {
             let name = format!("seed {seed}, fold {fold}");
@@ -119,12 +167,13 @@ fn read<'a>(folder: &SweepFolder, arm: &'a Arm, trials: &Trials, budget: &Budget
             let trial = plimsoll_run::Trial { arm: arm.name.clone(), seed: *seed, fold: *fold };
             let failure = folder.read_failure(&trial)?;
             if !place.is_begun() {
-                trained.trials.push(Trial::waiting(name, failure));
+                trained.trials.push(Trial::waiting(name, &place, failure));
                 continue;
             }
             // What is not shown of it is given back before the next one is read.
             let fold = Fold::read(place, budget)?;
             for case in fold.summary.iter().flat_map(|summary| &summary.metric_per_case) {
+                names.insert(Cases::name(case));
                 if let Some(dice) = Cases::dice(case) {
                     trained.cases.entry(Cases::name(case)).or_default().push(dice);
                 }
@@ -132,13 +181,15 @@ fn read<'a>(folder: &SweepFolder, arm: &'a Arm, trials: &Trials, budget: &Budget
             trained.trials.push(Trial::of(name, fold, failure, budget)?);
         }
     }
+    trained.all_cases = names.len();
     Ok(trained)
 }
 
 impl Trial {
-    fn waiting(name: String, failure: Option<TrialFailure>) -> Trial {
+    fn waiting(name: String, place: &FoldFolder, failure: Option<TrialFailure>) -> Trial {
         Trial {
             name,
+            place: place.path().into(),
             state: if failure.is_some() { "failed before it began".into() } else { "not begun".into() },
             failure,
             is_finished: false,
@@ -170,6 +221,7 @@ impl Trial {
         let bytes = size_of_val(&fold.epochs[..]).saturating_add(cases.saturating_mul(CASE));
         Ok(Trial {
             _memory: Some(budget.reserve("the page", Bytes::of(bytes))?),
+            place: fold.folder.path().into(),
             name,
             state: match (&failure, fold.weights.is_some()) {
                 (None, _) => fold.state.describe(),
@@ -252,10 +304,12 @@ fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
         let spread = OverFolds::of(&arm.scores(of_cases)).filter(|over| over.folds > 1).map(|over| over.sd);
         let ends = mean.low.zip(mean.high).map(|(low, high)| [low, high]);
         row.extend([
-            Cell::interval(mean.value, ends, |score| format!("{score:.4}")),
+            Cell::mean(MeanScore { value: mean.value, cases: arm.behind(of_cases) }, ends, |score| {
+                format!("{score:.4}")
+            }),
             Cell::number(spread, |sd| format!("{sd:.4}")),
             Cell::text(&format!("{done} of {}", arm.trials.len())),
-            Cell::count(arm.cases.len() as u64),
+            Cell::count(arm.all_cases as u64),
             Cell::number(OverFolds::of(&per_step).map(|over| over.mean), |seconds| format!("{seconds:.3}")),
             Cell::bytes(arm.trials.iter().filter_map(|trial| trial.peak).max()),
         ]);
@@ -267,7 +321,8 @@ fn leaderboard(ranked: &[(Interval, &Trained<'_>)], of_cases: bool) -> String {
     };
     format!(
         "<h2>What each choice came to</h2>\n<p>The score is {what}; in brackets its 95 % interval by the percentile bootstrap. Intervals \
-         that overlap do not say that two choices are equal: <code>plimsoll compare</code> compares them case by case.</p>\n{}",
+         that overlap do not say that two choices are equal: <code>plimsoll compare</code> compares them case by case. (n of N): n of N have a \
+         score; choices of which trials have none come last.</p>\n{}",
         table.html()
     )
 }
@@ -332,8 +387,21 @@ fn failures(arms: &[Trained<'_>]) -> String {
     )
 }
 
+/// A link to a folder of this machine.
+fn link(folder: &Path, name: &str) -> Outcome<String> {
+    let folder = std::path::absolute(folder).map_err(|error| Failure::of_path(folder, &error))?;
+    // All but letters, digits and what paths are made of would end the address or mean something else in it.
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte);
+    let address: String = folder
+        .to_string_lossy()
+        .bytes()
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect();
+    Ok(format!("<a href=\"file://{address}/\">{}</a>", escaped(name)))
+}
+
 /// Every trial: how it stands, and what it came to.
-fn trial_table(arms: &[Trained<'_>]) -> String {
+fn trial_table(arms: &[Trained<'_>]) -> Outcome<String> {
     let mut table = Table::new([
         "arm",
         "trial",
@@ -349,7 +417,7 @@ fn trial_table(arms: &[Trained<'_>]) -> String {
         for trial in &arm.trials {
             table.row([
                 Cell::text(&arm.arm.name),
-                Cell::text(&trial.name),
+                Cell::html(link(&trial.place, &trial.name)?),
                 Cell::text(&trial.state),
                 Cell::count(trial.epochs.len() as u64),
                 Cell::number(trial.dice, |score| format!("{score:.4}")),
@@ -360,7 +428,7 @@ fn trial_table(arms: &[Trained<'_>]) -> String {
             ]);
         }
     }
-    format!("<h2>Trials</h2>\n{}", table.html())
+    Ok(format!("<h2>Trials</h2>\n{}", table.html()))
 }
 
 #[cfg(test)]

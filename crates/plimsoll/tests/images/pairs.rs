@@ -50,6 +50,12 @@ fn pairs_of_classes_are_trained_go_on_and_vote() {
         assert!(said.starts_with(',') && said.contains("vs") != said.contains("0."), "{with}");
     }
     assert_eq!(run_json(&["evaluate", "--classification", out, "--overwrite"])["cases"], 6);
+    let page = dir.path().join("page.html");
+    run_json(&["report", run_path, "-o", page.to_str().unwrap()]);
+    let page = fs::read_to_string(page).unwrap();
+    for part in ["0_none and 1_mild", "0_none and 2_moderate", "1_mild and 2_moderate", "3 of 3"] {
+        assert!(page.contains(part), "{part}");
+    }
     for flag in [["--overlap", "0.5"], ["--mistakes", "3"]] {
         let error = run_error(&[&args[..], &flag].concat());
         assert!(error.contains(&format!("{} has no effect", flag[0])), "{error}");
