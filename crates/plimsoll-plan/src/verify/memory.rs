@@ -202,7 +202,10 @@ impl Scheduled<'_> {
         for id in given {
             let block = self.place(0, id, arena)?;
             owners.write(block, Some(id));
-            blocks.push((block, id));
+            // One without bytes would hide that its neighbours overlap.
+            if block.bytes > 0 {
+                blocks.push((block, id));
+            }
         }
         blocks.sort_by_key(|(block, _)| (block.offset, block.end()));
         for pair in blocks.windows(2) {

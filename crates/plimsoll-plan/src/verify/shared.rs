@@ -9,7 +9,7 @@ use crate::{Block, Plan, PlanError};
 /// Checks that parameters and states have sound places apart from each other, that each program has them there and as they are
 /// described, and that no program has anything of its own in the same bytes.
 pub(super) fn check(plan: &Plan, alignment: usize) -> Result<(), PlanError> {
-    let blocks = known(plan, alignment)?;
+    let Known { by_name: blocks, by_offset } = known(plan, alignment)?;
     for ((program, lowered), schedule) in plan.programs.iter().zip(&plan.lowered).zip(&plan.schedules) {
         let wrong = |fault: String| PlanError::WrongPlan { fault: format!("in `{}`, {fault}", program.name) };
         for (index, tensor) in program.tensors.iter().enumerate() {
@@ -38,7 +38,9 @@ pub(super) fn check(plan: &Plan, alignment: usize) -> Result<(), PlanError> {
         let places = own.filter_map(|(index, place)| Some((Some(index), (*place)?)));
         let scratch = schedule.launches.iter().map(|launch| (None, launch.scratch));
         for (index, place) in places.chain(scratch) {
-            if let Some((name, (_, block))) = blocks.iter().find(|(_, (_, block))| block.meets(&place)) {
+            // They lie apart from each other, so only the first that ends behind the start of this place can meet it.
+            let first = by_offset.partition_point(|(block, _)| block.end() <= place.offset);
+            if let Some((block, name)) = by_offset.get(first).filter(|(block, _)| block.meets(&place)) {
                 let what = match index.and_then(|index| program.tensors.get(index)) {
                     Some(tensor) => format!("`{}`", tensor.name),
                     None => "a copy or scratch".into(),
@@ -50,12 +52,16 @@ pub(super) fn check(plan: &Plan, alignment: usize) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Parameters and states by name.
-type Known<'a> = HashMap<&'a str, (&'a TensorInfo, Block)>;
+/// Parameters and states.
+struct Known<'a> {
+    by_name: HashMap<&'a str, (&'a TensorInfo, Block)>,
+    /// Those that take any bytes, in the order of the arena.
+    by_offset: Vec<(Block, &'a str)>,
+}
 
 fn known(plan: &Plan, alignment: usize) -> Result<Known<'_>, PlanError> {
     let wrong = |fault: String| Err(PlanError::WrongPlan { fault });
-    let mut blocks = Known::new();
+    let mut by_name = HashMap::new();
     let mut by_offset: Vec<(Block, &str)> = Vec::with_capacity(plan.persistent.len());
     for (tensor, block) in &plan.persistent {
         let name = tensor.name.as_str();
@@ -65,10 +71,12 @@ fn known(plan: &Plan, alignment: usize) -> Result<Known<'_>, PlanError> {
         if block.offset.checked_add(block.bytes).is_none_or(|end| end > plan.arena_bytes) {
             return wrong(format!("`{name}` is not in the arena of {} bytes: {block:?}", plan.arena_bytes));
         }
-        if blocks.insert(name, (tensor, *block)).is_some() {
+        if by_name.insert(name, (tensor, *block)).is_some() {
             return wrong(format!("`{name}` has two places"));
         }
-        by_offset.push((*block, name));
+        if block.bytes > 0 {
+            by_offset.push((*block, name));
+        }
     }
     by_offset.sort_by_key(|(block, _)| (block.offset, block.end()));
     for pair in by_offset.windows(2) {
@@ -76,5 +84,5 @@ fn known(plan: &Plan, alignment: usize) -> Result<Known<'_>, PlanError> {
             return wrong(format!("`{}` overlaps `{}`", pair[0].1, pair[1].1));
         }
     }
-    Ok(blocks)
+    Ok(Known { by_name, by_offset })
 }

@@ -50,14 +50,17 @@ struct Values<'a> {
 
 impl<'a> Values<'a> {
     fn of(program: &'a Program) -> Values<'a> {
-        let mut different: Vec<&Op> = Vec::new();
-        let ops = program.nodes.iter().map(|node| {
-            different.iter().position(|op| **op == node.op).unwrap_or_else(|| {
-                different.push(&node.op);
-                different.len() - 1
-            })
-        });
-        let ops = ops.collect();
+        // Ops have no hash. Equal ones are written alike, so each is compared with those that are written like it.
+        let mut different: HashMap<String, Vec<(&Op, usize)>> = HashMap::new();
+        let mut ops: Vec<usize> = Vec::with_capacity(program.nodes.len());
+        for (next, node) in program.nodes.iter().enumerate() {
+            let alike = different.entry(format!("{:?}", node.op)).or_default();
+            let known = alike.iter().find(|(op, _)| **op == node.op).map(|(_, number)| *number);
+            if known.is_none() {
+                alike.push((&node.op, next));
+            }
+            ops.push(known.unwrap_or(next));
+        }
         Values { program, ops, known: HashMap::new(), next: program.tensors.len() }
     }
 
