@@ -34,6 +34,7 @@ pub mod search;
 mod timing;
 mod verified;
 pub mod verify;
+mod work;
 
 pub use agree::agree;
 pub use backend::{Backend, Rates};

@@ -6,7 +6,7 @@ use plimsoll_graph::{Program, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 use crate::liveness::{Buffer, Span};
-use crate::place::{Item, Placement, lower_bound, place};
+use crate::place::{Item, Placement, lower_bound, place_counting};
 use crate::recompute::{Release, Schedule};
 use crate::search::{Choice, Search};
 use crate::{Backend, Block, Launch, Options, Plan, PlanError, ProgramPlan, VerifiedPlan, agree};
@@ -47,6 +47,16 @@ struct Placed {
     buffers: Vec<Buffer>,
     items: Vec<Item>,
     placement: Placement,
+}
+
+impl Placed {
+    /// The one with the smaller arena.
+    fn smaller(known: Option<Placed>, new: Placed) -> Placed {
+        match known {
+            Some(known) if known.placement.bytes <= new.placement.bytes => known,
+            _ => new,
+        }
+    }
 }
 
 /// Plans a set of programs: parameters and states of one name are one tensor, at the bottom of the arena; above them
@@ -167,6 +177,18 @@ impl<'a> Planner<'a> {
         placed.map(|placed| self.verified(placed)).transpose()
     }
 
+    /// Operations of searching and placing so far: launches, values and stretches of memory that were looked at. It tells how
+    /// planning grows with a program, on any machine.
+    pub fn work(&self) -> u64 {
+        self.searches.iter().map(|search| search.work().count()).sum()
+    }
+
+    /// A size that no arena can do without, whatever is recomputed: parameters and states, and the most that one kernel needs.
+    /// It is known without a search.
+    pub fn least_bound(&self) -> usize {
+        self.top + self.searches.iter().map(Search::least).max().unwrap_or(0)
+    }
+
     /// The search over each program.
     pub fn searches(&self) -> &[Search] {
         &self.searches
@@ -219,27 +241,46 @@ impl<'a> Planner<'a> {
         self.verified(placed.collect::<Result<_, _>>()?)
     }
 
+    /// The fastest schedule found whose placement takes at most `room` bytes; the one with the least if none does.
     fn choose(&self, search: &Search, room: Option<usize>) -> Result<Placed, PlanError> {
         let everything = Choice { releases: Vec::new(), lower_bound: 0, seconds: 0.0 };
         // The order of the program itself needs no recomputation, so there is always a schedule.
         let fault = || PlanError::WrongPlan { fault: "a program without releases has no schedule".into() };
-        let mut best = self.place(search, &everything).ok_or_else(fault)?;
-        let Some(room) = room.filter(|room| best.placement.bytes > *room) else { return Ok(best) };
-        let mut target = room;
+        let kept = || self.place(search, &everything).ok_or_else(fault);
+        let Some(room) = room else { return kept() };
+        let mut best: Option<Placed> = None;
+        if search.peak() <= room {
+            let placed = kept()?;
+            if placed.placement.bytes <= room {
+                return Ok(placed);
+            }
+            best = Some(placed);
+        }
+        let (mut target, mut over, mut last) = (room, 1, None);
         for _ in 0..TRIES {
             let Some(choice) = search.fastest(target) else { break };
-            let Some(placed) = self.place(search, &choice) else { break };
-            let over = placed.placement.bytes.saturating_sub(room);
             let is_floor = choice.lower_bound > target;
-            if placed.placement.bytes < best.placement.bytes {
-                best = placed;
+            target = choice.lower_bound.min(target);
+            // A lower target may lead to the same choice.
+            if last.as_ref() != Some(&choice) {
+                let Some(placed) = self.place(search, &choice) else { break };
+                over = placed.placement.bytes.saturating_sub(room);
+                best = Some(Placed::smaller(best, placed));
+                last = Some(choice);
             }
             if over == 0 || is_floor {
                 break;
             }
-            target = choice.lower_bound.min(target).saturating_sub(over);
+            target = target.saturating_sub(over);
         }
-        Ok(best)
+        // Where these attempts end above the room, the floor may still fit.
+        if best.as_ref().is_none_or(|best| best.placement.bytes > room)
+            && let Some(floor) = search.fastest(0).filter(|floor| last.as_ref() != Some(floor))
+            && let Some(placed) = self.place(search, &floor)
+        {
+            best = Some(Placed::smaller(best, placed));
+        }
+        best.map_or_else(kept, Ok)
     }
 
     fn place(&self, search: &Search, choice: &Choice) -> Option<Placed> {
@@ -249,7 +290,7 @@ impl<'a> Planner<'a> {
             let always = Span { start: 0, end: schedule.runs.len() };
             items.iter_mut().for_each(|item| item.span = always);
         }
-        let placement = place(&items);
+        let placement = place_counting(&items, search.work());
         Some(Placed { schedule, buffers, items, placement })
     }
 

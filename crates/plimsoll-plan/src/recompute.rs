@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::liveness::{Flow, FlowNode, FlowValue};
 use crate::{LoweredNode, LoweredProgram};
 
+/// How many runs a schedule may have for each node, on average: with more, recomputation takes longer than all else.
+const MOST_RUNS: usize = 6;
+
 /// A value is freed until its next use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Release {
@@ -125,6 +128,11 @@ impl Recomputation {
         self.maker.get(tensor.index()).copied().flatten()
     }
 
+    /// The nodes that touch a tensor, in order.
+    pub(crate) fn touches(&self, tensor: TensorId) -> &[usize] {
+        self.touches.get(tensor.index()).map_or(&[], Vec::as_slice)
+    }
+
     /// Freeing a tensor before a node, where that is possible: some node touches it before and makes it or reads it.
     pub fn release_before(&self, tensor: TensorId, place: usize) -> Option<Release> {
         self.maker(tensor)?;
@@ -155,7 +163,8 @@ impl Recomputation {
     }
 
     /// The order of execution with some releases, which stand in ascending order. None if there is no such tensor, or a
-    /// value would have to be recomputed from a parameter or state that has changed since.
+    /// value would have to be recomputed from a parameter or state that has changed since, or there would be more than
+    /// `MOST_RUNS` runs for each node.
     pub fn schedule(&self, releases: &[Release]) -> Option<Schedule> {
         let nodes = &self.lowered.nodes;
         if releases.iter().any(|release| release.tensor.index() >= self.roles.len()) {
@@ -168,6 +177,9 @@ impl Recomputation {
                 writer.make(*id, place)?;
             }
             writer.run(place, place, &node.outputs);
+            if writer.schedule.runs.len() > MOST_RUNS * nodes.len() {
+                return None;
+            }
             for id in &node.outputs {
                 writer.current[id.index()] = Some(*id);
             }

@@ -4,6 +4,7 @@
 
 mod damage;
 mod execute;
+mod growth;
 mod paper;
 
 use plimsoll_graph::{Kind, Program, Shape, TensorId};
