@@ -177,6 +177,17 @@ impl<'a> Planner<'a> {
         placed.map(|placed| self.verified(placed)).transpose()
     }
 
+    /// Whether a plan is of the same programs for the same backend, lowered in the same way: with one budget, it is the plan
+    /// that this planner makes.
+    pub(crate) fn made(&self, plan: &VerifiedPlan) -> bool {
+        let lowered = self.searches.iter().map(Search::lowered);
+        self.options.reuse
+            && plan.expect_for(self.backend).is_ok()
+            && plan.inline == self.options.inline
+            && plan.lowered.iter().eq(lowered)
+            && plan.programs == self.given
+    }
+
     /// Operations of searching and placing so far: launches, values and stretches of memory that were looked at. It tells how
     /// planning grows with a program, on any machine.
     pub fn work(&self) -> u64 {

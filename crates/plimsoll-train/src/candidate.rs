@@ -4,9 +4,10 @@ use plimsoll_data::{BatchReader, BatchShape, LoaderConfig, Mode, SampleShape, Sc
 use plimsoll_graph::Program;
 use plimsoll_memory::{Bytes, Overhead};
 use plimsoll_nn::SoftTargets;
-use plimsoll_plan::{Backend, DeviceMemory, Options, Plan, PlanError, Planner, ProgramId};
+use plimsoll_plan::{Backend, DeviceMemory, Options, Plan, PlanError, Planner, ProgramId, VerifiedPlan};
 use plimsoll_run::{Checkpoints, Machine, RunConfig};
 
+use crate::planning::{Planning, PlanningStep};
 use crate::targets::target_maps;
 use crate::{DataFacts, RunPrograms, ScratchFacts, TrainError};
 
@@ -18,11 +19,35 @@ pub(crate) struct Site<'a> {
     pub(crate) backend: &'a dyn Backend,
     overhead: Overhead,
     pub(crate) data: DataFacts,
+    planning: Planning<'a>,
 }
 
 impl<'a> Site<'a> {
-    pub(crate) fn new(machine: Machine, backend: &'a dyn Backend, data: DataFacts) -> Site<'a> {
-        Site { machine, backend, overhead: Overhead::of_training(machine.threads, data.cases), data }
+    pub(crate) fn new(
+        (machine, backend): (Machine, &'a dyn Backend),
+        data: DataFacts,
+        planning: Planning<'a>,
+    ) -> Site<'a> {
+        let overhead = Overhead::of_training(machine.threads, data.cases);
+        Site { machine, backend, overhead, data, planning }
+    }
+
+    /// Plans a candidate for an arena of at most `room` bytes; with nothing recomputed if there is no such limit. The observer is
+    /// told first.
+    pub(crate) fn plan(
+        &self,
+        candidate: &Candidate,
+        planner: &Planner<'_>,
+        room: Option<usize>,
+    ) -> Result<VerifiedPlan, PlanError> {
+        let training = &candidate.config.training;
+        let room = room.map(|room| (room, Bytes::of(room)));
+        (self.planning.observer)(PlanningStep {
+            patch: training.patch,
+            micro_batch: training.micro_batch,
+            room: room.map(|(_, bytes)| bytes),
+        });
+        self.planning.plans.plan(planner, room.map(|(room, _)| room))
     }
 
     /// Whether so much is within the line, and within the device's.

@@ -7,7 +7,7 @@ use plimsoll_run::{Precision, Products, RunConfig, WayOut};
 
 use crate::TrainError;
 use crate::candidate::{Needs, Site};
-use crate::fit::{first_that_fits, least};
+use crate::fit::{first_that_fits, fits, least};
 
 /// A kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ pub(crate) fn ways_out(
         let steps = concession.steps(config);
         let Some(last) = steps.last() else { continue };
         furthest = concession.steps(&furthest).pop().unwrap_or(furthest);
-        let found = first_that_fits(steps.len(), |step| Ok(site.fits(least(&steps[step])?)))?;
+        let found = first_that_fits(steps.len(), |step| fits(&steps[step], micro_batch_is_set, site))?;
         fits_by_one |= found.is_some();
         let chosen = match found {
             Some(step) => &steps[step],

@@ -1,11 +1,12 @@
 //! What less memory would cost a run in time.
 
 use plimsoll_memory::Bytes;
-use plimsoll_plan::Backend;
+use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{Machine, RunConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::{Candidate, Site, micro_batches};
+use crate::planning::Planning;
 use crate::products::{choose_products, multiplying};
 use crate::rates::measured;
 use crate::{DataFacts, TrainError};
@@ -54,7 +55,8 @@ pub fn run_curve(
     data: DataFacts,
     observer: &mut dyn FnMut(CurveProgress),
 ) -> Result<Vec<RunPoint>, TrainError> {
-    let site = Site::new(machine, backend, data);
+    let plans = Plans::default();
+    let site = Site::new((machine, backend), data, Planning::unobserved(&plans));
     let config = &choose_products(config, micro_batch_is_set, site)?;
     let backend = &*multiplying(backend, &config.products)?;
     let mut points = Vec::new();

@@ -16,8 +16,22 @@ pub(crate) fn least(
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
     let nominal = multiplying(site.backend, &config.products)?;
-    let plan = candidate.planner(&*nominal)?.plan(Some(0))?;
+    let planner = candidate.planner(&*nominal)?;
+    let plan = site.plan(&candidate, &planner, Some(0))?;
     Ok(candidate.needs(plan.arena_bytes))
+}
+
+/// Whether a configuration fits with its least arena. One whose largest kernel does not fit by itself is not searched.
+pub(crate) fn fits(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<bool, TrainError> {
+    let sizes = micro_batches(config, micro_batch_is_set);
+    let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
+    let candidate = Candidate::new(config, smallest, site)?;
+    let nominal = multiplying(site.backend, &config.products)?;
+    let planner = candidate.planner(&*nominal)?;
+    if !site.fits(candidate.needs(planner.least_bound())) {
+        return Ok(false);
+    }
+    Ok(site.fits(candidate.needs(site.plan(&candidate, &planner, Some(0))?.arena_bytes)))
 }
 
 /// The first of `count` that fits, by bisection: what they need falls from one to the next.

@@ -8,6 +8,7 @@ use plimsoll_run::{Machine, PatchCost, RunConfig};
 
 use crate::candidate::{Candidate, Needs, Site, micro_batches};
 use crate::fit::first_that_fits;
+use crate::planning::Planning;
 use crate::products::multiplying;
 use crate::{DataFacts, TrainError};
 
@@ -22,12 +23,13 @@ pub fn largest_patch(
     micro_batch_is_set: bool,
     (machine, backend): (Machine, &dyn Backend),
     data: DataFacts,
+    planning: Planning<'_>,
 ) -> Result<Option<usize>, TrainError> {
     first_that_fits(count, |number| {
         let config = config(number)?;
         // Products of bf16 need other scratch than those of f32.
         let nominal = multiplying(backend, &config.products)?;
-        let site = Site::new(machine, backend, data);
+        let site = Site::new((machine, backend), data, planning);
         Ok(site.fits(kept(&config, micro_batch_is_set, (site, &*nominal))?.0))
     })
 }
@@ -41,8 +43,9 @@ pub fn patch_costs(
     micro_batch_is_set: bool,
     (machine, backend): (Machine, &dyn Backend),
     data: DataFacts,
+    planning: Planning<'_>,
 ) -> Result<Vec<PatchCost>, TrainError> {
-    let site = Site::new(machine, backend, data);
+    let site = Site::new((machine, backend), data, planning);
     let cost = |config: &RunConfig| {
         let (needs, predicted_seconds_per_step) = kept(config, micro_batch_is_set, (site, backend))?;
         Ok(PatchCost {
@@ -66,6 +69,6 @@ fn kept(
     let sizes = micro_batches(config, micro_batch_is_set);
     let smallest = sizes.last().copied().unwrap_or(config.training.micro_batch);
     let candidate = Candidate::new(config, smallest, site)?;
-    let plan = candidate.planner(backend)?.plan(None)?;
+    let plan = site.plan(&candidate, &candidate.planner(backend)?, None)?;
     Ok((candidate.needs(plan.arena_bytes), candidate.seconds(&plan)))
 }

@@ -14,7 +14,8 @@ use plimsoll_run::{DevicePlan, Machine, RunConfig, RunPlan};
 
 use crate::candidate::{Candidate, Needs, Site, micro_batches};
 use crate::concessions::ways_out;
-use crate::fit::{first_that_fits, least};
+use crate::fit::{first_that_fits, fits, least};
+use crate::planning::Planning;
 use crate::products::{choose_products, multiplying};
 use crate::rates::measured;
 use crate::targets::target_maps;
@@ -58,17 +59,18 @@ pub fn plan_run_allowing(
     allowed: &[Concession],
     config: &RunConfig,
     micro_batch_is_set: bool,
-    (machine, backend): (Machine, &dyn Backend),
+    place: (Machine, &dyn Backend),
     data: DataFacts,
+    planning: Planning<'_>,
 ) -> Result<PlannedRun, TrainError> {
-    let site = Site::new(machine, backend, data);
-    if allowed.is_empty() || site.fits(least(config, micro_batch_is_set, site)?) {
+    let site = Site::new(place, data, planning);
+    if allowed.is_empty() || fits(config, micro_batch_is_set, site)? {
         return plan_chosen(config, micro_batch_is_set, site);
     }
     let mut changed = config.clone();
     for concession in allowed {
         let steps = concession.steps(&changed);
-        let fits = |step: usize| Ok(site.fits(least(&steps[step], micro_batch_is_set, site)?));
+        let fits = |step: usize| fits(&steps[step], micro_batch_is_set, site);
         if let Some(step) = first_that_fits(steps.len(), fits)? {
             changed = steps[step].clone();
             break;
@@ -98,46 +100,83 @@ fn plan_chosen(
 fn plan_run(config: &RunConfig, micro_batch_is_set: bool, site: Site<'_>) -> Result<PlannedRun, TrainError> {
     let machine = site.machine;
     let nominal = multiplying(site.backend, &config.products)?;
-    let mut chosen: Option<(Candidate, f64)> = None;
-    let mut smallest: Option<Candidate> = None;
-    for micro_batch in micro_batches(config, micro_batch_is_set) {
+    let mut chosen: Option<(Tried, f64)> = None;
+    let mut smallest: Option<Tried> = None;
+    let mut nominally: Option<Needs> = None;
+    let sizes = micro_batches(config, micro_batch_is_set);
+    for micro_batch in sizes.iter().copied() {
         let candidate = Candidate::new(config, micro_batch, site)?;
-        let plan = candidate.planner(&*nominal)?.plan(Some(candidate.room(machine)))?;
+        let planner = candidate.planner(&*nominal)?;
+        let plan = site.plan(&candidate, &planner, Some(candidate.room(machine)))?;
+        // The same search goes on to the least arena.
+        if sizes.last() == Some(&micro_batch) {
+            nominally = Some(candidate.needs(site.plan(&candidate, &planner, Some(0))?.arena_bytes));
+        }
         let seconds = candidate.seconds(&plan);
         let is_best = chosen.as_ref().is_none_or(|(_, best)| seconds < *best);
-        if site.fits(candidate.needs(plan.arena_bytes)) && is_best {
-            let is_free = plan.schedules.iter().all(|schedule| schedule.copies.is_empty());
-            chosen = Some((candidate.clone(), seconds));
-            smallest = Some(candidate);
+        let fits = site.fits(candidate.needs(plan.arena_bytes));
+        let is_free = plan.schedules.iter().all(|schedule| schedule.copies.is_empty());
+        let tried = Tried { candidate, plan };
+        if fits && is_best {
+            chosen = Some((tried, seconds));
             // Smaller parts only add passes over the gradients.
             if is_free {
                 break;
             }
         } else {
-            smallest = Some(candidate);
+            smallest = Some(tried);
         }
     }
-    let fits = chosen.is_some();
-    let candidate = match (chosen, smallest) {
-        (Some((candidate, _)), _) | (None, Some(candidate)) => candidate,
-        // A micro-batch that does not divide the batch: the programs say so.
-        (None, None) => Candidate::new(config, config.training.micro_batch, site)?,
+    // By nominal rates: a limit that is reported to be enough must be enough whatever the machine is measured to be next time. With
+    // other times of nodes the search finds other schedules, so this one may need a little less.
+    let nominally = match nominally {
+        Some(nominally) => nominally,
+        None => least(config, micro_batch_is_set, site)?,
     };
-    let backend = measured(machine, &*nominal, candidate.programs.all());
-    let room = candidate.room(machine);
-    let mut plan = candidate.planner(&*backend)?.plan(Some(room))?;
-    if fits && plan.arena_bytes > room {
-        plan = candidate.planner(&*nominal)?.plan(Some(room))?;
-    }
-    // By nominal rates: a line that is said to do must do whatever the machine is measured to be next time. With other times of
-    // nodes the search finds other schedules, so this one may need a little less.
-    let (nominally, needed) = (least(config, micro_batch_is_set, site)?, candidate.needs(plan.arena_bytes));
+    let fits = chosen.is_some();
+    let Tried { candidate, plan: nominal_plan } = match (chosen, smallest) {
+        (Some((tried, _)), _) | (None, Some(tried)) => tried,
+        // A micro-batch that does not divide the batch: the programs say so.
+        (None, None) => {
+            let candidate = Candidate::new(config, config.training.micro_batch, site)?;
+            let room = candidate.room(machine);
+            let plan = site.plan(&candidate, &candidate.planner(&*nominal)?, Some(room))?;
+            Tried { candidate, plan }
+        }
+    };
+    // What cannot run is not worth measuring.
+    let (backend, plan) = match fits {
+        true => by_measured_rates(&candidate, nominal_plan, (site, &nominal))?,
+        false => (nominal, nominal_plan),
+    };
+    let needed = candidate.needs(plan.arena_bytes);
     let minimum = if site.fits(needed) { nominally.min(needed) } else { nominally };
     let mut planned = finish(candidate, plan, backend, site, minimum);
     if !planned.numbers.feasible {
         planned.numbers.ways_out = ways_out(config, micro_batch_is_set, site, minimum)?;
     }
     Ok(planned)
+}
+
+/// A candidate with its plan by nominal rates.
+struct Tried {
+    candidate: Candidate,
+    plan: VerifiedPlan,
+}
+
+/// The plan of a candidate by the rates of this machine, with what predicts them; the plan by nominal rates if that fits and the other
+/// does not.
+fn by_measured_rates(
+    candidate: &Candidate,
+    nominal_plan: VerifiedPlan,
+    (site, nominal): (Site<'_>, &Arc<dyn Backend>),
+) -> Result<(Arc<dyn Backend>, VerifiedPlan), TrainError> {
+    let machine = site.machine;
+    let backend = measured(machine, &**nominal, candidate.programs.all());
+    let room = candidate.room(machine);
+    let plan = site.plan(candidate, &candidate.planner(&*backend)?, Some(room))?;
+    let plan = if plan.arena_bytes > room { nominal_plan } else { plan };
+    Ok((backend, plan))
 }
 
 /// A candidate with its plan, as a run.

@@ -18,13 +18,13 @@ use plimsoll_infer::{
 };
 use plimsoll_memory::{Budget, Bytes};
 use plimsoll_nn::{NetworkName, NetworkSettings, Optimizer, names};
-use plimsoll_plan::Backend;
+use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{
     Asked, CheckpointKind, EpochCost, EpochRecord, FoldName, InitialWeights, LossScale, Machine, Model,
     Precision, RunConfig, RunFolder, RunRecord, Sample, SegmentationModel, Settings, Specification,
     StopReason,
 };
-use plimsoll_train::{Job, Observer, PlannedRun, RunData, StepReport, plan_run_allowing, train};
+use plimsoll_train::{Job, Observer, PlannedRun, Planning, RunData, StepReport, plan_run_allowing, train};
 
 /// The line of this process.
 const RAM: Bytes = Bytes::mib(512);
@@ -98,7 +98,9 @@ impl Site {
     fn plan(&self, backend: &dyn Backend) -> PlannedRun {
         let machine = Machine { line: RAM, threads: 1, loader_threads: 1 };
         let facts = self.data.facts(&self.config, &self.fold).unwrap();
-        plan_run_allowing(&[], &self.config, false, (machine, backend), facts).unwrap()
+        let plans = Plans::default();
+        let planning = Planning::unobserved(&plans);
+        plan_run_allowing(&[], &self.config, false, (machine, backend), facts, planning).unwrap()
     }
 
     fn run(&self, name: &str) -> PathBuf {
@@ -497,7 +499,10 @@ fn a_run_in_halves_comes_to_the_numbers_of_single_precision() {
     // But no processor trains in them.
     let (machine, facts) =
         (Machine { line: RAM, threads: 1, loader_threads: 1 }, site.data.facts(&site.config, &site.fold));
-    let refused = plan_run_allowing(&[], &site.config, false, (machine, &cpu), facts.unwrap()).err().unwrap();
+    let plans = Plans::default();
+    let planning = Planning::unobserved(&plans);
+    let place = (machine, &cpu as &dyn Backend);
+    let refused = plan_run_allowing(&[], &site.config, false, place, facts.unwrap(), planning).err().unwrap();
     assert!(refused.to_string().contains("stored as f16"), "{refused}");
     assert!(refused.hint().unwrap().contains("--precision bf16"), "{refused}");
 }

@@ -47,7 +47,7 @@ impl Progress {
         let terminal = std::io::stderr().is_terminal();
         let bar = (!quiet && terminal).then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed}") {
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {prefix} {elapsed} {msg}") {
                 bar.set_style(style);
             }
             bar.set_prefix(what);
@@ -57,7 +57,27 @@ impl Progress {
         if !quiet && !terminal {
             eprintln!("{what} …");
         }
-        Progress { what: what.into(), bar, last_line: None, of: 0 }
+        let last_line = (!quiet && !terminal).then(|| Mutex::new(Instant::now()));
+        Progress { what: what.into(), bar, last_line, of: 0 }
+    }
+
+    /// What is being done now, of work whose end is not known.
+    pub fn show(&self, note: String) {
+        match &self.bar {
+            Some(bar) => bar.set_message(note),
+            None => self.line(&note),
+        }
+    }
+
+    /// Prints a plain line if the last one is long enough ago.
+    fn line(&self, note: &str) {
+        if let Some(last_line) = &self.last_line
+            && let Ok(mut last) = last_line.lock()
+            && last.elapsed() >= LINES_EVERY
+        {
+            eprintln!("{} {note}", self.what);
+            *last = Instant::now();
+        }
     }
 
     /// So much is done.
@@ -65,12 +85,8 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_message(note);
             bar.set_position(done);
-        } else if let Some(last_line) = &self.last_line
-            && let Ok(mut last) = last_line.lock()
-            && last.elapsed() >= LINES_EVERY
-        {
-            eprintln!("{} {done}/{} {note}", self.what, self.of);
-            *last = Instant::now();
+        } else {
+            self.line(&format!("{done}/{} {note}", self.of));
         }
     }
 

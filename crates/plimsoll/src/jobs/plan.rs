@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use plimsoll_data::Fold;
 use plimsoll_memory::Bytes;
-use plimsoll_plan::Backend;
+use plimsoll_plan::{Backend, Plans};
 use plimsoll_run::{Machine, PatchCost, RunConfig, Settings, Task};
 use plimsoll_train::{
-    Concession, PlannedRun, RunData, TrainError, largest_patch, patch_costs, plan_run_allowing,
+    Concession, PlannedRun, Planning, PlanningStep, RunData, TrainError, largest_patch, patch_costs,
+    plan_run_allowing,
 };
 
 use super::line::{Line, driver_bytes};
@@ -59,6 +60,8 @@ pub struct Opened {
     pub name: String,
     pub machine: Machine,
     pub line: Line,
+    /// Plans of runs on it, which others of the same shape share.
+    pub plans: Plans,
     /// What was left out of it, and why.
     pub skipped: Vec<String>,
 }
@@ -103,7 +106,7 @@ impl PlanRequest {
         for skipped in skipped.iter().filter(|_| !quiet) {
             eprintln!("warning: {skipped}");
         }
-        Ok(Opened { data, name, machine, line, skipped })
+        Ok(Opened { data, name, machine, line, plans: Plans::default(), skipped })
     }
 
     /// Completes settings with what follows from the data set, or from the model whose plans are taken. Where no patch is set, it is the
@@ -133,7 +136,14 @@ impl PlanRequest {
                         let place = (machine, &*self.backend);
                         // Where none fits, the smallest is said not to, with the ways out.
                         let is_set = settings.micro_batch.is_some();
-                        let chosen = largest_patch(patches.len(), &config, is_set, place, facts)?;
+                        let chosen = largest_patch(
+                            patches.len(),
+                            &config,
+                            is_set,
+                            place,
+                            facts,
+                            Planning::unobserved(&opened.plans),
+                        )?;
                         resolved(Some(patches[chosen.unwrap_or(patches.len() - 1)]))?
                     }
                 }
@@ -159,12 +169,14 @@ impl PlanRequest {
     ) -> Outcome<PlannedRun> {
         let facts = opened.data.facts(config, fold)?;
         let progress = Progress::without_end("planning", quiet);
+        let observer = |step: PlanningStep| progress.show(attempt(step));
         let planned = plan_run_allowing(
             &self.allowed,
             config,
             micro_batch_is_set,
             (opened.machine, &*self.backend),
             facts,
+            Planning { plans: &opened.plans, observer: &observer },
         );
         progress.finish();
         let planned = planned?;
@@ -216,7 +228,13 @@ impl PlanRequest {
         let is_set = self.settings.micro_batch.is_some();
         // Only the layers of this run were measured, so others are compared with it by nominal rates.
         let nominal = planned.backend.with_rates(None);
-        let mut costs = patch_costs(&configs, is_set, (opened.machine, &*nominal), facts)?;
+        let mut costs = patch_costs(
+            &configs,
+            is_set,
+            (opened.machine, &*nominal),
+            facts,
+            Planning::unobserved(&opened.plans),
+        )?;
         if let Some(of_own) = costs.iter().find(|cost| cost.patch_size == own) {
             let slower = planned.numbers.predicted_seconds_per_step / of_own.predicted_seconds_per_step;
             costs.iter_mut().for_each(|cost| cost.predicted_seconds_per_step *= slower);
@@ -235,6 +253,17 @@ impl PlanRequest {
         let planned = self.plan(&opened, (&config, &fold), self.settings.micro_batch.is_some(), quiet)?;
         Ok((opened, planned, fold))
     }
+}
+
+/// An attempt of planning, in a few words.
+fn attempt(PlanningStep { patch, micro_batch, room }: PlanningStep) -> String {
+    let [depth, height, width] = patch;
+    let goal = match room {
+        None => "nothing recomputed".to_string(),
+        Some(Bytes(0)) => "the least memory".to_string(),
+        Some(room) => format!("an arena of at most {room}"),
+    };
+    format!("patch {depth}×{height}×{width}, micro-batch {micro_batch}: {goal}")
 }
 
 /// What is said where labels tell left from right, and patches are mirrored along that axis: the width of the canonical orientation.
