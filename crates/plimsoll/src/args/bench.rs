@@ -20,6 +20,8 @@ pub enum Bench {
     Step(BenchStep),
     /// Points between keeping all values and the least memory: planned, predicted and measured.
     Curve(BenchCurve),
+    /// How long planning takes, for each network with each loss.
+    Plan(BenchPlan),
     /// The passes of single convolutions, as fractions of what the machine can do.
     Kernels(BenchKernels),
     /// A made-up case through a network with random weights, window by window, from its file to the file of its labels.
@@ -55,6 +57,25 @@ pub struct BenchPredict {
     pub compute: Compute,
     #[command(flatten)]
     pub ram: Ram,
+}
+
+/// Which plans to time.
+#[derive(Debug, ClapArgs)]
+pub struct BenchPlan {
+    /// The networks [default: all].
+    #[arg(long, value_parser = network(), value_delimiter = ',', value_name = "NET,NET,…")]
+    pub net: Vec<NetworkName>,
+    /// Edge of the patch, or depth,height,width; networks for images take the last two.
+    #[arg(long, value_parser = triple::<usize>, value_name = "D,H,W", default_value = "96")]
+    pub size: [usize; 3],
+    /// Samples of a step.
+    #[arg(long, default_value_t = 2)]
+    pub batch: usize,
+    /// How features are stored, and what convolutions multiply.
+    #[arg(long, value_enum, default_value_t)]
+    pub precision: Precision,
+    #[command(flatten)]
+    pub compute: Compute,
 }
 
 /// How to measure kernels.

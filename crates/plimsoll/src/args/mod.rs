@@ -22,7 +22,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use bench::{
-    Bench, BenchCurve, BenchKernels, BenchPredict, BenchScaling, BenchStep, BenchedNet, BenchedStep,
+    Bench, BenchCurve, BenchKernels, BenchPlan, BenchPredict, BenchScaling, BenchStep, BenchedNet,
+    BenchedStep,
 };
 pub use bench_data::BenchData;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};

@@ -4,6 +4,7 @@ mod bench;
 mod bench_curve;
 mod bench_data;
 mod bench_kernels;
+mod bench_plan;
 mod bench_predict;
 mod bench_scaling;
 mod bench_step;
