@@ -342,13 +342,21 @@ impl SegResNetArguments {
         };
         Ok(SegResNet {
             encoder_blocks: self.blocks_down.clone().unwrap_or(usual.encoder_blocks),
-            decoder_blocks: self.blocks_up.clone().unwrap_or(usual.decoder_blocks),
+            decoder_blocks: self
+                .blocks_up
+                .as_ref()
+                .map_or(usual.decoder_blocks, |blocks| finest_first(blocks)),
             norm_groups: groups,
             upsample: self.upsample_mode.unwrap_or(usual.upsample),
             ..usual
         }
         .into())
     }
+}
+
+/// MONAI lists the blocks of a decoder from its coarsest stage on.
+fn finest_first(blocks: &[usize]) -> Vec<usize> {
+    blocks.iter().rev().copied().collect()
 }
 
 impl SwinArguments {
@@ -440,6 +448,17 @@ mod tests {
             Network::SegResNet(net) => Ok(net.norm_groups),
             other => Err(format!("{other:?}")),
         }
+    }
+
+    /// `up_layers.0` of MONAI's SegResNet, the coarsest stage, has as many blocks as `blocks_up` says first.
+    #[test]
+    fn blocks_of_a_decoder_are_listed_from_the_coarsest_stage_on() {
+        let arguments = serde_json::json!({
+            "name": "SegResNet", "init_filters": 8, "blocks_down": [1, 2, 4], "blocks_up": [2, 1],
+        });
+        let net = NetworkArguments::deserialize(arguments).unwrap().network(None).unwrap().net;
+        let Network::SegResNet(net) = net else { panic!("{net:?}") };
+        assert_eq!((net.encoder_blocks, net.decoder_blocks), (vec![1, 2, 4], vec![1, 2]));
     }
 
     #[test]
