@@ -19,6 +19,16 @@ impl Window {
         Window { kernel, stride, padding: kernel.map(|k| (k - 1) / 2) }
     }
 
+    /// Padding ⌊(k − s + 1) / 2⌋, with which an odd kernel divides extents by the stride; none where the kernel is shorter than the
+    /// stride by more than one, which would need a negative padding.
+    pub fn dividing(kernel: [usize; 3], stride: [usize; 3]) -> Option<Window> {
+        let mut padding = [0; 3];
+        for axis in 0..3 {
+            padding[axis] = (kernel[axis] + 1).checked_sub(stride[axis])? / 2;
+        }
+        Some(Window { kernel, stride, padding })
+    }
+
     /// Kernel and stride alike, no padding: each voxel has a block of its own.
     pub fn blocks(stride: [usize; 3]) -> Window {
         Window { kernel: stride, stride, padding: [0; 3] }

@@ -3,6 +3,7 @@
 
 mod archive;
 mod fusion;
+mod geometry;
 mod monai_unet;
 mod objective;
 mod parameters;

@@ -53,8 +53,19 @@ pub(crate) struct ConvNames {
 #[derive(Clone, Copy)]
 pub(crate) struct ConvShape {
     pub(crate) features: usize,
-    pub(crate) kernel: [usize; 3],
-    pub(crate) stride: [usize; 3],
+    pub(crate) window: Window,
+}
+
+impl ConvShape {
+    /// Padding (k − 1) / 2.
+    pub(crate) fn same(features: usize, kernel: [usize; 3], stride: [usize; 3]) -> ConvShape {
+        ConvShape { features, window: Window::same(kernel, stride) }
+    }
+
+    /// A 1×1×1 convolution.
+    pub(crate) fn point(features: usize) -> ConvShape {
+        ConvShape { features, window: Window::point() }
+    }
 }
 
 /// Which statistics a map is normalised with.
@@ -181,14 +192,13 @@ impl<'p> NetBuilder<'p> {
         bias: bool,
     ) -> Result<TensorId, GraphError> {
         let inputs = sources.iter().map(|id| self.program.shape(*id).channels()).sum();
-        let weights = self.weights(name, shape.features, inputs, shape.kernel);
+        let weights = self.weights(name, shape.features, inputs, shape.window.kernel);
         let mut operands = sources.to_vec();
         operands.push(weights);
         if bias {
             operands.push(self.channels(format!("{name}.bias"), shape.features));
         }
-        let window = Window::same(shape.kernel, shape.stride);
-        self.program.push_one(Conv::new(window, bias, self.precision), &operands)
+        self.program.push_one(Conv::new(shape.window, bias, self.precision), &operands)
     }
 
     /// Elements, or whole channels, dropped with a probability, where there is noise to choose them.
@@ -218,7 +228,7 @@ impl<'p> NetBuilder<'p> {
         features: usize,
         bias: bool,
     ) -> Result<TensorId, GraphError> {
-        let shape = ConvShape { features, kernel: [1; 3], stride: [1; 3] };
+        let shape = ConvShape::point(features);
         let tokens = self.bare_conv(name, &[map], shape, bias)?;
         self.program.rename(tokens, name);
         Ok(tokens)
@@ -318,7 +328,7 @@ impl<'p> NetBuilder<'p> {
     ) -> Result<TensorId, GraphError> {
         let spread = Subpixel { axes };
         let kernel = axes.map(|doubled| if doubled { 3 } else { 1 });
-        let shape = ConvShape { features: features * spread.parts(), kernel, stride: [1; 3] };
+        let shape = ConvShape::same(features * spread.parts(), kernel, [1; 3]);
         let parts = self.bare_conv(name, &[map], shape, bias)?;
         self.program.push_one(spread, &[parts])
     }

@@ -1,5 +1,6 @@
 //! `monai.networks.nets.DynUNet`: two convolutions per stage; the decoder's kernels are those of the next coarser stage.
 
+use plimsoll_graph::Window;
 use serde::{Deserialize, Serialize};
 
 use super::builder::ConvNames;
@@ -68,7 +69,19 @@ impl UNetStyle for DynUNet {
                 return Err(ConfigError::Value { setting, found, expected });
             }
         }
+        for (kernel, stride) in self.shape.kernels.iter().zip(&self.shape.strides) {
+            Self::encoder_window(*kernel, *stride)?;
+        }
         Ok(())
+    }
+
+    /// MONAI's `get_padding`, which follows from the stride as well: at a stride of 3 a kernel of 3 is not padded.
+    fn encoder_window(kernel: [usize; 3], stride: [usize; 3]) -> Result<Window, ConfigError> {
+        Window::dividing(kernel, stride).ok_or_else(|| ConfigError::Value {
+            setting: "kernels",
+            found: format!("{kernel:?} with a stride of {stride:?}"),
+            expected: "DynUNet has no kernel that is shorter than its stride by more than one voxel".into(),
+        })
     }
 
     fn encoder_conv(&self, stage: usize, conv: usize) -> ConvNames {

@@ -144,20 +144,21 @@ impl ResidualEncoderUNet {
         from: usize,
         shape: ConvShape,
     ) -> Result<TensorId, ConfigError> {
+        let ConvShape { features, window } = shape;
         let options = self.shape.norm_act();
         let first = builder.conv_norm_act(&conv_names(&format!("{name}.conv1")), &[x], shape, options)?;
         let names = conv_names(&format!("{name}.conv2"));
-        let second = ConvShape { stride: [1; 3], ..shape };
+        let second = ConvShape::same(features, window.kernel, [1; 3]);
         let y = builder.conv(&names.conv, &[first], second, options.conv_bias)?;
         let main = builder.norm(&names.norm, y, options)?;
         let mut shortcut = x;
-        let pools = shape.stride != [1; 3];
+        let pools = window.stride != [1; 3];
         if pools {
-            shortcut = builder.avg_pool(shortcut, shape.stride)?;
+            shortcut = builder.avg_pool(shortcut, window.stride)?;
         }
-        if from != shape.features {
+        if from != features {
             let names = conv_names(&format!("{name}.skip.{}", usize::from(pools)));
-            let point = ConvShape { kernel: [1; 3], stride: [1; 3], ..shape };
+            let point = ConvShape::point(features);
             let r = builder.conv(&names.conv, &[shortcut], point, false)?;
             shortcut = builder.norm(&names.norm, r, options)?;
         }
@@ -191,13 +192,13 @@ impl UNetStyle for ResidualEncoderUNet {
 
     fn encode(&self, builder: &mut NetBuilder<'_>, image: TensorId) -> Result<Vec<TensorId>, ConfigError> {
         let UNet { features, kernels, strides, encoder_convs, .. } = &self.shape;
-        let stem = ConvShape { features: features[0], kernel: kernels[0], stride: [1; 3] };
+        let stem = ConvShape::same(features[0], kernels[0], [1; 3]);
         let mut map = builder.conv_norm_act(&conv_names(STEM), &[image], stem, self.shape.norm_act())?;
         let (mut skips, mut from) = (Vec::with_capacity(features.len()), features[0]);
         for stage in 0..features.len() {
             for block in 0..encoder_convs[stage] {
                 let stride = if block == 0 { strides[stage] } else { [1; 3] };
-                let shape = ConvShape { features: features[stage], kernel: kernels[stage], stride };
+                let shape = ConvShape::same(features[stage], kernels[stage], stride);
                 map = self.block(builder, (&block_name(stage, block), map), from, shape)?;
                 from = features[stage];
             }

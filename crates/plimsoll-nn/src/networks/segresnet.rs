@@ -89,8 +89,8 @@ impl SegResNet {
     }
 
     fn shape(&self, stage: usize, kernel: usize, stride: usize) -> ConvShape {
-        let kernel = along(self.dimensions, kernel);
-        ConvShape { features: self.stages().channels(stage), kernel, stride: along(self.dimensions, stride) }
+        let [kernel, stride] = [kernel, stride].map(|extent| along(self.dimensions, extent));
+        ConvShape::same(self.stages().channels(stage), kernel, stride)
     }
 
     fn over(&self) -> Over {

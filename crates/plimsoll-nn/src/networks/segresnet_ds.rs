@@ -5,7 +5,7 @@
 //! shift, which Auto3DSeg trains it with.
 
 use plimsoll_graph::ops::Over;
-use plimsoll_graph::{Program, TensorId, TensorInfo, Window};
+use plimsoll_graph::{Program, TensorId, TensorInfo};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::check_count;
@@ -109,7 +109,7 @@ impl SegResNetDS {
 
     fn shape(&self, features: usize, stage: usize, stride: [usize; 3]) -> ConvShape {
         let kernel = self.scale(stage).map(|factor| if factor == 2 { 3 } else { 1 });
-        ConvShape { features, kernel, stride }
+        ConvShape::same(features, kernel, stride)
     }
 
     fn block(
@@ -132,13 +132,12 @@ impl SegResNetDS {
         let axes = scale.map(|factor| factor == 2);
         Ok(match self.upsample {
             UpsampleMode::NonTrainable => {
-                let point = ConvShape { features, kernel: [1; 3], stride: [1; 3] };
+                let point = ConvShape::point(features);
                 let y = builder.bare_conv(&format!("{name}.preconv"), &[map], point, false)?;
                 builder.interpolate(y, axes)?
             }
             UpsampleMode::Deconv => {
-                let shape = self.shape(features, stage, scale);
-                let window = Window::same(shape.kernel, scale);
+                let window = self.shape(features, stage, scale).window;
                 builder.transposed(&format!("{name}.deconv"), map, features, window, false)?
             }
             UpsampleMode::PixelShuffle => {

@@ -8,7 +8,7 @@
 use std::fmt::Debug;
 
 use plimsoll_graph::ops::Over;
-use plimsoll_graph::{Program, TensorId, TensorInfo};
+use plimsoll_graph::{Program, TensorId, TensorInfo, Window};
 use serde::{Deserialize, Serialize};
 
 use super::batch_norm::is_running;
@@ -90,6 +90,14 @@ pub(crate) trait UNetStyle: Debug + Send + Sync {
     /// Checks what only this U-Net asks for.
     fn check_style(&self) -> Result<(), ConfigError> {
         Ok(())
+    }
+
+    /// The window of a convolution of the encoder. An odd kernel divides extents by the stride.
+    ///
+    /// # Errors
+    /// If this U-Net has none with this kernel and stride.
+    fn encoder_window(kernel: [usize; 3], stride: [usize; 3]) -> Result<Window, ConfigError> {
+        Ok(Window::same(kernel, stride))
     }
 
     /// Names of a convolution of the encoder.
@@ -301,21 +309,19 @@ impl UNet {
     }
 
     /// The way down: the last map of each stage.
-    fn encode(
+    fn encode<S: UNetStyle>(
         &self,
         builder: &mut NetBuilder<'_>,
-        style: &impl UNetStyle,
+        style: &S,
         image: TensorId,
     ) -> Result<Vec<TensorId>, ConfigError> {
         let mut skips = Vec::with_capacity(self.stages());
         let mut map = image;
         for stage in 0..self.stages() {
             for conv in 0..self.encoder_convs[stage] {
-                let shape = ConvShape {
-                    features: self.features[stage],
-                    kernel: self.kernels[stage],
-                    stride: if conv == 0 { self.strides[stage] } else { [1; 3] },
-                };
+                let stride = if conv == 0 { self.strides[stage] } else { [1; 3] };
+                let window = S::encoder_window(self.kernels[stage], stride)?;
+                let shape = ConvShape { features: self.features[stage], window };
                 map = builder.conv_norm_act(
                     &style.encoder_conv(stage, conv),
                     &[map],
@@ -344,7 +350,7 @@ impl UNet {
             let mut sources = vec![up, skips[stage]];
             for conv in 0..self.decoder_convs[stage] {
                 let kernel = self.kernels[style.decoder_kernel(stage)];
-                let shape = ConvShape { features, kernel, stride: [1; 3] };
+                let shape = ConvShape::same(features, kernel, [1; 3]);
                 map = builder.conv_norm_act(
                     &style.decoder_conv(stage, conv),
                     &sources,

@@ -14,6 +14,8 @@ mod bundle;
 mod config;
 mod description;
 mod error;
+#[cfg(test)]
+mod geometry_tests;
 mod network;
 mod transforms;
 mod values;

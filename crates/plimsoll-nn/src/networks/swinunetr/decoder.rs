@@ -48,7 +48,7 @@ impl SwinUnetr {
         features: usize,
     ) -> Result<TensorId, GraphError> {
         let channels: usize = sources.iter().map(|id| builder.program().shape(*id).channels()).sum();
-        let shape = |kernel| ConvShape { features, kernel, stride: [1; 3] };
+        let shape = |kernel| ConvShape::same(features, kernel, [1; 3]);
         let wide = self.along_axes(3);
         let options = NormActOptions {
             statistics: Statistics::Own(Over::Instance),
