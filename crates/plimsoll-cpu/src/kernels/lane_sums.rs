@@ -15,6 +15,9 @@ pub(crate) fn part(voxels: usize, part: usize) -> Range<usize> {
 
 /// Calls `each` with the numbers of a range and, in turn, one of some sums that are taken side by side, so that additions need not wait for each
 /// other. Sums stay in registers while each has a place that is known when compiling; what is left of the range works on a copy.
+///
+/// A closure that calls [`Simd`] must be `#[inline(always)]`: compiled as a function of its own it lacks the instruction set of its kernel, and
+/// each of its operations becomes a call.
 #[inline(always)]
 pub(crate) fn in_turn<T: Copy, const N: usize>(
     range: Range<usize>,

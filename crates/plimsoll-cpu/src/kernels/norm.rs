@@ -122,15 +122,25 @@ impl<T: Element> Kernel for ChunkStats<T> {
             let data = self.data.0.add(block * self.extent.voxels * LANES);
             let count = S::splat(1.0 / voxels.len() as f32);
             let mut sums = [S::zero(); 4];
-            in_turn(voxels.clone(), &mut sums, |voxel, sum| {
-                *sum = S::add(*sum, T::load::<S>(data.add(voxel * LANES)));
-            });
+            in_turn(
+                voxels.clone(),
+                &mut sums,
+                #[inline(always)]
+                |voxel, sum| {
+                    *sum = S::add(*sum, T::load::<S>(data.add(voxel * LANES)));
+                },
+            );
             let mean = S::mul(total_of::<S>(sums), count);
             let mut squares = [S::zero(); 4];
-            in_turn(voxels, &mut squares, |voxel, sum| {
-                let deviation = S::sub(T::load::<S>(data.add(voxel * LANES)), mean);
-                *sum = S::fma(deviation, deviation, *sum);
-            });
+            in_turn(
+                voxels,
+                &mut squares,
+                #[inline(always)]
+                |voxel, sum| {
+                    let deviation = S::sub(T::load::<S>(data.add(voxel * LANES)), mean);
+                    *sum = S::fma(deviation, deviation, *sum);
+                },
+            );
             let to = self.partial.0.add(task * 2 * LANES);
             S::store(to, mean);
             S::store(to.add(LANES), total_of::<S>(squares));
@@ -332,11 +342,16 @@ impl<T: Element> Kernel for NormGradSums<T> {
             let extent = &self.grad.extent;
             let (block, chunk) = extent.at(task);
             let constants = self.grad.constants::<S>(block);
-            in_turn(extent.voxels_of(chunk), &mut sums, |voxel, [sum, product]| {
-                let (g, x) = self.grad.voxel::<S>(&constants, (block * extent.voxels + voxel) * LANES);
-                *sum = S::add(*sum, g);
-                *product = S::fma(g, x, *product);
-            });
+            in_turn(
+                extent.voxels_of(chunk),
+                &mut sums,
+                #[inline(always)]
+                |voxel, [sum, product]| {
+                    let (g, x) = self.grad.voxel::<S>(&constants, (block * extent.voxels + voxel) * LANES);
+                    *sum = S::add(*sum, g);
+                    *product = S::fma(g, x, *product);
+                },
+            );
             let to = self.partial.0.add(task * 2 * LANES);
             S::store(to, total_of::<S>(sums.map(|[sum, _]| sum)));
             S::store(to.add(LANES), total_of::<S>(sums.map(|[_, product]| product)));

@@ -194,11 +194,16 @@ impl Kernel for Squares {
         let (gradient, count, first) = self.gradients[of];
         let from = (task - first) * CHUNK;
         let mut sums = [0.0f64; LANES];
-        in_turn(from..count.min(from + CHUNK), &mut sums, |place, sum| {
-            // SAFETY: the place is below the gradient's `count`.
-            let g = f64::from(unsafe { *gradient.0.add(place) });
-            *sum += g * g;
-        });
+        in_turn(
+            from..count.min(from + CHUNK),
+            &mut sums,
+            #[inline(always)]
+            |place, sum| {
+                // SAFETY: the place is below the gradient's `count`.
+                let g = f64::from(unsafe { *gradient.0.add(place) });
+                *sum += g * g;
+            },
+        );
         // SAFETY: there is a sum for each stretch, and `task` is one.
         unsafe { *self.partial.0.add(task) = sums.iter().sum() };
     }

@@ -101,14 +101,19 @@ impl<T: Element> Kernel for PlaneSums<T> {
             // SAFETY: the block is one of the buffers', and voxels are below their number.
             let sum = unsafe {
                 let mut sums = [S::zero(); 4];
-                in_turn(first..part.end.min(first + SUMMED), &mut sums, |voxel, sum| {
-                    let place = (block * voxels + voxel) * LANES;
-                    let value = self.source.load::<S>(&affine, place);
-                    *sum = match self.other {
-                        Some(other) => S::fma(value, T::load::<S>(other.0.add(place)), *sum),
-                        None => S::add(*sum, value),
-                    };
-                });
+                in_turn(
+                    first..part.end.min(first + SUMMED),
+                    &mut sums,
+                    #[inline(always)]
+                    |voxel, sum| {
+                        let place = (block * voxels + voxel) * LANES;
+                        let value = self.source.load::<S>(&affine, place);
+                        *sum = match self.other {
+                            Some(other) => S::fma(value, T::load::<S>(other.0.add(place)), *sum),
+                            None => S::add(*sum, value),
+                        };
+                    },
+                );
                 S::to_array(total_of::<S>(sums))
             };
             for (total, sum) in total.iter_mut().zip(sum) {

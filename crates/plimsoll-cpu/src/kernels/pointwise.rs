@@ -216,10 +216,15 @@ const SUMMED: usize = 8192;
 unsafe fn add_plane(plane: *const f32, voxels: usize, total: &mut f64) {
     for first in (0..voxels).step_by(SUMMED) {
         let mut sums = [0.0f64; LANES];
-        in_turn(first..voxels.min(first + SUMMED), &mut sums, |voxel, sum| {
-            // SAFETY: `voxel < voxels`, of which the plane has as many as this function's contract says.
-            *sum += f64::from(unsafe { *plane.add(voxel) });
-        });
+        in_turn(
+            first..voxels.min(first + SUMMED),
+            &mut sums,
+            #[inline(always)]
+            |voxel, sum| {
+                // SAFETY: `voxel < voxels`, of which the plane has as many as this function's contract says.
+                *sum += f64::from(unsafe { *plane.add(voxel) });
+            },
+        );
         *total += sums.iter().sum::<f64>();
     }
 }

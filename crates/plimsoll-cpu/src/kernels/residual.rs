@@ -172,13 +172,18 @@ impl<T: Element> Kernel for ResidualGradSums<T> {
             let shortcut = self.grad.shortcut.constants::<S>(extent, block);
             // Additions side by side need not wait for each other.
             let mut sums = [[S::zero(); 3]; 2];
-            in_turn(extent.voxels_of(chunk), &mut sums, |voxel, [sum, of_main, of_shortcut]| {
-                let place = (block * extent.voxels + voxel) * LANES;
-                let of = self.grad.voxel::<S>(&main, &shortcut, place);
-                *sum = S::add(*sum, of.g);
-                *of_main = S::fma(of.g, of.main, *of_main);
-                *of_shortcut = S::fma(of.g, of.shortcut, *of_shortcut);
-            });
+            in_turn(
+                extent.voxels_of(chunk),
+                &mut sums,
+                #[inline(always)]
+                |voxel, [sum, of_main, of_shortcut]| {
+                    let place = (block * extent.voxels + voxel) * LANES;
+                    let of = self.grad.voxel::<S>(&main, &shortcut, place);
+                    *sum = S::add(*sum, of.g);
+                    *of_main = S::fma(of.g, of.main, *of_main);
+                    *of_shortcut = S::fma(of.g, of.shortcut, *of_shortcut);
+                },
+            );
             let [first, second] = sums;
             let sum = S::add(first[0], second[0]);
             for (to, product) in [(Some(self.main), 1), (self.shortcut, 2)] {

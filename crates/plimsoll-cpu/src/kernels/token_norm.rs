@@ -136,29 +136,36 @@ impl<T: Element> Kernel for TokenNorm<T> {
     #[inline(always)]
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let tokens = &self.tokens;
-        tokens.for_each_chunk(task, |sample, first, count| {
-            // SAFETY: `task < tasks`, so the sample and its tokens are these; blocks are below `blocks`, of which scale and shift
-            // have sixteen lanes each. Tasks have tokens of their own, which are written when all of them are read.
-            unsafe {
-                let (means, rstds) = tokens.statistics::<S, T>(self.data, sample, first, count);
-                for block in 0..tokens.blocks() {
-                    let place = tokens.place(sample, block, first);
-                    let mask = S::load(tokens.mask(block).as_ptr());
-                    let (scale, shift) = match self.affine {
-                        Some((scale, shift)) => {
-                            let load = |of: Ptr<f32>| S::mul(S::load(of.0.add(block * LANES)), mask);
-                            (load(scale), load(shift))
+        tokens.for_each_chunk(
+            task,
+            #[inline(always)]
+            |sample, first, count| {
+                // SAFETY: `task < tasks`, so the sample and its tokens are these; blocks are below `blocks`, of which scale and shift
+                // have sixteen lanes each. Tasks have tokens of their own, which are written when all of them are read.
+                unsafe {
+                    let (means, rstds) = tokens.statistics::<S, T>(self.data, sample, first, count);
+                    for block in 0..tokens.blocks() {
+                        let place = tokens.place(sample, block, first);
+                        let mask = S::load(tokens.mask(block).as_ptr());
+                        let (scale, shift) = match self.affine {
+                            Some((scale, shift)) => {
+                                let load = |of: Ptr<f32>| S::mul(S::load(of.0.add(block * LANES)), mask);
+                                (load(scale), load(shift))
+                            }
+                            None => (mask, S::zero()),
+                        };
+                        for i in 0..count {
+                            let x = T::load::<S>(self.data.0.add(place + i * LANES));
+                            let standard = S::mul(S::sub(x, S::splat(means[i])), S::splat(rstds[i]));
+                            T::store::<S>(
+                                self.result.0.add(place + i * LANES),
+                                S::fma(standard, scale, shift),
+                            );
                         }
-                        None => (mask, S::zero()),
-                    };
-                    for i in 0..count {
-                        let x = T::load::<S>(self.data.0.add(place + i * LANES));
-                        let standard = S::mul(S::sub(x, S::splat(means[i])), S::splat(rstds[i]));
-                        T::store::<S>(self.result.0.add(place + i * LANES), S::fma(standard, scale, shift));
                     }
                 }
-            }
-        });
+            },
+        );
     }
 }
 
@@ -175,6 +182,41 @@ pub(crate) struct TokenNormGrad<T> {
     pub(crate) result: Ptr<T>,
 }
 
+// Methods and not closures, which may be compiled without the instruction set of the kernel.
+impl<T: Element> TokenNormGrad<T> {
+    /// One for each lane of a block that is a channel, else zero; and that times the scale.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`; `block` is one of the tokens', and the scale is as the field says, and initialised.
+    #[inline(always)]
+    unsafe fn constants<S: Simd>(&self, block: usize) -> (S::V, S::V) {
+        // SAFETY: the scale has sixteen lanes for the block, as this function's contract says.
+        unsafe {
+            let mask = S::load(self.tokens.mask(block).as_ptr());
+            let scale = match self.affine {
+                Some((scale, _)) => S::mul(S::load(scale.0.add(block * LANES)), mask),
+                None => mask,
+            };
+            (mask, scale)
+        }
+    }
+
+    /// g and x̂ of sixteen channels of a token with this mean and reciprocal standard deviation.
+    ///
+    /// # Safety
+    /// The machine has the instruction set of `S`; sixteen elements from `place` on are of the data and of the upstream gradient, and
+    /// initialised.
+    #[inline(always)]
+    unsafe fn voxel<S: Simd>(&self, place: usize, mask: S::V, (mean, rstd): (f32, f32)) -> (S::V, S::V) {
+        // SAFETY: both have sixteen elements from `place` on, as this function's contract says.
+        unsafe {
+            let x = T::load::<S>(self.data.0.add(place));
+            let standard = S::mul(S::sub(x, S::splat(mean)), S::mul(mask, S::splat(rstd)));
+            (T::load::<S>(self.upstream.0.add(place)), standard)
+        }
+    }
+}
+
 impl<T: Element> Kernel for TokenNormGrad<T> {
     fn tasks(&self) -> usize {
         self.tokens.tasks()
@@ -184,62 +226,54 @@ impl<T: Element> Kernel for TokenNormGrad<T> {
     unsafe fn task<S: Simd>(&self, task: usize, _thread: usize) {
         let tokens = &self.tokens;
         let mut is_first = true;
-        tokens.for_each_chunk(task, |sample, first, count| {
-            // SAFETY: `task < tasks`, so the sample and its tokens are these; blocks are below `blocks`, of which the scale and
-            // the task's sums have sixteen lanes each. Tasks have tokens of their own, which are written when all of them are
-            // read.
-            unsafe {
-                let (means, rstds) = tokens.statistics::<S, T>(self.data, sample, first, count);
-                let voxel = |block: usize, i: usize, mask: S::V| {
-                    let place = tokens.place(sample, block, first + i);
-                    let x = T::load::<S>(self.data.0.add(place));
-                    let standard = S::mul(S::sub(x, S::splat(means[i])), S::mul(mask, S::splat(rstds[i])));
-                    (T::load::<S>(self.upstream.0.add(place)), standard)
-                };
-                let constants = |block: usize| {
-                    let mask = S::load(tokens.mask(block).as_ptr());
-                    let scale = match self.affine {
-                        Some((scale, _)) => S::mul(S::load(scale.0.add(block * LANES)), mask),
-                        None => mask,
-                    };
-                    (mask, scale)
-                };
-                let (mut sums, mut products) = ([S::zero(); CHUNK], [S::zero(); CHUNK]);
-                for block in 0..tokens.blocks() {
-                    let (mask, scale) = constants(block);
-                    let (mut dscale, mut dshift) = (S::zero(), S::zero());
-                    for i in 0..count {
-                        let (g, standard) = voxel(block, i, mask);
-                        let scaled = S::mul(g, scale);
-                        sums[i] = S::add(sums[i], scaled);
-                        products[i] = S::fma(scaled, standard, products[i]);
-                        dscale = S::fma(g, standard, dscale);
-                        dshift = S::fma(g, mask, dshift);
+        tokens.for_each_chunk(
+            task,
+            #[inline(always)]
+            |sample, first, count| {
+                // SAFETY: `task < tasks`, so the sample and its tokens are these; blocks are below `blocks`, of which the scale and
+                // the task's sums have sixteen lanes each. Tasks have tokens of their own, which are written when all of them are
+                // read.
+                unsafe {
+                    let (means, rstds) = tokens.statistics::<S, T>(self.data, sample, first, count);
+                    let (mut sums, mut products) = ([S::zero(); CHUNK], [S::zero(); CHUNK]);
+                    for block in 0..tokens.blocks() {
+                        let (mask, scale) = self.constants::<S>(block);
+                        let (mut dscale, mut dshift) = (S::zero(), S::zero());
+                        for i in 0..count {
+                            let place = tokens.place(sample, block, first + i);
+                            let (g, standard) = self.voxel::<S>(place, mask, (means[i], rstds[i]));
+                            let scaled = S::mul(g, scale);
+                            sums[i] = S::add(sums[i], scaled);
+                            products[i] = S::fma(scaled, standard, products[i]);
+                            dscale = S::fma(g, standard, dscale);
+                            dshift = S::fma(g, mask, dshift);
+                        }
+                        if let Some((_, partial)) = self.affine {
+                            for (sum, to) in [dscale, dshift].into_iter().zip(partial) {
+                                let to = to.0.add((task * tokens.blocks() + block) * LANES);
+                                S::store(to, if is_first { sum } else { S::add(S::load(to), sum) });
+                            }
+                        }
                     }
-                    if let Some((_, partial)) = self.affine {
-                        for (sum, to) in [dscale, dshift].into_iter().zip(partial) {
-                            let to = to.0.add((task * tokens.blocks() + block) * LANES);
-                            S::store(to, if is_first { sum } else { S::add(S::load(to), sum) });
+                    is_first = false;
+                    let over_channels = 1.0 / tokens.channels as f32;
+                    let mean = |sums: S::V| S::splat(total(S::to_array(sums)) * over_channels);
+                    for i in 0..count {
+                        (sums[i], products[i]) = (mean(sums[i]), mean(products[i]));
+                    }
+                    for block in 0..tokens.blocks() {
+                        let (mask, scale) = self.constants::<S>(block);
+                        for i in 0..count {
+                            let place = tokens.place(sample, block, first + i);
+                            let (g, standard) = self.voxel::<S>(place, mask, (means[i], rstds[i]));
+                            let centred =
+                                S::sub(S::sub(S::mul(g, scale), sums[i]), S::mul(standard, products[i]));
+                            let dx = S::mul(centred, S::mul(mask, S::splat(rstds[i])));
+                            T::store::<S>(self.result.0.add(tokens.place(sample, block, first + i)), dx);
                         }
                     }
                 }
-                is_first = false;
-                let over_channels = 1.0 / tokens.channels as f32;
-                let mean = |sums: S::V| S::splat(total(S::to_array(sums)) * over_channels);
-                for i in 0..count {
-                    (sums[i], products[i]) = (mean(sums[i]), mean(products[i]));
-                }
-                for block in 0..tokens.blocks() {
-                    let (mask, scale) = constants(block);
-                    for i in 0..count {
-                        let (g, standard) = voxel(block, i, mask);
-                        let centred =
-                            S::sub(S::sub(S::mul(g, scale), sums[i]), S::mul(standard, products[i]));
-                        let dx = S::mul(centred, S::mul(mask, S::splat(rstds[i])));
-                        T::store::<S>(self.result.0.add(tokens.place(sample, block, first + i)), dx);
-                    }
-                }
-            }
-        });
+            },
+        );
     }
 }

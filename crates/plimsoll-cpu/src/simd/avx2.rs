@@ -109,19 +109,28 @@ impl Simd for Avx2 {
     #[inline(always)]
     unsafe fn store_bf16(p: *mut u16, v: V) {
         unsafe {
-            let round = |v: __m256| {
-                let bits = _mm256_castps_si256(v);
-                let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-                let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
-                // A NaN must not be rounded up into an infinity or a zero.
-                let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
-                let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
-                _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan))
-            };
             // Packing works within halves of a register, so the quarters come out in the order 0 2 1 3.
-            let packed = _mm256_packus_epi32(round(v.0), round(v.1));
+            let packed = _mm256_packus_epi32(to_bf16(v.0), to_bf16(v.1));
             _mm256_storeu_si256(p.cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
         }
+    }
+}
+
+/// Eight numbers rounded to the nearest bf16, ties to even, in the lower halves.
+///
+/// # Safety
+/// The machine has AVX2.
+#[inline(always)]
+unsafe fn to_bf16(v: __m256) -> __m256i {
+    // SAFETY: the machine has AVX2, as this function's contract says.
+    unsafe {
+        let bits = _mm256_castps_si256(v);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff)));
+        // A NaN must not be rounded up into an infinity or a zero.
+        let quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x0040_0000));
+        let nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+        _mm256_srli_epi32::<16>(_mm256_blendv_epi8(rounded, quiet, nan))
     }
 }
 

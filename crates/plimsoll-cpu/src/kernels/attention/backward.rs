@@ -210,11 +210,16 @@ impl<T: Element> AttentionGrad<T> {
                 self.window.drop::<S>(at, tile, scratch.dscores, scratch.dscores);
             }
             let mut delta = [S::zero(); 4];
-            in_turn(0..tokens, &mut delta, |key, delta| {
-                let (p, dp) =
-                    (S::load(of.scores.add(key * LANES)), S::load(scratch.dscores.add(key * LANES)));
-                *delta = S::fma(p, dp, *delta);
-            });
+            in_turn(
+                0..tokens,
+                &mut delta,
+                #[inline(always)]
+                |key, delta| {
+                    let (p, dp) =
+                        (S::load(of.scores.add(key * LANES)), S::load(scratch.dscores.add(key * LANES)));
+                    *delta = S::fma(p, dp, *delta);
+                },
+            );
             let delta = total_of::<S>(delta);
             let dbiases = scratch.dbiases.add(tile * tokens * LANES);
             for key in 0..tokens {
