@@ -175,7 +175,7 @@ fn who_misses_half_of_the_cases_is_not_first() {
 #[test]
 fn a_false_alarm_is_worse_than_none() {
     let right = vec![None; 6];
-    let mut alarm = summary(&vec![Some(None); 6], None);
+    let mut alarm = summary(&[Some(None); 6], None);
     for case in &mut alarm.metric_per_case {
         let scores = case.metrics.get_mut(&1).unwrap();
         scores.set(Metric::Predicted, 100.0);

@@ -106,6 +106,8 @@ fn around(
             Ok(_) => {}
             // A description that cannot be used is not passed over; a guess that fails is.
             Err(error) if is_described || is_root && place.is_file() => return Err(error.into()),
+            // A folder that cannot be read may be a data set that says which voxels count.
+            Err(error @ DatasetError::Io { .. }) => return Err(error.into()),
             Err(error) => *fault = Some(error),
         }
     }
