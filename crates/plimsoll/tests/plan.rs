@@ -225,13 +225,15 @@ fn a_run_can_be_planned_for_a_card_that_is_not_there() {
     let tf32 = |vram: &'static str, more: &[&str]| {
         run_json(&[&args(vram)[..], &["--precision", "tf32"], more].concat())
     };
+    let in_tf32 = tf32("12GiB", &[]);
+    let below: &str = (device(&in_tf32, "minimum_vram_bytes") - 4096).to_string().leak();
     let in_bf16 = run_json(&[&args(below)[..], &["--precision", "bf16"]].concat());
     let brought = tf32(below, &["--allow", "precision"]);
     assert_eq!(brought["changes"], serde_json::json!(["precision tf32 → bf16"]), "{brought}");
     for key in ["precision", "products", "total_bytes", "predicted_seconds_per_step"] {
         assert_eq!(brought[key], in_bf16[key], "{key}");
     }
-    assert_eq!((&in_bf16["products"], &tf32("12GiB", &[])["products"]), (&"f32".into(), &"tf32".into()));
+    assert_eq!((&in_bf16["products"], &in_tf32["products"]), (&"f32".into(), &"tf32".into()));
     let curve = run_json(&[&args("12GiB")[..], &["--pareto"]].concat());
     let curve = curve.as_array().unwrap();
     assert!(curve.len() > 1 && number(&curve[0], "vram_bytes") > number(&curve[1], "vram_bytes"));

@@ -316,6 +316,7 @@ pub(super) fn train_opened(
 }
 
 /// What validating a fold came to.
+#[expect(clippy::large_enum_variant, reason = "one is made for each fold")]
 pub(super) enum Validated {
     /// Label maps are written and scored.
     Volumes(Summary),
