@@ -1,5 +1,8 @@
 //! The references that predictions are compared with, and what their data set says about them.
 
+use std::error::Error;
+use std::io;
+use std::iter::successors;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,6 +102,10 @@ fn around(
     let root = (!is_one).then(|| (request.references.clone(), true));
     for (place, is_root) in root.into_iter().chain([(folder, false)]) {
         let is_described = place.join("dataset.json").is_file();
+        // One label map may lie anywhere, below a folder of thousands of other files.
+        if is_one && !is_described {
+            continue;
+        }
         match FoundData::find(&place, &options) {
             Ok(Some(data)) if is_root || is_described || has_references(&data, request) => {
                 return Ok(Some(Around { data, is_root }));
@@ -106,12 +113,19 @@ fn around(
             Ok(_) => {}
             // A description that cannot be used is not passed over; a guess that fails is.
             Err(error) if is_described || is_root && place.is_file() => return Err(error.into()),
-            // A folder that cannot be read may be a data set that says which voxels count.
-            Err(error @ DatasetError::Io { .. }) => return Err(error.into()),
+            // What cannot be read may be a data set that says which voxels count.
+            Err(error) if is_of_system(&error) => return Err(error.into()),
             Err(error) => *fault = Some(error),
         }
     }
     Ok(None)
+}
+
+/// Returns `true` if the operating system reported the error, so that it says nothing about the contents of a folder.
+fn is_of_system(error: &(dyn Error + 'static)) -> bool {
+    successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source())
+        .filter_map(|error| error.downcast_ref::<io::Error>())
+        .any(|error| error.raw_os_error().is_some())
 }
 
 /// Whether references are label maps of a data set that was found without a description, and predictions are not its images.
